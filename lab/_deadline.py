@@ -1,0 +1,63 @@
+"""Waits that end: a deadline, the condition it waits for, and the last value seen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from lab._errors import DeadlineError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A point on the monotonic clock.
+
+    Parameters
+    ----------
+    seconds
+        How long from now. The number is the caller's; it is repeated in the error.
+
+    """
+
+    seconds: float
+    _ends: float = field(default=0.0)
+
+    def __post_init__(self) -> None:
+        if not self._ends:
+            object.__setattr__(self, "_ends", time.monotonic() + self.seconds)
+
+    def left(self) -> float:
+        """Seconds until the deadline, never below zero."""
+        return max(0.0, self._ends - time.monotonic())
+
+    def wait(
+        self,
+        doing: str,
+        look: Callable[[], T],
+        *,
+        until: Callable[[T], bool] = bool,
+        every: float = 0.01,
+        cure: str = "",
+    ) -> T:
+        """Call ``look`` until ``until`` holds of its value, and return that value.
+
+        Raises
+        ------
+        DeadlineError
+            With ``doing`` and the last value seen. ``look`` is called at least once.
+
+        """
+        while True:
+            seen = look()
+            if until(seen):
+                return seen
+            left = self.left()
+            if left == 0.0:
+                raise DeadlineError(
+                    doing, f"not done within {self.seconds:g} s; last seen: {seen!r}", cure
+                )
+            time.sleep(min(every, left))

@@ -1,0 +1,86 @@
+"""Every error the product raises on purpose.
+
+.. code-block:: text
+
+    LabError                      exit code
+    |-- UsageError                2  what was asked for cannot be
+    |   `-- ScenarioError         2  findings in scenario files, all at once
+    |-- BrokenError               3  the lab is not in the state it should be in
+    |   |-- DeadlineError         3  a wait ran out; carries the last value seen
+    |   `-- MatrixError           3  a matrix with no cells to judge
+    `-- PreflightError            4  this machine cannot do what is asked; nothing was made
+        `-- StateError            4  the state directory cannot be used
+
+Anything else that reaches the user is a defect of ours.
+"""
+
+from __future__ import annotations
+
+
+class LabError(Exception):
+    """Root of the tree.
+
+    Parameters
+    ----------
+    doing
+        What was being done, to which object: ``"bringing up lab 'overlay'"``.
+    happened
+        What happened instead, a clause without a full stop.
+    cure
+        What to try next: a sentence or the exact command. Empty if nothing can be advised.
+
+    """
+
+    exit_code = 3
+
+    def __init__(self, doing: str, happened: str, cure: str = "") -> None:
+        self.doing = doing
+        self.happened = happened
+        self.cure = cure
+        super().__init__(doing, happened, cure)
+
+    def __str__(self) -> str:
+        text = f"{self.doing}: {self.happened}"
+        return f"{text}\n  try: {self.cure}" if self.cure else text
+
+
+class UsageError(LabError):
+    """What was asked for cannot be: a wrong name, option or file."""
+
+    exit_code = 2
+
+
+class ScenarioError(UsageError):
+    """One or more scenario files are wrong; ``lines`` holds every finding, ready to print."""
+
+    def __init__(self, doing: str, lines: tuple[str, ...]) -> None:
+        self.lines = lines
+        count = f"{len(lines)} error" + ("" if len(lines) == 1 else "s")
+        super().__init__(doing, count)
+
+    def __str__(self) -> str:
+        return "\n".join((*self.lines, f"{self.doing}: {self.happened}"))
+
+
+class BrokenError(LabError):
+    """The lab, or a part of it, is not in the state it should be in."""
+
+    exit_code = 3
+
+
+class DeadlineError(BrokenError):
+    """A wait ran out. The message names the condition and the last value seen."""
+
+
+class MatrixError(BrokenError):
+    """A matrix has no cells, or none in a family that the scenario asks for."""
+
+
+class PreflightError(LabError):
+    """What is asked is beyond this machine; nothing was created."""
+
+    exit_code = 4
+
+
+class StateError(PreflightError):
+    """The state directory cannot be used: full, read-only, or from a newer version."""

@@ -1,0 +1,1 @@
+"""One lab from up to down: the parts joined."""

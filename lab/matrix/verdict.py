@@ -1,0 +1,69 @@
+"""What was found of each cell, and of a run of them. Pure data; the reports read nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lab.matrix.cell import Cell, Expectation
+from lab.providers.provider import Outcome
+
+Verdict = Literal["pass", "fail", "flaky", "probe-error", "known-limit", "unexpected-pass"]
+
+VERDICTS: tuple[Verdict, ...] = (
+    "pass",
+    "known-limit",
+    "fail",
+    "flaky",
+    "unexpected-pass",
+    "probe-error",
+)
+GREEN: frozenset[Verdict] = frozenset({"pass", "known-limit"})
+
+
+@dataclass(frozen=True, slots=True)
+class CellResult:
+    """One cell, judged."""
+
+    cell: Cell
+    expectation: Expectation
+    verdict: Verdict
+    detail: str
+    """Why, in one sentence; empty for a plain pass."""
+    attempts: tuple[Outcome, ...]
+    """One, or two when it was retried."""
+    retried: bool
+    """False also where a failure was not retried for want of time (``detail`` says so)."""
+    repeat: str
+    """The one command that repeats this cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """One run of the matrix on one lab."""
+
+    run: str
+    """Id, sortable by time: ``20261121-101500-7f3a``."""
+    lab: str
+    scenario: str
+    summary: str
+    topology: str
+    provider: str
+    banner: str
+    """What is emulated, in words."""
+    emulated_nodes: tuple[str, ...]
+    version: str
+    """Of Kubernetes."""
+    started: str
+    """ISO 8601, UTC."""
+    seconds: float
+    results: tuple[CellResult, ...]
+    windows_rules_off: tuple[str, ...]
+
+    def count(self, verdict: Verdict) -> int:
+        """How many cells have the verdict."""
+        return sum(1 for result in self.results if result.verdict == verdict)
+
+    def green(self) -> bool:
+        """Whether every cell passed or is a known limit that held."""
+        return all(result.verdict in GREEN for result in self.results)

@@ -1,0 +1,1 @@
+"""Scenario to Plan: every address, MAC, name and placement decided."""

@@ -1,0 +1,1 @@
+"""The provider in memory: for tests and for --dry-run."""

@@ -1,0 +1,1 @@
+"""The embedded provider: network namespaces and the kernel's own data path."""

@@ -1,0 +1,220 @@
+"""The seam: where a lab's machines come from, and what every such place can do.
+
+A provider turns an :class:`~lab.topology.intent.Intent` into machines, sends probes between
+them, and takes them away again, by the marks they carry alone if need be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from lab._deadline import Deadline
+from lab.scenario.scenario import Protocol as Transport
+from lab.scenario.scenario import Size
+from lab.topology.intent import Intent
+
+PROBE_PORT = 8080
+"""Every endpoint (pod, node, client) answers here: HTTP on TCP, echo on UDP."""
+DNS_PORT = 53
+LARGE_TCP_BYTES = 65_536
+"""A large TCP probe carries this much each way (64 KiB)."""
+
+ProbeStatus = Literal["ok", "timeout", "refused", "no-route", "no-such-name", "wrong", "error"]
+"""What came of a probe. ``wrong``: something answered, but not what was asked (damaged echo,
+short datagram). ``error``: the probe could not be made at all; says nothing of the network."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabHandle:
+    """One lab, as a provider is told of it."""
+
+    name: str
+    directory: Path
+    """The lab's own directory inside the state directory; the provider may write there."""
+    token: str
+    """Random, written to the journal before anything is made; every object carries it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One named step of bringing a lab up; running it twice is as good as once.
+
+    ``digest`` is the hash of its inputs. A step that is done with the same digest is
+    skipped; when one is run again, all that follow it are too.
+    """
+
+    name: str
+    digest: str
+    run: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """Whether a lab's machines are there."""
+
+    state: Literal["running", "absent", "broken"]
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A lab found by the marks its objects carry, state file or not."""
+
+    lab: str
+    token: str
+    directory: Path
+    object: str
+    """What was found, in words: ``"process 4711 (holder)"``."""
+    age_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One thing to try, from one endpoint to one address.
+
+    TCP small is an HTTP GET; TCP large posts and reads back ``LARGE_TCP_BYTES``. UDP small is
+    one short datagram echoed; UDP large is one of exactly ``mtu`` bytes with DF set, and
+    one of twice ``mtu`` in fragments, both echoed. With ``name`` the probe is a DNS question for
+    that name's IPv4 address, asked as the source's own resolver file says.
+    """
+
+    key: int
+    """The caller's number, handed back in the outcome."""
+    source: str
+    """Name of the pod or machine that sends."""
+    protocol: Transport
+    size: Size
+    address: str
+    port: int
+    mtu: int
+    name: str | None = None
+    tries: int = 1
+    """Connections to make, one after another; all backends that answer are collected. Stops
+    early once ``expected`` have all been seen."""
+    expected: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one probe."""
+
+    key: int
+    status: ProbeStatus
+    detail: str
+    """For a person: ``"connect: no reply in 1.0 s"``."""
+    source_seen: str | None
+    """The address the backend saw the probe come from."""
+    backends: tuple[str, ...]
+    """Names of the endpoints that answered, in order of first answer."""
+    answer: str | None
+    """For DNS: the address answered."""
+    latency_ms: float
+    """Of the first exchange: from the first packet to the whole answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSettings:
+    """How to probe.
+
+    ``timeout`` is seconds for one exchange; ``in_flight`` bounds probes under way at once.
+    """
+
+    timeout: float
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A command that has ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+class Machine(Protocol):
+    """One pod's or node's computer."""
+
+    name: str
+
+    def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
+        """Run a command to its end.
+
+        Raises
+        ------
+        DeadlineError
+            When it has not ended in time; it has been killed.
+
+        """
+
+    def attach(self, command: Sequence[str]) -> int:
+        """Run a command with this terminal as its own, and return its exit code.
+
+        An empty command is an interactive shell.
+        """
+
+    def command_line(self, command: Sequence[str]) -> str:
+        """The shell line that does the same by hand."""
+
+
+class Provider(Protocol):
+    """Where a lab's machines come from."""
+
+    name: str
+
+    def banner(self, intent: Intent) -> str:
+        """One sentence: which provider, and what is emulated."""
+
+    def preflight(self, intent: Intent) -> None:
+        """Check that this machine can do what the intent asks.
+
+        Raises
+        ------
+        PreflightError
+            Naming the missing ability and the fix. Nothing has been created.
+
+        """
+
+    def steps(self, lab: LabHandle, intent: Intent) -> tuple[Step, ...]:
+        """What brings the lab up, in order."""
+
+    def liveness(self, lab: LabHandle, intent: Intent) -> Liveness:
+        """Look at the real objects."""
+
+    def destroy(self, lab: LabHandle) -> tuple[str, ...]:
+        """Take away every object with the lab's token; say what was removed. Safe to repeat."""
+
+    def marks(self) -> tuple[Mark, ...]:
+        """Every object of ours on this machine that the user may touch."""
+
+    def machine(self, lab: LabHandle, intent: Intent, name: str) -> Machine:
+        """The pod or machine of that name.
+
+        Raises
+        ------
+        UsageError
+            If there is none; names the nearest.
+
+        """
+
+    def probe(
+        self,
+        lab: LabHandle,
+        intent: Intent,
+        probes: Sequence[Probe],
+        settings: ProbeSettings,
+        progress: Callable[[int], None],
+    ) -> Mapping[int, Outcome]:
+        """Try every probe; ``progress`` is told how many have ended.
+
+        Every key has an outcome. Never raises for a probe that fails.
+
+        Raises
+        ------
+        BrokenError
+            When the lab's machines are not there.
+
+        """

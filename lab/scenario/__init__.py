@@ -1,0 +1,1 @@
+"""Scenario files: what the user wrote, read with every position kept."""

@@ -1,0 +1,1 @@
+"""The journal: labs, resources, steps, runs and cells in one SQLite file."""

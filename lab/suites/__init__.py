@@ -1,0 +1,1 @@
+"""The connectivity matrix as pytest items, one a cell."""

@@ -1,0 +1,208 @@
+"""What each machine's network must be: the one form that every provider and the explainer read.
+
+Addresses are text (``"10.244.1.2"``, with ``/24`` where a prefix belongs), MACs are
+lower-case text with colons, MTUs are bytes of an IP packet. Device names are Linux
+interface names of at most 15 characters. Everything is in a fixed order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lab.scenario.scenario import Os
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One broadcast domain: the ``cluster`` network or the ``outside`` network."""
+
+    name: str
+    cidr: str
+    mtu: int
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """A network card of a machine, plugged into a segment."""
+
+    name: str
+    segment: str
+    mac: str
+    addresses: tuple[str, ...]
+    mtu: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bridge:
+    """The bridge that a node's pods are plugged into; ports are in hairpin mode."""
+
+    name: str
+    mac: str
+    addresses: tuple[str, ...]
+    mtu: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tunnel:
+    """A VXLAN device without learning: forwarding entries are given, never guessed."""
+
+    name: str
+    vni: int
+    port: int
+    local: str
+    device: str
+    mac: str
+    addresses: tuple[str, ...]
+    mtu: int
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """``destination`` is a prefix or ``"default"``; ``via`` None means on the link."""
+
+    destination: str
+    device: str
+    via: str | None = None
+    onlink: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A permanent neighbour entry."""
+
+    address: str
+    mac: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardingEntry:
+    """On a tunnel: frames to ``mac`` go to the tunnel end at ``remote``."""
+
+    mac: str
+    device: str
+    remote: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyNeighbour:
+    """The machine answers ARP for ``address`` on ``device`` with its own MAC."""
+
+    address: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resolver:
+    """What stands in the pod's resolv.conf."""
+
+    server: str
+    search: tuple[str, ...]
+    ndots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod: its ``eth0`` is the far end of the node's ``port`` on the node's bridge."""
+
+    name: str
+    role: Literal["probe", "dns"]
+    port: str
+    mac: str
+    address: str
+    """With prefix length."""
+    gateway: str
+    mtu: int
+    neighbours: tuple[Neighbour, ...]
+    resolver: Resolver
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One ready endpoint of a Service."""
+
+    pod: str
+    address: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One Service, for TCP and UDP alike, as this node's kube-proxy must program it."""
+
+    name: str
+    address: str
+    port: int
+    node_port: int | None
+    backends: tuple[Backend, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """What a node translates.
+
+    Traffic to Services from outside ``local_cidr`` (the node's own pod CIDR) is masqueraded,
+    and so is NodePort and hairpin traffic. Pods' traffic to anything outside ``not_masqueraded``
+    leaves with the node's address (flannel's ip-masq, the Windows OutBoundNAT policy).
+    """
+
+    local_cidr: str | None
+    """None on a node without pods."""
+    not_masqueraded: tuple[str, ...]
+    services: tuple[Service, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Packets that this machine sends itself (hook ``output``) and silently loses."""
+
+    rule: str
+    """Id of the rule that asks for it."""
+    destinations: tuple[str, ...]
+    """Prefixes."""
+    ports: tuple[int, int] | None = None
+    """First and last destination port, or None for every packet."""
+    spared: tuple[str, ...] = ()
+    """Prefixes within the destinations that are let through."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineIntent:
+    """One machine: a node, the router (ToR), or the client outside."""
+
+    name: str
+    kind: Literal["node", "router", "client"]
+    os: Os
+    interfaces: tuple[Interface, ...]
+    bridge: Bridge | None
+    tunnel: Tunnel | None
+    routes: tuple[Route, ...]
+    neighbours: tuple[Neighbour, ...]
+    forwarding: tuple[ForwardingEntry, ...]
+    proxies: tuple[ProxyNeighbour, ...]
+    pods: tuple[Pod, ...]
+    translation: Translation | None
+    drops: tuple[Drop, ...]
+    forwards: bool
+    """Whether the machine routes packets that are not its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """The network of the whole lab."""
+
+    scenario: str
+    topology: str
+    domain: str
+    segments: tuple[Segment, ...]
+    machines: tuple[MachineIntent, ...]
+    pod_mtu: int
+    node_mtu: int
+
+    def machine(self, name: str) -> MachineIntent:
+        """The machine of that name; KeyError if there is none."""
+        for machine in self.machines:
+            if machine.name == name:
+                return machine
+        raise KeyError(name)
