@@ -56,18 +56,6 @@ class PlannedService:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """What bringing the plan up on the embedded provider is predicted to take."""
-
-    namespaces: int
-    links: int
-    routes: int
-    neighbours: int
-    seconds: float
-    memory_mib: int
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """The whole lab, decided."""
 
@@ -95,7 +83,6 @@ class Plan:
     protocols: tuple[Protocol, ...]
     sizes: tuple[Size, ...]
     exceptions: tuple[Limit, ...]
-    cost: Cost
 
     def pods(self) -> tuple[PlannedPod, ...]:
         """Every pod, node by node."""

@@ -1,0 +1,61 @@
+# The face of hybridlab. `make` alone prints what there is.
+SCENARIO ?= overlay
+NAME     ?=
+PROVIDER ?=
+ONLY     ?=
+TEST     ?= 1
+SETUP    ?= 1
+export SETUP
+
+LAB   := .venv/bin/lab
+LABEL := $(or $(NAME),$(SCENARIO))
+UP    := $(if $(NAME),--name $(NAME)) $(if $(PROVIDER),--provider $(PROVIDER)) $(if $(ONLY),--only $(ONLY))
+
+.DEFAULT_GOAL := help
+.PHONY: help lab-up lab-test lab-status lab-down test lint bench wheel lock setup develop
+
+help: ## print this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+	@echo
+	@echo "variables: SCENARIO=$(SCENARIO) NAME= PROVIDER= ONLY=linux|windows TEST=0|1 SETUP=0|1"
+
+lab-up: setup ## bring a lab up and test it: SCENARIO=overlay, TEST=0 for up alone
+	@$(LAB) up $(SCENARIO) $(UP)
+	@if [ "$(TEST)" != 0 ]; then $(LAB) test $(LABEL); fi
+
+lab-test: setup ## run the connectivity matrix of a lab that is up
+	@$(LAB) test $(LABEL)
+
+lab-status: setup ## say how a lab is
+	@$(LAB) status $(LABEL)
+
+lab-down: setup ## take a lab down; nothing is left
+	@$(LAB) down $(LABEL)
+
+test: develop ## the project's own tests
+	@.venv/bin/python -m pytest
+
+lint: develop ## ruff and mypy
+	@.venv/bin/ruff format --check .
+	@.venv/bin/ruff check .
+	@.venv/bin/mypy
+
+bench: develop ## benchmarks: ratios within one run, printed, kept nowhere
+	@.venv/bin/python benchmarks/bench.py
+
+wheel: develop ## build the wheel into dist/
+	@.venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+lock: ## write requirements*.txt anew: hashes, no index addresses (needs pip-tools)
+	@for purpose in "" dev; do \
+		pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
+			--no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+			--build-deps-for editable $${purpose:+--extra $$purpose} \
+			--output-file requirements$${purpose:+-$$purpose}.txt pyproject.toml; \
+	done
+
+setup:
+	@tools/setup run
+
+develop:
+	@tools/setup develop

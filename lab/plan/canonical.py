@@ -1,0 +1,40 @@
+"""Frozen data as JSON with one spelling: printable, hashable, diffable."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from ipaddress import IPv4Address, IPv4Network
+
+
+def plain(value: object) -> object:
+    """Turn dataclasses, addresses and sets into what JSON has; sets are sorted.
+
+    Raises
+    ------
+    TypeError
+        For a value that has no one spelling.
+    """
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    if isinstance(value, frozenset | set):
+        return sorted((plain(item) for item in value), key=repr)
+    if isinstance(value, IPv4Address | IPv4Network):
+        return str(value)
+    raise TypeError(f"no canonical form for {type(value).__name__}")
+
+
+def digest(*values: object) -> str:
+    """First 16 hex digits of the SHA-256 of the values' canonical JSON."""
+    text = json.dumps([plain(value) for value in values], separators=(",", ":"), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

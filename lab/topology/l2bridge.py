@@ -1,0 +1,45 @@
+"""l2bridge on Windows and a plain bridge on Linux: pods without a tunnel.
+
+On a Windows node the pods stand on the node segment: the host answers ARP for them with its
+own MAC, and the pods' gateway is network + 2, the node's own cbr0 endpoint (wincni).
+"""
+
+from __future__ import annotations
+
+from lab.plan.plan import Plan, PlannedNode
+from lab.topology import machines
+from lab.topology.intent import MachineIntent, Route
+
+LINUX_GATEWAY_OFFSET = 1
+WINCNI_GATEWAY_OFFSET = 2
+
+
+def node(
+    plan: Plan,
+    planned: PlannedNode,
+    not_masqueraded: tuple[str, ...],
+    routes: tuple[Route, ...] = (),
+) -> MachineIntent:
+    """One node, with the routes that its topology gives it."""
+    windows = planned.os == "windows"
+    return machines.node(
+        plan,
+        planned,
+        machines.NodeNetwork(
+            bridge="cbr0",
+            gateway_offset=WINCNI_GATEWAY_OFFSET if windows else LINUX_GATEWAY_OFFSET,
+            mtu=plan.node_mtu,
+            not_masqueraded=not_masqueraded,
+            routes=routes,
+            answers_for_pods=windows,
+        ),
+    )
+
+
+def routes_to_nodes(plan: Plan, but: str = "") -> tuple[Route, ...]:
+    """Every node's pod CIDR through that node, leaving out the node ``but`` itself."""
+    return tuple(
+        Route(str(other.pod_cidr), machines.UPLINK, str(other.address))
+        for other in plan.nodes
+        if other.pod_cidr and other.name != but
+    )

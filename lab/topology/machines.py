@@ -1,0 +1,246 @@
+"""The parts that topologies share: segments, router, client, and a node with its bridge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+from lab.plan.addresses import mac
+from lab.plan.plan import Plan, PlannedNode, PlannedPod
+from lab.topology.intent import (
+    Backend,
+    Bridge,
+    ForwardingEntry,
+    Intent,
+    Interface,
+    MachineIntent,
+    Neighbour,
+    Pod,
+    ProxyNeighbour,
+    Resolver,
+    Route,
+    Segment,
+    Service,
+    Translation,
+    Tunnel,
+)
+
+CLUSTER = "cluster"
+OUTSIDE = "outside"
+UPLINK = "eth0"
+ROUTER = "router"
+CLIENT = "client"
+NDOTS = 5
+"""What the kubelet writes into every pod's resolv.conf (Kubernetes, DNS for Services and Pods)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNetwork:
+    """What a topology decides for one node; the rest of a node is the same everywhere."""
+
+    bridge: str
+    gateway_offset: int
+    """The pod gateway is this far into the node's pod CIDR."""
+    mtu: int
+    """Of pods and bridge."""
+    not_masqueraded: tuple[str, ...]
+    routes: tuple[Route, ...] = ()
+    tunnel: Tunnel | None = None
+    neighbours: tuple[Neighbour, ...] = ()
+    forwarding: tuple[ForwardingEntry, ...] = ()
+    answers_for_pods: bool = False
+    """Whether the node answers ARP for its pods on the node segment (l2bridge)."""
+
+
+def assemble(plan: Plan, nodes: tuple[MachineIntent, ...], router: MachineIntent) -> Intent:
+    """The whole lab: the nodes, the router and the client outside."""
+    bridged = [node.bridge.mtu for node in nodes if node.bridge]
+    return Intent(
+        scenario=plan.scenario,
+        topology=plan.topology,
+        domain=plan.domain,
+        segments=(
+            Segment(CLUSTER, str(plan.node_cidr), plan.node_mtu),
+            Segment(OUTSIDE, str(plan.outside_cidr), plan.node_mtu),
+        ),
+        machines=(*nodes, router, client(plan)),
+        pod_mtu=min(bridged, default=plan.node_mtu),
+        node_mtu=plan.node_mtu,
+    )
+
+
+def router(plan: Plan, routes: tuple[Route, ...] = ()) -> MachineIntent:
+    """The router between the node segment and the outside: the ToR."""
+    inside, outside = plan.router_address, plan.outside_router_address
+    return MachineIntent(
+        name=ROUTER,
+        kind="router",
+        os="linux",
+        interfaces=(
+            Interface(
+                UPLINK,
+                CLUSTER,
+                mac(inside),
+                (f"{inside}/{plan.node_cidr.prefixlen}",),
+                plan.node_mtu,
+            ),
+            Interface(
+                "eth1",
+                OUTSIDE,
+                mac(outside),
+                (f"{outside}/{plan.outside_cidr.prefixlen}",),
+                plan.node_mtu,
+            ),
+        ),
+        bridge=None,
+        tunnel=None,
+        routes=routes,
+        neighbours=(
+            *(Neighbour(str(node.address), node.mac, UPLINK) for node in plan.nodes),
+            Neighbour(str(plan.client_address), mac(plan.client_address), "eth1"),
+        ),
+        forwarding=(),
+        proxies=(),
+        pods=(),
+        translation=None,
+        drops=(),
+        forwards=True,
+    )
+
+
+def client(plan: Plan) -> MachineIntent:
+    """The host outside the cluster: it asks for NodePorts, and pods ask for it."""
+    gateway = plan.outside_router_address
+    return MachineIntent(
+        name=CLIENT,
+        kind="client",
+        os="linux",
+        interfaces=(
+            Interface(
+                UPLINK,
+                OUTSIDE,
+                mac(plan.client_address),
+                (f"{plan.client_address}/{plan.outside_cidr.prefixlen}",),
+                plan.node_mtu,
+            ),
+        ),
+        bridge=None,
+        tunnel=None,
+        routes=(Route("default", UPLINK, str(gateway)),),
+        neighbours=(Neighbour(str(gateway), mac(gateway), UPLINK),),
+        forwarding=(),
+        proxies=(),
+        pods=(),
+        translation=None,
+        drops=(),
+        forwards=False,
+    )
+
+
+def node(plan: Plan, planned: PlannedNode, network: NodeNetwork) -> MachineIntent:
+    """One node: its uplink, its bridge with pods, and its Services."""
+    gateway = planned.pod_cidr[network.gateway_offset] if planned.pod_cidr else None
+    return MachineIntent(
+        name=planned.name,
+        kind="node",
+        os=planned.os,
+        interfaces=(
+            Interface(
+                UPLINK,
+                CLUSTER,
+                planned.mac,
+                (f"{planned.address}/{plan.node_cidr.prefixlen}",),
+                plan.node_mtu,
+            ),
+        ),
+        bridge=_bridge(planned, network, gateway),
+        tunnel=network.tunnel,
+        routes=(Route("default", UPLINK, str(plan.router_address)), *network.routes),
+        neighbours=(*_neighbours(plan, planned, network), *network.neighbours),
+        forwarding=network.forwarding,
+        proxies=tuple(ProxyNeighbour(str(pod.address), UPLINK) for pod in planned.pods)
+        if network.answers_for_pods
+        else (),
+        pods=tuple(_pods(plan, planned, network, gateway)),
+        translation=_translation(plan, planned, network),
+        drops=(),
+        forwards=True,
+    )
+
+
+def _bridge(
+    planned: PlannedNode, network: NodeNetwork, gateway: IPv4Address | None
+) -> Bridge | None:
+    if planned.pod_cidr is None or gateway is None:
+        return None
+    return Bridge(
+        network.bridge,
+        mac(gateway),
+        (f"{gateway}/{planned.pod_cidr.prefixlen}",),
+        network.mtu,
+    )
+
+
+def _neighbours(plan: Plan, planned: PlannedNode, network: NodeNetwork) -> Iterator[Neighbour]:
+    yield Neighbour(str(plan.router_address), mac(plan.router_address), UPLINK)
+    for other in plan.nodes:
+        if other.name != planned.name:
+            yield Neighbour(str(other.address), other.mac, UPLINK)
+    for pod in planned.pods:
+        yield Neighbour(str(pod.address), pod.mac, network.bridge)
+
+
+def _pods(
+    plan: Plan, planned: PlannedNode, network: NodeNetwork, gateway: IPv4Address | None
+) -> Iterator[Pod]:
+    if planned.pod_cidr is None or gateway is None:
+        return
+    resolver = Resolver(
+        str(plan.dns_address),
+        (f"default.svc.{plan.domain}", f"svc.{plan.domain}", plan.domain),
+        NDOTS,
+    )
+    for index, pod in enumerate(planned.pods, start=1):
+        yield Pod(
+            name=pod.name,
+            role=pod.role,
+            port=f"veth{index}",
+            mac=pod.mac,
+            address=f"{pod.address}/{planned.pod_cidr.prefixlen}",
+            gateway=str(gateway),
+            mtu=network.mtu,
+            neighbours=(
+                Neighbour(str(gateway), mac(gateway), UPLINK),
+                *_siblings(planned, pod),
+            ),
+            resolver=resolver,
+        )
+
+
+def _siblings(planned: PlannedNode, pod: PlannedPod) -> Iterator[Neighbour]:
+    for other in planned.pods:
+        if other.name != pod.name:
+            yield Neighbour(str(other.address), other.mac, UPLINK)
+
+
+def _translation(plan: Plan, planned: PlannedNode, network: NodeNetwork) -> Translation | None:
+    if planned.pod_cidr is None:
+        return None
+    addresses = {pod.name: str(pod.address) for pod in plan.pods()}
+    return Translation(
+        local_cidr=str(planned.pod_cidr),
+        not_masqueraded=network.not_masqueraded,
+        services=tuple(
+            Service(
+                service.name,
+                str(service.address),
+                service.port,
+                service.node_port,
+                tuple(
+                    Backend(name, addresses[name], service.target_port) for name in service.backends
+                ),
+            )
+            for service in plan.services
+        ),
+    )

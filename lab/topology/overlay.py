@@ -1,0 +1,164 @@
+"""VXLAN overlay, as flannel builds it: a tunnel end a node, entries given and never learned.
+
+Source: flannel's vxlan backend; on Windows flanneld refuses a VNI below 4096, a port other
+than 4789, and DirectRouting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lab.plan.addresses import mac
+from lab.plan.plan import Plan, PlannedNode
+from lab.scenario.findings import Problem
+from lab.scenario.scenario import Scenario
+from lab.topology import machines, windows_limits
+from lab.topology.intent import ForwardingEntry, Intent, MachineIntent, Neighbour, Route, Tunnel
+from lab.topology.topology import Topology
+
+VXLAN_OVERHEAD = 50
+"""Bytes: outer IPv4 (20), UDP (8), VXLAN (8) and the inner Ethernet header (14); RFC 7348."""
+WINDOWS_FIRST_VNI = 4096
+LAST_VNI = 2**24 - 1
+WINDOWS_PORT = 4789
+DEFAULT_VNI = 4096
+DEFAULT_PORT = 4789
+LAST_PORT = 65_535
+
+
+def build(plan: Plan) -> Intent:
+    """Plan to Intent."""
+    nodes = tuple(_node(plan, node) for node in plan.nodes)
+    return machines.assemble(plan, nodes, machines.router(plan))
+
+
+def _node(plan: Plan, node: PlannedNode) -> MachineIntent:
+    mtu = plan.node_mtu - VXLAN_OVERHEAD
+    tunnel = _tunnel(plan, node, mtu)
+    others = [other for other in plan.nodes if other.pod_cidr and other.name != node.name]
+    direct = bool(plan.parameters.get("direct_routing", False))
+    return machines.node(
+        plan,
+        node,
+        machines.NodeNetwork(
+            bridge="cni0",
+            gateway_offset=1,
+            mtu=mtu,
+            not_masqueraded=(str(plan.pod_cidr),),
+            routes=tuple(_route(other, tunnel, direct=direct) for other in others)
+            if tunnel
+            else (),
+            tunnel=tunnel,
+            neighbours=tuple(
+                Neighbour(str(other.pod_cidr[0]), mac(other.pod_cidr[0]), tunnel.name)
+                for other in others
+                if tunnel and other.pod_cidr
+            ),
+            forwarding=tuple(
+                ForwardingEntry(mac(other.pod_cidr[0]), tunnel.name, str(other.address))
+                for other in others
+                if tunnel and other.pod_cidr
+            ),
+        ),
+    )
+
+
+def _tunnel(plan: Plan, node: PlannedNode, mtu: int) -> Tunnel | None:
+    if node.pod_cidr is None:
+        return None
+    vni = _number(plan.parameters.get("vni", DEFAULT_VNI))
+    return Tunnel(
+        name=f"flannel.{vni}",
+        vni=vni,
+        port=_number(plan.parameters.get("port", DEFAULT_PORT)),
+        local=str(node.address),
+        device=machines.UPLINK,
+        mac=mac(node.pod_cidr[0]),
+        addresses=(f"{node.pod_cidr[0]}/32",),
+        mtu=mtu,
+    )
+
+
+def _route(other: PlannedNode, tunnel: Tunnel, *, direct: bool) -> Route:
+    if direct:
+        return Route(str(other.pod_cidr), machines.UPLINK, str(other.address))
+    end = str(other.pod_cidr).split("/")[0]
+    return Route(str(other.pod_cidr), tunnel.name, end, onlink=True)
+
+
+def _number(value: object) -> int:
+    assert isinstance(value, int), "checked with the scenario"
+    return value
+
+
+def check(scenario: Scenario) -> Iterator[Problem]:
+    """Check VNI and port, by number and by what Windows can do."""
+    windows = [group.name for group in scenario.nodes if group.os == "windows"]
+    yield from _check_number(scenario, "vni", DEFAULT_VNI, LAST_VNI)
+    yield from _check_number(scenario, "port", DEFAULT_PORT, LAST_PORT)
+    direct = scenario.topology.parameters.get("direct_routing", False)
+    if not isinstance(direct, bool):
+        yield Problem(("topology", "direct_routing"), f'"{direct}" is neither true nor false')
+    if not windows:
+        return
+    vni = scenario.topology.parameters.get("vni", DEFAULT_VNI)
+    port = scenario.topology.parameters.get("port", DEFAULT_PORT)
+    because = f'flannel on Windows (node "{windows[0]}")'
+    if isinstance(vni, int) and 0 < vni < WINDOWS_FIRST_VNI:
+        yield Problem(
+            ("topology", "vni"),
+            f"VNI {vni} is below {WINDOWS_FIRST_VNI}, the lowest that {because} accepts",
+            f"use {WINDOWS_FIRST_VNI} or higher, or leave the Windows nodes out",
+        )
+    if isinstance(port, int) and 0 < port <= LAST_PORT and port != WINDOWS_PORT:
+        yield Problem(
+            ("topology", "port"),
+            f"VXLAN port {port} is not {WINDOWS_PORT}, the only one that {because} accepts",
+            f"use {WINDOWS_PORT}, or leave the Windows nodes out",
+        )
+    if direct is True:
+        yield Problem(
+            ("topology", "direct_routing"),
+            f"{because} cannot do direct routing",
+            'remove "direct_routing", or use the topology "host-gateway"',
+        )
+
+
+def _check_number(scenario: Scenario, key: str, default: int, last: int) -> Iterator[Problem]:
+    value = scenario.topology.parameters.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= last:
+        yield Problem(
+            ("topology", key),
+            f'"{value}" is no {key.upper() if key == "vni" else key}',
+            f"use a whole number from 1 to {last}, such as {default}",
+        )
+
+
+TOPOLOGY = Topology(
+    kind="overlay",
+    title="VXLAN overlay (flannel): pods of different nodes talk through a tunnel",
+    parameters={
+        "vni": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": LAST_VNI,
+            "default": DEFAULT_VNI,
+            "description": "VXLAN network identifier; 4096 or higher with Windows nodes",
+        },
+        "port": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": LAST_PORT,
+            "default": DEFAULT_PORT,
+            "description": "UDP port of the tunnel; 4789 with Windows nodes",
+        },
+        "direct_routing": {
+            "type": "boolean",
+            "default": False,
+            "description": "Route directly between nodes of one segment; Linux nodes only",
+        },
+    },
+    build=build,
+    limits=(windows_limits.OVERLAY_NODE_POD, *windows_limits.EVERYWHERE),
+    check=check,
+)

@@ -1,0 +1,89 @@
+"""Every topology there is: each module of this package that has a ``TOPOLOGY``."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+
+import lab.topology
+from lab.plan.plan import Plan
+from lab.scenario.findings import Problem
+from lab.scenario.scenario import Limit, Scenario
+from lab.topology.intent import Intent
+from lab.topology.topology import Topology
+
+
+@cache
+def topologies() -> Mapping[str, Topology]:
+    """Every topology by its kind, in alphabetical order."""
+    found = {}
+    for module in iter_modules(lab.topology.__path__):
+        topology = getattr(import_module(f"lab.topology.{module.name}"), "TOPOLOGY", None)
+        if isinstance(topology, Topology):
+            found[topology.kind] = topology
+    return dict(sorted(found.items()))
+
+
+def intent(plan: Plan) -> Intent:
+    """What each machine's network must be."""
+    return topologies()[plan.topology].build(plan)
+
+
+def limits(plan: Plan) -> tuple[Limit, ...]:
+    """What is expected not to work: the scenario's own exceptions first, then the topology's."""
+    return (*plan.exceptions, *topologies()[plan.topology].limits)
+
+
+def schemas() -> dict[str, dict[str, object]]:
+    """JSON Schema of the ``topology`` block, by kind."""
+    return {
+        kind: {
+            "title": topology.title,
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["kind"],
+            "properties": {"kind": {"const": kind}, **topology.parameters},
+        }
+        for kind, topology in topologies().items()
+    }
+
+
+def check(scenario: Scenario) -> Iterator[Problem]:
+    """Say what is wrong with a scenario's topology block, and with its nodes in that topology."""
+    kind = scenario.topology.kind
+    topology = topologies().get(kind)
+    if topology is None:
+        near = difflib.get_close_matches(kind, topologies(), n=1, cutoff=0.5)
+        known = ", ".join(topologies())
+        yield Problem(
+            ("topology", "kind"),
+            f'"{kind}" is no topology kind',
+            f'did you mean "{near[0]}"?' if near else f"use one of: {known}",
+        )
+        return
+    yield from _unknown_parameters(scenario, topology)
+    for index, group in enumerate(scenario.nodes):
+        if group.os not in topology.systems:
+            yield Problem(
+                ("nodes", index, "os"),
+                f'node "{group.name}" cannot take part: '
+                f'topology "{kind}" does not exist on {group.os.capitalize()}',
+                f"leave the node out, or use a topology that {group.os.capitalize()} can do",
+            )
+    yield from topology.check(scenario)
+
+
+def _unknown_parameters(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
+    known = list(topology.parameters)
+    for key in scenario.topology.parameters:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            allowed = ", ".join(known) or "none"
+            yield Problem(
+                ("topology", key),
+                f'topology "{topology.kind}" has no parameter "{key}"',
+                f'did you mean "{near[0]}"?' if near else f"its parameters are: {allowed}",
+            )

@@ -1,0 +1,47 @@
+"""What a topology is: one object in one file, found by the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from lab.plan.plan import Plan
+from lab.scenario.findings import Problem
+from lab.scenario.scenario import Limit, Os, Scenario
+from lab.topology.intent import Intent
+
+
+def no_problems(_scenario: Scenario) -> Iterable[Problem]:
+    """The check of a topology that has nothing to object to."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """One way to connect the nodes' pods.
+
+    Parameters
+    ----------
+    kind
+        The word in a scenario's ``topology.kind``.
+    title
+        One sentence for a person.
+    parameters
+        JSON Schema of each further key under ``topology``.
+    build
+        Plan to Intent, pure.
+    limits
+        What is documented not to work, most special first.
+    systems
+        Operating systems whose nodes can take part.
+    check
+        Problems of its own with a scenario.
+    """
+
+    kind: str
+    title: str
+    parameters: Mapping[str, Mapping[str, object]]
+    build: Callable[[Plan], Intent]
+    limits: tuple[Limit, ...]
+    systems: frozenset[Os] = frozenset({"linux", "windows"})
+    check: Callable[[Scenario], Iterable[Problem]] = no_problems
