@@ -1,0 +1,19 @@
+"""``lab completion``: the shell's own completion script."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(SHELLS))
+def command(shell: str) -> None:
+    """Print a completion script; for bash: eval "$(lab completion bash)"."""
+    from lab.cli.main import command as lab
+
+    script = get_completion_class(shell)
+    assert script is not None
+    click.echo(script(lab, {}, "lab", "_LAB_COMPLETE").source())

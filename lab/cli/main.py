@@ -1,0 +1,100 @@
+"""The ``lab`` command: finds the subcommand, runs it, and turns errors into exit codes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from lab._errors import LabError
+
+COMMANDS = {
+    "up": "lab.cli.up",
+    "test": "lab.cli.test",
+    "down": "lab.cli.down",
+    "status": "lab.cli.status",
+    "list": "lab.cli.list_labs",
+    "plan": "lab.cli.plan",
+    "show": "lab.cli.show",
+    "validate": "lab.cli.validate",
+    "schema": "lab.cli.schema",
+    "shell": "lab.cli.shell",
+    "exec": "lab.cli.execute",
+    "probe": "lab.cli.probe",
+    "report": "lab.cli.report",
+    "gc": "lab.cli.gc",
+    "completion": "lab.cli.completion",
+}
+"""Subcommand to module, in the order of ``lab --help``; a module is imported when it is used."""
+
+INTERRUPTED = 130
+
+
+class Lazy(click.Group):
+    """A group whose commands are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name every subcommand, in the order a lab is used."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one subcommand; None if there is none of that name."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        command = import_module(COMMANDS[cmd_name]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the subcommand, or say which one is nearest."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f'did you mean "{near[0]}"?' if near else 'see "lab --help"'
+            raise click.UsageError(f'there is no command "{args[0]}"; {hint}', ctx) from None
+
+
+@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="hybridlab", prog_name="lab")
+def command() -> None:
+    """Build a Linux and Windows Kubernetes lab, and say cell by cell what reaches what.
+
+    \b
+      lab up overlay      bring the scenario "overlay" up
+      lab test overlay    run its connectivity matrix
+      lab down overlay    take it down; nothing is left
+
+    Results go to standard output, the story to standard error.
+
+    \b
+    Exit codes: 0 all is well; 1 cells failed; 2 wrong usage or configuration;
+    3 the lab is broken; 4 this machine cannot do what is asked.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run ``lab`` and end the process with its exit code."""
+    try:
+        code = command.main(arguments, prog_name="lab", standalone_mode=False)
+    except LabError as error:
+        click.echo(str(error), err=True)
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)

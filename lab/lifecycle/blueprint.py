@@ -1,0 +1,76 @@
+"""A scenario drawn up: checked, planned, and turned into an Intent. Nothing is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lab._errors import UsageError
+from lab.plan.plan import Plan
+from lab.plan.planner import make_plan
+from lab.scenario.loader import find, load
+from lab.scenario.scenario import Limit, Scenario
+from lab.topology import registry
+from lab.topology.intent import Intent
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """All that is decided before a provider is asked."""
+
+    scenario: Scenario
+    plan: Plan
+    intent: Intent
+    limits: tuple[Limit, ...]
+
+
+def draw(scenario: str | Path, only: str | None = None) -> Blueprint:
+    """Read a scenario by name or path and decide everything.
+
+    Parameters
+    ----------
+    scenario
+        A shipped scenario's name, or the path of a file.
+    only
+        ``"linux"`` or ``"windows"``: leave the nodes of the other system out.
+
+    Raises
+    ------
+    ScenarioError
+        Every finding at once.
+    UsageError
+        No such scenario, or no node is left.
+    """
+    path = scenario if isinstance(scenario, Path) else find(scenario)
+    read = load(path, topology_check=registry.check)
+    if only is not None:
+        read = keep_only(read, only)
+    plan = make_plan(read)
+    return Blueprint(read, plan, registry.intent(plan), registry.limits(plan))
+
+
+def keep_only(scenario: Scenario, system: str) -> Scenario:
+    """The scenario with the nodes of one operating system.
+
+    Raises
+    ------
+    UsageError
+        When the scenario would have no control plane, or no node at all, left.
+    """
+    nodes = tuple(group for group in scenario.nodes if group.os == system)
+    if not any(group.role == "control-plane" for group in nodes):
+        raise UsageError(
+            f'leaving all but the {system} nodes out of scenario "{scenario.name}"',
+            "no control-plane node is left",
+            "use ONLY=linux (--only linux), or the whole scenario",
+        )
+    pods = sum(
+        group.count * (scenario.pods_per_node if group.pods is None else group.pods)
+        for group in nodes
+        if group.kubelet
+    )
+    shared = tuple(
+        replace(service, backends=min(service.backends, pods))
+        for service in scenario.shared_services
+    )
+    return replace(scenario, nodes=nodes, shared_services=shared)

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Network
+
+import pytest
+
+from lab.plan.canonical import digest, plain
+from lab.plan.plan import Plan
+from lab.plan.planner import make_plan
+from lab.scenario.loader import find, load, shipped
+
+
+def plan_of(name: str) -> Plan:
+    return make_plan(load(find(name)))
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_same_scenario_gives_the_same_bytes_in_another_process(name: str) -> None:
+    script = (
+        "import sys; from lab.plan.canonical import digest;"
+        "from lab.plan.planner import make_plan; from lab.scenario.loader import find, load;"
+        "print(digest(make_plan(load(find(sys.argv[1])))))"
+    )
+    other = subprocess.run(
+        [sys.executable, "-c", script, name],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={"PYTHONHASHSEED": "4711", "PYTHONPATH": ":".join(sys.path)},
+    )
+    assert other.stdout.strip() == digest(plan_of(name))
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_no_address_mac_or_name_is_given_twice(name: str) -> None:
+    plan = plan_of(name)
+    addresses = [
+        plan.router_address,
+        plan.client_address,
+        *(node.address for node in plan.nodes),
+        *(pod.address for pod in plan.pods()),
+        *(service.address for service in plan.services),
+    ]
+    assert len(set(addresses)) == len(addresses)
+    macs = [item.mac for item in (*plan.nodes, *plan.pods())]
+    assert len(set(macs)) == len(macs)
+    names = [item.name for item in (*plan.nodes, *plan.pods(), *plan.services)]
+    assert len(set(names)) == len(names)
+    ports = [service.node_port for service in plan.services if service.node_port]
+    assert len(set(ports)) == len(ports)
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_address_lies_where_it_belongs(name: str) -> None:
+    plan = plan_of(name)
+    for node in plan.nodes:
+        assert node.address in plan.node_cidr
+        for pod in node.pods:
+            assert node.pod_cidr is not None
+            assert pod.address in node.pod_cidr
+            assert node.pod_cidr.subnet_of(plan.pod_cidr)
+            assert pod.address not in {node.pod_cidr[n] for n in range(4)}
+            assert pod.address != node.pod_cidr.broadcast_address
+    for service in plan.services:
+        assert service.address in plan.service_cidr
+
+
+def test_mac_is_made_of_the_address() -> None:
+    node = plan_of("overlay").node("master")
+    assert node.address == IPv4Address("10.9.176.10")
+    assert node.mac == "0a:58:0a:09:b0:0a"
+
+
+def test_overlay_has_the_documents_five_nodes_and_ten_probe_pods() -> None:
+    plan = plan_of("overlay")
+    assert [node.name for node in plan.nodes] == ["master", "worker1", "worker2", "win1", "win2"]
+    assert len(plan.probe_pods()) == 10
+    assert [str(node.pod_cidr) for node in plan.nodes] == [f"10.244.{n}.0/24" for n in range(5)]
+
+
+def test_host_gateway_keeps_the_documents_windows_addresses() -> None:
+    windows = [node for node in plan_of("host-gateway").nodes if node.os == "windows"]
+    assert windows[0].address == IPv4Address("10.127.132.213")
+    assert windows[0].pod_cidr == IPv4Network("10.10.187.64/26")
+
+
+def test_hard_way_gives_pod_ranges_to_workers_only() -> None:
+    ranges = {node.name: node.pod_cidr for node in plan_of("hard-way").nodes}
+    given = [str(cidr) for cidr in ranges.values() if cidr]
+    assert given == [f"10.200.{number}.0/24" for number in range(4)]
+    assert sum(cidr is None for cidr in ranges.values()) == 3
+
+
+def test_every_probe_pod_has_a_service_of_its_own_with_one_backend() -> None:
+    plan = plan_of("overlay")
+    single = {s.backends for s in plan.services if s.purpose == "single"}
+    assert single == {(pod.name,) for pod in plan.probe_pods()}
+
+
+def test_shared_service_spreads_over_nodes_and_systems() -> None:
+    plan = plan_of("overlay")
+    shared = next(s for s in plan.services if s.purpose == "shared")
+    nodes = [name.rsplit("-", 1)[0] for name in shared.backends]
+    assert len(set(nodes)) == len(nodes) == 4
+    assert {plan.node(node).os for node in nodes} == {"linux", "windows"}
+
+
+def test_one_dns_pod_stands_on_the_first_linux_node_with_a_kubelet() -> None:
+    plan = plan_of("hard-way")
+    assert [(pod.name, pod.node) for pod in plan.pods() if pod.role == "dns"] == [
+        ("coredns", "worker-0")
+    ]
+
+
+def test_explicit_addresses_are_skipped_when_others_are_handed_out() -> None:
+    scenario = load(find("overlay"))
+    first, *rest = scenario.nodes
+    taken = IPv4Address("10.9.176.11")
+    moved = replace(scenario, nodes=(replace(first, address=taken), *rest))
+    addresses = [node.address for node in make_plan(moved).nodes]
+    assert addresses[0] == taken
+    assert addresses.count(taken) == 1
+
+
+def test_plan_is_plain_json() -> None:
+    text = json.dumps(plain(plan_of("overlay")))
+    assert json.loads(text)["nodes"][3]["os"] == "windows"
+
+
+def test_digest_changes_with_any_field() -> None:
+    plan = plan_of("overlay")
+    assert digest(plan) != digest(replace(plan, node_mtu=1400))
+
+
+def test_a_value_without_one_spelling_is_refused() -> None:
+    with pytest.raises(TypeError, match="no canonical form for object"):
+        plain(object())

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import ip_address, ip_interface, ip_network
+
+import pytest
+
+from lab.plan.plan import Plan
+from lab.plan.planner import make_plan
+from lab.scenario.loader import find, load
+from lab.scenario.scenario import Scenario
+from lab.topology import registry
+from lab.topology.cost import cost
+from lab.topology.intent import Intent, MachineIntent, Route
+
+KINDS = ("overlay", "host-gateway", "upstream-tor", "hard-way")
+
+
+def scenario_of(name: str) -> Scenario:
+    return load(find(name))
+
+
+def built(name: str) -> tuple[Plan, Intent]:
+    plan = make_plan(scenario_of(name))
+    return plan, registry.intent(plan)
+
+
+def lookup(machine: MachineIntent, address: str) -> Route | None:
+    """The longest matching route of a machine, as the kernel would choose."""
+    fitting = [
+        route
+        for route in machine.routes
+        if route.destination == "default"
+        or ip_address(address) in ip_network(route.destination)
+    ]
+    return max(
+        fitting,
+        key=lambda r: -1 if r.destination == "default" else ip_network(r.destination).prefixlen,
+        default=None,
+    )
+
+
+def hops(intent: Intent, start: MachineIntent, address: str) -> list[str]:
+    """Machines that a packet to a pod's address passes, by the intent's routes alone."""
+    owner = {
+        ip_interface(text).ip: machine
+        for machine in intent.machines
+        for text in (
+            *(a for interface in machine.interfaces for a in interface.addresses),
+            *(machine.tunnel.addresses if machine.tunnel else ()),
+        )
+    }
+    path, machine = [start.name], start
+    for _ in range(5):
+        own = machine.bridge and ip_interface(machine.bridge.addresses[0]).network
+        if own and ip_address(address) in own:
+            return path
+        route = lookup(machine, address)
+        assert route is not None, path
+        assert route.via is not None, path
+        machine = owner[ip_address(route.via)]
+        path.append(machine.name)
+    raise AssertionError(path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_node_reaches_every_pod_by_its_routes(kind: str) -> None:
+    plan, intent = built(kind)
+    for node in (n for n in plan.nodes if n.pod_cidr):
+        for pod in plan.pods():
+            path = hops(intent, intent.machine(node.name), str(pod.address))
+            assert path[-1] == pod.node
+
+
+def test_upstream_tor_sends_everything_through_the_router() -> None:
+    plan, intent = built("upstream-tor")
+    pod = next(pod for pod in plan.pods() if pod.node != plan.nodes[0].name)
+    assert hops(intent, intent.machine(plan.nodes[0].name), str(pod.address))[1] == "router"
+
+
+def test_host_gateway_sends_nothing_through_the_router() -> None:
+    plan, intent = built("host-gateway")
+    assert not intent.machine("router").routes
+    for pod in plan.pods():
+        assert "router" not in hops(intent, intent.machine(plan.nodes[0].name), str(pod.address))
+
+
+def test_hard_way_gives_static_routes_to_windows_alone() -> None:
+    plan, intent = built("hard-way")
+    for node in plan.nodes:
+        static = [r for r in intent.machine(node.name).routes if r.destination != "default"]
+        assert bool(static) == (node.os == "windows"), node.name
+    assert len(intent.machine("router").routes) == 4
+
+
+def test_overlay_takes_the_tunnels_bytes_from_the_pods_mtu() -> None:
+    _, intent = built("overlay")
+    assert (intent.pod_mtu, intent.node_mtu) == (1450, 1500)
+    tunnel = intent.machine("win1").tunnel
+    assert tunnel
+    assert (tunnel.name, tunnel.vni, tunnel.port, tunnel.mtu) == ("flannel.4096", 4096, 4789, 1450)
+
+
+def test_overlay_has_a_forwarding_entry_and_a_neighbour_for_every_other_end() -> None:
+    _, intent = built("overlay")
+    for machine in (m for m in intent.machines if m.tunnel):
+        assert machine.tunnel
+        assert len(machine.forwarding) == 4
+        tunnel_neighbours = [n for n in machine.neighbours if n.device == machine.tunnel.name]
+        assert {n.mac for n in tunnel_neighbours} == {e.mac for e in machine.forwarding}
+
+
+def test_direct_routing_leaves_the_tunnel_unused() -> None:
+    scenario = scenario_of("overlay")
+    direct = replace(
+        scenario, topology=replace(scenario.topology, parameters={"direct_routing": True})
+    )
+    plan = make_plan(direct)
+    for machine in registry.intent(plan).machines:
+        assert all(route.device == "eth0" for route in machine.routes)
+
+
+@pytest.mark.parametrize("kind", ["host-gateway", "upstream-tor", "hard-way"])
+def test_windows_node_answers_arp_for_its_pods_and_is_their_gateway_at_two(kind: str) -> None:
+    plan, intent = built(kind)
+    for node in plan.nodes:
+        machine = intent.machine(node.name)
+        if node.os != "windows":
+            assert not machine.proxies
+            continue
+        assert node.pod_cidr
+        assert {proxy.address for proxy in machine.proxies} == {str(p.address) for p in node.pods}
+        assert {pod.gateway for pod in machine.pods} == {str(node.pod_cidr[2])}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_device_name_is_longer_than_the_kernel_allows(kind: str) -> None:
+    _, intent = built(kind)
+    for machine in intent.machines:
+        names = [interface.name for interface in machine.interfaces]
+        names += [pod.port for pod in machine.pods]
+        names += [device.name for device in (machine.bridge, machine.tunnel) if device]
+        assert all(len(name) <= 15 for name in names)
+        assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shipped_scenario_has_no_problem_with_its_topology(kind: str) -> None:
+    assert list(registry.check(scenario_of(kind))) == []
+
+
+def test_every_topology_has_a_schema_of_its_own_parameters() -> None:
+    assert set(registry.schemas()) == set(KINDS)
+    assert "vni" in str(registry.schemas()["overlay"])
+
+
+def test_scenario_exceptions_come_before_the_topologys_limits() -> None:
+    plan, _ = built("overlay")
+    limit = registry.limits(plan)[-1]
+    special = replace(limit, id="overlay-exception-1")
+    assert registry.limits(replace(plan, exceptions=(special,)))[0] == special
+
+
+def test_prediction_grows_with_the_lab() -> None:
+    scenario = scenario_of("overlay")
+    larger = make_plan(replace(scenario, pods_per_node=20))
+    small = cost(registry.intent(make_plan(scenario)))
+    large = cost(registry.intent(larger))
+    assert large.namespaces == small.namespaces + 90
+    assert large.seconds > small.seconds
