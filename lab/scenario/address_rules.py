@@ -1,0 +1,269 @@
+"""Rules about address ranges: what each may be, and what they are to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv4Network
+
+from lab.scenario.findings import Key, Problem, quoted
+from lab.scenario.names import node_names, pods_per_node, probe_pods
+from lab.scenario.reserved import OUTSIDE_CIDR, POD_RANGE_RESERVED, router_address
+from lab.scenario.scenario import Scenario
+
+POD_CIDR: Key = ("kubernetes", "pod_cidr")
+SERVICE_CIDR: Key = ("kubernetes", "service_cidr")
+DNS_ADDRESS: Key = ("kubernetes", "dns_address")
+NODE_PREFIX: Key = ("kubernetes", "node_prefix")
+NODE_CIDR: Key = ("network", "cidr")
+
+WIDEST_SERVICES = 12
+"""kube-apiserver and kubeadm refuse a service range of more than 20 bits."""
+MAX_NODE_BITS = 16
+"""kube-controller-manager refuses a pod range more than 16 bits wider than a node's part."""
+OWN_SERVICES = 2
+"""Services of every cluster: kubernetes and the cluster's DNS."""
+_EDGES = 2
+"""A range's network and broadcast addresses."""
+
+_UNUSABLE = tuple(
+    (IPv4Network(cidr), what)
+    for cidr, what in (
+        ("0.0.0.0/8", "means this host"),
+        ("127.0.0.0/8", "is every machine's loopback"),
+        ("169.254.0.0/16", "is link-local"),
+        ("224.0.0.0/4", "is multicast"),
+        ("240.0.0.0/4", "is reserved"),
+    )
+)
+_PRIVATE = tuple(IPv4Network(cidr) for cidr in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
+
+
+def unusable_ranges(scenario: Scenario) -> Iterator[Problem]:
+    """Ranges that no network can use."""
+    for key, cidr in _ranges(scenario):
+        for unusable, what in _UNUSABLE:
+            if cidr.overlaps(unusable):
+                cure = _elsewhere(scenario, key, cidr)
+                yield Problem(key, f"{cidr} holds {unusable}, which {what}", cure)
+                break
+
+
+def overlaps(scenario: Scenario) -> Iterator[Problem]:
+    """Ranges that share addresses, with each other or with the lab's outside network."""
+    ranges = _ranges(scenario)
+    for number, (key, cidr) in enumerate(ranges):
+        for other_key, other in ranges[:number]:
+            if cidr.overlaps(other):
+                what = f"{_named(key)} {cidr} overlaps {_named(other_key)} {other}"
+                yield Problem(key, what, _elsewhere(scenario, key, cidr))
+        if cidr.overlaps(OUTSIDE_CIDR):
+            what = f"{_named(key)} {cidr} overlaps {OUTSIDE_CIDR}, the lab's own network outside"
+            yield Problem(key, what, _elsewhere(scenario, key, cidr))
+
+
+def service_range_width(scenario: Scenario) -> Iterator[Problem]:
+    """A service range wider than the API server accepts."""
+    cidr = scenario.kubernetes.service_cidr
+    if cidr.prefixlen < WIDEST_SERVICES:
+        what = f"{_named(SERVICE_CIDR)} {cidr} is wider than /12, and kube-apiserver refuses that"
+        narrower = IPv4Network((cidr.network_address, WIDEST_SERVICES))
+        yield Problem(SERVICE_CIDR, what, f"write {narrower}")
+
+
+def pod_range_width(scenario: Scenario) -> Iterator[Problem]:
+    """A node's part that is no part, or one too many bits narrower than the whole."""
+    cidr, prefix = scenario.kubernetes.pod_cidr, scenario.kubernetes.node_prefix
+    bits = prefix - cidr.prefixlen
+    if bits < 0:
+        what = f"a node's /{prefix} does not fit into {_named(POD_CIDR)} {cidr}"
+        yield Problem(NODE_PREFIX, what, f"write {min(cidr.prefixlen + 8, 29)}")
+    elif bits > MAX_NODE_BITS:
+        what = f"{_named(POD_CIDR)} {cidr} is {bits} bits wider than a node's /{prefix}"
+        allowed = f"kube-controller-manager allows {MAX_NODE_BITS}"
+        narrower = IPv4Network((cidr.network_address, prefix - MAX_NODE_BITS))
+        cure = f'write {narrower}, or "node_prefix: {cidr.prefixlen + MAX_NODE_BITS}"'
+        yield Problem(POD_CIDR, f"{what}, and {allowed}", cure)
+
+
+def pod_range_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
+    """A pod range with fewer parts than nodes."""
+    cidr, prefix = scenario.kubernetes.pod_cidr, scenario.kubernetes.node_prefix
+    nodes = sum(group.count for group in scenario.nodes if group.kubelet)
+    bits = prefix - cidr.prefixlen
+    if bits < 0 or nodes <= 2**bits:
+        return
+    parts = f"{2**bits} part" + ("" if bits == 0 else "s")
+    what = f"{_named(POD_CIDR)} {cidr} has {parts} of /{prefix}, and {nodes} nodes need one each"
+    yield Problem(POD_CIDR, what, _wider(cidr, prefix - _bits(nodes)))
+
+
+def node_range_holds_pods(scenario: Scenario) -> Iterator[Problem]:
+    """A node's part with fewer free addresses than the node has pods."""
+    prefix = scenario.kubernetes.node_prefix
+    size = 2 ** (32 - prefix)
+    for index, group in enumerate(scenario.nodes):
+        pods = pods_per_node(scenario, group)
+        dns = 1 if group.os == "linux" and group.kubelet else 0
+        need = pods + dns + POD_RANGE_RESERVED
+        if not group.kubelet or need <= size:
+            continue
+        beside = " and the DNS pod" if dns else ""
+        what = (
+            f"a node's /{prefix} has {size} addresses, {POD_RANGE_RESERVED} of them reserved: "
+            f"too few for the {pods} pods of {quoted(group.name)}{beside}"
+        )
+        key = ("nodes", index, "pods") if group.pods is not None else NODE_PREFIX
+        yield Problem(key, what, f'write "node_prefix: {32 - _bits(need)}", or fewer pods')
+
+
+def network_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
+    """A node network with fewer addresses than nodes."""
+    cidr = scenario.network.cidr
+    nodes = sum(group.count for group in scenario.nodes)
+    need = nodes + 1 + _EDGES
+    if cidr.num_addresses < need:
+        room = max(0, cidr.num_addresses - 1 - _EDGES)
+        what = f"{_named(NODE_CIDR)} {cidr} has room for a router and {room} nodes, not {nodes}"
+        yield Problem(NODE_CIDR, what, _wider(cidr, 32 - _bits(need)))
+
+
+def service_range_holds_services(scenario: Scenario) -> Iterator[Problem]:
+    """A service range with fewer addresses than Services."""
+    cidr = scenario.kubernetes.service_cidr
+    pods, shared = probe_pods(scenario), len(scenario.shared_services)
+    need = pods + shared + OWN_SERVICES
+    room = max(0, cidr.num_addresses - _EDGES)
+    if room < need:
+        what = (
+            f"{_named(SERVICE_CIDR)} {cidr} has room for {room} Services, and the lab has {need}: "
+            f"{pods} for pods, {shared} shared, DNS and kubernetes"
+        )
+        yield Problem(SERVICE_CIDR, what, _wider(cidr, 32 - _bits(need + _EDGES)))
+
+
+def dns_address(scenario: Scenario) -> Iterator[Problem]:
+    """A DNS address that the cluster's DNS Service cannot have."""
+    cidr, address = scenario.kubernetes.service_cidr, scenario.kubernetes.dns_address
+    offset = min(10, cidr.num_addresses - _EDGES)
+    cure = f"write {cidr.network_address + offset}" if offset > 1 else "widen service_cidr first"
+    if address not in cidr:
+        what = f"{_named(DNS_ADDRESS)} {address} is outside {_named(SERVICE_CIDR)} {cidr}"
+        yield Problem(DNS_ADDRESS, what, cure)
+    elif address == cidr.network_address + 1:
+        what = f'{address} is the first address of {cidr}, which the Service "kubernetes" has'
+        yield Problem(DNS_ADDRESS, what, cure)
+    elif address in {cidr.network_address, cidr.broadcast_address}:
+        yield Problem(DNS_ADDRESS, f"{address} is an edge of {cidr}, and no Service's", cure)
+
+
+def node_addresses(scenario: Scenario) -> Iterator[Problem]:
+    """Explicit node addresses that are outside the network, taken, or the router's."""
+    cidr = scenario.network.cidr
+    router = router_address(cidr)
+    taken: dict[IPv4Address, str] = {}
+    for index, group in enumerate(scenario.nodes):
+        key: Key = ("nodes", index, "address")
+        address = group.address
+        if address is None or group.count > 1:
+            continue
+        name = quoted(group.name)
+        if address not in cidr:
+            what = f"{address} of {name} is outside the node network {cidr}"
+            cure = f"write one from {router + 1} to {cidr.broadcast_address - 1}"
+            yield Problem(key, what, cure)
+        elif address == router:
+            cure = f"write one from {router + 1} to {cidr.broadcast_address - 1}"
+            yield Problem(key, f"{address} is the router's: the first of {cidr}", cure)
+        elif address in {cidr.network_address, cidr.broadcast_address}:
+            cure = f"write one from {router + 1} to {cidr.broadcast_address - 1}"
+            yield Problem(key, f"{address} is an edge of {cidr}, and no node's", cure)
+        elif address in taken:
+            what = f"{address} is the address of {taken[address]} too"
+            yield Problem(key, what, "give each node its own, or leave it to the plan")
+        taken.setdefault(address, f"{name} (line {group.line})")
+
+
+def node_pod_ranges(scenario: Scenario) -> Iterator[Problem]:
+    """Explicit pod ranges of nodes that are no part of the cluster's, or taken."""
+    whole, prefix = scenario.kubernetes.pod_cidr, scenario.kubernetes.node_prefix
+    taken: dict[IPv4Network, str] = {}
+    for index, group in enumerate(scenario.nodes):
+        key: Key = ("nodes", index, "pod_cidr")
+        cidr = group.pod_cidr
+        if cidr is None or group.count > 1 or not group.kubelet:
+            continue
+        name = quoted(group.name)
+        clash = next((other for other in taken if cidr.overlaps(other)), None)
+        if cidr.prefixlen != prefix:
+            what = f'{cidr} of {name} is a /{cidr.prefixlen}, and "node_prefix" is {prefix}'
+            exact = IPv4Network((cidr.network_address, prefix), strict=False)
+            yield Problem(key, what, f"write {exact}")
+        elif not cidr.subnet_of(whole):
+            what = f"{cidr} of {name} is outside {_named(POD_CIDR)} {whole}"
+            first = IPv4Network((whole.network_address, max(prefix, whole.prefixlen)))
+            yield Problem(key, what, f"write one within it, such as {first}")
+        elif clash:
+            what = f"{cidr} of {name} overlaps {clash} of {taken[clash]}"
+            yield Problem(key, what, "give each node its own, or leave it to the plan")
+        taken.setdefault(cidr, f"{name} (line {group.line})")
+
+
+def single_node_keys(scenario: Scenario) -> Iterator[Problem]:
+    """Keys of one machine on a group of several."""
+    for index, group in enumerate(scenario.nodes):
+        if group.count == 1:
+            continue
+        keys: list[Key] = [
+            ("nodes", index, name)
+            for name, value in (("address", group.address), ("pod_cidr", group.pod_cidr))
+            if value is not None
+        ]
+        for number, nic in enumerate(group.nics):
+            keys += [
+                ("nodes", index, "nics", number, name)
+                for name, value in (("address", nic.address), ("mac", nic.mac))
+                if value is not None
+            ]
+        names = node_names(group)
+        for key in keys:
+            what = f"{quoted(key[-1])} is one machine's, and {quoted(group.name)} are {group.count}"
+            cure = f"leave it out, or write {names[0]} to {names[-1]} as entries of their own"
+            yield Problem(key, what, cure, at_key=True)
+
+
+def _ranges(scenario: Scenario) -> tuple[tuple[Key, IPv4Network], ...]:
+    return (
+        (POD_CIDR, scenario.kubernetes.pod_cidr),
+        (SERVICE_CIDR, scenario.kubernetes.service_cidr),
+        (NODE_CIDR, scenario.network.cidr),
+    )
+
+
+def _named(key: Key) -> str:
+    return "the node network" if key == NODE_CIDR else quoted(key[-1])
+
+
+def _bits(number: int) -> int:
+    """Bits that count ``number`` things: the smallest power of two not below it."""
+    return (number - 1).bit_length()
+
+
+def _wider(cidr: IPv4Network, prefix: int) -> str:
+    if prefix < 8:  # noqa: PLR2004  no private range is wider than 10.0.0.0/8
+        return "no private range is wide enough: make the lab smaller"
+    return f"write a wider one, such as {cidr.supernet(new_prefix=prefix)}"
+
+
+def _elsewhere(scenario: Scenario, key: Key, cidr: IPv4Network) -> str:
+    """A private range of the same size that nothing else in the lab overlaps."""
+    taken = [other for other_key, other in _ranges(scenario) if other_key != key]
+    for block in _PRIVATE:
+        start = int(block.network_address)
+        while start + cidr.num_addresses - 1 <= int(block.broadcast_address):
+            free = IPv4Network((start, cidr.prefixlen), strict=False)
+            hit = next((other for other in taken if other.overlaps(free)), None)
+            if hit is None:
+                return f"write another range, such as {free}"
+            past = max(int(hit.broadcast_address), int(free.broadcast_address)) + 1
+            start = -(-past // cidr.num_addresses) * cidr.num_addresses
+    return "write another range, and smaller ones if none is left"

@@ -1,0 +1,102 @@
+"""Scenario files, found and loaded: every error at once, each with its place in the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from lab._errors import ScenarioError, UsageError
+from lab.scenario import build, rules, shape, source
+from lab.scenario.findings import Finding, Problem, did_you_mean, lines, quoted
+from lab.scenario.scenario import Scenario
+
+SUFFIX = ".yaml"
+
+
+def no_topology_check(scenario: Scenario) -> Iterable[Problem]:  # noqa: ARG001  it reads nothing
+    """No problems: for callers that do not know the topologies."""
+    return ()
+
+
+def load(path: Path, *, topology_check: rules.Check = no_topology_check) -> Scenario:
+    """The scenario in a file.
+
+    Parameters
+    ----------
+    path
+        The file. Its text is repeated in every message as it is given here.
+    topology_check
+        Finds what is wrong with the topology and its parameters, as problems by key path, such
+        as ``("topology", "vni")``. It is not called where a part that it may read is broken.
+
+    Raises
+    ------
+    ScenarioError
+        With every finding, in file order.
+
+    """
+    scenario, findings = check(path, topology_check=topology_check)
+    if scenario is None or findings:
+        raise ScenarioError(f"reading scenario {quoted(path)}", lines(str(path), findings))
+    return scenario
+
+
+def check(
+    path: Path, *, topology_check: rules.Check = no_topology_check
+) -> tuple[Scenario | None, tuple[Finding, ...]]:
+    """The scenario in a file, as far as it can be made out, and everything wrong with it."""
+    document, findings = source.read(path)
+    if document is None:
+        return None, findings
+    shaped = shape.shaped(document)
+    problems = [*shaped.problems]
+    scenario = None
+    if shaped.model is not None:
+        scenario = build.scenario(shaped.model, path, lambda key: document.position(key).line)
+        problems += rules.problems(scenario, shaped.tainted, topology_check)
+    return scenario, (*findings, *(document.finding(problem) for problem in problems))
+
+
+def find(name_or_path: str) -> Path:
+    """The file that a name or a path on the command line means.
+
+    A shipped scenario's name comes first; anything with a slash, a ``.yaml`` or ``.yml`` at its
+    end, or a file behind it is a path.
+
+    Raises
+    ------
+    UsageError
+        When it is neither, with the nearest name and the whole list.
+
+    """
+    if name_or_path in shipped():
+        return _directory() / f"{name_or_path}{SUFFIX}"
+    path = Path(name_or_path)
+    if "/" in name_or_path or path.suffix in {SUFFIX, ".yml"} or _is_file(path):
+        return path
+    known = ", ".join(shipped())
+    cure = did_you_mean(name_or_path, shipped(), "give the path of a scenario file, or a name")
+    raise UsageError(
+        f"looking for scenario {quoted(name_or_path)}",
+        "no shipped scenario has that name, and no file either",
+        f"{cure} The shipped ones are: {known}",
+    )
+
+
+def shipped() -> tuple[str, ...]:
+    """Names of the scenarios that come with the product, in alphabetical order."""
+    return tuple(sorted(path.stem for path in _directory().glob(f"*{SUFFIX}")))
+
+
+def _directory() -> Path:
+    """Where the shipped scenarios are: in the wheel inside the package, in a checkout beside it."""
+    package = Path(__file__).resolve().parents[1]
+    inside = package / "scenarios"
+    return inside if inside.is_dir() else package.parent / "scenarios"
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except ValueError:
+        return False

@@ -1,0 +1,271 @@
+"""The shape of a scenario file, as pydantic models: the edge between YAML and the product.
+
+The models check every value on its own; what values mean together is checked in
+:mod:`lab.scenario.rules`. The first example of a field stands in for a missing or broken value
+while the rest of the file is checked, so every required field has one.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv4Network
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from lab.scenario import values
+from lab.scenario.scenario import FAMILIES, Family, Os, Protocol, Refusal, Role, Size
+from lab.scenario.versions import SUPPORTED
+
+MAX_NODES = 1000
+MAX_PODS = 250
+"""Pods on one node; a bridge carries 1,023 ports, and Kubernetes is tested to 110 a node."""
+MAX_BACKENDS = 4
+MIN_MTU = 576
+"""What every IPv4 host must accept (RFC 791)."""
+MAX_MTU = 9216
+"""The largest frame that network cards and switches commonly carry."""
+
+
+def _text(check: Any, pattern: str | None, *examples: str, **more: Any) -> Any:
+    """Annotations of a value written as text and checked by ``check``."""
+    published: dict[str, Any] = {"type": "string"}
+    if pattern:
+        published["pattern"] = pattern
+    return BeforeValidator(check), WithJsonSchema(published | {"examples": [*examples]} | more)
+
+
+Sentence = Annotated[str, *_text(values.sentence, None, "What this lab is for, in one line")]
+Label = Annotated[str, *_text(values.label, values.LABEL, "my-lab")]
+Domain = Annotated[str, *_text(values.domain, values.DOMAIN, "cluster.local")]
+Cidr = Annotated[IPv4Network, *_text(values.cidr, values.CIDR, "10.244.0.0/16")]
+Address = Annotated[IPv4Address, *_text(values.address, values.ADDRESS, "10.96.0.10")]
+Version = Annotated[
+    str, *_text(values.version, values.VERSION, SUPPORTED[-1], enum=[*reversed(SUPPORTED)])
+]
+Mac = Annotated[str, *_text(values.mac, values.MAC, "0a:58:0a:09:b0:02")]
+Memory = Annotated[int, *_text(values.memory, values.MEMORY, "2GiB", "4096MiB")]
+Disk = Annotated[int, *_text(values.disk, values.DISK, "20GiB")]
+Ports = Annotated[tuple[int, int], *_text(values.ports, values.PORTS, "30000-32767")]
+
+
+class Section(BaseModel):
+    """What every mapping of the file has in common: no unknown keys, no quiet conversions."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Kubernetes(Section):
+    """The cluster's version and address ranges."""
+
+    version: Version = Field(description="Minor version of the control plane, in quotes.")
+    pod_cidr: Cidr = Field(
+        description="The range that every node's pod range is taken from.",
+        examples=["10.244.0.0/16"],
+    )
+    node_prefix: int = Field(
+        ge=8,
+        le=29,
+        description="Prefix length of each node's own part of pod_cidr. The network address and "
+        "the three after it, and the last one, are kept free of pods.",
+        examples=[24],
+    )
+    service_cidr: Cidr = Field(
+        description="The range of Service addresses; kube-apiserver accepts none wider than /12.",
+        examples=["10.96.0.0/12"],
+    )
+    dns_address: Address = Field(
+        description="Address of the cluster's DNS Service, within service_cidr.",
+        examples=["10.96.0.10"],
+    )
+    domain: Domain = Field(default="cluster.local", description="The cluster's DNS domain.")
+
+
+class Network(Section):
+    """The segment the nodes stand on. Its first address is the router's."""
+
+    cidr: Cidr = Field(description="The range of node addresses.", examples=["10.9.176.0/24"])
+    mtu: int = Field(
+        default=1500,
+        ge=MIN_MTU,
+        le=MAX_MTU,
+        description="Bytes of an IP packet that fit on the segment.",
+    )
+
+
+class Topology(Section):
+    """How pod traffic crosses from node to node, with the topology's own parameters."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    kind: str = Field(description="Name of the topology.", examples=["overlay"])
+
+
+class Nic(Section):
+    """One further network card, on real machines only."""
+
+    network: Label = Field(description="Name of the network it is plugged into.")
+    address: Address | None = Field(
+        default=None,
+        description="Its address; left out, the network gives one.",
+        examples=["172.16.126.9"],
+    )
+    mac: Mac | None = Field(
+        default=None, description="Its MAC address; left out, the plan gives one."
+    )
+
+
+class NodeGroup(Section):
+    """One node, or ``count`` like nodes named NAME1, NAME2 and so on."""
+
+    name: Label = Field(
+        description="Name of the node; with a count above 1, what its nodes' names begin with. "
+        "At most 15 characters on Windows (NetBIOS).",
+        examples=["worker"],
+    )
+    os: Os = Field(description="Operating system.", examples=["linux"])
+    role: Role = Field(default="worker", description="Part that the node plays in the cluster.")
+    count: int = Field(default=1, ge=1, le=MAX_NODES, description="How many such nodes there are.")
+    kubelet: bool = Field(
+        default=True,
+        description="false for a control-plane node that runs no kubelet, and so no pods.",
+    )
+    pods: int | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_PODS,
+        description="Probe pods on each node; left out, pods_per_node of the scenario.",
+    )
+    address: Address | None = Field(
+        default=None,
+        description="The node's address, for a single node; left out, the plan gives one.",
+        examples=["10.9.176.94"],
+    )
+    pod_cidr: Cidr | None = Field(
+        default=None,
+        description="The node's part of the pod range, for a single node; left out, the plan "
+        "gives one.",
+        examples=["10.244.3.0/24"],
+    )
+    version: Version | None = Field(
+        default=None, description="Minor version of the kubelet; left out, the cluster's."
+    )
+    image: Label | None = Field(
+        default=None,
+        description="Image recipe of a real machine; left out, the default of its system.",
+        examples=["windows-server-2022"],
+    )
+    memory: Memory | None = Field(default=None, description="Memory of a real machine.")
+    vcpus: int | None = Field(
+        default=None, ge=1, le=256, description="Processors of a real machine."
+    )
+    disk: Disk | None = Field(default=None, description="Disk of a real machine.")
+    nics: list[Nic] = Field(default=[], description="Further network cards of a real machine.")
+    hypervisor: str | None = Field(
+        default=None, description="Hypervisor to place a real machine on, by its name in lab.toml."
+    )
+
+
+class SharedService(Section):
+    """A Service with several backends; each must answer at least once in 64 tries."""
+
+    name: Label = Field(description="Name of the Service.", examples=["everyone"])
+    backends: int = Field(ge=2, description="How many pods stand behind it.", examples=[4])
+
+
+class Services(Section):
+    """Services beyond the one that every probe pod has."""
+
+    node_ports: Ports = Field(
+        default=(30000, 32767), description="Range of NodePorts, FIRST-LAST, both usable."
+    )
+    shared: list[SharedService] = Field(default=[], description="Services with several backends.")
+
+
+class Matrix(Section):
+    """Which part of the connectivity matrix is asked for; left out, all of it."""
+
+    families: Annotated[list[Family], Field(min_length=1)] = Field(
+        default=[*FAMILIES], description="Families of cells."
+    )
+    protocols: Annotated[list[Protocol], Field(min_length=1)] = Field(
+        default=["tcp", "udp"], description="Transport protocols."
+    )
+    sizes: Annotated[list[Size], Field(min_length=1)] = Field(
+        default=["small", "large"],
+        description="Payload sizes: small, and larger than the path's MTU.",
+    )
+
+
+class When(Section):
+    """Which cells are meant: every facet given must hold."""
+
+    families: Annotated[list[Family], Field(min_length=1)] | None = Field(
+        default=None, description="Families of cells."
+    )
+    protocol: Protocol | None = Field(default=None, description="Transport protocol.")
+    size: Size | None = Field(default=None, description="Payload size.")
+    source: str | None = Field(
+        default=None,
+        description="Shell pattern on the name of the source: NODE, NODE-pN or client.",
+        examples=["win*"],
+    )
+    source_kind: Literal["pod", "node", "client"] | None = Field(
+        default=None, description="What kind of thing asks."
+    )
+    source_os: Os | None = Field(
+        default=None, description="Operating system of the source's machine."
+    )
+    target: str | None = Field(
+        default=None,
+        description="Shell pattern on the name of the target: NODE, NODE-pN, to-POD (a Service), "
+        "NODE:to-POD (a NodePort) or client.",
+        examples=["win1-p1"],
+    )
+    target_os: Os | None = Field(
+        default=None, description="Operating system of the machine that answers."
+    )
+    relation: Literal["self", "same-node", "other-node", "outside"] | None = Field(
+        default=None, description="Where the machine that answers stands, seen from the source."
+    )
+    entry: Literal["own", "other"] | None = Field(
+        default=None, description="For NodePorts: whether the node asked is the source's own."
+    )
+    name_form: Literal["short", "partial", "full"] | None = Field(
+        default=None,
+        description="For DNS: SERVICE, SERVICE.NAMESPACE, or the fully qualified name.",
+    )
+
+
+class Expected(Section):
+    """Cells that are expected not to work: they are reported as known limits while they fail."""
+
+    when: When = Field(description="Which cells.")
+    fails: Refusal = Field(description="How they fail.", examples=["timeout"])
+    reason: Sentence = Field(
+        description="Why, in one sentence.", examples=["the router drops fragments"]
+    )
+
+
+class ScenarioFile(Section):
+    """A lab as its author writes it: a cluster, its nodes, how they are joined, what is asked."""
+
+    name: Label = Field(description="Name of the scenario, and of its lab unless --name is given.")
+    summary: Sentence = Field(description="What the scenario is, in one line.")
+    kubernetes: Kubernetes = Field(description="The cluster's version and address ranges.")
+    network: Network = Field(description="The segment the nodes stand on.")
+    topology: Topology = Field(description="How pod traffic crosses from node to node.")
+    pods_per_node: int = Field(
+        default=2, ge=0, le=MAX_PODS, description="Probe pods on each node that runs a kubelet."
+    )
+    nodes: Annotated[list[NodeGroup], Field(min_length=1)] = Field(
+        description="The nodes, alone or in groups."
+    )
+    services: Services = Field(
+        default_factory=Services, description="Services beyond the usual ones."
+    )
+    matrix: Matrix = Field(
+        default_factory=Matrix, description="Which part of the matrix is asked for."
+    )
+    exceptions: list[Expected] = Field(
+        default=[], description="What is expected not to work in this lab, and why."
+    )

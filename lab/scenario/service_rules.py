@@ -1,0 +1,133 @@
+"""Rules about Services, NodePorts and what is asked of the matrix."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase, translate
+from itertools import chain
+
+from lab.scenario.findings import Key, Problem, quoted
+from lab.scenario.names import node_names, pod_names, probe_pods, service_name
+from lab.scenario.reserved import SERVICES
+from lab.scenario.scenario import Match, Scenario
+from lab.scenario.schema import MAX_BACKENDS
+from lab.scenario.values import MAX_PORT
+
+TRIES = 64
+"""Connections made to a shared Service, each of whose backends must answer one."""
+
+CLIENT = "client"
+
+
+def shared_backends(scenario: Scenario) -> Iterator[Problem]:
+    """Shared Services with more backends than pods, or than the tries surely show."""
+    pods = probe_pods(scenario)
+    for index, service in enumerate(scenario.shared_services):
+        key: Key = ("services", "shared", index, "backends")
+        name = quoted(service.name)
+        if service.backends > MAX_BACKENDS:
+            what = (
+                f"{service.backends} backends of {name} are too many: {TRIES} tries miss one with "
+                f"a chance of {_missed(service.backends)}"
+            )
+            cure = f"write {MAX_BACKENDS} or fewer, with a chance of {_missed(MAX_BACKENDS)}"
+            yield Problem(key, what, cure)
+        elif service.backends > pods:
+            what = f"{service.backends} backends of {name} are more than the lab's {pods} pods"
+            yield Problem(key, what, f"write {pods} or fewer, or add pods")
+
+
+def shared_names(scenario: Scenario) -> Iterator[Problem]:
+    """Shared Services named like another thing in the lab."""
+    taken = {name: f"is {what} in every lab" for name, what in SERVICES.items()}
+    nodes = {name for group in scenario.nodes for name in node_names(group)}
+    for index, service in enumerate(scenario.shared_services):
+        name = service.name
+        why = taken.get(name)
+        if why is None and name.startswith("to-"):
+            why = 'begins with "to-", as the Services of single pods do'
+        if why is None and (name in nodes or name == CLIENT):
+            why = "is a machine's name already"
+        if why:
+            key: Key = ("services", "shared", index, "name")
+            yield Problem(key, f"{quoted(name)} {why}", "give the Service another name")
+        taken.setdefault(name, "is a shared Service already")
+
+
+def node_port_range(scenario: Scenario) -> Iterator[Problem]:
+    """A NodePort range with fewer ports than Services."""
+    first, last = scenario.node_ports
+    need = probe_pods(scenario) + len(scenario.shared_services)
+    room = last - first + 1
+    if room < need:
+        what = f"the range {first}-{last} has {room} ports, and the lab's Services need {need}"
+        cure = f"widen it, such as {quoted(_ports(first, need))}"
+        yield Problem(("services", "node_ports"), what, cure)
+
+
+def exceptions(scenario: Scenario) -> Iterator[Problem]:
+    """Exceptions that would match every cell, or that name nothing in the lab."""
+    for index, limit in enumerate(scenario.exceptions):
+        if limit.when == Match():
+            what = "this exception matches every cell"
+            cure = 'name at least one facet in it, such as "source: win*"'
+            yield Problem(("exceptions", index, "when"), what, cure, at_key=True)
+        for facet, pattern in (("source", limit.when.source), ("target", limit.when.target)):
+            if pattern is None or _matches(scenario, pattern, target=facet == "target"):
+                continue
+            what = f"no {facet} in this lab has a name like {quoted(pattern)}"
+            forms = "node, pod (NODE-pN)"
+            forms += ", Service (to-POD), NodePort (NODE:to-POD)" if facet == "target" else ""
+            first = next(chain.from_iterable(node_names(group) for group in scenario.nodes))
+            cure = f'write the name or pattern of a {forms} or "client", such as "{first}*"'
+            yield Problem(("exceptions", index, "when", facet), what, cure)
+
+
+def _missed(backends: int) -> str:
+    """The chance that at least one backend is never picked, as a bound with its arithmetic."""
+    rest = backends - 1
+    chance = backends * (rest / backends) ** TRIES
+    return f"{backends}*({rest}/{backends})^{TRIES} = {chance:.0e}".replace("e-0", "e-")
+
+
+def _ports(first: int, need: int) -> str:
+    """A range of ``need`` NodePorts, from the same first port where they fit above it."""
+    start = min(first, MAX_PORT + 1 - need)
+    return f"{start}-{start + need - 1}"
+
+
+def _matches(scenario: Scenario, pattern: str, *, target: bool) -> bool:
+    """Whether a shell pattern matches the name of anything that can stand there."""
+    if fnmatchcase(CLIENT, pattern) or _in(_machines(scenario), pattern):
+        return True
+    if not target:
+        return False
+    if _in(_services(scenario), pattern):
+        return True
+    node, colon, service = pattern.partition(":")
+    if colon:
+        return _in(_machines(scenario), node) and _in(_services(scenario), service)
+    name, dot, rest = pattern.partition(".")
+    full = f"default.svc.{scenario.kubernetes.domain}"
+    suffixes = ("default", full, f"{full}.")
+    return bool(dot) and _in(_services(scenario), name) and _in(iter(suffixes), rest)
+
+
+def _in(names: Iterator[str], pattern: str) -> bool:
+    match = re.compile(translate(pattern)).match
+    return any(match(name) for name in names)
+
+
+def _machines(scenario: Scenario) -> Iterator[str]:
+    """Nodes and pods."""
+    for group in scenario.nodes:
+        yield from node_names(group)
+        yield from pod_names(scenario, group)
+
+
+def _services(scenario: Scenario) -> Iterator[str]:
+    for group in scenario.nodes:
+        yield from (service_name(pod) for pod in pod_names(scenario, group))
+    yield from (service.name for service in scenario.shared_services)
+    yield from SERVICES

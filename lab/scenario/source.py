@@ -1,0 +1,303 @@
+"""A scenario file as a tree of plain values, with the position of every key and value.
+
+The file is read from ruamel.yaml's events, so positions, duplicate keys and limits are dealt
+with in one pass. Plain scalars follow the YAML 1.2 core schema. Anchors, aliases and tags are
+refused: no scenario needs them, and without them no small file can become a large tree.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+
+from lab.scenario import syntax
+from lab.scenario.findings import Finding, Key, Problem, quoted
+
+MAX_BYTES = 256 * 1024
+"""Largest scenario file read. A thousand nodes, a line each, take a quarter of it."""
+
+MAX_DEPTH = 12
+"""Deepest nesting read; a scenario needs 6."""
+
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NULL = frozenset({"", "~", "null", "Null", "NULL"})
+_BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_INT = re.compile(r"[-+]?[0-9]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]{1,3})?")
+_INT_DIGITS = 18
+"""Digits kept of a whole number: beyond every bound, and never too long for Python."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Line and column, counted from 1."""
+
+    line: int
+    col: int
+
+
+@dataclass(slots=True)
+class Document:
+    """One file: its tree and where everything in it stands."""
+
+    value: dict[str, object] = field(default_factory=dict)
+    keys: dict[Key, Position] = field(default_factory=dict)
+    """Position of the key, for the entries of mappings."""
+    values: dict[Key, Position] = field(default_factory=dict)
+    texts: dict[Key, str] = field(default_factory=dict)
+    """Scalars as they were written."""
+    problems: list[Finding] = field(default_factory=list)
+    """Findings of the reading itself: duplicate keys, unprintable text, a second document."""
+
+    def position(self, key: Key, *, at_key: bool = False) -> Position:
+        """Where to point for a key path; the nearest thing above it that the file holds.
+
+        A scalar is pointed at itself, a mapping or list at its key.
+        """
+        for length in range(len(key), 0, -1):
+            part = key[:length]
+            whole = length == len(key)
+            if part in self.texts and not (at_key and whole):
+                return self.values[part]
+            if part in self.keys:
+                return self.keys[part]
+            if part in self.values:
+                return self.values[part]
+        return Position(1, 1)
+
+    def finding(self, problem: Problem) -> Finding:
+        """The problem with its position."""
+        at = self.position(problem.key, at_key=problem.at_key)
+        return Finding(problem.key, at.line, at.col, problem.what, problem.cure)
+
+
+class _StopError(Exception):
+    """Nothing more can be read; carries the finding that says why."""
+
+    def __init__(self, finding: Finding) -> None:
+        self.finding = finding
+        super().__init__(finding)
+
+
+def read(path: Path) -> tuple[Document | None, tuple[Finding, ...]]:
+    """The file's tree, or None with the one finding that says why there is none."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            kind = "a directory" if path.is_dir() else "no regular file"
+            return None, (_whole(f"this is {kind}", "give the path of a scenario file"),)
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        cure = "check the path, or give the name of a shipped scenario"
+        return None, (_whole("there is no such file", cure),)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        cure = "check the path and its permissions"
+        return None, (_whole(f"it cannot be read: {reason}", cure),)
+    if len(raw) > MAX_BYTES:
+        what = f"the file is larger than {MAX_BYTES // 1024} KiB"
+        cure = 'this is more than any scenario needs: use "count" for like nodes'
+        return None, (_whole(what, cure),)
+    return parse(raw)
+
+
+def parse(raw: bytes) -> tuple[Document | None, tuple[Finding, ...]]:
+    """The tree of a file's bytes, or None with the findings that say why there is none."""
+    try:
+        text = _decoded(raw)
+        reader = _Reader(text)
+        reader.run()
+    except _StopError as stop:
+        return None, (stop.finding,)
+    return reader.document, tuple(reader.document.problems)
+
+
+def _whole(what: str, cure: str) -> Finding:
+    return Finding((), 0, 0, what, cure)
+
+
+def _decoded(raw: bytes) -> str:
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = raw[: error.start].decode("utf-8-sig", errors="replace")
+        at = _after(before)
+        what = f"the byte 0x{raw[error.start]:02x} here is not UTF-8"
+        cure = "save the file as UTF-8"
+        raise _StopError(Finding((), at.line, at.col, what, cure)) from None
+    bad = _UNPRINTABLE.search(text)
+    if bad:
+        at = _after(text[: bad.start()])
+        what = f"the character U+{ord(bad.group()):04X} here cannot be part of a YAML file"
+        raise _StopError(Finding((), at.line, at.col, what, "delete it"))
+    return text
+
+
+def _after(before: str) -> Position:
+    return Position(before.count("\n") + 1, len(before) - before.rfind("\n"))
+
+
+class _Reader:
+    """Turns ruamel's events into a :class:`Document`."""
+
+    def __init__(self, text: str) -> None:
+        self.document = Document()
+        self._text = text
+        self._events: Iterator[Event] = YAML(typ="safe", pure=True).parse(io.StringIO(text))
+
+    def run(self) -> None:
+        """Fill the document; every way a file can fail to be YAML becomes a stop."""
+        try:
+            self._run()
+        except MarkedYAMLError as error:
+            raise _StopError(syntax.finding(error, self._text)) from None
+        except (YAMLError, ValueError, IndexError, TypeError, AttributeError) as error:
+            # ruamel.yaml raises plain errors on some broken input, such as an escape beyond Unicode
+            what = f"this is not YAML: {quoted(error)}"
+            raise _StopError(_whole(what, "mend the text, or put it in single quotes")) from None
+
+    def _run(self) -> None:
+        documents = 0
+        for event in self._events:
+            if isinstance(event, DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    what = "a second document begins here"
+                    self._problem(event, (), what, "keep one scenario a file")
+                    return
+            elif documents and not self.document.values:
+                self._top(event)
+        if not documents:
+            self._nothing()
+
+    def _top(self, event: Event) -> None:
+        value = self._node(event, ())
+        if value is None:
+            self._nothing()
+        elif isinstance(value, dict):
+            self.document.value = value
+        else:
+            kind = "a list" if isinstance(value, list) else f"the single value {quoted(value)}"
+            what = f"a scenario is a mapping of keys and values, and this is {kind}"
+            self._stop(event, (), what, 'begin with "name: my-lab"')
+
+    def _nothing(self) -> NoReturn:
+        cure = 'write one, beginning with "name: my-lab" and "summary: ..."'
+        raise _StopError(Finding((), 1, 1, "the file holds no scenario", cure))
+
+    def _node(self, event: Event, key: Key) -> object:
+        self._refuse(event, key)
+        self.document.values[key] = self._at(event)
+        if isinstance(event, MappingStartEvent):
+            return self._mapping(key)
+        if isinstance(event, SequenceStartEvent):
+            return self._sequence(key)
+        assert isinstance(event, ScalarEvent)
+        return self._scalar(event, key)
+
+    def _mapping(self, key: Key) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for event in self._events:
+            if isinstance(event, MappingEndEvent):
+                break
+            self._refuse(event, key)
+            if not isinstance(event, ScalarEvent):
+                self._stop(event, key, "a key must be plain text", 'write "key: value"')
+            name = _value(event)
+            child = (*key, name)
+            if name == "<<":
+                self._stop(event, key, '"<<" merges are not read', "write the keys out")
+            if name in found:
+                first = self.document.keys[child]
+                what = f"{quoted(name)} stands twice, first at {first.line}:{first.col}"
+                self._problem(event, child, what, "keep one of the two")
+                self._skip(child)
+                continue
+            self.document.keys[child] = self._at(event)
+            found[name] = self._node(next(self._events), child)
+        return found
+
+    def _skip(self, key: Key) -> None:
+        """Read the value of a repeated key, and keep nothing of it but its problems."""
+        kept = self.document
+        self.document = Document(problems=kept.problems)
+        self._node(next(self._events), key)
+        self.document = kept
+
+    def _sequence(self, key: Key) -> list[object]:
+        found: list[object] = []
+        for event in self._events:
+            if isinstance(event, SequenceEndEvent):
+                break
+            found.append(self._node(event, (*key, len(found))))
+        return found
+
+    def _scalar(self, event: ScalarEvent, key: Key) -> object:
+        text = _value(event)
+        bad = _UNPRINTABLE.search(text)
+        if bad:
+            what = f"this text holds the character U+{ord(bad.group()):04X}"
+            self._problem(event, key, what, "delete it")
+            text = _UNPRINTABLE.sub("", text)
+        self.document.texts[key] = text
+        return text if event.style else _resolved(text)
+
+    def _refuse(self, event: Event, key: Key) -> None:
+        """Stop at what is never read: anchors, aliases, tags and deep nesting."""
+        if isinstance(event, AliasEvent) or getattr(event, "anchor", None):
+            what = 'anchors ("&") and aliases ("*") are not read in scenario files'
+            self._stop(event, key, what, 'write each value out, or use "count" for like nodes')
+        tag = getattr(event, "tag", None)
+        if tag:
+            what = f"the tag {quoted(tag)} is not read in scenario files"
+            self._stop(event, key, what, "delete the tag")
+        if len(key) > MAX_DEPTH:
+            what = f"this is nested more than {MAX_DEPTH} levels deep"
+            self._stop(event, key, what, "close the brackets, or correct the indentation")
+
+    def _at(self, event: Event) -> Position:
+        return Position(event.start_mark.line + 1, event.start_mark.column + 1)
+
+    def _problem(self, event: Event, key: Key, what: str, cure: str) -> None:
+        at = self._at(event)
+        self.document.problems.append(Finding(key, at.line, at.col, what, cure))
+
+    def _stop(self, event: Event, key: Key, what: str, cure: str) -> NoReturn:
+        at = self._at(event)
+        raise _StopError(Finding(key, at.line, at.col, what, cure))
+
+
+def _value(event: Any) -> str:
+    """The text of a scalar; ruamel's annotations do not know that it has one."""
+    return str(event.value)
+
+
+def _resolved(text: str) -> object:
+    """The value of a plain scalar."""
+    if text in _NULL:
+        return None
+    if text in _BOOL:
+        return _BOOL[text]
+    if _INT.fullmatch(text):
+        return int(text[: _INT_DIGITS + 1])
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    return text

@@ -1,0 +1,190 @@
+"""Single values of a scenario file: text in, checked value out.
+
+Every function raises :class:`pydantic_core.PydanticCustomError` of type ``"wrong"`` whose
+context holds ``what`` and ``cure``, or ``"string_type"`` for a value that is not text.
+"""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Address, IPv4Network, ip_address
+
+from pydantic_core import PydanticCustomError, PydanticKnownError
+
+from lab.scenario.findings import quoted
+
+LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+"""A DNS label (RFC 1123), as Kubernetes wants it: lower case."""
+DOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+CIDR = r"^[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}$"
+ADDRESS = r"^[0-9]{1,3}(\.[0-9]{1,3}){3}$"
+VERSION = r"^1\.[0-9]{1,3}$"
+MAC = r"^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$"
+MEMORY = r"^[1-9][0-9]{0,6}(MiB|GiB)$"
+DISK = r"^[1-9][0-9]{0,6}(GiB|TiB)$"
+PORTS = r"^[0-9]{1,5}-[0-9]{1,5}$"
+
+MAX_DOMAIN = 177
+"""253 characters of a DNS name, less the longest ``to-NODE-pN.default.svc.`` before it."""
+MAX_PORT = 65535
+_MULTICAST_BIT = 1
+_RULE = 'a DNS label holds a-z, 0-9 and "-", and begins and ends with a letter or a digit'
+
+
+def wrong(what: str, cure: str) -> PydanticCustomError:
+    """The error of a value that is of the right type and still wrong."""
+    return PydanticCustomError("wrong", "{what}; {cure}", {"what": what, "cure": cure})
+
+
+def text(value: object) -> str:
+    """The value, which must be text."""
+    if not isinstance(value, str):
+        raise PydanticKnownError("string_type")
+    return value
+
+
+def sentence(value: object) -> str:
+    """One line of text that says something."""
+    line = text(value).strip()
+    if not line:
+        raise wrong("there is no text here", "say it in a few words")
+    if "\n" in line:
+        raise wrong("this text has several lines", "say it in one line")
+    return line
+
+
+def label(value: object) -> str:
+    """A DNS label of at most 63 characters."""
+    name = text(value)
+    if re.fullmatch(LABEL, name):
+        return name
+    if len(name) > 63:  # noqa: PLR2004  RFC 1123's own number, stated in the message
+        raise wrong(
+            f"{quoted(name)} has {len(name)} characters", "a DNS label has at most 63: shorten it"
+        )
+    better = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    cure = f"write {quoted(better)}: {_RULE}" if better else _RULE
+    raise wrong(f"{quoted(name)} is no DNS label (RFC 1123)", cure)
+
+
+def domain(value: object) -> str:
+    """The cluster's DNS domain."""
+    name = text(value)
+    if len(name) > MAX_DOMAIN:
+        what = f"a domain of {len(name)} characters leaves no room for the names in it"
+        raise wrong(what, f"use at most {MAX_DOMAIN}")
+    if not re.fullmatch(DOMAIN, name) or any(len(part) > 63 for part in name.split(".")):  # noqa: PLR2004  RFC 1123
+        what = f"{quoted(name)} is no DNS domain"
+        raise wrong(what, f'write it like "cluster.local", without a dot at either end: {_RULE}')
+    return name
+
+
+def cidr(value: object) -> IPv4Network:
+    """An IPv4 range whose host bits are zero."""
+    written = text(value).strip()
+    _refuse_ipv6(written, "10.244.0.0/16")
+    if re.fullmatch(ADDRESS, written):
+        what = f"{quoted(written)} has no prefix length"
+        raise wrong(what, f"write it with one, such as {quoted(written + '/24')}")
+    try:
+        network = IPv4Network(written if re.fullmatch(CIDR, written) else "", strict=False)
+    except ValueError:
+        what = f"{quoted(written)} is no IPv4 range"
+        raise wrong(what, 'write it as address/length, such as "10.244.0.0/16"') from None
+    if str(network) != written:
+        what = f"{quoted(written)} is an address within a range, not the range itself"
+        raise wrong(what, f"write {quoted(network)}")
+    return network
+
+
+def address(value: object) -> IPv4Address:
+    """An IPv4 address."""
+    written = text(value).strip()
+    _refuse_ipv6(written, "10.96.0.10")
+    if "/" in written:
+        what = f"{quoted(written)} is a range, and one address is wanted"
+        raise wrong(what, f"write {quoted(written.partition('/')[0])}")
+    try:
+        return IPv4Address(written)
+    except ValueError:
+        what = f"{quoted(written)} is no IPv4 address"
+        raise wrong(
+            what, 'write four numbers from 0 to 255 with dots, such as "10.96.0.10"'
+        ) from None
+
+
+def version(value: object) -> str:
+    """A Kubernetes minor version, ``"1.36"``."""
+    written = text(value)
+    if re.fullmatch(VERSION, written):
+        return written
+    minor = re.match(r"v?(1\.[0-9]{1,3})(\.|$)", written)
+    cure = f"write {quoted(minor.group(1))}" if minor else 'write it like "1.36"'
+    raise wrong(f"{quoted(written)} is no Kubernetes minor version", cure)
+
+
+def mac(value: object) -> str:
+    """A unicast MAC address, in lower case."""
+    written = text(value).strip()
+    if not re.fullmatch(MAC, written):
+        dashes = written.replace("-", ":").lower()
+        cure = (
+            f"write {quoted(dashes)}"
+            if re.fullmatch(MAC, dashes)
+            else ('write six bytes with colons, such as "0a:58:0a:09:b0:02"')
+        )
+        raise wrong(f"{quoted(written)} is no MAC address", cure)
+    if int(written[:2], 16) & _MULTICAST_BIT:
+        what = f"{quoted(written)} is a multicast address, which no card can have"
+        raise wrong(what, 'make its first byte even, such as "0a"')
+    return written.lower()
+
+
+def memory(value: object) -> int:
+    """Memory in MiB."""
+    return _amount(value, MEMORY, {"MiB": 1, "GiB": 1024}, "2GiB")
+
+
+def disk(value: object) -> int:
+    """Disk size in GiB."""
+    return _amount(value, DISK, {"GiB": 1, "TiB": 1024}, "20GiB")
+
+
+def ports(value: object) -> tuple[int, int]:
+    """First and last port of a range."""
+    written = text(value).replace(" ", "")
+    if not re.fullmatch(PORTS, written):
+        what = f"{quoted(written)} is no port range"
+        raise wrong(what, 'write first-last, such as "30000-32767"')
+    first, last = (int(part) for part in written.split("-"))
+    if first < 1 or last > MAX_PORT:
+        what = f"the port range {quoted(written)} leaves 1 to {MAX_PORT}"
+        raise wrong(what, 'write one within it, such as "30000-32767"')
+    if first > last:
+        what = f"the port range {quoted(written)} ends before it begins"
+        raise wrong(what, f"write {quoted(f'{last}-{first}')}")
+    return first, last
+
+
+def _amount(value: object, pattern: str, units: dict[str, int], example: str) -> int:
+    """A number with one of the units, in the smallest of them."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        smallest = next(iter(units))
+        raise wrong(f"{value} has no unit", f"write it with one, such as {value}{smallest}")
+    written = text(value).replace(" ", "")
+    if not re.fullmatch(pattern, written):
+        wanted = " or ".join(units)
+        what = f"{quoted(written)} is no whole number of {wanted}"
+        raise wrong(what, f"write it like {quoted(example)}")
+    return int(written[:-3]) * units[written[-3:]]
+
+
+def _refuse_ipv6(written: str, example: str) -> None:
+    host = written.partition("/")[0].partition("%")[0]
+    try:
+        six = ":" in host and ip_address(host).version == 6  # noqa: PLR2004  the protocol's number
+    except ValueError:
+        six = False
+    if six:
+        what = f"{quoted(written)} is IPv6, which the lab does not support yet"
+        raise wrong(what, f"write an IPv4 one, such as {quoted(example)}")
