@@ -66,7 +66,7 @@ class Lazy(click.Group):
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="hybridlab", prog_name="lab")
 def command() -> None:
-    """Build a Linux and Windows Kubernetes lab, and say cell by cell what reaches what.
+    r"""Build a Linux and Windows Kubernetes lab, and say cell by cell what reaches what.
 
     \b
       lab up overlay      bring the scenario "overlay" up

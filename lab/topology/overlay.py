@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from lab.plan.addresses import mac
 from lab.plan.plan import Plan, PlannedNode
-from lab.scenario.findings import Problem
+from lab.scenario.findings import Problem, quoted
 from lab.scenario.scenario import Scenario
 from lab.topology import machines, windows_limits
 from lab.topology.intent import ForwardingEntry, Intent, MachineIntent, Neighbour, Route, Tunnel
@@ -98,7 +98,11 @@ def check(scenario: Scenario) -> Iterator[Problem]:
     yield from _check_number(scenario, "port", DEFAULT_PORT, LAST_PORT)
     direct = scenario.topology.parameters.get("direct_routing", False)
     if not isinstance(direct, bool):
-        yield Problem(("topology", "direct_routing"), f'"{direct}" is neither true nor false')
+        yield Problem(
+            ("topology", "direct_routing"),
+            f"{quoted(direct)} is neither true nor false",
+            "write true or false",
+        )
     if not windows:
         return
     vni = scenario.topology.parameters.get("vni", DEFAULT_VNI)
@@ -129,7 +133,7 @@ def _check_number(scenario: Scenario, key: str, default: int, last: int) -> Iter
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= last:
         yield Problem(
             ("topology", key),
-            f'"{value}" is no {key.upper() if key == "vni" else key}',
+            f"{quoted(value)} is no {key.upper() if key == 'vni' else key}",
             f"use a whole number from 1 to {last}, such as {default}",
         )
 

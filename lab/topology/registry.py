@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
@@ -10,7 +9,7 @@ from pkgutil import iter_modules
 
 import lab.topology
 from lab.plan.plan import Plan
-from lab.scenario.findings import Problem
+from lab.scenario.findings import Problem, did_you_mean, quoted
 from lab.scenario.scenario import Limit, Scenario
 from lab.topology.intent import Intent
 from lab.topology.topology import Topology
@@ -56,12 +55,11 @@ def check(scenario: Scenario) -> Iterator[Problem]:
     kind = scenario.topology.kind
     topology = topologies().get(kind)
     if topology is None:
-        near = difflib.get_close_matches(kind, topologies(), n=1, cutoff=0.5)
         known = ", ".join(topologies())
         yield Problem(
             ("topology", "kind"),
-            f'"{kind}" is no topology kind',
-            f'did you mean "{near[0]}"?' if near else f"use one of: {known}",
+            f"{quoted(kind)} is no topology kind",
+            did_you_mean(kind, topologies(), f"use one of: {known}"),
         )
         return
     yield from _unknown_parameters(scenario, topology)
@@ -80,10 +78,10 @@ def _unknown_parameters(scenario: Scenario, topology: Topology) -> Iterator[Prob
     known = list(topology.parameters)
     for key in scenario.topology.parameters:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
             allowed = ", ".join(known) or "none"
             yield Problem(
                 ("topology", key),
-                f'topology "{topology.kind}" has no parameter "{key}"',
-                f'did you mean "{near[0]}"?' if near else f"its parameters are: {allowed}",
+                f'topology "{topology.kind}" has no parameter {quoted(key)}',
+                did_you_mean(key, known, f"its parameters are: {allowed}"),
+                at_key=True,
             )

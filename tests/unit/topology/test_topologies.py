@@ -30,8 +30,7 @@ def lookup(machine: MachineIntent, address: str) -> Route | None:
     fitting = [
         route
         for route in machine.routes
-        if route.destination == "default"
-        or ip_address(address) in ip_network(route.destination)
+        if route.destination == "default" or ip_address(address) in ip_network(route.destination)
     ]
     return max(
         fitting,
