@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -56,8 +58,6 @@ def test_run_leaves_report_result_and_junit_with_one_testcase_a_cell(lab: Lab) -
 
 
 def test_pytest_itself_runs_the_suite(lab: Lab, tmp_path: Path) -> None:
-    import subprocess
-    import sys
 
     lab.run("up", "overlay")
     done = subprocess.run(
