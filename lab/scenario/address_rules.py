@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network
 
+from lab._log import quantity
 from lab.scenario.findings import Key, Problem, quoted
 from lab.scenario.names import node_names, pods_per_node, probe_pods
 from lab.scenario.reserved import OUTSIDE_CIDR, POD_RANGE_RESERVED, router_address
@@ -44,7 +45,7 @@ def unusable_ranges(scenario: Scenario) -> Iterator[Problem]:
         for unusable, what in _UNUSABLE:
             if cidr.overlaps(unusable):
                 cure = _elsewhere(scenario, key, cidr)
-                yield Problem(key, f"{cidr} holds {unusable}, which {what}", cure)
+                yield Problem(key, f"{cidr} is within or around {unusable}, which {what}", cure)
                 break
 
 
@@ -98,22 +99,22 @@ def pod_range_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
 
 
 def node_range_holds_pods(scenario: Scenario) -> Iterator[Problem]:
-    """A node's part with fewer free addresses than the node has pods."""
+    """A node's part with fewer free addresses than a node has pods; the worst node is named."""
     prefix = scenario.kubernetes.node_prefix
     size = 2 ** (32 - prefix)
+    worst: dict[Key, tuple[int, str]] = {}
     for index, group in enumerate(scenario.nodes):
         pods = pods_per_node(scenario, group)
         dns = 1 if group.os == "linux" and group.kubelet else 0
         need = pods + dns + POD_RANGE_RESERVED
-        if not group.kubelet or need <= size:
-            continue
-        beside = " and the DNS pod" if dns else ""
-        what = (
-            f"a node's /{prefix} has {size} addresses, {POD_RANGE_RESERVED} of them reserved: "
-            f"too few for the {pods} pods of {quoted(group.name)}{beside}"
-        )
-        key = ("nodes", index, "pods") if group.pods is not None else NODE_PREFIX
-        yield Problem(key, what, f'write "node_prefix: {32 - _bits(need)}", or fewer pods')
+        key: Key = ("nodes", index, "pods") if group.pods is not None else NODE_PREFIX
+        if group.kubelet and need > max(size, worst.get(key, (0, ""))[0]):
+            beside = " and the DNS pod" if dns else ""
+            worst[key] = need, f"{quantity(pods, 'pod')} of {quoted(group.name)}{beside}"
+    for key, (need, whose) in worst.items():
+        what = f"a node's /{prefix} has {size} addresses, {POD_RANGE_RESERVED} of them reserved"
+        cure = f'write "node_prefix: {32 - _bits(need)}", or fewer pods'
+        yield Problem(key, f"{what}: too few for the {whose}", cure)
 
 
 def network_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
@@ -123,7 +124,8 @@ def network_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
     need = nodes + 1 + _EDGES
     if cidr.num_addresses < need:
         room = max(0, cidr.num_addresses - 1 - _EDGES)
-        what = f"{_named(NODE_CIDR)} {cidr} has room for a router and {room} nodes, not {nodes}"
+        fits = f"a router and {quantity(room, 'node')}"
+        what = f"{_named(NODE_CIDR)} {cidr} has room for {fits}, not {nodes}"
         yield Problem(NODE_CIDR, what, _wider(cidr, 32 - _bits(need)))
 
 

@@ -40,7 +40,7 @@ def shared_backends(scenario: Scenario) -> Iterator[Problem]:
 
 def shared_names(scenario: Scenario) -> Iterator[Problem]:
     """Shared Services named like another thing in the lab."""
-    taken = {name: f"is {what} in every lab" for name, what in SERVICES.items()}
+    taken = {name: f"is in every lab {what}" for name, what in SERVICES.items()}
     nodes = {name for group in scenario.nodes for name in node_names(group)}
     for index, service in enumerate(scenario.shared_services):
         name = service.name
