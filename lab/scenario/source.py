@@ -187,7 +187,7 @@ class _Reader:
             self._refuse(event, key)
             if not isinstance(event, ScalarEvent):
                 self._stop(event, key, "a key must be plain text", 'write "key: value"')
-            name = _value(event)
+            name = self._text_of(event, key)
             child = (*key, name)
             if name == "<<":
                 self._stop(event, key, '"<<" merges are not read', "write the keys out")
@@ -217,14 +217,18 @@ class _Reader:
         return found
 
     def _scalar(self, event: ScalarEvent, key: Key) -> object:
-        text = _value(event)
+        text = self._text_of(event, key)
+        self.document.texts[key] = text
+        return text if event.style else _resolved(text)
+
+    def _text_of(self, event: Any, key: Key) -> str:
+        """The text of a scalar (an attribute that ruamel's annotations do not know)."""
+        text = str(event.value)
         bad = _UNPRINTABLE.search(text)
         if bad:
             what = f"this text holds the character U+{ord(bad.group()):04X}"
             self._problem(event, key, what, "delete it")
-            text = _UNPRINTABLE.sub("", text)
-        self.document.texts[key] = text
-        return text if event.style else _resolved(text)
+        return _UNPRINTABLE.sub("", text)
 
     def _refuse(self, event: Event, key: Key) -> None:
         """Stop at what is never read: anchors, aliases, tags and deep nesting."""
@@ -249,11 +253,6 @@ class _Reader:
     def _stop(self, event: Event, key: Key, what: str, cure: str) -> NoReturn:
         at = self._at(event)
         raise _StopError(Finding(key, at.line, at.col, what, cure))
-
-
-def _value(event: Any) -> str:
-    """The text of a scalar; ruamel's annotations do not know that it has one."""
-    return str(event.value)
 
 
 def _resolved(text: str) -> object:
