@@ -25,6 +25,9 @@ OWN_SERVICES = 2
 """Services of every cluster: kubernetes and the cluster's DNS."""
 _EDGES = 2
 """A range's network and broadcast addresses."""
+_SMALLEST = 4
+"""Addresses of a /30, the smallest range with two usable ones; a smaller one is refused for want
+of room, and nothing more is said of what stands in it."""
 
 _UNUSABLE = tuple(
     (IPv4Network(cidr), what)
@@ -77,7 +80,8 @@ def pod_range_width(scenario: Scenario) -> Iterator[Problem]:
     bits = prefix - cidr.prefixlen
     if bits < 0:
         what = f"a node's /{prefix} does not fit into {_named(POD_CIDR)} {cidr}"
-        yield Problem(NODE_PREFIX, what, f"write {min(cidr.prefixlen + 8, 29)}")
+        cure = f'write from {cidr.prefixlen} to 29, or a wider "pod_cidr"'
+        yield Problem(NODE_PREFIX, what, cure if cidr.prefixlen <= 29 else 'widen "pod_cidr"')  # noqa: PLR2004  the longest node_prefix
     elif bits > MAX_NODE_BITS:
         what = f"{_named(POD_CIDR)} {cidr} is {bits} bits wider than a node's /{prefix}"
         allowed = f"kube-controller-manager allows {MAX_NODE_BITS}"
@@ -146,8 +150,9 @@ def service_range_holds_services(scenario: Scenario) -> Iterator[Problem]:
 def dns_address(scenario: Scenario) -> Iterator[Problem]:
     """A DNS address that the cluster's DNS Service cannot have."""
     cidr, address = scenario.kubernetes.service_cidr, scenario.kubernetes.dns_address
-    offset = min(10, cidr.num_addresses - _EDGES)
-    cure = f"write {cidr.network_address + offset}" if offset > 1 else "widen service_cidr first"
+    if cidr.num_addresses < _SMALLEST:
+        return
+    cure = f"write {cidr.network_address + min(10, cidr.num_addresses - _EDGES)}"
     if address not in cidr:
         what = f"{_named(DNS_ADDRESS)} {address} is outside {_named(SERVICE_CIDR)} {cidr}"
         yield Problem(DNS_ADDRESS, what, cure)
@@ -161,6 +166,8 @@ def dns_address(scenario: Scenario) -> Iterator[Problem]:
 def node_addresses(scenario: Scenario) -> Iterator[Problem]:
     """Explicit node addresses that are outside the network, taken, or the router's."""
     cidr = scenario.network.cidr
+    if cidr.num_addresses < _SMALLEST:
+        return
     router = router_address(cidr)
     taken: dict[IPv4Address, str] = {}
     for index, group in enumerate(scenario.nodes):

@@ -239,7 +239,7 @@ class When(Section):
 class Expected(Section):
     """Cells that are expected not to work: they are reported as known limits while they fail."""
 
-    when: When = Field(description="Which cells.")
+    when: When = Field(description="Which cells.", examples=[{"source": "win*"}])
     fails: Refusal = Field(description="How they fail.", examples=["timeout"])
     reason: Sentence = Field(
         description="Why, in one sentence.", examples=["the router drops fragments"]

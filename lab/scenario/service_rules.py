@@ -62,7 +62,9 @@ def node_port_range(scenario: Scenario) -> Iterator[Problem]:
     room = last - first + 1
     if room < need:
         what = f"the range {first}-{last} has {room} ports, and the lab's Services need {need}"
-        cure = f"widen it, such as {quoted(_ports(first, need))}"
+        cure = "make the lab smaller: no range has as many"
+        if need <= MAX_PORT:
+            cure = f"widen it, such as {quoted(_ports(first, need))}"
         yield Problem(("services", "node_ports"), what, cure)
 
 

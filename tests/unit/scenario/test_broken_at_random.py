@@ -16,7 +16,8 @@ from lab._errors import ScenarioError
 from lab.scenario.loader import find, load, shipped
 from lab.scenario.source import parse
 
-TEXTS = [find(name).read_bytes() for name in shipped()]
+EVERYTHING = Path(__file__).parents[2] / "cases" / "scenario" / "valid" / "everything.yaml"
+TEXTS = [path.read_bytes() for path in (*map(find, shipped()), EVERYTHING)]
 
 
 def _trees() -> list[Any]:
@@ -46,6 +47,10 @@ JUNK = st.one_of(
             "*",
             "[",
             "[!a",
+            "[z-a]",
+            "*a" * 20,
+            "0.0.0.0/32",
+            "255.255.255.254/31",
             "x" * 300,
         ]
     ),

@@ -43,10 +43,25 @@ def test_schema_is_valid_draft_2020_12_and_plain_json(topologies: Any) -> None:
 
 
 @pytest.mark.parametrize("topologies", [None, TOPOLOGIES], ids=["any topology", "known topologies"])
-@pytest.mark.parametrize("name", shipped())
-def test_shipped_scenarios_validate(name: str, topologies: Any) -> None:
-    errors = [*validator(topologies).iter_errors(tree(find(name)))]
-    assert errors == []
+@pytest.mark.parametrize(
+    "path", [*map(find, shipped()), CASES / "valid" / "everything.yaml"], ids=lambda path: path.stem
+)
+def test_valid_scenarios_validate(path: Path, topologies: Any) -> None:
+    assert [*validator(topologies).iter_errors(tree(path))] == []
+
+
+def test_everything_has_every_key() -> None:
+    def used(node: Any) -> Iterator[str]:
+        if isinstance(node, dict):
+            yield from node
+        for child in node.values() if isinstance(node, dict) else node:
+            if isinstance(child, (dict, list)):
+                yield from used(child)
+
+    published = schema()
+    sections = [published, *published["$defs"].values()]
+    known = {key for section in sections for key in section.get("properties", {})}
+    assert known <= {*used(tree(CASES / "valid" / "everything.yaml"))}
 
 
 @pytest.mark.parametrize(

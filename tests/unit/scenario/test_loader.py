@@ -13,6 +13,8 @@ from lab.scenario.loader import find, load, shipped
 from lab.scenario.scenario import Match, Nic, Scenario
 from lab.scenario.source import MAX_BYTES
 
+EVERYTHING = Path(__file__).parents[2] / "cases" / "scenario" / "valid" / "everything.yaml"
+
 SMALL = """\
 name: small
 summary: two nodes
@@ -64,57 +66,42 @@ def test_what_is_left_out_has_its_default(small: Path) -> None:
     assert scenario.nodes[1].role == "worker"
 
 
-def test_what_is_written_arrives_converted(small: Path) -> None:
-    small.write_text(
-        SMALL.replace("    count: 2\n", "")
-        + """\
-    address: 10.9.176.9
-    pod_cidr: 10.244.7.0/24
-    version: "1.35"
-    image: windows-server-2019
-    memory: 4GiB
-    vcpus: 2
-    disk: 1TiB
-    pods: 3
-    hypervisor: rack1
-    nics:
-      - network: office
-        address: 172.16.126.216
-        mac: "0A:15:00:00:00:02"
-services:
-  node_ports: 31000-31999
-  shared:
-    - name: everyone
-      backends: 4
-matrix:
-  families: [dns, pod-pod, dns]
-exceptions:
-  - when:
-      families: [nodeport]
-      source: win*
-      entry: own
-    fails: timeout
-    reason: Windows does not reach its own NodePorts
-"""
-    )
-    scenario = load(small)
+def test_what_is_written_arrives_converted() -> None:
+    scenario = load(EVERYTHING)
     win = scenario.nodes[1]
     assert win.address == IPv4Address("10.9.176.9")
     assert win.pod_cidr == IPv4Network("10.244.7.0/24")
     assert (win.version, win.image, win.pods) == ("1.35", "windows-server-2019", 3)
     assert (win.memory_mib, win.vcpus, win.disk_gib, win.hypervisor) == (4096, 2, 1024, "rack1")
     assert win.nics == (Nic("office", IPv4Address("172.16.126.216"), "0a:15:00:00:00:02"),)
-    assert win.line == 18
+    assert win.line == 23
     assert scenario.topology.kind == "overlay"
     assert scenario.topology.parameters == {"vni": 4096}
     assert scenario.node_ports == (31000, 31999)
     assert scenario.shared_services[0].backends == 4
     assert scenario.matrix.families == ("dns", "pod-pod")
-    (limit,) = scenario.exceptions
-    assert limit.id == "small-exception-1"
+    assert scenario.matrix.protocols == ("tcp",)
+    assert scenario.matrix.sizes == ("large",)
+    assert scenario.kubernetes.domain == "mylan.k8s"
+    assert scenario.network.mtu == 9000
+    limit, other = scenario.exceptions
+    assert limit.id == "everything-exception-1"
+    assert other.id == "everything-exception-2"
+    assert other.when.name_form == "partial"
     assert limit.refusal == "timeout"
-    assert limit.source == "small.yaml, line 41"
-    assert limit.when == Match(families=frozenset({"nodeport"}), source="win*", entry="own")
+    assert limit.source == "everything.yaml, line 48"
+    assert limit.when == Match(
+        families=frozenset({"nodeport"}),
+        protocol="tcp",
+        size="large",
+        source="win*",
+        source_kind="node",
+        source_os="windows",
+        target="win:to-*",
+        target_os="linux",
+        relation="other-node",
+        entry="own",
+    )
 
 
 def test_same_file_loads_to_an_equal_scenario(small: Path) -> None:
