@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from lab.scenario.findings import Key, Problem, did_you_mean, quoted
 from lab.scenario.names import node_names, pod_names, probe_pods
-from lab.scenario.reserved import MACHINES
+from lab.scenario.reserved import NAMES
 from lab.scenario.scenario import NodeGroup, Scenario
 from lab.scenario.schema import MAX_NODES
 from lab.scenario.versions import (
@@ -98,8 +98,8 @@ def names(scenario: Scenario) -> Iterator[Problem]:
     taken: dict[str, str] = {}
     for index, group in enumerate(scenario.nodes):
         for name in node_names(group):
-            if name in MACHINES:
-                what = f"{quoted(name)} is in every lab {MACHINES[name]}"
+            if name in NAMES:
+                what = f"{quoted(name)} is in every lab {NAMES[name]}"
                 yield Problem(_name(index), what, "give the node another name")
         clash = next((name for name in _all_names(scenario, group) if name in taken), None)
         if clash:
