@@ -127,10 +127,14 @@ def _call(
         _descend(stages, function, writer, caller)
     os.close(writer)
     try:
-        return cast(T, _listen(doing, reader, child, deadline, heard))
+        return cast(T, _listen(doing, reader, deadline, heard))
+    except BaseException:
+        # Asked to end, the child ends its own child and reaps it: one left to the machine's
+        # process 1 as a zombie would hold up the end of the holder for as long as that sleeps.
+        os.kill(child, signal.SIGTERM)
+        raise
     finally:
         os.close(reader)
-        os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
 
 
@@ -157,8 +161,7 @@ def _descend(
             child = os.fork()
             if child:
                 os.close(writer)
-                os.waitpid(child, 0)
-                os._exit(0)
+                _reap(child)
             caller = 0  # a parent outside this pid namespace is seen as process 0
         syscalls.die_with_parent(signal.SIGKILL)
         if os.getppid():
@@ -167,6 +170,13 @@ def _descend(
     except BaseException as error:  # noqa: BLE001  carried over to the caller
         error.add_note("".join(traceback.format_exception(error)))
         send("failed", _portable(error))
+    os._exit(0)
+
+
+def _reap(child: int) -> NoReturn:
+    """Wait for the child and end; when asked to end before, end the child first."""
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
+    os.waitpid(child, 0)
     os._exit(0)
 
 
@@ -185,7 +195,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _listen(doing: str, reader: int, child: int, deadline: Deadline, heard: Tell) -> Any:
+def _listen(doing: str, reader: int, deadline: Deadline, heard: Tell) -> Any:
     last: Any = "nothing yet"
     data = bytearray()
     poll = select.poll()
@@ -198,7 +208,7 @@ def _listen(doing: str, reader: int, child: int, deadline: Deadline, heard: Tell
             )
         chunk = os.read(reader, 1 << 20)
         if not chunk:
-            raise BrokenError(doing, f"the process inside the lab (from {child}) was killed")
+            raise BrokenError(doing, "the process inside the lab was killed")
         data += chunk
         for kind, value in _frames(data):
             if kind == "done":
