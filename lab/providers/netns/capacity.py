@@ -54,7 +54,6 @@ class Room:
     descriptors: int
     network_namespaces: int
     processes: int
-    disk_bytes: int
 
 
 def need(intent: Intent) -> Need:
@@ -76,8 +75,8 @@ def _learnt(routes: tuple[Route, ...], neighbours: tuple[Neighbour, ...]) -> int
     return len({route.via for route in routes if route.via} - known)
 
 
-def room(directory: Path) -> Room:
-    """Read the figures; ``directory`` is the state directory, or where it will be."""
+def room() -> Room:
+    """Read the figures."""
     processes = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     limit = _number("/proc/sys/user/max_net_namespaces")
     return Room(
@@ -86,11 +85,10 @@ def room(directory: Path) -> Room:
         descriptors=_finite(resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
         network_namespaces=limit,
         processes=_finite(processes) if os.geteuid() else _finite(resource.RLIM_INFINITY),
-        disk_bytes=_disk(directory),
     )
 
 
-def judge(need: Need, room: Room, directory: Path) -> None:
+def judge(need: Need, room: Room) -> None:
     """Refuse what does not fit.
 
     Raises
@@ -125,11 +123,25 @@ def judge(need: Need, room: Room, directory: Path) -> None:
             f"the lab needs {_PROCESSES}, the limit is {room.processes}",
             f"ulimit -u {1 << 12}",
         )
-    if room.disk_bytes < _DISK_BYTES:
+
+
+def check_disk(directory: Path) -> None:
+    """Refuse a lab's directory on a disk that is as good as full.
+
+    Raises
+    ------
+    PreflightError
+        Naming what is free and what is needed.
+
+    """
+    there = next(path for path in (directory, *directory.absolute().parents) if path.is_dir())
+    figures = os.statvfs(there)
+    free = figures.f_bavail * figures.f_frsize
+    if free < _DISK_BYTES:
         raise _refusal(
             f"disk space in '{directory}'",
-            f"{room.disk_bytes >> 20} MiB are free, {_DISK_BYTES >> 20} MiB are needed",
-            f"free some space, or choose another place; see: df -h {directory}",
+            f"{free >> 20} MiB are free, {_DISK_BYTES >> 20} MiB are needed",
+            f"free some space, or keep the state elsewhere; see: df -h '{there}'",
         )
 
 
@@ -181,9 +193,3 @@ def _needed_by(pid: int) -> int:
         return int(Path(f"/proc/{pid}/root{NEED_FILE}").read_text(encoding="ascii"))
     except (OSError, ValueError):  # it has no network yet, or ended meanwhile
         return 0
-
-
-def _disk(directory: Path) -> int:
-    there = next(path for path in (directory, *directory.absolute().parents) if path.is_dir())
-    figures = os.statvfs(there)
-    return figures.f_bavail * figures.f_frsize

@@ -12,7 +12,8 @@ from functools import singledispatch
 from shlex import quote
 
 from lab._errors import UsageError
-from lab.providers.netns.compile import FABRIC, compile
+from lab.providers.netns.compile import FABRIC
+from lab.providers.netns.compile import compile as compile_intent
 from lab.providers.netns.operations import (
     AddressAdd,
     BridgeAdd,
@@ -31,13 +32,18 @@ from lab.providers.netns.operations import (
     VethAdd,
     VxlanAdd,
 )
+from lab.providers.netns.windows import realise
 from lab.topology.intent import Intent
 
 _RULES_END = "END_OF_RULES"
 
 
-def script(intent: Intent, only: str | None = None) -> str:
+def script(
+    intent: Intent, only: str | None = None, windows_rules_off: frozenset[str] = frozenset()
+) -> str:
     """The whole lab's script, or one machine's: itself, its pods, and its part of the fabric.
+
+    Windows machines obey the Windows rules, but for those switched off.
 
     Raises
     ------
@@ -45,7 +51,7 @@ def script(intent: Intent, only: str | None = None) -> str:
         If there is no machine of that name.
 
     """
-    wanted = compile(intent)
+    wanted = compile_intent(realise(intent, windows_rules_off))
     if only is not None:
         wanted = _of_machine(intent, wanted, only)
     lines = ["#!/bin/sh", f"# Scenario '{intent.scenario}': the network as commands; run as root."]
@@ -112,28 +118,34 @@ def _(operation: LinkUp, namespace: str) -> list[str]:
 @command.register
 def _(operation: VethAdd, namespace: str) -> list[str]:
     return [
-        f"ip -n {namespace} link add dev {operation.name} index {operation.index} "
-        f"address {operation.mac} mtu {operation.mtu} up type veth "
-        f"peer name {operation.peer_name} index {operation.peer_index} "
-        f"address {operation.peer_mac} mtu {operation.mtu} "
-        f"netns {quote(operation.peer_namespace)}"
+        (
+            f"ip -n {namespace} link add dev {operation.name} index {operation.index} "
+            f"address {operation.mac} mtu {operation.mtu} up type veth "
+            f"peer name {operation.peer_name} index {operation.peer_index} "
+            f"address {operation.peer_mac} mtu {operation.mtu} "
+            f"netns {quote(operation.peer_namespace)}"
+        )
     ]
 
 
 @command.register
 def _(operation: BridgeAdd, namespace: str) -> list[str]:
     return [
-        f"ip -n {namespace} link add dev {operation.name} index {operation.index} "
-        f"address {operation.mac} mtu {operation.mtu} up type bridge"
+        (
+            f"ip -n {namespace} link add dev {operation.name} index {operation.index} "
+            f"address {operation.mac} mtu {operation.mtu} up type bridge"
+        )
     ]
 
 
 @command.register
 def _(operation: VxlanAdd, namespace: str) -> list[str]:
     return [
-        f"ip -n {namespace} link add dev {operation.name} index {operation.index} "
-        f"address {operation.mac} mtu {operation.mtu} up type vxlan id {operation.vni} "
-        f"dev {operation.device} local {operation.local} dstport {operation.port} nolearning"
+        (
+            f"ip -n {namespace} link add dev {operation.name} index {operation.index} "
+            f"address {operation.mac} mtu {operation.mtu} up type vxlan id {operation.vni} "
+            f"dev {operation.device} local {operation.local} dstport {operation.port} nolearning"
+        )
     ]
 
 
@@ -157,16 +169,20 @@ def _(operation: RouteSet, namespace: str) -> list[str]:
     via = f" via {operation.via}" if operation.via else ""
     onlink = " onlink" if operation.onlink else ""
     return [
-        f"ip -n {namespace} route replace {operation.destination}{via} "
-        f"dev {operation.device}{onlink}"
+        (
+            f"ip -n {namespace} route replace {operation.destination}{via} "
+            f"dev {operation.device}{onlink}"
+        )
     ]
 
 
 @command.register
 def _(operation: NeighbourSet, namespace: str) -> list[str]:
     return [
-        f"ip -n {namespace} neighbour replace {operation.address} lladdr {operation.mac} "
-        f"dev {operation.device} nud permanent"
+        (
+            f"ip -n {namespace} neighbour replace {operation.address} lladdr {operation.mac} "
+            f"dev {operation.device} nud permanent"
+        )
     ]
 
 
@@ -174,8 +190,10 @@ def _(operation: NeighbourSet, namespace: str) -> list[str]:
 def _(operation: ForwardingSet, namespace: str) -> list[str]:
     verb = "replace" if operation.mac.strip("0:") else "append"
     return [
-        f"bridge -n {namespace} fdb {verb} {operation.mac} dev {operation.device} "
-        f"dst {operation.remote} self permanent"
+        (
+            f"bridge -n {namespace} fdb {verb} {operation.mac} dev {operation.device} "
+            f"dst {operation.remote} self permanent"
+        )
     ]
 
 
@@ -187,8 +205,10 @@ def _(operation: ProxySet, namespace: str) -> list[str]:
 @command.register
 def _(operation: ProxyDelaySet, namespace: str) -> list[str]:
     return [
-        f"ip -n {namespace} ntable change name arp_cache dev {operation.device} "
-        f"proxy_delay {operation.milliseconds}"
+        (
+            f"ip -n {namespace} ntable change name arp_cache dev {operation.device} "
+            f"proxy_delay {operation.milliseconds}"
+        )
     ]
 
 

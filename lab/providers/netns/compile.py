@@ -204,9 +204,7 @@ def _machine_settings(machine: MachineIntent) -> tuple[SysctlSet, ...]:
     return (*_NO_IPV6, *forward, *_STRAIGHT, *_EVERY_REFUSAL, *filtered)
 
 
-def _plug(
-    pod: Pod, machine: MachineIntent, drafts: dict[str, _Draft], indexes: count[int]
-) -> None:
+def _plug(pod: Pod, machine: MachineIntent, drafts: dict[str, _Draft], indexes: count[int]) -> None:
     if machine.bridge is None:
         raise UsageError(
             f"compiling machine '{machine.name}'",

@@ -18,7 +18,7 @@ import sys
 if not __package__:  # run by path
     sys.path.insert(0, os.path.abspath(__file__).removesuffix("/lab/providers/netns/holder.py"))  # noqa: PTH100  pathlib is slow to import here
 
-from lab.providers.netns import isolation  # noqa: E402  found only by the line above
+from lab.providers.netns import isolation
 
 MARKER = "hybridlab-holder"
 ARGUMENTS = 4

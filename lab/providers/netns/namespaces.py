@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 from lab._errors import BrokenError
 from lab.providers.netns import syscalls
@@ -40,10 +41,16 @@ def create(names: Sequence[str]) -> None:
         syscalls.mount(_OWN, _path(name), "", syscalls.MS_BIND)
 
 
-def present() -> frozenset[str]:
-    """Names of the namespaces that are there."""
-    mounted = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
-    places = (line.split(" ", 2)[1] for line in mounted)
+def present(holder: int) -> frozenset[str]:
+    """Names of the namespaces that are there, seen from outside.
+
+    ``holder`` is the id of the holder's process. None are there once it has ended.
+    """
+    try:
+        mounts = Path(f"/proc/{holder}/mounts").read_text(encoding="utf-8").splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return frozenset()
+    places = (line.split(" ", 2)[1] for line in mounts)
     return frozenset(
         place.rpartition("/")[2] for place in places if place.startswith(f"{NETNS_DIRECTORY}/")
     )
@@ -114,7 +121,7 @@ class _Descriptors:
     def __init__(self) -> None:
         self._open: dict[str, int] = {}
 
-    def __enter__(self) -> _Descriptors:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

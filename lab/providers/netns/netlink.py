@@ -15,6 +15,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from functools import singledispatch
 from ipaddress import IPv4Interface, IPv4Network
+from typing import Self
 
 from lab._errors import BrokenError
 from lab.providers.netns.operations import (
@@ -235,7 +236,7 @@ class Socket:
         self._socket.bind((0, 0))
         self._sequence = 0
 
-    def __enter__(self) -> Socket:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -270,9 +271,9 @@ class Socket:
         last = self._sequence = first + len(batch)
         parts: list[bytes] = []
         for sequence, (kind, flags, body) in enumerate(batch, first + 1):
-            flags |= _REQUEST | (_ACK if sequence == last else 0)
+            asked = flags | _REQUEST | (_ACK if sequence == last else 0)
             length = _HEADER.size + len(body)
-            parts += (_HEADER.pack(length, kind, flags, sequence, 0), body, b"\0" * (-length % 4))
+            parts += (_HEADER.pack(length, kind, asked, sequence, 0), body, b"\0" * (-length % 4))
         self._socket.send(b"".join(parts))
         while True:
             for kind, flags, sequence, body in _messages(self._socket.recv(1 << 18)):

@@ -33,9 +33,7 @@ def library(name: str = LIBRARY) -> ctypes.CDLL:
     try:
         found = ctypes.CDLL(name)
     except OSError as error:
-        raise PreflightError(
-            f"loading '{name}'", f"it is not there ({error})", INSTALL
-        ) from error
+        raise PreflightError(f"loading '{name}'", f"it is not there ({error})", INSTALL) from error
     found.nft_ctx_new.restype = ctypes.c_void_p
     found.nft_ctx_new.argtypes = (ctypes.c_uint32,)
     found.nft_ctx_free.argtypes = (ctypes.c_void_p,)

@@ -41,9 +41,7 @@ def _table(name: str, body: Iterable[str]) -> list[str]:
 def _services(translation: Translation) -> Iterator[str]:
     ready = [one for one in translation.services if one.backends]
     empty = [one for one in translation.services if not one.backends]
-    yield from _chain(
-        "mark-for-masquerade", f"meta mark set meta mark or {MASQUERADE_MARK:#x}"
-    )
+    yield from _chain("mark-for-masquerade", f"meta mark set meta mark or {MASQUERADE_MARK:#x}")
     yield from _chain("reject-service", "reject")
     for service in ready:
         yield from _service(service, translation.local_cidr)
@@ -104,9 +102,7 @@ def _dispatch() -> Iterator[str]:
     by_address = "ip daddr . meta l4proto . th dport"
     by_port = "meta l4proto . th dport"
     own = "fib daddr type local ip daddr != 127.0.0.0/8"
-    yield from _chain(
-        "services", f"{by_address} vmap @service-ips", f"{own} jump nodeports"
-    )
+    yield from _chain("services", f"{by_address} vmap @service-ips", f"{own} jump nodeports")
     yield from _chain(
         "nodeports",
         "jump mark-for-masquerade",

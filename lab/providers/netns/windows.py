@@ -52,9 +52,7 @@ def _with_drop(machine: MachineIntent, drop: Drop) -> MachineIntent:
 
 
 def _joined(prefixes: list[str]) -> tuple[str, ...]:
-    return tuple(
-        str(one) for one in collapse_addresses(IPv4Network(text) for text in prefixes)
-    )
+    return tuple(str(one) for one in collapse_addresses(IPv4Network(text) for text in prefixes))
 
 
 def own_addresses(machine: MachineIntent) -> tuple[str, ...]:
@@ -92,9 +90,7 @@ def _overlay_node_pod(machine: MachineIntent, intent: Intent) -> MachineIntent:
     return _with_drop(machine, Drop("WIN-OVERLAY-NODE-POD", _joined(ranges), None, spared))
 
 
-def _with_resolver(
-    machine: MachineIntent, change: Callable[[Resolver], Resolver]
-) -> MachineIntent:
+def _with_resolver(machine: MachineIntent, change: Callable[[Resolver], Resolver]) -> MachineIntent:
     pods = tuple(_changed(pod, change) for pod in machine.pods)
     return replace(machine, pods=pods)
 
