@@ -110,7 +110,7 @@ def start(python: str, configured: str, deadline: Deadline) -> None:
     _raise_descriptors()
     root = str(Path(__file__).parents[3])
     Path(_CONFIGURATION).write_text(configured, encoding="utf-8")
-    command = [python, "-I", "-S", "-c", _START, root, str(PROGRAM), _CONFIGURATION]
+    command = [python, "-I", "-c", _START, root, str(PROGRAM), _CONFIGURATION]
     with open(_LOG, "wb") as log:  # noqa: PTH123  a plain file for a child's standard error
         process = subprocess.Popen(  # noqa: S603  our own program
             command,
