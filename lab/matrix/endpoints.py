@@ -1,0 +1,128 @@
+"""The endpoints of one lab: who can ask, who can be asked, and the addresses they are known by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lab.matrix.cell import Endpoint
+from lab.plan.plan import Plan, PlannedPod, PlannedService
+from lab.providers.provider import PROBE_PORT
+from lab.scenario.scenario import Os
+from lab.topology.intent import Intent
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTarget:
+    """A Service with several backends, and the pods behind it."""
+
+    endpoint: Endpoint
+    backends: tuple[Endpoint, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Every endpoint, in the order of the plan.
+
+    ``hosts`` are the nodes that run a kubelet; ``nodes`` are all. ``pods`` are probe pods only.
+    """
+
+    pods: tuple[Endpoint, ...]
+    nodes: tuple[Endpoint, ...]
+    hosts: tuple[Endpoint, ...]
+    client: Endpoint
+    services: Mapping[str, Endpoint]
+    """The Service of its own that a pod has, by the pod's name."""
+    node_ports: Mapping[str, int]
+    """The port of that Service on every node, by the pod's name."""
+    shared: tuple[SharedTarget, ...]
+    pods_of: Mapping[str, tuple[Endpoint, ...]]
+    """Probe pods by node name; every node is a key."""
+    dns_pod: Endpoint | None
+
+    def nearest(self, node: str, os: Os, avoid: str) -> Endpoint | None:
+        """A probe pod on another node of that operating system, the same one every time.
+
+        The nodes after ``node`` in the plan's order are looked at first, then those before it,
+        and of each its first pod that is not named ``avoid``. Where ``avoid`` is the only one
+        there is, it is the answer; None where no other node of that system has a pod.
+        """
+        names = [host.name for host in self.hosts]
+        after = names.index(node) + 1
+        last_resort = None
+        for host in (*self.hosts[after:], *self.hosts[: after - 1]):
+            if host.os != os:
+                continue
+            for pod in self.pods_of[host.name]:
+                if pod.name != avoid:
+                    return pod
+                last_resort = pod
+        return last_resort
+
+    def local(self, node: str, avoid: str) -> Endpoint | None:
+        """The node's first probe pod but ``avoid``; ``avoid`` if it is alone, None without pods."""
+        pods = self.pods_of[node]
+        return next((pod for pod in pods if pod.name != avoid), pods[0] if pods else None)
+
+
+def endpoints(plan: Plan, intent: Intent) -> Endpoints:
+    """Every endpoint of the lab."""
+    systems: dict[str, Os] = {node.name: node.os for node in plan.nodes}
+    every_pod = {pod.name: _pod(pod, systems[pod.node]) for pod in plan.pods()}
+    nodes = tuple(
+        Endpoint(node.name, "node", node.os, node.name, str(node.address), PROBE_PORT)
+        for node in plan.nodes
+    )
+    singles = [service for service in plan.services if service.purpose == "single"]
+    return Endpoints(
+        pods=tuple(every_pod[pod.name] for pod in plan.probe_pods()),
+        nodes=nodes,
+        hosts=tuple(
+            endpoint
+            for endpoint, node in zip(nodes, plan.nodes, strict=True)
+            if node.pod_cidr is not None
+        ),
+        client=_client(plan, intent),
+        services={
+            service.backends[0]: _service(service, every_pod[service.backends[0]])
+            for service in singles
+        },
+        node_ports={
+            service.backends[0]: service.node_port
+            for service in singles
+            if service.node_port is not None
+        },
+        shared=tuple(
+            _shared(service, tuple(every_pod[name] for name in service.backends))
+            for service in plan.services
+            if service.purpose == "shared"
+        ),
+        pods_of={
+            node.name: tuple(every_pod[pod.name] for pod in node.pods if pod.role == "probe")
+            for node in plan.nodes
+        },
+        dns_pod=next((every_pod[pod.name] for pod in plan.pods() if pod.role == "dns"), None),
+    )
+
+
+def _pod(pod: PlannedPod, os: Os) -> Endpoint:
+    return Endpoint(pod.name, "pod", os, pod.node, str(pod.address), PROBE_PORT)
+
+
+def _service(service: PlannedService, backend: Endpoint) -> Endpoint:
+    return Endpoint(
+        service.name, "service", backend.os, backend.node, str(service.address), service.port
+    )
+
+
+def _shared(service: PlannedService, backends: tuple[Endpoint, ...]) -> SharedTarget:
+    """A shared Service counts as of its first backend's operating system, and of no node."""
+    endpoint = Endpoint(
+        service.name, "service", backends[0].os, None, str(service.address), service.port
+    )
+    return SharedTarget(endpoint, backends)
+
+
+def _client(plan: Plan, intent: Intent) -> Endpoint:
+    machine = next(machine for machine in intent.machines if machine.kind == "client")
+    return Endpoint(machine.name, "client", machine.os, None, str(plan.client_address), PROBE_PORT)

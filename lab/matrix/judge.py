@@ -1,0 +1,121 @@
+"""One cell's attempts to its verdict, and the sentence that says why. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from lab.matrix.cell import Cell, Expectation
+from lab.matrix.verdict import GREEN, Verdict
+from lab.providers.provider import Outcome
+
+SHARED_TRIES = 64
+"""Within this many connections every backend of a shared Service must have shown itself."""
+
+_EXPECTED = {
+    "timeout": "to time out",
+    "refused": "to be refused",
+    "no-route": "to find no route",
+    "no-such-name": "to be told that the name does not exist",
+}
+_HAPPENED = {
+    "timeout": "timed out",
+    "refused": "was refused",
+    "no-route": "found no route",
+    "no-such-name": "was told that the name does not exist",
+    "wrong": "got a wrong answer",
+}
+
+
+class Judgement(NamedTuple):
+    """A verdict, and why in one clause; empty for a plain pass."""
+
+    verdict: Verdict
+    detail: str
+
+
+_PASS = Judgement("pass", "")
+
+
+def judge(cell: Cell, expectation: Expectation, attempts: tuple[Outcome, ...]) -> Judgement:
+    """Judge one attempt, or two where the first had failed.
+
+    The first attempt stands unless it failed. After a failure the second decides between
+    ``flaky`` (it came out as expected), ``unexpected-pass`` (it worked where it should not)
+    and ``fail``; a second attempt that could not be made changes nothing.
+    """
+    first = _judge_one(cell, expectation, attempts[0])
+    if first.verdict != "fail" or len(attempts) == 1:
+        return first
+    second = _judge_one(cell, expectation, attempts[-1])
+    if second.verdict in GREEN:
+        return Judgement("flaky", f"{first.detail}; the second attempt came out as expected")
+    if second.verdict == "probe-error":
+        return Judgement("fail", f"{first.detail}; second attempt: {second.detail}")
+    return second
+
+
+def _judge_one(cell: Cell, expectation: Expectation, outcome: Outcome) -> Judgement:
+    if outcome.status == "error":
+        return Judgement("probe-error", f"the probe could not be made: {outcome.detail}")
+    if not expectation.works:
+        return _judge_limit(cell, expectation, outcome)
+    if outcome.status != "ok":
+        happened = f"expected to work, but {_HAPPENED[outcome.status]}"
+        return Judgement("fail", _with(happened, outcome.detail))
+    amiss = _amiss(cell, outcome)
+    return Judgement("fail", amiss) if amiss else _PASS
+
+
+def _judge_limit(cell: Cell, expectation: Expectation, outcome: Outcome) -> Judgement:
+    refusal = str(expectation.refusal)
+    if outcome.status == refusal:
+        return Judgement("known-limit", expectation.reason)
+    if outcome.status == "ok":
+        amiss = _amiss(cell, outcome)
+        happened = f"expected {_EXPECTED[refusal]} ({expectation.rule}), but it works"
+        return Judgement("unexpected-pass", f"{happened}, though {amiss}" if amiss else happened)
+    happened = f"expected {_EXPECTED[refusal]}, but {_HAPPENED[outcome.status]}"
+    return Judgement("fail", _with(happened, outcome.detail))
+
+
+def _with(happened: str, detail: str) -> str:
+    return f"{happened}: {detail}" if detail else happened
+
+
+def _amiss(cell: Cell, outcome: Outcome) -> str:
+    """What is wrong with an answer that came, or nothing."""
+    if cell.family == "dns":
+        if outcome.answer == cell.answer:
+            return ""
+        return f"'{cell.target.name}' resolved to {_named(outcome.answer)}, not '{cell.answer}'"
+    if outcome.backends != cell.backends:
+        amiss = _wrong_backends(cell, outcome)
+        if amiss:
+            return amiss
+    if cell.sources and outcome.source_seen not in cell.sources:
+        allowed = _any_of(sorted(cell.sources))
+        return f"the backend saw {_named(outcome.source_seen)} as the source, not {allowed}"
+    return ""
+
+
+def _wrong_backends(cell: Cell, outcome: Outcome) -> str:
+    strangers = [name for name in outcome.backends if name not in cell.backends]
+    if strangers:
+        return f"{_any_of(strangers)} answered, not {_any_of(cell.backends)}"
+    missing = [name for name in cell.backends if name not in outcome.backends]
+    if missing and len(cell.backends) > 1:
+        many = "backend" if len(missing) == 1 else "backends"
+        return (
+            f"{many} {_any_of(missing, ' and ')} of {len(cell.backends)} never answered "
+            f"within {SHARED_TRIES} tries"
+        )
+    return f"something answered without a name, not {_any_of(missing)}" if missing else ""
+
+
+def _named(value: str | None) -> str:
+    return "nothing" if value is None else f"'{value}'"
+
+
+def _any_of(names: tuple[str, ...] | list[str], last: str = " or ") -> str:
+    quoted = [f"'{name}'" for name in names]
+    return quoted[0] if len(quoted) == 1 else ", ".join(quoted[:-1]) + last + quoted[-1]

@@ -1,0 +1,172 @@
+"""The engine: settle, probe everything at once, try failures again, judge.
+
+It sends nothing itself: ``send`` does, and ``clock`` says how long it took, so that every
+path through the engine is tested without a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from lab._deadline import Deadline
+from lab.matrix.cell import Cell, Expectation
+from lab.matrix.converge import Subject, converge, representatives, subjects
+from lab.matrix.expectations import expect
+from lab.matrix.judge import SHARED_TRIES, Judgement, judge
+from lab.matrix.retry import retry_order
+from lab.matrix.verdict import CellResult
+from lab.providers.provider import Outcome, Probe, ProbeSettings
+from lab.scenario.scenario import Limit
+
+Send = Callable[[Sequence[Probe], ProbeSettings], Mapping[int, Outcome]]
+
+_ROUNDS_AHEAD = 4
+"""So many times ``in_flight`` retries are sent before the clock is looked at again."""
+
+
+_FIRST = ProbeSettings(timeout=1.0, in_flight=256)
+_SECOND = ProbeSettings(timeout=3.0, in_flight=16)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long a run may take. Times are seconds.
+
+    ``budget`` is for the whole second pass; of each (source node, target node, family)
+    ``each`` cells are retried before any other. ``settle`` bounds the wait before the first
+    pass.
+    """
+
+    first: ProbeSettings = _FIRST
+    second: ProbeSettings = _SECOND
+    budget: float = 60.0
+    each: int = 3
+    settle: float = 5.0
+
+
+PACE = Pace()
+
+
+def run(  # noqa: PLR0913  every seam of the engine is handed in here
+    cells: Sequence[Cell],
+    limits: Sequence[Limit],
+    send: Send,
+    clock: Callable[[], float],
+    repeat: Callable[[Cell], str],
+    *,
+    pace: Pace = PACE,
+) -> tuple[CellResult, ...]:
+    """Judge every cell; results in the order of the cells.
+
+    Where Services or nodes do not answer before ``pace.settle`` is over, the cells are judged
+    all the same, and a failed cell's detail names those it depends on. Failures are tried
+    again until ``pace.budget`` is spent; what is left stays failed and says so.
+
+    Parameters
+    ----------
+    cells, limits
+        The cells, and what is expected not to work, first match wins.
+    send
+        Tries every probe and has an outcome for every key, the cell's index.
+    clock
+        Seconds, monotonic.
+    repeat
+        The command that repeats a cell.
+    pace
+        Timeouts and budgets.
+
+    """
+    engine = _Engine(cells, limits, send, pace)
+    engine.settle()
+    engine.first_pass()
+    engine.second_pass(clock)
+    return tuple(engine.result(index, repeat(cell)) for index, cell in enumerate(cells))
+
+
+class _Engine:
+    """One run under way: what is expected, what came of it, and how it was judged."""
+
+    def __init__(
+        self, cells: Sequence[Cell], limits: Sequence[Limit], send: Send, pace: Pace
+    ) -> None:
+        self.cells = cells
+        self.send = send
+        self.pace = pace
+        self.expectations: list[Expectation] = [expect(cell, limits) for cell in cells]
+        self.probes: list[Probe] = [probe(index, cell) for index, cell in enumerate(cells)]
+        self.attempts: list[tuple[Outcome, ...]] = []
+        self.judgements: list[Judgement] = []
+        self.late: frozenset[Subject] = frozenset()
+        self.given_up: frozenset[int] = frozenset()
+
+    def settle(self) -> None:
+        """Wait until one probe per Service and node has passed; remember which never did."""
+        chosen = representatives(self.cells, self.expectations)
+        self.late = converge(chosen, self._passing, Deadline(self.pace.settle))
+
+    def first_pass(self) -> None:
+        """Everything at once."""
+        outcomes = self.send(self.probes, self.pace.first)
+        self.attempts = [(outcomes[index],) for index in range(len(self.cells))]
+        self.judgements = [self._judge(index) for index in range(len(self.cells))]
+
+    def second_pass(self, clock: Callable[[], float]) -> None:
+        """Few at a time, most telling first, until the budget is spent; remember what is left."""
+        failed = [index for index, found in enumerate(self.judgements) if found.verdict == "fail"]
+        order = retry_order(failed, self.cells, self.pace.each)
+        settings = self.pace.second
+        ends = clock() + self.pace.budget
+        done = 0
+        while done < len(order) and (left := ends - clock()) > 0:
+            rounds = max(1, min(_ROUNDS_AHEAD, int(left / settings.timeout)))
+            batch = order[done : done + rounds * settings.in_flight]
+            outcomes = self.send([self.probes[index] for index in batch], settings)
+            for index in batch:
+                self.attempts[index] += (outcomes[index],)
+                self.judgements[index] = self._judge(index)
+            done += len(batch)
+        self.given_up = frozenset(order[done:])
+
+    def result(self, index: int, repeat: str) -> CellResult:
+        """What was found of one cell, with what the verdict alone does not say."""
+        cell, attempts = self.cells[index], self.attempts[index]
+        verdict, detail = self.judgements[index]
+        if index in self.given_up:
+            detail += f"; not retried: the {self.pace.budget:g} s for retries were spent"
+        if verdict == "fail" and self.late:
+            named = [subject for subject in subjects(cell) if subject in self.late]
+            if named:
+                detail += f"; {' and '.join(named)} had not answered when the run began"
+        retried = len(attempts) > 1
+        expectation = self.expectations[index]
+        return CellResult(cell, expectation, verdict, detail, attempts, retried, repeat)
+
+    def _passing(self, indexes: Sequence[int]) -> frozenset[int]:
+        outcomes = self.send([self.probes[index] for index in indexes], self.pace.first)
+        return frozenset(
+            index
+            for index in indexes
+            if judge(self.cells[index], self.expectations[index], (outcomes[index],)).verdict
+            == "pass"
+        )
+
+    def _judge(self, index: int) -> Judgement:
+        return judge(self.cells[index], self.expectations[index], self.attempts[index])
+
+
+def probe(key: int, cell: Cell) -> Probe:
+    """The one thing to try for a cell."""
+    shared = len(cell.backends) > 1
+    return Probe(
+        key=key,
+        source=cell.source.name,
+        protocol=cell.protocol,
+        size=cell.size,
+        address=cell.target.address,
+        port=cell.target.port,
+        mtu=cell.mtu,
+        name=cell.target.name if cell.family == "dns" else None,
+        tries=SHARED_TRIES if shared else 1,
+        expected=cell.backends if shared else (),
+    )

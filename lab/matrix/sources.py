@@ -1,0 +1,111 @@
+"""Which source addresses a backend may see, from what the intent says is translated where.
+
+The rules are those of :class:`~lab.topology.intent.Translation`, in the shape that kube-proxy
+and flannel's ip-masq give them:
+
+- traffic from a node's own pods to a Service keeps its source, unless it comes back to the
+  pod it left from (hairpin);
+- everything else that a node sends to a Service is masqueraded there, NodePorts always;
+- masquerading takes an address of the device that the packet leaves by: the bridge for a
+  local backend, the tunnel or an uplink for a remote one;
+- pods' traffic to anything outside ``not_masqueraded`` leaves with the node's uplink address,
+  but a packet to the pod's own node leaves by no device, so nothing translates it.
+
+What the filtering platform of Windows (VFP) does to a pod's Service traffic is not documented:
+from a Windows pod, the pod's address and its node's are both allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+
+from lab.matrix.cell import Endpoint
+from lab.topology.intent import Intent, MachineIntent
+
+
+@dataclass(frozen=True, slots=True)
+class _Addresses:
+    """One machine's addresses, by the part that holds them."""
+
+    every: frozenset[str]
+    uplink: frozenset[str]
+    bridge: frozenset[str]
+    outward: frozenset[str]
+    """Uplinks and tunnel: what traffic to another node's pods may be masqueraded with."""
+
+
+class Sources:
+    """Answers, for each kind of path, which addresses the backend may see.
+
+    Parameters
+    ----------
+    intent
+        Read once; the answers are shared sets.
+    """
+
+    def __init__(self, intent: Intent) -> None:
+        self._addresses: Mapping[str, _Addresses] = {
+            machine.name: _addresses(machine) for machine in intent.machines
+        }
+        self._kept: Mapping[str, tuple[IPv4Network, ...]] = {
+            machine.name: tuple(
+                IPv4Network(prefix)
+                for prefix in (machine.translation.not_masqueraded if machine.translation else ())
+            )
+            for machine in intent.machines
+        }
+
+    def of_machine(self, name: str) -> frozenset[str]:
+        """Any address of the machine."""
+        return self._addresses[name].every
+
+    def of_pod_to_pod(self, pod: Endpoint) -> frozenset[str]:
+        """The pod's own: Kubernetes promises no translation between pods."""
+        return frozenset({pod.address})
+
+    def of_pod_to_service(self, pod: Endpoint) -> frozenset[str]:
+        """The pod's own; from a Windows pod also its node's."""
+        own = frozenset({pod.address})
+        return own | self._node_of(pod).every if pod.os == "windows" else own
+
+    def of_pod_to_itself(self, pod: Endpoint) -> frozenset[str]:
+        """A hairpin is masqueraded: its node's; from a Windows pod also the pod's own."""
+        every = self._node_of(pod).every
+        return every | {pod.address} if pod.os == "windows" else every
+
+    def of_pod_to_address(self, pod: Endpoint, target: Endpoint) -> frozenset[str]:
+        """What a node or the world outside may see of a pod."""
+        own = frozenset({pod.address})
+        node = str(pod.node)
+        if self._is_kept(node, target.address):
+            return own
+        if target.name == node:
+            return own | self._addresses[node].every if pod.os == "windows" else own
+        return self._addresses[node].uplink
+
+    def of_node_port(self, entry: str, backend_node: str) -> frozenset[str]:
+        """The entry node's, of the device it reaches the backend by (policy Cluster)."""
+        addresses = self._addresses[entry]
+        return addresses.bridge if entry == backend_node else addresses.outward
+
+    def _node_of(self, pod: Endpoint) -> _Addresses:
+        return self._addresses[str(pod.node)]
+
+    def _is_kept(self, node: str, address: str) -> bool:
+        return any(IPv4Address(address) in network for network in self._kept[node])
+
+
+def _addresses(machine: MachineIntent) -> _Addresses:
+    """Fall back on every address where a device that masquerades has none of its own."""
+    uplink = _bare(tuple(a for card in machine.interfaces for a in card.addresses))
+    bridge = _bare(machine.bridge.addresses if machine.bridge else ())
+    tunnel = _bare(machine.tunnel.addresses if machine.tunnel else ())
+    every = uplink | bridge | tunnel
+    nameless_tunnel = machine.tunnel is not None and not tunnel
+    return _Addresses(every, uplink, bridge or every, every if nameless_tunnel else uplink | tunnel)
+
+
+def _bare(addresses: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(address.partition("/")[0] for address in addresses)
