@@ -99,9 +99,9 @@ class Store:
             yield
             return
         with self._guarded(doing):
-            self._connection.execute("BEGIN IMMEDIATE")
-            self._deep = True
             try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._deep = True
                 yield
                 self._connection.execute("COMMIT")
             finally:
@@ -244,9 +244,7 @@ class Store:
             "FROM runs WHERE lab = ? ORDER BY id",
             (lab,),
         )
-        return tuple(
-            RunRow(*row[:7], green=bool(row[7]), counts=json.loads(row[8])) for row in rows
-        )
+        return tuple(RunRow(*(*row[:7], bool(row[7]), json.loads(row[8]))) for row in rows)
 
     def cells(self, run: str) -> tuple[CellRow, ...]:
         """The cells of a run, by id."""
@@ -259,7 +257,7 @@ class Store:
 
     def _labs(self, where: str, *values: str) -> tuple[LabRow, ...]:
         rows = self._read("reading the labs", f"SELECT {_LAB_COLUMNS} FROM labs {where}", values)  # noqa: S608  only our own column names
-        return tuple(LabRow(*row[:10], options=json.loads(row[10]), detail=row[11]) for row in rows)
+        return tuple(LabRow(*(*row[:10], json.loads(row[10]), row[11])) for row in rows)
 
     def _read(self, doing: str, query: str, values: tuple[str, ...]) -> list[Any]:
         with self._guarded(doing):
