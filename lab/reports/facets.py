@@ -115,6 +115,14 @@ def machine_of(endpoint: Endpoint) -> str | None:
     return endpoint.name
 
 
+def concerned(cell: Cell) -> set[str]:
+    """Names of the machines and pods that the cell passes through or ends at."""
+    names = {machine_of(cell.source), machine_of(cell.target), cell.entry, *cell.backends}
+    if cell.source.kind == "pod":
+        names.add(cell.source.name)
+    return {name for name in names if name}
+
+
 def phrase(facets: Sequence[Facet]) -> str:
     """``every large UDP probe to win1``: the cells that have all of the facets."""
     found = {facet.kind: facet for facet in facets}

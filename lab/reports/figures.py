@@ -6,7 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult, Verdict
-from lab.reports.wording import latency_ms, percentile
+from lab.reports.facets import concerned
+from lab.reports.wording import RED, latency_ms, percentile
 from lab.scenario.scenario import FAMILIES, Family
 
 
@@ -65,3 +66,33 @@ def latencies(run: RunResult, slowest: int = 3) -> Latencies:
     ]
     found.sort(key=lambda pair: pair[0])
     return Latencies(tuple(latency for latency, _ in found), tuple(found[: -slowest - 1 : -1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How many of the cells that concern a machine or pod are red, known limits aside."""
+
+    red: int
+    cells: int
+
+    @property
+    def level(self) -> int:
+        """0 none red, 1 up to a tenth, 2 up to a half, 3 up to nine tenths, 4 beyond."""
+        if not self.red:
+            return 0
+        share = self.red / self.cells
+        return 1 + sum(share > bound for bound in (0.1, 0.5, 0.9))
+
+
+def shares(run: RunResult) -> dict[str, Share]:
+    """The share of red cells of every machine and pod that a cell concerns, by name."""
+    red: Counter[str] = Counter()
+    cells: Counter[str] = Counter()
+    for result in run.results:
+        if result.verdict == "known-limit":
+            continue
+        names = concerned(result.cell)
+        cells.update(names)
+        if result.verdict in RED:
+            red.update(names)
+    return {name: Share(red[name], count) for name, count in cells.items()}
