@@ -22,7 +22,6 @@ COMMANDS = {
     "schema": "lab.cli.schema",
     "shell": "lab.cli.shell",
     "exec": "lab.cli.execute",
-    "probe": "lab.cli.probe",
     "report": "lab.cli.report",
     "gc": "lab.cli.gc",
     "completion": "lab.cli.completion",

@@ -6,20 +6,15 @@ from collections.abc import Collection, Iterator
 from ipaddress import IPv4Address, IPv4Network
 from itertools import chain
 
-ROUTER_OFFSET = 1
-"""The router's address on the node segment is network + 1."""
+from lab.scenario.reserved import OUTSIDE_CIDR
+
 FIRST_NODE_OFFSET = 10
 """Nodes start at network + 10, so that a person can tell them from infrastructure."""
-FIRST_POD_OFFSET = 4
-"""Pods start at network + 4: a tunnel end (+0), a Linux bridge or VRRP gateway (+1), the
-l2bridge gateway (+2) and one spare go before (facts: wincni uses network + 2)."""
 FIRST_SERVICE_OFFSET = 20
 """Services start at network + 20; +1 is the API server's own and +10 is usually DNS."""
 
-OUTSIDE = IPv4Network("198.51.100.0/24")
-"""The outside segment: TEST-NET-2 of RFC 5737, never a user's own network."""
-OUTSIDE_ROUTER = OUTSIDE[1]
-OUTSIDE_CLIENT = OUTSIDE[10]
+OUTSIDE_ROUTER = OUTSIDE_CIDR[1]
+OUTSIDE_CLIENT = OUTSIDE_CIDR[10]
 
 
 def mac(address: IPv4Address) -> str:

@@ -9,20 +9,18 @@ from itertools import count, zip_longest
 
 from lab.plan.addresses import (
     FIRST_NODE_OFFSET,
-    FIRST_POD_OFFSET,
     FIRST_SERVICE_OFFSET,
-    OUTSIDE,
     OUTSIDE_CLIENT,
     OUTSIDE_ROUTER,
-    ROUTER_OFFSET,
     hand_out,
     hand_out_subnets,
     mac,
 )
 from lab.plan.plan import Plan, PlannedNode, PlannedPod, PlannedService
-from lab.scenario.scenario import NodeGroup, Scenario
+from lab.scenario.names import node_names, pods_per_node, service_name
+from lab.scenario.reserved import DNS_POD, OUTSIDE_CIDR, POD_RANGE_HEAD, router_address
+from lab.scenario.scenario import Scenario
 
-DNS_POD = "coredns"
 DNS_SERVICE = "kube-dns"
 SERVICE_PORT = 80
 POD_PORT = 8080
@@ -49,8 +47,8 @@ def make_plan(scenario: Scenario) -> Plan:
         dns_address=scenario.kubernetes.dns_address,
         node_cidr=scenario.network.cidr,
         node_mtu=scenario.network.mtu,
-        router_address=scenario.network.cidr[ROUTER_OFFSET],
-        outside_cidr=OUTSIDE,
+        router_address=router_address(scenario.network.cidr),
+        outside_cidr=OUTSIDE_CIDR,
         outside_router_address=OUTSIDE_ROUTER,
         client_address=OUTSIDE_CLIENT,
         nodes=nodes,
@@ -62,16 +60,9 @@ def make_plan(scenario: Scenario) -> Plan:
     )
 
 
-def names(group: NodeGroup) -> tuple[str, ...]:
-    """The names of a group's nodes: its own, or NAME1 to NAMEn."""
-    if group.count == 1:
-        return (group.name,)
-    return tuple(f"{group.name}{number}" for number in range(1, group.count + 1))
-
-
 def _nodes(scenario: Scenario) -> tuple[PlannedNode, ...]:
     groups = scenario.nodes
-    taken = {scenario.network.cidr[ROUTER_OFFSET]}
+    taken = {router_address(scenario.network.cidr)}
     taken |= {group.address for group in groups if group.address}
     addresses = hand_out(scenario.network.cidr, FIRST_NODE_OFFSET, taken)
     subnets = hand_out_subnets(
@@ -96,12 +87,10 @@ def _nodes(scenario: Scenario) -> tuple[PlannedNode, ...]:
             hypervisor=group.hypervisor,
         )
         for group in groups
-        for name in names(group)
+        for name in node_names(group)
     ]
     wanted = {
-        name: scenario.pods_per_node if group.pods is None else group.pods
-        for group in groups
-        for name in names(group)
+        name: pods_per_node(scenario, group) for group in groups for name in node_names(group)
     }
     dns_node = next((node.name for node in bare if node.os == "linux" and node.pod_cidr), None)
     return tuple(
@@ -114,10 +103,10 @@ def _pods(node: PlannedNode, number: int, *, dns: bool) -> Iterator[PlannedPod]:
     if node.pod_cidr is None:
         return
     for index in range(number):
-        address = node.pod_cidr[FIRST_POD_OFFSET + index]
+        address = node.pod_cidr[POD_RANGE_HEAD + index]
         yield PlannedPod(f"{node.name}-p{index + 1}", node.name, "probe", address, mac(address))
     if dns:
-        address = node.pod_cidr[FIRST_POD_OFFSET + number]
+        address = node.pod_cidr[POD_RANGE_HEAD + number]
         yield PlannedPod(DNS_POD, node.name, "dns", address, mac(address))
 
 
@@ -132,7 +121,7 @@ def _services(scenario: Scenario, nodes: tuple[PlannedNode, ...]) -> Iterator[Pl
     for pod in pods:
         if pod.role == "probe":
             yield PlannedService(
-                f"to-{pod.name}",
+                service_name(pod.name),
                 "single",
                 next(addresses),
                 SERVICE_PORT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network
 
+from lab._log import quantity
 from lab.scenario.findings import Key, Problem, quoted
 from lab.scenario.names import node_names, pods_per_node, probe_pods
 from lab.scenario.reserved import OUTSIDE_CIDR, POD_RANGE_RESERVED, router_address
@@ -24,6 +25,9 @@ OWN_SERVICES = 2
 """Services of every cluster: kubernetes and the cluster's DNS."""
 _EDGES = 2
 """A range's network and broadcast addresses."""
+_SMALLEST = 4
+"""Addresses of a /30, the smallest range with two usable ones; a smaller one is refused for want
+of room, and nothing more is said of what stands in it."""
 
 _UNUSABLE = tuple(
     (IPv4Network(cidr), what)
@@ -44,7 +48,7 @@ def unusable_ranges(scenario: Scenario) -> Iterator[Problem]:
         for unusable, what in _UNUSABLE:
             if cidr.overlaps(unusable):
                 cure = _elsewhere(scenario, key, cidr)
-                yield Problem(key, f"{cidr} holds {unusable}, which {what}", cure)
+                yield Problem(key, f"{cidr} is within or around {unusable}, which {what}", cure)
                 break
 
 
@@ -76,7 +80,8 @@ def pod_range_width(scenario: Scenario) -> Iterator[Problem]:
     bits = prefix - cidr.prefixlen
     if bits < 0:
         what = f"a node's /{prefix} does not fit into {_named(POD_CIDR)} {cidr}"
-        yield Problem(NODE_PREFIX, what, f"write {min(cidr.prefixlen + 8, 29)}")
+        cure = f'write from {cidr.prefixlen} to 29, or a wider "pod_cidr"'
+        yield Problem(NODE_PREFIX, what, cure if cidr.prefixlen <= 29 else 'widen "pod_cidr"')  # noqa: PLR2004  the longest node_prefix
     elif bits > MAX_NODE_BITS:
         what = f"{_named(POD_CIDR)} {cidr} is {bits} bits wider than a node's /{prefix}"
         allowed = f"kube-controller-manager allows {MAX_NODE_BITS}"
@@ -98,22 +103,22 @@ def pod_range_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
 
 
 def node_range_holds_pods(scenario: Scenario) -> Iterator[Problem]:
-    """A node's part with fewer free addresses than the node has pods."""
+    """A node's part with fewer free addresses than a node has pods; the worst node is named."""
     prefix = scenario.kubernetes.node_prefix
     size = 2 ** (32 - prefix)
+    worst: dict[Key, tuple[int, str]] = {}
     for index, group in enumerate(scenario.nodes):
         pods = pods_per_node(scenario, group)
         dns = 1 if group.os == "linux" and group.kubelet else 0
         need = pods + dns + POD_RANGE_RESERVED
-        if not group.kubelet or need <= size:
-            continue
-        beside = " and the DNS pod" if dns else ""
-        what = (
-            f"a node's /{prefix} has {size} addresses, {POD_RANGE_RESERVED} of them reserved: "
-            f"too few for the {pods} pods of {quoted(group.name)}{beside}"
-        )
-        key = ("nodes", index, "pods") if group.pods is not None else NODE_PREFIX
-        yield Problem(key, what, f'write "node_prefix: {32 - _bits(need)}", or fewer pods')
+        key: Key = ("nodes", index, "pods") if group.pods is not None else NODE_PREFIX
+        if group.kubelet and need > max(size, worst.get(key, (0, ""))[0]):
+            beside = " and the DNS pod" if dns else ""
+            worst[key] = need, f"{quantity(pods, 'pod')} of {quoted(group.name)}{beside}"
+    for key, (need, whose) in worst.items():
+        what = f"a node's /{prefix} has {size} addresses, {POD_RANGE_RESERVED} of them reserved"
+        cure = f'write "node_prefix: {32 - _bits(need)}", or fewer pods'
+        yield Problem(key, f"{what}: too few for the {whose}", cure)
 
 
 def network_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
@@ -123,7 +128,8 @@ def network_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
     need = nodes + 1 + _EDGES
     if cidr.num_addresses < need:
         room = max(0, cidr.num_addresses - 1 - _EDGES)
-        what = f"{_named(NODE_CIDR)} {cidr} has room for a router and {room} nodes, not {nodes}"
+        fits = f"a router and {quantity(room, 'node')}"
+        what = f"{_named(NODE_CIDR)} {cidr} has room for {fits}, not {nodes}"
         yield Problem(NODE_CIDR, what, _wider(cidr, 32 - _bits(need)))
 
 
@@ -144,8 +150,9 @@ def service_range_holds_services(scenario: Scenario) -> Iterator[Problem]:
 def dns_address(scenario: Scenario) -> Iterator[Problem]:
     """A DNS address that the cluster's DNS Service cannot have."""
     cidr, address = scenario.kubernetes.service_cidr, scenario.kubernetes.dns_address
-    offset = min(10, cidr.num_addresses - _EDGES)
-    cure = f"write {cidr.network_address + offset}" if offset > 1 else "widen service_cidr first"
+    if cidr.num_addresses < _SMALLEST:
+        return
+    cure = f"write {cidr.network_address + min(10, cidr.num_addresses - _EDGES)}"
     if address not in cidr:
         what = f"{_named(DNS_ADDRESS)} {address} is outside {_named(SERVICE_CIDR)} {cidr}"
         yield Problem(DNS_ADDRESS, what, cure)
@@ -159,6 +166,8 @@ def dns_address(scenario: Scenario) -> Iterator[Problem]:
 def node_addresses(scenario: Scenario) -> Iterator[Problem]:
     """Explicit node addresses that are outside the network, taken, or the router's."""
     cidr = scenario.network.cidr
+    if cidr.num_addresses < _SMALLEST:
+        return
     router = router_address(cidr)
     taken: dict[IPv4Address, str] = {}
     for index, group in enumerate(scenario.nodes):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from lab.scenario.findings import Key, Problem, did_you_mean, quoted
 from lab.scenario.names import node_names, pod_names, probe_pods
-from lab.scenario.reserved import MACHINES
+from lab.scenario.reserved import NAMES
 from lab.scenario.scenario import NodeGroup, Scenario
 from lab.scenario.schema import MAX_NODES
 from lab.scenario.versions import (
@@ -82,12 +82,12 @@ def lengths(scenario: Scenario) -> Iterator[Problem]:
         limit = NETBIOS if group.os == "windows" else MAX_NODE_NAME
         if len(longest) <= limit:
             continue
-        why = (
-            "a Windows computer name (NetBIOS)"
+        whose = (
+            f"a Windows computer name (NetBIOS) at most {limit}"
             if group.os == "windows"
-            else "a node, so that to-NODE-pN is a DNS label"
+            else f"a Linux node's at most {limit}, as its pods' Services to-NODE-pN are DNS labels"
         )
-        what = f"{quoted(longest)} has {len(longest)} characters, and {why} at most {limit}"
+        what = f"{quoted(longest)} has {len(longest)} characters, and {whose}"
         digits = len(longest) - len(group.name)
         shorter = group.name[: limit - digits].rstrip("-")
         yield Problem(_name(index), what, f"shorten it, such as {quoted(shorter)}")
@@ -98,8 +98,8 @@ def names(scenario: Scenario) -> Iterator[Problem]:
     taken: dict[str, str] = {}
     for index, group in enumerate(scenario.nodes):
         for name in node_names(group):
-            if name in MACHINES:
-                what = f"{quoted(name)} is {MACHINES[name]} in every lab"
+            if name in NAMES:
+                what = f"{quoted(name)} is in every lab {NAMES[name]}"
                 yield Problem(_name(index), what, "give the node another name")
         clash = next((name for name in _all_names(scenario, group) if name in taken), None)
         if clash:
@@ -116,9 +116,8 @@ def versions(scenario: Scenario) -> Iterator[Problem]:
     cluster = scenario.kubernetes.version
     why = unsupported(cluster)
     if why:
-        yield Problem(
-            ("kubernetes", "version"), f"Kubernetes {cluster} {why}", f'write "{SUPPORTED[-1]}"'
-        )
+        cure = f'write "{SUPPORTED[-1]}", or another from {SUPPORTED[0]} on'
+        yield Problem(("kubernetes", "version"), f"Kubernetes {cluster} {why}", cure)
     for index, group in enumerate(scenario.nodes):
         if group.version is None:
             continue
@@ -164,7 +163,7 @@ def cards(scenario: Scenario) -> Iterator[Problem]:
             if nic.mac is None:
                 continue
             if nic.mac in taken:
-                what = f"the MAC address {quoted(nic.mac)} is {taken[nic.mac]}'s too"
+                what = f"the MAC address {quoted(nic.mac)} is taken by a card of {taken[nic.mac]}"
                 key: Key = ("nodes", index, "nics", number, "mac")
                 yield Problem(key, what, "give each card its own, or leave it to the plan")
             taken.setdefault(nic.mac, f"{quoted(group.name)} (line {group.line})")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Network
 
-MACHINES: dict[str, str] = {
+NAMES: dict[str, str] = {
     "router": "the router that the nodes stand behind",
     "client": "the client outside the cluster",
     "fabric": "the switch that joins the machines",
+    "coredns": "the pod that answers DNS",
 }
-"""Machines of every lab beside its nodes."""
+"""Names of every lab's own machines and pods, which no node can have."""
+
+DNS_POD = "coredns"
+"""The pod behind the DNS Service, on the first Linux node with a kubelet."""
 
 SERVICES: dict[str, str] = {
     "kubernetes": "the Service of the API server",

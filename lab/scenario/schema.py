@@ -239,7 +239,7 @@ class When(Section):
 class Expected(Section):
     """Cells that are expected not to work: they are reported as known limits while they fail."""
 
-    when: When = Field(description="Which cells.")
+    when: When = Field(description="Which cells.", examples=[{"source": "win*"}])
     fails: Refusal = Field(description="How they fail.", examples=["timeout"])
     reason: Sentence = Field(
         description="Why, in one sentence.", examples=["the router drops fragments"]
@@ -258,7 +258,8 @@ class ScenarioFile(Section):
         default=2, ge=0, le=MAX_PODS, description="Probe pods on each node that runs a kubelet."
     )
     nodes: Annotated[list[NodeGroup], Field(min_length=1)] = Field(
-        description="The nodes, alone or in groups."
+        description="The nodes, alone or in groups.",
+        examples=[[{"name": "master", "os": "linux", "role": "control-plane"}]],
     )
     services: Services = Field(
         default_factory=Services, description="Services beyond the usual ones."

@@ -40,7 +40,7 @@ def shared_backends(scenario: Scenario) -> Iterator[Problem]:
 
 def shared_names(scenario: Scenario) -> Iterator[Problem]:
     """Shared Services named like another thing in the lab."""
-    taken = {name: f"is {what} in every lab" for name, what in SERVICES.items()}
+    taken = {name: f"is in every lab {what}" for name, what in SERVICES.items()}
     nodes = {name for group in scenario.nodes for name in node_names(group)}
     for index, service in enumerate(scenario.shared_services):
         name = service.name
@@ -62,7 +62,9 @@ def node_port_range(scenario: Scenario) -> Iterator[Problem]:
     room = last - first + 1
     if room < need:
         what = f"the range {first}-{last} has {room} ports, and the lab's Services need {need}"
-        cure = f"widen it, such as {quoted(_ports(first, need))}"
+        cure = "make the lab smaller: no range has as many"
+        if need <= MAX_PORT:
+            cure = f"widen it, such as {quoted(_ports(first, need))}"
         yield Problem(("services", "node_ports"), what, cure)
 
 

@@ -1,4 +1,4 @@
-"""A scenario file as a tree of plain values, with the position of every key and value.
+"""Reading a scenario file: bytes in, a document with every position out.
 
 The file is read from ruamel.yaml's events, so positions, duplicate keys and limits are dealt
 with in one pass. Plain scalars follow the YAML 1.2 core schema. Anchors, aliases and tags are
@@ -11,7 +11,6 @@ import io
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,7 +28,8 @@ from ruamel.yaml.events import (
 )
 
 from lab.scenario import syntax
-from lab.scenario.findings import Finding, Key, Problem, quoted
+from lab.scenario.document import Document, Position
+from lab.scenario.findings import Finding, Key, quoted
 
 MAX_BYTES = 256 * 1024
 """Largest scenario file read. A thousand nodes, a line each, take a quarter of it."""
@@ -44,49 +44,6 @@ _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]{1,3})?")
 _INT_DIGITS = 18
 """Digits kept of a whole number: beyond every bound, and never too long for Python."""
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Line and column, counted from 1."""
-
-    line: int
-    col: int
-
-
-@dataclass(slots=True)
-class Document:
-    """One file: its tree and where everything in it stands."""
-
-    value: dict[str, object] = field(default_factory=dict)
-    keys: dict[Key, Position] = field(default_factory=dict)
-    """Position of the key, for the entries of mappings."""
-    values: dict[Key, Position] = field(default_factory=dict)
-    texts: dict[Key, str] = field(default_factory=dict)
-    """Scalars as they were written."""
-    problems: list[Finding] = field(default_factory=list)
-    """Findings of the reading itself: duplicate keys, unprintable text, a second document."""
-
-    def position(self, key: Key, *, at_key: bool = False) -> Position:
-        """Where to point for a key path; the nearest thing above it that the file holds.
-
-        A scalar is pointed at itself, a mapping or list at its key.
-        """
-        for length in range(len(key), 0, -1):
-            part = key[:length]
-            whole = length == len(key)
-            if part in self.texts and not (at_key and whole):
-                return self.values[part]
-            if part in self.keys:
-                return self.keys[part]
-            if part in self.values:
-                return self.values[part]
-        return Position(1, 1)
-
-    def finding(self, problem: Problem) -> Finding:
-        """The problem with its position."""
-        at = self.position(problem.key, at_key=problem.at_key)
-        return Finding(problem.key, at.line, at.col, problem.what, problem.cure)
 
 
 class _StopError(Exception):
@@ -161,7 +118,14 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self.document = Document()
         self._text = text
-        self._events: Iterator[Event] = YAML(typ="safe", pure=True).parse(io.StringIO(text))
+        self._seen = Position(1, 1)
+        self._events = self._noting(YAML(typ="safe", pure=True).parse(io.StringIO(text)))
+
+    def _noting(self, events: Iterator[Event]) -> Iterator[Event]:
+        """The events, noting where each begins: some errors do not say where they are."""
+        for event in events:
+            self._seen = self._at(event)
+            yield event
 
     def run(self) -> None:
         """Fill the document; every way a file can fail to be YAML becomes a stop."""
@@ -169,10 +133,12 @@ class _Reader:
             self._run()
         except MarkedYAMLError as error:
             raise _StopError(syntax.finding(error, self._text)) from None
-        except (YAMLError, ValueError, IndexError, TypeError, AttributeError) as error:
-            # ruamel.yaml raises plain errors on some broken input, such as an escape beyond Unicode
-            what = f"this is not YAML: {quoted(error)}"
-            raise _StopError(_whole(what, "mend the text, or put it in single quotes")) from None
+        except (YAMLError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError):
+            # ruamel.yaml raises plain errors on some broken input: an escape beyond Unicode
+            what = "what stands here, or right after it, cannot be read as YAML"
+            cure = "look for a stray character, or an escape (backslash) in double quotes"
+            at = self._seen
+            raise _StopError(Finding((), at.line, at.col, what, cure)) from None
 
     def _run(self) -> None:
         documents = 0
@@ -221,7 +187,7 @@ class _Reader:
             self._refuse(event, key)
             if not isinstance(event, ScalarEvent):
                 self._stop(event, key, "a key must be plain text", 'write "key: value"')
-            name = _value(event)
+            name = self._text_of(event, key)
             child = (*key, name)
             if name == "<<":
                 self._stop(event, key, '"<<" merges are not read', "write the keys out")
@@ -251,14 +217,18 @@ class _Reader:
         return found
 
     def _scalar(self, event: ScalarEvent, key: Key) -> object:
-        text = _value(event)
+        text = self._text_of(event, key)
+        self.document.texts[key] = text
+        return text if event.style else _resolved(text)
+
+    def _text_of(self, event: Any, key: Key) -> str:
+        """The text of a scalar (an attribute that ruamel's annotations do not know)."""
+        text = str(event.value)
         bad = _UNPRINTABLE.search(text)
         if bad:
             what = f"this text holds the character U+{ord(bad.group()):04X}"
             self._problem(event, key, what, "delete it")
-            text = _UNPRINTABLE.sub("", text)
-        self.document.texts[key] = text
-        return text if event.style else _resolved(text)
+        return _UNPRINTABLE.sub("", text)
 
     def _refuse(self, event: Event, key: Key) -> None:
         """Stop at what is never read: anchors, aliases, tags and deep nesting."""
@@ -283,11 +253,6 @@ class _Reader:
     def _stop(self, event: Event, key: Key, what: str, cure: str) -> NoReturn:
         at = self._at(event)
         raise _StopError(Finding(key, at.line, at.col, what, cure))
-
-
-def _value(event: Any) -> str:
-    """The text of a scalar; ruamel's annotations do not know that it has one."""
-    return str(event.value)
 
 
 def _resolved(text: str) -> object:

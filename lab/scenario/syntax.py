@@ -15,11 +15,6 @@ _WORDS: tuple[tuple[str, str, str], ...] = (
         'align this line with the keys around it, or put text that holds ": " in quotes',
     ),
     (
-        "did not find expected ':'",
-        'this line has no ":" after its key',
-        'write "key: value", and align it with the keys around it',
-    ),
-    (
         "could not find expected ':'",
         'this line has no ":" after its key',
         'write "key: value", and align it with the keys around it',
@@ -36,7 +31,7 @@ _WORDS: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "expected ',' or",
-        'the "[" or "{" opened before this has no end',
+        'the "[" or "{" opened here has no end',
         "close it, or put a comma between its entries",
     ),
     (
@@ -56,12 +51,15 @@ _WORDS: tuple[tuple[str, str, str], ...] = (
     ),
 )
 
+_AT_START = ("end of stream", "find expected ':'", "expected ',' or")
+"""Problems to mend where the thing began, not where the parser gave up."""
+
 
 def finding(error: MarkedYAMLError, text: str) -> Finding:
     """The one finding of a syntax error, at the place to mend."""
     problem = str(error.problem or error.context or "it cannot be parsed")
     mark = error.problem_mark or error.context_mark
-    if "end of stream" in problem and error.context_mark is not None:
+    if error.context_mark is not None and any(part in problem for part in _AT_START):
         mark = error.context_mark
     line = mark.line if mark else 0
     col = mark.column if mark else 0

@@ -74,8 +74,9 @@ def domain(value: object) -> str:
         what = f"a domain of {len(name)} characters leaves no room for the names in it"
         raise wrong(what, f"use at most {MAX_DOMAIN}")
     if not re.fullmatch(DOMAIN, name) or any(len(part) > 63 for part in name.split(".")):  # noqa: PLR2004  RFC 1123
-        what = f"{quoted(name)} is no DNS domain"
-        raise wrong(what, f'write it like "cluster.local", without a dot at either end: {_RULE}')
+        better = name.lower().strip(".")
+        cure = f"write {quoted(better)}" if re.fullmatch(DOMAIN, better) else 'use "cluster.local"'
+        raise wrong(f"{quoted(name)} is no DNS domain", cure)
     return name
 
 

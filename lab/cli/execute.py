@@ -1,0 +1,29 @@
+"""``lab exec``: one command on a node or in a pod."""
+
+from __future__ import annotations
+
+import click
+
+from lab._log import say
+
+
+@click.command("exec", context_settings={"ignore_unknown_options": True})
+@click.argument("name", metavar="LAB")
+@click.argument("machine", metavar="NODE|POD")
+@click.argument("words", metavar="-- CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option("--print", "print_only", is_flag=True, help="Print the command that does it by hand.")
+def command(name: str, machine: str, words: tuple[str, ...], print_only: bool) -> int:
+    r"""Run CMD on a node or in a pod, with its exit code.
+
+    \b
+      lab exec overlay win1-p1 -- curl -s http://to-worker1-p1.default.svc.cluster.local/
+    """
+    from lab.lifecycle.session import open_lab
+
+    opened = open_lab(name)
+    place = opened.provider.machine(opened.handle, opened.intent, machine)
+    if print_only:
+        click.echo(place.command_line(words))
+        return 0
+    say(opened.banner)
+    return place.attach(words)

@@ -1,0 +1,19 @@
+"""``lab shell``: a shell on a node or in a pod."""
+
+from __future__ import annotations
+
+import click
+
+from lab._log import say
+
+
+@click.command("shell")
+@click.argument("name", metavar="LAB")
+@click.argument("machine", metavar="NODE|POD")
+def command(name: str, machine: str) -> int:
+    """Open a shell on a node, in a pod, on the router or on the client."""
+    from lab.lifecycle.session import open_lab
+
+    opened = open_lab(name)
+    say(opened.banner)
+    return opened.provider.machine(opened.handle, opened.intent, machine).attach(())

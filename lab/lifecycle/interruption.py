@@ -1,0 +1,35 @@
+"""SIGTERM as an exception, so that who is told to stop can say what is left."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Terminated(KeyboardInterrupt):
+    """The process was sent SIGTERM; treated as Ctrl-C is."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Raise :class:`Terminated` on the first SIGTERM of the block; a second one kills as usual.
+
+    Does nothing outside the main thread, or where the program handles SIGTERM itself.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _raise)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _raise(number: int, _: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    raise Terminated

@@ -1,0 +1,44 @@
+"""Names of labs: which may be given, and which was meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from lab._errors import UsageError
+
+LONGEST = 63
+"""A lab's name is a DNS label (RFC 1123): letters of its length and kind fit everywhere."""
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that no lab can have.
+
+    Raises
+    ------
+    UsageError
+        Saying what a name may be.
+
+    """
+    if len(name) > LONGEST or not _LABEL.fullmatch(name):
+        raise UsageError(
+            f"naming a lab '{name}'",
+            "a lab's name is 1 to 63 lower-case letters, digits and '-', "
+            "and neither starts nor ends with '-'",
+            "give another one with --name",
+        )
+
+
+def unknown_lab(doing: str, name: str, known: Iterable[str], more: str = "") -> UsageError:
+    """The error for a name that means no lab: with the nearest one, and the whole list."""
+    from difflib import get_close_matches  # noqa: PLC0415  only a wrong name pays for it
+
+    labs = sorted(set(known))
+    near = get_close_matches(name, labs, n=1)
+    words = [f"did you mean '{near[0]}'?"] if near else []
+    listed = ", ".join(f"'{lab}'" for lab in labs)
+    words.append(f"the labs are {listed}" if labs else "there are no labs; 'lab up' makes one")
+    if more:
+        words.append(more)
+    return UsageError(doing, f"there is no lab named '{name}'", "; ".join(words))

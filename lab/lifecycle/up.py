@@ -1,0 +1,257 @@
+"""Bring a lab up: what is done stays, what is missing or changed is done, step by step."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from lab._errors import BrokenError, UsageError
+from lab.lifecycle import converge
+from lab.lifecycle.fingerprint import fingerprint
+from lab.lifecycle.interruption import Terminated, terminable
+from lab.lifecycle.marks import own_marks
+from lab.lifecycle.names import check_name
+from lab.lifecycle.scenario_copy import write_scenario
+from lab.plan.plan import Plan
+from lab.providers.provider import LabHandle, Liveness, Provider, Step
+from lab.state.lock import WAIT_SECONDS, lab_lock
+from lab.state.rows import LabRow
+from lab.state.store import Store
+from lab.topology.intent import Intent
+
+TOKEN_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class UpRequest:
+    """A lab that is asked for."""
+
+    name: str
+    scenario_text: str
+    scenario_path: str
+    plan: Plan
+    intent: Intent
+    command: str
+    """What other commands say when they wait for this one: ``"lab up overlay"``."""
+    options: Mapping[str, object] = field(default_factory=dict)
+    """Kept with the lab as JSON, for whoever opens it later."""
+    wait: float = WAIT_SECONDS
+    """Seconds to wait for another command on the same lab; 0 refuses at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpResult:
+    """What ``up`` has done."""
+
+    lab: str
+    changed: bool
+    decisions: tuple[converge.Decision, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One bring-up that is decided."""
+
+    lab: LabHandle
+    known: LabRow | None
+    """The lab as it is in the journal; None for one that is new or was taken down."""
+    row: LabRow
+    steps: tuple[Step, ...]
+    decisions: tuple[converge.Decision, ...]
+
+
+def up(
+    request: UpRequest, provider: Provider, store: Store, say: Callable[[str], None]
+) -> UpResult:
+    """Bring the lab up, or find that it is up already.
+
+    Raises
+    ------
+    UsageError
+        When the name cannot be, or belongs to another scenario or provider.
+    PreflightError
+        When this machine cannot do it. Nothing was made.
+    StateError
+        When the journal cannot be kept.
+    BrokenError
+        When another command holds the lab, or a step failed: the lab is marked broken.
+    KeyboardInterrupt
+        When told to stop, also by SIGTERM; the journal says how far it is.
+
+    """
+    begun = time.monotonic()
+    check_name(request.name)
+    directory = store.lab_directory(request.name)
+    with terminable(), lab_lock(directory, request.command, wait=request.wait, say=say):
+        work = _decided(request, provider, store)
+        changed = converge.runs(work.decisions)
+        if changed:
+            provider.preflight(request.intent)
+            _begin(request, work, store)
+            with _noted(request.name, store, say):
+                _clear(work, provider, say)
+                _run(work, store, say)
+                _finish(request, work, provider, store)
+        else:
+            _settle(work, store, say)
+    return UpResult(request.name, changed, work.decisions, time.monotonic() - begun)
+
+
+def preview(request: UpRequest, provider: Provider, store: Store) -> tuple[converge.Decision, ...]:
+    """What ``up`` would do now, and why. Nothing is locked, made or written.
+
+    Raises
+    ------
+    UsageError
+        As :func:`up` does.
+
+    """
+    check_name(request.name)
+    return _decided(request, provider, store).decisions
+
+
+def _decided(request: UpRequest, provider: Provider, store: Store) -> _Work:
+    found = store.lab(request.name)
+    known = None if found is None or found.status == "down" else found
+    row = _row(request, provider.name, known, store.now())
+    lab = LabHandle(request.name, store.lab_directory(request.name), row.token)
+    steps = provider.steps(lab, request.intent)
+    done = {step.name: step.digest for step in store.steps(request.name) if step.state == "done"}
+    if known is None:
+        liveness = Liveness("absent", "there is no such lab yet")
+    else:
+        liveness = provider.liveness(lab, request.intent)
+    wanted = [(step.name, step.digest) for step in steps]
+    return _Work(lab, known, row, steps, tuple(converge.decide(done, wanted, liveness)))
+
+
+def _row(request: UpRequest, provider: str, known: LabRow | None, now: float) -> LabRow:
+    """The lab as it is to be written; a lab that is there keeps its token and its birthday."""
+    doing = f"bringing up lab '{request.name}'"
+    if known and known.scenario != request.plan.scenario:
+        raise UsageError(
+            doing,
+            f"lab '{known.name}' is taken by scenario '{known.scenario}', "
+            f"and this is scenario '{request.plan.scenario}'",
+            f"'lab down {known.name}' first, or give this one another name with --name",
+        )
+    if known and known.provider != provider:
+        raise UsageError(
+            doing,
+            f"lab '{known.name}' is on provider '{known.provider}', not on '{provider}'",
+            f"'lab down {known.name}' first, or '--provider {known.provider}'",
+        )
+    return LabRow(
+        name=request.name,
+        scenario=request.plan.scenario,
+        scenario_text=request.scenario_text,
+        scenario_path=request.scenario_path,
+        provider=provider,
+        token=known.token if known else secrets.token_hex(TOKEN_BYTES),
+        status="starting",
+        created=known.created if known else now,
+        updated=now,
+        plan_digest=fingerprint(request.plan),
+        options=request.options,
+    )
+
+
+def _clear(work: _Work, provider: Provider, say: Callable[[str], None]) -> None:
+    """Where every step runs, take away first what an earlier life of this lab has left.
+
+    That is what has its token, and what carries its directory but a token that no journal
+    knows (the state file was lost).
+    """
+    if not converge.from_nothing(work.decisions):
+        return
+    tokens = {mark.token for mark in own_marks(provider, work.lab.directory)}
+    if work.known:
+        tokens.add(work.lab.token)
+    for token in sorted(tokens):
+        for removed in provider.destroy(replace(work.lab, token=token)):
+            say(f"removed what an earlier bring-up left: {removed}")
+
+
+def _begin(request: UpRequest, work: _Work, store: Store) -> None:
+    """Write what is about to be made, before any of it is."""
+    kept = [decision.step for decision in work.decisions if decision.action == "skip"]
+    machines = [(machine.kind, machine.name) for machine in request.intent.machines]
+    with store.change(f"writing down lab '{request.name}' before it is made"):
+        store.put_lab(work.row)
+        store.keep_steps(request.name, kept)
+        store.gone(request.name)
+        store.intend(request.name, machines)
+    write_scenario(work.lab.directory, request.scenario_text)
+
+
+def _run(work: _Work, store: Store, say: Callable[[str], None]) -> None:
+    name = work.lab.name
+    for position, (step, decision) in enumerate(zip(work.steps, work.decisions, strict=True)):
+        if decision.action == "skip":
+            continue
+        say(f"{step.name}: {decision.why}")
+        store.intend_step(name, position, step.name, step.digest)
+        try:
+            step.run()
+        except Exception as error:  # a step that fails in any way leaves the lab broken
+            raise _broken(name, step.name, _words(error), store) from error
+        store.finish_step(name, step.name)
+
+
+def _finish(request: UpRequest, work: _Work, provider: Provider, store: Store) -> None:
+    liveness = provider.liveness(work.lab, request.intent)
+    if liveness.state != "running":
+        evidence = f"it ended well, yet the lab is {liveness.state}: {liveness.detail}"
+        raise _broken(request.name, work.steps[-1].name, evidence, store)
+    _write_up(work, store)
+
+
+def _settle(work: _Work, store: Store, say: Callable[[str], None]) -> None:
+    """Nothing to do on the machines; what is not about them may still have changed."""
+    name = work.lab.name
+    if work.known and work.known.plan_digest == work.row.plan_digest:
+        say(f"the lab '{name}' is up already: nothing has changed, nothing was done")
+    else:
+        say(f"the lab '{name}' is up already: its scenario was written down anew, nothing else")
+    _write_up(work, store)
+    write_scenario(work.lab.directory, work.row.scenario_text)
+
+
+def _write_up(work: _Work, store: Store) -> None:
+    name = work.lab.name
+    with store.change(f"writing down that the lab '{name}' is up"):
+        store.put_lab(replace(work.row, status="up", updated=store.now()))
+        store.made(name)
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _broken(name: str, step: str, evidence: str, store: Store) -> BrokenError:
+    store.set_status(name, "broken", f"step '{step}': {evidence}")
+    return BrokenError(
+        f"bringing up lab '{name}', step '{step}'",
+        evidence,
+        f"'lab status {name}' shows how far it is, 'lab up {name}' goes on from there, "
+        f"'lab down {name}' takes it down",
+    )
+
+
+@contextmanager
+def _noted(name: str, store: Store, say: Callable[[str], None]) -> Iterator[None]:
+    """When told to stop, say so in the journal and to the user, and stop."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        by = "by SIGTERM" if isinstance(stop, Terminated) else "from the keyboard"
+        store.set_status(name, "interrupted", f"stopped {by}")
+        say(
+            f"stopped {by}: 'lab up {name}' goes on from here, "
+            f"'lab down {name}' takes away what there is"
+        )
+        raise

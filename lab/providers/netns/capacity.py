@@ -1,0 +1,195 @@
+"""Whether a lab fits on this machine: neighbour table, descriptors, processes, disk.
+
+Figures are read in one place and judged in another, so that any machine can be judged.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab._errors import PreflightError
+from lab.providers.netns.compile import namespaces as names_of
+from lab.providers.netns.netlink import GET_NEIGHBOUR, GET_NEIGHBOUR_TABLE, Socket, attributes
+from lab.providers.netns.processes import holders
+from lab.topology.intent import Intent, Neighbour, Route
+
+NEED_FILE = "/run/neighbours"
+_DESCRIPTORS_EACH = 3
+"""A namespace's responder holds a TCP and a UDP socket and at times a namespace file."""
+_DESCRIPTORS_MORE = 256
+_PROCESSES = 16
+"""Holder, responder, prober, and what enters the lab meanwhile."""
+_DISK_BYTES = 16 << 20
+"""Journal and results of one lab; its namespaces take no disk."""
+_PERMANENT = 0x80
+_ARP_CACHE = b"arp_cache\0"
+_THRESHOLD3, _NAME = 4, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a lab needs of the machine."""
+
+    namespaces: int
+    neighbours: int
+    """Entries the kernel will make by itself, at most; permanent ones are exempt."""
+
+    @property
+    def descriptors(self) -> int:
+        """Open files of one process."""
+        return self.namespaces * _DESCRIPTORS_EACH + _DESCRIPTORS_MORE
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the machine has."""
+
+    neighbour_limit: int
+    """gc_thresh3, one table for all namespaces of the machine."""
+    neighbours_used: int
+    descriptors: int
+    network_namespaces: int
+    processes: int
+
+
+def need(intent: Intent) -> Need:
+    """What this intent needs.
+
+    Neighbours: an entry on ``lo`` for each machine, which talks to itself, and one for each
+    gateway without a permanent entry.
+    """
+    learnt = len(intent.machines)
+    for machine in intent.machines:
+        learnt += _learnt(machine.routes, machine.neighbours)
+        for pod in machine.pods:
+            learnt += _learnt((Route("default", "eth0", pod.gateway),), pod.neighbours)
+    return Need(len(names_of(intent)), learnt)
+
+
+def _learnt(routes: tuple[Route, ...], neighbours: tuple[Neighbour, ...]) -> int:
+    known = {one.address for one in neighbours}
+    return len({route.via for route in routes if route.via} - known)
+
+
+def room() -> Room:
+    """Read the figures."""
+    processes = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    limit = _number("/proc/sys/user/max_net_namespaces")
+    return Room(
+        neighbour_limit=_neighbour_limit(),
+        neighbours_used=_neighbours_used(),
+        descriptors=_finite(resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
+        network_namespaces=limit,
+        processes=_finite(processes) if os.geteuid() else _finite(resource.RLIM_INFINITY),
+    )
+
+
+def judge(need: Need, room: Room) -> None:
+    """Refuse what does not fit.
+
+    Raises
+    ------
+    PreflightError
+        Naming the figure that is too small, and the command that raises it.
+
+    """
+    neighbours = need.neighbours + room.neighbours_used
+    if neighbours > room.neighbour_limit:
+        raise _refusal(
+            "the neighbour table",
+            f"the lab needs about {need.neighbours:,} entries and {room.neighbours_used:,} are in "
+            f"use, but the table of this machine ends at {room.neighbour_limit:,}",
+            f"sudo sysctl -w net.ipv4.neigh.default.gc_thresh3={_rounded(neighbours)}",
+        )
+    if need.descriptors > room.descriptors:
+        raise _refusal(
+            "open files",
+            f"the lab needs {need.descriptors:,} in one process, the limit is {room.descriptors:,}",
+            f"sudo prlimit --pid $$ --nofile={_rounded(need.descriptors)}",
+        )
+    if need.namespaces > room.network_namespaces:
+        raise _refusal(
+            "network namespaces",
+            f"the lab needs {need.namespaces:,}, the limit is {room.network_namespaces:,}",
+            f"sudo sysctl -w user.max_net_namespaces={_rounded(need.namespaces)}",
+        )
+    if room.processes < _PROCESSES:
+        raise _refusal(
+            "processes",
+            f"the lab needs {_PROCESSES}, the limit is {room.processes}",
+            f"ulimit -u {1 << 12}",
+        )
+
+
+def check_disk(directory: Path) -> None:
+    """Refuse a lab's directory on a disk that is as good as full.
+
+    Raises
+    ------
+    PreflightError
+        Naming what is free and what is needed.
+
+    """
+    there = next(path for path in (directory, *directory.absolute().parents) if path.is_dir())
+    figures = os.statvfs(there)
+    free = figures.f_bavail * figures.f_frsize
+    if free < _DISK_BYTES:
+        raise _refusal(
+            f"disk space in '{directory}'",
+            f"{free >> 20} MiB are free, {_DISK_BYTES >> 20} MiB are needed",
+            f"free some space, or keep the state elsewhere; see: df -h '{there}'",
+        )
+
+
+def _refusal(what: str, happened: str, cure: str) -> PreflightError:
+    return PreflightError(f"checking {what}", happened, cure)
+
+
+def _rounded(number: int) -> int:
+    """The next power of two above twice the number: room for a second lab."""
+    return 1 << (2 * number).bit_length()
+
+
+def _finite(limit: int) -> int:
+    return (1 << 31) - 1 if limit == resource.RLIM_INFINITY else limit
+
+
+def _number(path: str) -> int:
+    try:
+        return int(Path(path).read_text(encoding="ascii"))
+    except FileNotFoundError:
+        return _finite(resource.RLIM_INFINITY)
+
+
+def _neighbour_limit() -> int:
+    """gc_thresh3 by netlink: its file in /proc is missing outside the initial namespace."""
+    with Socket("here") as channel:
+        for body in channel.dump(GET_NEIGHBOUR_TABLE, struct.pack("=Bxxx", 2)):
+            found = attributes(body[4:])
+            if found.get(_NAME) == _ARP_CACHE and _THRESHOLD3 in found:
+                return int(struct.unpack("=I", found[_THRESHOLD3])[0])
+    return _finite(resource.RLIM_INFINITY)
+
+
+def _neighbours_used() -> int:
+    """Those learnt here, and what the labs that are up were counted to need."""
+    with Socket("here") as channel:
+        bodies = channel.dump(GET_NEIGHBOUR, struct.pack("=BxxxiHBB", 2, 0, 0, 0, 0))
+    learnt = sum(1 for body in bodies if not struct.unpack_from("=H", body, 8)[0] & _PERMANENT)
+    return learnt + sum(_needed_by(holder.pid) for holder in holders())
+
+
+def note_need(need: Need) -> None:
+    """Inside a holder: leave word of the lab's need for the preflight of others."""
+    Path(NEED_FILE).write_text(str(need.neighbours), encoding="ascii")
+
+
+def _needed_by(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/root{NEED_FILE}").read_text(encoding="ascii"))
+    except (OSError, ValueError):  # it has no network yet, or ended meanwhile
+        return 0

@@ -1,0 +1,218 @@
+"""The operations of a lab as a shell script of ``ip``, ``bridge``, ``sysctl`` and ``nft``.
+
+The very operations that the executor does, in the same order; whoever runs the script as
+root, in a place where no namespace has one of the names, has the same network. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import singledispatch
+from shlex import quote
+
+from lab._errors import UsageError
+from lab.providers.netns.compile import FABRIC
+from lab.providers.netns.compile import compile as compile_intent
+from lab.providers.netns.operations import (
+    AddressAdd,
+    BridgeAdd,
+    ForwardingSet,
+    HairpinOn,
+    LinkUp,
+    MasterSet,
+    NamespaceOperations,
+    NeighbourSet,
+    Operation,
+    ProxyDelaySet,
+    ProxySet,
+    RouteSet,
+    RulesetLoad,
+    SysctlSet,
+    VethAdd,
+    VxlanAdd,
+)
+from lab.providers.netns.windows import realise
+from lab.topology.intent import Intent
+
+_RULES_END = "END_OF_RULES"
+
+
+def script(
+    intent: Intent, only: str | None = None, windows_rules_off: frozenset[str] = frozenset()
+) -> str:
+    """The whole lab's script, or one machine's: itself, its pods, and its part of the fabric.
+
+    Windows machines obey the Windows rules, but for those switched off.
+
+    Raises
+    ------
+    UsageError
+        If there is no machine of that name.
+
+    """
+    wanted = compile_intent(realise(intent, windows_rules_off))
+    if only is not None:
+        wanted = _of_machine(intent, wanted, only)
+    lines = ["#!/bin/sh", f"# Scenario '{intent.scenario}': the network as commands; run as root."]
+    names = " ".join(quote(one.namespace) for one in wanted)
+    lines += [
+        f"# Take it away: for name in {names}; do ip netns delete $name; done",
+        "set -eu",
+        f"for name in {names}; do ip netns add $name; done",
+    ]
+    for one in wanted:
+        lines += ["", f"# {one.namespace}"]
+        for operation in one.operations:
+            lines += command(operation, quote(one.namespace))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _of_machine(
+    intent: Intent, wanted: tuple[NamespaceOperations, ...], name: str
+) -> tuple[NamespaceOperations, ...]:
+    try:
+        machine = intent.machine(name)
+    except KeyError:
+        known = ", ".join(f"'{one.name}'" for one in intent.machines)
+        raise UsageError(
+            f"printing the commands of '{name}'", "there is no such machine", f"one of {known}"
+        ) from None
+    names = {name, *(pod.name for pod in machine.pods)}
+    return tuple(
+        replace(one, operations=tuple(_fabric_part(one.operations, name)))
+        if one.namespace == FABRIC
+        else one
+        for one in wanted
+        if one.namespace in {FABRIC, *names}
+    )
+
+
+def _fabric_part(operations: tuple[Operation, ...], machine: str) -> Iterator[Operation]:
+    """The fabric's operations without other machines' ports."""
+    foreign: set[str] = set()
+    for operation in operations:
+        if isinstance(operation, VethAdd) and operation.peer_namespace != machine:
+            foreign.add(operation.name)
+        elif not (isinstance(operation, MasterSet) and operation.device in foreign):
+            yield operation
+
+
+@singledispatch
+def command(operation: Operation, namespace: str) -> list[str]:
+    """One operation as the lines of a shell script; ``namespace`` is quoted already."""
+    raise TypeError(f"no command for {operation!r} in {namespace}")
+
+
+@command.register
+def _(operation: SysctlSet, namespace: str) -> list[str]:
+    line = f"ip netns exec {namespace} sysctl -qw {operation.key}={operation.value}"
+    return [f"[ ! -e /proc/sys/{operation.key} ] || {line}" if operation.optional else line]
+
+
+@command.register
+def _(operation: LinkUp, namespace: str) -> list[str]:
+    return [f"ip -n {namespace} link set dev {operation.device} up"]
+
+
+@command.register
+def _(operation: VethAdd, namespace: str) -> list[str]:
+    return [
+        (
+            f"ip -n {namespace} link add dev {operation.name} index {operation.index} "
+            f"address {operation.mac} mtu {operation.mtu} up type veth "
+            f"peer name {operation.peer_name} index {operation.peer_index} "
+            f"address {operation.peer_mac} mtu {operation.mtu} "
+            f"netns {quote(operation.peer_namespace)}"
+        )
+    ]
+
+
+@command.register
+def _(operation: BridgeAdd, namespace: str) -> list[str]:
+    return [
+        (
+            f"ip -n {namespace} link add dev {operation.name} index {operation.index} "
+            f"address {operation.mac} mtu {operation.mtu} up type bridge"
+        )
+    ]
+
+
+@command.register
+def _(operation: VxlanAdd, namespace: str) -> list[str]:
+    return [
+        (
+            f"ip -n {namespace} link add dev {operation.name} index {operation.index} "
+            f"address {operation.mac} mtu {operation.mtu} up type vxlan id {operation.vni} "
+            f"dev {operation.device} local {operation.local} dstport {operation.port} nolearning"
+        )
+    ]
+
+
+@command.register
+def _(operation: MasterSet, namespace: str) -> list[str]:
+    return [f"ip -n {namespace} link set dev {operation.device} master {operation.master}"]
+
+
+@command.register
+def _(operation: HairpinOn, namespace: str) -> list[str]:
+    return [f"bridge -n {namespace} link set dev {operation.device} hairpin on"]
+
+
+@command.register
+def _(operation: AddressAdd, namespace: str) -> list[str]:
+    return [f"ip -n {namespace} address add {operation.address} dev {operation.device}"]
+
+
+@command.register
+def _(operation: RouteSet, namespace: str) -> list[str]:
+    via = f" via {operation.via}" if operation.via else ""
+    onlink = " onlink" if operation.onlink else ""
+    return [
+        (
+            f"ip -n {namespace} route replace {operation.destination}{via} "
+            f"dev {operation.device}{onlink}"
+        )
+    ]
+
+
+@command.register
+def _(operation: NeighbourSet, namespace: str) -> list[str]:
+    return [
+        (
+            f"ip -n {namespace} neighbour replace {operation.address} lladdr {operation.mac} "
+            f"dev {operation.device} nud permanent"
+        )
+    ]
+
+
+@command.register
+def _(operation: ForwardingSet, namespace: str) -> list[str]:
+    verb = "replace" if operation.mac.strip("0:") else "append"
+    return [
+        (
+            f"bridge -n {namespace} fdb {verb} {operation.mac} dev {operation.device} "
+            f"dst {operation.remote} self permanent"
+        )
+    ]
+
+
+@command.register
+def _(operation: ProxySet, namespace: str) -> list[str]:
+    return [f"ip -n {namespace} neighbour replace proxy {operation.address} dev {operation.device}"]
+
+
+@command.register
+def _(operation: ProxyDelaySet, namespace: str) -> list[str]:
+    return [
+        (
+            f"ip -n {namespace} ntable change name arp_cache dev {operation.device} "
+            f"proxy_delay {operation.milliseconds}"
+        )
+    ]
+
+
+@command.register
+def _(operation: RulesetLoad, namespace: str) -> list[str]:
+    head = f"ip netns exec {namespace} nft -f - <<'{_RULES_END}'"
+    return [head, *operation.text.splitlines(), _RULES_END]

@@ -1,0 +1,257 @@
+"""Intent to operations: which namespaces there are, and what is done in each. Pure.
+
+The namespaces are ``fabric`` (one bridge a segment), then each machine, each followed by its pods.
+A link is made by the namespace nearer to the fabric, so that doing the list in order always
+finds what it needs. Interface indexes count through the whole lab: both ends of a veth differ
+(the kernel then reports its carrier at once, not on a one-second timer), and nothing waits
+for the kernel to say which index it chose.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv4Interface
+from itertools import count
+
+from lab._errors import UsageError
+from lab.providers.netns.operations import (
+    AddressAdd,
+    BridgeAdd,
+    ForwardingSet,
+    HairpinOn,
+    LinkUp,
+    MasterSet,
+    NamespaceOperations,
+    NeighbourSet,
+    Operation,
+    ProxyDelaySet,
+    ProxySet,
+    RouteSet,
+    RulesetLoad,
+    SysctlSet,
+    VethAdd,
+    VxlanAdd,
+)
+from lab.providers.netns.services import ruleset
+from lab.topology.intent import Intent, MachineIntent, Neighbour, Pod
+
+FABRIC = "fabric"
+LOOPBACK = "lo"
+_LOOPBACK_INDEX = 1
+_NAME_LENGTH = 15
+"""IFNAMSIZ of linux/if.h less its closing zero."""
+
+_NO_IPV6 = (
+    SysctlSet("net/ipv6/conf/all/disable_ipv6", "1", optional=True),
+    SysctlSet("net/ipv6/conf/default/disable_ipv6", "1", optional=True),
+)
+_STRAIGHT = tuple(
+    SysctlSet(f"net/ipv4/conf/{where}/{key}", "0")
+    for key in ("accept_redirects", "send_redirects", "rp_filter")
+    for where in ("all", "default")
+)
+"""No redirects, and no reverse-path filter: a new namespace copies the host's settings."""
+_EVERY_REFUSAL = (SysctlSet("net/ipv4/icmp_ratelimit", "0"),)
+"""ICMP errors are rate-limited by default; every refused probe must hear its refusal."""
+
+
+@dataclass(slots=True)
+class _Draft:
+    """One namespace's operations while they are being written."""
+
+    namespace: str
+    indexes: dict[str, int] = field(default_factory=lambda: {LOOPBACK: _LOOPBACK_INDEX})
+    operations: list[Operation] = field(default_factory=list)
+
+    def has(self, device: str, index: int) -> None:
+        """Note a device that the namespace comes to have."""
+        if device in self.indexes or len(device) > _NAME_LENGTH:
+            raise UsageError(
+                f"compiling namespace '{self.namespace}'",
+                f"device name '{device}' is there twice or longer than {_NAME_LENGTH} characters",
+                "give the device another name in its topology",
+            )
+        self.indexes[device] = index
+
+    def done(self) -> NamespaceOperations:
+        """Freeze."""
+        return NamespaceOperations(
+            self.namespace, tuple(self.indexes.items()), tuple(self.operations)
+        )
+
+
+def compile(intent: Intent) -> tuple[NamespaceOperations, ...]:  # noqa: A001  the name the design gives it
+    """Every namespace with its operations, in the order in which they must be done.
+
+    Raises
+    ------
+    UsageError
+        If two namespaces or two devices of one namespace would have the same name, or a device
+        name is too long for Linux.
+
+    """
+    names = namespaces(intent)
+    indexes = count(_LOOPBACK_INDEX + 1)
+    drafts = {name: _Draft(name) for name in names}
+    _fabric(intent, drafts, indexes)
+    for machine in intent.machines:
+        _machine(machine, drafts, indexes)
+        for pod in machine.pods:
+            _pod(pod, drafts[pod.name])
+    return tuple(draft.done() for draft in drafts.values())
+
+
+def namespaces(intent: Intent) -> tuple[str, ...]:
+    """Names of all namespaces, in order.
+
+    Raises
+    ------
+    UsageError
+        If two would have the same name.
+
+    """
+    names = [FABRIC]
+    for machine in intent.machines:
+        names += [machine.name, *(pod.name for pod in machine.pods)]
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise UsageError(
+            f"compiling scenario '{intent.scenario}'",
+            f"the name '{twice[0]}' is used for two namespaces",
+            f"name machines and pods apart, and none of them '{FABRIC}'",
+        )
+    return tuple(names)
+
+
+def _mac(index: int) -> str:
+    """The MAC of a bridge port or fabric bridge: local, and the same in every run."""
+    return ":".join(f"{byte:02x}" for byte in (0x0E, 0, *index.to_bytes(4)))
+
+
+def _fabric(intent: Intent, drafts: dict[str, _Draft], indexes: count[int]) -> None:
+    fabric = drafts[FABRIC]
+    fabric.operations += [
+        *_NO_IPV6,
+        SysctlSet("net/bridge/bridge-nf-call-iptables", "0", optional=True),
+        LinkUp(LOOPBACK),
+    ]
+    for segment in intent.segments:
+        index = next(indexes)
+        fabric.has(segment.name, index)
+        fabric.operations.append(BridgeAdd(segment.name, index, _mac(index), segment.mtu))
+    for machine in intent.machines:
+        for interface in machine.interfaces:
+            index, far = next(indexes), next(indexes)
+            port = f"p{index}"
+            fabric.has(port, index)
+            drafts[machine.name].has(interface.name, far)
+            fabric.operations += [
+                VethAdd(
+                    port,
+                    index,
+                    _mac(index),
+                    machine.name,
+                    interface.name,
+                    far,
+                    interface.mac,
+                    interface.mtu,
+                ),
+                MasterSet(port, interface.segment),
+            ]
+
+
+def _machine(machine: MachineIntent, drafts: dict[str, _Draft], indexes: count[int]) -> None:
+    draft = drafts[machine.name]
+    draft.operations += _machine_settings(machine)
+    draft.operations.append(LinkUp(LOOPBACK))
+    for interface in machine.interfaces:
+        draft.operations.append(LinkUp(interface.name))
+        draft.operations += [AddressAdd(interface.name, one) for one in interface.addresses]
+    if machine.bridge:
+        bridge, index = machine.bridge, next(indexes)
+        draft.has(bridge.name, index)
+        draft.operations.append(BridgeAdd(bridge.name, index, bridge.mac, bridge.mtu))
+        draft.operations += [AddressAdd(bridge.name, one) for one in bridge.addresses]
+    if machine.tunnel:
+        tunnel, index = machine.tunnel, next(indexes)
+        draft.has(tunnel.name, index)
+        draft.operations.append(
+            VxlanAdd(
+                tunnel.name,
+                index,
+                tunnel.mac,
+                tunnel.mtu,
+                tunnel.vni,
+                tunnel.port,
+                tunnel.local,
+                tunnel.device,
+            )
+        )
+        draft.operations += [AddressAdd(tunnel.name, one) for one in tunnel.addresses]
+    for pod in machine.pods:
+        _plug(pod, machine, drafts, indexes)
+    draft.operations += _tables(machine)
+    rules = ruleset(machine)
+    if rules:
+        draft.operations.append(RulesetLoad(rules))
+
+
+def _machine_settings(machine: MachineIntent) -> tuple[SysctlSet, ...]:
+    # ip_forward first: writing it resets the redirect settings.
+    forward = (SysctlSet("net/ipv4/ip_forward", "1" if machine.forwards else "0"),)
+    filtered = (SysctlSet("net/bridge/bridge-nf-call-iptables", "1"),) if machine.bridge else ()
+    return (*_NO_IPV6, *forward, *_STRAIGHT, *_EVERY_REFUSAL, *filtered)
+
+
+def _plug(pod: Pod, machine: MachineIntent, drafts: dict[str, _Draft], indexes: count[int]) -> None:
+    if machine.bridge is None:
+        raise UsageError(
+            f"compiling machine '{machine.name}'",
+            f"pod '{pod.name}' has no bridge to be plugged into",
+            "give a machine with pods a bridge in its topology",
+        )
+    index, far = next(indexes), next(indexes)
+    draft = drafts[machine.name]
+    draft.has(pod.port, index)
+    drafts[pod.name].has("eth0", far)
+    draft.operations += [
+        VethAdd(pod.port, index, _mac(index), pod.name, "eth0", far, pod.mac, pod.mtu),
+        MasterSet(pod.port, machine.bridge.name),
+        HairpinOn(pod.port),
+    ]
+
+
+def _tables(machine: MachineIntent) -> list[Operation]:
+    """Routes (those on the link first), neighbours, forwarding entries and proxies."""
+    routes = sorted(machine.routes, key=lambda route: route.via is not None)
+    operations: list[Operation] = [
+        RouteSet(route.destination, route.device, route.via, route.onlink) for route in routes
+    ]
+    operations += _permanent(machine.neighbours)
+    operations += [
+        ForwardingSet(entry.mac, entry.device, entry.remote) for entry in machine.forwarding
+    ]
+    proxied = dict.fromkeys(proxy.device for proxy in machine.proxies)
+    operations += [ProxyDelaySet(device, 0) for device in proxied]
+    operations += [ProxySet(proxy.address, proxy.device) for proxy in machine.proxies]
+    return operations
+
+
+def _permanent(neighbours: tuple[Neighbour, ...]) -> list[NeighbourSet]:
+    return [NeighbourSet(one.address, one.mac, one.device) for one in neighbours]
+
+
+def _pod(pod: Pod, draft: _Draft) -> None:
+    onlink = IPv4Address(pod.gateway) not in IPv4Interface(pod.address).network
+    draft.operations += [
+        *_NO_IPV6,
+        SysctlSet("net/ipv4/ip_forward", "0"),
+        *_STRAIGHT,
+        *_EVERY_REFUSAL,
+        LinkUp(LOOPBACK),
+        LinkUp("eth0"),
+        AddressAdd("eth0", pod.address),
+        RouteSet("default", "eth0", pod.gateway, onlink),
+        *_permanent(pod.neighbours),
+    ]

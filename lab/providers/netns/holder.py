@@ -1,0 +1,67 @@
+"""The holder: the one process that a lab's namespaces live and die with.
+
+Run as ``python -I -S holder.py hybridlab-holder LAB TOKEN DIRECTORY``: those words in its
+argument list are how labs are found, from /proc alone. It goes into namespaces of its own,
+becomes process 1 there, says one line of JSON on its standard output (``{"ready": true,
+"pid": 4711}`` or ``{"ready": false, "call": "mount on /proc", "errno": 1}``), and then only
+reaps. SIGKILL of it ends every process in its pid namespace, and with them every mount and
+network namespace of the lab.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+
+if not __package__:  # run by path
+    sys.path.insert(0, os.path.abspath(__file__).removesuffix("/lab/providers/netns/holder.py"))  # noqa: PTH100  pathlib is slow to import here
+
+from lab.providers.netns import isolation
+
+MARKER = "hybridlab-holder"
+ARGUMENTS = 4
+"""Marker, lab, token, directory: the last words of the argument list."""
+
+
+def _say(**words: object) -> None:
+    os.write(1, json.dumps(words).encode() + b"\n")
+
+
+def _refused(error: OSError) -> None:
+    _say(ready=False, call=str(error.filename or ""), errno=error.errno or 0)
+
+
+def _hold() -> None:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_IGN)  # SIGCHLD ignored: the kernel reaps
+    seen_outside = int(os.readlink("/proc/self"))  # noqa: PTH115  pathlib is slow to import here
+    try:
+        isolation.furnish()
+    except OSError as error:
+        _refused(error)
+        return
+    _say(ready=True, pid=seen_outside)
+    quiet = os.open("/dev/null", os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(quiet, descriptor)
+    os.close(quiet)
+    while True:
+        signal.pause()
+
+
+def main() -> None:
+    """Isolate, fork process 1, and leave it behind."""
+    try:
+        isolation.isolate()
+        if os.fork():
+            return
+    except OSError as error:
+        _refused(error)
+        return
+    _hold()
+
+
+if __name__ == "__main__":
+    main()

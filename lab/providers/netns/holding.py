@@ -1,0 +1,117 @@
+"""Holders from outside: started, found, and ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError, PreflightError
+from lab.providers.netns.abilities import world_cure
+from lab.providers.netns.entry import Entry
+from lab.providers.netns.holder import MARKER
+from lab.providers.netns.processes import HolderProcess, holders, started
+from lab.providers.provider import LabHandle
+
+PROGRAM = Path(__file__).with_name("holder.py")
+_START_SECONDS = 10.0
+_END_SECONDS = 20.0
+
+
+def start(lab: LabHandle, python: str) -> Entry:
+    """Start a holder for the lab, and return the way into it.
+
+    Raises
+    ------
+    PreflightError
+        When the kernel refuses it its namespaces, with the fix.
+    BrokenError
+        When it ends without a word.
+
+    """
+    doing = f"starting the holder of lab '{lab.name}'"
+    command = [python, "-I", "-S", str(PROGRAM), MARKER, lab.name, lab.token, str(lab.directory)]
+    with subprocess.Popen(  # noqa: S603  our own program
+        command,
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as process:
+        said = _line(doing, process)
+    pid = said.get("pid")
+    if not isinstance(pid, int):
+        number = int(str(said["errno"]))
+        call = str(said["call"])
+        raise PreflightError(
+            doing, f"the kernel refused '{call}': {os.strerror(number)}", world_cure(call, number)
+        )
+    since = started(pid)
+    if since is None:
+        raise BrokenError(doing, f"process {pid} ended at once", "run 'lab up' again")
+    return Entry(pid, since)
+
+
+def _line(doing: str, process: subprocess.Popen[bytes]) -> dict[str, object]:
+    assert process.stdout is not None
+    poll = select.poll()
+    poll.register(process.stdout, select.POLLIN)
+    if not poll.poll(_START_SECONDS * 1000):
+        process.kill()
+        raise DeadlineError(doing, f"not ready within {_START_SECONDS:g} s; it has said nothing")
+    line = process.stdout.readline()
+    if not line:
+        raise BrokenError(doing, "it ended without a word", f"try: {process.args!r}")
+    found: dict[str, object] = json.loads(line)
+    return found
+
+
+def find(token: str) -> HolderProcess | None:
+    """The settled holder with that token, if there is one."""
+    return next((one for one in holders() if one.settled and one.token == token), None)
+
+
+def entry(lab: LabHandle) -> Entry:
+    """The way into the lab's holder.
+
+    Raises
+    ------
+    BrokenError
+        If the lab has none.
+
+    """
+    holder = find(lab.token)
+    if holder is None:
+        raise BrokenError(
+            f"entering lab '{lab.name}'", "its holder is not running", f"lab up {lab.name}"
+        )
+    return Entry(holder.pid, holder.started)
+
+
+def end(found: tuple[HolderProcess, ...]) -> None:
+    """Kill the holders, and wait until each has gone with all that was in it.
+
+    Raises
+    ------
+    DeadlineError
+        When one has not gone in time.
+
+    """
+    for holder in found:
+        if not holder.gone():
+            with suppress(ProcessLookupError):
+                os.kill(holder.pid, signal.SIGKILL)
+    deadline = Deadline(_END_SECONDS)
+    for holder in found:
+        deadline.wait(
+            f"ending the holder of lab '{holder.lab}', process {holder.pid}",
+            holder.gone,
+            every=0.001,
+            cure=f"look at what it waits for: cat /proc/{holder.pid}/stack",
+        )

@@ -1,0 +1,155 @@
+"""One pod or node of a running lab, as a place to run commands in."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError
+from lab.providers.netns import namespaces, syscalls
+from lab.providers.netns.entry import Entry, Tell
+from lab.providers.netns.isolation import RESOLV_DIRECTORY, RESOLVER_FILE
+from lab.providers.provider import Completed
+
+_NOT_FOUND, _NOT_RUNNABLE, _SIGNALLED = 127, 126, 128
+"""Exit codes as a shell gives them."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetnsMachine:
+    """A network namespace of the lab, with its own host name and, for a pod, resolver file."""
+
+    name: str
+    entry: Entry
+    pod: bool
+
+    def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
+        """Run a command to its end, its standard input empty, and return what it wrote.
+
+        The exit code is the command's own; 128 + N if signal N ended it, 127 if there is no
+        such program, 126 if it cannot be run. What it leaves running ends with it.
+
+        Raises
+        ------
+        DeadlineError
+            When it has not ended in time; it has been killed, with all that it started.
+
+        """
+        doing = f"running '{shlex.join(command)}' in '{self.name}'"
+        where = _here()
+        return self.entry.call(
+            doing, lambda _: self._captured(command, where), deadline, apart=True
+        )
+
+    def attach(self, command: Sequence[str]) -> int:
+        """Run a command with this terminal as its own; an empty one is an interactive shell.
+
+        Returns the exit code, as :meth:`run` has it.
+        """
+        words = list(command) or [os.environ.get("SHELL") or "/bin/sh"]
+        doing = f"running '{shlex.join(words)}' in '{self.name}'"
+        where = _here()
+        with _deaf():
+            return self.entry.call(
+                doing, partial(self._attached, words, where), Deadline(float("inf"))
+            )
+
+    def command_line(self, command: Sequence[str]) -> str:
+        """The shell line that does the same by hand, with ``nsenter`` and ``ip netns exec``."""
+        words = list(command) or [os.environ.get("SHELL") or "/bin/sh"]
+        foreign = os.stat(f"/proc/{self.entry.pid}/ns/user") != os.stat("/proc/self/ns/user")  # noqa: PTH116  no Path needed
+        user = ["--user", "--preserve-credentials"] if foreign else []
+        go_in = ["nsenter", f"--target={self.entry.pid}", *user, "--mount", "--net", "--pid"]
+        inside = ["ip", "netns", "exec", self.name, *words]
+        if self.pod:
+            bind = f"mount --bind {RESOLV_DIRECTORY}/{self.name} {RESOLVER_FILE}"
+            inside = ["unshare", "--mount", "sh", "-c", f"{bind} && exec {shlex.join(inside)}"]
+        return shlex.join([*go_in, *inside])
+
+    def _captured(self, command: Sequence[str], where: str) -> Completed:
+        syscalls.mount("proc", "/proc", "proc", syscalls.MS_NOSUID | syscalls.MS_NODEV)
+        self._settle(where)
+        # Files, not pipes: a child left behind with a pipe open would hold up the end.
+        out, err = os.memfd_create("stdout"), os.memfd_create("stderr")
+        code, trouble = _started(command, out, err)
+        return Completed(code, _read(out), _read(err) + trouble)
+
+    def _attached(self, words: Sequence[str], where: str, _: Tell) -> int:
+        syscalls.unshare(syscalls.CLONE_NEWNS | syscalls.CLONE_NEWUTS)
+        self._settle(where)
+        code, trouble = _started(words, None, None)
+        if trouble:
+            os.write(2, trouble.encode())
+        return code
+
+    def _settle(self, where: str) -> None:
+        """In mount and UTS namespaces of its own: resolver file, /sys, name, and network."""
+        namespaces.enter(self.name)
+        if self.pod:
+            try:
+                syscalls.mount(
+                    f"{RESOLV_DIRECTORY}/{self.name}", RESOLVER_FILE, "", syscalls.MS_BIND
+                )
+            except OSError as error:
+                raise BrokenError(
+                    f"giving pod '{self.name}' its resolver file",
+                    f"{error.filename}: {error.strerror}",
+                    f"see that '{RESOLVER_FILE}' is a file on this machine",
+                ) from error
+        with suppress(OSError):  # where it may not be mounted, /sys shows the host's devices
+            syscalls.mount("sysfs", "/sys", "sysfs", syscalls.MS_NOSUID | syscalls.MS_NODEV)
+        with suppress(OSError):  # the name is a courtesy of the shell prompt
+            socket.sethostname(self.name)
+        try:
+            os.chdir(where)
+        except OSError:
+            os.chdir("/")
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109  no Path needed
+    except FileNotFoundError:
+        return "/"
+
+
+def _started(command: Sequence[str], out: int | None, err: int | None) -> tuple[int, str]:
+    """Run the command to its end: exit code as a shell gives it, and why it did not start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    empty = subprocess.DEVNULL if out is not None else None
+    try:
+        process = subprocess.Popen(list(command), stdin=empty, stdout=out, stderr=err)  # noqa: S603  the user's own command
+    except FileNotFoundError:
+        return _NOT_FOUND, f"lab: '{command[0]}': no such program\n"
+    except OSError as error:
+        return _NOT_RUNNABLE, f"lab: '{command[0]}': {error.strerror}\n"
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    code = process.wait()
+    return (code if code >= 0 else _SIGNALLED - code), ""
+
+
+def _read(descriptor: int) -> str:
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    with open(descriptor, "rb") as file:
+        return file.read().decode(errors="replace")
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Leave the terminal's signals to the command, as a shell does while one runs."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGQUIT)}
+    for number in before:
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

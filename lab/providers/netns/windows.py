@@ -1,0 +1,145 @@
+"""The documented rules of Windows nodes, laid upon a node that is emulated on Linux.
+
+They live apart from the expectations of the matrix, which must find them out by packets:
+with a rule switched off, the cells it forbids turn into ``unexpected-pass``. All are pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Network, collapse_addresses
+
+from lab.topology.intent import Drop, Intent, MachineIntent, Pod, Resolver
+
+_NETWORKING = "Kubernetes documentation, Networking on Windows"
+_DEBUGGING = "sig-windows debugging guide"
+_FLANNEL = "sig-windows debugging guide, flannel"
+_NAMES = "Kubernetes documentation, DNS limitations on Windows"
+_SHORT_NAMES = "Kubernetes on Windows by upstream routing (report of a build with wincni)"
+
+_WINCNI = frozenset({"host-gateway", "upstream-tor", "hard-way"})
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsRule:
+    """One documented rule: what it is called, what it says, who says so, what it changes."""
+
+    id: str
+    title: str
+    source: str
+    apply: Callable[[MachineIntent, Intent], MachineIntent]
+
+
+def realise(intent: Intent, off: frozenset[str] = frozenset()) -> Intent:
+    """The intent as its Windows machines can really have it, but for the rules switched off."""
+    machines = tuple(
+        _obey(machine, intent, off) if machine.os == "windows" else machine
+        for machine in intent.machines
+    )
+    return replace(intent, machines=machines)
+
+
+def _obey(machine: MachineIntent, intent: Intent, off: frozenset[str]) -> MachineIntent:
+    for rule in RULES:
+        if rule.id not in off:
+            machine = rule.apply(machine, intent)
+    return machine
+
+
+def _with_drop(machine: MachineIntent, drop: Drop) -> MachineIntent:
+    return replace(machine, drops=(*machine.drops, drop)) if drop.destinations else machine
+
+
+def _joined(prefixes: list[str]) -> tuple[str, ...]:
+    return tuple(str(one) for one in collapse_addresses(IPv4Network(text) for text in prefixes))
+
+
+def own_addresses(machine: MachineIntent) -> tuple[str, ...]:
+    """Every address of the machine itself, without prefix length."""
+    devices = (*machine.interfaces, machine.bridge, machine.tunnel)
+    texts = [text for device in devices if device for text in device.addresses]
+    return tuple(dict.fromkeys(text.partition("/")[0] for text in texts))
+
+
+def _node_port_self(machine: MachineIntent, _: Intent) -> MachineIntent:
+    services = machine.translation.services if machine.translation else ()
+    ports = [service.node_port for service in services if service.node_port]
+    if not ports:
+        return machine
+    addresses = tuple(f"{address}/32" for address in own_addresses(machine))
+    return _with_drop(machine, Drop("WIN-NODEPORT-SELF", addresses, (min(ports), max(ports))))
+
+
+def _host_service(machine: MachineIntent, _: Intent) -> MachineIntent:
+    services = machine.translation.services if machine.translation else ()
+    addresses = _joined([f"{service.address}/32" for service in services])
+    return _with_drop(machine, Drop("WIN-HOST-SERVICE", addresses))
+
+
+def _overlay_node_pod(machine: MachineIntent, intent: Intent) -> MachineIntent:
+    if machine.tunnel is None:
+        return machine
+    ranges = [
+        other.translation.local_cidr
+        for other in intent.machines
+        if other.name != machine.name and other.translation and other.translation.local_cidr
+    ]
+    own = machine.translation.local_cidr if machine.translation else None
+    spared = (own,) if own else ()
+    return _with_drop(machine, Drop("WIN-OVERLAY-NODE-POD", _joined(ranges), None, spared))
+
+
+def _with_resolver(machine: MachineIntent, change: Callable[[Resolver], Resolver]) -> MachineIntent:
+    pods = tuple(_changed(pod, change) for pod in machine.pods)
+    return replace(machine, pods=pods)
+
+
+def _changed(pod: Pod, change: Callable[[Resolver], Resolver]) -> Pod:
+    return replace(pod, resolver=change(pod.resolver))
+
+
+def _dns_partial(machine: MachineIntent, _: Intent) -> MachineIntent:
+    return _with_resolver(
+        machine, lambda resolver: replace(resolver, search=resolver.search[:1], ndots=1)
+    )
+
+
+def _dns_short(machine: MachineIntent, intent: Intent) -> MachineIntent:
+    if intent.topology not in _WINCNI:
+        return machine
+    return _with_resolver(machine, lambda resolver: replace(resolver, search=()))
+
+
+RULES: tuple[WindowsRule, ...] = (
+    WindowsRule(
+        "WIN-NODEPORT-SELF",
+        "a Windows node cannot reach a NodePort on itself",
+        _NETWORKING,
+        _node_port_self,
+    ),
+    WindowsRule(
+        "WIN-HOST-SERVICE",
+        "Service addresses are not reachable from the Windows host, only from its pods",
+        _DEBUGGING,
+        _host_service,
+    ),
+    WindowsRule(
+        "WIN-OVERLAY-NODE-POD",
+        "on an overlay a Windows node reaches its own pods only",
+        _FLANNEL,
+        _overlay_node_pod,
+    ),
+    WindowsRule(
+        "WIN-DNS-PARTIAL",
+        "partly qualified names, with a dot, are not resolved in Windows pods",
+        _NAMES,
+        _dns_partial,
+    ),
+    WindowsRule(
+        "WIN-DNS-SHORT",
+        "with wincni, short names are not resolved in Windows pods",
+        _SHORT_NAMES,
+        _dns_short,
+    ),
+)

@@ -1,0 +1,98 @@
+"""The numbers of a run: verdicts by family, latencies, the slowest cells. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from lab.matrix.verdict import VERDICTS, CellResult, RunResult, Verdict
+from lab.reports.facets import concerned
+from lab.reports.wording import RED, latency_ms, percentile
+from lab.scenario.scenario import FAMILIES, Family
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyRow:
+    """One family's cells: how many in all, and by verdict in the order of the table's columns."""
+
+    family: Family
+    cells: int
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyTable:
+    """Families that occur by verdicts that occur (``pass`` always has its column)."""
+
+    verdicts: tuple[Verdict, ...]
+    rows: tuple[FamilyRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """Milliseconds of the answered cells, ascending, and the slowest cells, slowest first."""
+
+    values: tuple[float, ...]
+    slowest: tuple[tuple[float, CellResult], ...]
+
+    @property
+    def median(self) -> float:
+        """Half of the answered cells took no longer; there must be one."""
+        return percentile(self.values, 0.5)
+
+    @property
+    def p99(self) -> float:
+        """99 of 100 answered cells took no longer; there must be one."""
+        return percentile(self.values, 0.99)
+
+
+def family_table(run: RunResult) -> FamilyTable:
+    """Count the run's cells by family and verdict."""
+    counts = Counter((result.cell.family, result.verdict) for result in run.results)
+    seen = {verdict for _, verdict in counts} | {"pass"}
+    verdicts = tuple(verdict for verdict in VERDICTS if verdict in seen)
+    rows = []
+    for family in FAMILIES:
+        found = tuple(counts[family, verdict] for verdict in verdicts)
+        if any(found):
+            rows.append(FamilyRow(family, sum(found), found))
+    return FamilyTable(verdicts, tuple(rows))
+
+
+def latencies(run: RunResult, slowest: int = 3) -> Latencies:
+    """Latencies of every cell that was answered."""
+    found = [
+        (latency, result) for result in run.results if (latency := latency_ms(result)) is not None
+    ]
+    found.sort(key=lambda pair: pair[0])
+    return Latencies(tuple(latency for latency, _ in found), tuple(found[: -slowest - 1 : -1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How many of the cells that concern a machine or pod are red, known limits aside."""
+
+    red: int
+    cells: int
+
+    @property
+    def level(self) -> int:
+        """0 none red, 1 up to a tenth, 2 up to a half, 3 up to nine tenths, 4 beyond."""
+        if not self.red:
+            return 0
+        share = self.red / self.cells
+        return 1 + sum(share > bound for bound in (0.1, 0.5, 0.9))
+
+
+def shares(run: RunResult) -> dict[str, Share]:
+    """The share of red cells of every machine and pod that a cell concerns, by name."""
+    red: Counter[str] = Counter()
+    cells: Counter[str] = Counter()
+    for result in run.results:
+        if result.verdict == "known-limit":
+            continue
+        names = concerned(result.cell)
+        cells.update(names)
+        if result.verdict in RED:
+            red.update(names)
+    return {name: Share(red[name], count) for name, count in cells.items()}

@@ -1,0 +1,241 @@
+"""Groups red cells into the fewest sentences that explain them. Pure.
+
+A candidate is the set of cells with one facet, or two (a place and a property, or two
+properties). It counts when at least nine in ten of its cells are red. Candidates are taken
+greedily, each time the one that explains most red cells not yet explained for the fewest
+green ones it would blame. Sets of cells are whole numbers used as bit masks, so that 10,000 cells
+and 100,000 candidates take milliseconds.
+
+Cells that are expected to fail, and do, say nothing about what is broken: they count neither for
+nor against a candidate. Passes that nobody expected are explained apart from failures.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from lab._log import quantity
+from lab.matrix.verdict import CellResult, Verdict
+from lab.reports.facets import ANYWHERE, HOW, Facet, opposite, phrase, places, properties
+from lab.reports.wording import RED, path_words, verdict_words
+
+ENOUGH = 0.9
+"""The share of a candidate's cells that must be red."""
+BLAME = 2
+"""How many red cells explained make up for one green cell blamed."""
+FEWEST = 2
+"""A group has at least this many cells that no other group explains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Red cells that one sentence explains."""
+
+    phrase: str
+    note: str
+    """``small ones pass``; empty where there is nothing to add."""
+    total: int
+    """Cells that the phrase speaks of, known limits aside."""
+    cells: tuple[CellResult, ...]
+    """Those of them that are red, in the run's order."""
+    example: CellResult
+    """One that no earlier group explains."""
+
+    @property
+    def sentence(self) -> str:
+        """``everything to and from win1 (44 of 44 cells)``."""
+        numbers = f"{len(self.cells):,} of {quantity(self.total, 'cell')}"
+        verdicts = Counter(result.verdict for result in self.cells)
+        if set(verdicts) != {"fail"}:
+            numbers += ": " + ", ".join(_some(*item) for item in verdicts.most_common())
+        return f"{self.phrase} ({numbers}{'; ' if self.note else ''}{self.note})"
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What is red: groups, the widest first, and the cells that belong to none."""
+
+    groups: tuple[Group, ...]
+    singles: tuple[CellResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitGroup:
+    """Known limits that held, by rule."""
+
+    rule: str
+    reason: str
+    source: str
+    cells: tuple[CellResult, ...]
+
+    @property
+    def sentence(self) -> str:
+        """``12 cells: a Windows node cannot reach a NodePort on itself (WIN-NODEPORT-SELF)``."""
+        return f"{quantity(len(self.cells), 'cell')}: {self.reason.rstrip('.')} ({self.rule})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    facets: tuple[Facet, ...]
+    cells: int
+    """Bit mask over the population."""
+
+    def simplicity(self) -> tuple[int, int, tuple[int, ...], tuple[Facet, ...]]:
+        order = tuple(facet.order() for facet in self.facets)
+        return self.cells.bit_count(), len(self.facets), order, self.facets
+
+
+def red_groups(results: Sequence[CellResult]) -> Findings:
+    """Explain every red cell of a run, by a group or alone."""
+    failures: list[CellResult] = []
+    by_rule: dict[str, list[CellResult]] = {}
+    for result in results:
+        if result.verdict in {"known-limit", "unexpected-pass"}:
+            by_rule.setdefault(result.expectation.rule, []).append(result)
+        else:
+            failures.append(result)
+    found = [_explain(failures)]
+    found += [_explain(cells, (Facet("rule", (rule,)),)) for rule, cells in by_rule.items()]
+    groups = [group for each in found for group in each.groups]
+    singles = tuple(single for each in found for single in each.singles)
+    return Findings(tuple(sorted(groups, key=lambda group: -len(group.cells))), singles)
+
+
+def limit_groups(results: Sequence[CellResult]) -> tuple[LimitGroup, ...]:
+    """The known limits of a run by rule, most cells first."""
+    by_rule: dict[str, list[CellResult]] = {}
+    for result in results:
+        if result.verdict == "known-limit":
+            by_rule.setdefault(result.expectation.rule, []).append(result)
+    groups = (
+        LimitGroup(rule, cells[0].expectation.reason, cells[0].expectation.source, tuple(cells))
+        for rule, cells in by_rule.items()
+    )
+    return tuple(sorted(groups, key=lambda group: (-len(group.cells), group.rule)))
+
+
+def single_sentence(result: CellResult) -> str:
+    """One red cell that belongs to no group."""
+    words = path_words(result.cell)
+    if result.verdict == "fail":
+        return f"{result.cell.family}: {words}"
+    return f"{result.cell.family}: {words} ({verdict_words(result.verdict, 1)})"
+
+
+def _some(verdict: Verdict, count: int) -> str:
+    return f"{count:,} {verdict_words(verdict, 2 if verdict == 'fail' else count)}"
+
+
+def _explain(population: Sequence[CellResult], of: tuple[Facet, ...] = ()) -> Findings:
+    """Groups of the red cells of a population that has the facets ``of`` in common."""
+    red = _mask(index for index, result in enumerate(population) if result.verdict in RED)
+    if not red:
+        return Findings((), ())
+    masks = _masks(population)
+    groups: list[Group] = []
+    left = red
+    for chosen in _cover(_candidates(masks, red), red):
+        fresh = population[next(_indexes(chosen.cells & left))]
+        groups.append(
+            Group(
+                phrase=phrase((*(each for each in chosen.facets if each not in of), *of)),
+                note=_note(chosen, red, masks, "do not" if of else "pass"),
+                total=chosen.cells.bit_count(),
+                cells=tuple(population[index] for index in _indexes(chosen.cells & red)),
+                example=fresh,
+            )
+        )
+        left &= ~chosen.cells
+    return Findings(tuple(groups), tuple(population[index] for index in _indexes(left)))
+
+
+def _masks(population: Sequence[CellResult]) -> dict[Facet, int]:
+    members: dict[Facet, list[int]] = {}
+    for index, result in enumerate(population):
+        for facet in (*places(result.cell), *properties(result)):
+            members.setdefault(facet, []).append(index)
+    return {facet: _mask(iter(indexes)) for facet, indexes in members.items()}
+
+
+def _candidates(masks: dict[Facet, int], red: int) -> list[_Candidate]:
+    """Every one-facet and two-facet set that is red enough."""
+    touched = {facet: mask for facet, mask in masks.items() if (mask & red).bit_count() >= FEWEST}
+    hows = [facet for facet in touched if facet.kind in HOW]
+    wheres = [facet for facet in touched if facet.kind not in HOW]
+    pairs = [
+        *((where, how) for where in wheres for how in hows if where != ANYWHERE),
+        *((one, other) for one, other in combinations(hows, 2) if one.kind != other.kind),
+    ]
+    found = [_Candidate((facet,), mask) for facet, mask in touched.items()]
+    found += [_Candidate(pair, touched[pair[0]] & touched[pair[1]]) for pair in pairs]
+    return [candidate for candidate in found if _red_enough(candidate.cells, red)]
+
+
+def _red_enough(cells: int, red: int) -> bool:
+    hit = (cells & red).bit_count()
+    return hit >= FEWEST and hit >= ENOUGH * cells.bit_count()
+
+
+def _cover(candidates: list[_Candidate], red: int) -> list[_Candidate]:
+    """The candidates chosen, in the order in which they were, without those made needless."""
+    chosen: list[_Candidate] = []
+    left = red
+    while True:
+        candidates = [each for each in candidates if (each.cells & left).bit_count() >= FEWEST]
+        worths = [_worth(each, red, left) for each in candidates]
+        most = max(worths, default=0)
+        if most <= 0:
+            break
+        ties = (each for each, worth in zip(candidates, worths, strict=True) if worth == most)
+        best = min(ties, key=_Candidate.simplicity)
+        chosen.append(best)
+        left &= ~best.cells
+    for each in tuple(chosen):
+        if _needless(each, chosen, red):
+            chosen.remove(each)
+    return chosen
+
+
+def _worth(candidate: _Candidate, red: int, left: int) -> int:
+    blamed = (candidate.cells & ~red).bit_count()
+    return (candidate.cells & left).bit_count() - BLAME * blamed
+
+
+def _needless(candidate: _Candidate, chosen: list[_Candidate], red: int) -> bool:
+    """Whether the others chosen explain all of its red cells between them."""
+    others = 0
+    for each in chosen:
+        if each is not candidate:
+            others |= each.cells
+    return not candidate.cells & red & ~others
+
+
+def _note(candidate: _Candidate, red: int, masks: dict[Facet, int], verb: str) -> str:
+    """``small ones pass`` where the same cells of the other size, or protocol, are all green."""
+    for facet in candidate.facets:
+        if facet.kind not in {"size", "protocol"}:
+            continue
+        rest = masks[ANYWHERE]
+        for other in candidate.facets:
+            rest &= masks[other] if other is not facet else ~masks[facet]
+        if rest and not rest & red:
+            return f"{opposite(facet)} {verb}"
+    return ""
+
+
+def _mask(indexes: Iterator[int]) -> int:
+    listed = list(indexes)
+    octets = bytearray(max(listed, default=0) // 8 + 1)
+    for index in listed:
+        octets[index >> 3] |= 1 << (index & 7)
+    return int.from_bytes(octets, "little")
+
+
+def _indexes(mask: int) -> Iterator[int]:
+    while mask:
+        lowest = mask & -mask
+        yield lowest.bit_length() - 1
+        mask ^= lowest

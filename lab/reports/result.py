@@ -1,0 +1,240 @@
+"""A run as JSON: complete, versioned, the same bytes for the same run.
+
+Sets are written as sorted lists; keys stand in a fixed order. ``counts`` is for people and
+other programs; reading a run back counts anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lab._errors import BrokenError
+from lab.matrix.cell import Cell, Endpoint, Expectation
+from lab.matrix.verdict import VERDICTS, CellResult, RunResult, Verdict
+from lab.providers.provider import Outcome
+from lab.reports.picture import Attachment, DrawnMachine, DrawnPod, Picture, picture_of
+from lab.scenario.scenario import FAMILIES, Family
+from lab.topology.intent import Intent, Segment
+
+FORMAT = 1
+"""Version of the JSON; a change that an older reader would misread raises it."""
+
+
+def to_json(run: RunResult, intent: Intent) -> dict[str, Any]:
+    """The run and the picture of its Intent, as values that :mod:`json` can write."""
+    return {
+        "format": FORMAT,
+        "run": run.run,
+        "lab": run.lab,
+        "scenario": run.scenario,
+        "summary": run.summary,
+        "topology": run.topology,
+        "provider": run.provider,
+        "banner": run.banner,
+        "emulated_nodes": list(run.emulated_nodes),
+        "windows_rules_off": list(run.windows_rules_off),
+        "version": run.version,
+        "started": run.started,
+        "seconds": run.seconds,
+        "green": run.green(),
+        "counts": counts(run),
+        "picture": _picture_json(picture_of(intent)),
+        "cells": [_result_json(result) for result in run.results],
+    }
+
+
+def from_json(document: Mapping[str, Any]) -> tuple[RunResult, Picture]:
+    """The run and the picture that :func:`to_json` wrote.
+
+    Raises
+    ------
+    BrokenError
+        When the document has another format, or lacks a part.
+
+    """
+    doing = "reading the JSON of a run"
+    found = document.get("format")
+    if found != FORMAT:
+        raise BrokenError(
+            doing,
+            f"its format is {found!r}, and this version of lab reads {FORMAT}",
+            "read it with the version of lab that wrote it, or run 'lab test' again",
+        )
+    try:
+        return _run(document), _picture(document["picture"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BrokenError(
+            doing,
+            f"a part is missing or malformed: {type(error).__name__} {error}",
+            "run 'lab test' again",
+        ) from error
+
+
+def counts(run: RunResult) -> dict[str, Any]:
+    """Cells per verdict (all six), and per family that occurs and its verdicts that occur."""
+    verdicts: dict[Verdict, int] = dict.fromkeys(VERDICTS, 0)
+    families: dict[Family, dict[Verdict, int]] = {
+        family: dict.fromkeys(VERDICTS, 0) for family in FAMILIES
+    }
+    for result in run.results:
+        verdicts[result.verdict] += 1
+        families[result.cell.family][result.verdict] += 1
+    return {
+        "cells": len(run.results),
+        "verdicts": verdicts,
+        "families": {
+            family: {verdict: count for verdict, count in found.items() if count}
+            for family, found in families.items()
+            if any(found.values())
+        },
+    }
+
+
+def _result_json(result: CellResult) -> dict[str, Any]:
+    cell, expectation = result.cell, result.expectation
+    return {
+        "id": cell.id,
+        "family": cell.family,
+        "verdict": result.verdict,
+        "detail": result.detail,
+        "source": _endpoint_json(cell.source),
+        "target": _endpoint_json(cell.target),
+        "protocol": cell.protocol,
+        "size": cell.size,
+        "relation": cell.relation,
+        "entry": cell.entry,
+        "name_form": cell.name_form,
+        "backends": list(cell.backends),
+        "sources": sorted(cell.sources),
+        "answer": cell.answer,
+        "mtu": cell.mtu,
+        "expectation": {
+            "works": expectation.works,
+            "rule": expectation.rule,
+            "reason": expectation.reason,
+            "source": expectation.source,
+            "refusal": expectation.refusal,
+        },
+        "attempts": [_outcome_json(outcome) for outcome in result.attempts],
+        "retried": result.retried,
+        "repeat": result.repeat,
+    }
+
+
+def _endpoint_json(endpoint: Endpoint) -> dict[str, Any]:
+    return {
+        "name": endpoint.name,
+        "kind": endpoint.kind,
+        "os": endpoint.os,
+        "node": endpoint.node,
+        "address": endpoint.address,
+        "port": endpoint.port,
+    }
+
+
+def _outcome_json(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "key": outcome.key,
+        "status": outcome.status,
+        "detail": outcome.detail,
+        "source_seen": outcome.source_seen,
+        "backends": list(outcome.backends),
+        "answer": outcome.answer,
+        "latency_ms": outcome.latency_ms,
+    }
+
+
+def _picture_json(picture: Picture) -> dict[str, Any]:
+    return {
+        "pod_mtu": picture.pod_mtu,
+        "node_mtu": picture.node_mtu,
+        "segments": [
+            {"name": segment.name, "cidr": segment.cidr, "mtu": segment.mtu}
+            for segment in picture.segments
+        ],
+        "machines": [_machine_json(machine) for machine in picture.machines],
+    }
+
+
+def _machine_json(machine: DrawnMachine) -> dict[str, Any]:
+    return {
+        "name": machine.name,
+        "kind": machine.kind,
+        "os": machine.os,
+        "attachments": [
+            {"segment": attachment.segment, "address": attachment.address}
+            for attachment in machine.attachments
+        ],
+        "pods": [
+            {"name": pod.name, "role": pod.role, "address": pod.address} for pod in machine.pods
+        ],
+        "tunnel": machine.tunnel,
+        "routes": machine.routes,
+    }
+
+
+def _run(document: Mapping[str, Any]) -> RunResult:
+    return RunResult(
+        run=document["run"],
+        lab=document["lab"],
+        scenario=document["scenario"],
+        summary=document["summary"],
+        topology=document["topology"],
+        provider=document["provider"],
+        banner=document["banner"],
+        emulated_nodes=tuple(document["emulated_nodes"]),
+        version=document["version"],
+        started=document["started"],
+        seconds=document["seconds"],
+        results=tuple(_result(cell) for cell in document["cells"]),
+        windows_rules_off=tuple(document["windows_rules_off"]),
+    )
+
+
+def _result(found: Mapping[str, Any]) -> CellResult:
+    cell = Cell(
+        id=found["id"],
+        family=found["family"],
+        source=Endpoint(**found["source"]),
+        target=Endpoint(**found["target"]),
+        protocol=found["protocol"],
+        size=found["size"],
+        relation=found["relation"],
+        entry=found["entry"],
+        name_form=found["name_form"],
+        backends=tuple(found["backends"]),
+        sources=frozenset(found["sources"]),
+        answer=found["answer"],
+        mtu=found["mtu"],
+    )
+    return CellResult(
+        cell=cell,
+        expectation=Expectation(**found["expectation"]),
+        verdict=found["verdict"],
+        detail=found["detail"],
+        attempts=tuple(
+            Outcome(**{**outcome, "backends": tuple(outcome["backends"])})
+            for outcome in found["attempts"]
+        ),
+        retried=found["retried"],
+        repeat=found["repeat"],
+    )
+
+
+def _picture(found: Mapping[str, Any]) -> Picture:
+    return Picture(
+        segments=tuple(Segment(**segment) for segment in found["segments"]),
+        machines=tuple(
+            DrawnMachine(
+                **{
+                    **machine,
+                    "attachments": tuple(Attachment(**each) for each in machine["attachments"]),
+                    "pods": tuple(DrawnPod(**pod) for pod in machine["pods"]),
+                }
+            )
+            for machine in found["machines"]
+        ),
+        pod_mtu=found["pod_mtu"],
+        node_mtu=found["node_mtu"],
+    )

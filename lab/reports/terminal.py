@@ -1,0 +1,248 @@
+"""The summary of a run on a terminal: rich on a real one, plain text anywhere else.
+
+Plain text has no escape codes and no character beyond ASCII of our own, and does not depend on
+the width; one that is piped, logged or read by a screen reader loses nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TextIO
+
+from lab._log import quantity
+from lab.matrix.verdict import CellResult, RunResult, Verdict
+from lab.reports.figures import FamilyTable, Latencies, family_table, latencies
+from lab.reports.patterns import (
+    Findings,
+    LimitGroup,
+    limit_groups,
+    red_groups,
+    single_sentence,
+)
+from lab.reports.wording import (
+    RED,
+    actual,
+    closing_line,
+    emulation,
+    expected,
+    milliseconds,
+    path_words,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+    from rich.table import Table
+
+SINGLES = 10
+"""Red cells without a group that are listed; the rest are counted."""
+WIDEST = 110
+"""Columns that the rich summary uses at most: long lines are hard to read."""
+
+_HEADINGS: dict[Verdict, str] = {
+    "pass": "pass",
+    "known-limit": "known limit",
+    "fail": "fail",
+    "flaky": "flaky",
+    "unexpected-pass": "unexpected",
+    "probe-error": "probe error",
+}
+"""Short enough for six of them in 80 columns."""
+_STYLES: dict[Verdict, str] = {
+    "pass": "green",
+    "known-limit": "dim",
+    "fail": "bold red",
+    "flaky": "yellow",
+    "unexpected-pass": "magenta",
+    "probe-error": "bold",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Everything that the terminal shows of a run, worked out once."""
+
+    run: RunResult
+    table: FamilyTable
+    findings: Findings
+    limits: tuple[LimitGroup, ...]
+    latencies: Latencies
+    report: str | None
+    """Path of the HTML report; None where none was written."""
+
+    @property
+    def title(self) -> str:
+        """Lab, provider and what is emulated."""
+        parts = (f"Lab '{self.run.lab}' on {self.run.provider}", emulation(self.run))
+        return "; ".join(part for part in parts if part)
+
+    @property
+    def speed(self) -> str:
+        """The latencies in one line; empty when nothing was answered."""
+        if not self.latencies.values:
+            return ""
+        median, p99 = milliseconds(self.latencies.median), milliseconds(self.latencies.p99)
+        return f"p50 {median}, p99 {p99}, of {quantity(len(self.latencies.values), 'answer')}"
+
+
+def summarise(run: RunResult, report: str | None = None) -> Summary:
+    """Work out the summary of a run; ``report`` is the path of its HTML report."""
+    return Summary(
+        run=run,
+        table=family_table(run),
+        findings=red_groups(run.results),
+        limits=limit_groups(run.results),
+        latencies=latencies(run),
+        report=report,
+    )
+
+
+def show(
+    summary: Summary, stream: TextIO | None = None, environ: Mapping[str, str] = os.environ
+) -> None:
+    """Print the summary to ``stream`` (standard output), as suits it."""
+    out = sys.stdout if stream is None else stream
+    if plain(out, environ):
+        print(*plain_lines(summary), sep="\n", file=out, flush=True)
+        return
+    from rich.console import Console  # noqa: PLC0415 - rich is slow to import, and only for terminals
+
+    console = Console(file=out, highlight=False)
+    console.print(renderable(summary), width=min(console.width, WIDEST), crop=False)
+
+
+def plain(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Whether the stream wants plain text: no terminal, a dumb one, or NO_COLOR is set."""
+    return (
+        not stream.isatty() or bool(environ.get("NO_COLOR")) or environ.get("TERM") in {"", "dumb"}
+    )
+
+
+def plain_lines(summary: Summary) -> list[str]:
+    """The summary as lines of text."""
+    lines = [summary.title, ""]
+    lines += _plain_table(summary.table)
+    for heading, body in _sections(summary):
+        lines += ["", heading, *body]
+    lines += ["", closing_line(summary.run)]
+    if summary.report:
+        lines.append(f"Report: {summary.report}")
+    return lines
+
+
+def renderable(summary: Summary) -> Group:
+    """The summary for rich; print it with ``crop=False``: commands and paths are never broken."""
+    from rich.console import Group  # noqa: PLC0415 - rich is slow to import, and only for terminals
+    from rich.text import Text  # noqa: PLC0415 - the same
+
+    parts: list[RenderableType] = [
+        Text(summary.title, style="bold"),
+        "",
+        _rich_table(summary.table),
+    ]
+    for heading, body in _sections(summary):
+        parts += ["", Text(heading, style="bold")]
+        parts += [_rich_line(line) for line in body]
+    style = "green" if summary.run.results and summary.run.green() else "red"
+    parts += ["", Text(closing_line(summary.run), style=f"bold {style}")]
+    if summary.report:
+        parts.append(Text(f"Report: {summary.report}", no_wrap=True, overflow="ignore"))
+    return Group(*parts)
+
+
+def _sections(summary: Summary) -> Iterator[tuple[str, list[str]]]:
+    red = sum(1 for result in summary.run.results if result.verdict in RED)
+    if red:
+        yield f"Not as expected: {quantity(red, 'cell')}", list(_red_lines(summary.findings))
+    if summary.limits:
+        yield "Known limits", [f"  {limit.sentence}" for limit in summary.limits]
+    if summary.latencies.values:
+        slow = [
+            f"  {milliseconds(latency):>8}  {result.cell.family}: {path_words(result.cell)}"
+            for latency, result in summary.latencies.slowest
+        ]
+        yield f"Latency: {summary.speed}; the slowest:", slow
+
+
+def _red_lines(findings: Findings) -> Iterator[str]:
+    for group in findings.groups:
+        yield f"  * {group.sentence}"
+        yield f"    example:  {group.example.cell.family}: {path_words(group.example.cell)}"
+        yield from _particulars(group.example)
+    for result in findings.singles[:SINGLES]:
+        yield f"  * {single_sentence(result)}"
+        yield from _particulars(result)
+    if len(findings.singles) > SINGLES:
+        yield f"  and {len(findings.singles) - SINGLES:,} more"
+
+
+def _particulars(result: CellResult) -> Iterator[str]:
+    yield f"    expected: {expected(result)}"
+    yield f"    actual:   {actual(result)}"
+    yield f"    repeat:   {result.repeat}"
+
+
+def _plain_table(table: FamilyTable) -> list[str]:
+    headings = ["family", "cells", *(_HEADINGS[verdict] for verdict in table.verdicts)]
+    rows = [
+        [row.family, f"{row.cells:,}", *(f"{count:,}" if count else "-" for count in row.counts)]
+        for row in table.rows
+    ]
+    columns = list(zip(headings, *rows, strict=True))
+    widths = [max(len(text) for text in column) for column in columns]
+    lines = []
+    for row in (headings, *rows):
+        figures = (f"{text:>{width}}" for text, width in zip(row[1:], widths[1:], strict=True))
+        lines.append("  ".join((f"{row[0]:<{widths[0]}}", *figures)))
+    return lines
+
+
+def _rich_table(table: FamilyTable) -> Table:
+    from rich import box  # noqa: PLC0415 - rich is slow to import, and only for terminals
+    from rich.table import Table  # noqa: PLC0415 - the same
+    from rich.text import Text  # noqa: PLC0415 - the same
+
+    drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    drawn.add_column("family", no_wrap=True)
+    drawn.add_column("cells", justify="right")
+    for verdict in table.verdicts:
+        drawn.add_column(_HEADINGS[verdict], justify="right", no_wrap=True)
+    for row in table.rows:
+        figures = (
+            Text(f"{count:,}", style=_STYLES[verdict]) if count else Text("·", style="dim")
+            for verdict, count in zip(table.verdicts, row.counts, strict=True)
+        )
+        drawn.add_row(row.family, f"{row.cells:,}", *figures)
+    return drawn
+
+
+def _rich_line(line: str) -> RenderableType:
+    """A line with a hanging indent, so that what is wrapped stays under what it belongs to."""
+    from rich.padding import Padding  # noqa: PLC0415 - rich is slow to import, and only for terminals
+    from rich.table import Table  # noqa: PLC0415 - the same
+    from rich.text import Text  # noqa: PLC0415 - the same
+
+    text = line.lstrip()
+    indent = len(line) - len(text)
+    head, gap, rest = _split(text)
+    style = "bold red" if head == "*" else "dim"
+    if head == "repeat:":
+        label = f"{' ' * indent}{head}{' ' * gap}"
+        return Text.assemble((label, style), rest, no_wrap=True, overflow="ignore")
+    grid = Table.grid(padding=0)
+    grid.add_column(width=len(head) + gap)
+    grid.add_column(overflow="fold")
+    bold = "bold" if head == "*" else ""
+    grid.add_row(Text(head.replace("*", "●"), style=style), Text(rest, style=bold))
+    return Padding(grid, (0, 0, 0, indent))
+
+
+def _split(text: str) -> tuple[str, int, str]:
+    """The bullet or label of a line, the blanks after it, and the rest."""
+    for label in ("*", "example:", "expected:", "actual:", "repeat:"):
+        if text.startswith(f"{label} "):
+            rest = text[len(label) :].lstrip()
+            return label, len(text) - len(label) - len(rest), rest
+    return "", 0, text

@@ -1,0 +1,297 @@
+"""Where everything of the drawn topology stands. Pure; lengths are pixels of the view box.
+
+From the top: the machines outside, the outside segment, the routers, the segment that the nodes
+stand on, and the nodes in one row or several, each row hanging from a rail of that segment. A
+dashed rail under a row is the tunnel that joins the nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal
+
+from lab.reports.picture import DrawnMachine, DrawnPod, Picture
+from lab.topology.intent import Segment
+
+WIDTH = 1120.0
+EDGE = 36.0
+GAP = 16.0
+DROP = 26.0
+"""From a rail to the card that hangs from it."""
+CARD_WIDEST = 190.0
+NODE_HEAD = 96.0
+"""The part of a node's card above its pods."""
+MACHINE_HEIGHT = 76.0
+POD_HEIGHT = 34.0
+POD_GAP = 6.0
+DOT = 12.0
+DOT_STEP = 17.0
+IN_ONE_ROW = 6
+IN_A_ROW = 8
+LISTED_PODS = 4
+"""With more pods on a node, or more than ``LISTED_NODES`` nodes, pods are drawn as dots."""
+LISTED_NODES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangle from its upper left corner."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    @property
+    def middle(self) -> float:
+        """Centre, horizontally."""
+        return self.x + self.width / 2
+
+    @property
+    def bottom(self) -> float:
+        """Lower edge."""
+        return self.y + self.height
+
+    def overlaps(self, other: Box) -> bool:
+        """Whether the two share more than an edge."""
+        return (
+            self.x < other.x + other.width
+            and other.x < self.x + self.width
+            and self.y < other.bottom
+            and other.y < self.bottom
+        )
+
+    def within(self, other: Box) -> bool:
+        """Whether all of this box lies in the other."""
+        return (
+            other.x <= self.x
+            and other.y <= self.y
+            and self.x + self.width <= other.x + other.width
+            and self.bottom <= other.bottom
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A machine's box and those of its pods, which lie inside it."""
+
+    machine: DrawnMachine
+    box: Box
+    pods: tuple[tuple[DrawnPod, Box], ...]
+    dots: bool
+    """Whether pods are drawn as dots."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A straight line of a segment or of the tunnel."""
+
+    kind: Literal["segment", "tunnel"]
+    start: tuple[float, float]
+    end: tuple[float, float]
+    rail: bool
+    """Whether it is the thing itself, or only the way to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caption:
+    """Words on a rail; ``x``, ``y`` is the left end of their base line."""
+
+    kind: Literal["segment", "tunnel"]
+    x: float
+    y: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The whole drawing, inside ``view``."""
+
+    view: Box
+    cards: tuple[Card, ...]
+    lines: tuple[Line, ...]
+    captions: tuple[Caption, ...]
+
+
+@dataclass(slots=True)
+class _Drawing:
+    """What has been placed so far, and how far down it reaches."""
+
+    y: float = 12.0
+    cards: list[Card] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    captions: list[Caption] = field(default_factory=list)
+
+    def line(
+        self, kind: Literal["segment", "tunnel"], *ends: tuple[float, float], rail: bool = False
+    ) -> None:
+        self.lines.append(Line(kind, ends[0], ends[1], rail))
+
+
+def lay_out(picture: Picture) -> Layout:
+    """Place every machine, pod and segment of the picture."""
+    nodes = [machine for machine in picture.machines if machine.kind == "node"]
+    inner = {each.segment for node in nodes for each in node.attachments}
+    others = [machine for machine in picture.machines if machine.kind != "node"]
+    routers = [each for each in others if inner & {at.segment for at in each.attachments}]
+    outside = [each for each in others if each not in routers]
+    drawing = _Drawing()
+    upper = [segment for segment in picture.segments if segment.name not in inner]
+    _machines(drawing, outside)
+    for segment in upper:
+        _rail_between(drawing, segment, outside, routers)
+    _machines(drawing, routers)
+    lower = [segment for segment in picture.segments if segment.name in inner]
+    _nodes(drawing, nodes, routers, lower, _carriage(nodes, routers, picture.pod_mtu))
+    view = Box(0, 0, WIDTH, drawing.y + 12)
+    return Layout(view, tuple(drawing.cards), tuple(drawing.lines), tuple(drawing.captions))
+
+
+def segment_words(segment: Segment) -> str:
+    """``cluster 10.9.176.0/24, MTU 1500``."""
+    return f"{segment.name} {segment.cidr}, MTU {segment.mtu}"
+
+
+def _carriage(nodes: Sequence[DrawnMachine], routers: Sequence[DrawnMachine], pod_mtu: int) -> str:
+    """How pods' packets get from node to node, in words."""
+    tunnels = [node.tunnel for node in nodes if node.tunnel]
+    if tunnels:
+        return f"{tunnels[0]}, pods' MTU {pod_mtu}"
+    for router in routers:
+        if router.routes:
+            return f"{router.name} routes to every node's pods, pods' MTU {pod_mtu}"
+    if any(node.routes for node in nodes):
+        return f"nodes route to each other's pods, pods' MTU {pod_mtu}"
+    return ""
+
+
+def _machines(drawing: _Drawing, machines: Sequence[DrawnMachine]) -> None:
+    if not machines:
+        return
+    boxes = _row(len(machines), drawing.y, MACHINE_HEIGHT)
+    for machine, box in zip(machines, boxes, strict=True):
+        drawing.cards.append(Card(machine, box, (), dots=False))
+    drawing.y = boxes[0].bottom
+
+
+def _row(count: int, y: float, height: float) -> list[Box]:
+    """``count`` boxes of one width, side by side, centred."""
+    width = min(CARD_WIDEST, (WIDTH - 2 * EDGE - (count - 1) * GAP) / count)
+    left = (WIDTH - count * width - (count - 1) * GAP) / 2
+    return [Box(left + index * (width + GAP), y, width, height) for index in range(count)]
+
+
+def _rail_between(
+    drawing: _Drawing,
+    segment: Segment,
+    above: Sequence[DrawnMachine],
+    below: Sequence[DrawnMachine],
+) -> None:
+    """A segment as a rail under what stands above; what follows hangs from it."""
+    y = drawing.y + DROP
+    for card in drawing.cards:
+        if card.machine in above:
+            drawing.line("segment", (card.box.middle, card.box.bottom), (card.box.middle, y))
+    ends = (WIDTH / 4, WIDTH * 3 / 4)
+    drawing.line("segment", (ends[0], y), (ends[1], y), rail=True)
+    drawing.captions.append(Caption("segment", ends[0], y - 8, segment_words(segment)))
+    for box in _row(len(below), y + DROP, MACHINE_HEIGHT) if below else ():
+        drawing.line("segment", (box.middle, y), (box.middle, box.y))
+    drawing.y = y + DROP
+
+
+def _nodes(
+    drawing: _Drawing,
+    nodes: Sequence[DrawnMachine],
+    routers: Sequence[DrawnMachine],
+    segments: Sequence[Segment],
+    carriage: str,
+) -> None:
+    first = drawing.y + DROP if drawing.cards else drawing.y + 18
+    for card in drawing.cards:
+        if card.machine in routers:
+            drawing.line("segment", (card.box.middle, card.box.bottom), (card.box.middle, first))
+    words = "; ".join(segment_words(segment) for segment in segments)
+    drawing.captions.append(Caption("segment", EDGE - 16, first - 8, words))
+    dots = len(nodes) > LISTED_NODES or any(len(node.pods) > LISTED_PODS for node in nodes)
+    rails: list[float] = []
+    tunnels: list[float] = []
+    for row in _rows(nodes):
+        rails.append(first if not rails else drawing.y + GAP)
+        _node_row(drawing, row, rails[-1], dots)
+        if any(node.tunnel for node in row):
+            tunnels.append(_tunnel_rail(drawing, row))
+    drawing.line("segment", (EDGE - 16, first), (EDGE - 16, rails[-1] if rails else first))
+    if carriage:
+        drawing.captions.append(Caption("tunnel", EDGE - 16, drawing.y + 16, carriage))
+        drawing.y += 18
+    if len(tunnels) > 1:
+        right = WIDTH - EDGE + 16
+        drawing.line("tunnel", (right, tunnels[0]), (right, tunnels[-1]))
+
+
+def _rows(nodes: Sequence[DrawnMachine]) -> list[Sequence[DrawnMachine]]:
+    """Rows as even as can be: 60 nodes are 8 rows of 8 or 7, never 7 rows and a stray."""
+    count = len(nodes)
+    rows = 1 if count <= IN_ONE_ROW else -(-count // IN_A_ROW)
+    cuts = [round(index * count / rows) for index in range(rows + 1)]
+    return [nodes[start:end] for start, end in pairwise(cuts) if end > start]
+
+
+def _node_row(drawing: _Drawing, row: Sequence[DrawnMachine], rail: float, dots: bool) -> None:
+    drawing.line("segment", (EDGE - 16, rail), (WIDTH - EDGE + 16, rail), rail=True)
+    shapes = _row(len(row), rail + DROP, 0)
+    most = max(_pods_height(node, shapes[0].width, dots) for node in row)
+    for node, shape in zip(row, shapes, strict=True):
+        box = Box(shape.x, shape.y, shape.width, NODE_HEAD + most)
+        drawing.line("segment", (box.middle, rail), (box.middle, box.y))
+        drawing.cards.append(Card(node, box, _pod_boxes(node, box, dots), dots))
+    drawing.y = shapes[0].y + NODE_HEAD + most
+
+
+def _tunnel_rail(drawing: _Drawing, row: Sequence[DrawnMachine]) -> float:
+    y = drawing.y + GAP
+    for card in drawing.cards[-len(row) :]:
+        if card.machine.tunnel:
+            drawing.line("tunnel", (card.box.middle, card.box.bottom), (card.box.middle, y))
+    drawing.line("tunnel", (EDGE - 16, y), (WIDTH - EDGE + 16, y), rail=True)
+    drawing.y = y + 4
+    return y
+
+
+def _dots_across(width: float) -> int:
+    return max(1, int((width - 24 - DOT) // DOT_STEP) + 1)
+
+
+def _pods_height(node: DrawnMachine, width: float, dots: bool) -> float:
+    count = len(node.pods)
+    if not count:
+        return 0.0
+    if dots:
+        return -(-count // _dots_across(width)) * DOT_STEP + 8
+    return count * (POD_HEIGHT + POD_GAP) + 6
+
+
+def _pod_boxes(node: DrawnMachine, box: Box, dots: bool) -> tuple[tuple[DrawnPod, Box], ...]:
+    top = box.y + NODE_HEAD
+    if not dots:
+        step = POD_HEIGHT + POD_GAP
+        return tuple(
+            (pod, Box(box.x + 10, top + index * step, box.width - 20, POD_HEIGHT))
+            for index, pod in enumerate(node.pods)
+        )
+    across = _dots_across(box.width)
+    return tuple(
+        (
+            pod,
+            Box(
+                box.x + 12 + index % across * DOT_STEP,
+                top + index // across * DOT_STEP,
+                DOT,
+                DOT,
+            ),
+        )
+        for index, pod in enumerate(node.pods)
+    )

@@ -1,0 +1,132 @@
+"""The words that every report uses for a verdict, an expectation and what was seen instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lab._log import quantity
+from lab.matrix.cell import Cell
+from lab.matrix.verdict import VERDICTS, CellResult, RunResult, Verdict
+from lab.providers.provider import Outcome
+
+RED: frozenset[Verdict] = frozenset({"fail", "flaky", "unexpected-pass", "probe-error"})
+"""Verdicts that somebody must look at."""
+
+_PLURAL: dict[Verdict, str] = {
+    "pass": "pass",
+    "known-limit": "known limits",
+    "fail": "fail",
+    "flaky": "flaky",
+    "unexpected-pass": "unexpected passes",
+    "probe-error": "probe errors",
+}
+_SINGULAR: dict[Verdict, str] = {
+    **_PLURAL,
+    "known-limit": "known limit",
+    "fail": "fails",
+    "unexpected-pass": "unexpected pass",
+    "probe-error": "probe error",
+}
+_REFUSALS = {
+    "timeout": "no reply",
+    "refused": "a refusal",
+    "no-route": "no route",
+    "no-such-name": "no such name",
+}
+
+
+def verdict_words(verdict: Verdict, count: int = 2) -> str:
+    """``known limits``, or ``known limit`` for a count of one."""
+    return (_SINGULAR if count == 1 else _PLURAL)[verdict]
+
+
+def counted(run: RunResult) -> tuple[tuple[Verdict, int], ...]:
+    """How many cells have each verdict that occurs, in the fixed order of verdicts."""
+    found = dict.fromkeys(VERDICTS, 0)
+    for result in run.results:
+        found[result.verdict] += 1
+    return tuple((verdict, count) for verdict, count in found.items() if count)
+
+
+def closing_line(run: RunResult) -> str:
+    """``2,412 cells: 2,380 pass, 32 known limits; 1.9 s``."""
+    parts = ", ".join(
+        f"{count:,} {verdict_words(verdict, count)}" for verdict, count in counted(run)
+    )
+    return f"{quantity(len(run.results), 'cell')}: {parts or 'nothing judged'}; {run.seconds:.1f} s"
+
+
+def headline(run: RunResult) -> str:
+    """The outcome of the run in one sentence."""
+    if not run.results:
+        return "There were no cells to judge."
+    red = sum(1 for result in run.results if result.verdict in RED)
+    limits = run.count("known-limit")
+    if red:
+        verb = "is" if red == 1 else "are"
+        return f"{red:,} of {quantity(len(run.results), 'cell')} {verb} not as expected."
+    if limits:
+        return f"Everything is as expected, {quantity(limits, 'known limit')} included."
+    return "Everything works, and nothing else was expected."
+
+
+def emulation(run: RunResult) -> str:
+    """Which nodes are emulated; empty when none is."""
+    return f"emulated: {', '.join(run.emulated_nodes)}" if run.emulated_nodes else ""
+
+
+def path_words(cell: Cell) -> str:
+    """``worker1-p1 to win1-p1, TCP small``."""
+    return f"{cell.source.name} to {cell.target.name}, {cell.protocol.upper()} {cell.size}"
+
+
+def expected(result: CellResult) -> str:
+    """What had to come of the cell."""
+    cell, expectation = result.cell, result.expectation
+    if not expectation.works:
+        refusal = expectation.refusal or "any refusal"
+        return f"{_REFUSALS.get(refusal, refusal)} (rule {expectation.rule})"
+    if cell.answer is not None:
+        return f"the answer {cell.answer}"
+    if len(cell.backends) > 1:
+        return f"an answer from each of {', '.join(cell.backends)}"
+    seeing = f" to {' or '.join(sorted(cell.sources))}" if cell.sources else ""
+    return f"an answer from {', '.join(cell.backends) or cell.target.name}{seeing}"
+
+
+def actual(result: CellResult) -> str:
+    """What came of the cell: of each attempt where there were two."""
+    if not result.attempts:
+        return "not probed"
+    return "; then ".join(_seen(outcome) for outcome in result.attempts)
+
+
+def latency_ms(result: CellResult) -> float | None:
+    """Milliseconds of the last attempt that was answered; None when none was."""
+    for outcome in reversed(result.attempts):
+        if outcome.status == "ok":
+            return outcome.latency_ms
+    return None
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest of the sorted ``values`` that ``share`` (0 to 1) of them do not exceed.
+
+    Nearest-rank method; ``values`` must not be empty.
+    """
+    rank = -int(-share * len(values) // 1)
+    return values[max(0, min(len(values), rank) - 1)]
+
+
+def milliseconds(value: float) -> str:
+    """``0.42 ms``, ``12 ms``: two digits where they matter."""
+    return f"{value:.2f} ms" if value < 10 else f"{value:,.0f} ms"  # noqa: PLR2004 - see docstring
+
+
+def _seen(outcome: Outcome) -> str:
+    if outcome.status != "ok":
+        return outcome.detail or outcome.status
+    if outcome.answer is not None:
+        return f"the answer {outcome.answer}"
+    words = f"an answer from {', '.join(outcome.backends) or 'an unnamed endpoint'}"
+    return f"{words} to {outcome.source_seen}" if outcome.source_seen else words

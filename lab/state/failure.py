@@ -1,0 +1,107 @@
+"""What goes wrong with files and the database, in words and with the cure."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lab._errors import StateError
+
+ELSEWHERE = "or point HYBRIDLAB_STATE at another directory"
+_FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used up"}
+_FORBIDDEN = {
+    errno.EACCES: "permission denied",
+    errno.EPERM: "not permitted",
+    errno.EROFS: "the file system is read-only",
+}
+
+
+def file_failure(doing: str, error: OSError) -> StateError:
+    """The error for a file of ours that could not be made, read or written."""
+    number = error.errno or 0
+    where = f"'{error.filename}'" if error.filename else "the file"
+    if number in _FULL:
+        return StateError(
+            doing, f"{where}: {_FULL[number]}", f"free some space and repeat, {ELSEWHERE}"
+        )
+    if number in _FORBIDDEN:
+        return StateError(
+            doing, f"{where}: {_FORBIDDEN[number]}", f"make it writable for you, {ELSEWHERE}"
+        )
+    words = (error.strerror or str(error)).lower()
+    return StateError(doing, f"{where}: {words}", f"put that right and repeat, {ELSEWHERE}")
+
+
+def database_failure(doing: str, path: Path, code: str, words: str, *, full: bool) -> StateError:
+    """The error for the state file.
+
+    Parameters
+    ----------
+    doing
+        What was being done.
+    path
+        The state file.
+    code
+        SQLite's name of the error, ``"SQLITE_FULL"`` or an extended one.
+    words
+        SQLite's own words.
+    full
+        Whether its file system has no space left: SQLite reports that as an I/O error when it
+        meets it outside the database itself.
+
+    """
+    where = f"the state file '{path}'"
+    if code == "SQLITE_FULL" or (full and code.startswith(("SQLITE_IOERR", "SQLITE_CANTOPEN"))):
+        happened = f"{where} cannot grow: the disk is full"
+        return StateError(doing, happened, f"free some space and repeat, {ELSEWHERE}")
+    if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        happened = f"{where} is held by another process ({words})"
+        return StateError(doing, happened, f"see who with 'fuser -v {path}', then repeat")
+    if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return StateError(
+            doing,
+            f"{where} is damaged ({words})",
+            f"move it aside with 'mv {path} {path}.damaged' and its '{path.name}-wal' with it; "
+            "labs are still found by their marks: 'lab list', 'lab down NAME', 'lab gc'",
+        )
+    if code.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
+        happened = f"{where} cannot be written ({words})"
+        return StateError(doing, happened, f"make its directory writable for you, {ELSEWHERE}")
+    return StateError(doing, f"{where} cannot be used ({words})", f"repeat, {ELSEWHERE}")
+
+
+@contextmanager
+def guarded_files(doing: str) -> Iterator[None]:
+    """Turn an OSError of the block into a StateError that says what was being done."""
+    try:
+        yield
+    except OSError as error:
+        raise file_failure(doing, error) from error
+
+
+@contextmanager
+def guarded_database(doing: str, path: Path) -> Iterator[None]:
+    """Turn what SQLite and the file system refuse into a StateError.
+
+    Broken constraints and wrong SQL are defects of ours, and stay what they are.
+    """
+    import sqlite3  # noqa: PLC0415  'lab --help' must not pay for it
+
+    try:
+        with guarded_files(doing):
+            yield
+    except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
+        raise
+    except sqlite3.DatabaseError as error:
+        code = getattr(error, "sqlite_errorname", "")
+        raise database_failure(doing, path, code, str(error), full=_is_full(path)) from error
+
+
+def _is_full(path: Path) -> bool:
+    try:
+        return os.statvfs(path.parent).f_bavail == 0
+    except OSError:
+        return False

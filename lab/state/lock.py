@@ -1,0 +1,184 @@
+"""The lock of one lab: who works on it, and waiting for them by name.
+
+The lock is ``flock`` on the file ``lock`` in the lab's directory. The kernel lets go of it when
+its process ends, however it ends. A child that is forked and goes on without ``exec`` holds it
+too; one that is executed does not.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab._deadline import Deadline
+from lab.state.directory import PRIVATE, make_private
+from lab.state.failure import guarded_files
+
+FILE = "lock"
+RUNS = "runs"
+"""The part of a lab's directory that outlives the lab."""
+WAIT_SECONDS = 30.0
+"""How long a command waits for another one on the same lab, unless told otherwise."""
+GRACE_SECONDS = 0.2
+"""How long one waits that does not want to: a reader holds the lock for microseconds."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Holder:
+    """The command that holds a lab, as it says of itself."""
+
+    command: str
+    process: int
+
+    def __repr__(self) -> str:
+        return f"'{self.command}' (process {self.process})" if self.process else self.command
+
+
+NOBODY_KNOWN = Holder("another lab command", 0)
+
+
+@contextmanager
+def lab_lock(
+    directory: Path,
+    command: str,
+    *,
+    wait: float = WAIT_SECONDS,
+    shared: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> Iterator[None]:
+    """Hold the lab of that directory, which is made if it is not there.
+
+    Parameters
+    ----------
+    directory
+        The lab's directory.
+    command
+        What this process is doing: ``"lab up overlay"``. Others repeat it while they wait.
+    wait
+        Seconds to wait for another command; 0 for refusing at once.
+    shared
+        Hold it together with other shared holders (tests), and with nobody else.
+    say
+        Is told once for whom this waits.
+
+    Raises
+    ------
+    BrokenError
+        When another command still holds it; the message names that command.
+    StateError
+        When the lock file cannot be made.
+
+    """
+    descriptor = _take(directory, Holder(command, os.getpid()), wait, shared, say)
+    try:
+        yield
+    finally:
+        if not shared:
+            _tidy(directory)
+        os.close(descriptor)
+
+
+def holder(directory: Path) -> Holder | None:
+    """Who holds the lab of that directory alone; None if nobody does. Makes nothing."""
+    try:
+        descriptor = os.open(directory / FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _read(descriptor)
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def _take(
+    directory: Path, own: Holder, wait: float, shared: bool, say: Callable[[str], None]
+) -> int:
+    taken = -1
+    looks = 0
+
+    def look() -> Holder | None:
+        nonlocal taken, looks
+        looks += 1
+        found = _attempt(directory, own, shared)
+        if isinstance(found, int):
+            taken = found
+            return None
+        if wait and looks == 2:  # noqa: PLR2004  not for one who is gone at the second look
+            say(f"waiting for {found!r}")
+        return found
+
+    Deadline(max(wait, GRACE_SECONDS)).wait(
+        f"waiting for the lab '{directory.name}', to do '{own.command}'",
+        look,
+        until=lambda found: found is None,
+        every=0.02,
+        cure="let that command end, or end it, and repeat",
+    )
+    return taken
+
+
+def _attempt(directory: Path, own: Holder, shared: bool) -> int | Holder:
+    """The descriptor that holds the lock, or who else does."""
+    path = directory / FILE
+    held = False
+    make_private(directory.parent)
+    with guarded_files(f"locking the lab '{directory.name}'"):
+        with suppress(FileExistsError):
+            directory.mkdir(mode=PRIVATE)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:  # the holder before us has just removed the directory
+            return NOBODY_KNOWN
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            held = _is_still(descriptor, path)
+            if not held:
+                return NOBODY_KNOWN
+            _write(descriptor, own)
+        except BlockingIOError:
+            return _read(descriptor)
+        finally:
+            if not held:
+                os.close(descriptor)
+    return descriptor
+
+
+def _is_still(descriptor: int, path: Path) -> bool:
+    """Whether the open file is the one that others find: its holder may have removed it."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _write(descriptor: int, own: Holder) -> None:
+    with suppress(OSError):  # the words are for others' messages: a full disk may lose them
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps([own.process, own.command]).encode(), 0)
+
+
+def _read(descriptor: int) -> Holder:
+    try:
+        process, command = json.loads(os.pread(descriptor, 4096, 0))
+        return Holder(str(command), int(process))
+    except (ValueError, TypeError):
+        return NOBODY_KNOWN
+
+
+def _tidy(directory: Path) -> None:
+    """Where there is no lab (any more), leave no lock and no empty directory behind.
+
+    Done while the lock is held: who waits for the file that goes sees that it went.
+    """
+    with suppress(OSError):
+        if not {entry.name for entry in directory.iterdir()} - {FILE, RUNS}:
+            (directory / FILE).unlink()
+            directory.rmdir()

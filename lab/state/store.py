@@ -1,0 +1,303 @@
+"""The journal: one SQLite file that says what was intended, made and found.
+
+The order of its writes is what survives ``kill -9``: what is about to be made is written before
+it is made, what is gone is written after it has gone.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from lab.state.directory import make_private
+from lab.state.failure import guarded_database
+from lab.state.rows import CellRow, LabRow, LabState, ResourceRow, RunRow, StepRow
+
+if TYPE_CHECKING:
+    import sqlite3
+
+_LAB_COLUMNS = (
+    "name, scenario, scenario_text, scenario_path, provider, token, status, created, updated, "
+    "plan_digest, options, detail"
+)
+
+
+class Store:
+    """The state directory and the journal in it.
+
+    Every method raises :class:`~lab._errors.StateError` when the file cannot be read or
+    written; what was written before stays. A method that changes something is one transaction,
+    or part of the one that :meth:`change` holds open.
+
+    Parameters
+    ----------
+    directory
+        The state directory; made with mode 0700 if it is not there.
+    now
+        The wall clock: seconds since 1970.
+    busy_seconds
+        How long to wait for another process's transaction; None for the usual 5 s.
+
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        now: Callable[[], float] = time.time,
+        busy_seconds: float | None = None,
+    ) -> None:
+        from lab.state import schema  # noqa: PLC0415  imports sqlite3, only where it is used
+
+        make_private(directory)
+        self.directory = directory
+        self.path = directory / schema.FILE
+        self.now = now
+        self._deep = False
+        with self._guarded("opening the journal"):
+            wait = schema.BUSY_SECONDS if busy_seconds is None else busy_seconds
+            self._connection: sqlite3.Connection = schema.connect(self.path, wait)
+            try:
+                schema.ensure(self._connection, self.path)
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._guarded("closing the journal"):
+            self._connection.close()
+
+    def lab_directory(self, name: str) -> Path:
+        """The lab's own directory. Not made here."""
+        return self.directory / "labs" / name
+
+    def run_directory(self, lab: str, run: str) -> Path:
+        """Where the reports of a run are; it outlives the lab. Not made here."""
+        return self.lab_directory(lab) / "runs" / run
+
+    @contextmanager
+    def change(self, doing: str) -> Iterator[None]:
+        """Make the changes of the block one transaction: all of them or none."""
+        if self._deep:
+            yield
+            return
+        with self._guarded(doing):
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._deep = True
+                yield
+                self._connection.execute("COMMIT")
+            finally:
+                self._deep = False
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+
+    # Labs
+
+    def lab(self, name: str) -> LabRow | None:
+        """The lab of that name, also one that is down; None if there never was one."""
+        found = self._labs("WHERE name = ?", name)
+        return found[0] if found else None
+
+    def labs(self) -> tuple[LabRow, ...]:
+        """Every lab that is not down, by name."""
+        return self._labs("WHERE status <> 'down' ORDER BY name")
+
+    def put_lab(self, row: LabRow) -> None:
+        """Write the lab, over an older one of its name."""
+        columns = _LAB_COLUMNS.split(", ")
+        updates = ", ".join(f"{column} = excluded.{column}" for column in columns[1:])
+        self._write(
+            f"writing down the lab '{row.name}'",
+            f"INSERT INTO labs ({_LAB_COLUMNS}) VALUES ({', '.join('?' * len(columns))}) "  # noqa: S608  only our own column names
+            f"ON CONFLICT (name) DO UPDATE SET {updates}",
+            [(*_lab_values(row),)],
+        )
+
+    def set_status(self, name: str, status: LabState, detail: str = "") -> None:
+        """Write how far the lab is, and when that was found."""
+        self._write(
+            f"writing down that the lab '{name}' is '{status}'",
+            "UPDATE labs SET status = ?, detail = ?, updated = ? WHERE name = ?",
+            [(status, detail, self.now(), name)],
+        )
+
+    # Steps
+
+    def steps(self, lab: str) -> tuple[StepRow, ...]:
+        """The lab's steps, in order."""
+        rows = self._read(
+            f"reading the steps of the lab '{lab}'",
+            "SELECT position, name, digest, state, at FROM steps WHERE lab = ? ORDER BY position",
+            (lab,),
+        )
+        return tuple(StepRow(*row) for row in rows)
+
+    def keep_steps(self, lab: str, kept: Iterable[str]) -> None:
+        """Forget every step of the lab but those."""
+        names = set(kept)
+        dropped = [(lab, step.name) for step in self.steps(lab) if step.name not in names]
+        self._write(
+            f"forgetting steps of the lab '{lab}'",
+            "DELETE FROM steps WHERE lab = ? AND name = ?",
+            dropped,
+        )
+
+    def intend_step(self, lab: str, position: int, name: str, digest: str) -> None:
+        """Write that the step is about to run."""
+        self._write(
+            f"writing down step '{name}' of the lab '{lab}'",
+            "INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, 'intended', ?)",
+            [(lab, position, name, digest, self.now())],
+        )
+
+    def finish_step(self, lab: str, name: str) -> None:
+        """Write that the step is done. ValueError if it was never intended."""
+        changed = self._write(
+            f"writing down that step '{name}' of the lab '{lab}' is done",
+            "UPDATE steps SET state = 'done', at = ? WHERE lab = ? AND name = ?",
+            [(self.now(), lab, name)],
+        )
+        if changed != 1:
+            raise ValueError(f"step '{name}' of '{lab}' is done without having been intended")
+
+    # Resources
+
+    def resources(self, lab: str) -> tuple[ResourceRow, ...]:
+        """What the lab is made of, by kind and name."""
+        rows = self._read(
+            f"reading what the lab '{lab}' is made of",
+            "SELECT kind, name, state FROM resources WHERE lab = ? ORDER BY kind, name",
+            (lab,),
+        )
+        return tuple(ResourceRow(*row) for row in rows)
+
+    def intend(self, lab: str, resources: Iterable[tuple[str, str]]) -> None:
+        """Write what is about to be made, as (kind, name)."""
+        self._write(
+            f"writing down what the lab '{lab}' is to be made of",
+            "INSERT OR REPLACE INTO resources VALUES (?, ?, ?, 'intended')",
+            [(lab, kind, name) for kind, name in resources],
+        )
+
+    def made(self, lab: str) -> None:
+        """Write that all that was intended has been made."""
+        self._write(
+            f"writing down that the lab '{lab}' is made",
+            "UPDATE resources SET state = 'made' WHERE lab = ? AND state = 'intended'",
+            [(lab,)],
+        )
+
+    def gone(self, lab: str) -> None:
+        """Write that nothing of the lab is left."""
+        self._write(
+            f"writing down that the lab '{lab}' is gone",
+            "UPDATE resources SET state = 'gone' WHERE lab = ?",
+            [(lab,)],
+        )
+
+    # Runs
+
+    def record_run(self, run: RunRow, cells: Iterable[CellRow]) -> None:
+        """Write a run and all its cells, or nothing."""
+        doing = f"writing down the run '{run.id}'"
+        with self.change(doing):
+            self._write(
+                doing,
+                "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [_run_values(run)],
+            )
+            self._write(
+                doing,
+                "INSERT INTO cells VALUES (?, ?, ?, ?, ?, ?)",
+                [
+                    (run.id, cell.id, cell.family, cell.verdict, cell.latency, cell.detail)
+                    for cell in cells
+                ],
+            )
+            self._write(
+                doing, "UPDATE labs SET updated = ? WHERE name = ?", [(self.now(), run.lab)]
+            )
+
+    def runs(self, lab: str) -> tuple[RunRow, ...]:
+        """The runs on labs of that name, oldest first."""
+        rows = self._read(
+            f"reading the runs of the lab '{lab}'",
+            "SELECT id, lab, token, scenario, provider, started, seconds, green, counts "
+            "FROM runs WHERE lab = ? ORDER BY id",
+            (lab,),
+        )
+        return tuple(RunRow(*(*row[:7], bool(row[7]), json.loads(row[8]))) for row in rows)
+
+    def cells(self, run: str) -> tuple[CellRow, ...]:
+        """The cells of a run, by id."""
+        rows = self._read(
+            f"reading the cells of the run '{run}'",
+            "SELECT id, family, verdict, latency, detail FROM cells WHERE run = ? ORDER BY id",
+            (run,),
+        )
+        return tuple(CellRow(*row) for row in rows)
+
+    def _labs(self, where: str, *values: str) -> tuple[LabRow, ...]:
+        rows = self._read("reading the labs", f"SELECT {_LAB_COLUMNS} FROM labs {where}", values)  # noqa: S608  only our own column names
+        return tuple(LabRow(*(*row[:10], json.loads(row[10]), row[11])) for row in rows)
+
+    def _read(self, doing: str, query: str, values: tuple[str, ...]) -> list[Any]:
+        with self._guarded(doing):
+            return self._connection.execute(query, values).fetchall()
+
+    def _write(self, doing: str, statement: str, rows: list[tuple[Any, ...]]) -> int:
+        """Run the statement for every row in the change under way; the number of rows hit."""
+        with self.change(doing):
+            return self._connection.executemany(statement, rows).rowcount
+
+    def _guarded(self, doing: str) -> Any:
+        return guarded_database(doing, self.path)
+
+
+def _lab_values(row: LabRow) -> tuple[Any, ...]:
+    return (
+        row.name,
+        row.scenario,
+        row.scenario_text,
+        row.scenario_path,
+        row.provider,
+        row.token,
+        row.status,
+        row.created,
+        row.updated,
+        row.plan_digest,
+        json.dumps(dict(row.options), sort_keys=True),
+        row.detail,
+    )
+
+
+def _run_values(run: RunRow) -> tuple[Any, ...]:
+    return (
+        run.id,
+        run.lab,
+        run.token,
+        run.scenario,
+        run.provider,
+        run.started,
+        run.seconds,
+        int(run.green),
+        json.dumps(dict(run.counts)),
+    )

@@ -1,0 +1,98 @@
+"""Something is broken on purpose, and exactly the right cells turn."""
+
+from __future__ import annotations
+
+import json
+
+from conftest import Lab
+
+
+def red(lab: Lab, *selection: str, code: int = 1) -> list[dict[str, object]]:
+    result = json.loads(lab.run("test", "overlay", *selection, "--json", code=code).stdout)
+    return [c for c in result["cells"] if c["verdict"] not in {"pass", "known-limit"}]
+
+
+def ends(cell: dict[str, object]) -> str:
+    return str(cell["id"])
+
+
+def test_dead_uplink_of_one_node_turns_its_row_and_column_and_nothing_else(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    lab.run("exec", "overlay", "worker2", "--", "ip", "link", "set", "eth0", "down")
+    cells = red(lab, "-m", "pod-pod")
+    assert cells
+    for cell in cells:
+        names = [part.rsplit("-", 1)[0] for part in ends(cell).split("/")[1:3]]
+        assert names.count("worker2") == 1, cell["id"]
+        assert cell["verdict"] == "fail"
+    assert len(cells) == 2 * 2 * 8 * 4
+
+
+def test_tunnel_port_blocked_on_one_node_spares_what_stays_on_a_node(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    rule = "table ip t { chain c { type filter hook input priority -300; udp dport 4789 drop; } }"
+    lab.run("exec", "overlay", "win1", "--", "nft", rule)
+    for cell in red(lab, "-m", "pod-pod"):
+        names = [part.rsplit("-", 1)[0] for part in ends(cell).split("/")[1:3]]
+        assert names.count("win1") == 1, cell["id"]
+
+
+def test_mtu_hole_fails_large_and_passes_small(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    limit = (
+        "table netdev t { chain c { type filter hook ingress device eth0 priority 0;"
+        " meta length gt 1400 drop; } }"
+    )
+    lab.run("exec", "overlay", "worker1", "--", "nft", limit)
+    cells = red(lab, "-m", "pod-pod")
+    assert cells
+    for cell in cells:
+        assert ends(cell).endswith("-large"), cell["id"]
+        assert "worker1-" in ends(cell)
+
+
+def test_service_rules_gone_on_one_node_fail_its_pods_and_its_node_ports(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    tables = lab.run("exec", "overlay", "worker1", "--", "nft", "list", "tables").stdout
+    name = tables.split()[2]
+    lab.run("exec", "overlay", "worker1", "--", "nft", "delete", "table", "ip", name)
+    assert all("/worker1-" in ends(cell) for cell in red(lab, "-m", "pod-service"))
+    for cell in red(lab, "-m", "nodeport"):
+        assert "/worker1:" in ends(cell), cell["id"]
+
+
+def test_wrong_pod_behind_a_service_is_a_failure_though_it_answers(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    rule = (
+        "table ip t { chain c { type nat hook prerouting priority -150;"
+        " ip daddr 10.96.0.20 meta l4proto { tcp, udp } dnat to 10.244.1.4:8080; } }"
+    )
+    lab.run("exec", "overlay", "worker2", "--", "nft", rule)
+    cells = red(lab, "-m", "pod-service")
+    assert cells
+    for cell in cells:
+        assert "/worker2-" in ends(cell)
+        assert "/to-master-p1/" in ends(cell)
+        assert "worker1-p1" in str(cell["detail"])
+
+
+def test_windows_rule_switched_off_makes_its_cells_unexpected_passes(lab: Lab) -> None:
+    for rule, family in (
+        ("WIN-NODEPORT-SELF", "nodeport"),
+        ("WIN-HOST-SERVICE", "node-service"),
+        ("WIN-OVERLAY-NODE-POD", "node-pod"),
+        ("WIN-DNS-PARTIAL", "dns"),
+    ):
+        lab.run("up", "overlay", "--windows-rule-off", rule)
+        cells = red(lab, "-m", family)
+        assert cells, rule
+        assert {cell["verdict"] for cell in cells} == {"unexpected-pass"}
+        lab.run("down", "overlay")
+
+
+def test_dead_responder_is_a_failure_and_not_a_pass(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    lab.run("exec", "overlay", "win2-p1", "--", "ip", "link", "set", "eth0", "down")
+    cells = red(lab, "-m", "pod-pod and tcp and small")
+    assert len(cells) == 18
+    assert all("win2-p1" in ends(cell) for cell in cells)

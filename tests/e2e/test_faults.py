@@ -1,0 +1,159 @@
+"""Killed, raced, refused: each is a clear message, nothing lost, nothing leaked."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from conftest import Lab, assert_nothing_is_left, processes_with
+
+AS_PLAIN_USER = ("unshare", "--user", "--map-user=1000", "--map-group=1000", "--")
+MOMENTS = (0.02, 0.15, 0.2, 0.25, 0.3, 0.35)
+"""Seconds after which a command is killed; they spread over the whole of a bring-up."""
+
+
+def kill_after(seconds: float, process: subprocess.Popen[str]) -> None:
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_up_killed_at_any_moment_is_finished_by_the_next_up(lab: Lab, moment: float) -> None:
+    kill_after(moment, lab.start("up", "overlay"))
+    lab.run("up", "overlay")
+    lab.run("test", "overlay", "-m", "hairpin")
+    holders = [p for p in processes_with(str(lab.state)) if "hybridlab-holder" in p]
+    assert len(holders) == 1
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_up_killed_at_any_moment_is_taken_away_by_down(lab: Lab, moment: float) -> None:
+    kill_after(moment, lab.start("up", "overlay"))
+    if (lab.state / "labs").exists():
+        lab.run("gc", "--older-than", "0m", "--yes")
+    assert_nothing_is_left(lab.state)
+
+
+@pytest.mark.parametrize("moment", [0.4, 1.0, 1.8])
+def test_test_killed_leaves_a_lab_that_can_be_tested(lab: Lab, moment: float) -> None:
+    lab.run("up", "overlay")
+    kill_after(moment, lab.start("test", "overlay"))
+    lab.run("test", "overlay", "-m", "hairpin")
+
+
+@pytest.mark.parametrize("moment", [0.05, 0.1, 0.15])
+def test_down_killed_is_finished_by_the_next_down(lab: Lab, moment: float) -> None:
+    lab.run("up", "overlay")
+    kill_after(moment, lab.start("down", "overlay"))
+    lab.run("down", "overlay")
+    assert_nothing_is_left(lab.state)
+
+
+def test_down_works_with_the_state_file_gone(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    for path in lab.state.glob("*.db*"):
+        path.unlink()
+    lab.run("down", "overlay")
+    assert_nothing_is_left(lab.state)
+
+
+def test_two_ups_of_one_lab_at_once_end_with_one_lab(lab: Lab) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(lambda _: lab.run("up", "overlay"), range(2)))
+    assert any("waiting for" in one.stderr or "nothing" in one.stderr for one in done)
+    holders = [p for p in processes_with(str(lab.state)) if "hybridlab-holder" in p]
+    assert len(holders) == 1
+
+
+def test_two_labs_with_the_same_addresses_do_not_see_each_other(lab: Lab) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda name: lab.run("up", "overlay", "--name", name), ("one", "two")))
+        lab.run("exec", "two", "worker1", "--", "ip", "link", "set", "eth0", "down")
+        runs = pool.map(
+            lambda job: json.loads(lab.run("test", job[0], "--json", code=job[1]).stdout),
+            (("one", 0), ("two", 1)),
+        )
+        first, second = runs
+    assert first["counts"].get("fail", 0) == 0
+    assert second["counts"]["fail"] > 0
+
+
+def test_name_taken_by_another_scenario_is_refused(lab: Lab) -> None:
+    lab.run("up", "overlay", "--name", "mine")
+    done = lab.run("up", "hard-way", "--name", "mine", code=2)
+    assert "taken by scenario 'overlay'" in done.stderr
+    assert "lab down mine" in done.stderr
+
+
+def test_state_of_a_newer_version_is_refused_and_left_alone(lab: Lab) -> None:
+    lab.run("list")
+    (path,) = lab.state.glob("*.db")
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA user_version = 999")
+    before = path.read_bytes()
+    done = lab.run("up", "overlay", code=4)
+    assert "newer" in done.stderr
+    assert path.read_bytes() == before
+    path.unlink()
+
+
+def test_plain_user_brings_a_lab_up_and_down(tmp_path: Path) -> None:
+    lab = Lab(tmp_path / "state", AS_PLAIN_USER)
+    try:
+        lab.run("up", "overlay")
+        result = json.loads(lab.run("test", "overlay", "--json").stdout)
+        assert result["counts"]["pass"] > 1000
+        lab.run("exec", "overlay", "win1-p1", "--", "true")
+    finally:
+        Lab(lab.state).run("down", "overlay")
+    assert_nothing_is_left(lab.state)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("up", "overlai"), 2, "overlay"),
+        (("up", "overlay", "--provider", "nets"), 2, "netns"),
+        (("up", "overlay", "--name", "No_Good"), 2, "No_Good"),
+        (("test", "nothere"), 2, "nothere"),
+        (("down", "nothere"), 2, "nothere"),
+        (("status", "nothere"), 2, "nothere"),
+        (("exec", "nothere", "pod", "--", "true"), 2, "nothere"),
+        (("show", "overlay", "win9"), 2, "win1"),
+        (("up", "overlay", "--only", "windows"), 2, "control-plane"),
+        (("upp", "overlay"), 2, '"up"'),
+        (("gc", "--older-than", "soon"), 2, "soon"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_wrong_word_is_named_with_what_to_write(
+    lab: Lab, words: tuple[str, ...], code: int, says: str
+) -> None:
+    assert says in lab.run(*words, code=code).stderr
+
+
+def test_wrong_pod_is_answered_with_the_nearest(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    done = lab.run("exec", "overlay", "win1-p9", "--", "true", code=2)
+    assert "win1-p" in done.stderr
+
+
+def test_selection_without_cells_is_no_success(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    done = lab.run("test", "overlay", "-k", "nothing_like_this", code=3)
+    assert "no cell" in done.stderr.lower()
+
+
+def test_leaving_windows_out_is_said_and_done(lab: Lab) -> None:
+    lab.run("up", "overlay", "--only", "linux")
+    result = json.loads(lab.run("test", "overlay", "--json").stdout)
+    assert not [cell for cell in result["cells"] if "win" in cell["id"]]

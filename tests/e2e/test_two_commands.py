@@ -1,0 +1,102 @@
+"""The main road: up, test, status, down, with real packets."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from conftest import Lab, assert_nothing_is_left, processes_with
+
+SCENARIOS = ("overlay", "host-gateway", "upstream-tor", "hard-way")
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_scenario_comes_up_and_every_cell_is_as_expected(lab: Lab, scenario: str) -> None:
+    lab.run("up", scenario)
+    done = lab.run("test", scenario, "--json")
+    result = json.loads(done.stdout)
+    assert set(result["counts"]) >= {"pass", "known-limit"}
+    assert result["counts"]["pass"] > 1000
+    assert result["counts"]["known-limit"] > 0
+    assert sum(result["counts"].values()) == len(result["cells"])
+    lab.run("down", scenario)
+    assert_nothing_is_left(lab.state)
+
+
+def test_first_line_names_the_provider_and_what_is_emulated(lab: Lab) -> None:
+    for words in (("up", "overlay"), ("status", "overlay"), ("down", "overlay")):
+        first = lab.run(*words).stderr.splitlines()[0]
+        assert first.startswith("netns: ")
+        assert "win1" in first
+        assert "emulated" in first
+
+
+def test_second_up_changes_nothing_and_says_so(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    before = processes_with(str(lab.state))
+    again = lab.run("up", "overlay")
+    assert "nothing to do" in again.stderr + again.stdout
+    assert processes_with(str(lab.state)) == before
+
+
+def test_run_leaves_report_result_and_junit_with_one_testcase_a_cell(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    lab.run("test", "overlay", "-k", "win1 and tcp")
+    run = next((lab.state / "labs/overlay/runs").iterdir())
+    result = json.loads((run / "result.json").read_text())
+    suite = ET.parse(run / "junit.xml").getroot().find("testsuite")
+    assert suite is not None
+    cases = suite.findall("testcase")
+    assert len(cases) == len(result["cells"]) > 0
+    properties = {p.get("name") for p in cases[0].iter("property")}
+    assert {"latency_ms", "repeat"} <= properties
+    assert "<svg" in (run / "report.html").read_text()
+
+
+def test_pytest_itself_runs_the_suite(lab: Lab, tmp_path: Path) -> None:
+
+    lab.run("up", "overlay")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "--lab", "overlay", "--pyargs", "lab.suites"),
+            *("-m", "hairpin", "-q", "-p", "no:cacheprovider"),
+        ],
+        env=lab.environment(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "40 passed" in done.stdout
+
+
+def test_exec_runs_in_the_pod_with_its_exit_code(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    seen = lab.run("exec", "overlay", "worker1-p1", "--", "ip", "-br", "-4", "address")
+    assert "10.244.1.4/24" in seen.stdout
+    lab.run("exec", "overlay", "worker1-p1", "--", "sh", "-c", "exit 7", code=7)
+    answer = lab.run(
+        *("exec", "overlay", "win1-p1", "--"),
+        *("curl", "-s", "--max-time", "5", "http://to-worker1-p1.default.svc.cluster.local/"),
+    )
+    assert json.loads(answer.stdout)["endpoint"] == "worker1-p1"
+
+
+def test_repeat_command_of_a_cell_runs_that_cell_alone(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    cell = "pod-pod/worker1-p1/win1-p1/tcp-small"
+    result = json.loads(lab.run("test", "overlay", "-k", cell, "--json").stdout)
+    assert [found["id"] for found in result["cells"]] == [cell]
+    assert cell in result["cells"][0]["repeat"]
+
+
+def test_reading_commands_answer_in_json(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    for words in (("list",), ("status", "overlay"), ("plan", "overlay"), ("show", "overlay")):
+        assert json.loads(lab.run(*words, "--json").stdout)

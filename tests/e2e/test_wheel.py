@@ -1,0 +1,62 @@
+"""The built wheel, in an environment of its own, is a whole product."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import assert_nothing_is_left
+
+ROOT = Path(__file__).resolve().parents[2]
+ENOUGH_SECONDS = 300
+
+
+def run(*words: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [str(word) for word in words],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=ENOUGH_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("dist")
+    pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
+    run(*pip, "--wheel-dir", out, ROOT)
+    (built,) = out.glob("hybridlab-*.whl")
+    return built
+
+
+def test_wheel_holds_scenarios_templates_suite_and_types(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for scenario in (ROOT / "scenarios").glob("*.yaml"):
+        assert f"lab/scenarios/{scenario.name}" in names
+    assert "lab/suites/pytest.ini" in names
+    assert any(name.startswith("lab/reports/templates/") for name in names)
+    assert any(name.startswith("lab/images/") for name in names)
+
+
+def test_installed_wheel_brings_overlay_up_and_tests_it(wheel: Path, tmp_path: Path) -> None:
+    run(sys.executable, "-m", "venv", tmp_path / "venv")
+    pip = (tmp_path / "venv/bin/python", "-m", "pip", "install", "--quiet")
+    run(*pip, "--require-hashes", "--requirement", ROOT / "requirements.txt")
+    run(*pip, "--no-deps", wheel)
+    lab = tmp_path / "venv/bin/lab"
+    state = tmp_path / "state"
+    home = {"HYBRIDLAB_STATE": str(state), "PYTHONPATH": ""}
+    try:
+        run(lab, "up", "overlay", **home)
+        run(lab, "test", "overlay", **home)
+    finally:
+        run(lab, "down", "overlay", **home)
+    assert_nothing_is_left(state)

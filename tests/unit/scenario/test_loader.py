@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+
+import pytest
+
+from lab._errors import ScenarioError, UsageError
+from lab.scenario.findings import SHOWN, Problem
+from lab.scenario.loader import find, load, shipped
+from lab.scenario.scenario import Match, Nic, Scenario
+from lab.scenario.source import MAX_BYTES
+
+EVERYTHING = Path(__file__).parents[2] / "cases" / "scenario" / "valid" / "everything.yaml"
+
+SMALL = """\
+name: small
+summary: two nodes
+kubernetes:
+  version: "1.36"
+  pod_cidr: 10.244.0.0/16
+  node_prefix: 24
+  service_cidr: 10.96.0.0/12
+  dns_address: 10.96.0.10
+network:
+  cidr: 10.9.176.0/24
+topology:
+  kind: overlay
+  vni: 4096
+nodes:
+  - name: master
+    os: linux
+    role: control-plane
+  - name: win
+    os: windows
+    count: 2
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    return path
+
+
+def said_of(path: Path) -> str:
+    with pytest.raises(ScenarioError) as caught:
+        load(path)
+    return str(caught.value)
+
+
+def test_what_is_left_out_has_its_default(small: Path) -> None:
+    scenario = load(small)
+    assert scenario.network.mtu == 1500
+    assert scenario.kubernetes.domain == "cluster.local"
+    assert scenario.pods_per_node == 2
+    assert scenario.node_ports == (30000, 32767)
+    assert len(scenario.matrix.families) == 9
+    assert scenario.matrix.protocols == ("tcp", "udp")
+    assert scenario.matrix.sizes == ("small", "large")
+    master = scenario.nodes[0]
+    assert (master.count, master.kubelet, master.pods, master.address) == (1, True, None, None)
+    assert scenario.nodes[1].role == "worker"
+
+
+def test_what_is_written_arrives_converted() -> None:
+    scenario = load(EVERYTHING)
+    win = scenario.nodes[1]
+    assert win.address == IPv4Address("10.9.176.9")
+    assert win.pod_cidr == IPv4Network("10.244.7.0/24")
+    assert (win.version, win.image, win.pods) == ("1.35", "windows-server-2019", 3)
+    assert (win.memory_mib, win.vcpus, win.disk_gib, win.hypervisor) == (4096, 2, 1024, "rack1")
+    assert win.nics == (Nic("office", IPv4Address("172.16.126.216"), "0a:15:00:00:00:02"),)
+    assert win.line == 23
+    assert scenario.topology.kind == "overlay"
+    assert scenario.topology.parameters == {"vni": 4096}
+    assert scenario.node_ports == (31000, 31999)
+    assert scenario.shared_services[0].backends == 4
+    assert scenario.matrix.families == ("dns", "pod-pod")
+    assert scenario.matrix.protocols == ("tcp",)
+    assert scenario.matrix.sizes == ("large",)
+    assert scenario.kubernetes.domain == "mylan.k8s"
+    assert scenario.network.mtu == 9000
+    limit, other = scenario.exceptions
+    assert limit.id == "everything-exception-1"
+    assert other.id == "everything-exception-2"
+    assert other.when.name_form == "partial"
+    assert limit.refusal == "timeout"
+    assert limit.source == "everything.yaml, line 48"
+    assert limit.when == Match(
+        families=frozenset({"nodeport"}),
+        protocol="tcp",
+        size="large",
+        source="win*",
+        source_kind="node",
+        source_os="windows",
+        target="win:to-*",
+        target_os="linux",
+        relation="other-node",
+        entry="own",
+    )
+
+
+def test_same_file_loads_to_an_equal_scenario(small: Path) -> None:
+    assert load(small) == load(small)
+
+
+def test_windows_line_ends_and_byte_order_mark_are_read(small: Path) -> None:
+    plain = load(small)
+    small.write_bytes(b"\xef\xbb\xbf" + SMALL.replace("\n", "\r\n").encode())
+    assert load(small) == plain
+
+
+def test_missing_file_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "none.yaml"
+    assert f"{path}: there is no such file; check the path" in said_of(path)
+
+
+def test_directory_is_told(tmp_path: Path) -> None:
+    assert f"{tmp_path}: this is a directory; give the path" in said_of(tmp_path)
+
+
+def test_pipe_is_told_and_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "pipe.yaml"
+    os.mkfifo(path)
+    assert f"{path}: this is no regular file" in said_of(path)
+
+
+def test_path_with_a_nul_is_told() -> None:
+    assert "it cannot be read: " in said_of(Path("a\0b.yaml"))
+
+
+def test_unreadable_file_is_told(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert f"{small}: it cannot be read: Permission denied; check" in said_of(small)
+
+
+def test_enormous_file_is_told_and_not_parsed(tmp_path: Path) -> None:
+    path = tmp_path / "big.yaml"
+    path.write_bytes(b"#" * (MAX_BYTES + 1))
+    assert f"{path}: the file is larger than 256 KiB" in said_of(path)
+
+
+def test_findings_without_number_are_cut_and_counted(small: Path) -> None:
+    small.write_text(SMALL + "".join(f"    key{number}: x\n" for number in range(SHOWN + 20)))
+    lines = said_of(small).splitlines()
+    assert len(lines) == SHOWN + 2
+    assert lines[-2] == f"{small}: 20 more findings are not shown; mend the ones above first"
+
+
+def test_problem_of_the_topology_is_placed_at_its_key(small: Path) -> None:
+    def check(scenario: Scenario) -> Iterator[Problem]:
+        assert scenario.topology.kind == "overlay"
+        yield Problem(("topology", "vni"), "too low", "raise it")
+        yield Problem(("topology", "port"), "not there", "add it")
+        yield Problem(("nodes", 1), "not Windows", "take Linux")
+        yield Problem(("topology", "kind"), "odd", "change it", at_key=True)
+
+    with pytest.raises(ScenarioError) as caught:
+        load(small, topology_check=check)
+    assert caught.value.lines == (
+        f"{small}:11:1: not there; add it",
+        f"{small}:12:3: odd; change it",
+        f"{small}:13:8: too low; raise it",
+        f"{small}:18:5: not Windows; take Linux",
+    )
+
+
+def test_topology_is_not_checked_on_parts_that_are_broken(small: Path) -> None:
+    def check(scenario: Scenario) -> Iterator[Problem]:
+        raise AssertionError(scenario)
+
+    small.write_text(SMALL.replace("os: windows", "os: windws"))
+    with pytest.raises(ScenarioError) as caught:
+        load(small, topology_check=check)
+    assert len(caught.value.lines) == 1
+
+
+def test_broken_value_brings_no_finding_about_its_stand_in(small: Path) -> None:
+    small.write_text(SMALL.replace("10.244.0.0/16", "10.244/16").replace("96.0.10", "96.0.x"))
+    assert len(said_of(small).splitlines()) == 3
+
+
+def test_broken_part_does_not_hide_what_is_wrong_elsewhere(small: Path) -> None:
+    small.write_text(SMALL.replace("os: windows", "os: windws").replace("96.0.10", "112.0.10"))
+    said = said_of(small)
+    assert "windws" in said
+    assert "outside" in said
+
+
+def test_shipped_scenario_is_found_by_name() -> None:
+    assert find("overlay").name == "overlay.yaml"
+    assert find("overlay").is_file()
+
+
+def test_path_is_taken_as_it_is(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").write_text(SMALL)
+    for path in (str(small), "small.yaml", "./nowhere", "gone.yml", "mine"):
+        assert find(path) == Path(path)
+
+
+def test_shipped_name_goes_before_a_file_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "overlay").mkdir()
+    assert find("overlay").is_file()
+
+
+@pytest.mark.parametrize("name", ["overlai", "zzz", "", "a\0b"])
+def test_unknown_name_is_refused_with_the_list(name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        find(name)
+    assert all(known in caught.value.cure for known in shipped())
+    assert caught.value.exit_code == 2
+
+
+def test_unknown_name_brings_the_nearest() -> None:
+    with pytest.raises(UsageError, match='did you mean "overlay"'):
+        find("overlai")
