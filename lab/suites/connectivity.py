@@ -1,0 +1,187 @@
+"""The connectivity suite: a collector for the lab, one for each family, and an item a cell.
+
+Node ids read ``LAB::FAMILY::SOURCE/TARGET/PROTOCOL-SIZE``; ``-k`` also knows a cell's whole id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.matrix.cell import Cell
+from lab.matrix.verdict import CellResult
+from lab.scenario.scenario import FAMILIES, Family
+from lab.suites.session import LabSession
+
+MARKERS: dict[str, str] = {
+    **{family: f"cells of the family {family}" for family in FAMILIES},
+    "tcp": "cells probed over TCP",
+    "udp": "cells probed over UDP",
+    "small": "cells with a small payload",
+    "large": "cells with a payload above the path's MTU",
+    "linux": "cells with a Linux machine at one end or both",
+    "windows": "cells with a Windows machine at one end or both",
+}
+"""What ``-m`` can choose by."""
+
+
+class CellError(Exception):
+    """A cell is not as it should be; its text is all that a person needs to see."""
+
+
+class LabDirectory(pytest.Directory):
+    """The package of the suite: nothing but the lab's matrix is collected from it."""
+
+    lab: LabSession
+
+    @classmethod
+    def of(cls, parent: pytest.Collector, lab: LabSession) -> LabDirectory:
+        """The collector of the package, for an open lab."""
+        made = cls.from_parent(parent, path=Path(__file__).parent)
+        made.lab = lab
+        return made
+
+    def collect(self) -> Iterator[pytest.Collector]:
+        """The matrix of the lab."""
+        yield MatrixFile.of(self, self.lab)
+
+
+class MatrixFile(pytest.File):
+    """The matrix of one lab."""
+
+    lab: LabSession
+
+    @classmethod
+    def of(cls, parent: LabDirectory, lab: LabSession) -> MatrixFile:
+        """The collector of an open lab, under the lab's name."""
+        made = cls.from_parent(parent, path=Path(__file__), nodeid=lab.lab.name)
+        made.lab = lab
+        return made
+
+    def collect(self) -> Iterator[pytest.Collector]:
+        """A collector for each family that has cells, in the order of the families."""
+        by_family: dict[Family, list[Cell]] = {}
+        for cell in self.lab.cells:
+            by_family.setdefault(cell.family, []).append(cell)
+        for family, members in by_family.items():
+            yield FamilyCollector.of(self, family, members)
+
+
+class FamilyCollector(pytest.Collector):
+    """The cells of one family."""
+
+    members: Sequence[Cell]
+
+    @classmethod
+    def of(cls, parent: MatrixFile, family: Family, members: Sequence[Cell]) -> FamilyCollector:
+        """The collector of one family's cells."""
+        made = cls.from_parent(parent, name=family)
+        made.members = members
+        made.add_marker(family)
+        return made
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """One item a cell."""
+        file = self.parent
+        assert isinstance(file, MatrixFile)
+        for cell in self.members:
+            yield CellItem.of(self, file.lab, cell)
+
+
+class CellItem(pytest.Item):
+    """One cell; the probing has been done before the first of them runs."""
+
+    lab: LabSession
+    cell: Cell
+
+    @classmethod
+    def of(cls, parent: FamilyCollector, lab: LabSession, cell: Cell) -> CellItem:
+        """The item of one cell."""
+        made = cls.from_parent(parent, name=cell.id.partition("/")[2])
+        made.lab, made.cell = lab, cell
+        made.extra_keyword_matches.add(cell.id)
+        for name in _facets(cell):
+            made.add_marker(_mark(name))
+        return made
+
+    @property
+    def found(self) -> CellResult:
+        """What was found of the cell."""
+        return self.lab.found[self.cell.id]
+
+    def setup(self) -> None:
+        """Note the cell's record; a probe that could not be made is an error, not a failure."""
+        found = self.found
+        self.user_properties.extend(properties(found))
+        if found.verdict == "probe-error":
+            raise CellError
+
+    def runtest(self) -> None:
+        """Fail or skip as the verdict says."""
+        found = self.found
+        if found.verdict == "known-limit":
+            pytest.skip(f"{found.expectation.rule}: {found.expectation.reason}")
+        if found.verdict != "pass":
+            raise CellError
+
+    def repr_failure(
+        self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any
+    ) -> Any:
+        """A few lines about the cell in place of a traceback."""
+        if isinstance(excinfo.value, CellError):
+            return story(self.found)
+        return super().repr_failure(excinfo, *args, **kwargs)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """The cell's id stands where a test's place in the source would."""
+        return self.path, None, self.cell.id
+
+
+@cache
+def _mark(name: str) -> pytest.MarkDecorator:
+    """One mark for all the cells that carry it."""
+    made: pytest.MarkDecorator = getattr(pytest.mark, name)
+    return made
+
+
+def _facets(cell: Cell) -> tuple[str, ...]:
+    if cell.source.os == cell.target.os:
+        return (cell.protocol, cell.size, cell.source.os)
+    return (cell.protocol, cell.size, cell.source.os, cell.target.os)
+
+
+def properties(found: CellResult) -> tuple[tuple[str, object], ...]:
+    """What JUnit says of a cell beside its outcome."""
+    last = found.attempts[-1]
+    return (
+        ("verdict", found.verdict),
+        ("rule", found.expectation.rule),
+        ("latency_ms", f"{last.latency_ms:.3f}"),
+        ("source_seen", last.source_seen or ""),
+        ("backend", " ".join(last.backends)),
+        ("attempts", len(found.attempts)),
+        ("repeat", found.repeat),
+    )
+
+
+def story(found: CellResult) -> str:
+    """What was expected of a cell, what happened, and how to see it again."""
+    expected, last = found.expectation, found.attempts[-1]
+    aim = "to work" if expected.works else f"not to work ({expected.refusal})"
+    backends = ", ".join(last.backends) or "none"
+    lines = [
+        f"{found.verdict}: {found.cell.id}",
+        f"expected: {aim}; {expected.rule}: {expected.reason}",
+        f"actual:   {found.detail}",
+        f"observed: source {last.source_seen or 'unknown'}, backend {backends}",
+    ]
+    if last.answer is not None:
+        lines.append(f"answered: {last.answer}")
+    if found.retried:
+        lines.append(f"attempts: {len(found.attempts)}")
+    lines.append(f"repeat:   {found.repeat}")
+    return "\n".join(lines)

@@ -1,0 +1,96 @@
+"""The pytest plugin: ``pytest --lab NAME --pyargs lab.suites``.
+
+Every pytest of the environment loads this module, so it imports nothing of the product until
+``--lab`` is given, and does nothing without it. Exit codes with ``--lab`` are the product's:
+0 all cells green, 1 cells failed, 2 usage, 3 the lab is broken or no cell was chosen, 4 this
+machine cannot do what is asked.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lab._errors import LabError
+from lab.suites import hooks
+
+if TYPE_CHECKING:
+    from lab.suites.open_lab import OpenLab
+
+PACKAGE = "lab.suites"
+SUITE = Path(__file__).parent
+OPENER = "lab.lifecycle:open_lab"
+"""Where labs are opened. It stands right of the suite in the flow, and so is found by name."""
+USAGE = 2
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options; they are all that a pytest without a lab sees of the plugin."""
+    group = parser.getgroup("hybridlab", "connectivity matrix of a lab")
+    group.addoption("--lab", metavar="NAME", help=f"the lab whose matrix {PACKAGE} collects")
+    group.addoption(
+        "--lab-quiet",
+        action="store_true",
+        help="report nothing but a progress line (for 'lab test', which prints its own summary)",
+    )
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Add the hooks by which a lab is opened and a run handed over."""
+    pluginmanager.add_hookspecs(hooks)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_lab_open(name: str) -> OpenLab:
+    """Open the lab that the lifecycle knows by that name."""
+    lab: OpenLab = resolve_name(OPENER)(name)
+    return lab
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """Open the lab before anything is collected; an exit code where that cannot be."""
+    name = config.getoption("--lab")
+    if config.option.help or config.option.version:
+        return None
+    if name is None:
+        if not _asks_for_suite(config):
+            return None
+        complain(
+            f"collecting '{PACKAGE}': no lab is named\n"
+            f"  try: pytest --lab NAME --pyargs {PACKAGE} ('lab list' names the labs)"
+        )
+        return USAGE
+    return _open(config, name)
+
+
+def _open(config: pytest.Config, name: str) -> int | None:
+    from lab.suites.under_test import LabUnderTest  # noqa: PLC0415  only where a lab is asked for
+
+    try:
+        lab = LabUnderTest(config.hook.pytest_lab_open(name=name))
+    except LabError as error:
+        complain(str(error))
+        return error.exit_code
+    config.pluginmanager.register(lab, "hybridlab-under-test")
+    return None
+
+
+def _asks_for_suite(config: pytest.Config) -> bool:
+    for argument in config.args:
+        base = argument.partition("::")[0]
+        if config.option.pyargs and (base == PACKAGE or base.startswith(f"{PACKAGE}.")):
+            return True
+        path = (config.invocation_params.dir / base).resolve()
+        if path == SUITE or SUITE in path.parents:
+            return True
+    return False
+
+
+def complain(text: str) -> None:
+    """Say on standard error why there is no run."""
+    print(f"ERROR: {text}", file=sys.stderr, flush=True)

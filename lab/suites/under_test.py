@@ -1,0 +1,114 @@
+"""What the plugin does once a lab is open: collect, probe before the first item, hand over."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from lab._errors import LabError
+from lab.suites.connectivity import MARKERS, CellItem, LabDirectory
+from lab.suites.open_lab import OpenLab
+from lab.suites.plugin import SUITE, USAGE, complain
+from lab.suites.progress import ProgressLine
+from lab.suites.session import LabSession
+
+BROKEN = 3
+
+
+class LabUnderTest:
+    """The plugin of one pytest session with ``--lab``.
+
+    Where the session cannot go on, ``refused`` is the exit code, and nothing more is run.
+    """
+
+    def __init__(self, lab: OpenLab) -> None:
+        self.session = LabSession(lab)
+        self.refused: int | None = None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Register the markers; with ``--lab-quiet`` take pytest's own reporter away."""
+        for name, meaning in MARKERS.items():
+            config.addinivalue_line("markers", f"{name}: {meaning}")
+        if sys.stderr.isatty():
+            config.pluginmanager.register(ProgressLine(sys.stderr), "hybridlab-progress")
+        if config.getoption("--lab-quiet"):
+            config.pluginmanager.unregister(name="terminalreporter")
+
+    def pytest_report_header(self) -> str:
+        """Which lab, where its machines come from, and what is emulated."""
+        return f"lab '{self.session.lab.name}': {self.session.lab.banner}"
+
+    def pytest_collect_directory(
+        self, path: Path, parent: pytest.Collector
+    ) -> pytest.Collector | None:
+        """The package of the suite is the lab's; every other directory is pytest's."""
+        return LabDirectory.of(parent, self.session) if path == SUITE else None
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection(self) -> Generator[None, object, object]:
+        """Give a usage error the exit code that it has in the product."""
+        try:
+            return (yield)
+        except pytest.UsageError as error:
+            self._refuse(USAGE, "\n".join(str(part) for part in error.args))
+            return None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        """Probe all the chosen cells at once, before the first item runs."""
+        if self.refused is not None:
+            return True
+        if session.config.option.collectonly or session.testsfailed:
+            return None
+        chosen = [item.cell for item in session.items if isinstance(item, CellItem)]
+        if not chosen:
+            return None
+        hook = session.config.hook
+        try:
+            self.session.probe(
+                chosen, lambda done, total: hook.pytest_lab_progress(done=done, total=total)
+            )
+        except LabError as error:
+            self._refuse(error.exit_code, str(error))
+            return True
+        return None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Store the run, JUnit included, hand it over, and set the product's exit code."""
+        if self.session.run is not None:
+            self._record(session.config)
+        elif self.refused is None and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+            self._refuse(
+                BROKEN,
+                f"testing lab '{self.session.lab.name}': no cell was chosen of "
+                f"{len(self.session.cells):,}\n"
+                "  try: a wider -k or -m, or --collect-only to see every cell",
+            )
+        if self.refused is not None:
+            session.exitstatus = self.refused
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say where the run is stored."""
+        if self.session.directory is not None:
+            terminalreporter.write_line(f"run stored in {self.session.directory}")
+
+    def _record(self, config: pytest.Config) -> None:
+        run = self.session.run
+        assert run is not None
+        junit = config.getoption("xmlpath", None)
+        try:
+            directory = self.session.lab.record(run, Path(junit).absolute() if junit else None)
+        except LabError as error:
+            self._refuse(error.exit_code, str(error))
+            return
+        self.session.directory = directory
+        config.hook.pytest_lab_recorded(run=run, directory=directory)
+
+    def _refuse(self, code: int, text: str) -> None:
+        self.refused = code
+        complain(text)
