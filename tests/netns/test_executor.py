@@ -8,7 +8,7 @@ import pytest
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
-from lab.providers.netns import namespaces, nft
+from lab.providers.netns import namespaces, netlink, nft
 from lab.providers.netns.entry import scratch
 from lab.providers.netns.operations import (
     AddressAdd,
