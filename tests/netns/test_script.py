@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from intents import cluster
+from netns_intents import cluster
 
 from lab._deadline import Deadline
 from lab.providers.netns import commands, namespaces, nft
@@ -49,7 +49,7 @@ def _steady(value: object) -> object:
         drop = {key for key in value if "timer" in key or key in {"handle", "metainfo", *VOLATILE}}
         return {key: _steady(one) for key, one in sorted(value.items()) if key not in drop}
     if isinstance(value, list):
-        return sorted((_steady(one) for one in value), key=lambda one: json.dumps(one))
+        return sorted((_steady(one) for one in value), key=json.dumps)
     return value
 
 
@@ -67,12 +67,12 @@ def _state(names: list[str]) -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.parametrize("kind", ["overlay", "host-gateway"])
-def test_running_the_script_gives_the_executors_state(kind):
+def test_running_the_script_gives_the_executors_state(kind: str) -> None:
     intent = cluster(kind)
     wanted = compile_intent(realise(intent))
     names = [one.namespace for one in wanted]
 
-    def by_executor():
+    def by_executor() -> dict[str, dict[str, object]]:
         namespaces.create(names)
         namespaces.apply(wanted)
         nft.load_all(
@@ -85,7 +85,7 @@ def test_running_the_script_gives_the_executors_state(kind):
         )
         return _state(names)
 
-    def by_script():
+    def by_script() -> dict[str, dict[str, object]]:
         _run("sh", commands.script(intent))
         return _state(names)
 
@@ -96,7 +96,7 @@ def test_running_the_script_gives_the_executors_state(kind):
             assert theirs[name][what] == value, f"{what} of {name}"
 
 
-def test_one_nodes_script_runs_alone_and_its_last_line_takes_it_away():
+def test_one_nodes_script_runs_alone_and_its_last_line_takes_it_away() -> None:
     text = commands.script(cluster("overlay"), "win1")
     (teardown,) = re.findall("# Take it away: (.*)", text)
 
@@ -111,7 +111,7 @@ def test_one_nodes_script_runs_alone_and_its_last_line_takes_it_away():
     assert left == []
 
 
-def test_an_unknown_node_is_refused_by_name():
+def test_an_unknown_node_is_refused_by_name() -> None:
     with pytest.raises(Exception, match="there is no such machine") as raised:
         commands.script(cluster(), "win9")
     assert "'win1'" in str(raised.value)
