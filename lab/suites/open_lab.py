@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -43,6 +44,30 @@ class OpenLab(Protocol):
     @property
     def handle(self) -> LabHandle:
         """The lab, as the provider is told of it."""
+
+    @property
+    def windows_rules_off(self) -> Sequence[str]:
+        """Ids of the Windows rules that the lab's emulated nodes were told not to obey."""
+
+    def require_running(self) -> None:
+        """Look at the machines.
+
+        Raises
+        ------
+        BrokenError
+            If they are not there.
+
+        """
+
+    def used(self, command: str, say: Callable[[str], None]) -> AbstractContextManager[None]:
+        """Hold the lab while ``command`` works on it; ``say`` is told of a wait.
+
+        Raises
+        ------
+        LabError
+            If another command works on it for too long.
+
+        """
 
     def record(self, run: RunResult, junit: Path | None) -> Path:
         """Store a run, write its reports, and return the directory that holds them."""

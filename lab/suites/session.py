@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from lab._log import say
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
 from lab.matrix.run import run
@@ -44,16 +45,20 @@ class LabSession:
         self.directory: Path | None = None
 
     def probe(self, chosen: Sequence[Cell], progress: Progress) -> RunResult:
-        """Judge the chosen cells, in bulk.
+        """Judge the chosen cells, in bulk, while no other command changes the lab.
 
         Raises
         ------
-        BrokenError
-            When the lab's machines are not there.
+        LabError
+            When the lab's machines are not there, or another command works on them.
 
         """
-        started, begun = datetime.now(UTC), time.monotonic()
-        results = run(chosen, self.lab.limits, self._send(progress), time.monotonic, self._repeat)
+        with self.lab.used("test", say):
+            self.lab.require_running()
+            started, begun = datetime.now(UTC), time.monotonic()
+            results = run(
+                chosen, self.lab.limits, self._send(progress), time.monotonic, self._repeat
+            )
         self.found = {result.cell.id: result for result in results}
         self.run = self._as_run(results, started, time.monotonic() - begun)
         return self.run
@@ -93,7 +98,7 @@ class LabSession:
             started=started.isoformat(timespec="seconds"),
             seconds=seconds,
             results=results,
-            windows_rules_off=tuple(getattr(self.lab, "windows_rules_off", ())),
+            windows_rules_off=tuple(self.lab.windows_rules_off),
         )
 
     def _windows(self) -> tuple[str, ...]:

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab._errors import MatrixError
+from lab.matrix.cell import Cell
+from lab.matrix.cells import cells, counts
+from lab.plan.plan import Plan
+from lab.plan.planner import make_plan
+from lab.scenario.loader import find, load, shipped
+from lab.scenario.scenario import FAMILIES
+from lab.topology import registry
+from lab.topology.intent import Intent
+
+CASES = Path(__file__).parents[2] / "cases" / "matrix"
+SOURCES = json.loads((CASES / "sources.json").read_text())
+
+Built = tuple[Plan, Intent]
+
+
+def of_family(made: tuple[Cell, ...], family: str) -> list[Cell]:
+    return [cell for cell in made if cell.family == family]
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_shipped_scenario_has_its_golden_number_of_cells_in_each_family(
+    name: str, cells_of: Callable[[str], tuple[Cell, ...]]
+) -> None:
+    golden = json.loads((CASES / "counts.json").read_text())
+    assert name in golden, f"count the cells of '{name}' in counts.json"
+    assert counts(cells_of(name)) == golden[name]
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_ids_are_unique_without_spaces_and_in_a_fixed_order(
+    name: str, cells_of: Callable[[str], tuple[Cell, ...]]
+) -> None:
+    made = cells_of(name)
+    ids = [cell.id for cell in made]
+    assert len(set(ids)) == len(ids)
+    assert not any(" " in identity for identity in ids)
+    plan = make_plan(load(find(name)))
+    assert [cell.id for cell in cells(plan, registry.intent(plan))] == ids
+
+
+def test_cells_come_family_by_family_in_the_order_of_the_words(
+    overlay_cells: tuple[Cell, ...],
+) -> None:
+    order = list(dict.fromkeys(cell.family for cell in overlay_cells))
+    assert order == list(FAMILIES)
+
+
+def test_only_what_the_plan_asks_for_is_made(overlay: Built) -> None:
+    plan, intent = overlay
+    asked = replace(plan, families=("pod-pod", "nodeport"), protocols=("udp",), sizes=("large",))
+    made = cells(asked, intent)
+    assert set(counts(made)) == {"pod-pod", "nodeport"}
+    assert {(cell.protocol, cell.size) for cell in made} == {("udp", "large")}
+
+
+def test_names_and_shared_services_stay_small_when_only_large_is_asked_for(overlay: Built) -> None:
+    plan, intent = overlay
+    made = cells(replace(plan, sizes=("large",), families=("pod-service", "dns")), intent)
+    small = [cell for cell in made if cell.size == "small"]
+    assert {cell.family for cell in small} == {"pod-service", "dns"}
+    assert all(cell.family == "dns" or len(cell.backends) > 1 for cell in small)
+
+
+def test_family_that_is_asked_for_but_empty_is_a_broken_matrix(overlay: Built) -> None:
+    plan, intent = overlay
+    lonely = tuple(
+        replace(node, pods=node.pods[:1] if node.name == "master" else ()) for node in plan.nodes
+    )
+    services = tuple(s for s in plan.services if s.backends == ("master-p1",))
+    bare = replace(plan, nodes=lonely, services=services)
+    with pytest.raises(MatrixError, match="family 'pod-pod'") as raised:
+        cells(bare, intent)
+    assert raised.value.exit_code == 3
+
+
+def test_matrix_without_any_family_is_broken(overlay: Built) -> None:
+    plan, intent = overlay
+    with pytest.raises(MatrixError, match="no cells at all"):
+        cells(replace(plan, families=()), intent)
+
+
+def test_every_ordered_pair_of_different_pods_is_asked(
+    overlay: Built, overlay_cells: tuple[Cell, ...]
+) -> None:
+    names = [pod.name for pod in overlay[0].probe_pods()]
+    pairs = {(cell.source.name, cell.target.name) for cell in of_family(overlay_cells, "pod-pod")}
+    assert pairs == {(a, b) for a in names for b in names if a != b}
+
+
+def test_relation_tells_own_node_from_others(cell_of: Callable[..., Cell]) -> None:
+    assert cell_of("pod-pod/win1-p1/win1-p2/tcp-small").relation == "same-node"
+    assert cell_of("pod-pod/win1-p1/win2-p1/tcp-small").relation == "other-node"
+    assert cell_of("hairpin/win1-p1/to-win1-p1/tcp-small").relation == "self"
+    assert cell_of("pod-external/win1-p1/client/tcp-small").relation == "outside"
+    assert cell_of("node-pod/win1/win1-p1/tcp-small").relation == "same-node"
+    assert cell_of("dns/win1-p1/to-master-p1/tcp-small").relation == "other-node"
+    assert cell_of("dns/master-p1/to-master-p1/tcp-small").relation == "same-node"
+
+
+def test_shared_service_asks_for_all_its_backends(cell_of: Callable[..., Cell]) -> None:
+    cell = cell_of("pod-service/win2-p2/everyone/udp-small")
+    assert cell.backends == ("master-p1", "win1-p1", "worker1-p1", "win2-p1")
+    assert cell.target.node is None
+    assert cell.relation == "other-node"
+
+
+def test_node_port_is_asked_at_the_entry_nodes_address(
+    overlay: Built, cell_of: Callable[..., Cell]
+) -> None:
+    cell = cell_of("nodeport/client/win1:to-master-p1/tcp-small")
+    service = next(s for s in overlay[0].services if s.name == "to-master-p1")
+    assert (cell.target.address, cell.target.port) == ("10.9.176.94", service.node_port)
+    assert (cell.entry, cell.target.node, cell.target.os) == ("win1", "master", "linux")
+
+
+def test_every_node_port_entry_has_a_local_backend_and_a_remote_one_of_each_system(
+    overlay_cells: tuple[Cell, ...],
+) -> None:
+    behind: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    for cell in of_family(overlay_cells, "nodeport"):
+        place = "local" if cell.entry == cell.target.node else "remote"
+        assert cell.entry is not None
+        behind.setdefault((cell.source.name, cell.entry), set()).add((place, cell.target.os))
+    assert len(behind) == 16 * 5
+    for (_, entry), found in behind.items():
+        own = "windows" if entry.startswith("win") else "linux"
+        assert found == {("local", own), ("remote", "linux"), ("remote", "windows")}
+
+
+def test_node_port_never_leads_a_pod_back_to_itself_where_another_pod_can_be_had(
+    overlay_cells: tuple[Cell, ...],
+) -> None:
+    for cell in of_family(overlay_cells, "nodeport"):
+        assert cell.backends != (cell.source.name,), cell.id
+
+
+def test_node_port_leads_a_pod_to_itself_where_there_is_no_other(overlay: Built) -> None:
+    plan, intent = overlay
+    one_each = replace(
+        plan,
+        nodes=tuple(replace(node, pods=node.pods[:1]) for node in plan.nodes),
+        services=tuple(s for s in plan.services if not s.name.endswith("-p2")),
+        families=("nodeport",),
+    )
+    made = {cell.id: cell for cell in cells(one_each, intent)}
+    assert made["nodeport/win1-p1/win1:to-win1-p1/tcp-small"].relation == "self"
+
+
+def test_node_asks_one_local_service_and_one_remote_of_each_system(
+    overlay_cells: tuple[Cell, ...],
+) -> None:
+    asked: dict[str, list[str]] = {}
+    for cell in of_family(overlay_cells, "node-service"):
+        if (cell.protocol, cell.size) == ("tcp", "small"):
+            asked.setdefault(cell.source.name, []).append(cell.target.name)
+    assert asked == {
+        "master": ["to-master-p1", "to-worker1-p1", "to-win1-p1"],
+        "worker1": ["to-worker1-p1", "to-worker2-p1", "to-win1-p1"],
+        "worker2": ["to-worker2-p1", "to-master-p1", "to-win1-p1"],
+        "win1": ["to-win1-p1", "to-master-p1", "to-win2-p1"],
+        "win2": ["to-win2-p1", "to-master-p1", "to-win1-p1"],
+    }
+
+
+def test_node_without_kubelet_answers_pods_but_asks_nothing_and_is_no_entry(
+    cells_of: Callable[[str], tuple[Cell, ...]],
+) -> None:
+    made = cells_of("hard-way")
+    assert any(cell.target.name == "controller-0" for cell in of_family(made, "pod-node"))
+    assert not any(cell.source.name.startswith("controller") for cell in made)
+    assert not any(cell.entry and cell.entry.startswith("controller") for cell in made)
+
+
+def test_dns_is_asked_by_short_partial_and_full_name(overlay_cells: tuple[Cell, ...]) -> None:
+    asked = {
+        (cell.name_form, cell.target.name, cell.answer)
+        for cell in of_family(overlay_cells, "dns")
+        if cell.source.name == "win1-p1"
+    }
+    assert asked == {
+        ("short", "to-master-p1", "10.96.0.20"),
+        ("partial", "to-master-p1.default", "10.96.0.20"),
+        ("full", "to-master-p1.default.svc.cluster.local.", "10.96.0.20"),
+    }
+
+
+@pytest.mark.parametrize("case", SOURCES, ids=lambda case: case["says"])
+def test_source_that_the_backend_may_see(
+    case: dict[str, object], cell_of: Callable[..., Cell]
+) -> None:
+    sources = case["sources"]
+    assert isinstance(sources, list)
+    assert cell_of(case["cell"]).sources == frozenset(sources)
+
+
+def test_pod_keeps_its_address_to_nodes_where_the_node_network_is_spared(
+    cells_of: Callable[[str], tuple[Cell, ...]],
+) -> None:
+    for cell in of_family(cells_of("host-gateway"), "pod-node"):
+        assert cell.sources == {cell.source.address}, cell.id
+
+
+def test_windows_pod_may_be_known_by_either_address_at_its_own_node(
+    cell_of: Callable[..., Cell],
+) -> None:
+    cell = cell_of("pod-node/win1-p1/win1/tcp-small")
+    assert {"10.244.3.4", "10.9.176.94"} <= cell.sources
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_path_carries_the_pods_mtu(
+    name: str, cells_of: Callable[[str], tuple[Cell, ...]]
+) -> None:
+    plan = make_plan(load(find(name)))
+    assert {cell.mtu for cell in cells_of(name)} == {registry.intent(plan).pod_mtu}

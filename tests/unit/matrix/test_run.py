@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from simulation import Fault, Network, silent
+
+from lab.matrix.cell import Cell, Endpoint
+from lab.matrix.converge import representatives
+from lab.matrix.expectations import expect
+from lab.matrix.retry import group, retry_order
+from lab.matrix.run import PACE, Pace, probe, run
+from lab.matrix.verdict import CellResult
+from lab.plan.plan import Plan
+from lab.providers.provider import Outcome
+from lab.scenario.scenario import Limit
+from lab.topology import registry
+from lab.topology.intent import Intent
+
+AT_ONCE = replace(PACE, settle=0.0)
+
+
+@pytest.fixture
+def limits(overlay: tuple[Plan, Intent]) -> tuple[Limit, ...]:
+    return registry.limits(overlay[0])
+
+
+def judged(
+    cells: Sequence[Cell],
+    network: Network,
+    pace: Pace = AT_ONCE,
+    limits: Sequence[Limit] | None = None,
+) -> dict[str, CellResult]:
+    """Run the engine on a network, expecting the limits that the network has itself."""
+    expected = network.limits if limits is None else limits
+    results = run(
+        cells, expected, network.send, network.clock, lambda c: f"again {c.id}", pace=pace
+    )
+    assert [result.cell.id for result in results] == [cell.id for cell in cells]
+    return {result.cell.id: result for result in results}
+
+
+def only(cell_id: str, *, until: int = 99) -> Fault:
+    """Silence for one cell, for so many attempts."""
+
+    def fault(cell: Cell, attempt: int, outcome: Outcome) -> Outcome:
+        return silent(outcome) if cell.id == cell_id and attempt <= until else outcome
+
+    return fault
+
+
+def dead(node: str) -> Fault:
+    """Silence for every cell with an end on the node."""
+
+    def fault(cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
+        ends = (cell.source.node, cell.target.node, cell.entry)
+        return silent(outcome) if node in ends and outcome.status == "ok" else outcome
+
+    return fault
+
+
+def test_faultless_lab_is_green(overlay_cells: tuple[Cell, ...], limits: tuple[Limit, ...]) -> None:
+    found = judged(overlay_cells, Network(overlay_cells, limits))
+    assert {result.verdict for result in found.values()} == {"pass", "known-limit"}
+    known = {result.expectation.rule for result in found.values() if not result.expectation.works}
+    assert known == {limit.id for limit in limits}
+    assert all(result.repeat == f"again {result.cell.id}" for result in found.values())
+
+
+def test_first_pass_sends_everything_at_once(overlay_cells: tuple[Cell, ...]) -> None:
+    network = Network(overlay_cells)
+    judged(overlay_cells, network)
+    asked, settings = network.sent[1]
+    assert asked == tuple(cell.id for cell in overlay_cells)
+    assert (settings.timeout, settings.in_flight) == (1.0, 256)
+    assert len(network.sent) == 2
+
+
+def test_failure_is_tried_once_more_with_patience(overlay_cells: tuple[Cell, ...]) -> None:
+    broken = "pod-pod/master-p1/win1-p1/tcp-large"
+    network = Network(overlay_cells, fault=only(broken))
+    found = judged(overlay_cells, network)[broken]
+    asked, settings = network.sent[-1]
+    assert asked == (broken,)
+    assert (settings.timeout, settings.in_flight) == (3.0, 16)
+    assert (found.verdict, found.retried, len(found.attempts)) == ("fail", True, 2)
+
+
+def test_failure_that_passes_the_second_time_is_flaky(overlay_cells: tuple[Cell, ...]) -> None:
+    broken = "pod-pod/master-p1/win1-p1/tcp-large"
+    found = judged(overlay_cells, Network(overlay_cells, fault=only(broken, until=1)))
+    assert found[broken].verdict == "flaky"
+    assert sum(result.verdict == "pass" for result in found.values()) == len(overlay_cells) - 1
+
+
+def test_probe_error_is_not_tried_again(overlay_cells: tuple[Cell, ...]) -> None:
+    def fault(cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
+        gone = cell.source.name == "win2-p2"
+        return replace(outcome, status="error", detail="no such namespace") if gone else outcome
+
+    network = Network(overlay_cells, fault=fault)
+    found = judged(overlay_cells, network)
+    assert len(network.sent) == 2
+    for result in found.values():
+        assert (result.verdict == "probe-error") is (result.cell.source.name == "win2-p2")
+
+
+def test_windows_rule_that_is_not_obeyed_is_an_unexpected_pass(
+    overlay_cells: tuple[Cell, ...], limits: tuple[Limit, ...]
+) -> None:
+    obeyed = tuple(limit for limit in limits if limit.id != "WIN-HOST-SERVICE")
+    found = judged(overlay_cells, Network(overlay_cells, obeyed), limits=limits)
+    for result in found.values():
+        off = result.expectation.rule == "WIN-HOST-SERVICE"
+        assert (result.verdict == "unexpected-pass") is off, result.cell.id
+    assert sum(result.verdict == "unexpected-pass" for result in found.values()) == 2 * 3 * 4
+
+
+def test_retries_stop_when_the_budget_is_spent_and_say_so(
+    overlay_cells: tuple[Cell, ...],
+) -> None:
+    network = Network(overlay_cells, fault=dead("win1"))
+    found = judged(overlay_cells, network, replace(AT_ONCE, budget=12.0))
+    failed = [result for result in found.values() if result.verdict == "fail"]
+    retried = [result for result in failed if result.retried]
+    left = [result for result in failed if not result.retried]
+    assert len(retried) == 12 // 3 * 16
+    assert left
+    for result in left:
+        assert "not retried: the 12 s for retries were spent" in result.detail
+        assert len(result.attempts) == 1
+    assert not any("not retried" in result.detail for result in retried)
+
+
+def test_budget_is_spent_on_three_cells_of_every_group_before_any_fourth(
+    overlay_cells: tuple[Cell, ...],
+) -> None:
+    failed = [index for index, cell in enumerate(overlay_cells) if cell.source.node == "win1"]
+    order = retry_order(failed, overlay_cells, 3)
+    assert sorted(order) == failed
+    groups = {group(overlay_cells[index]) for index in failed}
+    head = [group(overlay_cells[index]) for index in order[: len(groups)]]
+    assert set(head) == groups
+    seen: dict[object, int] = {}
+    ranks = []
+    for index in order:
+        key = group(overlay_cells[index])
+        seen[key] = seen.get(key, 0) + 1
+        ranks.append(min(seen[key], 4))
+    assert ranks == sorted(ranks)
+
+
+def test_groups_are_of_source_node_target_node_and_family(cell_of: Callable[..., Cell]) -> None:
+    assert group(cell_of("pod-pod/win1-p1/master-p2/udp-large")) == ("win1", "master", "pod-pod")
+    assert group(cell_of("nodeport/client/win1:to-master-p1/tcp-small")) == (
+        "client",
+        "win1",
+        "nodeport",
+    )
+    assert group(cell_of("pod-service/win1-p2/everyone/tcp-small")) == (
+        "win1",
+        "everyone",
+        "pod-service",
+    )
+
+
+def test_dead_node_of_a_large_lab_costs_about_the_budget(large: tuple[Cell, ...]) -> None:
+    network = Network(large, fault=dead("n50"))
+    found = judged(large, network)
+    failed = [result for result in found.values() if result.verdict == "fail"]
+    assert len(failed) == 4 * 99 * 4 * 2 + 2 * 4
+    first_pass = 2 * (len(failed) // 256 + 1) * PACE.first.timeout
+    assert network.seconds <= first_pass + PACE.budget + PACE.second.timeout
+    assert any(not result.retried for result in failed)
+
+
+def test_same_network_gives_the_same_run(
+    overlay_cells: tuple[Cell, ...], limits: tuple[Limit, ...]
+) -> None:
+    one, other = (Network(overlay_cells, limits, dead("worker2")) for _ in range(2))
+    assert judged(overlay_cells, one) == judged(overlay_cells, other)
+    assert one.sent == other.sent
+
+
+def test_lab_is_waited_for_until_every_service_and_node_has_answered(
+    overlay_cells: tuple[Cell, ...],
+) -> None:
+    def settling(_cell: Cell, attempt: int, outcome: Outcome) -> Outcome:
+        return silent(outcome) if attempt <= 2 else outcome
+
+    chosen = set(representatives(overlay_cells, [expect(c, ()) for c in overlay_cells]).values())
+    settled = {overlay_cells[index].id for index in chosen}
+    network = Network(
+        overlay_cells,
+        fault=lambda cell, attempt, out: (
+            settling(cell, attempt, out) if cell.id in settled else out
+        ),
+    )
+    found = judged(overlay_cells, network, replace(PACE, settle=30.0))
+    assert {result.verdict for result in found.values()} == {"pass"}
+    assert [len(asked) for asked, _ in network.sent[:3]] == [len(settled)] * 3
+
+
+def test_lab_that_does_not_settle_is_judged_all_the_same_and_cells_say_on_whom_they_wait(
+    overlay_cells: tuple[Cell, ...],
+) -> None:
+    found = judged(overlay_cells, Network(overlay_cells, fault=dead("win1")))
+    broken = found["pod-pod/master-p1/win1-p1/tcp-small"]
+    assert broken.verdict == "fail"
+    assert "node 'win1' had not answered when the run began" in broken.detail
+    assert "node 'master'" not in broken.detail
+    service = found["pod-service/master-p1/to-win1-p1/tcp-small"]
+    assert "node 'win1' and Service 'to-win1-p1' had not answered" in service.detail
+    assert found["pod-pod/master-p1/master-p2/tcp-small"].detail == ""
+
+
+def test_nothing_is_waited_for_that_is_not_expected_to_answer(
+    overlay_cells: tuple[Cell, ...], limits: tuple[Limit, ...]
+) -> None:
+    barred = [cell for cell in overlay_cells if not expect(cell, limits).works]
+    network = Network(barred, limits)
+    judged(barred, network, replace(PACE, settle=30.0))
+    assert len(network.sent) == 1
+
+
+def test_each_subject_is_stood_for_by_a_small_probe_that_stays_near(
+    overlay_cells: tuple[Cell, ...],
+) -> None:
+    chosen = representatives(overlay_cells, [expect(cell, ()) for cell in overlay_cells])
+    assert len(chosen) == 5 + 10 + 1 + 1
+    for subject, index in chosen.items():
+        cell = overlay_cells[index]
+        assert cell.size == "small", subject
+        assert cell.relation == "same-node" or subject == "Service 'everyone'", subject
+
+
+def test_shared_service_is_tried_64_times_and_others_once(cell_of: Callable[..., Cell]) -> None:
+    shared = probe(7, cell_of("pod-service/win1-p1/everyone/tcp-small"))
+    assert (shared.key, shared.tries) == (7, 64)
+    assert shared.expected == ("master-p1", "win1-p1", "worker1-p1", "win2-p1")
+    single = probe(8, cell_of("pod-service/win1-p1/to-win2-p1/tcp-small"))
+    assert (single.tries, single.expected, single.name) == (1, (), None)
+
+
+def test_dns_probe_asks_for_the_name_as_written(cell_of: Callable[..., Cell]) -> None:
+    asked = probe(1, cell_of("dns/win1-p1/to-master-p1.default/udp-small"))
+    assert (asked.name, asked.address, asked.port) == ("to-master-p1.default", "10.96.0.10", 53)
+
+
+@pytest.fixture
+def large() -> tuple[Cell, ...]:
+    """Of a lab of 100 nodes with two pods each: pod to pod inside every node, and with one node."""
+    pods = [
+        Endpoint(f"n{node}-p{pod}", "pod", "linux", f"n{node}", f"10.1.{node}.{pod}", 8080)
+        for node in range(100)
+        for pod in (1, 2)
+    ]
+    return tuple(
+        Cell(
+            f"pod-pod/{source.name}/{target.name}/{protocol}-{size}",
+            "pod-pod",
+            source,
+            target,
+            protocol,
+            size,
+            "same-node" if source.node == target.node else "other-node",
+            None,
+            None,
+            (target.name,),
+            frozenset({source.address}),
+            None,
+            1450,
+        )
+        for source in pods
+        for target in pods
+        if source is not target
+        if source.node == target.node or "n50" in {source.node, target.node}
+        for protocol in ("tcp", "udp")
+        for size in ("small", "large")
+    )
