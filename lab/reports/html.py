@@ -89,7 +89,8 @@ def to_html(run: RunResult, picture: Picture) -> str:
 def _findings(findings: Findings) -> Iterator[_Finding]:
     for number, group in enumerate(findings.groups):
         example = group.example
-        yield _Finding(group.sentence, example, expected(example), actual(example), number)
+        title = group.sentence[0].upper() + group.sentence[1:]
+        yield _Finding(title, example, expected(example), actual(example), number)
     for single in findings.singles[:SINGLES]:
         yield _Finding(single_sentence(single), single, expected(single), actual(single), None)
 

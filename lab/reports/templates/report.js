@@ -117,11 +117,19 @@
     else document.documentElement.dataset.drawn = count;
   }
 
+  // Names under their headings, both in the order in which all the cells first name them as
+  // a source; what is never a source comes last, in the order of the alphabet.
+  const ranks = new Map();
+  for (const name of cells.flatMap((cell) => [cell.sourceGroup, cell.source])) {
+    if (!ranks.has(name)) ranks.set(name, ranks.size);
+  }
+  const rank = (name) => ranks.get(name) ?? Infinity;
+  const alphabet = new Intl.Collator("en", { numeric: true });
+  const before = (one, other) => (rank(one) === rank(other) ? alphabet.compare(one, other) : rank(one) - rank(other));
+
   function distinct(some, key, heading) {
-    const found = new Map();
-    for (const cell of some) if (!found.has(cell[key])) found.set(cell[key], cell[heading]);
-    const headings = [...new Set(found.values())];
-    return [...found].sort((one, other) => headings.indexOf(one[1]) - headings.indexOf(other[1]));
+    const found = new Map(some.map((cell) => [cell[key], cell[heading]]));
+    return [...found].sort((one, other) => before(one[1], other[1]) || before(one[0], other[0]));
   }
 
   function rowsOf(some) {
@@ -132,7 +140,8 @@
     const bySource = new Map(sources.map(([source]) => [source, []]));
     for (const cell of some) bySource.get(cell.source).push(cell);
     const body = make("tbody");
-    const starts = targets.map(([, heading], index) => !index || targets[index - 1][1] !== heading);
+    const headed = new Set(targets.map((each) => each[1])).size < targets.length;
+    const starts = targets.map(([, heading], index) => headed && (!index || targets[index - 1][1] !== heading));
     const first = () => frame(some, targets, starts, across, body);
     return [first, ...sources.map(([source, heading], index) => () => {
       const row = body.insertRow();
@@ -170,19 +179,15 @@
     box.open = true;
     const title = make("summary", "", some[0].family);
     title.append(make("span", "", tally(some)));
-    const table = make("table", targets.length > DENSE ? "map dense" : "map");
+    const headed = starts.includes(true);
+    const table = make("table", `map${targets.length > DENSE ? " dense" : ""}${headed ? "" : " flat"}`);
     table.style.setProperty("--across", across);
     const head = table.createTHead();
-    const headings = head.insertRow();
-    headings.className = "headings";
-    headings.append(make("th", "corner"));
+    if (headed) head.append(headingsOf(targets, starts));
     const columns = head.insertRow();
     columns.className = "columns";
     columns.append(make("th", "corner", "from \\ to"));
-    targets.forEach(([target, heading], index) => {
-      if (starts[index]) headings.append(make("th", "first", heading));
-      headings.lastElementChild.colSpan = index - starts.lastIndexOf(true, index) + 1;
-      headings.lastElementChild.title = heading;
+    targets.forEach(([target], index) => {
       const name = make("th", starts[index] ? "first" : "");
       const cell = some.find((each) => each.target === target);
       name.scope = "col";
@@ -198,6 +203,17 @@
     scroll.ariaLabel = `Heat map of ${some[0].family}; arrow keys move from cell to cell`;
     box.append(title, scroll);
     maps.append(box);
+  }
+
+  function headingsOf(targets, starts) {
+    const row = make("tr", "headings");
+    row.append(make("th", "corner"));
+    targets.forEach(([, heading], index) => {
+      if (starts[index]) row.append(make("th", "first", heading));
+      row.lastElementChild.colSpan = index - starts.lastIndexOf(true, index) + 1;
+      row.lastElementChild.title = heading;
+    });
+    return row;
   }
 
   function tally(some) {
@@ -238,7 +254,7 @@
     say("Actual", cell.actual);
     say("Why", cell.detail);
     say("Rule", `${cell.rule}: ${cell.reason}`);
-    say("Source", cell.authority);
+    say("Authority", cell.authority);
     say("Seen from", cell.seen);
     say("Backend", cell.backends);
     say("Latency", cell.latency < 0 ? "" : `${cell.latency} ms`);
