@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
+from lab.lifecycle.blueprint import keep_only
 from lab.lifecycle.scenario_copy import write_scenario
 from lab.plan.plan import Plan
 from lab.scenario.scenario import Limit, Scenario
@@ -36,7 +35,7 @@ class Rebuilt:
     limits: tuple[Limit, ...]
 
 
-def rebuild(row: LabRow, store: Store, parts: Parts) -> Rebuilt:
+def rebuild(row: LabRow, store: Store, parts: Parts | None = None) -> Rebuilt:
     """Decide a lab again from the journal's own copy of its scenario.
 
     The copy is put back into the lab's directory where it is missing, so that messages name a
@@ -50,20 +49,25 @@ def rebuild(row: LabRow, store: Store, parts: Parts) -> Rebuilt:
         When the copy cannot be written.
 
     """
+    parts = parts or product_parts()
     path = write_scenario(store.lab_directory(row.name), row.scenario_text)
     scenario = parts.load(path)
+    only = row.options.get("only")
+    if isinstance(only, str):
+        scenario = keep_only(scenario, only)
     plan = parts.make_plan(scenario)
     return Rebuilt(scenario, plan, parts.intent(plan), tuple(parts.limits(plan)))
 
 
 def product_parts() -> Parts:
     """The product's own; imported here, for a lab that is opened pays for them and no other."""
-    loader: Any = import_module("lab.scenario.loader")
-    planner: Any = import_module("lab.plan.planner")
-    registry: Any = import_module("lab.topology.registry")
+    from lab.plan.planner import make_plan  # noqa: PLC0415  only a lab that is opened pays for it
+    from lab.scenario.loader import load  # noqa: PLC0415  the same
+    from lab.topology import registry  # noqa: PLC0415  the same
+
     return Parts(
-        load=lambda path: loader.load(path, topology_check=registry.check),
-        make_plan=planner.make_plan,
+        load=lambda path: load(path, topology_check=registry.check),
+        make_plan=make_plan,
         intent=registry.intent,
         limits=registry.limits,
     )

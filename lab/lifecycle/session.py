@@ -6,14 +6,13 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from lab._errors import BrokenError
 from lab.lifecycle.names import check_name, unknown_lab
 from lab.lifecycle.providers import choose
-from lab.lifecycle.rebuild import Parts, product_parts, rebuild
+from lab.lifecycle.rebuild import Parts, rebuild
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult
 from lab.plan.plan import Plan
 from lab.providers.provider import LabHandle, Provider
@@ -54,6 +53,12 @@ class OpenLab:
     """As they were given when it was brought up."""
     store: Store
     writers: Writers
+
+    @property
+    def windows_rules_off(self) -> tuple[str, ...]:
+        """Ids of the Windows rules that its emulated nodes do not obey."""
+        off = self.options.get("windows_rules_off", ())
+        return tuple(str(rule) for rule in off) if isinstance(off, list | tuple) else ()
 
     def require_running(self) -> None:
         """Refuse to go on with a lab that is not there.
@@ -151,7 +156,7 @@ def open_lab(
     if row is None or row.status == "down":
         raise unknown_lab(f"opening lab '{name}'", name, [lab.name for lab in store.labs()])
     provider = choose(providers, row.provider)
-    built = rebuild(row, store, parts or product_parts())
+    built = rebuild(row, store, parts)
     return OpenLab(
         name=name,
         plan=built.plan,
@@ -167,14 +172,16 @@ def open_lab(
 
 
 def _json(run: RunResult, intent: Intent) -> Mapping[str, Any]:
-    module: Any = import_module("lab.reports.result")
-    document: Mapping[str, Any] = module.to_json(run, intent)
-    return document
+    from lab.reports.result import to_json  # noqa: PLC0415  only a run that is kept pays for it
+
+    return to_json(run, intent)
 
 
 def _html(run: RunResult, intent: Intent) -> str:
-    module: Any = import_module("lab.reports.html")
-    return str(module.render(run, intent))
+    from lab.reports.html import to_html  # noqa: PLC0415  only a run that is kept pays for it
+    from lab.reports.picture import picture_of  # noqa: PLC0415  the same
+
+    return to_html(run, picture_of(intent))
 
 
 def _run_row(run: RunResult, token: str) -> RunRow:

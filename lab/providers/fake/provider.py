@@ -108,9 +108,10 @@ class FakeProvider:
     name: str = "fake"
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
-    def banner(self, intent: Intent) -> str:
+    def banner(self, intent: Intent | None) -> str:
         """Says that nothing is real."""
-        return f"provider 'fake': {len(intent.machines)} machines in memory, no packet is sent"
+        machines = len(intent.machines) if intent else 0
+        return f"{self.name}: {machines} machines in memory; everything is emulated"
 
     def preflight(self, intent: Intent) -> None:
         """Refuse if the faults say so. PreflightError."""

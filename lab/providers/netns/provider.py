@@ -67,9 +67,10 @@ class NetnsProvider:
         self._off = windows_rules_off
         self._python = python
 
-    def banner(self, intent: Intent) -> str:
+    def banner(self, intent: Intent | None) -> str:
         """One sentence: which provider, and what is emulated."""
-        emulated = [machine.name for machine in intent.machines if machine.os == "windows"]
+        machines = intent.machines if intent else ()
+        emulated = [machine.name for machine in machines if machine.os == "windows"]
         said = f"{self.name}: network namespaces on this machine"
         if not emulated:
             return said
