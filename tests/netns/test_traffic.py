@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from netns_intents import cluster
 from netns_running import BringUp, Running
 
 from lab.providers.netns.provider import NetnsProvider
+from lab.topology.intent import Drop
 
 POD1, POD2, REMOTE, WINDOWS = "10.244.0.2", "10.244.0.3", "10.244.1.2", "10.244.2.2"
 OWN, OTHER, REMOTE_SERVICE = "10.96.0.20", "10.96.0.21", "10.96.0.22"
@@ -86,6 +88,18 @@ def test_host_gateway_keeps_source_addresses(host_gateway: Running, kind: str) -
     assert host_gateway.ask("worker1-p1", NODE2, 8080, kind) == f"worker2 {POD1}"
     assert host_gateway.ask("win1", POD1, 8080, kind) == f"worker1-p1 {WIN1}"
     assert host_gateway.ask("worker1-p1", OWN, 80, kind) == "worker1-p1 10.244.0.1"
+
+
+def test_what_a_machine_loses_it_may_still_answer(bring_up: BringUp) -> None:
+    intent = cluster("host-gateway", pods=1)
+    drop = Drop("TEST", (f"{POD1}/32",))
+    machines = tuple(
+        replace(one, drops=(drop,)) if one.name == "worker2" else one for one in intent.machines
+    )
+    running = bring_up(replace(intent, machines=machines), name="answering")
+    for kind in ("tcp", "udp"):
+        assert running.ask("worker2", POD1, 8080, kind) == "timeout"
+        assert running.ask("worker1-p1", NODE2, 8080, kind) == f"worker2 {POD1}"
 
 
 def test_arp_for_a_pod_address_on_the_node_segment_is_answered_by_its_node(

@@ -1,0 +1,8 @@
+"""The hand-built intents of the tests with real namespaces serve here too."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "netns"))

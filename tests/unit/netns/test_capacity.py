@@ -1,0 +1,102 @@
+"""Whether a lab fits, for machines of any size; and what mends a refused namespace."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from netns_intents import cluster
+
+from lab._errors import PreflightError
+from lab.providers.netns import abilities, capacity
+from lab.providers.netns.capacity import Need, Room, judge, need
+
+ROOM = Room(1024, 10, 20_000, 15_000, 4_096)
+NEED = Need(18, 7)
+
+
+def test_a_small_lab_fits_a_usual_machine() -> None:
+    judge(need(cluster()), ROOM)
+
+
+@pytest.mark.parametrize(
+    ("need", "room", "says", "cure"),
+    [
+        pytest.param(
+            NEED,
+            replace(ROOM, neighbours_used=1018),
+            "neighbour table.* about 7 entries and 1,018 are in use.* ends at 1,024",
+            "sudo sysctl -w net.ipv4.neigh.default.gc_thresh3=4096",
+            id="neighbours",
+        ),
+        pytest.param(
+            Need(10_000, 7), ROOM, "open files: .*needs 30,256", "prlimit", id="descriptors"
+        ),
+        pytest.param(
+            Need(5_000, 7),
+            replace(ROOM, network_namespaces=100),
+            "network namespaces: .*needs 5,000, the limit is 100",
+            "sudo sysctl -w user.max_net_namespaces=16384",
+            id="namespaces",
+        ),
+        pytest.param(NEED, replace(ROOM, processes=3), "processes", "ulimit -u", id="processes"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_cure(
+    need: Need, room: Room, says: str, cure: str
+) -> None:
+    with pytest.raises(PreflightError, match=says) as raised:
+        judge(need, room)
+    assert cure in raised.value.cure
+
+
+def test_the_neighbour_table_is_used_to_its_last_entry() -> None:
+    judge(NEED, replace(ROOM, neighbours_used=1017))
+
+
+def test_permanent_entries_are_not_counted_and_missing_ones_are() -> None:
+    intent = cluster(linux=2, windows=1, pods=2)
+    assert need(intent).neighbours == len(intent.machines) == 5
+    bare = tuple(replace(machine, neighbours=()) for machine in intent.machines)
+    # One router for each of three nodes and the client, and two tunnel ends for each node.
+    assert need(replace(intent, machines=bare)).neighbours == 5 + 4 + 3 * 2
+
+
+def test_namespaces_are_those_of_the_plan() -> None:
+    assert need(cluster(linux=1, windows=0, pods=2)).namespaces == 1 + 1 + 2 + 2
+
+
+def test_disk_is_looked_at_where_the_directory_will_be(tmp_path: Path) -> None:
+    capacity.check_disk(tmp_path / "not" / "there" / "yet")
+
+
+@pytest.mark.parametrize(
+    ("knobs", "number", "call", "cure"),
+    [
+        ({}, errno.ENOSPC, "unshare", "sudo sysctl -w user.max_user_namespaces=15000"),
+        (
+            {"kernel/unprivileged_userns_clone": 0},
+            errno.EPERM,
+            "unshare",
+            "sudo sysctl -w kernel.unprivileged_userns_clone=1",
+        ),
+        (
+            {"kernel/apparmor_restrict_unprivileged_userns": 1},
+            errno.EACCES,
+            "mount on /",
+            "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
+        ),
+        ({}, errno.EPERM, "mount on /proc", "run on the host itself"),
+        ({}, errno.EPERM, "unshare", "run as root"),
+    ],
+)
+def test_a_refused_namespace_names_the_knob(
+    knobs: dict[str, int], number: int, call: str, cure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(abilities, "privileged", lambda: False)
+    monkeypatch.setattr(
+        abilities, "_reading", lambda path: knobs.get(path.removeprefix("/proc/sys/"))
+    )
+    assert abilities.world_cure(call, number).startswith(cure)

@@ -1,0 +1,91 @@
+"""The documented Windows rules, each on its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from netns_intents import cluster
+
+from lab._errors import UsageError
+from lab.providers.netns.provider import NetnsProvider
+from lab.providers.netns.windows import RULES, own_addresses, realise
+from lab.topology.intent import Drop, Intent, MachineIntent
+
+IDS = [rule.id for rule in RULES]
+
+
+def _only(rule: str, intent: Intent) -> MachineIntent:
+    return realise(intent, frozenset(IDS) - {rule}).machine("win1")
+
+
+def test_linux_machines_are_left_alone() -> None:
+    intent = cluster()
+    assert realise(intent).machine("worker1") == intent.machine("worker1")
+    assert realise(cluster(windows=0)) == cluster(windows=0)
+
+
+def test_with_every_rule_off_nothing_changes() -> None:
+    assert realise(cluster(), frozenset(IDS)) == cluster()
+
+
+def test_every_rule_has_a_title_and_a_source() -> None:
+    assert len(set(IDS)) == len(IDS) == 5
+    assert all(rule.title and rule.source for rule in RULES)
+
+
+def test_own_node_ports_are_lost_on_every_address_of_the_node() -> None:
+    machine = _only("WIN-NODEPORT-SELF", cluster("overlay"))
+    addresses = ("10.9.176.3/32", "10.244.2.1/32", "10.244.2.0/32")
+    assert own_addresses(machine) == tuple(one.removesuffix("/32") for one in addresses)
+    assert machine.drops == (Drop("WIN-NODEPORT-SELF", addresses, (30000, 32001)),)
+
+
+def test_no_node_port_is_lost_where_there_is_none() -> None:
+    assert _only("WIN-NODEPORT-SELF", cluster(services=False)).drops == ()
+
+
+def test_service_addresses_are_lost_and_joined_to_prefixes() -> None:
+    (drop,) = _only("WIN-HOST-SERVICE", cluster(linux=1, windows=1, pods=2)).drops
+    assert drop == Drop("WIN-HOST-SERVICE", ("10.96.0.20/30", "10.96.200.1/32", "10.96.200.2/32"))
+
+
+def test_other_nodes_pods_are_lost_on_an_overlay_only() -> None:
+    (drop,) = _only("WIN-OVERLAY-NODE-POD", cluster("overlay")).drops
+    assert drop.destinations == ("10.244.0.0/23",)
+    assert drop.spared == ("10.244.2.0/24",)
+    assert _only("WIN-OVERLAY-NODE-POD", cluster("host-gateway")).drops == ()
+
+
+def test_partly_qualified_names_are_not_completed() -> None:
+    resolver = _only("WIN-DNS-PARTIAL", cluster()).pods[0].resolver
+    assert (resolver.search, resolver.ndots) == (("default.svc.cluster.local",), 1)
+
+
+@pytest.mark.parametrize(
+    ("topology", "search"),
+    [
+        ("host-gateway", 0),
+        ("upstream-tor", 0),
+        ("hard-way", 0),
+        ("overlay", 3),
+    ],
+)
+def test_short_names_fail_with_wincni(topology: str, search: int) -> None:
+    intent = replace(cluster("host-gateway"), topology=topology)
+    assert len(_only("WIN-DNS-SHORT", intent).pods[0].resolver.search) == search
+
+
+def test_a_rule_that_is_not_there_cannot_be_switched_off() -> None:
+    with pytest.raises(UsageError, match="switching off the Windows rule 'WIN-NONE'"):
+        NetnsProvider(frozenset({"WIN-NONE"}))
+
+
+def test_the_banner_says_what_is_emulated() -> None:
+    said = "netns: network namespaces on this machine"
+    assert NetnsProvider().banner(cluster(windows=0)) == said
+    assert NetnsProvider().banner(cluster(windows=1)) == f"{said}; Windows node win1 is emulated"
+    off = NetnsProvider(frozenset({"WIN-HOST-SERVICE"}))
+    assert off.banner(cluster(windows=2)) == (
+        f"{said}; Windows nodes win1, win2 are emulated, not obeying WIN-HOST-SERVICE"
+    )
