@@ -16,13 +16,12 @@ ENOUGH_SECONDS = 120
 
 @dataclass(frozen=True)
 class Lab:
-    """Runs the command line; ``prefix`` goes before it (another user, another namespace)."""
+    """Runs the command line on one state directory."""
 
     state: Path
-    prefix: tuple[str, ...] = ()
 
     def command(self, *words: str) -> list[str]:
-        return [*self.prefix, sys.executable, "-m", "lab", *words]
+        return [sys.executable, "-m", "lab", *words]
 
     def environment(self) -> dict[str, str]:
         return {**os.environ, "HYBRIDLAB_STATE": str(self.state), "COLUMNS": "100"}

@@ -30,7 +30,7 @@ def test_dead_uplink_of_one_node_turns_its_row_and_column_and_nothing_else(lab: 
 
 def test_tunnel_port_blocked_on_one_node_spares_what_stays_on_a_node(lab: Lab) -> None:
     lab.run("up", "overlay")
-    rule = "table ip t { chain c { type filter hook input priority -300; udp dport 4789 drop; } }"
+    rule = "table ip t { chain c { type filter hook input priority -300; udp dport 4789 drop; }; }"
     lab.run("exec", "overlay", "win1", "--", "nft", rule)
     for cell in red(lab, "-m", "pod-pod"):
         names = [part.rsplit("-", 1)[0] for part in ends(cell).split("/")[1:3]]
@@ -41,7 +41,7 @@ def test_mtu_hole_fails_large_and_passes_small(lab: Lab) -> None:
     lab.run("up", "overlay")
     limit = (
         "table netdev t { chain c { type filter hook ingress device eth0 priority 0;"
-        " meta length gt 1400 drop; } }"
+        " meta length gt 1400 drop; }; }"
     )
     lab.run("exec", "overlay", "worker1", "--", "nft", limit)
     cells = red(lab, "-m", "pod-pod")
@@ -65,7 +65,7 @@ def test_wrong_pod_behind_a_service_is_a_failure_though_it_answers(lab: Lab) -> 
     lab.run("up", "overlay")
     rule = (
         "table ip t { chain c { type nat hook prerouting priority -150;"
-        " ip daddr 10.96.0.20 meta l4proto { tcp, udp } dnat to 10.244.1.4:8080; } }"
+        " ip daddr 10.96.0.20 meta l4proto { tcp, udp } dnat to 10.244.1.4:8080; }; }"
     )
     lab.run("exec", "overlay", "worker2", "--", "nft", rule)
     cells = red(lab, "-m", "pod-service")

@@ -133,7 +133,9 @@ def intent(*, nodes: tuple[str, ...] = ("worker1", "win1"), vip_last: int = 20) 
 
 def plan(scenario: str = "overlay", summary: str = "A small lab") -> Plan:
     families = frozenset({"pod-pod", "pod-service", "dns", "nodeport"})
-    pod = PlannedPod("worker1-p1", "worker1", "probe", IPv4Address("10.244.1.2"), "0a:58:00:00:00:01")
+    pod = PlannedPod(
+        "worker1-p1", "worker1", "probe", IPv4Address("10.244.1.2"), "0a:58:00:00:00:01"
+    )
     node = PlannedNode(
         "worker1",
         "linux",

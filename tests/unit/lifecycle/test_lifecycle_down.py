@@ -133,7 +133,9 @@ def test_a_down_that_failed_half_way_is_said_and_can_be_repeated(desk, monkeypat
 
 def test_up_after_a_down_that_failed_half_way_builds_all_again(desk, monkeypatch):
     desk.up()
-    monkeypatch.setattr(desk.provider, "destroy", lambda _: (_ for _ in ()).throw(BrokenError("a", "b")))
+    monkeypatch.setattr(
+        desk.provider, "destroy", lambda _: (_ for _ in ()).throw(BrokenError("a", "b"))
+    )
     with pytest.raises(BrokenError):
         desk.down()
     monkeypatch.undo()
