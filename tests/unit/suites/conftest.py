@@ -7,8 +7,6 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "matrix"))
 
-pytest_plugins = ["pytester"]
-
 
 @pytest.fixture(autouse=True)
 def only_our_plugin(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,8 @@ from lab.suites import plugin
 Outer = Callable[..., pytest.RunResult]
 
 SUITE = ("--lab", "paper", "--pyargs", "lab.suites")
+LAB_TEST = str(Path(plugin.__file__).with_name("pytest.ini"))
+"""The configuration that `lab test` gives pytest."""
 TOTAL = len(blueprint()[3])
 BROKEN = "pod-pod/master-p1/win1-p1/tcp-large"
 
@@ -136,7 +138,8 @@ def test_one_cell_can_be_chosen_by_its_node_id(outer: Outer) -> None:
 
 
 def test_suite_can_be_named_by_its_directory(outer: Outer) -> None:
-    result = outer("--lab", "paper", str(Path(plugin.__file__).parent), "-m", "hairpin")
+    directory = str(Path(plugin.__file__).parent)
+    result = outer("--lab", "paper", directory, "-m", "hairpin", "-p", "no:cacheprovider")
     result.assert_outcomes(passed=16)
 
 
@@ -242,7 +245,7 @@ def test_quiet_mode_prints_nothing_and_loses_nothing(
     outer: Outer, pytester: pytest.Pytester
 ) -> None:
     labs = PaperLabs(pytester.path, one_silent)
-    quiet = (*SUITE, "--lab-quiet", "-o", "cache_dir=kept")
+    quiet = (*SUITE, "--lab-quiet", "-o", f"cache_dir={pytester.path / 'kept'}", "-c", LAB_TEST)
     result = outer(*quiet, "--junitxml", "out.xml", labs=labs)
     assert result.ret == 1
     assert result.stdout.str() == ""
