@@ -13,12 +13,12 @@ from lab._log import say
 @click.argument("words", metavar="-- CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("--print", "print_only", is_flag=True, help="Print the command that does it by hand.")
 def command(name: str, machine: str, words: tuple[str, ...], print_only: bool) -> int:
-    r"""Run CMD on a node or in a pod, with its exit code.
+    """Run CMD on a node or in a pod, with its exit code.
 
     \b
       lab exec overlay win1-p1 -- curl -s http://to-worker1-p1.default.svc.cluster.local/
-    """
-    from lab.lifecycle.session import open_lab
+    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    from lab.lifecycle.desk import open_lab
 
     opened = open_lab(name)
     place = opened.provider.machine(opened.handle, opened.intent, machine)

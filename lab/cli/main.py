@@ -65,7 +65,7 @@ class Lazy(click.Group):
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="hybridlab", prog_name="lab")
 def command() -> None:
-    r"""Build a Linux and Windows Kubernetes lab, and say cell by cell what reaches what.
+    """Build a Linux and Windows Kubernetes lab, and say cell by cell what reaches what.
 
     \b
       lab up overlay      bring the scenario "overlay" up
@@ -77,7 +77,7 @@ def command() -> None:
     \b
     Exit codes: 0 all is well; 1 cells failed; 2 wrong usage or configuration;
     3 the lab is broken; 4 this machine cannot do what is asked.
-    """
+    """  # noqa: D301  click's own mark for text that is not to be rewrapped
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

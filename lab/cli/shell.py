@@ -12,7 +12,7 @@ from lab._log import say
 @click.argument("machine", metavar="NODE|POD")
 def command(name: str, machine: str) -> int:
     """Open a shell on a node, in a pod, on the router or on the client."""
-    from lab.lifecycle.session import open_lab
+    from lab.lifecycle.desk import open_lab
 
     opened = open_lab(name)
     say(opened.banner)

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from lab._log import say
+
+if TYPE_CHECKING:
+    from lab.matrix.verdict import RunResult
+
+
+class Keeper:
+    """Takes the run over from the pytest plugin."""
+
+    def __init__(self) -> None:
+        self.run: RunResult | None = None
+        self.directory: Path | None = None
+
+    def pytest_lab_recorded(self, run: RunResult, directory: Path) -> None:
+        """Keep what was found and where it is stored."""
+        self.run, self.directory = run, directory
 
 
 @click.command("test", context_settings={"ignore_unknown_options": True})
@@ -17,7 +32,7 @@ from lab._log import say
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 @click.option("--verbose", is_flag=True, help="Let pytest report every cell itself.")
 def command(name: str, selection: tuple[str, ...], as_json: bool, verbose: bool) -> int:
-    r"""Run the connectivity matrix of LAB, every cell a pytest item.
+    """Run the connectivity matrix of LAB, every cell a pytest item.
 
     pytest's own options choose cells and are passed on:
 
@@ -27,22 +42,42 @@ def command(name: str, selection: tuple[str, ...], as_json: bool, verbose: bool)
       lab test overlay --lf
 
     The same without this command: pytest --lab LAB --pyargs lab.suites
-    """
+    """  # noqa: D301  click's own mark for text that is not to be rewrapped
     import pytest
 
-    from lab.lifecycle.session import open_lab
+    from lab.lifecycle import desk
     from lab.suites import plugin
 
-    opened = open_lab(name)
+    opened = desk.open_lab(name)
     say(opened.banner)
-    watcher = Watcher()
-    arguments = [
-        *("--lab", name, "--pyargs", "lab.suites"),
-        *("-c", str(Path(plugin.__file__).with_name("pytest.ini"))),
-        *("-o", f"cache_dir={opened.handle.directory / 'pytest-cache'}"),
-        *(() if verbose else ("--lab-quiet",)),
-        *selection,
-    ]
-    code = int(pytest.main(arguments, plugins=[watcher, *_plugin_if_not_installed(plugin)]))
-    watcher.finish(opened.intent, as_json)
+    directory = opened.handle.directory
+    junit = directory / "junit.xml"
+    keeper = Keeper()
+    with opened.used(f"lab test {name}", say):
+        code = int(
+            pytest.main(
+                [
+                    *("--lab", name, "--pyargs", "lab.suites"),
+                    *("-c", str(Path(plugin.__file__).with_name("pytest.ini"))),
+                    *("-o", f"cache_dir={directory / 'pytest-cache'}"),
+                    f"--junitxml={junit}",
+                    *(() if verbose else ("--lab-quiet",)),
+                    *selection,
+                ],
+                plugins=[keeper],
+            )
+        )
+    junit.unlink(missing_ok=True)
+    if keeper.run is not None and keeper.directory is not None:
+        _show(keeper.run, keeper.directory, as_json)
     return code
+
+
+def _show(run: RunResult, directory: Path, as_json: bool) -> None:
+    if as_json:
+        document = json.loads((directory / "result.json").read_text(encoding="utf-8"))
+        click.echo(json.dumps(document, indent=1))
+        return
+    from lab.reports.terminal import show, summarise
+
+    show(summarise(run, str(directory / "report.html")))

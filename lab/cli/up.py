@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from dataclasses import asdict
 
 import click
 
@@ -36,34 +36,29 @@ def command(
     """Bring SCENARIO up as a lab.
 
     SCENARIO is the name of a shipped one, or the path of a file. Bringing up a lab that is up
-    does nothing; a changed scenario, or an earlier bring-up that was interrupted, is carried on
+    does nothing. A changed scenario, or an earlier bring-up that was interrupted, is carried on
     from where it is.
     """
-    from lab.lifecycle.session import Request, bring_up, preview
+    from lab.lifecycle import desk
 
-    request = Request(scenario, name, provider, only, rules_off)
+    prepared = desk.prepare(desk.Request(scenario, name, provider, only, rules_off))
+    say(prepared.banner)
+    for note in prepared.notes():
+        say(note)
     if dry_run:
-        for decision in preview(request, say):
-            click.echo(f"{decision.step}: {decision.action} ({decision.why})")
+        decisions = desk.preview(prepared)
+        if as_json:
+            click.echo(json.dumps([asdict(decision) for decision in decisions], indent=2))
+        for decision in () if as_json else decisions:
+            click.echo(f"{decision.step}: {decision.action}, {decision.why}")
         return
-    result = bring_up(request, say)
+    result = desk.bring_up(prepared, say)
     if as_json:
-        done = [decision.step for decision in result.decisions if decision.action == "run"]
-        click.echo(
-            json.dumps(
-                {
-                    "lab": result.lab,
-                    "changed": result.changed,
-                    "steps": done,
-                    "seconds": round(result.seconds, 3),
-                }
-            )
-        )
+        click.echo(json.dumps(asdict(result), indent=2))
     elif result.changed:
+        plan = prepared.drawn.plan
         click.echo(
-            f"lab '{result.lab}' is up: {quantity(result.nodes, 'node')}, "
-            f"{quantity(result.pods, 'pod')}, in {result.seconds:.2f} s"
+            f"lab '{result.lab}' is up: {quantity(len(plan.nodes), 'node')}, "
+            f"{quantity(len(plan.pods()), 'pod')}, "
+            f"{quantity(len(plan.services), 'Service')}, in {result.seconds:.2f} s"
         )
-        if Path(scenario).suffix or name:
-            return
-        say(f"next: lab test {result.lab}")

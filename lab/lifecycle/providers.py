@@ -10,11 +10,10 @@ from lab.providers.provider import Provider
 DEFAULT = "netns"
 
 
-def _netns() -> Provider:
-    from importlib import import_module  # noqa: PLC0415  only for the line below
+def _netns(windows_rules_off: frozenset[str]) -> Provider:
+    from lab.providers.netns.provider import NetnsProvider  # noqa: PLC0415  only if asked for
 
-    made: Provider = import_module("lab.providers.netns.provider").NetnsProvider()
-    return made
+    return NetnsProvider(windows_rules_off)
 
 
 def _fake() -> Provider:
@@ -23,14 +22,25 @@ def _fake() -> Provider:
     return FakeProvider()
 
 
-_MAKERS: Mapping[str, Callable[[], Provider]] = {"netns": _netns, "fake": _fake}
-
-
 class Providers(Mapping[str, Provider]):
-    """Every provider by its name, made once."""
+    """Every provider by its name, made once, when it is first asked for.
 
-    def __init__(self, makers: Mapping[str, Callable[[], Provider]] = _MAKERS) -> None:
-        self._makers = makers
+    Parameters
+    ----------
+    makers
+        Other providers than the product's own.
+    windows_rules_off
+        Ids of Windows rules that emulated Windows nodes are not to obey.
+
+    """
+
+    def __init__(
+        self,
+        makers: Mapping[str, Callable[[], Provider]] | None = None,
+        *,
+        windows_rules_off: frozenset[str] = frozenset(),
+    ) -> None:
+        self._makers = makers or {"netns": lambda: _netns(windows_rules_off), "fake": _fake}
         self._made: dict[str, Provider] = {}
 
     def __getitem__(self, name: str) -> Provider:

@@ -138,7 +138,9 @@ class Completed:
 class Machine(Protocol):
     """One pod's or node's computer."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """As the Intent has it."""
 
     def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
         """Run a command to its end.
@@ -165,8 +167,8 @@ class Provider(Protocol):
 
     name: str
 
-    def banner(self, intent: Intent) -> str:
-        """One sentence: which provider, and what is emulated."""
+    def banner(self, intent: Intent | None) -> str:
+        """One sentence: which provider, and what of the intent's machines is emulated."""
 
     def preflight(self, intent: Intent) -> None:
         """Check that this machine can do what the intent asks.

@@ -23,7 +23,9 @@ DROP = 26.0
 CARD_WIDEST = 190.0
 NODE_HEAD = 96.0
 """The part of a node's card above its pods."""
-MACHINE_HEIGHT = 76.0
+DENSE_HEAD = 80.0
+"""The same where pods are dots: without the words under the bar."""
+MACHINE_HEIGHT = 84.0
 POD_HEIGHT = 34.0
 POD_GAP = 6.0
 DOT = 12.0
@@ -176,10 +178,11 @@ def _machines(drawing: _Drawing, machines: Sequence[DrawnMachine]) -> None:
     drawing.y = boxes[0].bottom
 
 
-def _row(count: int, y: float, height: float) -> list[Box]:
-    """``count`` boxes of one width, side by side, centred."""
-    width = min(CARD_WIDEST, (WIDTH - 2 * EDGE - (count - 1) * GAP) / count)
-    left = (WIDTH - count * width - (count - 1) * GAP) / 2
+def _row(count: int, y: float, height: float, longest: int = 0) -> list[Box]:
+    """``count`` boxes side by side, as wide as the longest row's, which is centred."""
+    most = max(count, longest)
+    width = min(CARD_WIDEST, (WIDTH - 2 * EDGE - (most - 1) * GAP) / most)
+    left = (WIDTH - most * width - (most - 1) * GAP) / 2
     return [Box(left + index * (width + GAP), y, width, height) for index in range(count)]
 
 
@@ -218,9 +221,11 @@ def _nodes(
     dots = len(nodes) > LISTED_NODES or any(len(node.pods) > LISTED_PODS for node in nodes)
     rails: list[float] = []
     tunnels: list[float] = []
-    for row in _rows(nodes):
+    rows = _rows(nodes)
+    for row in rows:
         rails.append(first if not rails else drawing.y + GAP)
-        _node_row(drawing, row, rails[-1], dots)
+        boxes = _row(len(row), rails[-1] + DROP, 0, len(max(rows, key=len)))
+        _node_row(drawing, list(zip(row, boxes, strict=True)), rails[-1], dots)
         if any(node.tunnel for node in row):
             tunnels.append(_tunnel_rail(drawing, row))
     drawing.line("segment", (EDGE - 16, first), (EDGE - 16, rails[-1] if rails else first))
@@ -240,15 +245,18 @@ def _rows(nodes: Sequence[DrawnMachine]) -> list[Sequence[DrawnMachine]]:
     return [nodes[start:end] for start, end in pairwise(cuts) if end > start]
 
 
-def _node_row(drawing: _Drawing, row: Sequence[DrawnMachine], rail: float, dots: bool) -> None:
+def _node_row(
+    drawing: _Drawing, row: Sequence[tuple[DrawnMachine, Box]], rail: float, dots: bool
+) -> None:
+    """Cards as high as the one with most pods, hanging from a rail."""
     drawing.line("segment", (EDGE - 16, rail), (WIDTH - EDGE + 16, rail), rail=True)
-    shapes = _row(len(row), rail + DROP, 0)
-    most = max(_pods_height(node, shapes[0].width, dots) for node in row)
-    for node, shape in zip(row, shapes, strict=True):
-        box = Box(shape.x, shape.y, shape.width, NODE_HEAD + most)
+    head = DENSE_HEAD if dots else NODE_HEAD
+    height = head + max(_pods_height(node, place.width, dots) for node, place in row)
+    for node, place in row:
+        box = Box(place.x, place.y, place.width, height)
         drawing.line("segment", (box.middle, rail), (box.middle, box.y))
-        drawing.cards.append(Card(node, box, _pod_boxes(node, box, dots), dots))
-    drawing.y = shapes[0].y + NODE_HEAD + most
+        drawing.cards.append(Card(node, box, _pod_boxes(node, box, head, dots), dots))
+    drawing.y = drawing.cards[-1].box.bottom
 
 
 def _tunnel_rail(drawing: _Drawing, row: Sequence[DrawnMachine]) -> float:
@@ -274,8 +282,10 @@ def _pods_height(node: DrawnMachine, width: float, dots: bool) -> float:
     return count * (POD_HEIGHT + POD_GAP) + 6
 
 
-def _pod_boxes(node: DrawnMachine, box: Box, dots: bool) -> tuple[tuple[DrawnPod, Box], ...]:
-    top = box.y + NODE_HEAD
+def _pod_boxes(
+    node: DrawnMachine, box: Box, head: float, dots: bool
+) -> tuple[tuple[DrawnPod, Box], ...]:
+    top = box.y + head
     if not dots:
         step = POD_HEIGHT + POD_GAP
         return tuple(

@@ -12,6 +12,8 @@ from lab.scenario.scenario import Os
 
 _LETTER = 7.6
 """Width of a bold letter of a machine's name at 13 px, generously."""
+_ROOMY = 130.0
+"""Pixels of a card that has room for ``Windows, emulated``."""
 _UNKNOWN = Share(0, 0)
 _KINDS = {"router": "router", "client": "client, outside"}
 
@@ -62,20 +64,27 @@ def _card(card: Card, shares: Mapping[str, Share], emulated: bool) -> Iterator[s
     yield _icon(machine.os, box.x + 12, box.y + 11)
     room = int((box.width - 46) / _LETTER)
     yield _text("name", box.x + 36, box.y + 24, _shortened(machine.name, room))
-    kind = _KINDS.get(machine.kind, machine.os.capitalize())
-    yield _text("os", box.x + 12, box.y + 42, f"{kind}, emulated" if emulated else kind)
+    yield _text("os", box.x + 12, box.y + 42, _kind(card, emulated))
     for index, attachment in enumerate(machine.attachments[:2]):
         yield _text("address", box.x + 12, box.y + 58 + 14 * index, attachment.address)
     if machine.kind == "node":
-        yield from _health(box, share)
+        yield from _health(card, share)
     for pod, pod_box in card.pods:
         yield _pod(pod, pod_box, shares.get(pod.name, _UNKNOWN), card.dots)
     yield "</g>"
 
 
-def _health(box: Box, share: Share) -> Iterator[str]:
+def _kind(card: Card, emulated: bool) -> str:
+    """``Windows, emulated``; the icon alone names the system where there is no room for it."""
+    kind = _KINDS.get(card.machine.kind, card.machine.os.capitalize())
+    if not emulated:
+        return kind
+    return f"{kind}, emulated" if card.box.width >= _ROOMY else "emulated"
+
+
+def _health(card: Card, share: Share) -> Iterator[str]:
     """A bar of the share of red cells, and the same in words."""
-    width = box.width - 24
+    box, width = card.box, card.box.width - 24
     part = width * share.red / share.cells if share.cells else 0.0
     y = box.y + 66
     yield f'<rect class="bar" x="{box.x + 12:g}" y="{y:g}" width="{width:g}" height="5" rx="2.5"/>'
@@ -85,7 +94,8 @@ def _health(box: Box, share: Share) -> Iterator[str]:
             f'<rect class="bar red" x="{box.x + 12:g}" y="{y:g}" width="{part:.1f}" height="5"'
             ' rx="2.5"/>'
         )
-    yield _text("health", box.x + 12, box.y + 86, _health_words(share))
+    if not card.dots:
+        yield _text("health", box.x + 12, box.y + 86, _health_words(share))
 
 
 def _health_words(share: Share) -> str:

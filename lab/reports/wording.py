@@ -12,6 +12,7 @@ from lab.providers.provider import Outcome
 RED: frozenset[Verdict] = frozenset({"fail", "flaky", "unexpected-pass", "probe-error"})
 """Verdicts that somebody must look at."""
 
+_NAMED = 5
 _PLURAL: dict[Verdict, str] = {
     "pass": "pass",
     "known-limit": "known limits",
@@ -71,8 +72,13 @@ def headline(run: RunResult) -> str:
 
 
 def emulation(run: RunResult) -> str:
-    """Which nodes are emulated; empty when none is."""
-    return f"emulated: {', '.join(run.emulated_nodes)}" if run.emulated_nodes else ""
+    """Which nodes are emulated, the first five of many; empty when none is."""
+    names = run.emulated_nodes
+    if not names:
+        return ""
+    if len(names) <= _NAMED + 1:
+        return f"emulated: {', '.join(names)}"
+    return f"emulated: {', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
 
 
 def path_words(cell: Cell) -> str:

@@ -172,3 +172,15 @@ class Scenario:
     exceptions: tuple[Limit, ...]
     """What the author of the scenario expects not to work; ids ``<scenario>-exception-N``."""
     path: str
+
+    def real_machine_keys(self) -> tuple[str, ...]:
+        """Keys of nodes that are written in the file and mean something to real machines alone."""
+        written = {
+            "image": any(group.image for group in self.nodes),
+            "memory": any(group.memory_mib for group in self.nodes),
+            "vcpus": any(group.vcpus for group in self.nodes),
+            "disk": any(group.disk_gib for group in self.nodes),
+            "nics": any(group.nics for group in self.nodes),
+            "hypervisor": any(group.hypervisor for group in self.nodes),
+        }
+        return tuple(key for key, there in written.items() if there)

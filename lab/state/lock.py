@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError
 from lab.state.directory import PRIVATE, make_private
 from lab.state.failure import guarded_files
 
@@ -37,6 +38,10 @@ class Holder:
 
     def __repr__(self) -> str:
         return f"'{self.command}' (process {self.process})" if self.process else self.command
+
+
+class HeldError(BrokenError):
+    """Another command holds the lab; the message names it."""
 
 
 NOBODY_KNOWN = Holder("another lab command", 0)
@@ -68,8 +73,8 @@ def lab_lock(
 
     Raises
     ------
-    BrokenError
-        When another command still holds it; the message names that command.
+    HeldError
+        When another command still holds it.
     StateError
         When the lock file cannot be made.
 
@@ -101,27 +106,28 @@ def holder(directory: Path) -> Holder | None:
 def _take(
     directory: Path, own: Holder, wait: float, shared: bool, say: Callable[[str], None]
 ) -> int:
-    taken = -1
-    looks = 0
+    seen: list[Holder] = []
 
-    def look() -> Holder | None:
-        nonlocal taken, looks
-        looks += 1
+    def look() -> int | Holder:
         found = _attempt(directory, own, shared)
-        if isinstance(found, int):
-            taken = found
-            return None
-        if wait and looks == 2:  # noqa: PLR2004  not for one who is gone at the second look
-            say(f"waiting for {found!r}")
+        if isinstance(found, Holder):
+            seen.append(found)
+            if wait and len(seen) == 2:  # noqa: PLR2004  a reader is gone at the second look
+                say(f"waiting for {found!r}")
         return found
 
-    Deadline(max(wait, GRACE_SECONDS)).wait(
-        f"waiting for the lab '{directory.name}', to do '{own.command}'",
-        look,
-        until=lambda found: found is None,
-        every=0.02,
-        cure="let that command end, or end it, and repeat",
-    )
+    doing = f"locking the lab '{directory.name}' for '{own.command}'"
+    deadline = Deadline(max(wait, GRACE_SECONDS))
+    try:
+        taken = deadline.wait(doing, look, until=lambda found: isinstance(found, int), every=0.02)
+    except DeadlineError as error:
+        after = f" after {wait:g} s" if wait else ""
+        raise HeldError(
+            doing,
+            f"{seen[-1]!r} still holds it{after}",
+            "let that command end, or end it, and repeat",
+        ) from error
+    assert isinstance(taken, int)
     return taken
 
 

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from intents import cluster
+from netns_intents import cluster
+from netns_running import PROGRAMS, BringUp, NewLab, Running
 
-from lab._deadline import Deadline
-from lab.providers.netns import abilities, namespaces, responding
-from lab.providers.netns.entry import Entry
-from lab.providers.netns.holding import entry
-from lab.providers.netns.processes import holders
+from lab.providers.netns import abilities, responding
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import LabHandle
 from lab.topology.intent import Intent
-
-PROGRAMS = Path(__file__).with_name("programs")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -49,8 +42,8 @@ def _traces(tokens: set[str]) -> dict[str, object]:
     return {
         "processes": ours,
         "mounts": Path("/proc/self/mounts").read_text(encoding="utf-8"),
-        "namespaces": sorted(os.listdir(runs)) if runs.is_dir() else [],
-        "descriptors": len(os.listdir("/proc/self/fd")),
+        "namespaces": sorted(path.name for path in runs.iterdir()) if runs.is_dir() else [],
+        "descriptors": len(list(Path("/proc/self/fd").iterdir())),
     }
 
 
@@ -77,7 +70,7 @@ def tokens() -> Iterator[set[str]]:
 
 
 @pytest.fixture(scope="module")
-def new_lab(tokens: set[str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., LabHandle]:
+def new_lab(tokens: set[str], tmp_path_factory: pytest.TempPathFactory) -> NewLab:
     def make(name: str = "lab") -> LabHandle:
         token = f"test-{os.getpid()}-{secrets.token_hex(6)}"
         tokens.add(token)
@@ -86,51 +79,8 @@ def new_lab(tokens: set[str], tmp_path_factory: pytest.TempPathFactory) -> Calla
     return make
 
 
-class Running:
-    """A lab that is up, and questions to it."""
-
-    def __init__(self, lab: LabHandle, intent: Intent, provider: NetnsProvider) -> None:
-        self.lab, self.intent, self.provider = lab, intent, provider
-
-    @property
-    def entry(self) -> Entry:
-        return entry(self.lab)
-
-    def ask(self, source: str, address: str, port: int, kind: str = "tcp") -> str:
-        """``"NAME CLIENT"`` as the responder says it, or ``"timeout"``, ``"refused"``, ..."""
-
-        def inside(_: object) -> str:
-            with namespaces.within(source):
-                return _asked(address, port, kind)
-
-        return self.entry.call(f"asking from {source}", inside, Deadline(10))
-
-    def shell(self, machine: str, command: str) -> str:
-        done = self.provider.machine(self.lab, self.intent, machine).run(
-            ["sh", "-c", command], Deadline(10)
-        )
-        assert done.code == 0, done
-        return done.stdout
-
-
-def _asked(address: str, port: int, kind: str) -> str:
-    family = socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM
-    with socket.socket(socket.AF_INET, family) as client:
-        client.settimeout(0.4)
-        try:
-            client.connect((address, port))
-            if kind == "udp":
-                with suppress(PermissionError):  # lost, or rejected, by the sender's own rules
-                    client.send(b"?")
-            return client.recv(200).decode().strip()
-        except TimeoutError:
-            return "timeout"
-        except ConnectionRefusedError:
-            return "refused"
-
-
 @pytest.fixture(scope="module")
-def bring_up(new_lab: Callable[..., LabHandle]) -> Iterator[Callable[..., Running]]:
+def bring_up(new_lab: NewLab) -> Iterator[BringUp]:
     made: list[Running] = []
 
     def up(intent: Intent, provider: NetnsProvider | None = None, name: str = "lab") -> Running:
@@ -147,15 +97,10 @@ def bring_up(new_lab: Callable[..., LabHandle]) -> Iterator[Callable[..., Runnin
 
 
 @pytest.fixture(scope="module")
-def overlay(bring_up: Callable[..., Running]) -> Running:
+def overlay(bring_up: BringUp) -> Running:
     return bring_up(cluster("overlay"))
 
 
 @pytest.fixture(scope="module")
-def host_gateway(bring_up: Callable[..., Running]) -> Running:
+def host_gateway(bring_up: BringUp) -> Running:
     return bring_up(cluster("host-gateway"))
-
-
-@pytest.fixture
-def no_holder_of_ours(tokens: set[str]) -> Callable[[], bool]:
-    return lambda: not [one for one in holders() if one.token in tokens]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from intents import cluster
+from netns_intents import cluster
+from netns_running import BringUp, Running
 
 from lab.providers.netns.provider import NetnsProvider
 
@@ -54,22 +55,24 @@ LOST = [
 
 @pytest.mark.parametrize("kind", ["tcp", "udp"])
 @pytest.mark.parametrize(("source", "address", "port", "answer"), CASES)
-def test_answers_and_source_addresses(overlay, source, address, port, answer, kind):
+def test_answers_and_source_addresses(  # noqa: PLR0913, PLR0917  the columns of the table
+    overlay: Running, source: str, address: str, port: int, answer: str, kind: str
+) -> None:
     assert overlay.ask(source, address, port, kind) == answer
 
 
-def test_every_backend_of_a_shared_service_answers(overlay):
+def test_every_backend_of_a_shared_service_answers(overlay: Running) -> None:
     seen = {overlay.ask("worker1-p1", SHARED, 80).split()[0] for _ in range(64)}
     assert seen == {"worker1-p1", "worker1-p2", "worker2-p1"}
 
 
 @pytest.mark.parametrize(("source", "address", "port"), LOST)
-def test_windows_rules_lose_packets(overlay, source, address, port):
+def test_windows_rules_lose_packets(overlay: Running, source: str, address: str, port: int) -> None:
     assert overlay.ask(source, address, port) == "timeout"
     assert overlay.ask(source, address, port, "udp") == "timeout"
 
 
-def test_rules_switched_off_let_packets_through(bring_up: Callable):
+def test_rules_switched_off_let_packets_through(bring_up: Callable) -> None:
     off = frozenset({"WIN-NODEPORT-SELF", "WIN-HOST-SERVICE", "WIN-OVERLAY-NODE-POD"})
     running = bring_up(cluster("overlay", pods=1), NetnsProvider(off), "freed")
     assert running.ask("win1", OWN, 80).startswith("worker1-p1")
@@ -78,14 +81,16 @@ def test_rules_switched_off_let_packets_through(bring_up: Callable):
 
 
 @pytest.mark.parametrize("kind", ["tcp", "udp"])
-def test_host_gateway_keeps_source_addresses(host_gateway, kind):
+def test_host_gateway_keeps_source_addresses(host_gateway: Running, kind: str) -> None:
     assert host_gateway.ask("worker1-p1", REMOTE, 8080, kind) == f"worker2-p1 {POD1}"
     assert host_gateway.ask("worker1-p1", NODE2, 8080, kind) == f"worker2 {POD1}"
     assert host_gateway.ask("win1", POD1, 8080, kind) == f"worker1-p1 {WIN1}"
     assert host_gateway.ask("worker1-p1", OWN, 80, kind) == "worker1-p1 10.244.0.1"
 
 
-def test_arp_for_a_pod_address_on_the_node_segment_is_answered_by_its_node(host_gateway):
+def test_arp_for_a_pod_address_on_the_node_segment_is_answered_by_its_node(
+    host_gateway: Running,
+) -> None:
     # The router asks as a machine would for which the pod were on the link.
     host_gateway.shell("router", f"ip route replace {WINDOWS}/32 dev eth0")
     try:
@@ -97,14 +102,16 @@ def test_arp_for_a_pod_address_on_the_node_segment_is_answered_by_its_node(host_
         host_gateway.shell("router", f"ip route del {WINDOWS}/32 dev eth0")
 
 
-def test_two_labs_with_the_same_addresses_do_not_see_each_other(overlay, bring_up):
+def test_two_labs_with_the_same_addresses_do_not_see_each_other(
+    overlay: Running, bring_up: BringUp
+) -> None:
     other = bring_up(cluster("overlay", linux=1, windows=0, pods=1), name="other")
     assert overlay.ask("worker1-p1", REMOTE, 8080) == f"worker2-p1 {POD1}"
     assert other.ask("worker1-p1", NODE1, 8080) == f"worker1 {POD1}"
     assert other.ask("worker1-p1", REMOTE, 8080) == "timeout"
 
 
-def test_the_tunnel_carries_the_traffic_between_nodes(overlay):
+def test_the_tunnel_carries_the_traffic_between_nodes(overlay: Running) -> None:
     counter = "cat /sys/class/net/flannel.4096/statistics/tx_packets"
     before = int(overlay.shell("worker1", counter))
     overlay.ask("worker1-p1", REMOTE, 8080)

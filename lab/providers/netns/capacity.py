@@ -183,6 +183,12 @@ def _neighbours_used() -> int:
     return learnt + sum(_needed_by(holder.pid) for holder in holders())
 
 
+def raise_descriptors() -> None:
+    """Let this process open as many files as its hard limit allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def note_need(need: Need) -> None:
     """Inside a holder: leave word of the lab's need for the preflight of others."""
     Path(NEED_FILE).write_text(str(need.neighbours), encoding="ascii")

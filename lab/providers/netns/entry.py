@@ -14,6 +14,7 @@ import signal
 import struct
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -129,8 +130,6 @@ def _call(
     try:
         return cast(T, _listen(doing, reader, deadline, heard))
     except BaseException:
-        # Asked to end, the child ends its own child and reaps it: one left to the machine's
-        # process 1 as a zombie would hold up the end of the holder for as long as that sleeps.
         os.kill(child, signal.SIGTERM)
         raise
     finally:
@@ -153,9 +152,10 @@ def _descend(
     try:
         # Ctrl-C reaches the whole process group; the caller decides what it means.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         for stage in stages:
             stage()
-            syscalls.die_with_parent(signal.SIGKILL)
+            syscalls.die_with_parent(signal.SIGTERM)
             if os.getppid() not in (caller, 0):
                 os._exit(1)
             child = os.fork()
@@ -169,13 +169,24 @@ def _descend(
         send("done", function(lambda value: send("told", value)))
     except BaseException as error:  # noqa: BLE001  carried over to the caller
         error.add_note("".join(traceback.format_exception(error)))
-        send("failed", _portable(error))
-    os._exit(0)
+        with suppress(OSError):  # a caller that has gone need not be told
+            send("failed", _portable(error))
+    finally:
+        os._exit(0)  # whatever happens, never back into what the caller was doing
 
 
 def _reap(child: int) -> NoReturn:
-    """Wait for the child and end; when asked to end before, end the child first."""
-    signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
+    """Wait for the child and end; when asked to end before, end the child first.
+
+    The child is never left for the machine's process 1 to reap: as a zombie inside the lab's pid
+    namespace it would hold up the end of the holder for as long as that process sleeps.
+    """
+
+    def end(*_: object) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+
+    signal.signal(signal.SIGTERM, end)
     os.waitpid(child, 0)
     os._exit(0)
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.providers.netns import namespaces, syscalls
-from lab.providers.netns.entry import Entry, Tell
+from lab.providers.netns.entry import Entry
 from lab.providers.netns.isolation import RESOLV_DIRECTORY, RESOLVER_FILE
 from lab.providers.provider import Completed
 
@@ -46,7 +46,7 @@ class NetnsMachine:
         doing = f"running '{shlex.join(command)}' in '{self.name}'"
         where = _here()
         return self.entry.call(
-            doing, lambda _: self._captured(command, where), deadline, apart=True
+            doing, lambda _: self._run_apart(command, where), deadline, apart=True
         )
 
     def attach(self, command: Sequence[str]) -> int:
@@ -57,9 +57,9 @@ class NetnsMachine:
         words = list(command) or [os.environ.get("SHELL") or "/bin/sh"]
         doing = f"running '{shlex.join(words)}' in '{self.name}'"
         where = _here()
-        with _deaf():
+        with _terminal_lent():
             return self.entry.call(
-                doing, partial(self._attached, words, where), Deadline(float("inf"))
+                doing, lambda _: self._run_here(words, where), Deadline(math.inf)
             )
 
     def command_line(self, command: Sequence[str]) -> str:
@@ -74,21 +74,15 @@ class NetnsMachine:
             inside = ["unshare", "--mount", "sh", "-c", f"{bind} && exec {shlex.join(inside)}"]
         return shlex.join([*go_in, *inside])
 
-    def _captured(self, command: Sequence[str], where: str) -> Completed:
+    def _run_apart(self, command: Sequence[str], where: str) -> Completed:
         syscalls.mount("proc", "/proc", "proc", syscalls.MS_NOSUID | syscalls.MS_NODEV)
         self._settle(where)
-        # Files, not pipes: a child left behind with a pipe open would hold up the end.
-        out, err = os.memfd_create("stdout"), os.memfd_create("stderr")
-        code, trouble = _started(command, out, err)
-        return Completed(code, _read(out), _read(err) + trouble)
+        return _captured(command)
 
-    def _attached(self, words: Sequence[str], where: str, _: Tell) -> int:
+    def _run_here(self, command: Sequence[str], where: str) -> int:
         syscalls.unshare(syscalls.CLONE_NEWNS | syscalls.CLONE_NEWUTS)
         self._settle(where)
-        code, trouble = _started(words, None, None)
-        if trouble:
-            os.write(2, trouble.encode())
-        return code
+        return _attached(command)
 
     def _settle(self, where: str) -> None:
         """In mount and UTS namespaces of its own: resolver file, /sys, name, and network."""
@@ -121,17 +115,57 @@ def _here() -> str:
         return "/"
 
 
-def _started(command: Sequence[str], out: int | None, err: int | None) -> tuple[int, str]:
-    """Run the command to its end: exit code as a shell gives it, and why it did not start."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    empty = subprocess.DEVNULL if out is not None else None
+def _captured(command: Sequence[str]) -> Completed:
+    # Files, not pipes: a child left behind with a pipe open would hold up the end.
+    out, err = os.memfd_create("stdout"), os.memfd_create("stderr")
+    code, trouble = _finished(
+        lambda: subprocess.Popen(list(command), stdin=subprocess.DEVNULL, stdout=out, stderr=err),  # noqa: S603  the user's own command
+        command[0],
+    )
+    return Completed(code, _read(out), _read(err) + trouble)
+
+
+def _attached(command: Sequence[str]) -> int:
+    """Run a command as a shell runs a job in the foreground."""
+    code, trouble = _finished(
+        lambda: subprocess.Popen(list(command), preexec_fn=_take_terminal),  # noqa: S603, PLW1509  the user's own command; this process has one thread
+        command[0],
+    )
+    if trouble:
+        os.write(2, trouble.encode())
+    return code
+
+
+def _take_terminal() -> None:
+    """In the command's process: a process group of its own, which a shell can find again.
+
+    The caller's group is outside this pid namespace, and so has no number here.
+    """
+    if os.isatty(0):
+        os.setpgid(0, 0)
+        _set_foreground()
+        signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # nobody here could continue it
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+
+def _set_foreground() -> None:
+    """Make this process's group the terminal's, even from the background."""
+    before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    os.tcsetpgrp(0, os.getpgrp())
+    signal.signal(signal.SIGTTOU, before)
+
+
+def _finished(start: Callable[[], subprocess.Popen[bytes]], name: str) -> tuple[int, str]:
+    """Run a command to its end: exit code as a shell gives it, and why it did not start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # inherited by the command
     try:
-        process = subprocess.Popen(list(command), stdin=empty, stdout=out, stderr=err)  # noqa: S603  the user's own command
+        process = start()
     except FileNotFoundError:
-        return _NOT_FOUND, f"lab: '{command[0]}': no such program\n"
+        return _NOT_FOUND, f"lab: '{name}': no such program\n"
     except OSError as error:
-        return _NOT_RUNNABLE, f"lab: '{command[0]}': {error.strerror}\n"
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return _NOT_RUNNABLE, f"lab: '{name}': {error.strerror}\n"
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     code = process.wait()
     return (code if code >= 0 else _SIGNALLED - code), ""
 
@@ -143,13 +177,16 @@ def _read(descriptor: int) -> str:
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
-    """Leave the terminal's signals to the command, as a shell does while one runs."""
+def _terminal_lent() -> Iterator[None]:
+    """Leave the terminal and its signals to the command; take both back after it."""
+    ours = os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGQUIT)}
     for number in before:
         signal.signal(number, signal.SIG_IGN)
     try:
         yield
     finally:
+        if ours:
+            _set_foreground()
         for number, handler in before.items():
             signal.signal(number, handler)

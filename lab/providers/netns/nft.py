@@ -21,7 +21,7 @@ _THREADS = 2
 
 
 @cache
-def library(name: str = LIBRARY) -> ctypes.CDLL:
+def library() -> ctypes.CDLL:
     """The library, with the signatures of the calls that are made.
 
     Raises
@@ -31,9 +31,11 @@ def library(name: str = LIBRARY) -> ctypes.CDLL:
 
     """
     try:
-        found = ctypes.CDLL(name)
+        found = ctypes.CDLL(LIBRARY)
     except OSError as error:
-        raise PreflightError(f"loading '{name}'", f"it is not there ({error})", INSTALL) from error
+        raise PreflightError(
+            f"loading '{LIBRARY}'", f"it is not there ({error})", INSTALL
+        ) from error
     found.nft_ctx_new.restype = ctypes.c_void_p
     found.nft_ctx_new.argtypes = (ctypes.c_uint32,)
     found.nft_ctx_free.argtypes = (ctypes.c_void_p,)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
+from lab._deadline import Deadline
 from lab._errors import PreflightError, UsageError
-from lab.providers.netns import capacity, holding
+from lab.providers.netns import capacity, holding, namespaces
 from lab.providers.netns.abilities import abilities
-from lab.providers.netns.compile import namespaces
+from lab.providers.netns.compile import namespaces as names_of
+from lab.providers.netns.entry import Tell
 from lab.providers.netns.machine import NetnsMachine
 from lab.providers.netns.processes import holders
 from lab.providers.netns.steps import BringUp, ailment
@@ -27,6 +29,9 @@ from lab.providers.provider import (
     Step,
 )
 from lab.topology.intent import Intent
+
+_EXCHANGES_A_TRY = 8
+"""A DNS question is asked with up to four search domains, and may be repeated."""
 
 
 class NetnsProvider:
@@ -62,9 +67,10 @@ class NetnsProvider:
         self._off = windows_rules_off
         self._python = python
 
-    def banner(self, intent: Intent) -> str:
+    def banner(self, intent: Intent | None) -> str:
         """One sentence: which provider, and what is emulated."""
-        emulated = [machine.name for machine in intent.machines if machine.os == "windows"]
+        machines = intent.machines if intent else ()
+        emulated = [machine.name for machine in machines if machine.os == "windows"]
         said = f"{self.name}: network namespaces on this machine"
         if not emulated:
             return said
@@ -108,7 +114,7 @@ class NetnsProvider:
         if wrong:
             return Liveness("broken", wrong)
         return Liveness(
-            "running", f"holder process {holder.pid}, {len(namespaces(intent))} namespaces"
+            "running", f"holder process {holder.pid}, {len(names_of(intent))} namespaces"
         )
 
     def destroy(self, lab: LabHandle) -> tuple[str, ...]:
@@ -168,10 +174,22 @@ class NetnsProvider:
             When the lab's holder is not there.
 
         """
+        del intent
         from lab.providers.netns import prober  # noqa: PLC0415  not on the way of 'lab up' alone
 
-        del intent
-        return prober.probe(holding.entry(lab), probes, settings, progress)
+        def inside(tell: Tell) -> Mapping[int, Outcome]:
+            capacity.raise_descriptors()
+            return prober.probe(namespaces.enter, probes, settings, tell)
+
+        return holding.entry(lab).call(
+            f"probing lab '{lab.name}'", inside, _patience(probes, settings), heard=progress
+        )
+
+
+def _patience(probes: Sequence[Probe], settings: ProbeSettings) -> Deadline:
+    """Longer than the probes can take, each exchange with its own timeout: a last resort."""
+    exchanges = sum(probe.tries for probe in probes) * _EXCHANGES_A_TRY
+    return Deadline(60.0 + exchanges * (settings.timeout / max(1, settings.in_flight) + 0.01))
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:

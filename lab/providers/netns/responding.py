@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import select
 import signal
 import subprocess
@@ -18,15 +17,12 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
+from lab.providers.netns import capacity
 from lab.providers.netns.processes import started
 from lab.providers.provider import DNS_PORT, PROBE_PORT
 from lab.topology.intent import Intent
 
 PROGRAM = Path(__file__).with_name("responder.py")
-_START = (
-    "import runpy, sys; del sys.argv[0]; sys.path.insert(0, sys.argv.pop(0)); "
-    "runpy.run_path(sys.argv[0], run_name='__main__')"
-)
 _RECORD = "/run/responder.json"
 _CONFIGURATION = "/run/responder-configuration.json"
 _LOG = "/run/responder.log"
@@ -41,7 +37,8 @@ class Answering:
     tcp: tuple[int, ...]
     udp: tuple[int, ...]
     dns: dict[str, str] | None
-    """Fully qualified name, without closing dot, to address; None where no names are served."""
+    """Fully qualified name, with its final dot, to address: answered on port 53 of both
+    protocols. None where no names are served."""
 
 
 def answering(intent: Intent) -> tuple[Answering, ...]:
@@ -57,7 +54,7 @@ def answering(intent: Intent) -> tuple[Answering, ...]:
             found.append(_plain(machine.name))
         for pod in machine.pods:
             if pod.role == "dns":
-                found.append(Answering(pod.name, pod.name, (DNS_PORT,), (DNS_PORT,), served))
+                found.append(Answering(pod.name, pod.name, (), (), served))
             else:
                 found.append(_plain(pod.name))
     return tuple(found)
@@ -72,7 +69,7 @@ def _names(intent: Intent) -> dict[str, str]:
     for machine in intent.machines:
         for service in machine.translation.services if machine.translation else ():
             space = "kube-system" if service.port == DNS_PORT else "default"
-            found[f"{service.name}.{space}.svc.{intent.domain}"] = service.address
+            found[f"{service.name}.{space}.svc.{intent.domain}.".lower()] = service.address
     return found
 
 
@@ -107,10 +104,9 @@ def start(python: str, configured: str, deadline: Deadline) -> None:
 
     """
     _end_older()
-    _raise_descriptors()
-    root = str(Path(__file__).parents[3])
+    capacity.raise_descriptors()
     Path(_CONFIGURATION).write_text(configured, encoding="utf-8")
-    command = [python, "-I", "-c", _START, root, str(PROGRAM), _CONFIGURATION]
+    command = [python, "-I", str(PROGRAM), _CONFIGURATION]
     with open(_LOG, "wb") as log:  # noqa: PTH123  a plain file for a child's standard error
         process = subprocess.Popen(  # noqa: S603  our own program
             command,
@@ -132,12 +128,6 @@ def _end_older() -> None:
             Deadline(5.0).wait(
                 "ending the lab's older responder", lambda: started(record["pid"]) is None
             )
-
-
-def _raise_descriptors() -> None:
-    """As many open files as are allowed: the responder holds several in each namespace."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _await_ready(process: subprocess.Popen[bytes], deadline: Deadline) -> None:

@@ -10,6 +10,8 @@ import struct
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[3]))
+
 from lab.providers.netns.namespaces import enter
 
 IP_PKTINFO = 8

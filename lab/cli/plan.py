@@ -1,0 +1,82 @@
+"""``lab plan``: what would happen, why, and what it would cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+
+import click
+
+from lab._log import say
+from lab.plan.plan import Plan
+
+
+@click.command("plan")
+@click.argument("scenario")
+@click.option("--name", help="The lab's name; the scenario's own if not given.")
+@click.option("--provider", help="Where the machines come from (default: netns).")
+@click.option("--only", type=click.Choice(["linux", "windows"]), help="Leave other nodes out.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole plan as JSON.")
+def command(
+    scenario: str, name: str | None, provider: str | None, only: str | None, as_json: bool
+) -> None:
+    """Print what "lab up SCENARIO" would do, why, and what it would cost. Nothing is made."""
+    from lab.lifecycle import desk
+    from lab.matrix.cells import cells, counts
+    from lab.plan.canonical import digest, plain
+    from lab.topology.cost import cost
+
+    prepared = desk.prepare(desk.Request(scenario, name, provider, only))
+    say(prepared.banner)
+    for note in prepared.notes():
+        say(note)
+    plan, intent = prepared.drawn.plan, prepared.drawn.intent
+    matrix = dict(counts(cells(plan, intent)))
+    price = cost(intent)
+    decisions = desk.preview(prepared)
+    if as_json:
+        document = {
+            "lab": prepared.name,
+            "digest": digest(plan),
+            "steps": [asdict(decision) for decision in decisions],
+            "cost": asdict(price),
+            "matrix": matrix,
+            "plan": plain(plan),
+        }
+        click.echo(json.dumps(document, indent=2))
+        return
+    click.echo(f"lab '{prepared.name}': {plan.summary}")
+    click.echo(f"plan {digest(plan)}, topology {plan.topology}, Kubernetes {plan.version}\n")
+    for line in _nodes(plan):
+        click.echo(line)
+    click.echo("\nsteps:")
+    for decision in decisions:
+        click.echo(f"  {decision.step:<10} {decision.action:<5} {decision.why}")
+    listed = ", ".join(f"{family} {number:,}" for family, number in matrix.items())
+    click.echo(f"\nmatrix: {sum(matrix.values()):,} cells: {listed}")
+    click.echo(
+        f"cost: about {price.seconds:g} s and {price.memory_mib} MiB; "
+        f"{price.namespaces} namespaces, {price.links} links, {price.routes} routes, "
+        f"{price.neighbours} neighbour entries"
+    )
+
+
+def _nodes(plan: Plan) -> Iterator[str]:
+    rows = [("node", "os", "role", "address", "pods", "pod addresses")]
+    for node in plan.nodes:
+        pods = [str(pod.address) for pod in node.pods]
+        span = f"{pods[0]} to {pods[-1]}" if len(pods) > 1 else "".join(pods)
+        rows.append(
+            (
+                node.name,
+                node.os,
+                node.role,
+                str(node.address),
+                str(node.pod_cidr or "-"),
+                span or "none",
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()

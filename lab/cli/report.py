@@ -1,0 +1,39 @@
+"""``lab report``: where the reports of a lab's runs are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lab._errors import UsageError
+from lab._log import say
+
+
+@click.command("report")
+@click.argument("name", metavar="LAB")
+@click.argument("run", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print the run's whole result as JSON.")
+def command(name: str, run: str | None, as_json: bool) -> None:
+    """Print the path of a run's HTML report: the last run's, or that of RUN.
+
+    Reports stay after the lab is down.
+    """
+    from lab.lifecycle import desk
+
+    runs = desk.runs(name)
+    say(desk.banner(name))
+    found = [one for one in runs if run in {None, Path(one).name}]
+    if not found:
+        doing = f"looking for a report of lab '{name}'"
+        if run is None:
+            raise UsageError(doing, "it has not been tested yet", f"lab test {name}")
+        raise UsageError(
+            doing,
+            f"it has no run '{run}'",
+            "one of: " + ", ".join(Path(one).name for one in runs),
+        )
+    if as_json:
+        click.echo((Path(found[-1]) / "result.json").read_text(encoding="utf-8"), nl=False)
+    else:
+        click.echo(Path(found[-1]) / "report.html")

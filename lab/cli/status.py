@@ -1,0 +1,40 @@
+"""``lab status``: how one lab is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+
+from lab._log import say
+
+
+@click.command("status")
+@click.argument("name", metavar="LAB")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(name: str, as_json: bool) -> int:
+    """Say how LAB is: what the journal says, checked against what is there.
+
+    The exit code is 0 for a lab that is up, and 3 for any other.
+    """
+    from lab.lifecycle import desk
+    from lab.reports.moment import ago
+
+    found = desk.look(name)
+    say(desk.banner(name))
+    if as_json:
+        click.echo(json.dumps(asdict(found), indent=2))
+        return 0 if found.state == "up" else 3
+    detail = f": {found.detail}" if found.detail else ""
+    click.echo(f"lab '{found.name}' is {found.state}{detail}")
+    click.echo(f"  scenario   {found.scenario or 'unknown'}")
+    click.echo(f"  provider   {found.provider}")
+    click.echo(f"  created    {ago(found.created)}")
+    click.echo(f"  directory  {found.directory}")
+    for step in found.steps:
+        click.echo(f"  step       {step.name}: {step.state}")
+    for run in found.runs[-3:]:
+        counts = ", ".join(f"{number:,} {name}" for name, number in run.counts.items() if number)
+        click.echo(f"  run        {run.run}: {'green' if run.green else 'red'}; {counts}")
+    return 0 if found.state == "up" else 3

@@ -1,0 +1,197 @@
+"""Where the command line comes to: the user's own journal and providers, and what is asked of them.
+
+Every function here joins parts that are tested by themselves; it decides nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lab.lifecycle import down, gc, session, status, up
+from lab.lifecycle.age import parse_age
+from lab.lifecycle.blueprint import Blueprint, draw
+from lab.lifecycle.converge import Decision
+from lab.lifecycle.names import unknown_lab
+from lab.lifecycle.providers import DEFAULT, Providers, choose
+from lab.lifecycle.rebuild import rebuild
+from lab.providers.provider import Provider
+from lab.state.directory import state_directory
+from lab.state.rows import LabRow
+from lab.state.store import Store
+from lab.topology.intent import Intent
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What ``lab up`` and ``lab plan`` are asked."""
+
+    scenario: str
+    """Name of a shipped one, or a path."""
+    name: str | None = None
+    provider: str | None = None
+    only: str | None = None
+    rules_off: tuple[str, ...] = field(default=())
+
+    def options(self) -> dict[str, object]:
+        """What is kept with the lab, so that whoever opens it decides the same."""
+        kept: dict[str, object] = {}
+        if self.only:
+            kept["only"] = self.only
+        if self.rules_off:
+            kept["windows_rules_off"] = sorted(set(self.rules_off))
+        return kept
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request, decided: everything but the doing."""
+
+    name: str
+    drawn: Blueprint
+    provider: Provider
+    banner: str
+    request: up.UpRequest
+
+    def notes(self) -> tuple[str, ...]:
+        """What of the scenario this provider does not use, in words."""
+        ignored = self.drawn.scenario.real_machine_keys() if self.provider.name != "libvirt" else ()
+        if not ignored:
+            return ()
+        listed = ", ".join(f"'{key}'" for key in ignored)
+        return (
+            f"note: {listed} of nodes: for real machines only, ignored by '{self.provider.name}'",
+        )
+
+
+def prepare(request: Request) -> Prepared:
+    """Draw the scenario up and choose its provider.
+
+    Raises
+    ------
+    ScenarioError
+        Every finding in the scenario at once.
+    UsageError
+        No such scenario, provider or rule.
+
+    """
+    drawn = draw(request.scenario, request.only)
+    provider = choose(providers(request.options()), request.provider or DEFAULT)
+    name = request.name or drawn.scenario.name
+    path = Path(drawn.scenario.path)
+    return Prepared(
+        name=name,
+        drawn=drawn,
+        provider=provider,
+        banner=provider.banner(drawn.intent),
+        request=up.UpRequest(
+            name=name,
+            scenario_text=path.read_text(encoding="utf-8"),
+            scenario_path=str(path.resolve()),
+            plan=drawn.plan,
+            intent=drawn.intent,
+            command=f"lab up {request.scenario}",
+            options=request.options(),
+        ),
+    )
+
+
+def bring_up(prepared: Prepared, say: Say) -> up.UpResult:
+    """Bring the lab up; see :func:`lab.lifecycle.up.up` for what it raises."""
+    with opened_store() as store:
+        return up.up(prepared.request, prepared.provider, store, say)
+
+
+def preview(prepared: Prepared) -> tuple[Decision, ...]:
+    """What bringing the lab up would do now, and why."""
+    with opened_store() as store:
+        return up.preview(prepared.request, prepared.provider, store)
+
+
+def open_lab(name: str) -> session.OpenLab:
+    """Open a lab of the user's own journal.
+
+    Raises
+    ------
+    UsageError
+        When there is no such lab; names the nearest.
+    BrokenError
+        When its machines are not there.
+
+    """
+    store = Store(state_directory(os.environ))
+    row = store.lab(name)
+    opened = session.open_lab(name, providers(row.options if row else {}), store)
+    opened.require_running()
+    return opened
+
+
+def take_down(name: str, say: Say) -> down.DownResult:
+    """Take a lab down; see :func:`lab.lifecycle.down.down` for what it raises."""
+    with opened_store() as store:
+        return down.down(down.DownRequest(name, f"lab down {name}"), providers(), store, say)
+
+
+def runs(name: str) -> tuple[str, ...]:
+    """The directories of a lab's runs, oldest first; those of a lab that is down too."""
+    with opened_store() as store:
+        kept = tuple(str(store.run_directory(name, run.id)) for run in store.runs(name))
+        if not kept and store.lab(name) is None:
+            raise unknown_lab(f"looking for runs of lab '{name}'", name, _names(store))
+        return kept
+
+
+def _names(store: Store) -> list[str]:
+    return [row.name for row in store.labs()]
+
+
+def look(name: str) -> status.LabStatus:
+    """How one lab is."""
+    with opened_store() as store:
+        return status.status(name, providers(), store, _intent_of(store))
+
+
+def look_at_all() -> tuple[status.LabStatus, ...]:
+    """How every lab is."""
+    with opened_store() as store:
+        return status.list_labs(providers(), store, _intent_of(store))
+
+
+def collect(older_than: str | None, yes: bool, say: Say) -> gc.GcResult:
+    """Find, and with ``yes`` remove, what nobody needs; ``older_than`` as in ``"2d"``."""
+    age = None if older_than is None else parse_age(older_than)
+    with opened_store() as store:
+        return gc.gc(gc.GcRequest(age, yes), providers(), store, say)
+
+
+def banner(name: str | None = None) -> str:
+    """The first line of a command about a lab, or about all of them."""
+    with opened_store() as store:
+        row = store.lab(name) if name else None
+        provider = choose(providers(row.options if row else {}), row.provider if row else DEFAULT)
+        if row is None or row.status == "down":
+            return provider.banner(None)
+        return provider.banner(_intent_of(store)(row))
+
+
+def providers(options: Mapping[str, object] | None = None) -> Providers:
+    """Every provider, as the options of a lab want it."""
+    off = (options or {}).get("windows_rules_off", ())
+    assert isinstance(off, list | tuple), "written by Request.options"
+    return Providers(windows_rules_off=frozenset(str(rule) for rule in off))
+
+
+@contextmanager
+def opened_store() -> Iterator[Store]:
+    """The journal of the user's own state directory."""
+    with Store(state_directory(os.environ)) as store:
+        yield store
+
+
+def _intent_of(store: Store) -> Callable[[LabRow], Intent]:
+    return lambda row: rebuild(row, store).intent

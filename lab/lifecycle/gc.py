@@ -1,0 +1,196 @@
+"""Collect what nobody needs any more: orphans, and labs that are too old.
+
+Safe beside a lab that is being brought up: an ``up`` writes its token to the journal before it
+makes anything, and holds the lab's lock meanwhile. So marks are read before the journal, a lab
+that is locked is left alone, and what was decided is decided again once its lock is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab._errors import BrokenError, UsageError
+from lab.lifecycle.age import in_words
+from lab.lifecycle.interruption import terminable
+from lab.lifecycle.marks import all_marks, same_directory
+from lab.lifecycle.providers import choose
+from lab.lifecycle.removal import Target, remove_files, take_away
+from lab.providers.provider import LabHandle, Mark, Provider
+from lab.state.lock import HeldError, lab_lock
+from lab.state.rows import LabRow
+from lab.state.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class GcRequest:
+    """What is to be collected."""
+
+    older_than: float | None
+    """Seconds since a lab was last brought up, changed or tested; None for orphans alone."""
+    yes: bool
+    """False for a dry run."""
+    command: str = "lab gc"
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """One thing to collect."""
+
+    lab: str
+    provider: str
+    token: str
+    orphan: Path | None
+    """The directory that an orphan says it belongs to; None for a lab of the journal."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class GcResult:
+    """What ``gc`` has found and done."""
+
+    dry_run: bool
+    found: tuple[Collected, ...]
+    removed: tuple[str, ...]
+    """What is gone, in words."""
+    left: tuple[str, ...]
+    """What was left alone, and why."""
+
+
+def collect(
+    labs: Iterable[LabRow],
+    marks: Iterable[tuple[str, Mark]],
+    is_home: Callable[[Path], bool],
+    older_than: float | None,
+    now: float,
+) -> tuple[Collected, ...]:
+    """What there is to collect: old labs by the journal, orphans by their marks.
+
+    Parameters
+    ----------
+    labs
+        The journal's labs, none of them down.
+    marks
+        (provider, mark) of every object found.
+    is_home
+        Whether a lab directory is one of this state directory, or there is none any more, so
+        that no journal but this one can speak for what carries it.
+    older_than, now
+        Seconds, and seconds since 1970.
+
+    """
+    labs = tuple(labs)
+    known = {row.token for row in labs}
+    found = {
+        (provider, mark.token): Collected(
+            mark.lab,
+            provider,
+            mark.token,
+            mark.directory,
+            f"no journal knows of {mark.object}, {in_words(mark.age_seconds)} old",
+        )
+        for provider, mark in marks
+        if mark.token not in known and is_home(mark.directory)
+    }
+    old = [
+        Collected(
+            row.name,
+            row.provider,
+            row.token,
+            None,
+            f"last used {in_words(now - row.updated)} ago",
+        )
+        for row in labs
+        if older_than is not None and now - row.updated > older_than
+    ]
+    return (*old, *(found[key] for key in sorted(found)))
+
+
+def gc(
+    request: GcRequest,
+    providers: Mapping[str, Provider],
+    store: Store,
+    say: Callable[[str], None],
+) -> GcResult:
+    """Find what nobody needs, and with ``yes`` take it away.
+
+    One that cannot be removed is said and left; the others still go.
+
+    Raises
+    ------
+    BrokenError
+        At the end, when something could not be removed.
+    StateError
+        When the journal cannot be read or written.
+
+    """
+    found = _look(request, providers, store)
+    removed: list[str] = []
+    left: list[str] = []
+    failed: list[str] = []
+    with terminable():
+        for item in found:
+            say(f"{'removing' if request.yes else 'would remove'} lab '{item.lab}': {item.why}")
+            if not request.yes:
+                continue
+            try:
+                removed += _remove(item, request, providers, store)
+            except HeldError as held:
+                left.append(f"lab '{item.lab}' is left alone: {held.happened}")
+                say(left[-1])
+            except (BrokenError, UsageError) as error:
+                failed.append(f"lab '{item.lab}': {error}")
+    if failed:
+        raise BrokenError("collecting what nobody needs", "; ".join(failed), "lab gc --yes, again")
+    return GcResult(not request.yes, found, tuple(removed), tuple(left))
+
+
+def _look(
+    request: GcRequest, providers: Mapping[str, Provider], store: Store
+) -> tuple[Collected, ...]:
+    marks = all_marks(providers)  # before the journal: see above
+    return collect(
+        store.labs(),
+        marks,
+        lambda path: _is_home(path, store),
+        request.older_than,
+        store.now(),
+    )
+
+
+def _is_home(directory: Path, store: Store) -> bool:
+    own = same_directory(directory, store.lab_directory(directory.name))
+    return own or not directory.parent.parent.exists()
+
+
+def _remove(
+    item: Collected, request: GcRequest, providers: Mapping[str, Provider], store: Store
+) -> tuple[str, ...]:
+    provider = choose(providers, item.provider)
+    directory = store.lab_directory(item.lab)
+    if item.orphan and not same_directory(item.orphan, directory):
+        # its state directory is no more, and its lock with it
+        return provider.destroy(LabHandle(item.lab, item.orphan, item.token))
+    with lab_lock(directory, request.command, wait=0):
+        row = store.lab(item.lab)
+        live = row if row is not None and row.status != "down" else None
+        known = live is not None and live.token == item.token
+        if item.orphan:
+            return () if known else _remove_orphan(item, provider, directory, alone=live is None)
+        if live is None or not known or not _is_old(live, request, store):
+            return ()
+        return take_away(item.lab, [Target(item.provider, item.token)], providers, store)
+
+
+def _remove_orphan(
+    item: Collected, provider: Provider, directory: Path, *, alone: bool
+) -> tuple[str, ...]:
+    removed = provider.destroy(LabHandle(item.lab, directory, item.token))
+    if alone:
+        remove_files(directory)
+    return removed
+
+
+def _is_old(row: LabRow, request: GcRequest, store: Store) -> bool:
+    return request.older_than is not None and store.now() - row.updated > request.older_than

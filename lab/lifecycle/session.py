@@ -1,0 +1,204 @@
+"""A lab that is there, opened: what it is, where its machines are, and where its runs go."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab._errors import BrokenError
+from lab.lifecycle.names import check_name, unknown_lab
+from lab.lifecycle.providers import choose
+from lab.lifecycle.rebuild import Parts, rebuild
+from lab.matrix.verdict import VERDICTS, CellResult, RunResult
+from lab.plan.plan import Plan
+from lab.providers.provider import LabHandle, Provider
+from lab.scenario.scenario import Limit
+from lab.state.directory import make_private
+from lab.state.failure import guarded_files
+from lab.state.files import write_private
+from lab.state.lock import WAIT_SECONDS, lab_lock
+from lab.state.rows import CellRow, RunRow
+from lab.state.store import Store
+from lab.topology.intent import Intent
+
+REPORT = "report.html"
+RESULT = "result.json"
+JUNIT = "junit.xml"
+
+
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """How a run becomes files."""
+
+    to_json: Callable[[RunResult, Intent], Mapping[str, Any]]
+    to_html: Callable[[RunResult, Intent], str]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLab:
+    """One lab of the journal, with all that follows from its scenario."""
+
+    name: str
+    plan: Plan
+    intent: Intent
+    limits: tuple[Limit, ...]
+    provider: Provider
+    handle: LabHandle
+    banner: str
+    options: Mapping[str, object]
+    """As they were given when it was brought up."""
+    store: Store
+    writers: Writers
+
+    @property
+    def windows_rules_off(self) -> tuple[str, ...]:
+        """Ids of the Windows rules that its emulated nodes do not obey."""
+        off = self.options.get("windows_rules_off", ())
+        return tuple(str(rule) for rule in off) if isinstance(off, list | tuple) else ()
+
+    def require_running(self) -> None:
+        """Refuse to go on with a lab that is not there.
+
+        Raises
+        ------
+        BrokenError
+            Saying what was found, and how to bring it up again.
+
+        """
+        found = self.provider.liveness(self.handle, self.intent)
+        if found.state != "running":
+            raise BrokenError(
+                f"looking for the machines of lab '{self.name}'",
+                f"the lab is {found.state}: {found.detail}",
+                f"lab up {self.plan.scenario} --name {self.name}",
+            )
+
+    @contextmanager
+    def used(
+        self, command: str, say: Callable[[str], None], wait: float = WAIT_SECONDS
+    ) -> Iterator[None]:
+        """Hold the lab while it is tested: ``up``, ``down`` and ``gc`` wait, other tests do not.
+
+        Raises
+        ------
+        HeldError
+            When another command works on it.
+
+        """
+        with lab_lock(self.handle.directory, command, wait=wait, shared=True, say=say):
+            yield
+
+    def record(self, run: RunResult, junit: Path | None = None) -> Path:
+        """Keep a run: in the journal first, then as files. The directory they are in.
+
+        Parameters
+        ----------
+        run
+            All that was found.
+        junit
+            The JUnit file that pytest wrote; it is copied. None if it wrote none.
+
+        Raises
+        ------
+        StateError
+            When there is no room for it.
+
+        """
+        self.store.record_run(
+            _run_row(run, self.handle.token), [_cell_row(found) for found in run.results]
+        )
+        directory = self.store.run_directory(self.name, run.run)
+        make_private(directory.parent)
+        make_private(directory)
+        document = self.writers.to_json(run, self.intent)
+        write_private(directory / RESULT, json.dumps(document, indent=1) + "\n")
+        write_private(directory / REPORT, self.writers.to_html(run, self.intent))
+        if junit is not None and junit != directory / JUNIT:
+            with guarded_files(f"reading '{junit}'"):
+                text = junit.read_text(encoding="utf-8")
+            write_private(directory / JUNIT, text)
+        return directory
+
+
+def open_lab(
+    name: str,
+    providers: Mapping[str, Provider],
+    store: Store,
+    *,
+    parts: Parts | None = None,
+    writers: Writers | None = None,
+) -> OpenLab:
+    """Open the lab of that name. Its machines are not looked at: see ``require_running``.
+
+    Parameters
+    ----------
+    name
+        The lab's name.
+    providers, store
+        Where labs can be, and the journal that knows of them.
+    parts, writers
+        Other functions than the product's own.
+
+    Raises
+    ------
+    UsageError
+        When there is no such lab; lists those there are, and names the nearest.
+    ScenarioError
+        When this version cannot read the scenario that the lab was made from.
+
+    """
+    check_name(name)
+    row = store.lab(name)
+    if row is None or row.status == "down":
+        raise unknown_lab(f"opening lab '{name}'", name, [lab.name for lab in store.labs()])
+    provider = choose(providers, row.provider)
+    built = rebuild(row, store, parts)
+    return OpenLab(
+        name=name,
+        plan=built.plan,
+        intent=built.intent,
+        limits=built.limits,
+        provider=provider,
+        handle=LabHandle(name, store.lab_directory(name), row.token),
+        banner=provider.banner(built.intent),
+        options=row.options,
+        store=store,
+        writers=writers or Writers(_json, _html),
+    )
+
+
+def _json(run: RunResult, intent: Intent) -> Mapping[str, Any]:
+    from lab.reports.result import to_json  # noqa: PLC0415  only a run that is kept pays for it
+
+    return to_json(run, intent)
+
+
+def _html(run: RunResult, intent: Intent) -> str:
+    from lab.reports.html import to_html  # noqa: PLC0415  only a run that is kept pays for it
+    from lab.reports.picture import picture_of  # noqa: PLC0415  the same
+
+    return to_html(run, picture_of(intent))
+
+
+def _run_row(run: RunResult, token: str) -> RunRow:
+    return RunRow(
+        id=run.run,
+        lab=run.lab,
+        token=token,
+        scenario=run.scenario,
+        provider=run.provider,
+        started=run.started,
+        seconds=run.seconds,
+        green=run.green(),
+        counts={verdict: run.count(verdict) for verdict in VERDICTS},
+    )
+
+
+def _cell_row(found: CellResult) -> CellRow:
+    last = found.attempts[-1] if found.attempts else None
+    latency = last.latency_ms if last and last.status == "ok" else None
+    return CellRow(found.cell.id, found.cell.family, found.verdict, latency, found.detail)

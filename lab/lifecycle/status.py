@@ -1,0 +1,195 @@
+"""What labs there are and how they are: the journal's word checked against what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from lab._errors import LabError
+from lab.lifecycle.marks import all_marks, same_directory
+from lab.lifecycle.names import check_name, unknown_lab
+from lab.lifecycle.providers import choose
+from lab.providers.provider import LabHandle, Liveness, Mark, Provider
+from lab.state.lock import Holder, holder
+from lab.state.rows import LabRow, LabState
+from lab.state.store import Store
+from lab.topology.intent import Intent
+
+State = Literal["up", "working", "broken", "interrupted", "absent", "orphan", "unknown"]
+"""``working``: another command is at it; ``interrupted``: a command was stopped or killed and
+none has gone on; ``absent``: its machines are gone; ``orphan``: found by its marks alone;
+``unknown``: it could not be looked at."""
+IntentOf = Callable[[LabRow], Intent]
+
+
+@dataclass(frozen=True, slots=True)
+class StepStatus:
+    """One step of the bring-up."""
+
+    name: str
+    state: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """One run of the matrix."""
+
+    run: str
+    started: str
+    seconds: float
+    green: bool
+    counts: Mapping[str, int]
+    directory: str
+
+
+@dataclass(frozen=True, slots=True)
+class LabStatus:
+    """One lab. Times are seconds since 1970; ``dataclasses.asdict`` of it is JSON."""
+
+    name: str
+    state: State
+    detail: str
+    """In words; empty for a lab that is simply up."""
+    scenario: str
+    provider: str
+    directory: str
+    created: float
+    updated: float
+    steps: tuple[StepStatus, ...]
+    runs: tuple[RunStatus, ...]
+    """Oldest first; those on earlier labs of the name too."""
+
+
+def judge(journal: LabState, why: str, found: Liveness, at_it: Holder | None) -> tuple[State, str]:
+    """The state of a lab and its detail, from the journal and what is there.
+
+    Parameters
+    ----------
+    journal, why
+        The journal's status and detail.
+    found
+        What the provider sees.
+    at_it
+        The command that holds the lab.
+
+    """
+    if at_it is not None:
+        return "working", f"{at_it!r} is at it"
+    if journal == "broken":
+        return "broken", why
+    if journal in {"starting", "going"}:
+        what = "up" if journal == "starting" else "down"
+        return "interrupted", f"'lab {what}' ended before it was done"
+    if journal == "interrupted":
+        return "interrupted", why
+    if found.state == "running":
+        return "up", ""
+    return ("absent" if found.state == "absent" else "broken"), found.detail
+
+
+def list_labs(
+    providers: Mapping[str, Provider], store: Store, intent_of: IntentOf
+) -> tuple[LabStatus, ...]:
+    """Every lab of this state directory, by name; those that only their marks show last.
+
+    Raises
+    ------
+    StateError
+        When the journal cannot be read.
+
+    """
+    marks = all_marks(providers)
+    rows = store.labs()
+    known = tuple(_status(row, providers, store, intent_of) for row in rows)
+    return (*known, *_orphans(marks, {row.name for row in rows}, store))
+
+
+def status(
+    name: str, providers: Mapping[str, Provider], store: Store, intent_of: IntentOf
+) -> LabStatus:
+    """The lab of that name.
+
+    Raises
+    ------
+    UsageError
+        When there is none; lists those there are, and names the nearest.
+    StateError
+        When the journal cannot be read.
+
+    """
+    check_name(name)
+    row = store.lab(name)
+    if row is not None and row.status != "down":
+        return _status(row, providers, store, intent_of)
+    orphans = _orphans(all_marks(providers), {row.name for row in store.labs()}, store)
+    for orphan in orphans:
+        if orphan.name == name:
+            return orphan
+    known = [row.name for row in store.labs()] + [orphan.name for orphan in orphans]
+    raise unknown_lab(f"looking at lab '{name}'", name, known)
+
+
+def _status(
+    row: LabRow, providers: Mapping[str, Provider], store: Store, intent_of: IntentOf
+) -> LabStatus:
+    directory = store.lab_directory(row.name)
+    state: State
+    try:
+        lab = LabHandle(row.name, directory, row.token)
+        found = choose(providers, row.provider).liveness(lab, intent_of(row))
+        state, detail = judge(row.status, row.detail, found, holder(directory))
+    except LabError as error:
+        state, detail = "unknown", str(error)
+    return LabStatus(
+        name=row.name,
+        state=state,
+        detail=detail,
+        scenario=row.scenario,
+        provider=row.provider,
+        directory=str(directory),
+        created=row.created,
+        updated=row.updated,
+        steps=tuple(StepStatus(step.name, step.state, step.at) for step in store.steps(row.name)),
+        runs=_runs(row.name, store),
+    )
+
+
+def _runs(name: str, store: Store) -> tuple[RunStatus, ...]:
+    return tuple(
+        RunStatus(
+            run=run.id,
+            started=run.started,
+            seconds=run.seconds,
+            green=run.green,
+            counts=run.counts,
+            directory=str(store.run_directory(name, run.id)),
+        )
+        for run in store.runs(name)
+    )
+
+
+def _orphans(
+    marks: Iterable[tuple[str, Mark]], known: set[str], store: Store
+) -> tuple[LabStatus, ...]:
+    """One for each lab of this state directory that is not in its journal."""
+    found: dict[str, LabStatus] = {}
+    for provider, mark in marks:
+        directory = store.lab_directory(mark.lab)
+        if mark.lab in known or not same_directory(mark.directory, directory):
+            continue
+        born = store.now() - mark.age_seconds
+        found[mark.lab] = LabStatus(
+            name=mark.lab,
+            state="orphan",
+            detail=f"no journal knows of {mark.object}; 'lab down {mark.lab}' takes it away",
+            scenario="",
+            provider=provider,
+            directory=str(directory),
+            created=born,
+            updated=born,
+            steps=(),
+            runs=_runs(mark.lab, store),
+        )
+    return tuple(found[name] for name in sorted(found))

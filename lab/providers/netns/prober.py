@@ -1,0 +1,288 @@
+"""The bulk prober: thousands of probes a second from one process, one epoll, many namespaces.
+
+Runs inside a lab's holder. A socket stays in the namespace it was made in, so the thread goes
+into a source's namespace only to make sockets.
+"""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+import struct
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import monotonic
+
+from lab.providers.netns import names
+from lab.providers.netns.exchange import CannotProbeError, Expired, Flight, failure, steps
+from lab.providers.provider import Outcome, Probe, ProbeSettings
+
+RESOLV_DIRECTORY = Path("/run/resolv")
+
+_BATCH = 8
+"""Probes of one source in a row: a namespace entered once for eight sockets costs next to
+nothing, and no target has many more than its share at once."""
+_BURST = 16
+"""Probes started before answers are looked at again."""
+_EVENTS = 256
+_TICK_SECONDS = 0.02
+_GAP_SECONDS = 0.1
+"""A round takes some 30 ms at most (256 large answers); what is beyond this was not ours."""
+_REPORT_SECONDS = 0.05
+_DATAGRAMS_A_TARGET = 32
+"""Large UDP probes at one address at once: they take 8 KiB of its receive buffer each, which
+on an untuned machine holds 416 KiB."""
+_OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+class AttendedClock:
+    """Seconds in which somebody looked: a gap longer than ``gap`` counts as ``gap``.
+
+    Deadlines on this clock do not pass while the process is kept from running.
+    """
+
+    def __init__(self, now: float, gap: float) -> None:
+        self.seconds = 0.0
+        self._last = now
+        self._gap = gap
+
+    def tick(self, now: float) -> None:
+        """Take note of the monotonic clock; to be called once a round."""
+        self.seconds += min(now - self._last, self._gap)
+        self._last = now
+
+
+def interleave(probes: Sequence[Probe], batch: int) -> list[Probe]:
+    """Put probes in an order in which sources take turns and targets differ.
+
+    Each source has ``batch`` probes at its turn, and starts at another place of its list:
+    lists that all begin with one target would flood it.
+    """
+    lists: dict[str, list[Probe]] = defaultdict(list)
+    for probe in probes:
+        lists[probe.source].append(probe)
+    turned = []
+    for place, own in enumerate(lists.values()):
+        start = place * len(own) // len(lists)
+        turned.append(own[start:] + own[:start])
+    longest = max(map(len, turned), default=0)
+    return [
+        probe
+        for start in range(0, longest, batch)
+        for own in turned
+        for probe in own[start : start + batch]
+    ]
+
+
+def probe(
+    enter: Callable[[str], None],
+    probes: Sequence[Probe],
+    settings: ProbeSettings,
+    progress: Callable[[int], None],
+    *,
+    resolvers: Path = RESOLV_DIRECTORY,
+) -> dict[int, Outcome]:
+    """Try every probe and return an outcome for every key; never raises for a probe.
+
+    Parameters
+    ----------
+    enter
+        Puts the calling thread into the network namespace of the pod or machine of that name.
+        The thread is left in the last one.
+    progress
+        Told now and then, and at the end, how many probes have ended so far.
+    resolvers
+        Directory of the sources' resolver files, by the source's name.
+
+    """
+    loop = _Loop(enter, settings, progress, resolvers)
+    loop.run(interleave(probes, _BATCH))
+    return loop.outcomes
+
+
+class _Loop:
+    """Everything under way, and what has ended."""
+
+    def __init__(
+        self,
+        enter: Callable[[str], None],
+        settings: ProbeSettings,
+        progress: Callable[[int], None],
+        resolvers: Path,
+    ) -> None:
+        self.outcomes: dict[int, Outcome] = {}
+        self._enter = enter
+        self._here: str | None = None
+        self._timeout = settings.timeout
+        self._limit = max(1, settings.in_flight)
+        self._progress = progress
+        self._reported = 0.0
+        self._resolvers = resolvers
+        self._known: dict[str, names.ResolverFile] = {}
+        self._epoll = select.epoll()
+        self._clock = AttendedClock(monotonic(), _GAP_SECONDS)
+        self._queue: deque[Probe] = deque()
+        self._active = 0
+        self._flights: dict[int, Flight] = {}
+        """By descriptor: those whose socket epoll watches."""
+        self._deadlines: deque[tuple[float, Flight]] = deque()
+        """In order, as all exchanges have one timeout; an entry of an exchange that has
+        ended differs from its flight's deadline."""
+        self._large: dict[str, int] = defaultdict(int)
+        self._waiting: dict[str, deque[Probe]] = defaultdict(deque)
+
+    def run(self, probes: Sequence[Probe]) -> None:
+        """Try all of them."""
+        self._queue.extend(probes)
+        with self._epoll:
+            while self._queue or self._active:
+                for _ in range(_BURST):
+                    if not self._queue or self._active >= self._limit:
+                        break
+                    self._start(self._queue.popleft())
+                self._round()
+        self._progress(len(self.outcomes))
+
+    def _round(self) -> None:
+        wait = 0.0
+        if self._deadlines and (not self._queue or self._active >= self._limit):
+            left = self._deadlines[0][0] - self._clock.seconds
+            wait = min(max(left, 0.0), _TICK_SECONDS)
+        self._answer(wait)
+        now = monotonic()
+        self._clock.tick(now)
+        self._expire()
+        if now - self._reported > _REPORT_SECONDS:
+            self._reported = now
+            self._progress(len(self.outcomes))
+
+    def _answer(self, wait: float) -> bool:
+        """Take what has come within so many seconds; False if there was nothing."""
+        events = self._epoll.poll(wait, _EVENTS)
+        for descriptor, _ in events:
+            self._advance(self._flights[descriptor], expired=False)
+        return bool(events)
+
+    def _expire(self) -> None:
+        """End what is overdue, after all that has come by now has been taken."""
+        drained = False
+        while self._deadlines:
+            deadline, flight = self._deadlines[0]
+            if flight.deadline == deadline:
+                if deadline > self._clock.seconds:
+                    return
+                if not drained:
+                    while self._answer(0.0):
+                        pass
+                    drained = True
+                    continue
+            self._deadlines.popleft()
+            if flight.deadline == deadline:
+                flight.deadline = 0.0
+                self._advance(flight, expired=True)
+
+    def _start(self, probe: Probe) -> None:
+        if probe.protocol == "udp" and probe.size == "large":
+            if self._large[probe.address] >= _DATAGRAMS_A_TARGET:
+                self._waiting[probe.address].append(probe)
+                return
+            self._large[probe.address] += 1
+        self._active += 1
+        flight = Flight(probe)
+        try:
+            resolver = None if probe.name is None else self._resolver(probe.source)
+        except CannotProbeError as error:
+            self._fail(flight, error)
+            return
+        flight.steps = steps(flight, self._open, resolver)
+        self._advance(flight, expired=False)
+
+    def _resolver(self, source: str) -> names.ResolverFile:
+        if source not in self._known:
+            path = self._resolvers / source
+            try:
+                self._known[source] = names.read_resolver(path.read_text(encoding="utf-8"))
+            except (OSError, UnicodeDecodeError) as error:
+                raise CannotProbeError(f"cannot read the resolver file '{path}': {error}") from None
+        return self._known[source]
+
+    def _advance(self, flight: Flight, *, expired: bool) -> None:
+        try:
+            mask = flight.steps.throw(Expired()) if expired else next(flight.steps)
+            if mask != flight.mask:
+                self._watch(flight, mask)
+        except StopIteration:
+            self._finish(flight)
+        except Exception as error:  # noqa: BLE001  whatever it is, it is this probe's outcome
+            self._fail(flight, error)
+
+    def _watch(self, flight: Flight, mask: int) -> None:
+        assert flight.sock is not None
+        descriptor = flight.sock.fileno()
+        if flight.mask:
+            self._epoll.modify(descriptor, mask)
+        else:
+            self._epoll.register(descriptor, mask)
+            self._flights[descriptor] = flight
+        flight.mask = mask
+
+    def _open(self, flight: Flight, kind: int) -> socket.socket:
+        """Begin an exchange: see :data:`lab.providers.netns.exchange.Open`."""
+        self._close(flight)
+        source = flight.probe.source
+        if source != self._here:
+            self._here = None
+            self._go(source)
+            self._here = source
+        sock = socket.socket(socket.AF_INET, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        flight.sock = sock
+        flight.deadline = self._clock.seconds + self._timeout
+        self._deadlines.append((flight.deadline, flight))
+        return sock
+
+    def _go(self, source: str) -> None:
+        try:
+            self._enter(source)
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in _OUT_OF_DESCRIPTORS:
+                raise
+            raise CannotProbeError(f"cannot enter the namespace of '{source}': {error}") from error
+
+    def _close(self, flight: Flight) -> None:
+        if flight.sock is not None:
+            self._flights.pop(flight.sock.fileno(), None)
+            flight.sock.close()
+            flight.sock, flight.mask = None, 0
+
+    def _fail(self, flight: Flight, error: Exception) -> None:
+        if (
+            isinstance(error, OSError)
+            and error.errno in _OUT_OF_DESCRIPTORS
+            and self._active > 1  # those others will give theirs back
+        ):
+            self._limit = max(1, self._active - 1)
+            self._end(flight)
+            self._queue.appendleft(flight.probe)
+            return
+        flight.status, flight.detail = failure(error, flight.phase, self._timeout)
+        if flight.sock is not None and flight.probe.protocol == "tcp":
+            # Else the kernel would go on sending for minutes what nobody waits for.
+            flight.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self._finish(flight)
+
+    def _finish(self, flight: Flight) -> None:
+        self.outcomes[flight.probe.key] = flight.outcome()
+        self._end(flight)
+
+    def _end(self, flight: Flight) -> None:
+        self._close(flight)
+        flight.deadline = 0.0
+        self._active -= 1
+        probe = flight.probe
+        if probe.protocol == "udp" and probe.size == "large":
+            self._large[probe.address] -= 1
+            if self._waiting[probe.address]:
+                self._queue.appendleft(self._waiting[probe.address].popleft())

@@ -1,0 +1,262 @@
+"""What prober and responder say to each other: HTTP/1.1 over TCP, one-line headers over UDP.
+
+Pure functions on bytes, both directions side by side. HTTP is plain enough for curl::
+
+    GET /                 {"endpoint": "worker1-p1", "client": "10.244.1.2:40112"}
+    POST /echo + body     the same body
+
+Both answers carry ``X-Endpoint`` and ``X-Client``. A datagram starts with ``HLQ1 NONCE MODE``
+and a line feed, its answer with ``HLR1 NONCE ENDPOINT CLIENT`` and a line feed; the rest of
+the answer is the datagram's own bytes from that place on, so that both have one length.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple  # dataclasses costs 10 ms at the responder's start
+
+HEAD_LIMIT = 8_192
+"""Bytes of a request line with its headers; the usual limit of web servers."""
+BODY_LIMIT = 1 << 20
+"""Bytes of a body; 1 MiB, sixteen times a large probe."""
+IP_UDP_BYTES = 28
+"""IPv4 header without options (20) and UDP header (8)."""
+DATAGRAM_LIMIT = 65_507
+"""Bytes of payload in the largest UDP datagram over IPv4."""
+
+_END = b"\r\n\r\n"
+_QUESTION, _ANSWER = b"HLQ1 ", b"HLR1 "
+_NO_NONCE = b"0" * 16
+_FRAGMENTS = ord("F")
+_MODE_AT = 22
+QUESTION_BYTES = 24
+"""Length of the one-line header of a datagram."""
+_REASONS = {
+    200: b"OK",
+    400: b"Bad Request",
+    404: b"Not Found",
+    405: b"Method Not Allowed",
+    411: b"Length Required",
+    413: b"Content Too Large",
+}
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class WireError(ValueError):
+    """What came is not what was asked; the text says how, a clause without a full stop."""
+
+
+class RequestError(ValueError):
+    """A request that cannot be served; ``status`` is the HTTP status it deserves."""
+
+    def __init__(self, status: int, why: str) -> None:
+        self.status = status
+        super().__init__(why)
+
+
+class Request(NamedTuple):
+    """One HTTP request whose head has come."""
+
+    method: bytes
+    target: bytes
+    body_at: int
+    length: int
+    waits: bool
+    """Whether the client waits for ``100 Continue`` before it sends the body."""
+
+
+class Reply(NamedTuple):
+    """One whole HTTP answer."""
+
+    status: int
+    endpoint: str
+    client: str
+    """Address and port that the endpoint saw."""
+    body: bytes
+
+
+def get_request(address: str, port: int) -> bytes:
+    """The request of a small TCP probe."""
+    return b"GET / HTTP/1.1\r\nHost: %s:%d\r\nConnection: close\r\n\r\n" % (address.encode(), port)
+
+
+def echo_request(address: str, port: int, body: bytes) -> bytes:
+    """The request of a large TCP probe."""
+    head = b"POST /echo HTTP/1.1\r\nHost: %s:%d\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+    return head % (address.encode(), port, len(body)) + body
+
+
+def read_request(data: bytes | bytearray) -> Request | None:
+    """Read the head of a request; None while it is incomplete.
+
+    Raises
+    ------
+    RequestError
+        If it never can become one that is served.
+
+    """
+    end = data.find(_END)
+    if end < 0 and len(data) <= HEAD_LIMIT:
+        if b"\n" in data:
+            _request_line(bytes(data).partition(b"\n")[0].rstrip(b"\r"))
+        return None
+    if end < 0 or end > HEAD_LIMIT:
+        raise RequestError(400, f"more than {HEAD_LIMIT} bytes of headers")
+    line, *headers = bytes(data[:end]).split(b"\r\n")
+    method, target = _request_line(line)
+    length, waits = _framing(headers)
+    return Request(method, target, end + len(_END), length, waits)
+
+
+def _request_line(line: bytes) -> tuple[bytes, bytes]:
+    words = line.split(b" ")
+    if len(words) != 3 or not words[0].isalpha() or not words[2].startswith(b"HTTP/1."):  # noqa: PLR2004  method, target, version
+        raise RequestError(400, "no HTTP/1 request line")
+    return words[0], words[1]
+
+
+def _framing(headers: list[bytes]) -> tuple[int, bool]:
+    """Length of the body, and whether the client waits before it sends it."""
+    lengths: set[bytes] = set()
+    waits = False
+    for header in headers:
+        name, colon, value = header.partition(b":")
+        if not colon or not name or name != name.strip():
+            raise RequestError(400, "a header without a name")
+        match name.lower():
+            case b"content-length":
+                lengths.add(value.strip())
+            case b"transfer-encoding":
+                raise RequestError(411, "a body without Content-Length")
+            case b"expect":
+                waits = value.strip().lower() == b"100-continue"
+    if not lengths:
+        return 0, waits
+    text = lengths.pop()
+    if lengths or not text.isdigit():
+        raise RequestError(400, "no single Content-Length")
+    if len(text) > len(str(BODY_LIMIT)) or int(text) > BODY_LIMIT:
+        raise RequestError(413, f"a body of more than {BODY_LIMIT} bytes")
+    return int(text), waits
+
+
+def respond(request: Request, body: bytes, endpoint: bytes, client: bytes) -> bytes:
+    """The answer to a whole request."""
+    match request.method, request.target:
+        case b"GET", b"/":
+            text = b'{"endpoint": "%s", "client": "%s"}\n' % (endpoint, client)
+            return _reply(200, b"application/json", text, endpoint, client)
+        case b"POST", b"/echo":
+            return _reply(200, b"application/octet-stream", body, endpoint, client)
+        case _, b"/" | b"/echo":
+            return refusal(RequestError(405, "GET / and POST /echo are served"), endpoint, client)
+    return refusal(RequestError(404, "GET / and POST /echo are served"), endpoint, client)
+
+
+def refusal(error: RequestError, endpoint: bytes, client: bytes) -> bytes:
+    """The answer to a request that is not served."""
+    text = json.dumps({"error": str(error)}).encode() + b"\n"
+    return _reply(error.status, b"application/json", text, endpoint, client)
+
+
+def _reply(status: int, kind: bytes, body: bytes, endpoint: bytes, client: bytes) -> bytes:
+    head = (
+        b"HTTP/1.1 %d %s\r\nX-Endpoint: %s\r\nX-Client: %s\r\nContent-Type: %s\r\n"
+        b"Content-Length: %d\r\nConnection: close\r\n\r\n"
+    )
+    return head % (status, _REASONS[status], endpoint, client, kind, len(body)) + body
+
+
+def read_reply(data: bytes | bytearray) -> Reply | None:
+    """Read a whole answer; None while it is incomplete.
+
+    Raises
+    ------
+    WireError
+        If it is none of ours.
+
+    """
+    end = data.find(_END)
+    if end < 0:
+        if not data.startswith(b"HTTP/1.1 "[: len(data)]) or len(data) > HEAD_LIMIT:
+            raise WireError(f"no HTTP answer: {bytes(data[:40])!r}")
+        return None
+    line, *headers = bytes(data[:end]).decode("latin-1").split("\r\n")
+    fields = dict(header.split(": ", 1) for header in headers if ": " in header)
+    try:
+        status, length = int(line.split(" ", 2)[1]), int(fields["Content-Length"])
+        endpoint, client = fields["X-Endpoint"], fields["X-Client"]
+    except (KeyError, ValueError, IndexError):
+        raise WireError(f"not an endpoint of the lab: '{line}'") from None
+    body = data[end + len(_END) :]
+    if len(body) > length:
+        raise WireError(f"{len(body)} bytes of body where {length} were announced")
+    return Reply(status, endpoint, client, bytes(body)) if len(body) == length else None
+
+
+def datagram(nonce: int, filling: bytes, *, fragments: bool) -> bytes:
+    """A datagram to be echoed; ``fragments`` asks for an answer without the DF bit."""
+    return b"%s%016x %c\n" % (_QUESTION, nonce, b"F" if fragments else b"D") + filling
+
+
+def echo_datagram(data: bytes, endpoint: bytes, client: bytes) -> tuple[bytes, bool] | None:
+    """The answer to a datagram, and whether it may be fragmented; None for another's answer.
+
+    A datagram that is not ours (``nc -u``) is echoed all the same, in fragments if need be.
+    """
+    if data.startswith(_ANSWER):
+        return None
+    ours = data.startswith(_QUESTION) and len(data) >= QUESTION_BYTES
+    nonce = data[len(_QUESTION) : _MODE_AT - 1] if ours else _NO_NONCE
+    head = b"%s%s %s %s\n" % (_ANSWER, nonce, endpoint, client)
+    return head + data[len(head) :], not ours or data[_MODE_AT] == _FRAGMENTS
+
+
+def nonce_of(reply: bytes) -> int | None:
+    """Which datagram an answer belongs to; None if it is no answer of ours."""
+    if not reply.startswith(_ANSWER):
+        return None
+    try:
+        return int(reply[len(_ANSWER) : len(_ANSWER) + len(_NO_NONCE)], 16)
+    except ValueError:
+        return None
+
+
+def read_echo(sent: bytes, reply: bytes) -> tuple[str, str]:
+    """Endpoint and client (address and port) of an answer that has the right nonce.
+
+    Raises
+    ------
+    WireError
+        If it is not the whole datagram, byte for byte.
+
+    """
+    head, feed, rest = reply.partition(b"\n")
+    words = head.decode("latin-1").split(" ")
+    if not feed or len(words) != 4:  # noqa: PLR2004  mark, nonce, endpoint, client
+        raise WireError("a damaged answer")
+    at = len(head) + 1
+    if len(reply) != max(len(sent), at):
+        raise WireError(f"{len(reply)} bytes came back of {len(sent)}")
+    if rest != sent[at:]:
+        raise WireError(f"damaged from byte {_first_difference(rest, sent[at:]) + at}")
+    return words[2], words[3]
+
+
+def _first_difference(one: bytes, other: bytes) -> int:
+    pairs = zip(one, other, strict=False)
+    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def check_body(sent: bytes, body: bytes) -> None:
+    """Compare an echoed body with what was sent.
+
+    Raises
+    ------
+    WireError
+        Naming the first byte that differs.
+
+    """
+    if body != sent:
+        at = _first_difference(body, sent)
+        raise WireError(f"echo of {len(body)} bytes for {len(sent)}, damaged from byte {at}")

@@ -1,0 +1,330 @@
+"""One epoll loop that answers HTTP, UDP echo and DNS on many sockets of many namespaces.
+
+A small request costs one round: TCP_DEFER_ACCEPT wakes the loop when the request is there, so
+that it is accepted, read, answered and closed at once. Only what cannot be done at once
+becomes a :class:`_Connection`, which is bounded in time, size and number.
+"""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import NamedTuple  # dataclasses costs 10 ms at the responder's start
+
+from lab.providers.netns import names, protocol
+
+CONNECTION_SECONDS = 10.0
+"""A connection ends after this long, done or not; longer than any probe waits."""
+DRAIN_SECONDS = 2.0
+"""How long the rest of a refused request is read, so that the refusal is not lost to a reset."""
+CONNECTIONS_LIMIT = 2_048
+"""Slow connections held at once; the oldest gives way. Twice what a prober has in flight."""
+BYTES_LIMIT = 256 << 20
+"""Bytes of unfinished requests held at once; the oldest gives way."""
+BACKLOG = 4_096
+"""The kernel's own bound (somaxconn) on kernels since 5.4."""
+UDP_BUFFER_BYTES = 4 << 20
+"""Receive buffer asked for, so that a burst at one endpoint is not lost; root only gets it whole."""
+
+_CHUNK = 65_536
+_SMALL = 16_384
+_SWEEP_SECONDS = 1.0
+_LOG_LINES = 100
+_IP_MTU_DISCOVER, _PMTUDISC_DONT, _PMTUDISC_PROBE = 10, 0, 3
+"""ip(7): PROBE sets DF and heeds the device's MTU alone, not what ICMP said of the path."""
+IP_PKTINFO = 8
+"""ip(7); Python has no name for it before 3.14."""
+_PKTINFO = struct.Struct("=i4s4s")
+_PKTINFO_SPACE = socket.CMSG_SPACE(_PKTINFO.size)
+_NO_ADDRESS = bytes(4)
+_FULL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+
+EchoDatagram = Callable[[bytes, bytes], tuple[bytes, bool] | None]
+"""From a datagram and its sender (address:port) to the answer, and whether it may fragment."""
+
+
+class Answer(NamedTuple):
+    """What to send on a connection, and what to do after."""
+
+    data: bytes
+    then: str
+    """``close``, ``read`` on, or ``drain`` what else the client sends and then close."""
+
+
+Converse = Callable[[bytearray, bytes, bool], Answer | None]
+"""From all that came, the client, and whether it was answered before; None to read on."""
+
+
+def http(endpoint: bytes) -> Converse:
+    """HTTP as :mod:`lab.providers.netns.protocol` has it."""
+
+    def converse(data: bytearray, client: bytes, greeted: bool) -> Answer | None:
+        try:
+            request = protocol.read_request(data)
+        except protocol.RequestError as error:
+            return Answer(protocol.refusal(error, endpoint, client), "drain")
+        if request is None:
+            return None
+        end = request.body_at + request.length
+        if len(data) < end:
+            waits = request.waits and not greeted
+            return Answer(protocol.CONTINUE, "read") if waits else None
+        body = bytes(data[request.body_at : end])
+        return Answer(protocol.respond(request, body, endpoint, client), "close")
+
+    return converse
+
+
+def echo(endpoint: bytes) -> EchoDatagram:
+    """UDP echo as :mod:`lab.providers.netns.protocol` has it."""
+    return lambda data, client: protocol.echo_datagram(data, endpoint, client)
+
+
+def dns_stream(records: Mapping[str, str]) -> Converse:
+    """DNS over TCP, one question a connection."""
+
+    def converse(data: bytearray, _client: bytes, _greeted: bool) -> Answer | None:
+        wire = names.unframe(data)
+        if wire is None:
+            return None
+        reply = names.answer(wire, records)
+        return Answer(b"" if reply is None else names.frame(reply), "close")
+
+    return converse
+
+
+def dns_datagram(records: Mapping[str, str]) -> EchoDatagram:
+    """DNS over UDP."""
+
+    def reply(data: bytes, _client: bytes) -> tuple[bytes, bool] | None:
+        wire = names.answer(data, records)
+        return None if wire is None else (wire, True)
+
+    return reply
+
+
+class _Connection:
+    """A TCP connection that could not be dealt with at once."""
+
+    __slots__ = (
+        "answered",
+        "client",
+        "converse",
+        "deadline",
+        "pending",
+        "received",
+        "sock",
+        "then",
+    )
+
+    def __init__(self, sock: socket.socket, client: bytes, converse: Converse) -> None:
+        self.sock = sock
+        self.client = client
+        self.converse = converse
+        self.received = bytearray()
+        self.pending = b""
+        self.then = "read"
+        self.answered = False
+        self.deadline = time.monotonic() + CONNECTION_SECONDS
+
+
+class Server:
+    """Sockets that listen, and the connections they brought."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._handlers: dict[int, Callable[[], None]] = {}
+        self._connections: dict[int, _Connection] = {}
+        self._held = 0
+        self._logged: set[str] = set()
+        self._swept = time.monotonic()
+
+    def add_stream(self, sock: socket.socket, converse: Converse) -> None:
+        """Serve a listening TCP socket, which must not block."""
+        self._add(sock, lambda: self._accept(sock, converse))
+
+    def add_datagrams(self, sock: socket.socket, echoed: EchoDatagram) -> None:
+        """Serve a bound UDP socket, which must not block and must tell IP_PKTINFO."""
+        fragments = [False]
+        sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_PROBE)
+        self._add(sock, lambda: _echo(sock, echoed, fragments))
+
+    def _add(self, sock: socket.socket, handler: Callable[[], None]) -> None:
+        self._handlers[sock.fileno()] = handler
+        self._epoll.register(sock.fileno(), select.EPOLLIN)
+
+    def serve(self) -> None:
+        """Answer for ever."""
+        while True:
+            self.turn(_SWEEP_SECONDS if self._connections else -1)
+
+    def turn(self, wait: float) -> None:
+        """One round: wait at most so many seconds (-1: for ever) and answer what has come."""
+        for descriptor, _ in self._epoll.poll(wait):
+            handler = self._handlers.get(descriptor)
+            if handler is None:  # it gave way to another of this round
+                continue
+            try:
+                handler()
+            except Exception as error:  # noqa: BLE001  one bad client must not end the service of all
+                self._log(f"{type(error).__name__}: {error}")
+                self._close(descriptor)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        now = time.monotonic()
+        if now - self._swept < _SWEEP_SECONDS:
+            return
+        self._swept = now
+        for descriptor, connection in list(self._connections.items()):
+            if connection.deadline <= now:
+                self._close(descriptor)
+
+    def _accept(self, listener: socket.socket, converse: Converse) -> None:
+        try:
+            sock, (host, port) = listener.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            self._make_room(error)
+            return
+        client = b"%s:%d" % (host.encode(), port)
+        try:
+            data = sock.recv(_SMALL, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            self._hold(_Connection(sock, client, converse))
+            return
+        except OSError:
+            sock.close()
+            return
+        answer = converse(bytearray(data), client, False) if data else Answer(b"", "close")
+        if answer is not None and answer.then == "close" and _sent_whole(sock, answer.data):
+            sock.close()
+            return
+        connection = _Connection(sock, client, converse)
+        self._hold(connection)
+        connection.received += data
+        self._held += len(data)
+        if answer is not None and answer.then == "close":
+            connection.pending, connection.then = answer.data, "close"
+            self._write(connection)
+        else:
+            self._continue(connection, answer)
+
+    def _hold(self, connection: _Connection) -> None:
+        while self._connections and (
+            len(self._connections) >= CONNECTIONS_LIMIT or self._held > BYTES_LIMIT
+        ):
+            self._close(next(iter(self._connections)))
+        descriptor = connection.sock.fileno()
+        self._connections[descriptor] = connection
+        self._handlers[descriptor] = lambda: self._read(connection)
+        self._epoll.register(descriptor, select.EPOLLIN)
+
+    def _make_room(self, error: OSError) -> None:
+        """Out of descriptors or memory: the oldest slow connection goes, or else time passes."""
+        if self._connections:
+            self._close(next(iter(self._connections)))
+            return
+        self._log(f"accept: {error.strerror}")
+        time.sleep(0.01)  # not ours to free: the queue waits in the kernel, and so must we
+
+    def _read(self, connection: _Connection) -> None:
+        try:
+            data = connection.sock.recv(_CHUNK, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._close(connection.sock.fileno())
+        elif connection.then != "drain":
+            connection.received += data
+            self._held += len(data)
+            answered = connection.answered
+            self._continue(
+                connection, connection.converse(connection.received, connection.client, answered)
+            )
+
+    def _continue(self, connection: _Connection, answer: Answer | None) -> None:
+        if answer is not None:
+            connection.answered = True
+            connection.pending, connection.then = answer
+            self._write(connection)
+
+    def _write(self, connection: _Connection) -> None:
+        descriptor = connection.sock.fileno()
+        try:
+            sent = connection.sock.send(connection.pending, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._close(descriptor)
+            return
+        connection.pending = connection.pending[sent:]
+        if connection.pending:
+            self._handlers[descriptor] = lambda: self._write(connection)
+            self._epoll.modify(descriptor, select.EPOLLOUT)
+        elif connection.then == "close":
+            self._close(descriptor)
+        else:
+            if connection.then == "drain":
+                connection.deadline = time.monotonic() + DRAIN_SECONDS
+                with suppress(OSError):
+                    connection.sock.shutdown(socket.SHUT_WR)
+            self._handlers[descriptor] = lambda: self._read(connection)
+            self._epoll.modify(descriptor, select.EPOLLIN)
+
+    def _close(self, descriptor: int) -> None:
+        connection = self._connections.pop(descriptor, None)
+        if connection is not None:  # else it is a listening socket, which stays
+            del self._handlers[descriptor]
+            self._held -= len(connection.received)
+            connection.sock.close()
+
+    def _log(self, line: str) -> None:
+        """Say it, once: what goes wrong for one client goes wrong for thousands."""
+        if line not in self._logged and len(self._logged) < _LOG_LINES:
+            self._logged.add(line)
+            print(f"responder: {line}", file=sys.stderr, flush=True)
+
+
+def _sent_whole(sock: socket.socket, data: bytes) -> bool:
+    """Send at once; False if nothing could be sent yet and the connection must be held."""
+    if len(data) > _SMALL:
+        return False
+    try:
+        return not data or sock.send(data, socket.MSG_DONTWAIT) == len(data)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # the client has gone: nothing is left to be done
+
+
+def _echo(sock: socket.socket, echoed: EchoDatagram, fragments: list[bool]) -> None:
+    """Answer one datagram from the very address it was sent to; what cannot be sent is lost."""
+    try:
+        data, ancillary, _, sender = sock.recvmsg(_CHUNK, _PKTINFO_SPACE)
+    except OSError:  # nothing there after all, or an earlier answer found nobody
+        return
+    answer = echoed(data, b"%s:%d" % (sender[0].encode(), sender[1]))
+    if answer is None:
+        return
+    reply, may_fragment = answer
+    with suppress(OSError):
+        if may_fragment != fragments[0]:
+            mode = _PMTUDISC_DONT if may_fragment else _PMTUDISC_PROBE
+            sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, mode)
+            fragments[0] = may_fragment
+        asked = _PKTINFO.unpack_from(ancillary[0][2])[1] if ancillary else _NO_ADDRESS
+        info = _PKTINFO.pack(0, asked, _NO_ADDRESS)
+        control = [(socket.IPPROTO_IP, IP_PKTINFO, info)]
+        sock.sendmsg([reply], control, socket.MSG_DONTWAIT, sender)

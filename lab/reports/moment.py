@@ -1,0 +1,17 @@
+"""Moments as a person says them."""
+
+from __future__ import annotations
+
+import time
+
+_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
+
+
+def ago(moment: float, now: float | None = None) -> str:
+    """``3 minutes ago``; ``moment`` and ``now`` are seconds since 1970."""
+    seconds = int((time.time() if now is None else now) - moment)
+    for size, unit in _UNITS:
+        if seconds >= size:
+            number = seconds // size
+            return f"{number} {unit}{'' if number == 1 else 's'} ago"
+    return "just now"

@@ -1,0 +1,65 @@
+"""A running lab as the tests talk to it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from lab._deadline import Deadline
+from lab.providers.netns import namespaces
+from lab.providers.netns.entry import Entry
+from lab.providers.netns.holding import entry
+from lab.providers.netns.provider import NetnsProvider
+from lab.providers.provider import LabHandle
+from lab.topology.intent import Intent
+
+PROGRAMS = Path(__file__).with_name("programs")
+
+
+class Running:
+    """A lab that is up, and questions to it."""
+
+    def __init__(self, lab: LabHandle, intent: Intent, provider: NetnsProvider) -> None:
+        self.lab, self.intent, self.provider = lab, intent, provider
+
+    @property
+    def entry(self) -> Entry:
+        return entry(self.lab)
+
+    def ask(self, source: str, address: str, port: int, kind: str = "tcp") -> str:
+        """``"NAME CLIENT"`` as the responder says it, or ``"timeout"``, ``"refused"``, ..."""
+
+        def inside(_: object) -> str:
+            with namespaces.within(source):
+                return _asked(address, port, kind)
+
+        return self.entry.call(f"asking from {source}", inside, Deadline(10))
+
+    def shell(self, machine: str, command: str) -> str:
+        done = self.provider.machine(self.lab, self.intent, machine).run(
+            ["sh", "-c", command], Deadline(10)
+        )
+        assert done.code == 0, done
+        return done.stdout
+
+
+def _asked(address: str, port: int, kind: str) -> str:
+    family = socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM
+    with socket.socket(socket.AF_INET, family) as client:
+        client.settimeout(0.4)
+        try:
+            client.connect((address, port))
+            if kind == "udp":
+                with suppress(PermissionError):  # lost, or rejected, by the sender's own rules
+                    client.send(b"?")
+            return client.recv(200).decode().strip()
+        except TimeoutError:
+            return "timeout"
+        except ConnectionRefusedError:
+            return "refused"
+
+
+NewLab = Callable[..., LabHandle]
+BringUp = Callable[..., Running]

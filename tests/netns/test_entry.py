@@ -1,0 +1,128 @@
+"""Functions run inside a holder: results, errors, deadlines, and dying with the caller."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from netns_running import NewLab
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError, UsageError
+from lab.providers.netns import holding
+from lab.providers.netns.entry import Entry, Tell
+from lab.providers.netns.processes import started
+
+
+@pytest.fixture(scope="module")
+def entry(new_lab: NewLab) -> Iterator[Entry]:
+    lab = new_lab("entered")
+    yield holding.start(lab, sys.executable)
+    found = holding.find(lab.token)
+    assert found
+    holding.end((found,))
+
+
+def test_what_a_function_returns_comes_back(entry: Entry) -> None:
+    assert entry.call(
+        "x", lambda _: {"pid": os.getpid() > 1, "big": "a" * 300_000}, Deadline(5)
+    ) == {
+        "pid": True,
+        "big": "a" * 300_000,
+    }
+
+
+def test_what_it_raises_comes_back_as_itself(entry: Entry) -> None:
+    def fail(_: object) -> NoReturn:
+        raise UsageError("asking", "it is wrong", "ask again")
+
+    with pytest.raises(UsageError) as raised:
+        entry.call("x", fail, Deadline(5))
+    assert raised.value.cure == "ask again"
+    assert "in fail" in "".join(raised.value.__notes__)
+
+
+def test_an_error_that_cannot_travel_comes_back_as_text(entry: Entry) -> None:
+    class OddError(Exception):
+        def __init__(self, a: str, b: str) -> None:
+            super().__init__(f"{a}{b}")
+
+    def fail(_: object) -> NoReturn:
+        raise OddError("strange", " one")
+
+    with pytest.raises(BrokenError, match="strange one"):
+        entry.call("x", fail, Deadline(5))
+
+
+def test_what_it_tells_is_heard_in_order(entry: Entry) -> None:
+    heard = []
+    entry.call(
+        "x", lambda tell: [tell(n) for n in range(5)] and None, Deadline(5), heard=heard.append
+    )
+    assert heard == [0, 1, 2, 3, 4]
+
+
+def test_at_the_deadline_it_is_killed_and_the_last_word_reported(entry: Entry) -> None:
+    children = []
+
+    def slow(tell: Tell) -> None:
+        tell("half way")
+        tell(os.getpid())
+        time.sleep(60)
+
+    with pytest.raises(DeadlineError, match=r"sleeping: not done within 0.2 s; last heard: \d"):
+        entry.call("sleeping", slow, Deadline(0.2), heard=children.append)
+    inside = children[1]
+    assert started(inside, f"/proc/{entry.pid}/root/proc") is None
+
+
+def test_a_child_that_is_killed_is_an_error(entry: Entry) -> None:
+    with pytest.raises(BrokenError, match="was killed"):
+        entry.call("x", lambda _: os.kill(os.getpid(), signal.SIGKILL), Deadline(5))
+
+
+def test_apart_all_that_it_starts_ends_with_it(entry: Entry) -> None:
+    def leave_one(_: object) -> int:
+        subprocess.Popen(["sleep", "61.25"])
+        return os.getpid()
+
+    assert entry.call("x", leave_one, Deadline(5), apart=True) == 1
+    Deadline(5).wait("the sleeper to end", lambda: not _running("61.25"))
+
+
+def test_it_dies_with_its_caller(entry: Entry) -> None:
+    caller = os.fork()
+    if not caller:
+        try:
+            sleep = ["sleep", "62.25"]
+            entry.call("x", lambda _: subprocess.run(sleep, check=False), Deadline(60), apart=True)
+        finally:
+            os._exit(0)
+    Deadline(5).wait("the sleeper to start", lambda: _running("62.25"))
+    os.kill(caller, signal.SIGKILL)
+    os.waitpid(caller, 0)
+    Deadline(5).wait("the sleeper to end", lambda: not _running("62.25"))
+
+
+def test_a_holder_that_has_gone_or_is_another_is_refused(entry: Entry) -> None:
+    with pytest.raises(BrokenError, match="is not there any more"):
+        Entry(entry.pid, entry.started + 1).call("x", lambda _: None, Deadline(5))
+    with pytest.raises(BrokenError, match="is not there any more"):
+        Entry(1 << 22, 1).call("x", lambda _: None, Deadline(5))
+
+
+def _running(word: str) -> bool:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if word.encode() in path.read_bytes().split(b"\0") and started(int(path.parent.name)):
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return False

@@ -1,0 +1,122 @@
+"""What the executor and libnftables say when the kernel refuses."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, LabError
+from lab.providers.netns import namespaces, netlink, nft
+from lab.providers.netns.entry import scratch
+from lab.providers.netns.operations import (
+    AddressAdd,
+    BridgeAdd,
+    LinkUp,
+    NamespaceOperations,
+    NeighbourSet,
+    Operation,
+    RouteSet,
+    SysctlSet,
+)
+
+MAC = "0e:00:00:00:00:09"
+
+
+def _apply(*operations: Operation) -> None:
+    one = NamespaceOperations("node", (("lo", 1), ("br", 9), ("ghost", 77)), operations)
+
+    def work() -> None:
+        namespaces.create(["node"])
+        namespaces.apply([one])
+
+    scratch("applying", work, Deadline(10))
+
+
+def test_an_error_names_operation_namespace_object_and_errno_in_words() -> None:
+    with pytest.raises(BrokenError) as raised:
+        _apply(BridgeAdd("br", 9, MAC, 1500), LinkUp("ghost"))
+    text = str(raised.value)
+    assert "setting link 'ghost' up in namespace 'node'" in text
+    assert "No such device (ENODEV)" in text
+
+
+def test_the_kernels_own_explanation_is_passed_on() -> None:
+    with pytest.raises(BrokenError, match="Nexthop has invalid gateway"):
+        _apply(BridgeAdd("br", 9, MAC, 1500), RouteSet("10.0.0.0/8", "br", "192.0.2.1", False))
+
+
+def test_the_first_of_several_errors_in_a_batch_is_the_one_named() -> None:
+    with pytest.raises(BrokenError, match=r"'192.0.2.1/24' to 'ghost'"):
+        _apply(AddressAdd("ghost", "192.0.2.1/24"), LinkUp("ghost"))
+
+
+def test_more_operations_than_one_batch_holds_are_all_done() -> None:
+    many = [NeighbourSet(f"10.1.{n // 250}.{n % 250}", MAC, "br") for n in range(3000)]
+
+    def work() -> int:
+        one = NamespaceOperations(
+            "n", (("lo", 1), ("br", 9)), (BridgeAdd("br", 9, MAC, 1500), *many)
+        )
+        namespaces.create(["n"])
+        namespaces.apply([one])
+        with namespaces.within("n"), namespaces.Socket("n") as channel:
+            bodies = channel.dump(netlink.GET_NEIGHBOUR, bytes([socket.AF_INET]) + bytes(11))
+            found = {netlink.attributes(body[12:])[1] for body in bodies}
+            return len({address for address in found if address.startswith(b"\x0a\x01")})
+
+    assert scratch("applying", work, Deadline(20)) == 3000
+
+
+def test_a_missing_setting_is_an_error_unless_it_is_optional() -> None:
+    _apply(SysctlSet("net/none/such", "1", optional=True))
+    with pytest.raises(
+        BrokenError, match=r"'net/none/such' to '1' in namespace 'node'.*no such setting"
+    ):
+        _apply(SysctlSet("net/none/such", "1"))
+
+
+def test_a_refused_setting_names_the_reason() -> None:
+    with pytest.raises(BrokenError, match="Invalid argument"):
+        _apply(SysctlSet("net/ipv4/ip_forward", "maybe"))
+
+
+def test_going_into_a_namespace_that_is_not_there() -> None:
+    def work() -> None:
+        with namespaces.within("nowhere"):
+            pass
+
+    with pytest.raises(BrokenError, match="entering namespace 'nowhere'"):
+        scratch("entering", work, Deadline(10))
+
+
+def test_rules_that_do_not_parse_show_the_librarys_words_and_the_line() -> None:
+    def work() -> None:
+        nft.load("table ip a {\n  chain b {\n    nonsense here\n  }\n}\n", "node")
+
+    with pytest.raises(LabError) as raised:
+        scratch("loading", work, Deadline(10))
+    text = str(raised.value)
+    assert "in namespace 'node'" in text
+    assert "line:3:" in text
+    assert "nonsense here" in text
+
+
+def test_an_error_in_one_of_many_scripts_comes_out() -> None:
+    def work() -> None:
+        namespaces.create(["a", "b", "c"])
+        good = "flush ruleset\ntable ip t {\n}\n"
+        nft.load_all((("a", good), ("b", good), ("c", "table ip {\n")))
+
+    with pytest.raises(BrokenError, match="in namespace 'c'"):
+        scratch("loading", work, Deadline(10))
+
+
+def test_loading_rules_twice_leaves_them_once() -> None:
+    def work() -> None:
+        text = "flush ruleset\ntable ip t {\n chain c { counter\n }\n}\n"
+        namespaces.create(["a"])
+        nft.load_all((("a", text), ("a", text)))
+
+    scratch("loading", work, Deadline(10))

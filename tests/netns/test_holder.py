@@ -1,0 +1,147 @@
+"""The holder: found by its marks, deaf to SIGTERM, and the end of everything when killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from netns_intents import cluster
+from netns_running import NewLab
+
+from lab._deadline import Deadline
+from lab._errors import PreflightError
+from lab.providers.netns import holding
+from lab.providers.netns.processes import holders, started
+from lab.providers.netns.provider import NetnsProvider
+from lab.providers.provider import LabHandle
+
+PROJECT = Path(holding.__file__).parents[3]
+
+
+@pytest.fixture
+def lab(new_lab: NewLab) -> Iterator[LabHandle]:
+    lab = new_lab("held")
+    yield lab
+    NetnsProvider().destroy(lab)
+
+
+def test_marks_tell_lab_token_directory_and_age(lab: LabHandle) -> None:
+    entry = holding.start(lab, sys.executable)
+    (mark,) = [one for one in NetnsProvider().marks() if one.token == lab.token]
+    assert (mark.lab, mark.directory) == (lab.name, lab.directory)
+    assert mark.object == f"process {entry.pid} (holder)"
+    assert 0 <= mark.age_seconds < 60
+
+
+def test_marks_hold_odd_names_and_directories(new_lab: NewLab, tmp_path: Path) -> None:
+    made = new_lab("a b")
+    odd = tmp_path / "a directory with 'quotes' and ünïcode"
+    lab = LabHandle("a b", odd, made.token)
+    holding.start(lab, sys.executable)
+    found = holding.find(lab.token)
+    assert found
+    assert (found.lab, found.directory) == ("a b", odd)
+    assert NetnsProvider().destroy(lab) == (f"process {found.pid} (holder) with its namespaces",)
+    assert NetnsProvider().destroy(lab) == ()
+
+
+def test_it_ignores_sigterm_and_reaps_orphans(lab: LabHandle) -> None:
+    entry = holding.start(lab, sys.executable)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        os.kill(entry.pid, number)
+    entry.call("x", lambda _: subprocess.Popen(["sh", "-c", "sleep 0.01 & exit"]).pid, Deadline(5))
+    Deadline(5).wait(
+        "all but the holder to be reaped",
+        lambda: [path.name for path in Path(f"/proc/{entry.pid}/root/proc").iterdir()],
+        until=lambda names: [name for name in names if name.isdigit()] == ["1"],
+    )
+    assert started(entry.pid) == entry.started
+
+
+def test_it_has_no_descriptor_but_null(lab: LabHandle) -> None:
+    read, write = os.pipe()
+    os.set_inheritable(write, True)
+    try:
+        entry = holding.start(lab, sys.executable)
+        found = {str(path.readlink()) for path in Path(f"/proc/{entry.pid}/fd").iterdir()}
+        assert found == {"/dev/null"}
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+def test_it_survives_its_caller_and_lets_go_of_its_output(lab: LabHandle) -> None:
+    program = (
+        "import sys; from pathlib import Path; from lab.providers.netns import holding; "
+        "from lab.providers.provider import LabHandle; "
+        "lab = LabHandle(sys.argv[1], Path(sys.argv[2]), sys.argv[3]); "
+        "print(holding.start(lab, sys.executable).pid)"
+    )
+    done = subprocess.run(  # would wait for ever if the holder kept the pipe open
+        [sys.executable, "-c", program, lab.name, str(lab.directory), lab.token],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=20,
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+    )
+    found = holding.find(lab.token)
+    assert found
+    assert found.pid == int(done.stdout)
+
+
+def test_killing_it_ends_every_process_inside(lab: LabHandle) -> None:
+    entry = holding.start(lab, sys.executable)
+    inner = entry.call(
+        "x",
+        lambda _: subprocess.Popen(["sleep", "60"], start_new_session=True).pid,
+        Deadline(5),
+    )
+    status = Path(f"/proc/{entry.pid}/root/proc/{inner}/status")
+    assert "sleep" in status.read_text(encoding="utf-8")
+    sleepers = {pid for pid in _pids() if _is_inside(pid, entry.pid)}
+    assert len(sleepers) >= 2
+    NetnsProvider().destroy(lab)
+    assert not {pid for pid in sleepers if started(int(pid)) is not None}
+
+
+def _pids() -> list[str]:
+    return [path.name for path in Path("/proc").glob("[0-9]*")]
+
+
+def _is_inside(pid: str, holder: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/ns/pid").samefile(f"/proc/{holder}/ns/pid")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return False
+
+
+def test_a_refusal_is_one_line_of_json_and_an_error_with_its_cure(
+    lab: LabHandle, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    liar = tmp_path / "refused.py"
+    liar.write_text(
+        f"print({json.dumps({'ready': False, 'call': 'unshare', 'errno': 28})!r})", encoding="utf-8"
+    )
+    monkeypatch.setattr(holding, "PROGRAM", liar)
+    with pytest.raises(PreflightError, match="refused 'unshare': No space left") as raised:
+        holding.start(lab, sys.executable)
+    assert "sysctl -w user.max_user_namespaces" in raised.value.cure
+
+
+def test_a_later_holder_of_the_same_lab_replaces_the_first(lab: LabHandle, new_lab: NewLab) -> None:
+    provider, intent = NetnsProvider(), cluster(linux=1, windows=0, pods=1)
+    elsewhere = new_lab("held")  # the same name in another directory: another lab
+    later = LabHandle(lab.name, lab.directory, new_lab("token").token)
+    for one in (lab, elsewhere, later, later):
+        provider.steps(one, intent)[0].run()
+    there = [one.token for one in holders() if one.lab == lab.name]
+    assert there == [elsewhere.token, later.token]
+    provider.destroy(elsewhere)
+    provider.destroy(later)

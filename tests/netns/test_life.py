@@ -1,0 +1,194 @@
+"""A lab's life as a plain user, and one cut short by SIGKILL between any two steps."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from netns_intents import cluster
+from netns_running import PROGRAMS, BringUp, NewLab
+
+from lab._deadline import Deadline
+from lab.providers.netns.processes import holders
+from lab.providers.netns.provider import NetnsProvider
+from lab.providers.provider import LabHandle
+from lab.topology.intent import Intent
+
+LIFE = [sys.executable, str(PROGRAMS / "life.py")]
+PLAIN = ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--"]
+WHOLE = {
+    "state": "running",
+    "resolver": ["nameserver 10.96.0.10"],
+    "answer": "worker2-p1 10.244.0.2",
+    "by hand": True,
+    "removed": 1,
+    "left": False,
+}
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can give a user namespace another user's number"
+)
+
+
+def _life(lab: LabHandle, before: Sequence[str] = ()) -> dict[str, object]:
+    done = subprocess.run(
+        [*before, *LIFE, lab.token, str(lab.directory)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
+
+
+def test_a_whole_life(new_lab: NewLab) -> None:
+    assert _life(new_lab("life")) == {"user": os.geteuid(), **WHOLE}
+
+
+@needs_root
+def test_a_whole_life_as_a_plain_user(new_lab: NewLab) -> None:
+    assert _life(new_lab("life"), PLAIN) == {"user": 1000, **WHOLE}
+
+
+@needs_root
+def test_no_user_namespaces_left_is_refused_with_the_command(new_lab: NewLab) -> None:
+    # Inside a user namespace of its own, which allows no further one, without capabilities.
+    shut = 'echo 0 > /proc/sys/user/max_user_namespaces; exec setpriv --bounding-set=-all "$@"'
+    seen = _life(
+        new_lab("life"),
+        ["unshare", "--user", "--map-root-user", "sh", "-c", shut, "sh"],
+    )
+    assert seen["error"] == "PreflightError"
+    assert "no namespaces" in str(seen["text"])
+    assert "No space left on device" in str(seen["text"])
+    assert seen["cure"] == (
+        "sudo sysctl -w user.max_user_namespaces=15000 user.max_net_namespaces=15000"
+    )
+
+
+@needs_root
+def test_root_may_enter_and_end_a_plain_users_lab(new_lab: NewLab) -> None:
+    lab, intent, provider = new_lab("life"), cluster("overlay", pods=1), NetnsProvider()
+    process = _stopped([*PLAIN, *LIFE], lab, "ready")
+    try:
+        assert provider.liveness(lab, intent).state == "running"
+        done = provider.machine(lab, intent, "win1").run(["hostname"], _soon())
+        assert done.stdout == "win1\n"
+        assert len(provider.destroy(lab)) == 1
+    finally:
+        _kill(process)
+
+
+def test_other_users_labs_are_not_seen(new_lab: NewLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = new_lab("life")
+    process = _stopped(LIFE, lab, "holder")
+    try:
+        monkeypatch.setattr(os, "geteuid", lambda: 54321)
+        assert NetnsProvider().marks() == ()
+        assert NetnsProvider().destroy(lab) == ()
+    finally:
+        monkeypatch.undo()
+        _kill(process)
+        assert len(NetnsProvider().destroy(lab)) == 1
+
+
+@pytest.mark.parametrize("step", ["holder", "network", "services", "responder", "ready"])
+def test_killed_after_a_step_it_is_taken_away_by_its_marks(new_lab: NewLab, step: str) -> None:
+    lab = new_lab("life")
+    _kill(_stopped(LIFE, lab, step))
+    assert [one for one in holders() if one.token == lab.token]
+    assert len(NetnsProvider().destroy(lab)) == 1
+    assert NetnsProvider().destroy(lab) == ()
+
+
+@pytest.mark.parametrize("delay", [0.03, 0.12, 0.16, 0.2, 0.24, 0.3])
+def test_killed_at_any_moment_it_is_taken_away_and_can_come_up_again(
+    new_lab: NewLab, delay: float
+) -> None:
+    lab = new_lab("life")
+    process = subprocess.Popen([*LIFE, lab.token, str(lab.directory)], stdout=subprocess.DEVNULL)
+    with suppress(subprocess.TimeoutExpired):  # a fast machine may have ended it by then
+        process.wait(delay)
+    _kill(process)
+    NetnsProvider().destroy(lab)
+    assert not [one for one in holders() if one.token == lab.token]
+    assert _life(lab) == {"user": os.geteuid(), **WHOLE}
+
+
+def test_every_step_can_run_twice(bring_up: BringUp) -> None:
+    running = bring_up(cluster("overlay", pods=1))
+    steps = running.provider.steps(running.lab, running.intent)
+    for first in range(len(steps)):
+        for step in steps[first:]:
+            step.run()
+        assert running.provider.liveness(running.lab, running.intent).state == "running"
+        assert running.ask("worker1-p1", "10.244.1.2", 8080) == "worker2-p1 10.244.0.2"
+        assert running.ask("worker1-p1", "10.96.0.21", 80) == "worker2-p1 10.244.0.2"
+
+
+def test_digests_are_steady_and_tell_what_changed(new_lab: NewLab) -> None:
+    lab, provider = new_lab("life"), NetnsProvider()
+
+    def digests(intent: Intent, provider: NetnsProvider = provider) -> dict[str, str]:
+        return {step.name: step.digest for step in provider.steps(lab, intent)}
+
+    was = digests(cluster())
+    assert digests(cluster()) == was
+    freed = digests(cluster(), NetnsProvider(frozenset({"WIN-HOST-SERVICE"})))
+    assert {name for name in was if was[name] != freed[name]} == {"services"}
+    fewer = digests(cluster(pods=1))
+    assert {name for name in was if was[name] != fewer[name]} == {
+        "network",
+        "services",
+        "responder",
+    }
+
+
+def test_liveness_tells_absent_running_and_broken(bring_up: BringUp) -> None:
+    running = bring_up(cluster("overlay", pods=1))
+    provider, lab, intent = running.provider, running.lab, running.intent
+    assert provider.liveness(lab, intent).state == "running"
+    found = provider.liveness(lab, cluster("overlay", pods=2))
+    assert (found.state, "'worker1-p2'" in found.detail) == ("broken", True)
+    pid = running.entry.call("x", lambda _: _responder(), _soon())
+    running.entry.call("x", lambda _: os.kill(pid, signal.SIGKILL), _soon())
+    _soon().wait(
+        "the responder to be missed",
+        lambda: provider.liveness(lab, intent),
+        until=lambda seen: seen.state == "broken" and "responder" in seen.detail,
+    )
+    provider.destroy(lab)
+    assert provider.liveness(lab, intent).state == "absent"
+
+
+def _responder() -> int:
+    return int(json.loads(Path("/run/responder.json").read_text(encoding="ascii"))["pid"])
+
+
+def _soon() -> Deadline:
+    return Deadline(10)
+
+
+def _stopped(command: list[str], lab: LabHandle, step: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [*command, lab.token, str(lab.directory), step], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    assert process.stdout.readline() == "stopped\n"
+    return process
+
+
+def _kill(process: subprocess.Popen[Any]) -> None:
+    process.kill()
+    process.wait()
+    if process.stdout:
+        process.stdout.close()

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lab._errors import BrokenError, UsageError
+from lab.providers.fake.provider import Faults
+from lab.state.rows import RunRow
+
+
+def test_down_takes_everything_away(desk):
+    desk.up()
+    result = desk.down()
+    assert result.changed
+    assert result.removed == ("entry 1 (holder)",)
+    assert desk.provider.world == {}
+    assert desk.store.labs() == ()
+    assert desk.store.steps("overlay") == ()
+    assert {row.state for row in desk.store.resources("overlay")} == {"gone"}
+    assert desk.files() == set()
+
+
+def test_down_again_is_fine_and_says_so(desk):
+    desk.up()
+    desk.down()
+    result = desk.down()
+    assert not result.changed
+    assert desk.said[-1] == "the lab 'overlay' is down already: nothing to do"
+    assert desk.files() == set()
+
+
+def test_up_after_down_is_a_new_lab(desk):
+    desk.up()
+    token = desk.store.lab("overlay").token
+    desk.down()
+    assert desk.up(scenario="host-gateway").changed
+    row = desk.store.lab("overlay")
+    assert row.token != token
+    assert row.scenario == "host-gateway"
+
+
+def test_reports_of_runs_stay(desk):
+    desk.up()
+    reports = desk.store.run_directory("overlay", "r1")
+    reports.mkdir(parents=True)
+    (reports / "report.html").write_text("")
+    (desk.store.lab_directory("overlay") / "sockets").mkdir()
+    run = RunRow("r1", "overlay", "t", "overlay", "fake", "2026", 1.0, True, {})
+    desk.store.record_run(run, [])
+    desk.down()
+    assert desk.files() == {
+        "overlay",
+        "overlay/runs",
+        "overlay/runs/r1",
+        "overlay/runs/r1/report.html",
+    }
+    assert desk.store.runs("overlay") == (run,)
+
+
+def test_with_the_state_file_gone_the_marks_are_enough(desk):
+    desk.up()
+    desk.lose_state_file()
+    result = desk.down()
+    assert result.removed == ("entry 1 (holder)",)
+    assert desk.provider.world == {}
+    assert desk.files() == set()
+
+
+def test_a_lab_known_by_its_marks_alone_goes(desk):
+    desk.up()
+    desk.lose_state_file()
+    (desk.store.lab_directory("overlay") / "scenario.yaml").unlink()
+    (desk.store.lab_directory("overlay") / "lock").unlink()
+    desk.store.lab_directory("overlay").rmdir()
+    assert desk.down().changed
+    assert desk.provider.world == {}
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_and_the_list(desk):
+    desk.up()
+    desk.up("second")
+    with pytest.raises(UsageError, match="there is no lab named 'overlya'") as caught:
+        desk.down("overlya")
+    assert "did you mean 'overlay'?" in caught.value.cure
+    assert "'overlay', 'second'" in caught.value.cure
+    assert len(desk.provider.world) == 2
+
+
+def test_with_no_labs_at_all_an_unknown_name_says_that(desk):
+    with pytest.raises(UsageError, match="no lab named") as caught:
+        desk.down()
+    assert "there are no labs" in caught.value.cure
+
+
+def test_a_lab_of_another_state_directory_is_not_touched_but_said(desk, tmp_path):
+    desk.up()
+    (token,) = desk.provider.world
+    other = tmp_path / "other"
+    desk.provider.world[token] = replace(
+        desk.provider.world[token], directory=other / "labs" / "overlay", name="theirs"
+    )
+    with pytest.raises(UsageError, match="in the state directory") as caught:
+        desk.down("theirs")
+    assert f"HYBRIDLAB_STATE={other} lab down theirs" in caught.value.cure
+    assert len(desk.provider.world) == 1
+
+
+def test_a_lab_that_never_came_up_can_be_taken_down(desk):
+    desk.provider.faults = Faults(fail_step="holder")
+    with pytest.raises(BrokenError):
+        desk.up()
+    assert desk.down().changed
+    assert desk.store.labs() == ()
+
+
+def test_a_down_that_failed_half_way_is_said_and_can_be_repeated(desk, monkeypatch):
+    desk.up()
+
+    def fail(_):
+        raise BrokenError("ending the holder", "it is still there")
+
+    monkeypatch.setattr(desk.provider, "destroy", fail)
+    with pytest.raises(BrokenError):
+        desk.down()
+    assert "'lab down overlay' again" in desk.said[-1]
+    assert desk.status() == "going"
+    assert {row.state for row in desk.store.resources("overlay")} == {"made"}
+    monkeypatch.undo()
+    assert desk.down().changed
+    assert desk.provider.world == {}
+
+
+def test_up_after_a_down_that_failed_half_way_builds_all_again(desk, monkeypatch):
+    desk.up()
+    monkeypatch.setattr(desk.provider, "destroy", lambda _: (_ for _ in ()).throw(BrokenError("a", "b")))
+    with pytest.raises(BrokenError):
+        desk.down()
+    monkeypatch.undo()
+    result = desk.up()
+    assert [d.action for d in result.decisions] == ["run"] * 4
+    assert len(desk.provider.world) == 1
+
+
+def test_a_lab_on_a_provider_that_this_version_lacks_is_refused(desk):
+    desk.up()
+    desk.providers = {}
+    with pytest.raises(UsageError, match="no provider of that name"):
+        desk.down()
+    assert desk.status() == "up"

@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+import small_lab
+
+from lab._errors import BrokenError, PreflightError, UsageError
+from lab.lifecycle.interruption import Terminated, terminable
+from lab.lifecycle.up import preview
+from lab.providers.fake.provider import Faults
+from lab.state.lock import HeldError, lab_lock
+
+STEPS = ["holder", "machines", "network", "services"]
+
+
+def test_a_new_lab_comes_up_and_the_journal_says_so(desk):
+    result = desk.up()
+    assert result.changed
+    assert [d.action for d in result.decisions] == ["run"] * 4
+    assert desk.verbs() == ["preflight", *STEPS, "liveness"]
+    assert desk.status() == "up"
+    assert {step.state for step in desk.store.steps("overlay")} == {"done"}
+    assert {row.state for row in desk.store.resources("overlay")} == {"made"}
+    assert desk.files() == {"overlay", "overlay/lock", "overlay/scenario.yaml"}
+
+
+def test_up_again_changes_nothing_and_says_so(desk):
+    desk.up()
+    world = dict(desk.provider.world)
+    desk.verbs()
+    result = desk.up()
+    assert not result.changed
+    assert desk.verbs() == ["liveness"]
+    assert desk.provider.world == world
+    assert desk.said[-1] == (
+        "the lab 'overlay' is up already: nothing has changed, nothing was done"
+    )
+
+
+def test_what_changed_and_what_follows_it_runs_again(desk):
+    desk.up()
+    desk.verbs()
+    result = desk.up(intent=small_lab.intent(vip_last=21))
+    assert [d.action for d in result.decisions] == ["skip", "skip", "skip", "run"]
+    assert desk.verbs() == ["liveness", "preflight", "services", "liveness"]
+    assert "services: what it is made from has changed" in desk.said
+
+
+def test_a_changed_scenario_that_leaves_the_machines_alone_is_written_down(desk):
+    desk.up()
+    other = small_lab.plan(summary="Other words")
+    result = desk.up(plan=other, scenario_text="summary: Other words\n")
+    assert not result.changed
+    assert "written down anew" in desk.said[-1]
+    assert desk.store.lab("overlay").scenario_text == "summary: Other words\n"
+    copy = desk.store.lab_directory("overlay") / "scenario.yaml"
+    assert copy.read_text() == "summary: Other words\n"
+
+
+def test_a_lab_whose_machines_are_gone_is_built_again_with_its_old_token(desk):
+    desk.up()
+    token = desk.store.lab("overlay").token
+    desk.provider.world.clear()
+    desk.verbs()
+    assert desk.up().changed
+    assert desk.verbs() == ["liveness", "preflight", "destroy", *STEPS, "liveness"]
+    assert desk.store.lab("overlay").token == token
+    assert any("machines are gone" in sentence for sentence in desk.said)
+
+
+def test_a_broken_lab_is_taken_away_before_it_is_built_again(desk):
+    desk.up()
+    (token,) = desk.provider.world
+    first = desk.provider.world[token]
+    desk.provider.world[token] = replace(first, broken="its network namespace is gone")
+    desk.up()
+    assert desk.provider.world[token].holder != first.holder
+    assert any("removed what an earlier bring-up left" in sentence for sentence in desk.said)
+
+
+def test_a_name_taken_by_another_scenario_is_refused_and_nothing_changes(desk):
+    desk.up()
+    row = desk.store.lab("overlay")
+    with pytest.raises(UsageError, match="lab 'overlay' is taken by scenario 'overlay'") as caught:
+        desk.up(scenario="host-gateway")
+    assert "--name" in caught.value.cure
+    assert desk.store.lab("overlay") == row
+    assert desk.provider.world.keys() == {row.token}
+
+
+def test_a_lab_on_another_provider_is_refused(desk):
+    desk.up()
+    desk.provider.name = "other"
+    with pytest.raises(UsageError, match="is on provider 'fake', not on 'other'"):
+        desk.up()
+
+
+@pytest.mark.parametrize("name", ["", "../x", "A", "a_b", "-a", "a-", "a" * 64, "a/b", "a\n"])
+def test_a_name_that_is_no_dns_label_is_refused_before_anything_is_made(desk, name):
+    with pytest.raises(UsageError, match="lower-case letters"):
+        desk.up(name)
+    assert desk.files() == set()
+
+
+def test_when_preflight_refuses_nothing_is_made_or_written(desk):
+    desk.provider.faults = Faults(refuse="nft is not installed")
+    with pytest.raises(PreflightError, match="nft is not installed"):
+        desk.up()
+    assert desk.store.lab("overlay") is None
+    assert desk.provider.world == {}
+    assert desk.files() == set()
+
+
+def test_a_failed_step_leaves_the_lab_broken_with_the_step_and_the_evidence(desk):
+    desk.provider.faults = Faults(fail_step="network")
+    with pytest.raises(BrokenError, match="lab 'overlay', step 'network'") as caught:
+        desk.up()
+    assert caught.value.exit_code == 3
+    assert "it was told to fail" in caught.value.happened
+    for command in ("lab status overlay", "lab up overlay", "lab down overlay"):
+        assert command in caught.value.cure
+    row = desk.store.lab("overlay")
+    assert row.status == "broken"
+    assert row.detail.startswith("step 'network': ")
+    assert "told to fail" in row.detail
+
+
+def test_after_a_failed_step_up_goes_on_from_there(desk):
+    desk.provider.faults = Faults(fail_step="network")
+    with pytest.raises(BrokenError):
+        desk.up()
+    desk.provider.faults = Faults()
+    desk.verbs()
+    desk.up()
+    assert desk.verbs() == ["liveness", "preflight", "network", "services", "liveness"]
+    assert desk.status() == "up"
+    assert desk.store.lab("overlay").detail == ""
+
+
+def test_a_step_that_fails_in_its_own_way_is_broken_too(desk, monkeypatch):
+    def fail():
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(desk.provider, "_furnish", lambda *_: fail())
+    with pytest.raises(BrokenError, match="No space left on device"):
+        desk.up()
+    assert desk.status() == "broken"
+
+
+def test_a_lab_that_is_not_there_after_the_last_step_is_broken(desk, monkeypatch):
+    monkeypatch.setattr(desk.provider, "_hold", lambda _: None)
+    monkeypatch.setattr(desk.provider, "_furnish", lambda *_: None)
+    monkeypatch.setattr(desk.provider, "_require", lambda _: None)
+    with pytest.raises(BrokenError, match="the lab is absent"):
+        desk.up()
+    assert desk.status() == "broken"
+    assert {row.state for row in desk.store.resources("overlay")} == {"intended"}
+
+
+@pytest.mark.parametrize(
+    ("stop", "raised", "word"),
+    [(signal.SIGINT, KeyboardInterrupt, "keyboard"), (signal.SIGTERM, Terminated, "SIGTERM")],
+)
+def test_told_to_stop_it_says_how_to_go_on(desk, monkeypatch, stop, raised, word):
+    monkeypatch.setattr(desk.provider, "_furnish", lambda *_: os.kill(os.getpid(), stop))
+    with pytest.raises(raised):
+        desk.up()
+    row = desk.store.lab("overlay")
+    assert row.status == "interrupted"
+    assert word in row.detail
+    assert "'lab up overlay' goes on from here" in desk.said[-1]
+    assert "'lab down overlay'" in desk.said[-1]
+    monkeypatch.undo()
+    assert desk.up().changed
+    assert desk.status() == "up"
+
+
+def test_sigterm_means_what_it_meant_before_once_up_has_ended(desk):
+    desk.up()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    with terminable():
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+
+
+def test_the_token_is_in_the_journal_before_anything_is_made(desk, monkeypatch):
+    seen = []
+    hold = desk.provider._hold
+
+    def look(lab):
+        seen.append((desk.store.lab("overlay").token == lab.token, desk.status()))
+        seen.append({row.state for row in desk.store.resources("overlay")})
+        return hold(lab)
+
+    monkeypatch.setattr(desk.provider, "_hold", look)
+    desk.up()
+    assert seen == [(True, "starting"), {"intended"}]
+
+
+def test_with_the_state_file_lost_the_old_lab_is_replaced_not_doubled(desk):
+    desk.up()
+    (old,) = desk.provider.world
+    desk.lose_state_file()
+    desk.up()
+    (new,) = desk.provider.world
+    assert new != old
+    assert desk.store.lab("overlay").token == new
+
+
+def test_a_lab_of_the_same_name_in_another_state_directory_is_left_alone(desk, tmp_path):
+    desk.up()
+    (token,) = desk.provider.world
+    elsewhere = tmp_path / "other" / "labs" / "overlay"
+    desk.provider.world["else"] = replace(
+        desk.provider.world.pop(token), token="else", directory=elsewhere
+    )
+    desk.lose_state_file()
+    desk.up()
+    assert len(desk.provider.world) == 2
+
+
+def test_up_while_another_command_holds_the_lab_is_refused_by_name(desk):
+    with (
+        lab_lock(desk.store.lab_directory("overlay"), "lab down overlay"),
+        pytest.raises(HeldError, match="'lab down overlay'"),
+    ):
+        desk.up(wait=0)
+
+
+def test_preview_says_what_would_run_and_touches_nothing(desk):
+    before = preview(small_lab.request(), desk.provider, desk.store)
+    assert [d.action for d in before] == ["run"] * 4
+    assert desk.store.lab("overlay") is None
+    assert desk.files() == set()
+    desk.up()
+    after = preview(small_lab.request(), desk.provider, desk.store)
+    assert [d.action for d in after] == ["skip"] * 4

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from lab.state.lock import HeldError, Holder, holder, lab_lock
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from lab.state.lock import lab_lock
+with lab_lock(Path(sys.argv[1]), "lab up overlay"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def other(tmp_path):
+    """Another process that holds the lab until it is ended."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path / "labs" / "overlay")],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return tmp_path / "labs" / "overlay"
+
+
+def test_who_does_not_wait_is_told_who_holds_the_lab(directory, other):
+    with (
+        pytest.raises(HeldError, match=rf"'lab up overlay' \(process {other.pid}\) still holds"),
+        lab_lock(directory, "lab down overlay", wait=0),
+    ):
+        pass
+
+
+def test_who_waits_says_for_whom_and_gets_it_afterwards(directory, other):
+    said = []
+    ending = threading.Timer(0.1, other.kill)
+    ending.start()
+    with lab_lock(directory, "lab down overlay", wait=20, say=said.append):
+        assert holder(directory) == Holder("lab down overlay", os.getpid())
+    ending.join()
+    assert said == [f"waiting for 'lab up overlay' (process {other.pid})"]
+
+
+def test_waiting_ends_with_the_name_and_the_seconds(directory, other):
+    with (
+        pytest.raises(HeldError, match=r"'lab up overlay' .* after 0.3 s"),
+        lab_lock(directory, "lab down overlay", wait=0.3),
+    ):
+        pass
+    assert other.poll() is None
+
+
+def test_a_killed_holder_lets_go(directory, other):
+    other.send_signal(signal.SIGKILL)
+    other.wait()
+    said = []
+    with lab_lock(directory, "lab down overlay", wait=0, say=said.append):
+        pass
+    assert said == []
+
+
+def test_tests_share_a_lab_and_keep_others_off(directory):
+    with lab_lock(directory, "lab test a", shared=True):
+        with lab_lock(directory, "lab test b", shared=True, wait=0):
+            pass
+        with pytest.raises(HeldError), lab_lock(directory, "lab down a", wait=0):
+            pass
+    with lab_lock(directory, "lab down a", wait=0):
+        pass
+
+
+def test_a_directory_with_no_lab_in_it_goes_with_the_lock(directory):
+    with lab_lock(directory, "lab up overlay"):
+        assert (directory / "lock").exists()
+    assert not directory.exists()
+
+
+def test_reports_of_runs_stay_without_the_lock(directory):
+    with lab_lock(directory, "lab down overlay"):
+        (directory / "runs").mkdir()
+    assert [path.name for path in directory.iterdir()] == ["runs"]
+
+
+def test_a_lab_keeps_its_lock_file(directory):
+    with lab_lock(directory, "lab up overlay"):
+        (directory / "scenario.yaml").write_text("")
+    assert (directory / "lock").exists()
+    assert holder(directory) is None
+
+
+def test_who_waited_for_a_file_that_was_removed_takes_the_new_one(directory):
+    """Removing a locked file must not let two in: one by the old file, one by the new."""
+    inside, most = 0, 0
+    lock = threading.Lock()
+
+    def work() -> None:
+        nonlocal inside, most
+        for _ in range(20):
+            with lab_lock(directory, "lab up overlay", wait=20):
+                with lock:
+                    inside += 1
+                    most = max(most, inside)
+                with lock:
+                    inside -= 1
+
+    workers = [threading.Thread(target=work) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert most == 1
+    assert not directory.exists()
+
+
+def test_a_lock_file_with_other_words_is_still_a_lock(directory):
+    with lab_lock(directory, "lab up overlay"):
+        (directory / "lock").write_text("not ours")
+        assert holder(directory) == Holder("another lab command", 0)

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import sqlite3
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab._errors import StateError
+from lab.state.rows import CellRow, LabRow, ResourceRow, RunRow
+from lab.state.schema import VERSION
+from lab.state.store import Store
+
+LAB = LabRow("a", "overlay", "text", "a.yaml", "fake", "t1", "starting", 1.0, 2.0, "d", {"x": [1]})
+RUN = RunRow("20261121-1", "a", "t1", "overlay", "fake", "2026-11-21", 1.5, False, {"pass": 1})
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(tmp_path / "state", now=lambda: 50.0) as opened:
+        yield opened
+
+
+def test_a_lab_comes_back_as_it_was_written(store):
+    store.put_lab(LAB)
+    assert store.lab("a") == LAB
+    assert store.labs() == (LAB,)
+    assert store.lab("b") is None
+
+
+def test_a_lab_that_is_down_is_remembered_and_not_listed(store):
+    store.put_lab(LAB)
+    store.set_status("a", "down")
+    assert store.labs() == ()
+    assert store.lab("a") == replace(LAB, status="down", updated=50.0)
+
+
+def test_two_labs_cannot_have_one_token(store):
+    store.put_lab(LAB)
+    with pytest.raises(sqlite3.IntegrityError):
+        store.put_lab(replace(LAB, name="b"))
+
+
+def test_steps_are_intended_then_done_and_kept_in_order(store):
+    store.put_lab(LAB)
+    store.intend_step("a", 1, "second", "d2")
+    store.intend_step("a", 0, "first", "d1")
+    store.finish_step("a", "first")
+    assert [(s.name, s.state, s.digest) for s in store.steps("a")] == [
+        ("first", "done", "d1"),
+        ("second", "intended", "d2"),
+    ]
+    store.keep_steps("a", ["first"])
+    assert [s.name for s in store.steps("a")] == ["first"]
+
+
+def test_a_step_cannot_be_done_that_was_not_intended(store):
+    store.put_lab(LAB)
+    with pytest.raises(ValueError, match="without having been intended"):
+        store.finish_step("a", "never")
+
+
+def test_only_what_was_intended_is_made(store):
+    store.put_lab(LAB)
+    store.intend("a", [("node", "n1")])
+    store.gone("a")
+    store.intend("a", [("node", "n2")])
+    store.made("a")
+    assert store.resources("a") == (
+        ResourceRow("node", "n1", "gone"),
+        ResourceRow("node", "n2", "made"),
+    )
+
+
+def test_a_run_outlives_its_lab_with_its_cells(store):
+    store.put_lab(LAB)
+    cells = [
+        CellRow("pod-pod/a/b/tcp-small", "pod-pod", "pass", 0.2, ""),
+        CellRow("pod-pod/b/a/tcp-small", "pod-pod", "fail", None, "no reply"),
+    ]
+    store.record_run(RUN, cells)
+    store.set_status("a", "down")
+    assert store.runs("a") == (RUN,)
+    assert store.cells(RUN.id) == tuple(cells)
+
+
+def test_a_run_counts_as_use_of_its_lab(store):
+    store.put_lab(LAB)
+    store.record_run(RUN, [])
+    assert store.lab("a").updated == 50.0
+
+
+def test_a_run_is_written_whole_or_not_at_all(store):
+    cell = CellRow("same", "pod-pod", "pass", 0.2, "")
+    with pytest.raises(sqlite3.IntegrityError):
+        store.record_run(RUN, [cell, cell])
+    assert store.runs("a") == ()
+
+
+def test_a_change_is_all_or_nothing(store):
+    with pytest.raises(KeyboardInterrupt), store.change("trying"):
+        store.put_lab(LAB)
+        raise KeyboardInterrupt
+    assert store.labs() == ()
+    store.put_lab(LAB)
+    assert store.labs() == (LAB,)
+
+
+def test_the_files_are_for_their_owner_alone(store):
+    store.put_lab(LAB)
+    found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in store.directory.iterdir()}
+    assert set(found) >= {"state.db", "state.db-wal"}
+    assert set(found.values()) == {0o600}
+    assert stat.S_IMODE(store.directory.stat().st_mode) == 0o700
+
+
+def test_a_newer_state_file_is_refused_with_both_versions_and_stays_as_it_is(tmp_path):
+    Store(tmp_path).close()
+    with sqlite3.connect(tmp_path / "state.db") as raw:
+        raw.execute("PRAGMA user_version = 99")
+    raw.close()
+    with pytest.raises(StateError, match=rf"version 99.*up to {VERSION}") as caught:
+        Store(tmp_path)
+    assert "upgrade" in caught.value.cure
+    assert "HYBRIDLAB_STATE" in caught.value.cure
+
+
+@pytest.mark.parametrize("keep", [0, 100], ids=["no database at all", "only the header is left"])
+def test_a_damaged_state_file_is_named_with_the_way_out(tmp_path, keep):
+    with Store(tmp_path) as store:
+        store.put_lab(LAB)
+    path = tmp_path / "state.db"
+    path.write_bytes(path.read_bytes()[:keep] + b"damaged " * 4096)
+    with pytest.raises(StateError, match="is damaged") as caught, Store(tmp_path) as store:
+        store.labs()
+    assert f"mv {path} {path}.damaged" in caught.value.cure
+    assert "lab gc" in caught.value.cure
+
+
+def test_a_state_file_locked_for_too_long_is_a_state_error_and_nothing_is_lost(tmp_path):
+    with Store(tmp_path, busy_seconds=0.05) as store:
+        store.put_lab(LAB)
+        other = sqlite3.connect(tmp_path / "state.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StateError, match="held by another process") as caught:
+            store.set_status("a", "up")
+        assert "fuser" in caught.value.cure
+        other.execute("ROLLBACK")
+        other.close()
+        assert store.lab("a") == LAB
+        store.set_status("a", "up")
+
+
+def test_many_processes_can_open_a_new_state_directory_at_once(tmp_path):
+    script = (
+        "import sys; from pathlib import Path; from lab.state.store import Store; "
+        "s = Store(Path(sys.argv[1])); s.labs(); s.close()"
+    )
+    started = [
+        subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "new")]) for _ in range(6)
+    ]
+    assert [process.wait(30) for process in started] == [0] * 6
+
+
+IN_A_SMALL_DISK = """
+import os, sys
+from pathlib import Path
+from lab._errors import StateError
+from lab.state.rows import CellRow, LabRow, RunRow
+from lab.state.store import Store
+
+disk, what = Path(sys.argv[1]), sys.argv[2]
+run = RunRow("r", "a", "t1", "overlay", "fake", "2026", 1.0, True, {})
+cells = [CellRow(f"cell-{number:05}" + "x" * 200, "f", "pass", 0.1, "") for number in range(5000)]
+
+def expect(call):
+    try:
+        call()
+    except StateError as error:
+        print(error.happened, "|", error.cure)
+    else:
+        sys.exit("no StateError")
+
+def fill():
+    with open(disk / "filler", "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 4096)
+        except OSError:
+            pass
+
+if what == "new":
+    fill()
+    expect(lambda: Store(disk / "state"))
+elif what == "read-only":
+    Store(disk / "state").close()
+    os.system(f"mount -o remount,ro {disk}")
+    expect(lambda: Store(disk / "state"))
+elif what == "lock":
+    from lab.state.lock import lab_lock
+    Store(disk / "state").close()
+    os.system(f"mount -o remount,ro {disk}")
+    expect(lambda: lab_lock(disk / "state" / "labs" / "a", "lab up a").__enter__())
+else:
+    store = Store(disk / "state")
+    store.put_lab(LabRow("a", "overlay", "", "", "fake", "t1", "up", 1.0, 2.0, "d"))
+    if what == "reopened":
+        store.close()
+        fill()
+        expect(lambda: Store(disk / "state").set_status("a", "broken"))
+    else:
+        fill()
+        expect(lambda: store.record_run(run, cells))
+        assert store.runs("a") == () and store.lab("a").status == "up"
+        (disk / "filler").unlink()
+        store.set_status("a", "broken")
+        store.close()
+    (disk / "filler").unlink(missing_ok=True)
+    with Store(disk / "state") as store:
+        assert store.lab("a").name == "a", "the lab is lost"
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("new", "full"),
+        ("open", "the disk is full"),
+        ("reopened", "full"),
+        ("read-only", "read-only"),
+        ("lock", "read-only"),
+    ],
+)
+def test_a_disk_that_takes_no_more_is_a_state_error_and_nothing_is_lost(tmp_path, what, says):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    script = tmp_path / "script.py"
+    script.write_text(IN_A_SMALL_DISK)
+    shell = 'mount -t tmpfs -o size=1m none "$1" && exec "$2" "$3" "$1" "$4"'
+    isolated = ["unshare", "--mount", "--map-root-user", "sh", "-c", shell, "sh"]
+    ended = subprocess.run(
+        [*isolated, str(disk), sys.executable, str(script), what],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"PYTHONPATH": str(Path(__file__).parents[3]), "PATH": "/usr/bin:/bin:/sbin"},
+    )
+    if "unshare" in ended.stderr:
+        pytest.skip(f"no mount namespace here: {ended.stderr.strip()}")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert says in ended.stdout
+    assert "HYBRIDLAB_STATE" in ended.stdout
+    assert list(disk.iterdir()) == []
