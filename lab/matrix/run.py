@@ -42,7 +42,7 @@ class Pace:
     second: ProbeSettings = _SECOND
     budget: float = 60.0
     each: int = 3
-    settle: float = 5.0
+    settle: float = 2.0
 
 
 PACE = Pace()

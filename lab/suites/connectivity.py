@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,10 +26,6 @@ MARKERS: dict[str, str] = {
     "windows": "cells with a Windows machine at one end or both",
 }
 """What ``-m`` can choose by."""
-
-
-class CellError(Exception):
-    """A cell is not as it should be; its text is all that a person needs to see."""
 
 
 class LabDirectory(pytest.Directory):
@@ -118,7 +113,7 @@ class CellItem(pytest.Item):
         found = self.found
         self.user_properties.extend(properties(found))
         if found.verdict == "probe-error":
-            raise CellError
+            pytest.fail(story(found), pytrace=False)
 
     def runtest(self) -> None:
         """Fail or skip as the verdict says."""
@@ -126,15 +121,7 @@ class CellItem(pytest.Item):
         if found.verdict == "known-limit":
             pytest.skip(f"{found.expectation.rule}: {found.expectation.reason}")
         if found.verdict != "pass":
-            raise CellError
-
-    def repr_failure(
-        self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any
-    ) -> Any:
-        """A few lines about the cell in place of a traceback."""
-        if isinstance(excinfo.value, CellError):
-            return story(self.found)
-        return super().repr_failure(excinfo, *args, **kwargs)
+            pytest.fail(story(found), pytrace=False)
 
     def reportinfo(self) -> tuple[Path, None, str]:
         """The cell's id stands where a test's place in the source would."""

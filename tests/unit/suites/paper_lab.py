@@ -1,0 +1,131 @@
+"""A lab for the suite that exists on paper: two nodes, four pods, a network that obeys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from simulation import Fault, Network
+
+from lab._errors import BrokenError, LabError, UsageError
+from lab.matrix.cell import Cell
+from lab.matrix.cells import cells
+from lab.matrix.verdict import RunResult
+from lab.plan.plan import Plan
+from lab.plan.planner import make_plan
+from lab.providers.provider import LabHandle, Outcome, Probe, ProbeSettings
+from lab.scenario.loader import find, load
+from lab.scenario.scenario import Limit
+from lab.topology import registry
+from lab.topology.intent import Intent
+
+
+@cache
+def blueprint() -> tuple[Plan, Intent, tuple[Limit, ...], tuple[Cell, ...]]:
+    scenario = load(find("overlay"))
+    few = tuple(group for group in scenario.nodes if group.name in {"master", "win1"})
+    plan = make_plan(replace(scenario, nodes=few, shared_services=()))
+    intent = registry.intent(plan)
+    return plan, intent, registry.limits(plan), cells(plan, intent)
+
+
+def no_fault(_cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
+    return outcome
+
+
+@dataclass
+class PaperProvider:
+    network: Network
+    name: str = "netns"
+    broken: bool = False
+    asked: int = 0
+
+    def probe(
+        self,
+        _lab: LabHandle,
+        _intent: Intent,
+        probes: Sequence[Probe],
+        settings: ProbeSettings,
+        progress: Callable[[int], None],
+    ) -> Mapping[int, Outcome]:
+        if self.broken:
+            raise BrokenError("probing lab 'paper'", "the holder is gone", "lab up overlay")
+        self.asked += 1
+        outcomes = self.network.send(probes, settings)
+        progress(len(probes))
+        return outcomes
+
+
+@dataclass
+class PaperLab:
+    directory: Path
+    provider: PaperProvider
+    plan: Plan
+    intent: Intent
+    limits: Sequence[Limit]
+    name: str = "paper"
+    banner: str = "netns: paper, nothing is real; Windows node win1 is emulated"
+    windows_rules_off: Sequence[str] = ()
+    running: bool = True
+    held: int = 0
+    recorded: list[tuple[RunResult, Path | None, str]] = field(default_factory=list)
+
+    @property
+    def handle(self) -> LabHandle:
+        return LabHandle(self.name, self.directory, "token")
+
+    def require_running(self) -> None:
+        if not self.running:
+            raise BrokenError("looking for the machines of lab 'paper'", "absent", "lab up overlay")
+
+    @contextmanager
+    def used(self, command: str, _say: Callable[[str], None]) -> Iterator[None]:
+        assert command == "test"
+        self.held += 1
+        yield
+        self.held -= 1
+
+    def record(self, run: RunResult, junit: Path | None) -> Path:
+        text = junit.read_text(encoding="utf-8") if junit else ""
+        self.recorded.append((run, junit, text))
+        return self.directory / run.run
+
+
+class PaperLabs:
+    """The pytest plugin that opens it, and that a run is handed over to."""
+
+    def __init__(
+        self,
+        directory: Path,
+        fault: Fault = no_fault,
+        *,
+        error: LabError | None = None,
+        **changes: object,
+    ) -> None:
+        plan, intent, limits, made = blueprint()
+        provider = PaperProvider(Network(made, limits, fault))
+        self.lab = PaperLab(directory, provider, plan, intent, limits)
+        for name, value in changes.items():
+            assert hasattr(self.lab, name)
+            setattr(self.lab, name, value)
+        self.error = error
+        self.taken: list[tuple[RunResult, Path]] = []
+        self.progress: list[tuple[int, int]] = []
+
+    def pytest_lab_open(self, name: str) -> PaperLab:
+        if self.error:
+            raise self.error
+        if name != "paper":
+            raise UsageError(f"opening lab '{name}'", "there is no such lab", "lab up overlay")
+        return self.lab
+
+    @pytest.hookimpl
+    def pytest_lab_progress(self, done: int, total: int) -> None:
+        self.progress.append((done, total))
+
+    def pytest_lab_recorded(self, run: RunResult, directory: Path) -> None:
+        self.taken.append((run, directory))

@@ -1,0 +1,366 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from paper_lab import PaperLabs, blueprint
+from simulation import silent
+
+from lab._errors import PreflightError, StateError
+from lab.matrix.cell import Cell
+from lab.matrix.expectations import expect
+from lab.providers.provider import Outcome
+from lab.suites import plugin
+
+Outer = Callable[..., pytest.RunResult]
+
+SUITE = ("--lab", "paper", "--pyargs", "lab.suites")
+LAB_TEST = str(Path(plugin.__file__).with_name("pytest.ini"))
+"""The configuration that `lab test` gives pytest."""
+TOTAL = len(blueprint()[3])
+BROKEN = "pod-pod/master-p1/win1-p1/tcp-large"
+
+
+@pytest.fixture
+def outer(pytester: pytest.Pytester) -> Outer:
+    """Run pytest in process with the plugin and a lab that exists on paper."""
+
+    def run(*arguments: str, labs: PaperLabs | None = None) -> pytest.RunResult:
+        return pytester.runpytest_inprocess(
+            *("-p", "lab.suites.plugin"), *arguments, plugins=[labs or PaperLabs(pytester.path)]
+        )
+
+    return run
+
+
+def known_limits() -> int:
+    limits, made = blueprint()[2:]
+    return sum(not expect(cell, limits).works for cell in made)
+
+
+def one_silent(cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
+    return silent(outcome) if cell.id == BROKEN else outcome
+
+
+def one_of_each(cell: Cell, attempt: int, outcome: Outcome) -> Outcome:
+    """A failure, a flaky cell, a probe error and an unexpected pass."""
+    if cell.id == BROKEN:
+        return silent(outcome)
+    if cell.id == "pod-pod/master-p1/win1-p2/tcp-large" and attempt == 1:
+        return silent(outcome)
+    if cell.id == "pod-pod/master-p2/win1-p1/tcp-large":
+        return replace(outcome, status="error", detail="no such namespace")
+    if cell.id == "node-service/win1/to-win1-p1/tcp-small":
+        return replace(outcome, status="ok", source_seen="10.244.1.1", backends=("win1-p1",))
+    return outcome
+
+
+def test_green_lab_passes_and_skips_its_known_limits_with_their_reasons(outer: Outer) -> None:
+    result = outer(*SUITE, "-rs")
+    result.assert_outcomes(passed=TOTAL - known_limits(), skipped=known_limits())
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*WIN-HOST-SERVICE: a Service address cannot be reached*"])
+
+
+def test_header_says_which_lab_and_what_is_emulated(outer: Outer) -> None:
+    result = outer(*SUITE, "-m", "hairpin")
+    result.stdout.fnmatch_lines(["lab 'paper': netns: *Windows node win1 is emulated"])
+
+
+def test_verdicts_become_outcomes_and_exit_code_1(outer: Outer, pytester: pytest.Pytester) -> None:
+    labs = PaperLabs(pytester.path, one_of_each)
+    result = outer(*SUITE, labs=labs)
+    result.assert_outcomes(
+        passed=TOTAL - known_limits() - 3, skipped=known_limits() - 1, failed=3, errors=1
+    )
+    assert result.ret == 1
+
+
+def test_failure_is_told_in_clean_lines_without_a_traceback(
+    outer: Outer, pytester: pytest.Pytester
+) -> None:
+    result = outer(*SUITE, "-k", BROKEN, labs=PaperLabs(pytester.path, one_silent))
+    result.stdout.fnmatch_lines(
+        [
+            f"fail: {BROKEN}",
+            "expected: to work; K8S-POD-POD: every pod reaches every other pod without NAT",
+            "actual:   expected to work, but timed out: connect: no reply in 1.0 s*",
+            "observed: source unknown, backend none",
+            "attempts: 2",
+            f"repeat:   lab test paper -k {BROKEN}",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*Traceback*")
+    result.stdout.no_fnmatch_line("*connectivity.py:*")
+
+
+@pytest.mark.parametrize(
+    ("choice", "holds"),
+    [
+        (("-k", "win1 and tcp"), lambda c: "win1" in c.id and c.protocol == "tcp"),
+        (("-k", BROKEN), lambda c: c.id == BROKEN),
+        (("-k", "pod-pod and not udp"), lambda c: c.family == "pod-pod" and c.protocol != "udp"),
+        (("-m", "nodeport"), lambda c: c.family == "nodeport"),
+        (("-m", "pod-pod"), lambda c: c.family == "pod-pod"),
+        (
+            ("-m", "udp and large and windows"),
+            lambda c: (
+                (c.protocol, c.size) == ("udp", "large") and "windows" in {c.source.os, c.target.os}
+            ),
+        ),
+        (
+            ("-m", "windows and not linux"),
+            lambda c: (c.source.os, c.target.os) == ("windows", "windows"),
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_choice_of_cells(
+    choice: tuple[str, ...],
+    holds: Callable[[Cell], bool],
+    outer: Outer,
+    pytester: pytest.Pytester,
+) -> None:
+    labs = PaperLabs(pytester.path)
+    assert outer(*SUITE, *choice, "--strict-markers", labs=labs).ret == 0
+    chosen = [result.cell for result in labs.taken[0][0].results]
+    assert chosen == [cell for cell in blueprint()[3] if holds(cell)]
+
+
+def test_one_cell_can_be_chosen_by_its_node_id(outer: Outer) -> None:
+    node = "lab.suites.connectivity::pod-pod::master-p1/win1-p1/tcp-large"
+    outer("--lab", "paper", "--pyargs", node).assert_outcomes(passed=1)
+
+
+def test_suite_can_be_named_by_its_directory(outer: Outer) -> None:
+    directory = str(Path(plugin.__file__).parent)
+    result = outer("--lab", "paper", directory, "-m", "hairpin", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=16)
+
+
+def test_last_failed_runs_the_red_cells_alone(outer: Outer, pytester: pytest.Pytester) -> None:
+    outer(*SUITE, labs=PaperLabs(pytester.path, one_of_each))
+    again = PaperLabs(pytester.path)
+    outer(*SUITE, "--lf", labs=again).assert_outcomes(passed=3, skipped=1)
+    assert len(again.taken[0][0].results) == 4
+    whole = PaperLabs(pytester.path)
+    outer(*SUITE, "--lf", labs=whole)
+    assert len(whole.taken[0][0].results) == TOTAL
+
+
+def test_failed_first_puts_the_red_cells_first(outer: Outer, pytester: pytest.Pytester) -> None:
+    outer(*SUITE, labs=PaperLabs(pytester.path, one_silent))
+    labs = PaperLabs(pytester.path)
+    outer(*SUITE, "--ff", labs=labs)
+    assert labs.taken[0][0].results[0].cell.id == BROKEN
+    assert len(labs.taken[0][0].results) == TOTAL
+
+
+def test_x_stops_at_the_first_red_cell_but_keeps_the_whole_run(
+    outer: Outer, pytester: pytest.Pytester
+) -> None:
+    labs = PaperLabs(pytester.path, one_silent)
+    result = outer(*SUITE, "-x", labs=labs)
+    outcomes = result.parseoutcomes()
+    assert outcomes["failed"] == 1
+    assert sum(outcomes.values()) < TOTAL
+    assert result.ret == 1
+    assert len(labs.taken[0][0].results) == TOTAL
+
+
+def test_collect_only_lists_cells_and_probes_nothing(
+    outer: Outer, pytester: pytest.Pytester
+) -> None:
+    labs = PaperLabs(pytester.path, running=False)
+    result = outer(*SUITE, "--collect-only", "-q", "-m", "hairpin", labs=labs)
+    result.stdout.fnmatch_lines(["paper::hairpin::master-p1/to-master-p1/tcp-small"])
+    assert result.ret == 0
+    assert labs.lab.provider.asked == 0
+    assert not labs.lab.recorded
+
+
+def test_probing_is_done_in_bulk_before_the_first_item(
+    outer: Outer, pytester: pytest.Pytester
+) -> None:
+    labs = PaperLabs(pytester.path, one_silent)
+    outer(*SUITE, labs=labs)
+    passes = [len(asked) for asked, _ in labs.lab.provider.network.sent]
+    assert passes[1:] == [TOTAL, 1]
+    assert labs.lab.held == 0
+    assert (0, TOTAL) in labs.progress
+    assert (TOTAL, TOTAL) in labs.progress
+
+
+def test_junit_has_one_case_a_cell_with_its_record(outer: Outer, pytester: pytest.Pytester) -> None:
+    labs = PaperLabs(pytester.path, one_of_each)
+    outer(*SUITE, "--junitxml", "out.xml", labs=labs)
+    suite = ET.parse(pytester.path / "out.xml").getroot().find("testsuite")
+    assert suite is not None
+    counts = [suite.get(key) for key in ("tests", "failures", "errors", "skipped")]
+    assert counts == [str(TOTAL), "3", "1", str(known_limits() - 1)]
+    cases = {f"{c.get('classname')}/{c.get('name')}": c for c in suite.findall("testcase")}
+    broken = cases["paper.pod-pod/master-p1/win1-p1/tcp-large"]
+    failure = broken.find("failure")
+    assert failure is not None
+    assert "timed out" in str(failure.text)
+    record = {p.get("name"): p.get("value") for p in broken.iter("property")}
+    assert record["attempts"] == "2"
+    assert record["rule"] == "K8S-POD-POD"
+    assert record["repeat"] == f"lab test paper -k {BROKEN}"
+    good = cases["paper.pod-pod/master-p1/win1-p1/tcp-small"]
+    record = {p.get("name"): p.get("value") for p in good.iter("property")}
+    assert record["source_seen"] == "10.244.0.4"
+    assert record["backend"] == "win1-p1"
+    assert record["latency_ms"] == "0.200"
+    error = cases["paper.pod-pod/master-p2/win1-p1/tcp-large"].find("error")
+    assert error is not None
+    assert "no such namespace" in str(error.text)
+    skipped = cases["paper.node-service/win1/to-win1-p1/udp-small"].find("skipped")
+    assert skipped is not None
+    assert "WIN-HOST-SERVICE" in str(skipped.get("message"))
+
+
+def test_run_is_recorded_with_its_junit_and_handed_over(
+    outer: Outer, pytester: pytest.Pytester
+) -> None:
+    labs = PaperLabs(pytester.path, windows_rules_off=("WIN-HOST-SERVICE",))
+    result = outer(*SUITE, "--junitxml", "out.xml", labs=labs)
+    ((run, junit, text),) = labs.lab.recorded
+    assert junit == pytester.path / "out.xml"
+    assert "</testsuites>" in text
+    assert labs.taken == [(run, pytester.path / run.run)]
+    assert (run.lab, run.scenario, run.topology) == ("paper", "overlay", "overlay")
+    assert (run.provider, run.emulated_nodes) == ("netns", ("win1",))
+    assert run.windows_rules_off == ("WIN-HOST-SERVICE",)
+    assert run.started.endswith("+00:00")
+    result.stdout.fnmatch_lines([f"run stored in {pytester.path / run.run}"])
+
+
+def test_quiet_mode_prints_nothing_and_loses_nothing(
+    outer: Outer, pytester: pytest.Pytester
+) -> None:
+    labs = PaperLabs(pytester.path, one_silent)
+    quiet = (*SUITE, "--lab-quiet", "-o", f"cache_dir={pytester.path / 'kept'}", "-c", LAB_TEST)
+    result = outer(*quiet, "--junitxml", "out.xml", labs=labs)
+    assert result.ret == 1
+    assert result.stdout.str() == ""
+    assert result.stderr.str() == ""
+    assert (pytester.path / "kept").is_dir()
+    assert not (pytester.path / ".pytest_cache").exists()
+    suite = ET.parse(pytester.path / "out.xml").getroot().find("testsuite")
+    assert suite is not None
+    assert suite.get("failures") == "1"
+    again = PaperLabs(pytester.path, one_silent)
+    assert outer(*quiet, "--lf", "-x", labs=again).ret == 1
+    assert [found.cell.id for found in again.taken[0][0].results] == [BROKEN]
+
+
+def test_lab_that_does_not_exist_is_refused_in_the_labs_words(
+    pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["-p", "lab.suites.plugin", "--lab", "other", "--pyargs", "lab.suites"]
+    assert pytest.main(arguments, plugins=[PaperLabs(pytester.path)]) == 2
+    said = capfd.readouterr()
+    assert said.err == ("ERROR: opening lab 'other': there is no such lab\n  try: lab up overlay\n")
+    assert said.out == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (PreflightError("probing", "no nft", "apt install nftables"), 4),
+        (StateError("opening the journal", "it is from a newer version"), 4),
+    ],
+)
+def test_error_on_opening_gives_its_exit_code(
+    error: PreflightError, code: int, outer: Outer, pytester: pytest.Pytester
+) -> None:
+    result = outer(*SUITE, labs=PaperLabs(pytester.path, error=error))
+    assert result.ret == code
+    assert str(error) in result.stderr.str()
+
+
+def test_lab_that_is_down_is_refused_before_any_item(
+    outer: Outer, pytester: pytest.Pytester
+) -> None:
+    labs = PaperLabs(pytester.path, running=False)
+    result = outer(*SUITE, labs=labs)
+    assert result.ret == 3
+    result.stderr.fnmatch_lines(["ERROR: looking for the machines of lab 'paper': absent"])
+    assert "passed" not in result.stdout.str()
+    assert not labs.lab.recorded
+
+
+def test_lab_that_breaks_while_probed_is_exit_code_3(
+    outer: Outer, pytester: pytest.Pytester
+) -> None:
+    labs = PaperLabs(pytester.path)
+    labs.lab.provider.broken = True
+    result = outer(*SUITE, labs=labs)
+    assert result.ret == 3
+    result.stderr.fnmatch_lines(["ERROR: probing lab 'paper': the holder is gone"])
+    result.stdout.no_fnmatch_line("*INTERNALERROR*")
+
+
+def test_matrix_without_cells_is_exit_code_3(outer: Outer, pytester: pytest.Pytester) -> None:
+    labs = PaperLabs(pytester.path, plan=replace(blueprint()[0], families=()))
+    result = outer(*SUITE, labs=labs)
+    assert result.ret == 3
+    result.stderr.fnmatch_lines(["ERROR: making the matrix*no cells at all"])
+
+
+def test_choice_of_no_cell_is_exit_code_3(outer: Outer) -> None:
+    result = outer(*SUITE, "-k", "nothing-of-that-name")
+    assert result.ret == 3
+    result.stderr.fnmatch_lines(["ERROR: testing lab 'paper': no cell was chosen*"])
+
+
+@pytest.mark.parametrize("wrong", [("-k", "(win1"), ("no/such/file",)], ids=["-k", "path"])
+def test_wrong_usage_is_exit_code_2(wrong: tuple[str, ...], outer: Outer) -> None:
+    result = outer(*SUITE, *wrong)
+    assert result.ret == 2
+    result.stderr.fnmatch_lines(["ERROR: *"])
+    result.stdout.no_fnmatch_line("*passed*")
+
+
+@pytest.mark.usefixtures("pytester")
+@pytest.mark.parametrize(
+    "suite",
+    [("--pyargs", "lab.suites"), (str(Path(plugin.__file__).parent),)],
+    ids=["package", "path"],
+)
+def test_suite_without_a_lab_is_a_usage_error(
+    suite: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert pytest.main(["-p", "lab.suites.plugin", *suite]) == 2
+    assert "ERROR: collecting 'lab.suites': no lab is named\n" in capfd.readouterr().err
+
+
+def test_without_a_lab_the_plugin_does_nothing(outer: Outer, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_of_the_user(): pass")
+    result = outer("--markers")
+    assert "nodeport" not in result.stdout.str()
+    outer().assert_outcomes(passed=1)
+
+
+def test_tests_of_the_user_run_beside_the_cells(outer: Outer, pytester: pytest.Pytester) -> None:
+    path = pytester.makepyfile("def test_of_the_user(): pass")
+    result = outer(*SUITE, str(path), "-k", f"{BROKEN} or of_the_user")
+    result.assert_outcomes(passed=2)
+
+
+def test_importing_the_plugin_costs_nothing_of_the_product() -> None:
+    code = (
+        "import sys, pytest; import lab.suites.plugin;"
+        "print(sorted(m for m in sys.modules if m.startswith('lab.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (
+        done.stdout.strip()
+        == "['lab._errors', 'lab.suites', 'lab.suites.hooks', 'lab.suites.plugin']"
+    )
