@@ -83,29 +83,22 @@ def collect(
     """
     labs = tuple(labs)
     known = {row.token for row in labs}
-    found = {
-        (provider, mark.token): Collected(
-            mark.lab,
-            provider,
-            mark.token,
-            mark.directory,
-            f"no journal knows of {mark.object}, {in_words(mark.age_seconds)} old",
-        )
+    orphans = {
+        (provider, mark.token): _orphan(provider, mark)
         for provider, mark in marks
         if mark.token not in known and is_home(mark.directory)
     }
     old = [
-        Collected(
-            row.name,
-            row.provider,
-            row.token,
-            None,
-            f"last used {in_words(now - row.updated)} ago",
-        )
+        Collected(row.name, row.provider, row.token, None, f"last used {in_words(age)} ago")
         for row in labs
-        if older_than is not None and now - row.updated > older_than
+        if older_than is not None and (age := now - row.updated) > older_than
     ]
-    return (*old, *(found[key] for key in sorted(found)))
+    return (*old, *(orphans[key] for key in sorted(orphans)))
+
+
+def _orphan(provider: str, mark: Mark) -> Collected:
+    why = f"no journal knows of {mark.object}, {in_words(mark.age_seconds)} old"
+    return Collected(mark.lab, provider, mark.token, mark.directory, why)
 
 
 def gc(
