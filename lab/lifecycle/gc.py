@@ -1,8 +1,9 @@
 """Collect what nobody needs any more: orphans, and labs that are too old.
 
 Safe beside a lab that is being brought up: an ``up`` writes its token to the journal before it
-makes anything, and holds the lab's lock meanwhile. So marks are read before the journal, a lab
-that is locked is left alone, and what was decided is decided again once its lock is held.
+makes anything, and holds the lab's lock meanwhile. So marks are read before the journal (a token
+that is not in it then never will be), a lab that is locked is left alone, and whether a lab is
+old is asked again once its lock is held.
 """
 
 from __future__ import annotations
@@ -82,29 +83,22 @@ def collect(
     """
     labs = tuple(labs)
     known = {row.token for row in labs}
-    found = {
-        (provider, mark.token): Collected(
-            mark.lab,
-            provider,
-            mark.token,
-            mark.directory,
-            f"no journal knows of {mark.object}, {in_words(mark.age_seconds)} old",
-        )
+    orphans = {
+        (provider, mark.token): _orphan(provider, mark)
         for provider, mark in marks
         if mark.token not in known and is_home(mark.directory)
     }
     old = [
-        Collected(
-            row.name,
-            row.provider,
-            row.token,
-            None,
-            f"last used {in_words(now - row.updated)} ago",
-        )
+        Collected(row.name, row.provider, row.token, None, f"last used {in_words(age)} ago")
         for row in labs
-        if older_than is not None and now - row.updated > older_than
+        if older_than is not None and (age := now - row.updated) > older_than
     ]
-    return (*old, *(found[key] for key in sorted(found)))
+    return (*old, *(orphans[key] for key in sorted(orphans)))
+
+
+def _orphan(provider: str, mark: Mark) -> Collected:
+    why = f"no journal knows of {mark.object}, {in_words(mark.age_seconds)} old"
+    return Collected(mark.lab, provider, mark.token, mark.directory, why)
 
 
 def gc(
@@ -175,10 +169,9 @@ def _remove(
     with lab_lock(directory, request.command, wait=0):
         row = store.lab(item.lab)
         live = row if row is not None and row.status != "down" else None
-        known = live is not None and live.token == item.token
         if item.orphan:
-            return () if known else _remove_orphan(item, provider, directory, alone=live is None)
-        if live is None or not known or not _is_old(live, request, store):
+            return _remove_orphan(item, provider, directory, alone=live is None)
+        if live is None or live.token != item.token or not _is_old(live, request, store):
             return ()
         return take_away(item.lab, [Target(item.provider, item.token)], providers, store)
 

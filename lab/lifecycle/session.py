@@ -134,14 +134,7 @@ def open_lab(
 ) -> OpenLab:
     """Open the lab of that name. Its machines are not looked at: see ``require_running``.
 
-    Parameters
-    ----------
-    name
-        The lab's name.
-    providers, store
-        Where labs can be, and the journal that knows of them.
-    parts, writers
-        Other functions than the product's own.
+    ``parts`` and ``writers`` are other functions than the product's own.
 
     Raises
     ------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -151,7 +151,7 @@ def _row(request: UpRequest, provider: str, known: LabRow | None, now: float) ->
         scenario_text=request.scenario_text,
         scenario_path=request.scenario_path,
         provider=provider,
-        token=known.token if known else secrets.token_hex(TOKEN_BYTES),
+        token=known.token if known else os.urandom(TOKEN_BYTES).hex(),
         status="starting",
         created=known.created if known else now,
         updated=now,

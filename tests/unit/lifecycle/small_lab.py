@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
+from typing import Any, Literal
 
 from lab.lifecycle.up import UpRequest
-from lab.plan.plan import Cost, Plan, PlannedNode, PlannedPod, PlannedService
-from lab.scenario.scenario import Limit, Match
+from lab.plan.plan import Plan, PlannedNode, PlannedPod, PlannedService
+from lab.scenario.scenario import Family, Limit, Match, Os
 from lab.topology.intent import (
     Backend,
     Bridge,
@@ -29,7 +30,13 @@ DOMAIN = "cluster.local"
 LINUX_SEARCH = ("default.svc.cluster.local", "svc.cluster.local", "cluster.local")
 
 
-def _pod(node: str, number: int, at: int, search: tuple[str, ...], role: str = "probe") -> Pod:
+def _pod(
+    node: str,
+    number: int,
+    at: int,
+    search: tuple[str, ...],
+    role: Literal["probe", "dns"] = "probe",
+) -> Pod:
     name = f"{node}-p{at}" if role == "probe" else "dns"
     return Pod(
         name=name,
@@ -55,8 +62,10 @@ def _service(name: str, last: int, node_port: int | None, *pods: Pod) -> Service
     )
 
 
-def _node(name: str, number: int, pods: tuple[Pod, ...], services: tuple[Service, ...]):
-    os = "windows" if name.startswith("win") else "linux"
+def _node(
+    name: str, number: int, pods: tuple[Pod, ...], services: tuple[Service, ...]
+) -> MachineIntent:
+    os: Os = "windows" if name.startswith("win") else "linux"
     address = f"10.9.176.1{number}"
     drops = (
         (Drop("windows-node-to-service", ("10.96.0.0/12",), None, ("10.96.0.10/32",)),)
@@ -89,14 +98,16 @@ def _node(name: str, number: int, pods: tuple[Pod, ...], services: tuple[Service
     )
 
 
-def _outside(name: str, kind: str, interfaces: tuple[Interface, ...], *routes: Route):
+def _outside(
+    name: str, kind: Literal["router", "client"], interfaces: tuple[Interface, ...], *routes: Route
+) -> MachineIntent:
     return MachineIntent(
         name, kind, "linux", interfaces, None, None, routes, (), (), (), (), None, (), False
     )
 
 
 def intent(*, nodes: tuple[str, ...] = ("worker1", "win1"), vip_last: int = 20) -> Intent:
-    pods = {}
+    pods: dict[str, tuple[Pod, ...]] = {}
     for number, node in enumerate(nodes, 1):
         search = LINUX_SEARCH if node != "win1" else (LINUX_SEARCH[0],)
         pods[node] = (_pod(node, number, 1, search), _pod(node, number, 2, search))
@@ -132,7 +143,7 @@ def intent(*, nodes: tuple[str, ...] = ("worker1", "win1"), vip_last: int = 20) 
 
 
 def plan(scenario: str = "overlay", summary: str = "A small lab") -> Plan:
-    families = frozenset({"pod-pod", "pod-service", "dns", "nodeport"})
+    families: frozenset[Family] = frozenset({"pod-pod", "pod-service", "dns", "nodeport"})
     pod = PlannedPod(
         "worker1-p1", "worker1", "probe", IPv4Address("10.244.1.2"), "0a:58:00:00:00:01"
     )
@@ -174,11 +185,10 @@ def plan(scenario: str = "overlay", summary: str = "A small lab") -> Plan:
         protocols=("tcp",),
         sizes=("small",),
         exceptions=(Limit("x-1", Match(families=families), "timeout", "because", "we say so"),),
-        cost=Cost(1, 1, 1, 1, 0.1, 10),
     )
 
 
-def request(name: str = "overlay", scenario: str = "overlay", **changes: object) -> UpRequest:
+def request(name: str = "overlay", scenario: str = "overlay", **changes: Any) -> UpRequest:
     usual = UpRequest(
         name=name,
         scenario_text=f"name: {scenario}\n",

@@ -58,7 +58,9 @@ ALL = {"holder": "1", "network": "2", "services": "3"}
         ),
     ],
 )
-def test_what_runs_and_why(done, liveness, actions, whys):
+def test_what_runs_and_why(
+    done: dict[str, str], liveness: Liveness, actions: str, whys: dict[str, str]
+) -> None:
     decisions = converge.decide(done, WANTED, liveness)
     assert [d.step for d in decisions] == ["holder", "network", "services"]
     assert " ".join(d.action for d in decisions) == actions
@@ -67,7 +69,7 @@ def test_what_runs_and_why(done, liveness, actions, whys):
         assert decision.why
 
 
-def test_nothing_runs_only_when_all_is_skipped():
+def test_nothing_runs_only_when_all_is_skipped() -> None:
     assert not converge.runs(converge.decide(ALL, WANTED, RUNNING))
     some = converge.decide({"holder": "1"}, WANTED, RUNNING)
     assert converge.runs(some)

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from lab_desk import Desk
 
 from lab._errors import BrokenError, UsageError
 from lab.providers.fake.provider import Faults
 from lab.state.rows import RunRow
 
 
-def test_down_takes_everything_away(desk):
+def test_down_takes_everything_away(desk: Desk) -> None:
     desk.up()
     result = desk.down()
     assert result.changed
@@ -21,7 +23,7 @@ def test_down_takes_everything_away(desk):
     assert desk.files() == set()
 
 
-def test_down_again_is_fine_and_says_so(desk):
+def test_down_again_is_fine_and_says_so(desk: Desk) -> None:
     desk.up()
     desk.down()
     result = desk.down()
@@ -30,17 +32,17 @@ def test_down_again_is_fine_and_says_so(desk):
     assert desk.files() == set()
 
 
-def test_up_after_down_is_a_new_lab(desk):
+def test_up_after_down_is_a_new_lab(desk: Desk) -> None:
     desk.up()
-    token = desk.store.lab("overlay").token
+    token = desk.row().token
     desk.down()
     assert desk.up(scenario="host-gateway").changed
-    row = desk.store.lab("overlay")
+    row = desk.row()
     assert row.token != token
     assert row.scenario == "host-gateway"
 
 
-def test_reports_of_runs_stay(desk):
+def test_reports_of_runs_stay(desk: Desk) -> None:
     desk.up()
     reports = desk.store.run_directory("overlay", "r1")
     reports.mkdir(parents=True)
@@ -58,7 +60,7 @@ def test_reports_of_runs_stay(desk):
     assert desk.store.runs("overlay") == (run,)
 
 
-def test_with_the_state_file_gone_the_marks_are_enough(desk):
+def test_with_the_state_file_gone_the_marks_are_enough(desk: Desk) -> None:
     desk.up()
     desk.lose_state_file()
     result = desk.down()
@@ -67,7 +69,7 @@ def test_with_the_state_file_gone_the_marks_are_enough(desk):
     assert desk.files() == set()
 
 
-def test_a_lab_known_by_its_marks_alone_goes(desk):
+def test_a_lab_known_by_its_marks_alone_goes(desk: Desk) -> None:
     desk.up()
     desk.lose_state_file()
     (desk.store.lab_directory("overlay") / "scenario.yaml").unlink()
@@ -77,7 +79,7 @@ def test_a_lab_known_by_its_marks_alone_goes(desk):
     assert desk.provider.world == {}
 
 
-def test_an_unknown_name_is_refused_with_the_nearest_and_the_list(desk):
+def test_an_unknown_name_is_refused_with_the_nearest_and_the_list(desk: Desk) -> None:
     desk.up()
     desk.up("second")
     with pytest.raises(UsageError, match="there is no lab named 'overlya'") as caught:
@@ -87,13 +89,15 @@ def test_an_unknown_name_is_refused_with_the_nearest_and_the_list(desk):
     assert len(desk.provider.world) == 2
 
 
-def test_with_no_labs_at_all_an_unknown_name_says_that(desk):
+def test_with_no_labs_at_all_an_unknown_name_says_that(desk: Desk) -> None:
     with pytest.raises(UsageError, match="no lab named") as caught:
         desk.down()
     assert "there are no labs" in caught.value.cure
 
 
-def test_a_lab_of_another_state_directory_is_not_touched_but_said(desk, tmp_path):
+def test_a_lab_of_another_state_directory_is_not_touched_but_said(
+    desk: Desk, tmp_path: Path
+) -> None:
     desk.up()
     (token,) = desk.provider.world
     other = tmp_path / "other"
@@ -106,7 +110,7 @@ def test_a_lab_of_another_state_directory_is_not_touched_but_said(desk, tmp_path
     assert len(desk.provider.world) == 1
 
 
-def test_a_lab_that_never_came_up_can_be_taken_down(desk):
+def test_a_lab_that_never_came_up_can_be_taken_down(desk: Desk) -> None:
     desk.provider.faults = Faults(fail_step="holder")
     with pytest.raises(BrokenError):
         desk.up()
@@ -114,24 +118,28 @@ def test_a_lab_that_never_came_up_can_be_taken_down(desk):
     assert desk.store.labs() == ()
 
 
-def test_a_down_that_failed_half_way_is_said_and_can_be_repeated(desk, monkeypatch):
+def test_a_down_that_failed_half_way_is_said_and_can_be_repeated(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     desk.up()
 
-    def fail(_):
+    def fail(_: object) -> None:
         raise BrokenError("ending the holder", "it is still there")
 
     monkeypatch.setattr(desk.provider, "destroy", fail)
     with pytest.raises(BrokenError):
         desk.down()
     assert "'lab down overlay' again" in desk.said[-1]
-    assert desk.status() == "going"
+    assert desk.row().status == "going"
     assert {row.state for row in desk.store.resources("overlay")} == {"made"}
     monkeypatch.undo()
     assert desk.down().changed
     assert desk.provider.world == {}
 
 
-def test_up_after_a_down_that_failed_half_way_builds_all_again(desk, monkeypatch):
+def test_up_after_a_down_that_failed_half_way_builds_all_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     desk.up()
     monkeypatch.setattr(
         desk.provider, "destroy", lambda _: (_ for _ in ()).throw(BrokenError("a", "b"))
@@ -144,9 +152,9 @@ def test_up_after_a_down_that_failed_half_way_builds_all_again(desk, monkeypatch
     assert len(desk.provider.world) == 1
 
 
-def test_a_lab_on_a_provider_that_this_version_lacks_is_refused(desk):
+def test_a_lab_on_a_provider_that_this_version_lacks_is_refused(desk: Desk) -> None:
     desk.up()
     desk.providers = {}
     with pytest.raises(UsageError, match="no provider of that name"):
         desk.down()
-    assert desk.status() == "up"
+    assert desk.row().status == "up"

@@ -3,31 +3,34 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import small_lab
+from lab_desk import Desk
 
 from lab._errors import BrokenError, PreflightError, UsageError
 from lab.lifecycle.interruption import Terminated, terminable
-from lab.lifecycle.up import preview
+from lab.lifecycle.up import preview, up
 from lab.providers.fake.provider import Faults
+from lab.providers.provider import LabHandle
 from lab.state.lock import HeldError, lab_lock
 
 STEPS = ["holder", "machines", "network", "services"]
 
 
-def test_a_new_lab_comes_up_and_the_journal_says_so(desk):
+def test_a_new_lab_comes_up_and_the_journal_says_so(desk: Desk) -> None:
     result = desk.up()
     assert result.changed
     assert [d.action for d in result.decisions] == ["run"] * 4
     assert desk.verbs() == ["preflight", *STEPS, "liveness"]
-    assert desk.status() == "up"
+    assert desk.row().status == "up"
     assert {step.state for step in desk.store.steps("overlay")} == {"done"}
     assert {row.state for row in desk.store.resources("overlay")} == {"made"}
     assert desk.files() == {"overlay", "overlay/lock", "overlay/scenario.yaml"}
 
 
-def test_up_again_changes_nothing_and_says_so(desk):
+def test_up_again_changes_nothing_and_says_so(desk: Desk) -> None:
     desk.up()
     world = dict(desk.provider.world)
     desk.verbs()
@@ -40,7 +43,7 @@ def test_up_again_changes_nothing_and_says_so(desk):
     )
 
 
-def test_what_changed_and_what_follows_it_runs_again(desk):
+def test_what_changed_and_what_follows_it_runs_again(desk: Desk) -> None:
     desk.up()
     desk.verbs()
     result = desk.up(intent=small_lab.intent(vip_last=21))
@@ -49,29 +52,29 @@ def test_what_changed_and_what_follows_it_runs_again(desk):
     assert "services: what it is made from has changed" in desk.said
 
 
-def test_a_changed_scenario_that_leaves_the_machines_alone_is_written_down(desk):
+def test_a_changed_scenario_that_leaves_the_machines_alone_is_written_down(desk: Desk) -> None:
     desk.up()
     other = small_lab.plan(summary="Other words")
     result = desk.up(plan=other, scenario_text="summary: Other words\n")
     assert not result.changed
     assert "written down anew" in desk.said[-1]
-    assert desk.store.lab("overlay").scenario_text == "summary: Other words\n"
+    assert desk.row().scenario_text == "summary: Other words\n"
     copy = desk.store.lab_directory("overlay") / "scenario.yaml"
     assert copy.read_text() == "summary: Other words\n"
 
 
-def test_a_lab_whose_machines_are_gone_is_built_again_with_its_old_token(desk):
+def test_a_lab_whose_machines_are_gone_is_built_again_with_its_old_token(desk: Desk) -> None:
     desk.up()
-    token = desk.store.lab("overlay").token
+    token = desk.row().token
     desk.provider.world.clear()
     desk.verbs()
     assert desk.up().changed
     assert desk.verbs() == ["liveness", "preflight", "destroy", *STEPS, "liveness"]
-    assert desk.store.lab("overlay").token == token
+    assert desk.row().token == token
     assert any("machines are gone" in sentence for sentence in desk.said)
 
 
-def test_a_broken_lab_is_taken_away_before_it_is_built_again(desk):
+def test_a_broken_lab_is_taken_away_before_it_is_built_again(desk: Desk) -> None:
     desk.up()
     (token,) = desk.provider.world
     first = desk.provider.world[token]
@@ -81,17 +84,17 @@ def test_a_broken_lab_is_taken_away_before_it_is_built_again(desk):
     assert any("removed what an earlier bring-up left" in sentence for sentence in desk.said)
 
 
-def test_a_name_taken_by_another_scenario_is_refused_and_nothing_changes(desk):
+def test_a_name_taken_by_another_scenario_is_refused_and_nothing_changes(desk: Desk) -> None:
     desk.up()
-    row = desk.store.lab("overlay")
+    row = desk.row()
     with pytest.raises(UsageError, match="lab 'overlay' is taken by scenario 'overlay'") as caught:
         desk.up(scenario="host-gateway")
     assert "--name" in caught.value.cure
-    assert desk.store.lab("overlay") == row
+    assert desk.row() == row
     assert desk.provider.world.keys() == {row.token}
 
 
-def test_a_lab_on_another_provider_is_refused(desk):
+def test_a_lab_on_another_provider_is_refused(desk: Desk) -> None:
     desk.up()
     desk.provider.name = "other"
     with pytest.raises(UsageError, match="is on provider 'fake', not on 'other'"):
@@ -99,13 +102,15 @@ def test_a_lab_on_another_provider_is_refused(desk):
 
 
 @pytest.mark.parametrize("name", ["", "../x", "A", "a_b", "-a", "a-", "a" * 64, "a/b", "a\n"])
-def test_a_name_that_is_no_dns_label_is_refused_before_anything_is_made(desk, name):
+def test_a_name_that_is_no_dns_label_is_refused_before_anything_is_made(
+    desk: Desk, name: str
+) -> None:
     with pytest.raises(UsageError, match="lower-case letters"):
         desk.up(name)
     assert desk.files() == set()
 
 
-def test_when_preflight_refuses_nothing_is_made_or_written(desk):
+def test_when_preflight_refuses_nothing_is_made_or_written(desk: Desk) -> None:
     desk.provider.faults = Faults(refuse="nft is not installed")
     with pytest.raises(PreflightError, match="nft is not installed"):
         desk.up()
@@ -114,7 +119,7 @@ def test_when_preflight_refuses_nothing_is_made_or_written(desk):
     assert desk.files() == set()
 
 
-def test_a_failed_step_leaves_the_lab_broken_with_the_step_and_the_evidence(desk):
+def test_a_failed_step_leaves_the_lab_broken_with_the_step_and_the_evidence(desk: Desk) -> None:
     desk.provider.faults = Faults(fail_step="network")
     with pytest.raises(BrokenError, match="lab 'overlay', step 'network'") as caught:
         desk.up()
@@ -122,13 +127,13 @@ def test_a_failed_step_leaves_the_lab_broken_with_the_step_and_the_evidence(desk
     assert "it was told to fail" in caught.value.happened
     for command in ("lab status overlay", "lab up overlay", "lab down overlay"):
         assert command in caught.value.cure
-    row = desk.store.lab("overlay")
+    row = desk.row()
     assert row.status == "broken"
     assert row.detail.startswith("step 'network': ")
     assert "told to fail" in row.detail
 
 
-def test_after_a_failed_step_up_goes_on_from_there(desk):
+def test_after_a_failed_step_up_goes_on_from_there(desk: Desk) -> None:
     desk.provider.faults = Faults(fail_step="network")
     with pytest.raises(BrokenError):
         desk.up()
@@ -136,27 +141,52 @@ def test_after_a_failed_step_up_goes_on_from_there(desk):
     desk.verbs()
     desk.up()
     assert desk.verbs() == ["liveness", "preflight", "network", "services", "liveness"]
-    assert desk.status() == "up"
-    assert desk.store.lab("overlay").detail == ""
+    assert desk.row().status == "up"
+    assert desk.row().detail == ""
 
 
-def test_a_step_that_fails_in_its_own_way_is_broken_too(desk, monkeypatch):
-    def fail():
+def test_what_follows_a_changed_step_runs_even_when_its_turn_comes_a_command_later(
+    desk: Desk,
+) -> None:
+    desk.up()
+    wired = small_lab.intent()
+    router = replace(wired.machine("router"), forwards=True)
+    machines = tuple(router if m.name == "router" else m for m in wired.machines)
+    changed = replace(wired, machines=machines)
+
+    def stop_before_services(sentence: str) -> None:
+        if sentence.startswith("services:"):
+            raise KeyboardInterrupt
+
+    wanted = small_lab.request(intent=changed)
+    with pytest.raises(KeyboardInterrupt):
+        up(wanted, desk.provider, desk.store, stop_before_services)
+    desk.verbs()
+    desk.up(intent=changed)
+    assert desk.verbs() == ["liveness", "preflight", "services", "liveness"]
+
+
+def test_a_step_that_fails_in_its_own_way_is_broken_too(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(desk.provider, "_furnish", lambda *_: fail())
     with pytest.raises(BrokenError, match="No space left on device"):
         desk.up()
-    assert desk.status() == "broken"
+    assert desk.row().status == "broken"
 
 
-def test_a_lab_that_is_not_there_after_the_last_step_is_broken(desk, monkeypatch):
+def test_a_lab_that_is_not_there_after_the_last_step_is_broken(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(desk.provider, "_hold", lambda _: None)
     monkeypatch.setattr(desk.provider, "_furnish", lambda *_: None)
     monkeypatch.setattr(desk.provider, "_require", lambda _: None)
     with pytest.raises(BrokenError, match="the lab is absent"):
         desk.up()
-    assert desk.status() == "broken"
+    assert desk.row().status == "broken"
     assert {row.state for row in desk.store.resources("overlay")} == {"intended"}
 
 
@@ -164,52 +194,62 @@ def test_a_lab_that_is_not_there_after_the_last_step_is_broken(desk, monkeypatch
     ("stop", "raised", "word"),
     [(signal.SIGINT, KeyboardInterrupt, "keyboard"), (signal.SIGTERM, Terminated, "SIGTERM")],
 )
-def test_told_to_stop_it_says_how_to_go_on(desk, monkeypatch, stop, raised, word):
+def test_told_to_stop_it_says_how_to_go_on(
+    desk: Desk,
+    monkeypatch: pytest.MonkeyPatch,
+    stop: signal.Signals,
+    raised: type[KeyboardInterrupt],
+    word: str,
+) -> None:
     monkeypatch.setattr(desk.provider, "_furnish", lambda *_: os.kill(os.getpid(), stop))
     with pytest.raises(raised):
         desk.up()
-    row = desk.store.lab("overlay")
+    row = desk.row()
     assert row.status == "interrupted"
     assert word in row.detail
     assert "'lab up overlay' goes on from here" in desk.said[-1]
     assert "'lab down overlay'" in desk.said[-1]
     monkeypatch.undo()
     assert desk.up().changed
-    assert desk.status() == "up"
+    assert desk.row().status == "up"
 
 
-def test_sigterm_means_what_it_meant_before_once_up_has_ended(desk):
+def test_sigterm_means_what_it_meant_before_once_up_has_ended(desk: Desk) -> None:
     desk.up()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     with terminable():
         assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
 
 
-def test_the_token_is_in_the_journal_before_anything_is_made(desk, monkeypatch):
-    seen = []
+def test_the_token_is_in_the_journal_before_anything_is_made(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[object] = []
     hold = desk.provider._hold
 
-    def look(lab):
-        seen.append((desk.store.lab("overlay").token == lab.token, desk.status()))
+    def look(lab: LabHandle) -> None:
+        seen.append((desk.row().token == lab.token, desk.row().status))
         seen.append({row.state for row in desk.store.resources("overlay")})
-        return hold(lab)
+        hold(lab)
 
     monkeypatch.setattr(desk.provider, "_hold", look)
     desk.up()
     assert seen == [(True, "starting"), {"intended"}]
 
 
-def test_with_the_state_file_lost_the_old_lab_is_replaced_not_doubled(desk):
+def test_with_the_state_file_lost_the_old_lab_is_replaced_not_doubled(desk: Desk) -> None:
     desk.up()
     (old,) = desk.provider.world
     desk.lose_state_file()
     desk.up()
     (new,) = desk.provider.world
     assert new != old
-    assert desk.store.lab("overlay").token == new
+    assert desk.row().token == new
 
 
-def test_a_lab_of_the_same_name_in_another_state_directory_is_left_alone(desk, tmp_path):
+def test_a_lab_of_the_same_name_in_another_state_directory_is_left_alone(
+    desk: Desk, tmp_path: Path
+) -> None:
     desk.up()
     (token,) = desk.provider.world
     elsewhere = tmp_path / "other" / "labs" / "overlay"
@@ -221,7 +261,7 @@ def test_a_lab_of_the_same_name_in_another_state_directory_is_left_alone(desk, t
     assert len(desk.provider.world) == 2
 
 
-def test_up_while_another_command_holds_the_lab_is_refused_by_name(desk):
+def test_up_while_another_command_holds_the_lab_is_refused_by_name(desk: Desk) -> None:
     with (
         lab_lock(desk.store.lab_directory("overlay"), "lab down overlay"),
         pytest.raises(HeldError, match="'lab down overlay'"),
@@ -229,7 +269,7 @@ def test_up_while_another_command_holds_the_lab_is_refused_by_name(desk):
         desk.up(wait=0)
 
 
-def test_preview_says_what_would_run_and_touches_nothing(desk):
+def test_preview_says_what_would_run_and_touches_nothing(desk: Desk) -> None:
     before = preview(small_lab.request(), desk.provider, desk.store)
     assert [d.action for d in before] == ["run"] * 4
     assert desk.store.lab("overlay") is None

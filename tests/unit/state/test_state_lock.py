@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -21,13 +24,14 @@ with lab_lock(Path(sys.argv[1]), "lab up overlay"):
 
 
 @pytest.fixture
-def other(tmp_path):
+def other(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that holds the lab until it is ended."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path / "labs" / "overlay")],
         stdout=subprocess.PIPE,
         text=True,
     )
+    assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     yield process
     process.kill()
@@ -36,11 +40,13 @@ def other(tmp_path):
 
 
 @pytest.fixture
-def directory(tmp_path):
+def directory(tmp_path: Path) -> Path:
     return tmp_path / "labs" / "overlay"
 
 
-def test_who_does_not_wait_is_told_who_holds_the_lab(directory, other):
+def test_who_does_not_wait_is_told_who_holds_the_lab(
+    directory: Path, other: subprocess.Popen[str]
+) -> None:
     with (
         pytest.raises(HeldError, match=rf"'lab up overlay' \(process {other.pid}\) still holds"),
         lab_lock(directory, "lab down overlay", wait=0),
@@ -48,8 +54,10 @@ def test_who_does_not_wait_is_told_who_holds_the_lab(directory, other):
         pass
 
 
-def test_who_waits_says_for_whom_and_gets_it_afterwards(directory, other):
-    said = []
+def test_who_waits_says_for_whom_and_gets_it_afterwards(
+    directory: Path, other: subprocess.Popen[str]
+) -> None:
+    said: list[str] = []
     ending = threading.Timer(0.1, other.kill)
     ending.start()
     with lab_lock(directory, "lab down overlay", wait=20, say=said.append):
@@ -58,7 +66,9 @@ def test_who_waits_says_for_whom_and_gets_it_afterwards(directory, other):
     assert said == [f"waiting for 'lab up overlay' (process {other.pid})"]
 
 
-def test_waiting_ends_with_the_name_and_the_seconds(directory, other):
+def test_waiting_ends_with_the_name_and_the_seconds(
+    directory: Path, other: subprocess.Popen[str]
+) -> None:
     with (
         pytest.raises(HeldError, match=r"'lab up overlay' .* after 0.3 s"),
         lab_lock(directory, "lab down overlay", wait=0.3),
@@ -67,16 +77,16 @@ def test_waiting_ends_with_the_name_and_the_seconds(directory, other):
     assert other.poll() is None
 
 
-def test_a_killed_holder_lets_go(directory, other):
+def test_a_killed_holder_lets_go(directory: Path, other: subprocess.Popen[str]) -> None:
     other.send_signal(signal.SIGKILL)
     other.wait()
-    said = []
+    said: list[str] = []
     with lab_lock(directory, "lab down overlay", wait=0, say=said.append):
         pass
     assert said == []
 
 
-def test_tests_share_a_lab_and_keep_others_off(directory):
+def test_tests_share_a_lab_and_keep_others_off(directory: Path) -> None:
     with lab_lock(directory, "lab test a", shared=True):
         with lab_lock(directory, "lab test b", shared=True, wait=0):
             pass
@@ -86,50 +96,47 @@ def test_tests_share_a_lab_and_keep_others_off(directory):
         pass
 
 
-def test_a_directory_with_no_lab_in_it_goes_with_the_lock(directory):
+def test_a_directory_with_no_lab_in_it_goes_with_the_lock(directory: Path) -> None:
     with lab_lock(directory, "lab up overlay"):
         assert (directory / "lock").exists()
     assert not directory.exists()
 
 
-def test_reports_of_runs_stay_without_the_lock(directory):
+def test_reports_of_runs_stay_without_the_lock(directory: Path) -> None:
     with lab_lock(directory, "lab down overlay"):
         (directory / "runs").mkdir()
     assert [path.name for path in directory.iterdir()] == ["runs"]
 
 
-def test_a_lab_keeps_its_lock_file(directory):
+def test_a_lab_keeps_its_lock_file(directory: Path) -> None:
     with lab_lock(directory, "lab up overlay"):
         (directory / "scenario.yaml").write_text("")
     assert (directory / "lock").exists()
     assert holder(directory) is None
 
 
-def test_who_waited_for_a_file_that_was_removed_takes_the_new_one(directory):
+def test_a_file_that_its_holder_removed_meanwhile_is_not_the_lock(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Removing a locked file must not let two in: one by the old file, one by the new."""
-    inside, most = 0, 0
-    lock = threading.Lock()
+    flock = fcntl.flock
+    calls: list[int] = []
 
-    def work() -> None:
-        nonlocal inside, most
-        for _ in range(20):
-            with lab_lock(directory, "lab up overlay", wait=20):
-                with lock:
-                    inside += 1
-                    most = max(most, inside)
-                with lock:
-                    inside -= 1
+    def removed_just_before(descriptor: int, operation: int) -> None:
+        calls.append(descriptor)
+        if len(calls) == 1:
+            (directory / "lock").unlink()
+            directory.rmdir()
+        flock(descriptor, operation)
 
-    workers = [threading.Thread(target=work) for _ in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert most == 1
-    assert not directory.exists()
+    monkeypatch.setattr("lab.state.lock.fcntl.flock", removed_just_before)
+    with lab_lock(directory, "lab up overlay", wait=20):
+        monkeypatch.undo()
+        with pytest.raises(HeldError), lab_lock(directory, "lab down overlay", wait=0):
+            pass
 
 
-def test_a_lock_file_with_other_words_is_still_a_lock(directory):
+def test_a_lock_file_with_other_words_is_still_a_lock(directory: Path) -> None:
     with lab_lock(directory, "lab up overlay"):
         (directory / "lock").write_text("not ours")
         assert holder(directory) == Holder("another lab command", 0)

@@ -4,6 +4,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,32 +20,32 @@ RUN = RunRow("20261121-1", "a", "t1", "overlay", "fake", "2026-11-21", 1.5, Fals
 
 
 @pytest.fixture
-def store(tmp_path):
+def store(tmp_path: Path) -> Iterator[Store]:
     with Store(tmp_path / "state", now=lambda: 50.0) as opened:
         yield opened
 
 
-def test_a_lab_comes_back_as_it_was_written(store):
+def test_a_lab_comes_back_as_it_was_written(store: Store) -> None:
     store.put_lab(LAB)
     assert store.lab("a") == LAB
     assert store.labs() == (LAB,)
     assert store.lab("b") is None
 
 
-def test_a_lab_that_is_down_is_remembered_and_not_listed(store):
+def test_a_lab_that_is_down_is_remembered_and_not_listed(store: Store) -> None:
     store.put_lab(LAB)
     store.set_status("a", "down")
     assert store.labs() == ()
     assert store.lab("a") == replace(LAB, status="down", updated=50.0)
 
 
-def test_two_labs_cannot_have_one_token(store):
+def test_two_labs_cannot_have_one_token(store: Store) -> None:
     store.put_lab(LAB)
     with pytest.raises(sqlite3.IntegrityError):
         store.put_lab(replace(LAB, name="b"))
 
 
-def test_steps_are_intended_then_done_and_kept_in_order(store):
+def test_steps_are_intended_then_done_and_kept_in_order(store: Store) -> None:
     store.put_lab(LAB)
     store.intend_step("a", 1, "second", "d2")
     store.intend_step("a", 0, "first", "d1")
@@ -57,13 +58,13 @@ def test_steps_are_intended_then_done_and_kept_in_order(store):
     assert [s.name for s in store.steps("a")] == ["first"]
 
 
-def test_a_step_cannot_be_done_that_was_not_intended(store):
+def test_a_step_cannot_be_done_that_was_not_intended(store: Store) -> None:
     store.put_lab(LAB)
     with pytest.raises(ValueError, match="without having been intended"):
         store.finish_step("a", "never")
 
 
-def test_only_what_was_intended_is_made(store):
+def test_only_what_was_intended_is_made(store: Store) -> None:
     store.put_lab(LAB)
     store.intend("a", [("node", "n1")])
     store.gone("a")
@@ -75,7 +76,7 @@ def test_only_what_was_intended_is_made(store):
     )
 
 
-def test_a_run_outlives_its_lab_with_its_cells(store):
+def test_a_run_outlives_its_lab_with_its_cells(store: Store) -> None:
     store.put_lab(LAB)
     cells = [
         CellRow("pod-pod/a/b/tcp-small", "pod-pod", "pass", 0.2, ""),
@@ -87,29 +88,35 @@ def test_a_run_outlives_its_lab_with_its_cells(store):
     assert store.cells(RUN.id) == tuple(cells)
 
 
-def test_a_run_counts_as_use_of_its_lab(store):
+def test_a_run_counts_as_use_of_its_lab(store: Store) -> None:
     store.put_lab(LAB)
     store.record_run(RUN, [])
-    assert store.lab("a").updated == 50.0
+    found = store.lab("a")
+    assert found is not None
+    assert found.updated == 50.0
 
 
-def test_a_run_is_written_whole_or_not_at_all(store):
+def test_a_run_is_written_whole_or_not_at_all(store: Store) -> None:
     cell = CellRow("same", "pod-pod", "pass", 0.2, "")
     with pytest.raises(sqlite3.IntegrityError):
         store.record_run(RUN, [cell, cell])
     assert store.runs("a") == ()
 
 
-def test_a_change_is_all_or_nothing(store):
-    with pytest.raises(KeyboardInterrupt), store.change("trying"):
-        store.put_lab(LAB)
-        raise KeyboardInterrupt
+def test_a_change_is_all_or_nothing(store: Store) -> None:
+    def interrupted() -> None:
+        with store.change("trying"):
+            store.put_lab(LAB)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert store.labs() == ()
     store.put_lab(LAB)
     assert store.labs() == (LAB,)
 
 
-def test_the_files_are_for_their_owner_alone(store):
+def test_the_files_are_for_their_owner_alone(store: Store) -> None:
     store.put_lab(LAB)
     found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in store.directory.iterdir()}
     assert set(found) >= {"state.db", "state.db-wal"}
@@ -117,7 +124,9 @@ def test_the_files_are_for_their_owner_alone(store):
     assert stat.S_IMODE(store.directory.stat().st_mode) == 0o700
 
 
-def test_a_newer_state_file_is_refused_with_both_versions_and_stays_as_it_is(tmp_path):
+def test_a_newer_state_file_is_refused_with_both_versions_and_stays_as_it_is(
+    tmp_path: Path,
+) -> None:
     Store(tmp_path).close()
     with sqlite3.connect(tmp_path / "state.db") as raw:
         raw.execute("PRAGMA user_version = 99")
@@ -129,7 +138,7 @@ def test_a_newer_state_file_is_refused_with_both_versions_and_stays_as_it_is(tmp
 
 
 @pytest.mark.parametrize("keep", [0, 100], ids=["no database at all", "only the header is left"])
-def test_a_damaged_state_file_is_named_with_the_way_out(tmp_path, keep):
+def test_a_damaged_state_file_is_named_with_the_way_out(tmp_path: Path, keep: int) -> None:
     with Store(tmp_path) as store:
         store.put_lab(LAB)
     path = tmp_path / "state.db"
@@ -140,7 +149,9 @@ def test_a_damaged_state_file_is_named_with_the_way_out(tmp_path, keep):
     assert "lab gc" in caught.value.cure
 
 
-def test_a_state_file_locked_for_too_long_is_a_state_error_and_nothing_is_lost(tmp_path):
+def test_a_state_file_locked_for_too_long_is_a_state_error_and_nothing_is_lost(
+    tmp_path: Path,
+) -> None:
     with Store(tmp_path, busy_seconds=0.05) as store:
         store.put_lab(LAB)
         other = sqlite3.connect(tmp_path / "state.db", isolation_level=None)
@@ -154,7 +165,7 @@ def test_a_state_file_locked_for_too_long_is_a_state_error_and_nothing_is_lost(t
         store.set_status("a", "up")
 
 
-def test_many_processes_can_open_a_new_state_directory_at_once(tmp_path):
+def test_many_processes_can_open_a_new_state_directory_at_once(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from lab.state.store import Store; "
         "s = Store(Path(sys.argv[1])); s.labs(); s.close()"
@@ -234,7 +245,9 @@ else:
         ("lock", "read-only"),
     ],
 )
-def test_a_disk_that_takes_no_more_is_a_state_error_and_nothing_is_lost(tmp_path, what, says):
+def test_a_disk_that_takes_no_more_is_a_state_error_and_nothing_is_lost(
+    tmp_path: Path, what: str, says: str
+) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     script = tmp_path / "script.py"

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import small_lab
+
+from lab.providers.fake.directory import Directory, source_address
+from lab.providers.fake.reach import candidates, outcome
+from lab.providers.provider import Probe
+
+INTENT = small_lab.intent()
+DIRECTORY = Directory.of(INTENT)
+VIP = {"worker1-p1": "10.96.0.20", "worker1-p2": "10.96.0.21", "win1-p1": "10.96.0.22"}
+WORKER, WIN, CLIENT = "10.9.176.11", "10.9.176.12", "192.0.2.10"
+
+
+def probe(source: str, address: str = "", port: int = 8080, **more: Any) -> Probe:
+    return Probe(1, source, "tcp", "small", address, port, 1450, **more)
+
+
+@pytest.mark.parametrize(
+    ("source", "address", "port", "backend", "seen"),
+    [
+        pytest.param("worker1-p1", "10.244.1.3", 8080, "worker1-p2", "10.244.1.2", id="same-node"),
+        pytest.param("worker1-p1", "10.244.2.2", 8080, "win1-p1", "10.244.1.2", id="other-node"),
+        pytest.param("worker1-p1", VIP["win1-p1"], 80, "win1-p1", "10.244.1.2", id="service"),
+        pytest.param("worker1-p1", VIP["worker1-p1"], 80, "worker1-p1", "10.244.1.1", id="hairpin"),
+        pytest.param("worker1", VIP["worker1-p1"], 80, "worker1-p1", "10.244.1.1", id="node-local"),
+        pytest.param("worker1", VIP["win1-p1"], 80, "win1-p1", "10.244.1.0", id="node-remote"),
+        pytest.param("worker1", "10.244.2.2", 8080, "win1-p1", "10.244.1.0", id="node-pod"),
+        pytest.param("worker1-p1", WORKER, 8080, "worker1", "10.244.1.2", id="pod-own-node"),
+        pytest.param("worker1-p1", WIN, 8080, "win1", WORKER, id="pod-other-node"),
+        pytest.param("win1-p1", CLIENT, 8080, "client", WIN, id="pod-external"),
+        pytest.param("client", WORKER, 30082, "win1-p1", "10.244.1.0", id="nodeport-outside"),
+        pytest.param("win1-p1", WORKER, 30080, "worker1-p1", "10.244.1.1", id="nodeport-pod"),
+        pytest.param("worker1-p1", WORKER, 30080, "worker1-p1", "10.244.1.1", id="nodeport-own"),
+        pytest.param("worker1", WIN, 8080, "win1", WORKER, id="node-node"),
+        pytest.param("worker1", WORKER, 8080, "worker1", WORKER, id="node-itself"),
+    ],
+)
+def test_what_the_intent_lets_through_works_and_shows_its_source(
+    source: str, address: str, port: int, backend: str, seen: str
+) -> None:
+    found = outcome(DIRECTORY, probe(source, address, port), frozenset())
+    assert (found.status, found.backends, found.source_seen) == ("ok", (backend,), seen)
+    assert found.latency_ms > 0
+
+
+@pytest.mark.parametrize(
+    ("source", "address", "port", "status"),
+    [
+        pytest.param("win1", VIP["worker1-p1"], 80, "timeout", id="dropped-by-the-node"),
+        pytest.param("client", VIP["worker1-p1"], 80, "timeout", id="service-from-outside"),
+        pytest.param("worker1-p1", "10.244.1.99", 8080, "timeout", id="nobody-there"),
+        pytest.param("worker1-p1", "10.244.2.2", 81, "refused", id="nothing-listens"),
+        pytest.param("worker1-p1", WIN, 30999, "refused", id="no-such-nodeport"),
+        pytest.param("nobody", WIN, 8080, "error", id="no-such-source"),
+    ],
+)
+def test_what_the_intent_does_not_let_through_fails_in_its_own_way(
+    source: str, address: str, port: int, status: str
+) -> None:
+    assert outcome(DIRECTORY, probe(source, address, port), frozenset()).status == status
+
+
+def test_what_a_node_drops_spares_the_addresses_it_says_and_its_pods() -> None:
+    assert outcome(DIRECTORY, probe("win1", "10.96.0.10", 53), frozenset()).status == "ok"
+    assert outcome(DIRECTORY, probe("win1-p1", VIP["win1-p1"], 80), frozenset()).status == "ok"
+
+
+@pytest.mark.parametrize("dead", [frozenset({"win1"}), frozenset({"win1-p1"})])
+@pytest.mark.parametrize(
+    ("source", "address", "port"),
+    [
+        ("worker1-p1", "10.244.2.2", 8080),
+        ("worker1-p1", VIP["win1-p1"], 80),
+        ("client", WORKER, 30082),
+        ("win1-p1", "10.244.1.2", 8080),
+    ],
+)
+def test_nothing_comes_from_or_gets_to_what_is_switched_off(
+    dead: frozenset[str], source: str, address: str, port: int
+) -> None:
+    assert outcome(DIRECTORY, probe(source, address, port), dead).status == "timeout"
+    assert outcome(DIRECTORY, probe("worker1-p1", "10.244.1.3"), dead).status == "ok"
+
+
+def test_a_node_that_is_switched_off_lets_nothing_in_for_others() -> None:
+    through_win1 = probe("client", WIN, 30080)
+    assert outcome(DIRECTORY, through_win1, frozenset({"win1"})).status == "timeout"
+    assert outcome(DIRECTORY, through_win1, frozenset()).backends == ("worker1-p1",)
+
+
+def test_a_shared_service_shows_every_backend_and_stops_when_all_are_seen() -> None:
+    everyone = ("worker1-p1", "worker1-p2", "win1-p1", "win1-p2")
+    shared = probe("client", WIN, 30200, tries=64, expected=everyone)
+    assert outcome(DIRECTORY, shared, frozenset()).backends == everyone
+    two = probe("client", WIN, 30200, tries=2, expected=everyone)
+    assert outcome(DIRECTORY, two, frozenset()).backends == everyone[:2]
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "answer"),
+    [
+        ("worker1-p1", "to-win1-p1", VIP["win1-p1"]),
+        ("worker1-p1", "to-win1-p1.default", VIP["win1-p1"]),
+        ("worker1-p1", "to-win1-p1.default.svc.cluster.local", VIP["win1-p1"]),
+        ("worker1-p1", "to-win1-p1.default.svc.cluster.local.", VIP["win1-p1"]),
+        ("win1-p1", "to-win1-p1", VIP["win1-p1"]),
+        ("win1-p1", "to-win1-p1.default", None),
+        ("worker1-p1", "to-nobody", None),
+        ("worker1", "to-win1-p1", None),
+    ],
+)
+def test_a_name_is_answered_as_the_sources_own_resolver_asks(
+    source: str, name: str, answer: str | None
+) -> None:
+    found = outcome(DIRECTORY, probe(source, "10.96.0.10", 53, name=name), frozenset())
+    assert (found.answer, found.status) == (answer, "ok" if answer else "no-such-name")
+
+
+def test_a_resolver_tries_the_search_list_first_only_below_ndots() -> None:
+    assert candidates("a", ("x", "y"), 1) == ("a.x", "a.y", "a")
+    assert candidates("a.b", ("x",), 1) == ("a.b", "a.b.x")
+    assert candidates("a.b.", ("x",), 5) == ("a.b",)
+
+
+def test_a_machine_without_a_route_has_no_source_address() -> None:
+    assert source_address(INTENT.machine("router"), "203.0.113.1") is None
+    assert source_address(INTENT.machine("router"), CLIENT) == "192.0.2.1"

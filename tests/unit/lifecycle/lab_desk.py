@@ -1,0 +1,55 @@
+"""One state directory, one fake world, and what was said: what most tests begin with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import small_lab
+
+from lab.lifecycle.down import DownRequest, DownResult, down
+from lab.lifecycle.up import UpResult, up
+from lab.providers.fake.provider import FakeProvider
+from lab.providers.provider import Provider
+from lab.state.rows import LabRow
+from lab.state.store import Store
+
+
+class Desk:
+    """One state directory, one fake world, and what was said."""
+
+    def __init__(self, path: Path) -> None:
+        self.now = 1_000_000.0
+        self.store = Store(path / "state", now=lambda: self.now)
+        self.provider = FakeProvider(now=lambda: self.now)
+        self.providers: dict[str, Provider] = {"fake": self.provider}
+        self.said: list[str] = []
+
+    def up(self, name: str = "overlay", scenario: str = "overlay", **changes: Any) -> UpResult:
+        wanted = small_lab.request(name, scenario, **changes)
+        return up(wanted, self.provider, self.store, self.said.append)
+
+    def down(self, name: str = "overlay", wait: float = 30.0) -> DownResult:
+        wanted = DownRequest(name, f"lab down {name}", wait)
+        return down(wanted, self.providers, self.store, self.said.append)
+
+    def verbs(self) -> list[str]:
+        """What was asked of the provider since the last time, a step as its name."""
+        calls = [call.about if call.verb == "step" else call.verb for call in self.provider.calls]
+        self.provider.calls.clear()
+        return calls
+
+    def row(self, name: str = "overlay") -> LabRow:
+        """What the journal says of the lab."""
+        found = self.store.lab(name)
+        assert found is not None
+        return found
+
+    def files(self) -> set[str]:
+        return small_lab.leftovers(self.store.directory)
+
+    def lose_state_file(self) -> None:
+        self.store.close()
+        for path in self.store.directory.glob("state.db*"):
+            path.unlink()
+        self.store = Store(self.store.directory, now=lambda: self.now)

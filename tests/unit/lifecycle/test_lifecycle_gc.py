@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from lab_desk import Desk
+
+from lab._errors import BrokenError, UsageError
+from lab.lifecycle.age import in_words, parse_age
+from lab.lifecycle.gc import Collected, GcRequest, GcResult, gc
+from lab.providers.provider import LabHandle
+from lab.state.lock import lab_lock
+
+DAY = 86_400.0
+
+
+def collect(desk: Desk, older_than: float | None = None, *, yes: bool = True) -> GcResult:
+    return gc(GcRequest(older_than, yes), desk.providers, desk.store, desk.said.append)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2d", 172_800),
+        ("36h", 129_600),
+        ("90m", 5400),
+        ("45s", 45),
+        ("1w", 604_800),
+        ("1.5H", 5400),
+    ],
+)
+def test_an_age_is_a_number_and_a_unit(text: str, seconds: float) -> None:
+    assert parse_age(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "2", "d", "-1d", "2 days", "2y", "1e9d"])
+def test_another_age_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(UsageError, match="a number and a unit") as caught:
+        parse_age(text)
+    assert "36h" in caught.value.cure
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (-1, "0 s"), (59, "59 s"), (60, "1 min"), (7200, "2 h"), (300_000, "3 d")],
+)
+def test_an_age_is_said_in_its_largest_unit(seconds: float, words: str) -> None:
+    assert in_words(seconds) == words
+
+
+def test_there_is_nothing_to_collect_of_a_lab_in_use(desk: Desk) -> None:
+    desk.up()
+    desk.now += 10 * DAY
+    assert collect(desk).found == ()
+    assert len(desk.provider.world) == 1
+
+
+def test_a_dry_run_says_and_leaves(desk: Desk) -> None:
+    desk.up()
+    desk.now += 3 * DAY
+    desk.said.clear()
+    result = collect(desk, 2 * DAY, yes=False)
+    assert result.dry_run
+    assert [item.lab for item in result.found] == ["overlay"]
+    assert result.removed == ()
+    assert desk.said == ["would remove lab 'overlay': last used 3 d ago"]
+    assert len(desk.provider.world) == 1
+    assert desk.row().status == "up"
+
+
+def test_only_labs_that_are_older_go(desk: Desk) -> None:
+    desk.up()
+    desk.now += 3 * DAY
+    desk.up("young")
+    result = collect(desk, 2 * DAY)
+    assert result.removed == ("entry 1 (holder)",)
+    assert [row.name for row in desk.store.labs()] == ["young"]
+    assert [lab.name for lab in desk.provider.world.values()] == ["young"]
+    assert desk.files() == {"young", "young/lock", "young/scenario.yaml"}
+
+
+def test_a_lab_brought_up_again_is_young_again(desk: Desk) -> None:
+    desk.up()
+    desk.now += 3 * DAY
+    desk.up()
+    assert collect(desk, 2 * DAY).found == ()
+
+
+def test_an_orphan_goes_with_its_files(desk: Desk) -> None:
+    desk.up()
+    desk.lose_state_file()
+    result = collect(desk)
+    assert [item.why for item in result.found] == ["no journal knows of entry 1 (holder), 0 s old"]
+    assert desk.provider.world == {}
+    assert desk.files() == set()
+
+
+def test_an_orphan_beside_a_lab_of_its_name_goes_and_the_lab_stays(desk: Desk) -> None:
+    desk.up()
+    ((token, lab),) = desk.provider.world.items()
+    desk.provider.world["old"] = replace(lab, token="old", holder=9)
+    assert collect(desk).removed == ("entry 9 (holder)",)
+    assert desk.provider.world.keys() == {token}
+    assert "overlay/scenario.yaml" in desk.files()
+
+
+def test_an_orphan_whose_state_directory_is_no_more_goes(desk: Desk, tmp_path: Path) -> None:
+    desk.up()
+    ((token, lab),) = desk.provider.world.items()
+    desk.provider.world["far"] = replace(
+        lab, token="far", name="far", directory=tmp_path / "gone" / "labs" / "far"
+    )
+    collect(desk)
+    assert desk.provider.world.keys() == {token}
+    assert not (tmp_path / "gone").exists()
+
+
+def test_a_lab_of_another_state_directory_stays(desk: Desk, tmp_path: Path) -> None:
+    other = tmp_path / "other" / "labs" / "far"
+    other.mkdir(parents=True)
+    desk.up()
+    ((_, lab),) = desk.provider.world.items()
+    desk.provider.world["far"] = replace(lab, token="far", name="far", directory=other)
+    assert collect(desk, 0.0, yes=False).found == ()
+    assert len(desk.provider.world) == 2
+
+
+def test_a_lab_that_a_command_holds_is_left_alone_by_name(desk: Desk) -> None:
+    desk.up()
+    desk.now += 3 * DAY
+    with lab_lock(desk.store.lab_directory("overlay"), "lab up overlay"):
+        result = collect(desk, 2 * DAY)
+    assert len(result.left) == 1
+    assert "'lab up overlay' (process" in result.left[0]
+    assert len(desk.provider.world) == 1
+    assert desk.row().status == "up"
+
+
+def test_a_lab_that_is_just_being_made_is_no_orphan(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its objects are there before its steps are done: the journal had its token first."""
+    furnish = desk.provider._furnish
+    found: list[tuple[Collected, ...]] = []
+
+    def look(lab: LabHandle, names: tuple[str, ...]) -> None:
+        found.append(collect(desk).found)
+        furnish(lab, names)
+
+    monkeypatch.setattr(desk.provider, "_furnish", look)
+    desk.up()
+    assert found == [()]
+    assert len(desk.provider.world) == 1
+
+
+def test_a_lab_used_between_the_look_and_the_lock_stays(desk: Desk) -> None:
+    desk.up()
+    desk.now += 3 * DAY
+    sentences = []
+
+    def use_it(sentence: str) -> None:
+        sentences.append(sentence)
+        desk.up()
+
+    gc(GcRequest(2 * DAY, yes=True), desk.providers, desk.store, use_it)
+    assert len(sentences) == 1
+    assert len(desk.provider.world) == 1
+    assert desk.row().status == "up"
+
+
+def test_one_that_cannot_go_does_not_keep_the_others(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.up("first")
+    desk.up("second")
+    desk.now += 3 * DAY
+    destroy = desk.provider.destroy
+
+    def fail(lab: LabHandle) -> tuple[str, ...]:
+        if lab.name == "first":
+            raise BrokenError("ending the holder", "it is still there")
+        return destroy(lab)
+
+    monkeypatch.setattr(desk.provider, "destroy", fail)
+    with pytest.raises(BrokenError, match="lab 'first': ending the holder: it is still there"):
+        collect(desk, 2 * DAY)
+    assert [lab.name for lab in desk.provider.world.values()] == ["first"]

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import cast
+
+import pytest
+import small_lab
+from lab_desk import Desk
+
+from lab._errors import BrokenError, StateError, UsageError
+from lab.lifecycle.providers import Providers, choose
+from lab.lifecycle.rebuild import Parts
+from lab.lifecycle.session import OpenLab, Writers, open_lab
+from lab.matrix.cell import Cell, Endpoint, Expectation
+from lab.matrix.verdict import CellResult, RunResult, Verdict
+from lab.providers.provider import Outcome, ProbeStatus
+from lab.scenario.scenario import Scenario
+from lab.state.lock import HeldError
+
+LOADED: list[str] = []
+
+
+def load(path: Path) -> Scenario:
+    LOADED.append(path.read_text())
+    return cast("Scenario", None)  # the plan below is made of nothing
+
+
+PARTS = Parts(load, lambda _: small_lab.plan(), lambda _: small_lab.intent(), lambda _: ())
+WRITERS = Writers(lambda run, intent: {"run": run.run, "of": intent.scenario}, lambda *_: "<html>")
+
+
+def opened(desk: Desk, name: str = "overlay") -> OpenLab:
+    return open_lab(name, desk.providers, desk.store, parts=PARTS, writers=WRITERS)
+
+
+def cell_result(number: int, status: ProbeStatus, verdict: Verdict) -> CellResult:
+    end = Endpoint("worker1-p1", "pod", "linux", "worker1", "10.244.1.2", 8080)
+    cell = Cell(
+        f"pod-pod/{number}", "pod-pod", end, end, "tcp", "small", "self", None, None, (),
+        frozenset(), None, 1450,
+    )  # fmt: skip
+    outcome = Outcome(number, status, "", None, (), None, 0.25)
+    return CellResult(
+        cell, Expectation(True, "", "", "", None), verdict, "detail", (outcome,), False, ""
+    )
+
+
+def run_result() -> RunResult:
+    return RunResult(
+        run="20261121-101500-7f3a",
+        lab="overlay",
+        scenario="overlay",
+        summary="",
+        topology="overlay",
+        provider="fake",
+        banner="",
+        emulated_nodes=(),
+        version="1.36",
+        started="2026-11-21T10:15:00Z",
+        seconds=1.0,
+        results=(cell_result(1, "ok", "pass"), cell_result(2, "timeout", "fail")),
+        windows_rules_off=(),
+    )
+
+
+def test_a_lab_is_opened_from_the_text_it_was_made_from(desk: Desk) -> None:
+    desk.up(scenario_text="name: overlay # as it was\n", options={"windows_rules_off": ["a"]})
+    lab = opened(desk)
+    assert LOADED[-1] == "name: overlay # as it was\n"
+    assert lab.plan == small_lab.plan()
+    assert lab.intent == small_lab.intent()
+    assert lab.handle.token in desk.provider.world
+    assert lab.options == {"windows_rules_off": ["a"]}
+    assert "no packet is sent" in lab.banner
+
+
+def test_a_lost_copy_of_the_scenario_is_put_back(desk: Desk) -> None:
+    desk.up()
+    copy = desk.store.lab_directory("overlay") / "scenario.yaml"
+    copy.unlink()
+    opened(desk)
+    assert copy.read_text() == "name: overlay\n"
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+
+
+def test_a_lab_whose_machines_are_gone_is_refused_where_they_are_needed(desk: Desk) -> None:
+    desk.up()
+    opened(desk).require_running()
+    desk.provider.world.clear()
+    with pytest.raises(BrokenError, match="the lab is absent") as caught:
+        opened(desk).require_running()
+    assert caught.value.cure == "lab up overlay --name overlay"
+
+
+def test_an_unknown_lab_is_refused_with_the_nearest(desk: Desk) -> None:
+    desk.up()
+    with pytest.raises(UsageError, match="no lab named 'overlyy'") as caught:
+        opened(desk, "overlyy")
+    assert "'overlay'?" in caught.value.cure
+
+
+def test_a_run_is_kept_in_the_journal_and_as_files(desk: Desk, tmp_path: Path) -> None:
+    desk.up()
+    junit = tmp_path / "pytest.xml"
+    junit.write_text("<testsuites/>")
+    directory = opened(desk).record(run_result(), junit)
+    assert directory == desk.store.lab_directory("overlay") / "runs" / "20261121-101500-7f3a"
+    assert json.loads((directory / "result.json").read_text())["of"] == "overlay"
+    assert (directory / "report.html").read_text() == "<html>"
+    assert (directory / "junit.xml").read_text() == "<testsuites/>"
+    assert {stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()} == {0o600}
+    (row,) = desk.store.runs("overlay")
+    assert row.token == desk.row().token
+    assert not row.green
+    assert row.counts["pass"] == 1
+    assert row.counts["fail"] == 1
+    cells = desk.store.cells(row.id)
+    assert [(cell.verdict, cell.latency) for cell in cells] == [("pass", 0.25), ("fail", None)]
+
+
+def test_a_junit_file_that_pytest_wrote_in_place_stays(desk: Desk) -> None:
+    desk.up()
+    lab = opened(desk)
+    junit = desk.store.run_directory("overlay", run_result().run) / "junit.xml"
+    junit.parent.mkdir(parents=True)
+    junit.write_text("<testsuites/>")
+    lab.record(run_result(), junit)
+    assert junit.read_text() == "<testsuites/>"
+
+
+def test_a_report_that_cannot_be_written_is_a_state_error_and_the_run_is_not_lost(
+    desk: Desk,
+) -> None:
+    desk.up()
+    (desk.store.lab_directory("overlay") / "runs").write_text("in the way")
+    with pytest.raises(StateError, match="runs"):
+        opened(desk).record(run_result())
+    assert len(desk.store.cells(run_result().run)) == 2
+
+
+def test_down_does_not_take_a_lab_away_under_its_tests(desk: Desk) -> None:
+    desk.up()
+    lab = opened(desk)
+    with lab.used("lab test overlay", desk.said.append):
+        with lab.used("lab test overlay -k dns", desk.said.append, wait=0):
+            pass
+        with pytest.raises(HeldError, match="'lab test overlay"):
+            desk.down(wait=0)
+    assert desk.down().changed
+
+
+def test_a_provider_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(UsageError, match="no provider of that name") as caught:
+        choose(Providers(), "libvirt")
+    assert caught.value.cure == "the providers are 'netns', 'fake'"
+
+
+def test_a_provider_is_made_once() -> None:
+    providers = Providers()
+    assert choose(providers, "fake") is choose(providers, "fake")
+    assert len(providers) == 2

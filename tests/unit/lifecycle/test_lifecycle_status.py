@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import small_lab
+from lab_desk import Desk
+
+from lab._errors import ScenarioError, UsageError
+from lab.lifecycle.status import LabStatus, judge, list_labs, status
+from lab.providers.fake.provider import Faults
+from lab.providers.provider import Liveness
+from lab.state.lock import Holder, lab_lock
+from lab.state.rows import LabState, RunRow
+from lab.topology.intent import Intent
+
+RUNNING = Liveness("running", "here")
+ABSENT = Liveness("absent", "no process")
+BROKEN = Liveness("broken", "win1 is gone")
+UP = Holder("lab up overlay", 4711)
+
+
+def look(desk: Desk, name: str = "overlay") -> LabStatus:
+    return status(name, desk.providers, desk.store, lambda _: small_lab.intent())
+
+
+@pytest.mark.parametrize(
+    ("journal", "found", "holder", "expected"),
+    [
+        ("up", RUNNING, None, ("up", "")),
+        ("up", ABSENT, None, ("absent", "no process")),
+        ("up", BROKEN, None, ("broken", "win1 is gone")),
+        ("up", RUNNING, UP, ("working", "'lab up overlay' (process 4711) is at it")),
+        ("starting", RUNNING, UP, ("working", "'lab up overlay' (process 4711) is at it")),
+        ("starting", RUNNING, None, ("interrupted", "'lab up' ended before it was done")),
+        ("going", ABSENT, None, ("interrupted", "'lab down' ended before it was done")),
+        ("interrupted", RUNNING, None, ("interrupted", "why")),
+        ("broken", RUNNING, None, ("broken", "why")),
+    ],
+)
+def test_the_state_follows_from_the_journal_and_what_is_there(
+    journal: LabState, found: Liveness, holder: Holder | None, expected: object
+) -> None:
+    assert judge(journal, "why", found, holder) == expected
+
+
+def test_a_lab_that_is_up_is_json_with_its_steps_and_runs(desk: Desk) -> None:
+    desk.up()
+    run = RunRow("r1", "overlay", "t", "overlay", "fake", "2026", 1.5, False, {"fail": 1})
+    desk.store.record_run(run, [])
+    document = json.loads(json.dumps(dataclasses.asdict(look(desk))))
+    assert document["state"] == "up"
+    assert [step["name"] for step in document["steps"]] == STEPS
+    assert document["runs"][0]["counts"] == {"fail": 1}
+    assert document["runs"][0]["directory"].endswith("/labs/overlay/runs/r1")
+
+
+STEPS = ["holder", "machines", "network", "services"]
+
+
+def test_what_is_really_there_counts_more_than_the_journal(desk: Desk) -> None:
+    desk.up()
+    desk.provider.world.clear()
+    assert look(desk).state == "absent"
+    assert desk.row().status == "up"
+
+
+def test_a_broken_lab_names_the_step(desk: Desk) -> None:
+    desk.provider.faults = Faults(fail_step="network")
+    with pytest.raises(Exception, match="network"):
+        desk.up()
+    found = look(desk)
+    assert found.state == "broken"
+    assert "step 'network'" in found.detail
+
+
+def test_a_lab_that_is_being_worked_on_says_by_whom(desk: Desk) -> None:
+    desk.up()
+    with lab_lock(desk.store.lab_directory("overlay"), "lab down overlay"):
+        assert "'lab down overlay'" in look(desk).detail
+
+
+def test_all_labs_are_listed_with_orphans_last(desk: Desk) -> None:
+    desk.up("zeta")
+    desk.lose_state_file()
+    desk.up("alpha")
+    found = list_labs(desk.providers, desk.store, lambda _: small_lab.intent())
+    assert [(lab.name, lab.state) for lab in found] == [("alpha", "up"), ("zeta", "orphan")]
+    assert look(desk, "zeta") == found[1]
+    assert "'lab down zeta' takes it away" in found[1].detail
+
+
+def test_labs_of_other_state_directories_are_not_listed(desk: Desk, tmp_path: Path) -> None:
+    desk.up()
+    (token,) = desk.provider.world
+    desk.provider.world["far"] = replace(
+        desk.provider.world[token], token="far", name="far", directory=tmp_path / "labs" / "far"
+    )
+    assert len(list_labs(desk.providers, desk.store, lambda _: small_lab.intent())) == 1
+
+
+def test_a_lab_that_cannot_be_read_any_more_is_still_listed(desk: Desk) -> None:
+    desk.up()
+
+    def unreadable(_: object) -> Intent:
+        raise ScenarioError("reading", ("a.yaml:1:1: no",))
+
+    (found,) = list_labs(desk.providers, desk.store, unreadable)
+    assert found.state == "unknown"
+    assert "a.yaml:1:1: no" in found.detail
+
+
+@pytest.mark.parametrize("taken_down", [False, True])
+def test_a_lab_that_is_not_there_is_refused_with_the_list(desk: Desk, taken_down: bool) -> None:
+    desk.up("other")
+    if taken_down:
+        desk.up()
+        desk.down()
+    with pytest.raises(UsageError, match="no lab named 'overlay'") as caught:
+        look(desk)
+    assert "'other'" in caught.value.cure
