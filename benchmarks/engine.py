@@ -119,10 +119,9 @@ def curl(pods: int, count: int) -> float:
         command = ["ip", "netns", "exec", one.source, "curl", "-sf", "-o", "/dev/null", url]
         subprocess.run(command, check=True)
     seconds = time.perf_counter() - began
-    print(
-        f"{'ip netns exec curl':<22} {count:>7} probes {seconds:7.2f} s {count / seconds:9,.0f} a second"
-    )
-    return count / seconds
+    rate = count / seconds
+    print(f"{'ip netns exec curl':<22} {count:>7} probes {seconds:7.2f} s {rate:9,.0f} a second")
+    return rate
 
 
 def inside(arguments: argparse.Namespace) -> None:

@@ -1,9 +1,9 @@
 """What one probe does, step by step, as generators that the prober's loop drives.
 
 A generator yields the epoll events it waits for on its current socket, and is resumed when
-they are there; when an exchange's time is up, :class:`Expired` is thrown into it. It ends by
-returning, with what it learnt in its :class:`Flight`, or by an exception that
-:func:`failure` turns into a status.
+they are there; when an exchange's time is up, ``Expired`` is thrown into it. It leaves what it
+learns in its ``Flight``, and ends by returning or by an exception that ``failure`` turns into
+a status (all three in :mod:`lab.providers.netns.flight`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import errno
 import os
 import random
 import socket
+import struct
 from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from select import EPOLLIN, EPOLLOUT
@@ -19,127 +20,25 @@ from time import perf_counter
 from typing import Final
 
 from lab.providers.netns import names, protocol
-from lab.providers.provider import LARGE_TCP_BYTES, Outcome, Probe, ProbeStatus
+from lab.providers.netns.flight import CannotProbeError, Expired, Flight, Steps
+from lab.providers.provider import LARGE_TCP_BYTES, Probe, ProbeStatus
 
-Steps = Generator[int, None, None]
 Asking = Generator[int, None, bytes]
-Open = Callable[["Flight", int], socket.socket]
+Open = Callable[[Flight, int], socket.socket]
 """Begins an exchange: a fresh socket of the kind, in the source's namespace."""
 
-_IP_MTU_DISCOVER, _IP_MTU = 10, 14
-_PMTUDISC_DONT, _PMTUDISC_PROBE = 0, 3
+_IP_MTU_DISCOVER, _IP_RECVERR = 10, 11
+_PMTUDISC_PROBE, _PMTUDISC_OMIT = 3, 5
 """ip(7). PROBE sets DF as DO does, but does not heed what the kernel remembers of the path for
-ten minutes: a path that has been mended passes at once."""
+ten minutes: a path that has been mended passes at once. OMIT cuts into fragments without DF as
+DONT does, but is still told of the ICMP error that the datagram before it meets."""
+_EXTENDED_ERROR = struct.Struct("=IBBBBII")
+"""sock_extended_err; its sixth field is the MTU that an EMSGSIZE speaks of."""
+_ERROR_SPACE = 512
 _SMALL_DATAGRAM = 64
+"""Bytes of payload: more than the header, and small enough for any path."""
 _CHUNK: Final = 65_536
 _FILLING = random.Random(4_096).randbytes(protocol.DATAGRAM_LIMIT + LARGE_TCP_BYTES)  # noqa: S311  a fixed pattern without repetition
-
-_STATUS: Mapping[int, ProbeStatus] = {
-    errno.ECONNREFUSED: "refused",
-    errno.EHOSTUNREACH: "no-route",
-    errno.ENETUNREACH: "no-route",
-    errno.ENETDOWN: "no-route",
-    errno.EACCES: "no-route",  # a 'prohibit' route
-    errno.EINVAL: "no-route",  # a 'blackhole' route
-    errno.ETIMEDOUT: "timeout",
-    errno.EPERM: "timeout",  # a packet filter of the source's own dropped it
-    errno.ECONNRESET: "wrong",
-    errno.EPIPE: "wrong",
-    errno.EMSGSIZE: "wrong",
-}
-"""What an errno of connect, send or receive says of the network; any other says nothing."""
-
-
-class Expired(Exception):  # noqa: N818  it is told, not raised by mistake
-    """The exchange's time is up."""
-
-
-class CannotProbeError(Exception):
-    """The probe cannot be made at all; the text says why, a clause without a full stop."""
-
-
-class Flight:
-    """One probe under way, and what has been learnt so far."""
-
-    __slots__ = (
-        "address",
-        "answer",
-        "backends",
-        "began",
-        "deadline",
-        "detail",
-        "latency",
-        "mask",
-        "phase",
-        "probe",
-        "sock",
-        "source_seen",
-        "status",
-        "steps",
-    )
-
-    def __init__(self, probe: Probe) -> None:
-        self.probe = probe
-        self.address = probe.address
-        self.steps: Steps
-        self.sock: socket.socket | None = None
-        self.mask = 0
-        """What epoll watches the socket for; 0 before it is registered."""
-        self.deadline = 0.0
-        self.began = 0.0
-        """When the first packet was sent, by ``perf_counter``; 0 before."""
-        self.phase = "start"
-        """What is under way, the first word of a failure's detail."""
-        self.status: ProbeStatus = "ok"
-        self.detail = ""
-        self.source_seen: str | None = None
-        self.backends: dict[str, None] = {}
-        self.answer: str | None = None
-        self.latency = -1.0
-
-    def seen(self, endpoint: str, client: str) -> None:
-        """Note an answer, and of the first one its latency and the source it saw."""
-        if self.latency < 0:
-            self.latency = perf_counter() - self.began
-            self.source_seen = client.rpartition(":")[0]
-        self.backends[endpoint] = None
-
-    def complete(self) -> bool:
-        """Whether no further try is needed: every expected backend has answered."""
-        expected = self.probe.expected
-        return bool(expected) and all(name in self.backends for name in expected)
-
-    def outcome(self) -> Outcome:
-        """What came of it."""
-        latency = self.latency
-        if latency < 0:
-            latency = perf_counter() - self.began if self.began else 0.0
-        return Outcome(
-            self.probe.key,
-            self.status,
-            self.detail,
-            self.source_seen,
-            tuple(self.backends),
-            self.answer,
-            latency * 1000,
-        )
-
-
-def failure(error: Exception, phase: str, timeout: float) -> tuple[ProbeStatus, str]:
-    """The status and the detail that an exception stands for."""
-    match error:
-        case Expired():
-            return "timeout", f"{phase}: no reply in {timeout:g} s"
-        case CannotProbeError():
-            return "error", str(error)
-        case protocol.WireError() | names.NameWireError():
-            return "wrong", f"{phase}: {error}"
-        case OSError(errno=int(number)):
-            what = os.strerror(number).lower()
-            if number == errno.EPERM:
-                what = "dropped by a packet filter on the way out"
-            return _STATUS.get(number, "error"), f"{phase}: {what}"
-    return "error", f"{phase}: {type(error).__name__}: {error}"
 
 
 def steps(flight: Flight, open_: Open, resolver: names.ResolverFile | None) -> Steps:
@@ -225,6 +124,15 @@ def _connect(flight: Flight, sock: socket.socket) -> None:
         raise OSError(code, os.strerror(code))
 
 
+def _open_datagrams(flight: Flight, open_: Open) -> socket.socket:
+    """A UDP socket that is told of every ICMP error, "no route" included."""
+    sock = open_(flight, socket.SOCK_DGRAM)
+    sock.setsockopt(socket.IPPROTO_IP, _IP_RECVERR, 1)
+    _connect(flight, sock)
+    flight.phase = "send"
+    return sock
+
+
 class _Datagram:
     """One datagram of an exchange, and what became of it."""
 
@@ -248,7 +156,10 @@ def _datagrams(probe: Probe) -> dict[int, _Datagram]:
     twice = min(2 * probe.mtu - protocol.IP_UDP_BYTES, protocol.DATAGRAM_LIMIT)
     if not protocol.QUESTION_BYTES <= whole <= protocol.DATAGRAM_LIMIT:
         raise CannotProbeError(f"no datagram fits an MTU of {probe.mtu} bytes")
-    sizes = (f"{probe.mtu} bytes with DF", whole), (f"{2 * probe.mtu} bytes in fragments", twice)
+    sizes = (
+        (f"{probe.mtu} bytes with DF", whole),
+        (f"{twice + protocol.IP_UDP_BYTES} bytes in fragments", twice),
+    )
     return {
         nonce + place: _Datagram(
             title,
@@ -263,18 +174,19 @@ def _datagrams(probe: Probe) -> dict[int, _Datagram]:
 def _echo(flight: Flight, open_: Open) -> Steps:
     """Send one small datagram, or the large two together, and wait for all of them."""
     sent = _datagrams(flight.probe)
-    sock = open_(flight, socket.SOCK_DGRAM)
-    _connect(flight, sock)
-    flight.phase = "send"
+    sock = _open_datagrams(flight, open_)
+    first = next(iter(sent.values()))
     for place, datagram in enumerate(sent.values()):
-        mode = _PMTUDISC_DONT if place else _PMTUDISC_PROBE
+        mode = _PMTUDISC_OMIT if place else _PMTUDISC_PROBE
         sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, mode)
         try:
             sock.send(datagram.data)
         except OSError as error:
             if error.errno != errno.EMSGSIZE:
                 raise
-            _too_big(sock, datagram)
+            _too_big(sock, first)  # the one with DF, whichever was about to be sent
+            if place:
+                sock.send(datagram.data)
     flight.phase = "answer"
     try:
         while any(datagram.status is None for datagram in sent.values()):
@@ -288,7 +200,9 @@ def _echo(flight: Flight, open_: Open) -> Steps:
 
 
 def _too_big(sock: socket.socket, datagram: _Datagram) -> None:
-    mtu = sock.getsockopt(socket.IPPROTO_IP, _IP_MTU)
+    # Taken off the socket's error queue, which else would wake epoll for ever.
+    ancillary = sock.recvmsg(1, _ERROR_SPACE, socket.MSG_ERRQUEUE)[1]
+    mtu = _EXTENDED_ERROR.unpack_from(ancillary[0][2])[5]
     datagram.status, datagram.detail = "wrong", f"too long, the path's MTU is {mtu}"
 
 
@@ -330,15 +244,17 @@ def _conclude(flight: Flight, datagrams: tuple[_Datagram, ...]) -> None:
 
 def _resolve(flight: Flight, open_: Open, name: str, resolver: names.ResolverFile) -> Steps:
     """Ask for each candidate in turn; the first address wins."""
+    from lab.providers.netns import dnswire  # noqa: PLC0415  dnspython takes 50 ms to import
+
     ask = _ask_stream if flight.probe.protocol == "tcp" else _ask_datagram
     flight.address = resolver.server or flight.probe.address
     asked = names.candidates(name, resolver)
     for candidate in asked:
         number = random.getrandbits(16)
         try:
-            reply = yield from ask(flight, open_, names.question(candidate, number))
-            flight.answer = names.read_answer(reply, candidate, number)
-        except (OSError, protocol.WireError, names.NameWireError, Expired):
+            reply = yield from ask(flight, open_, dnswire.question(candidate, number))
+            flight.answer = dnswire.read_answer(reply, candidate, number)
+        except (OSError, protocol.WireError, Expired):
             flight.phase = f"asking {flight.address} for '{candidate}', {flight.phase}"
             raise
         if flight.answer is not None:
@@ -350,9 +266,7 @@ def _resolve(flight: Flight, open_: Open, name: str, resolver: names.ResolverFil
 
 
 def _ask_datagram(flight: Flight, open_: Open, wire: bytes) -> Asking:
-    sock = open_(flight, socket.SOCK_DGRAM)
-    _connect(flight, sock)
-    flight.phase = "send"
+    sock = _open_datagrams(flight, open_)
     sock.send(wire)
     flight.phase = "answer"
     while True:
@@ -363,14 +277,14 @@ def _ask_datagram(flight: Flight, open_: Open, wire: bytes) -> Asking:
 
 def _ask_stream(flight: Flight, open_: Open, wire: bytes) -> Asking:
     sock = open_(flight, socket.SOCK_STREAM)
-    yield from _connect_and_send(flight, sock, names.frame(wire))
+    yield from _connect_and_send(flight, sock, protocol.frame(wire))
     received = bytearray()
     while True:
         yield EPOLLIN
         with suppress(BlockingIOError):
             data = sock.recv(_CHUNK)
             received += data
-            message = names.unframe(received)
+            message = protocol.unframe(received)
             if message is not None:
                 return message
             if not data:

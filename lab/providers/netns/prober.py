@@ -16,7 +16,8 @@ from pathlib import Path
 from time import monotonic
 
 from lab.providers.netns import names
-from lab.providers.netns.exchange import CannotProbeError, Expired, Flight, failure, steps
+from lab.providers.netns.exchange import steps
+from lab.providers.netns.flight import CannotProbeError, Expired, Flight, failure
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 
 RESOLV_DIRECTORY = Path("/run/resolv")
@@ -92,6 +93,10 @@ def probe(
     enter
         Puts the calling thread into the network namespace of the pod or machine of that name.
         The thread is left in the last one.
+    probes
+        What to try; keys differ.
+    settings
+        Seconds for one exchange, and how many probes may be under way at once.
     progress
         Told now and then, and at the end, how many probes have ended so far.
     resolvers
@@ -193,8 +198,9 @@ class _Loop:
         self._active += 1
         flight = Flight(probe)
         try:
+            socket.inet_pton(socket.AF_INET, probe.address)  # a name here would be looked up
             resolver = None if probe.name is None else self._resolver(probe.source)
-        except CannotProbeError as error:
+        except (OSError, CannotProbeError) as error:
             self._fail(flight, error)
             return
         flight.steps = steps(flight, self._open, resolver)

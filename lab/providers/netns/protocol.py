@@ -13,6 +13,7 @@ the answer is the datagram's own bytes from that place on, so that both have one
 from __future__ import annotations
 
 import json
+import struct
 from typing import NamedTuple  # dataclasses costs 10 ms at the responder's start
 
 HEAD_LIMIT = 8_192
@@ -25,6 +26,7 @@ DATAGRAM_LIMIT = 65_507
 """Bytes of payload in the largest UDP datagram over IPv4."""
 
 _END = b"\r\n\r\n"
+_LENGTH = struct.Struct("!H")
 _QUESTION, _ANSWER = b"HLQ1 ", b"HLR1 "
 _NO_NONCE = b"0" * 16
 _FRAGMENTS = ord("F")
@@ -260,3 +262,16 @@ def check_body(sent: bytes, body: bytes) -> None:
     if body != sent:
         at = _first_difference(body, sent)
         raise WireError(f"echo of {len(body)} bytes for {len(sent)}, damaged from byte {at}")
+
+
+def frame(wire: bytes) -> bytes:
+    """A DNS message as TCP carries it: its length in two bytes before it."""
+    return _LENGTH.pack(len(wire)) + wire
+
+
+def unframe(data: bytes | bytearray) -> bytes | None:
+    """The DNS message at the head of what TCP brought; None while it is incomplete."""
+    if len(data) < _LENGTH.size:
+        return None
+    end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
+    return bytes(data[_LENGTH.size : end]) if len(data) >= end else None

@@ -22,12 +22,14 @@ import resource
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, NamedTuple  # dataclasses costs 10 ms at the start
 
 if not __package__:  # run by path
     sys.path.insert(0, os.path.abspath(__file__).removesuffix("/lab/providers/netns/responder.py"))  # noqa: PTH100  pathlib is slow to import here
 
-from lab.providers.netns import serving, syscalls  # noqa: E402  found only by the line above
+from lab.providers.netns import answers, serving, syscalls
 
 NETNS_DIRECTORY = "/run/netns"
 DNS_PORT = 53
@@ -105,12 +107,12 @@ def _enter(path: str) -> None:
 def _open(server: serving.Server, endpoint: Endpoint) -> None:
     name = endpoint.name.encode()
     for port in endpoint.tcp:
-        server.add_stream(_stream(endpoint, port), serving.http(name))
+        server.add_stream(_stream(endpoint, port), answers.http(name))
     for port in endpoint.udp:
-        server.add_datagrams(_datagrams(endpoint, port), serving.echo(name))
+        server.add_datagrams(_datagrams(endpoint, port), answers.echo(name))
     if endpoint.dns is not None:
-        server.add_stream(_stream(endpoint, DNS_PORT), serving.dns_stream(endpoint.dns))
-        server.add_datagrams(_datagrams(endpoint, DNS_PORT), serving.dns_datagram(endpoint.dns))
+        server.add_stream(_stream(endpoint, DNS_PORT), answers.dns_stream(endpoint.dns))
+        server.add_datagrams(_datagrams(endpoint, DNS_PORT), answers.dns_datagram(endpoint.dns))
 
 
 def _stream(endpoint: Endpoint, port: int) -> socket.socket:
@@ -148,8 +150,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         with open(arguments[0], encoding="utf-8") as file:  # noqa: PTH123  pathlib is slow to import here
             endpoints = read_config(file.read())
-        if any(endpoint.dns is not None for endpoint in endpoints):
-            import dns  # noqa: F401  tells before 'ready' that it is missing
+        named = any(endpoint.dns is not None for endpoint in endpoints)
+        if named and find_spec("dns") is None:
+            raise ModuleNotFoundError("dnspython is not installed")
         allow_descriptors(sum(one.sockets() for one in endpoints) + _MORE_DESCRIPTORS)
         server = serving.Server()
         listen(server, endpoints)
@@ -157,8 +160,8 @@ def main(arguments: Sequence[str]) -> int:
         print(f"responder: cannot start: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     _say_ready()
-    if any(endpoint.dns is not None for endpoint in endpoints):
-        import dns.message  # 50 ms, while the first questions wait in the kernel
+    if named:
+        import_module("lab.providers.netns.dnswire")  # 50 ms; first questions wait in the kernel
     server.serve()
     return 0
 

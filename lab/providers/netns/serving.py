@@ -13,11 +13,10 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple  # dataclasses costs 10 ms at the responder's start
 
-from lab.providers.netns import names, protocol
+from lab.providers.netns.answers import Answer, Converse, EchoDatagram
 
 CONNECTION_SECONDS = 10.0
 """A connection ends after this long, done or not; longer than any probe waits."""
@@ -30,7 +29,7 @@ BYTES_LIMIT = 256 << 20
 BACKLOG = 4_096
 """The kernel's own bound (somaxconn) on kernels since 5.4."""
 UDP_BUFFER_BYTES = 4 << 20
-"""Receive buffer asked for, so that a burst at one endpoint is not lost; root only gets it whole."""
+"""Receive buffer asked for, so that a burst at one endpoint is not lost. Root gets it whole."""
 
 _CHUNK = 65_536
 _SMALL = 16_384
@@ -44,69 +43,6 @@ _PKTINFO = struct.Struct("=i4s4s")
 _PKTINFO_SPACE = socket.CMSG_SPACE(_PKTINFO.size)
 _NO_ADDRESS = bytes(4)
 _FULL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
-
-EchoDatagram = Callable[[bytes, bytes], tuple[bytes, bool] | None]
-"""From a datagram and its sender (address:port) to the answer, and whether it may fragment."""
-
-
-class Answer(NamedTuple):
-    """What to send on a connection, and what to do after."""
-
-    data: bytes
-    then: str
-    """``close``, ``read`` on, or ``drain`` what else the client sends and then close."""
-
-
-Converse = Callable[[bytearray, bytes, bool], Answer | None]
-"""From all that came, the client, and whether it was answered before; None to read on."""
-
-
-def http(endpoint: bytes) -> Converse:
-    """HTTP as :mod:`lab.providers.netns.protocol` has it."""
-
-    def converse(data: bytearray, client: bytes, greeted: bool) -> Answer | None:
-        try:
-            request = protocol.read_request(data)
-        except protocol.RequestError as error:
-            return Answer(protocol.refusal(error, endpoint, client), "drain")
-        if request is None:
-            return None
-        end = request.body_at + request.length
-        if len(data) < end:
-            waits = request.waits and not greeted
-            return Answer(protocol.CONTINUE, "read") if waits else None
-        body = bytes(data[request.body_at : end])
-        return Answer(protocol.respond(request, body, endpoint, client), "close")
-
-    return converse
-
-
-def echo(endpoint: bytes) -> EchoDatagram:
-    """UDP echo as :mod:`lab.providers.netns.protocol` has it."""
-    return lambda data, client: protocol.echo_datagram(data, endpoint, client)
-
-
-def dns_stream(records: Mapping[str, str]) -> Converse:
-    """DNS over TCP, one question a connection."""
-
-    def converse(data: bytearray, _client: bytes, _greeted: bool) -> Answer | None:
-        wire = names.unframe(data)
-        if wire is None:
-            return None
-        reply = names.answer(wire, records)
-        return Answer(b"" if reply is None else names.frame(reply), "close")
-
-    return converse
-
-
-def dns_datagram(records: Mapping[str, str]) -> EchoDatagram:
-    """DNS over UDP."""
-
-    def reply(data: bytes, _client: bytes) -> tuple[bytes, bool] | None:
-        wire = names.answer(data, records)
-        return None if wire is None else (wire, True)
-
-    return reply
 
 
 class _Connection:
