@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from lab.matrix.cell import Cell, Endpoint
 from lab.matrix.verdict import CellResult
+from lab.scenario.scenario import Os
 
 OUTSIDE = "the other machines"
 
@@ -73,11 +74,11 @@ class Facet(NamedTuple):
 ANYWHERE = Facet("anywhere", ())
 
 
-def places(cell: Cell) -> Iterator[Facet]:
-    """Every place that the cell concerns."""
+def places(cell: Cell, systems: Mapping[str, Os]) -> Iterator[Facet]:
+    """Every place that the cell concerns; ``systems`` holds each node's operating system."""
     source, target = machine_of(cell.source), machine_of(cell.target)
     yield ANYWHERE
-    yield from _operating_systems(cell)
+    yield from _operating_systems(cell, systems)
     ends = {end for end in (source, target, cell.entry) if end}
     for end in ends:
         yield Facet("node", (end,))
@@ -158,11 +159,12 @@ def _tail(facet: Facet) -> str:
     return _TAILS[facet.kind].format(*values)
 
 
-def _operating_systems(cell: Cell) -> Iterator[Facet]:
-    """Of the nodes at both ends; the client outside is nobody's node."""
+def _operating_systems(cell: Cell, systems: Mapping[str, Os]) -> Iterator[Facet]:
+    """Of the nodes at both ends and the one between; the client outside is nobody's node."""
     source = cell.source.os if cell.source.node else None
     target = cell.target.os if cell.target.node else None
-    for system in {source, target} - {None}:
+    entry = systems.get(cell.entry) if cell.entry else None
+    for system in {source, target, entry} - {None}:
         yield Facet("os", (str(system),))
     if source:
         yield Facet("os-from", (source,))

@@ -146,7 +146,8 @@ def lay_out(picture: Picture) -> Layout:
         _rail_between(drawing, segment, outside, routers)
     _machines(drawing, routers)
     lower = [segment for segment in picture.segments if segment.name in inner]
-    _nodes(drawing, nodes, routers, lower, _carriage(nodes, routers, picture.pod_mtu))
+    if nodes:
+        _nodes(drawing, nodes, routers, lower, _carriage(nodes, routers, picture.pod_mtu))
     view = Box(0, 0, WIDTH, drawing.y + 12)
     return Layout(view, tuple(drawing.cards), tuple(drawing.lines), tuple(drawing.captions))
 
@@ -228,7 +229,7 @@ def _nodes(
         _node_row(drawing, list(zip(row, boxes, strict=True)), rails[-1], dots)
         if any(node.tunnel for node in row):
             tunnels.append(_tunnel_rail(drawing, row))
-    drawing.line("segment", (EDGE - 16, first), (EDGE - 16, rails[-1] if rails else first))
+    drawing.line("segment", (EDGE - 16, first), (EDGE - 16, rails[-1]))
     if carriage:
         drawing.captions.append(Caption("tunnel", EDGE - 16, drawing.y + 16, carriage))
         drawing.y += 18

@@ -1,0 +1,196 @@
+"""The HTML report in a real browser, from a file, with no network and no debugging port."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from lxml import html
+from unit.reports.made_runs import FIVE, intent_of, made_run, many_nodes, with_texts
+
+from lab.matrix.verdict import RunResult
+from lab.reports.html import to_html
+from lab.reports.picture import picture_of
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+SECONDS = 60
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=document.title='owned'>\"'&"
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+
+
+@dataclass(frozen=True)
+class Page:
+    """The document after its scripts have run, and what the browser said of it."""
+
+    document: html.HtmlElement
+    console: list[str]
+
+    def cells(self) -> list[html.HtmlElement]:
+        return self.document.xpath("//div[@id='maps']//b[starts-with(@class, 'c ')]")
+
+    def text(self, element: str) -> str:
+        return self.document.get_element_by_id(element).text_content().strip()
+
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture
+def browse(tmp_path: Path) -> Open:
+    def open_page(run: RunResult, address: str = "", extra: str = "") -> Page:
+        page = to_html(run, picture_of(intent_of()))
+        if extra:  # only the page's own script may run: lift the policy for the test's
+            page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page)
+            page = page.replace("</body>", f"<script>{extra}</script></body>")
+        file = tmp_path / "report.html"
+        file.write_text(page, encoding="utf-8")
+        profile = tmp_path / "profile"
+        out, err = chromium(f"{file.as_uri()}{address}", profile)
+        shutil.rmtree(profile)
+        console = [line for line in err.splitlines() if "CONSOLE" in line]
+        return Page(html.fromstring(out), console)
+
+    return open_page
+
+
+def chromium(address: str, profile: Path) -> tuple[str, str]:
+    """The document and the messages; the browser and its helpers are gone on return."""
+    flags = (
+        "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync"
+        " --disable-background-networking --disable-component-update --enable-logging=stderr"
+        " --virtual-time-budget=20000 --dump-dom"
+    )
+    command = [str(CHROMIUM), *flags.split(), f"--user-data-dir={profile}", address]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as browser:
+        try:
+            return browser.communicate(timeout=SECONDS)
+        finally:
+            if browser.poll() is None:
+                os.killpg(browser.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("trouble", ["healthy", "dead-node", "mixed"])
+def test_every_cell_of_the_run_is_drawn_with_its_verdict(browse: Open, trouble: str) -> None:
+    run = made_run(trouble)
+    page = browse(run)
+    drawn = Counter(cell.get("class").removeprefix("c v-") for cell in page.cells())
+    assert drawn == Counter(result.verdict for result in run.results)
+    assert page.text("shown") == "2,560 cells"
+    assert page.console == []
+
+
+def test_ten_thousand_cells_are_all_drawn(browse: Open) -> None:
+    run = made_run("dead-node", many_nodes(25), 2, families=("pod-pod",))
+    page = browse(run)
+    assert len(page.cells()) == len(run.results) == 9_800
+    assert page.console == []
+
+
+@pytest.mark.parametrize(
+    ("address", "wanted"),
+    [
+        (
+            "#verdict=fail&family=nodeport",
+            lambda r: r.verdict == "fail" and r.cell.family == "nodeport",
+        ),
+        ("#protocol=udp&size=large", lambda r: (r.cell.protocol, r.cell.size) == ("udp", "large")),
+        ("#os=windows-outside", lambda r: r.cell.family == "pod-external" and "win" in r.cell.id),
+        ("#q=win2-p1", lambda r: "win2-p1" in f"{r.cell.id}"),
+        (
+            "#verdict=red",
+            lambda r: r.verdict in {"fail", "flaky", "unexpected-pass", "probe-error"},
+        ),
+        ("#family=no-such-family", lambda _: True),
+    ],
+    ids=["two filters", "protocol and size", "systems", "text", "anything red", "unknown value"],
+)
+def test_a_filter_in_the_address_narrows_the_cells(
+    browse: Open, address: str, wanted: Callable[..., bool]
+) -> None:
+    run = made_run("mixed")
+    page = browse(run, address)
+    ids = [result.cell.id for result in run.results]
+    drawn = sorted(ids[int(cell.get("data-i"))] for cell in page.cells())
+    assert drawn == sorted(result.cell.id for result in run.results if wanted(result))
+    assert page.console == []
+
+
+def test_the_filter_narrows_the_table_and_the_counts_too(browse: Open) -> None:
+    page = browse(made_run("mixed"), "#verdict=flaky")
+    rows = page.document.xpath("//tbody[@id='rows']/tr")
+    assert len(rows) == made_run("mixed").count("flaky") == len(page.cells()) > 0
+    assert page.text("shown").endswith(" of 2,560 cells")
+
+
+def test_a_filter_that_matches_nothing_says_so(browse: Open) -> None:
+    page = browse(made_run("healthy"), "#q=no-such-thing")
+    assert page.cells() == []
+    assert page.document.get_element_by_id("nothing").get("hidden") is None
+
+
+def test_a_group_in_the_address_shows_its_cells_alone(browse: Open) -> None:
+    page = browse(made_run("mixed"), "#group=1")
+    assert len(page.cells()) == 36
+    assert page.console == []
+
+
+def test_focus_shows_everything_of_a_cell_and_arrows_move(browse: Open) -> None:
+    page = browse(
+        made_run("dead-node"),
+        extra="""
+        setTimeout(() => {
+          const scroll = document.querySelector('.family .scroll');
+          const press = (where) => where.dispatchEvent(
+            new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}));
+          press(scroll);
+          document.title = 'from ' + document.activeElement.ariaLabel;
+          press(document.activeElement);
+          document.title += ', to ' + document.activeElement.ariaLabel;
+          document.querySelector('.c.v-fail').click();
+        }, 3000);
+        """,
+    )
+    assert page.document.findtext(".//title") == (
+        "from pass: master-p1 to master-p2, tcp small, to pass: master-p1 to master-p2, tcp large"
+    )
+    tip = page.text("tip")
+    for words in (
+        "master-p1 to win1-p1",
+        "an answer from win1-p1 to 10.244.1.2",
+        "connect: no reply in 1.0 s",
+        "There was no reply in 1.0 s, twice.",
+        "REACHABLE: every pod reaches every endpoint",
+        "lab probe overlay pod-pod/master-p1/win1-p1/tcp-small",
+    ):
+        assert words in tip
+
+
+def test_hostile_names_stay_text(browse: Open) -> None:
+    run = with_texts(made_run("mixed", FIVE[:4]), HOSTILE)
+    page = browse(run, f"#q={quote('alert(1)')}")
+    assert len(page.cells()) == len(run.results)
+    assert page.document.xpath("//img") == []
+    assert len(page.document.xpath("//script")) == 2
+    assert page.document.findtext(".//title").startswith("</script>")
+    assert HOSTILE in page.document.xpath("//h1")[0].text_content()
+    assert page.console == []
+
+
+def test_hostile_names_stay_text_even_without_the_policy(browse: Open) -> None:
+    run = with_texts(made_run("mixed", FIVE[:3]), HOSTILE)
+    page = browse(run, extra="setTimeout(() => document.querySelector('.c').click(), 3000)")
+    assert page.document.xpath("//img") == []
+    assert page.document.findtext(".//title") != "owned"
+    assert HOSTILE in page.text("tip")

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from dataclasses import replace
+from hashlib import sha256
+
+import pytest
+from lxml import html
+from unit.reports.made_runs import intent_of, made_run, many_nodes, with_texts
+
+from lab.matrix.verdict import RunResult
+from lab.reports.html import STATIC_ROWS, to_html
+from lab.reports.html_data import COLUMNS, escaped
+from lab.reports.picture import picture_of
+
+PICTURE = picture_of(intent_of())
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
+
+
+def data_of(page: str) -> dict:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
+def test_nothing_outside_the_file_is_named_where_a_browser_would_fetch_it() -> None:
+    run = made_run("mixed")
+    cited = replace(run, results=tuple(
+        replace(each, expectation=replace(each.expectation, source="https://example.org/doc"))
+        for each in run.results
+    ))  # fmt: skip
+    page = html.fromstring(to_html(cited, PICTURE))
+    fetched = {"src", "srcset", "href", "action", "formaction", "data", "poster", "background"}
+    for element in page.iter():
+        for name in fetched & set(element.attrib):
+            assert element.attrib[name].startswith(("#", "data:")), (element.tag, name)
+    styles = [element.text for element in page.iter("style")] + page.xpath("//@style")
+    assert not re.search(r"@import|url\(", "\n".join(styles))
+
+
+def test_the_page_states_lab_scenario_verdict_provider_and_emulation() -> None:
+    page = to_html(made_run("dead-node"), PICTURE)
+    for words in (
+        "992 of 2,560 cells are not as expected.",
+        "21 November 2026, 10:15:00 UTC",
+        "emulated: win1, win2",
+        "Everything to and from win1 (992 of 992 cells)",
+        "lab probe overlay pod-pod/master-p1/win1-p1/tcp-small",
+        "WIN-NODEPORT-SELF",
+        "a Windows node cannot reach a NodePort on itself",
+        "Kubernetes documentation, Windows networking",
+    ):
+        assert words in page
+
+
+def test_without_javascript_the_table_has_its_first_rows() -> None:
+    page = to_html(made_run("dead-node"), PICTURE)
+    body = page.partition('<tbody id="rows">')[2].partition("</tbody>")[0]
+    assert body.count("<tr>") == STATIC_ROWS
+    assert "The first 100 of 1,072 cells" in page
+
+
+def test_the_data_hold_every_cell_and_every_group() -> None:
+    run = made_run("mixed")
+    data = data_of(to_html(run, PICTURE))
+    place = COLUMNS.index("id")
+    assert data["columns"] == list(COLUMNS)
+    assert [data["strings"][row[place]] for row in data["cells"]] == [
+        each.cell.id for each in run.results
+    ]
+    assert {len(row) for row in data["cells"]} == {len(COLUMNS)}
+    assert [len(group) for group in data["groups"]] == [110, 36, 20]
+
+
+def test_the_script_that_may_run_is_the_page_s_own() -> None:
+    page = to_html(made_run("healthy"), PICTURE)
+    script = page.rpartition("<script>")[2].partition("</script>")[0]
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in page
+
+
+def test_hostile_texts_cannot_open_an_element() -> None:
+    page = to_html(with_texts(made_run("mixed"), HOSTILE), PICTURE)
+    plain = to_html(made_run("mixed"), PICTURE)
+    assert "<script>alert" not in page
+    assert "<img" not in page
+    assert page.count("<script") == plain.count("<script")
+    assert page.count("</script") == plain.count("</script")
+
+
+def test_escaped_json_is_the_same_json() -> None:
+    value = {"a": HOSTILE, "b": "\u2028<!--"}
+    text = escaped(json.dumps(value))
+    assert not set("<>&") & set(text)
+    assert json.loads(text) == value
+
+
+def test_ten_thousand_cells_stay_below_six_megabytes() -> None:
+    run = made_run("mtu-hole", many_nodes(22), 2)
+    run = replace(run, results=run.results[:10_000])
+    assert len(run.results) == 10_000
+    assert len(to_html(run, PICTURE).encode()) < 6_000_000
+
+
+@pytest.mark.parametrize("started", ["", "yesterday"])
+def test_a_time_that_cannot_be_read_is_shown_as_it_is(started: str) -> None:
+    assert f"<dd>{started}</dd>" in to_html(replace(made_run("healthy"), started=started), PICTURE)
+
+
+def test_a_run_without_cells_is_red_and_has_a_page() -> None:
+    empty: RunResult = replace(made_run("healthy"), results=())
+    page = to_html(empty, PICTURE)
+    assert "There were no cells to judge." in page
+    assert '<header class="top red">' in page

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from unit.reports.made_runs import intent_of, made_run
+
+from lab._errors import BrokenError
+from lab.matrix.verdict import CellResult, RunResult
+from lab.providers.provider import Outcome
+from lab.reports.picture import picture_of
+from lab.reports.result import from_json, to_json
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+OUTCOMES = st.lists(st.builds(Outcome, latency_ms=FINITE), max_size=2).map(tuple)
+RESULTS = st.lists(st.builds(CellResult, attempts=OUTCOMES), max_size=3).map(tuple)
+RUNS = st.builds(RunResult, seconds=FINITE, results=RESULTS)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(RUNS)
+def test_any_run_survives_being_written_and_read(run: RunResult) -> None:
+    written = json.dumps(to_json(run, intent_of()))
+    assert from_json(json.loads(written)) == (run, picture_of(intent_of()))
+
+
+def test_the_same_run_gives_the_same_bytes() -> None:
+    run = made_run("mixed")
+    cells = [
+        replace(
+            each, cell=replace(each.cell, sources=frozenset({"10.0.0.2", "10.0.0.1", "9.9.9.9"}))
+        )
+        for each in run.results
+    ]
+    turned = [
+        replace(
+            each, cell=replace(each.cell, sources=frozenset({"9.9.9.9", "10.0.0.1", "10.0.0.2"}))
+        )
+        for each in run.results
+    ]
+    first = json.dumps(to_json(replace(run, results=tuple(cells)), intent_of()))
+    assert first == json.dumps(to_json(replace(run, results=tuple(turned)), intent_of()))
+
+
+def test_the_keys_of_format_1_are_these_in_this_order() -> None:
+    document = to_json(made_run("mixed"), intent_of())
+    cell = document["cells"][0]
+    assert document["format"] == 1
+    assert list(document) == [
+        "format", "run", "lab", "scenario", "summary", "topology", "provider", "banner",
+        "emulated_nodes", "windows_rules_off", "version", "started", "seconds", "green", "counts",
+        "picture", "cells",
+    ]  # fmt: skip
+    assert list(cell) == [
+        "id", "family", "verdict", "detail", "source", "target", "protocol", "size", "relation",
+        "entry", "name_form", "backends", "sources", "answer", "mtu", "expectation", "attempts",
+        "retried", "repeat",
+    ]  # fmt: skip
+    assert list(cell["source"]) == ["name", "kind", "os", "node", "address", "port"]
+    assert list(cell["expectation"]) == ["works", "rule", "reason", "source", "refusal"]
+    assert list(cell["attempts"][0]) == [
+        "key", "status", "detail", "source_seen", "backends", "answer", "latency_ms",
+    ]  # fmt: skip
+    assert list(document["picture"]["machines"][0]) == [
+        "name", "kind", "os", "attachments", "pods", "tunnel", "routes",
+    ]  # fmt: skip
+
+
+def test_counts_are_of_every_verdict_and_of_the_families_that_occur() -> None:
+    run = made_run("dead-node", families=("pod-pod", "nodeport"))
+    found = to_json(run, intent_of())["counts"]
+    assert found["cells"] == len(run.results)
+    assert found["verdicts"]["fail"] == run.count("fail") > 0
+    assert found["verdicts"]["flaky"] == 0
+    assert list(found["families"]) == ["pod-pod", "nodeport"]
+    assert sum(found["families"]["nodeport"].values()) == 1_100
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({}, "its format is None, and this version of lab reads 1"),
+        ({"format": 2}, "its format is 2"),
+        ({"format": 1}, "KeyError 'run'"),
+        ({**to_json(made_run("healthy"), intent_of()), "cells": 7}, "TypeError"),
+        ({**to_json(made_run("healthy"), intent_of()), "picture": {"segments": [{}]}}, "TypeError"),
+    ],
+    ids=["no format", "a newer format", "an empty run", "cells that are no list", "a torn picture"],
+)
+def test_what_cannot_be_read_is_said_with_a_cure(document: dict[str, Any], words: str) -> None:
+    with pytest.raises(BrokenError) as caught:
+        from_json(document)
+    assert words in str(caught.value)
+    assert "lab test" in caught.value.cure

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.reports.made_runs import made_run
+
+from lab.matrix.cell import Cell
+from lab.matrix.verdict import CellResult, RunResult
+from lab.reports.facets import machine_of
+from lab.reports.patterns import limit_groups, red_groups
+from lab.reports.wording import RED
+
+CASES = tomllib.loads((Path(__file__).parent / "cases" / "patterns.toml").read_text())["case"]
+
+
+@cache
+def healthy() -> RunResult:
+    return made_run("healthy")
+
+
+def ends(cell: Cell) -> set[str | None]:
+    return {machine_of(cell.source), machine_of(cell.target), cell.entry} - {None}
+
+
+def nodes(cell: Cell) -> set[str | None]:
+    return {cell.source.node, cell.target.node, cell.entry} - {None}
+
+
+MATCHERS = {
+    "touches": lambda cell, value: value in ends(cell),
+    "crosses": lambda cell, value: value in ends(cell) and len(ends(cell)) > 1,
+    "between-nodes": lambda cell, value: (len(nodes(cell)) > 1) is value,
+    "from": lambda cell, value: cell.source.node == value,
+    "to": lambda cell, value: cell.target.node == value,
+    "pair": lambda cell, value: {cell.source.node, cell.target.node} == set(value),
+    "from-os": lambda cell, value: cell.source.node and cell.source.os == value,
+    "to-os": lambda cell, value: cell.target.node and cell.target.os == value,
+    "entry": lambda cell, value: cell.entry == value,
+    "pod-to": lambda cell, value: cell.backends == (value,),
+    "pod": lambda cell, value: value in {cell.source.name, *cell.backends},
+    "source": lambda cell, value: cell.source.name == value,
+    "target": lambda cell, value: cell.target.name == value,
+    "family": lambda cell, value: cell.family == value,
+    "protocol": lambda cell, value: cell.protocol == value,
+    "size": lambda cell, value: cell.size == value,
+}
+
+
+def reddened(results: list[CellResult], trouble: dict[str, Any]) -> list[CellResult]:
+    keys = {key: value for key, value in trouble.items() if key in MATCHERS}
+    assert set(trouble) - set(keys) <= {"verdict", "first", "limit"}
+    changed, left = [], trouble.get("first", len(results))
+    for result in results:
+        limit = result.verdict == "known-limit"
+        hit = (
+            left > 0
+            and limit == trouble.get("limit", False)
+            and all(MATCHERS[key](result.cell, value) for key, value in keys.items())
+        )
+        left -= hit
+        changed.append(replace(result, verdict=trouble.get("verdict", "fail")) if hit else result)
+    return changed
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_red_cells_are_explained_by_the_fewest_sentences(case: dict[str, Any]) -> None:
+    results = list(healthy().results)
+    for trouble in case["red"]:
+        results = reddened(results, trouble)
+    findings = red_groups(results)
+    assert [group.sentence for group in findings.groups] == case["sentences"]
+    assert len(findings.singles) == case["singles"]
+
+
+@pytest.mark.parametrize("trouble", ["dead-node", "mtu-hole", "mixed"])
+def test_every_red_cell_is_in_a_group_or_single_and_no_green_one_is(trouble: Any) -> None:
+    results = made_run(trouble).results
+    findings = red_groups(results)
+    grouped = {cell.cell.id for group in findings.groups for cell in group.cells}
+    single = {result.cell.id for result in findings.singles}
+    assert grouped | single == {each.cell.id for each in results if each.verdict in RED}
+    assert not grouped & single
+
+
+def test_an_example_is_a_cell_that_no_earlier_group_explains() -> None:
+    seen: set[str] = set()
+    for group in red_groups(made_run("mixed").results).groups:
+        assert group.example.cell.id not in seen
+        seen |= {result.cell.id for result in group.cells}
+
+
+def test_the_order_of_cells_does_not_change_the_sentences() -> None:
+    results = made_run("mixed").results
+    there = [group.sentence for group in red_groups(results).groups]
+    back = [group.sentence for group in red_groups(results[::-1]).groups]
+    assert there == back
+
+
+def test_known_limits_are_gathered_by_rule_with_their_count() -> None:
+    assert [group.sentence for group in limit_groups(healthy().results)] == [
+        "80 cells: a Windows node cannot reach a NodePort on itself (WIN-NODEPORT-SELF)"
+    ]

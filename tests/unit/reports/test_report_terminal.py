@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from unit.reports.made_runs import made_run, many_nodes
+
+from lab.matrix.verdict import RunResult
+from lab.reports.terminal import plain_lines, renderable, show, summarise
+from lab.reports.wording import closing_line, emulation, headline, percentile
+
+REPORT = "/home/anna/.local/state/hybridlab/labs/overlay/runs/20261121-101500-7f3a/report.html"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(stream: io.StringIO, environ: dict[str, str], run: RunResult | None = None) -> str:
+    show(summarise(run or made_run("mixed"), REPORT), stream, environ)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("stream", "environ"),
+    [
+        (io.StringIO(), {}),
+        (Terminal(), {"NO_COLOR": "1", "TERM": "xterm-256color"}),
+        (Terminal(), {"TERM": "dumb"}),
+    ],
+    ids=["a pipe", "NO_COLOR", "a dumb terminal"],
+)
+def test_plain_text_has_no_escape_codes_and_only_ascii(stream: Any, environ: Any) -> None:
+    text = shown(stream, environ)
+    assert text.isascii()
+    assert "\x1b" not in text
+    assert "every UDP NodePort probe on worker2 (110 of 110 cells" in text
+
+
+def test_a_terminal_gets_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[" in shown(Terminal(), {"TERM": "xterm-256color"})
+
+
+def test_an_empty_no_color_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[" in shown(Terminal(), {"NO_COLOR": "", "TERM": "xterm-256color"})
+
+
+def test_at_80_columns_only_commands_and_paths_are_wider() -> None:
+    console = Console(file=io.StringIO(), width=80, highlight=False)
+    console.print(renderable(summarise(made_run("mixed"), REPORT)), width=80, crop=False)
+    lines = console.file.getvalue().splitlines()
+    wide = [line for line in lines if len(line) > 80]
+    assert all("repeat:" in line or line.startswith("Report: ") for line in wide)
+    assert f"Report: {REPORT}" in lines
+    assert "…" not in "".join(lines)
+
+
+def test_plain_text_names_what_is_expected_what_came_and_how_to_repeat_it() -> None:
+    lines = plain_lines(summarise(made_run("dead-node"), REPORT))
+    at = next(n for n, line in enumerate(lines) if "everything to and from win1" in line)
+    assert lines[at + 1 : at + 5] == [
+        "    example:  pod-pod: master-p1 to win1-p1, TCP small",
+        "    expected: an answer from win1-p1 to 10.244.1.2",
+        "    actual:   connect: no reply in 1.0 s; then connect: no reply in 1.0 s",
+        "    repeat:   lab probe overlay pod-pod/master-p1/win1-p1/tcp-small",
+    ]
+    assert lines[-2:] == [
+        "2,560 cells: 1,488 pass, 80 known limits, 992 fail; 1.9 s",
+        f"Report: {REPORT}",
+    ]
+
+
+def test_a_green_run_shows_no_red_section_but_its_limits() -> None:
+    text = "\n".join(plain_lines(summarise(made_run("healthy"))))
+    assert "Not as expected" not in text
+    assert "80 cells: a Windows node cannot reach a NodePort on itself" in text
+    assert "Report:" not in text
+
+
+def test_of_many_single_cells_ten_are_listed_and_the_rest_counted() -> None:
+    run = made_run("mixed", many_nodes(20), 2, seed=3, families=("pod-pod",))
+    singles = summarise(run).findings.singles
+    text = "\n".join(plain_lines(summarise(run)))
+    assert len(singles) > 10
+    assert f"  and {len(singles) - 10} more" in text
+    assert text.count("    repeat:") == 10 + len(summarise(run).findings.groups)
+
+
+def test_a_run_without_cells_says_so() -> None:
+    run = replace(made_run("healthy"), results=())
+    assert closing_line(run) == "0 cells: nothing judged; 1.9 s"
+    assert headline(run) == "There were no cells to judge."
+    assert plain_lines(summarise(run))[-1] == closing_line(run)
+
+
+def test_of_many_emulated_nodes_the_first_are_named() -> None:
+    run = replace(made_run("healthy"), emulated_nodes=tuple(f"win{n}" for n in range(1, 21)))
+    assert emulation(run) == "emulated: win1, win2, win3, win4, win5 and 15 more"
+
+
+@pytest.mark.parametrize(("share", "value"), [(0.0, 1), (0.5, 5), (0.51, 6), (0.99, 10), (1.0, 10)])
+def test_percentiles_are_by_nearest_rank(share: float, value: int) -> None:
+    assert percentile(range(1, 11), share) == value
+
+
+def test_plain_output_imports_neither_rich_nor_jinja2() -> None:
+    code = (
+        "import sys, io; import lab.reports.terminal, lab.reports.html, lab.reports.result;"
+        "print({'rich', 'jinja2', 'pytest'} & {name.partition('.')[0] for name in sys.modules})"
+    )
+    root = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "set()"
