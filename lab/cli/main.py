@@ -29,6 +29,9 @@ COMMANDS = {
 """Subcommand to module, in the order of ``lab --help``; a module is imported when it is used."""
 
 INTERRUPTED = 130
+"""128 and the number of SIGINT, as shells have it."""
+TERMINATED = 143
+"""128 and the number of SIGTERM."""
 
 
 class Lazy(click.Group):
@@ -90,7 +93,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
+    except KeyboardInterrupt as stop:
+        click.echo("interrupted", err=True)
+        sys.exit(TERMINATED if type(stop) is not KeyboardInterrupt else INTERRUPTED)
+    except click.Abort:
         click.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:

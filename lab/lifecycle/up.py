@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 
 from lab._errors import BrokenError, UsageError
 from lab.lifecycle import converge
-from lab.lifecycle.fingerprint import fingerprint
 from lab.lifecycle.interruption import Terminated, terminable
 from lab.lifecycle.marks import own_marks
 from lab.lifecycle.names import check_name
 from lab.lifecycle.scenario_copy import write_scenario
+from lab.plan.canonical import digest
 from lab.plan.plan import Plan
 from lab.providers.provider import LabHandle, Liveness, Provider, Step
 from lab.state.lock import WAIT_SECONDS, lab_lock
@@ -155,7 +155,7 @@ def _row(request: UpRequest, provider: str, known: LabRow | None, now: float) ->
         status="starting",
         created=known.created if known else now,
         updated=now,
-        plan_digest=fingerprint(request.plan),
+        plan_digest=digest(request.plan),
         options=request.options,
     )
 
@@ -190,10 +190,11 @@ def _begin(request: UpRequest, work: _Work, store: Store) -> None:
 
 def _run(work: _Work, store: Store, say: Callable[[str], None]) -> None:
     name = work.lab.name
+    first = next(decision.step for decision in work.decisions if decision.action == "run")
     for position, (step, decision) in enumerate(zip(work.steps, work.decisions, strict=True)):
         if decision.action == "skip":
             continue
-        say(f"{step.name}: {decision.why}")
+        say(f"{step.name}: {decision.why}" if step.name == first else step.name)
         store.intend_step(name, position, step.name, step.digest)
         try:
             step.run()

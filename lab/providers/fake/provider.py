@@ -111,7 +111,7 @@ class FakeProvider:
     def banner(self, intent: Intent | None) -> str:
         """Says that nothing is real."""
         machines = len(intent.machines) if intent else 0
-        return f"{self.name}: {machines} machines in memory; everything is emulated"
+        return f"{self.name}: {machines} machines in memory, no packet is sent"
 
     def preflight(self, intent: Intent) -> None:
         """Refuse if the faults say so. PreflightError."""
