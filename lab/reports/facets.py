@@ -14,16 +14,19 @@ OUTSIDE = "the other machines"
 WHERE = (
     "anywhere",
     "between-nodes",
+    "pods-between-nodes",
     "os",
     "os-path",
     "os-to",
     "os-from",
     "node",
     "crossing",
+    "pods-crossing",
     "node-from",
     "node-to",
     "entry",
     "pair",
+    "pods-pair",
     "path",
     "pod",
     "pod-from",
@@ -36,16 +39,19 @@ HOW = ("protocol", "size", "family", "relation", "rule")
 _TAILS = {
     "anywhere": "",
     "between-nodes": " between nodes",
+    "pods-between-nodes": " on the pod network between nodes",
     "os": " to and from {0}",
     "os-path": " from {0} to {1}",
     "os-to": " to {0}",
     "os-from": " from {0}",
     "node": " to and from {0}",
     "crossing": " between {0} and " + OUTSIDE,
+    "pods-crossing": " on the pod network between {0} and the other nodes",
     "node-from": " from {0}",
     "node-to": " to {0}",
     "entry": " on {0}",
     "pair": " between {0} and {1}",
+    "pods-pair": " on the pod network between {0} and {1}",
     "path": " from {0} to {1}",
     "pod": " to and from pod {0}",
     "pod-from": " from pod {0}",
@@ -74,8 +80,11 @@ class Facet(NamedTuple):
 ANYWHERE = Facet("anywhere", ())
 
 
-def places(cell: Cell, systems: Mapping[str, Os]) -> Iterator[Facet]:
-    """Every place that the cell concerns; ``systems`` holds each node's operating system."""
+def places(cell: Cell, systems: Mapping[str, Os], pods: Mapping[str, str]) -> Iterator[Facet]:
+    """Every place that the cell concerns.
+
+    ``systems`` holds each node's operating system, and ``pods`` each pod's node.
+    """
     source, target = machine_of(cell.source), machine_of(cell.target)
     yield ANYWHERE
     yield from _operating_systems(cell, systems)
@@ -96,6 +105,7 @@ def places(cell: Cell, systems: Mapping[str, Os]) -> Iterator[Facet]:
     if source and target and source != target:
         yield Facet("path", (source, target))
         yield Facet("pair", (min(source, target), max(source, target)))
+    yield from _pod_network(cell, pods)
     yield from _pods(cell)
 
 
@@ -172,6 +182,25 @@ def _operating_systems(cell: Cell, systems: Mapping[str, Os]) -> Iterator[Facet]
         yield Facet("os-to", (target,))
     if source and target and source != target:
         yield Facet("os-path", (source, target))
+
+
+def _pod_network(cell: Cell, pods: Mapping[str, str]) -> Iterator[Facet]:
+    """The last leg of a cell that a pod answers: from the node that sends it there to the pod's.
+
+    That is what a tunnel or a pod route carries; for a NodePort it begins at the node asked.
+    """
+    begin = cell.entry or cell.source.node
+    answering = {pods[name] for name in cell.backends if name in pods}
+    if cell.family == "dns" and cell.target.node:
+        answering = {cell.target.node}
+    if not begin or not answering - {begin}:
+        return
+    yield Facet("pods-between-nodes", ())
+    for node in {begin, *answering}:
+        yield Facet("pods-crossing", (node,))
+    if len(answering) == 1:
+        (end,) = answering
+        yield Facet("pods-pair", (min(begin, end), max(begin, end)))
 
 
 def _pods(cell: Cell) -> Iterator[Facet]:

@@ -154,10 +154,11 @@ def _explain(population: Sequence[CellResult], of: tuple[Facet, ...] = ()) -> Fi
 
 def _masks(population: Sequence[CellResult]) -> dict[Facet, int]:
     members: dict[Facet, list[int]] = {}
-    ends = (end for result in population for end in (result.cell.source, result.cell.target))
+    ends = [end for result in population for end in (result.cell.source, result.cell.target)]
     systems = {end.node: end.os for end in ends if end.node}
+    pods = {end.name: end.node for end in ends if end.kind == "pod" and end.node}
     for index, result in enumerate(population):
-        for facet in (*places(result.cell, systems), *properties(result)):
+        for facet in (*places(result.cell, systems, pods), *properties(result)):
             members.setdefault(facet, []).append(index)
     return {facet: _mask(iter(indexes)) for facet, indexes in members.items()}
 

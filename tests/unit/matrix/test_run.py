@@ -83,7 +83,9 @@ def test_failure_is_tried_once_more_with_patience(overlay_cells: tuple[Cell, ...
     found = judged(overlay_cells, network)[broken]
     asked, settings = network.sent[-1]
     assert asked == (broken,)
-    assert (settings.timeout, settings.in_flight) == (3.0, 16)
+    assert settings == PACE.second
+    assert settings.timeout > PACE.first.timeout
+    assert settings.in_flight < PACE.first.in_flight
     assert (found.verdict, found.retried, len(found.attempts)) == ("fail", True, 2)
 
 
@@ -125,7 +127,7 @@ def test_retries_stop_when_the_budget_is_spent_and_say_so(
     failed = [result for result in found.values() if result.verdict == "fail"]
     retried = [result for result in failed if result.retried]
     left = [result for result in failed if not result.retried]
-    assert len(retried) == 12 // 3 * 16
+    assert len(retried) == 12 / PACE.second.timeout * PACE.second.in_flight
     assert left
     for result in left:
         assert "not retried: the 12 s for retries were spent" in result.detail

@@ -31,7 +31,17 @@ def nodes(cell: Cell) -> set[str | None]:
     return {cell.source.node, cell.target.node, cell.entry} - {None}
 
 
+def last_leg(cell: Cell) -> set[str | None]:
+    """Nodes between which the pod network carries a cell; empty where it stays on one."""
+    if cell.family in {"pod-node", "pod-external"}:
+        return set()
+    answering = {name.rsplit("-", 1)[0] for name in cell.backends} or {cell.target.node}
+    legs = {cell.entry or cell.source.node, *answering} - {None}
+    return legs if len(legs) > 1 else set()
+
+
 MATCHERS = {
+    "tunnel": lambda cell, value: value in last_leg(cell),
     "touches": lambda cell, value: value in ends(cell),
     "crosses": lambda cell, value: value in ends(cell) and len(ends(cell)) > 1,
     "between-nodes": lambda cell, value: (len(nodes(cell)) > 1) is value,
