@@ -8,7 +8,6 @@ machine cannot do what is asked.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ import pytest
 
 from lab._errors import LabError
 from lab.suites import hooks
+from lab.suites.complaint import USAGE, complain
 
 if TYPE_CHECKING:
     from lab.suites.open_lab import OpenLab
@@ -25,7 +25,6 @@ PACKAGE = "lab.suites"
 SUITE = Path(__file__).parent
 OPENER = "lab.lifecycle.desk:open_lab"
 """Where labs are opened. It stands right of the suite in the flow, and so is found by name."""
-USAGE = 2
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -89,8 +88,3 @@ def _asks_for_suite(config: pytest.Config) -> bool:
         if path == SUITE or SUITE in path.parents:
             return True
     return False
-
-
-def complain(text: str) -> None:
-    """Say on standard error why there is no run."""
-    print(f"ERROR: {text}", file=sys.stderr, flush=True)

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from lab._errors import LabError
+from lab.suites.complaint import USAGE, complain
 from lab.suites.connectivity import MARKERS, CellItem, LabDirectory
 from lab.suites.open_lab import OpenLab
-from lab.suites.plugin import SUITE, USAGE, complain
 from lab.suites.progress import ProgressLine
 from lab.suites.session import LabSession
 
+SUITE = Path(__file__).parent
 BROKEN = 3
 
 

@@ -1,0 +1,13 @@
+"""Why there is no run, said on standard error."""
+
+from __future__ import annotations
+
+import sys
+
+USAGE = 2
+"""The product's exit code for wrong usage."""
+
+
+def complain(text: str) -> None:
+    """Say why there is no run."""
+    print(f"ERROR: {text}", file=sys.stderr, flush=True)
