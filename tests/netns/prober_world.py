@@ -140,9 +140,9 @@ class World:
         inside = ("ip", "netns", "exec", namespace, sys.executable, "-I", "-c", source)
         self.start(name, *inside)
 
-    def stop(self, name: str) -> None:
+    def stop(self, name: str, signal: str = "KILL") -> None:
         """End a program and wait until it is gone."""
-        self.run(f"kill -9 $(cat /run/{name}.pid)")
+        self.run(f"kill -{signal} $(cat /run/{name}.pid)")
         _close(self._started.pop())
 
     def call(self, function: Callable[[], T]) -> T:
