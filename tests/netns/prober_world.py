@@ -236,5 +236,11 @@ def enter(name: str) -> None:
 
 def a_probe(source: str, address: str, **facts: Any) -> Probe:
     """A small TCP probe at the usual port, but for the facts given."""
-    usual = {"key": 0, "protocol": "tcp", "size": "small", "port": 8080, "mtu": 1500}
+    usual: dict[str, Any] = {
+        "key": 0,
+        "protocol": "tcp",
+        "size": "small",
+        "port": 8080,
+        "mtu": 1500,
+    }
     return Probe(source=source, address=address, **(usual | facts))
