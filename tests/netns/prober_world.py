@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -140,9 +141,9 @@ class World:
         inside = ("ip", "netns", "exec", namespace, sys.executable, "-I", "-c", source)
         self.start(name, *inside)
 
-    def stop(self, name: str, signal: str = "KILL") -> None:
+    def stop(self, name: str, sign: str = "KILL") -> None:
         """End a program and wait until it is gone."""
-        self.run(f"kill -{signal} $(cat /run/{name}.pid)")
+        self.run(f"kill -{sign} $(cat /run/{name}.pid)")
         _close(self._started.pop())
 
     def call(self, function: Callable[[], T]) -> T:
@@ -167,11 +168,13 @@ class World:
             flags = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET | syscalls.CLONE_NEWPID
             flags |= syscalls.CLONE_NEWUSER if self._foreign else 0
             syscalls.setns(os.pidfd_open(self.pid), flags)
+            syscalls.die_with_parent(signal.SIGKILL)
             child = os.fork()
             if child:
                 os.close(writer)
                 os.waitpid(child, 0)
                 os._exit(0)
+            syscalls.die_with_parent(signal.SIGKILL)
             data = pickle.dumps(("done", function()))
         except BaseException as error:  # noqa: BLE001  carried over to the test
             data = pickle.dumps(("failed", error))

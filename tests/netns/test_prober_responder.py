@@ -87,4 +87,4 @@ def test_sigterm_ends_it_and_it_can_be_started_again_at_once(world: World) -> No
     for _ in range(2):
         world.respond("again", [entry])
         assert json.loads(curl(world, "http://10.1.0.4:8080/"))["endpoint"] == "c"
-        world.stop("again", signal="TERM")
+        world.stop("again", sign="TERM")
