@@ -21,8 +21,12 @@ sys.path.insert(0, str(ROOT))
 
 from lab.providers.netns import prober, syscalls  # noqa: E402  found only by the line above
 from lab.providers.provider import PROBE_PORT, Outcome, Probe, ProbeSettings  # noqa: E402
+from lab.scenario.scenario import Protocol, Size  # noqa: E402
 
 INSIDE = "inside"
+QUIET = "addrgenmode none"
+"""No IPv6 addresses: their multicast, flooded to every port, would be measured as well."""
+OTHERS: tuple[tuple[Protocol, Size], ...] = (("udp", "small"), ("tcp", "large"), ("udp", "large"))
 SETTINGS = ProbeSettings(timeout=2.0, in_flight=256)
 
 
@@ -32,17 +36,21 @@ def address(number: int) -> str:
 
 def build(pods: int) -> None:
     """Pods p0, p1, ... with permanent neighbours, as the provider makes them."""
-    lines = ["link add br0 type bridge", "link set br0 up"]
+    lines = ["link add br0 type bridge", f"link set br0 {QUIET} up"]
     for number in range(pods):
         subprocess.run(["ip", "netns", "add", f"p{number}"], check=True)
         mac = f"0a:58:0a:00:{number // 250:02x}:{number % 250 + 1:02x}"
         lines += [
             f"link add v{number} type veth peer name eth0 address {mac} netns p{number}",
-            f"link set v{number} master br0 up",
+            f"link set v{number} master br0 {QUIET} up",
         ]
     batch(lines)
     for number in range(pods):
-        inside = [f"addr add {address(number)}/16 dev eth0", "link set eth0 up", "link set lo up"]
+        inside = [
+            f"addr add {address(number)}/16 dev eth0",
+            f"link set eth0 {QUIET} up",
+            "link set lo up",
+        ]
         for other in range(pods):
             mac = f"0a:58:0a:00:{other // 250:02x}:{other % 250 + 1:02x}"
             inside.append(f"neigh replace {address(other)} lladdr {mac} dev eth0 nud permanent")
@@ -82,7 +90,7 @@ class Enter:
         syscalls.setns(self._open[name], syscalls.CLONE_NEWNET)
 
 
-def probes(pods: int, count: int, protocol: str, size: str) -> list[Probe]:
+def probes(pods: int, count: int, protocol: Protocol, size: Size) -> list[Probe]:
     """So many probes between different pods, sources in turn, targets by chance."""
     chance = random.Random(1)
     found = []
@@ -93,7 +101,7 @@ def probes(pods: int, count: int, protocol: str, size: str) -> list[Probe]:
     return found
 
 
-def engine(pods: int, count: int, protocol: str, size: str, settings: ProbeSettings) -> float:
+def engine(pods: int, count: int, protocol: Protocol, size: Size, settings: ProbeSettings) -> float:
     asked = probes(pods, count, protocol, size)
     began = time.perf_counter()
     outcomes = prober.probe(Enter(), asked, settings, lambda _: None)
@@ -131,7 +139,7 @@ def inside(arguments: argparse.Namespace) -> None:
     try:
         settings = ProbeSettings(SETTINGS.timeout, arguments.in_flight)
         rate = engine(arguments.pods, arguments.probes, "tcp", "small", settings)
-        for protocol, size in (("udp", "small"), ("tcp", "large"), ("udp", "large")):
+        for protocol, size in OTHERS:
             engine(arguments.pods, arguments.probes // 10, protocol, size, settings)
         beside = curl(arguments.pods, arguments.curl)
         print(

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -140,9 +141,9 @@ class World:
         inside = ("ip", "netns", "exec", namespace, sys.executable, "-I", "-c", source)
         self.start(name, *inside)
 
-    def stop(self, name: str) -> None:
+    def stop(self, name: str, sign: str = "KILL") -> None:
         """End a program and wait until it is gone."""
-        self.run(f"kill -9 $(cat /run/{name}.pid)")
+        self.run(f"kill -{sign} $(cat /run/{name}.pid)")
         _close(self._started.pop())
 
     def call(self, function: Callable[[], T]) -> T:
@@ -167,11 +168,13 @@ class World:
             flags = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET | syscalls.CLONE_NEWPID
             flags |= syscalls.CLONE_NEWUSER if self._foreign else 0
             syscalls.setns(os.pidfd_open(self.pid), flags)
+            syscalls.die_with_parent(signal.SIGKILL)
             child = os.fork()
             if child:
                 os.close(writer)
                 os.waitpid(child, 0)
                 os._exit(0)
+            syscalls.die_with_parent(signal.SIGKILL)
             data = pickle.dumps(("done", function()))
         except BaseException as error:  # noqa: BLE001  carried over to the test
             data = pickle.dumps(("failed", error))
@@ -236,5 +239,11 @@ def enter(name: str) -> None:
 
 def a_probe(source: str, address: str, **facts: Any) -> Probe:
     """A small TCP probe at the usual port, but for the facts given."""
-    usual = {"key": 0, "protocol": "tcp", "size": "small", "port": 8080, "mtu": 1500}
+    usual: dict[str, Any] = {
+        "key": 0,
+        "protocol": "tcp",
+        "size": "small",
+        "port": 8080,
+        "mtu": 1500,
+    }
     return Probe(source=source, address=address, **(usual | facts))

@@ -383,6 +383,36 @@ def test_time_in_which_the_machine_stood_still_does_not_count(world: World) -> N
         world.stop("slow")
 
 
+def test_an_answer_that_has_come_is_taken_before_its_probe_is_given_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prober, "_GAP_SECONDS", 60.0)  # a stall shall count as time here
+    world.respond("third", [{"namespace": "b", "name": "b3", "tcp": [], "udp": [8086]}])
+
+    def probe_and_stall() -> set[str]:
+        server = int(Path("/run/third.pid").read_text(encoding="ascii"))
+        calls = []
+
+        def progress(ended: int) -> None:
+            calls.append(ended)
+            if len(calls) == 1:
+                os.kill(server, signal.SIGSTOP)
+            elif len(calls) == 3:  # by now all 600 wait, more than one look at epoll shows
+                os.kill(server, signal.SIGCONT)
+                time.sleep(2.5)
+
+        probes = [a_probe("a", B, port=8086, key=key, protocol="udp") for key in range(600)]
+        outcomes = prober.probe(enter, probes, ProbeSettings(2.0, 600), progress)
+        assert len(calls) > 3
+        assert max(calls[:3]) < 300
+        return {outcome.status for outcome in outcomes.values()}
+
+    try:
+        assert world.call(probe_and_stall) == {"ok"}
+    finally:
+        world.stop("third")
+
+
 def test_progress_counts_up_to_all_probes(world: World) -> None:
     def probe() -> list[int]:
         told: list[int] = []

@@ -35,7 +35,8 @@ _REPORT_SECONDS = 0.05
 _DATAGRAMS_A_TARGET = 32
 """Large UDP probes at one address at once: they take 8 KiB of its receive buffer each, which
 on an untuned machine holds 416 KiB."""
-_OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+_SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""Of descriptors or memory, ours or the kernel's queues': no fault of the network's."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -253,7 +254,7 @@ class _Loop:
         try:
             self._enter(source)
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in _OUT_OF_DESCRIPTORS:
+            if isinstance(error, OSError) and error.errno in _SHORT:
                 raise
             raise CannotProbeError(f"cannot enter the namespace of '{source}': {error}") from error
 
@@ -266,8 +267,8 @@ class _Loop:
     def _fail(self, flight: Flight, error: Exception) -> None:
         if (
             isinstance(error, OSError)
-            and error.errno in _OUT_OF_DESCRIPTORS
-            and self._active > 1  # those others will give theirs back
+            and error.errno in _SHORT
+            and self._active > 1  # the others will give theirs back
         ):
             self._limit = max(1, self._active - 1)
             self._end(flight)

@@ -147,23 +147,29 @@ def _bound(endpoint: Endpoint, kind: int, port: int) -> socket.socket:
 
 def main(arguments: Sequence[str]) -> int:
     """Open everything, say so, and serve."""
-    try:
-        with open(arguments[0], encoding="utf-8") as file:  # noqa: PTH123  pathlib is slow to import here
-            endpoints = read_config(file.read())
-        named = any(endpoint.dns is not None for endpoint in endpoints)
-        if named and find_spec("dns") is None:
-            raise ModuleNotFoundError("dnspython is not installed")
-        allow_descriptors(sum(one.sockets() for one in endpoints) + _MORE_DESCRIPTORS)
-        server = serving.Server()
-        listen(server, endpoints)
-    except (OSError, ValueError, KeyError, IndexError, ImportError) as error:
-        print(f"responder: cannot start: {type(error).__name__}: {error}", file=sys.stderr)
-        return 1
-    _say_ready()
-    if named:
-        import_module("lab.providers.netns.dnswire")  # 50 ms; first questions wait in the kernel
-    server.serve()
+    with serving.Server() as server:
+        try:
+            names_asked = _prepare(server, arguments[0])
+        except (OSError, ValueError, KeyError, IndexError, ImportError) as error:
+            print(f"responder: cannot start: {type(error).__name__}: {error}", file=sys.stderr)
+            return 1
+        _say_ready()
+        if names_asked:
+            import_module("lab.providers.netns.dnswire")  # 50 ms; questions wait in the kernel
+        server.serve()
     return 0
+
+
+def _prepare(server: serving.Server, config: str) -> bool:
+    """Open every socket of the configuration file; whether names will be asked for."""
+    with open(config, encoding="utf-8") as file:  # noqa: PTH123  pathlib is slow to import here
+        endpoints = read_config(file.read())
+    names_asked = any(endpoint.dns is not None for endpoint in endpoints)
+    if names_asked and find_spec("dns") is None:
+        raise ModuleNotFoundError("dnspython is not installed")
+    allow_descriptors(sum(one.sockets() for one in endpoints) + _MORE_DESCRIPTORS)
+    listen(server, endpoints)
+    return names_asked
 
 
 def _say_ready() -> None:

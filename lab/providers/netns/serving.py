@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Self
 
 from lab.providers.netns.answers import Answer, Converse, EchoDatagram
 
@@ -71,7 +72,7 @@ class _Connection:
 
 
 class Server:
-    """Sockets that listen, and the connections they brought."""
+    """Sockets that listen, and the connections they brought; those it closes at its end."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -80,6 +81,14 @@ class Server:
         self._held = 0
         self._logged: set[str] = set()
         self._swept = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in list(self._connections):
+            self._close(descriptor)
+        self._epoll.close()
 
     def add_stream(self, sock: socket.socket, converse: Converse) -> None:
         """Serve a listening TCP socket, which must not block."""
@@ -132,28 +141,34 @@ class Server:
                 raise
             self._make_room(error)
             return
-        client = b"%s:%d" % (host.encode(), port)
+        try:
+            self._greet(sock, b"%s:%d" % (host.encode(), port), converse)
+        except Exception:
+            sock.close()
+            raise
+
+    def _greet(self, sock: socket.socket, client: bytes, converse: Converse) -> None:
+        """Do all that can be done at once, which for a small request is everything."""
         try:
             data = sock.recv(_SMALL, socket.MSG_DONTWAIT)
         except BlockingIOError:
             self._hold(_Connection(sock, client, converse))
             return
-        except OSError:
-            sock.close()
-            return
+        except ConnectionError:
+            data = b""
         answer = converse(bytearray(data), client, False) if data else Answer(b"", "close")
-        if answer is not None and answer.then == "close" and _sent_whole(sock, answer.data):
-            sock.close()
-            return
+        sent = 0
+        if answer is not None and answer.then == "close":
+            sent = _sent(sock, answer.data)
+            if sent == len(answer.data):
+                sock.close()
+                return
         connection = _Connection(sock, client, converse)
         self._hold(connection)
         connection.received += data
         self._held += len(data)
-        if answer is not None and answer.then == "close":
-            connection.pending, connection.then = answer.data, "close"
-            self._write(connection)
-        else:
-            self._continue(connection, answer)
+        if answer is not None:
+            self._continue(connection, answer._replace(data=answer.data[sent:]))
 
     def _hold(self, connection: _Connection) -> None:
         while self._connections and (
@@ -186,26 +201,18 @@ class Server:
             connection.received += data
             self._held += len(data)
             answered = connection.answered
-            self._continue(
-                connection, connection.converse(connection.received, connection.client, answered)
-            )
+            answer = connection.converse(connection.received, connection.client, answered)
+            if answer is not None:
+                self._continue(connection, answer)
 
-    def _continue(self, connection: _Connection, answer: Answer | None) -> None:
-        if answer is not None:
-            connection.answered = True
-            connection.pending, connection.then = answer
-            self._write(connection)
+    def _continue(self, connection: _Connection, answer: Answer) -> None:
+        connection.answered = True
+        connection.pending, connection.then = answer
+        self._write(connection)
 
     def _write(self, connection: _Connection) -> None:
         descriptor = connection.sock.fileno()
-        try:
-            sent = connection.sock.send(connection.pending, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            self._close(descriptor)
-            return
-        connection.pending = connection.pending[sent:]
+        connection.pending = connection.pending[_sent(connection.sock, connection.pending) :]
         if connection.pending:
             self._handlers[descriptor] = lambda: self._write(connection)
             self._epoll.modify(descriptor, select.EPOLLOUT)
@@ -233,16 +240,14 @@ class Server:
             print(f"responder: {line}", file=sys.stderr, flush=True)
 
 
-def _sent_whole(sock: socket.socket, data: bytes) -> bool:
-    """Send at once; False if nothing could be sent yet and the connection must be held."""
-    if len(data) > _SMALL:
-        return False
+def _sent(sock: socket.socket, data: bytes) -> int:
+    """Send at once what can be; how many bytes are done with, all of them if nobody is there."""
     try:
-        return not data or sock.send(data, socket.MSG_DONTWAIT) == len(data)
+        return sock.send(data, socket.MSG_DONTWAIT) if data else 0
     except BlockingIOError:
-        return False
+        return 0
     except OSError:
-        return True  # the client has gone: nothing is left to be done
+        return len(data)
 
 
 def _echo(sock: socket.socket, echoed: EchoDatagram, fragments: list[bool]) -> None:

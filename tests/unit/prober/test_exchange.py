@@ -1,0 +1,181 @@
+"""The steps of a probe against a socket that does as it is told."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from select import EPOLLIN, EPOLLOUT
+from typing import Any
+
+import pytest
+
+from lab.providers.netns import exchange, protocol
+from lab.providers.netns.flight import Expired, Flight, failure
+from lab.providers.provider import Outcome, Probe
+
+WHO = (b"pod", b"10.0.0.1:4242")
+
+
+class ToldSocket:
+    """Answers every call from a script: bytes, a number, or an exception."""
+
+    def __init__(self, **script: list[Any]) -> None:
+        self._script = script
+        self.sent: list[bytes] = []
+
+    def _next(self, call: str, usual: Any) -> Any:
+        value = (self._script.get(call) or [usual]).pop(0)
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    def connect_ex(self, _address: object) -> int:
+        code: int = self._next("connect_ex", errno.EINPROGRESS)
+        return code
+
+    def send(self, data: bytes) -> int:
+        taken: int = self._next("send", len(data))
+        self.sent.append(data[:taken])
+        return taken
+
+    def recv(self, _size: int) -> bytes:
+        data = self._next("recv", BlockingIOError())
+        return echo(self.sent[-1]) if data is ECHO else bytes(data)
+
+    def getsockopt(self, *_: int) -> int:
+        code: int = self._next("getsockopt", 0)
+        return code
+
+    def setsockopt(self, *_: object) -> None:
+        pass
+
+
+ECHO = object()
+
+
+def echo(data: bytes) -> bytes:
+    answer = protocol.echo_datagram(data, *WHO)
+    assert answer is not None
+    return answer[0]
+
+
+def fly(sock: ToldSocket, *, events: int = 20, **facts: Any) -> tuple[Outcome, list[int]]:
+    """Drive a probe to its end as the loop does; what it waited for. Expired after ``events``."""
+    usual = {"key": 1, "source": "a", "protocol": "tcp", "size": "small", "address": "10.0.0.2"}
+    flight = Flight(Probe(**(usual | {"port": 8080, "mtu": 1500} | facts)))
+
+    def open_(_flight: Flight, _kind: int) -> socket.socket:
+        return sock  # type: ignore[return-value]  # it quacks
+
+    flight.steps = exchange.steps(flight, open_, None)
+    waited: list[int] = []
+    try:
+        while len(waited) < events:
+            waited.append(next(flight.steps))
+        flight.steps.throw(Expired())
+    except StopIteration:
+        pass
+    except (OSError, protocol.WireError, Expired) as error:
+        flight.status, flight.detail = failure(error, flight.phase, 1.0)
+    return flight.outcome(), waited
+
+
+def reply(body: bytes = b"", status: int = 200) -> bytes:
+    head = (
+        f"HTTP/1.1 {status} X\r\nX-Endpoint: pod\r\nX-Client: 10.0.0.1:1\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def test_a_request_sent_at_once_waits_only_for_the_answer() -> None:
+    outcome, waited = fly(ToldSocket(recv=[reply()]))
+    assert (outcome.status, outcome.backends, waited) == ("ok", ("pod",), [EPOLLIN])
+
+
+def test_a_request_that_cannot_be_sent_yet_waits_for_the_connection() -> None:
+    sock = ToldSocket(send=[BlockingIOError(), 60], recv=[reply()])
+    outcome, waited = fly(sock)
+    assert (outcome.status, waited) == ("ok", [EPOLLOUT, EPOLLIN])
+
+
+def test_an_answer_in_pieces_is_put_together() -> None:
+    whole = reply(b"hello")
+    outcome, _ = fly(ToldSocket(recv=[whole[:9], BlockingIOError(), whole[9:70], whole[70:]]))
+    assert outcome.status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "detail"),
+    [
+        ({"connect_ex": [errno.ENETUNREACH]}, "no-route", "connect: network is unreachable"),
+        ({"connect_ex": [errno.EADDRNOTAVAIL]}, "error", "connect: cannot assign"),
+        ({"send": [OSError(errno.ECONNREFUSED, "")]}, "refused", "connect: connection refused"),
+        (
+            {"send": [BlockingIOError()], "getsockopt": [errno.EHOSTUNREACH]},
+            "no-route",
+            "connect: no route to host",
+        ),
+        ({"send": [BlockingIOError(), OSError(errno.ETIMEDOUT, "")]}, "timeout", "connect: "),
+        ({"recv": [OSError(errno.ECONNRESET, "")]}, "wrong", "answer: connection reset by peer"),
+        ({"recv": [b""]}, "wrong", "answer: the connection ended after 0 bytes"),
+        ({"recv": [reply()[:30], b""]}, "wrong", "answer, after 30 bytes: the connection ended"),
+        ({"recv": [reply(status=503)]}, "wrong", "answer: status 503 from 'pod'"),
+        ({}, "timeout", "answer: no reply in 1 s"),
+    ],
+)
+def test_each_failure_has_its_status_and_says_where(
+    script: dict[str, list[Any]], status: str, detail: str
+) -> None:
+    outcome, _ = fly(ToldSocket(**script))
+    assert outcome.status == status
+    assert outcome.detail.startswith(detail)
+
+
+def test_a_large_request_taken_in_pieces_is_sent_whole() -> None:
+    sock = ToldSocket(send=[1000, 64_000, 536 + 100])
+    outcome, waited = fly(sock, size="large", events=4)
+    request = b"".join(sock.sent)
+    read = protocol.read_request(request)
+    assert read is not None
+    assert (read.length, len(request) - read.body_at) == (65_536, 65_536)
+    assert waited[:2] == [EPOLLOUT, EPOLLOUT]
+    assert outcome.status == "timeout"
+
+
+def test_a_failure_after_the_first_try_names_the_try_and_keeps_the_backends() -> None:
+    sock = ToldSocket(recv=[reply(), OSError(errno.ECONNRESET, "")])
+    outcome, _ = fly(sock, tries=3, expected=("pod", "other"))
+    assert (outcome.status, outcome.backends) == ("wrong", ("pod",))
+    assert outcome.detail == "try 2 of 3, answer: connection reset by peer"
+
+
+def test_without_expected_backends_every_try_is_made() -> None:
+    sock = ToldSocket(recv=[reply()] * 3)
+    outcome, waited = fly(sock, tries=3)
+    assert (outcome.status, len(waited)) == ("ok", 3)
+
+
+def test_large_datagrams_are_of_exactly_the_mtu_and_twice_the_mtu() -> None:
+    sock = ToldSocket()
+    outcome, _ = fly(sock, protocol="udp", size="large", mtu=1450)
+    assert [len(data) + 28 for data in sock.sent] == [1450, 2900]
+    assert outcome.status == "timeout"
+    assert outcome.detail == (
+        "1450 bytes with DF: no reply in time; 2900 bytes in fragments: no reply in time"
+    )
+
+
+def test_the_large_datagram_that_failed_is_named() -> None:
+    outcome, _ = fly(ToldSocket(recv=[ECHO]), protocol="udp", size="large", events=3)
+    assert outcome.status == "timeout"
+    assert outcome.detail == (
+        "1500 bytes with DF: no reply in time; 3000 bytes in fragments: echoed"
+    )
+
+
+def test_a_datagram_of_another_probe_is_wrong() -> None:
+    stray = echo(protocol.datagram(1, b"x" * 40, fragments=False))
+    outcome, _ = fly(ToldSocket(recv=[stray]), protocol="udp")
+    assert outcome.status == "wrong"
+    assert "answer no datagram of this probe" in outcome.detail

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import dns.flags
+import dns.message
+import dns.rcode
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.providers.netns import dnswire, names
+from lab.providers.netns.protocol import WireError
+
+CASES = Path(__file__).parent / "cases"
+RECORDS = {"svc.ns.svc.k8s.": "10.96.0.7"}
+
+
+def cases(name: str) -> list[Any]:
+    loaded: list[Any] = json.loads((CASES / name).read_text())
+    return loaded
+
+
+@pytest.mark.parametrize("case", cases("candidates.json"), ids=lambda case: case["case"])
+def test_names_are_asked_in_the_order_of_a_stub_resolver(case: dict[str, Any]) -> None:
+    resolver = names.ResolverFile("10.96.0.10", tuple(case["search"]), case["ndots"])
+    assert list(names.candidates(case["name"], resolver)) == case["asked"]
+
+
+@pytest.mark.parametrize("case", cases("resolvers.json"), ids=lambda case: case["case"])
+def test_a_resolver_file_is_read_as_resolv_conf(case: dict[str, Any]) -> None:
+    read = names.read_resolver(case["text"])
+    assert (read.server, list(read.search), read.ndots) == (
+        case["server"],
+        case["search"],
+        case["ndots"],
+    )
+
+
+def answered(name: str, number: int = 7) -> str | None:
+    wire = dnswire.answer(dnswire.question(name, number), RECORDS)
+    assert wire is not None
+    return dnswire.read_answer(wire, name, number)
+
+
+def test_a_known_name_is_answered_in_any_case() -> None:
+    assert answered("svc.ns.svc.k8s.") == "10.96.0.7"
+    assert answered("SVC.ns.svc.K8S.") == "10.96.0.7"
+
+
+def test_an_unknown_name_has_no_address() -> None:
+    assert answered("nobody.ns.svc.k8s.") is None
+
+
+def test_a_known_name_has_no_other_records() -> None:
+    wire = dnswire.answer(dns.message.make_query("svc.ns.svc.k8s.", "AAAA").to_wire(), RECORDS)
+    assert wire is not None
+    message = dns.message.from_wire(wire)
+    assert (message.rcode(), message.answer) == (dns.rcode.NOERROR, [])
+
+
+def test_what_cannot_be_read_is_a_format_error_with_its_id() -> None:
+    wire = dnswire.answer(b"\x12\x34\x01\x00\x00\x01" + bytes(6), RECORDS)
+    assert wire is not None
+    message = dns.message.from_wire(wire)
+    assert (message.id, message.rcode()) == (0x1234, dns.rcode.FORMERR)
+
+
+def test_no_question_or_two_are_a_format_error() -> None:
+    wire = dnswire.answer(struct.pack("!6H", 1, 0, 0, 0, 0, 0), RECORDS)
+    assert wire is not None
+    assert dns.message.from_wire(wire).rcode() == dns.rcode.FORMERR
+
+
+def test_what_is_no_query_is_not_implemented() -> None:
+    notify = bytearray(dnswire.question("svc.ns.svc.k8s.", 7))
+    notify[2] |= 4 << 3
+    wire = dnswire.answer(bytes(notify), RECORDS)
+    assert wire is not None
+    assert dns.message.from_wire(wire).rcode() == dns.rcode.NOTIMP
+
+
+def test_answers_and_scraps_are_not_answered() -> None:
+    reply = dnswire.answer(dnswire.question("svc.ns.svc.k8s.", 7), RECORDS)
+    assert reply is not None
+    assert dnswire.answer(reply, RECORDS) is None
+    assert dnswire.answer(b"\x00" * 11, RECORDS) is None
+
+
+@given(st.binary(min_size=0, max_size=80))
+def test_no_packet_upsets_the_name_server(wire: bytes) -> None:
+    dnswire.answer(wire, RECORDS)
+    dnswire.answer(dnswire.question("svc.ns.svc.k8s.", 7)[:20] + wire, RECORDS)
+
+
+@given(st.binary(min_size=0, max_size=80))
+def test_no_packet_upsets_the_asker(wire: bytes) -> None:
+    for packet in (wire, struct.pack("!H", 7) + b"\x81\x80" + wire):
+        try:
+            dnswire.read_answer(packet, "svc.", 7)
+        except WireError:
+            continue
+
+
+def message(name: str = "svc.", number: int = 7, flags: int = dns.flags.QR) -> dns.message.Message:
+    made = dns.message.make_query(name, "A", id=number)
+    made.flags |= flags
+    return made
+
+
+def refused(answer: dns.message.Message) -> str:
+    with pytest.raises(WireError) as caught:
+        dnswire.read_answer(answer.to_wire(), "svc.", 7)
+    return str(caught.value)
+
+
+def test_an_answer_to_something_else_is_not_taken() -> None:
+    assert refused(message(number=8)) == "an answer to another question"
+    assert refused(message(flags=0)) == "an answer to another question"
+    assert refused(message("other.")) == "an answer for another name"
+    assert refused(message(flags=dns.flags.QR | dns.flags.TC)) == "the answer is cut short"
+
+
+def test_a_server_that_cannot_answer_is_quoted() -> None:
+    failed = message()
+    failed.set_rcode(dns.rcode.SERVFAIL)
+    assert refused(failed) == "the server says SERVFAIL"
+
+
+@pytest.mark.parametrize("name", ["a..b.", "x" * 64 + "."])
+def test_what_is_no_domain_name_cannot_be_asked(name: str) -> None:
+    with pytest.raises(WireError, match="is no domain name"):
+        dnswire.question(name, 7)
