@@ -100,15 +100,17 @@ def _changed(pod: Pod, change: Callable[[Resolver], Resolver]) -> Pod:
 
 
 def _dns_partial(machine: MachineIntent, _: Intent) -> MachineIntent:
+    """One suffix only, the namespace's, and none for a name with a dot."""
     return _with_resolver(
         machine, lambda resolver: replace(resolver, search=resolver.search[:1], ndots=1)
     )
 
 
 def _dns_short(machine: MachineIntent, intent: Intent) -> MachineIntent:
+    """Without the namespace's suffix, which completes short names and no partly qualified one."""
     if intent.topology not in _WINCNI:
         return machine
-    return _with_resolver(machine, lambda resolver: replace(resolver, search=()))
+    return _with_resolver(machine, lambda one: replace(one, search=one.search[1:]))
 
 
 RULES: tuple[WindowsRule, ...] = (

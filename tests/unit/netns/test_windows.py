@@ -8,6 +8,7 @@ import pytest
 from netns_intents import cluster
 
 from lab._errors import UsageError
+from lab.providers.netns.names import ResolverFile, candidates
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.netns.windows import RULES, own_addresses, realise
 from lab.topology.intent import Drop, Intent, MachineIntent
@@ -62,18 +63,26 @@ def test_partly_qualified_names_are_not_completed() -> None:
     assert (resolver.search, resolver.ndots) == (("default.svc.cluster.local",), 1)
 
 
-@pytest.mark.parametrize(
-    ("topology", "search"),
-    [
-        ("host-gateway", 0),
-        ("upstream-tor", 0),
-        ("hard-way", 0),
-        ("overlay", 3),
-    ],
-)
-def test_short_names_fail_with_wincni(topology: str, search: int) -> None:
+def _resolved(name: str, topology: str, *off: str) -> bool:
+    """Whether a pod of the Windows node finds the Service 'web' by that name."""
     intent = replace(cluster("host-gateway"), topology=topology)
-    assert len(_only("WIN-DNS-SHORT", intent).pods[0].resolver.search) == search
+    resolver = realise(intent, frozenset(off)).machine("win1").pods[0].resolver
+    asked = candidates(name, ResolverFile(resolver.server, resolver.search, resolver.ndots))
+    return "web.default.svc.cluster.local." in asked
+
+
+@pytest.mark.parametrize("topology", ["host-gateway", "upstream-tor", "hard-way"])
+def test_each_rule_for_names_forbids_its_own_form_and_no_other(topology: str) -> None:
+    short, partial = "WIN-DNS-SHORT", "WIN-DNS-PARTIAL"
+    for off in ((), (short,), (partial,), (short, partial)):
+        assert _resolved("web", topology, *off) == (short in off)
+        assert _resolved("web.default", topology, *off) == (partial in off)
+        assert _resolved("web.default.svc.cluster.local.", topology, *off)
+
+
+def test_short_names_work_on_an_overlay() -> None:
+    assert _resolved("web", "overlay")
+    assert not _resolved("web.default", "overlay")
 
 
 def test_a_rule_that_is_not_there_cannot_be_switched_off() -> None:
