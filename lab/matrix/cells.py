@@ -178,9 +178,9 @@ def _node_service(lab: _Lab) -> Iterator[_Path]:
     first pod of the next other node of that system in the plan's order, wrapping round.
     """
     for node in lab.ends.hosts:
-        seen = lab.sources.of_machine(node.name)
         for backend in _local_and_remote(lab, node.name, node.name):
             target = lab.ends.services[backend.name]
+            seen = lab.sources.of_machine(node.name, backend)
             yield _Path(node, target, _between(node, backend), (backend.name,), seen)
 
 
@@ -216,7 +216,7 @@ def _through(lab: _Lab, source: Endpoint, entry: Endpoint, backend: Endpoint) ->
         entry.address,
         lab.ends.node_ports[backend.name],
     )
-    seen = lab.sources.of_node_port(entry.name, str(backend.node))
+    seen = lab.sources.of_node_port(entry.name, backend)
     relation = _between(source, backend)
     return _Path(source, target, relation, (backend.name,), seen, entry=entry.name)
 
@@ -224,8 +224,8 @@ def _through(lab: _Lab, source: Endpoint, entry: Endpoint, backend: Endpoint) ->
 def _node_pod(lab: _Lab) -> Iterator[_Path]:
     """Every node with a kubelet to every probe pod."""
     for node in lab.ends.hosts:
-        seen = lab.sources.of_machine(node.name)
         for pod in lab.ends.pods:
+            seen = lab.sources.of_machine(node.name, pod)
             yield _Path(node, pod, _between(node, pod), (pod.name,), seen)
 
 

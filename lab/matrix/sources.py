@@ -6,34 +6,49 @@ and flannel's ip-masq give them:
 - traffic from a node's own pods to a Service keeps its source, unless it comes back to the
   pod it left from (hairpin);
 - everything else that a node sends to a Service is masqueraded there, NodePorts always;
-- masquerading takes an address of the device that the packet leaves by: the bridge for a
-  local backend, the tunnel or an uplink for a remote one;
+- masquerading, and a machine's own traffic, take an address of the device that the packet
+  leaves by, as the machine's routes have it: the bridge for a local backend, the tunnel or an
+  uplink for a remote one;
 - pods' traffic to anything outside ``not_masqueraded`` leaves with the node's uplink address,
   but a packet to the pod's own node leaves by no device, so nothing translates it.
 
-What the filtering platform of Windows (VFP) does to a pod's Service traffic is not documented:
-from a Windows pod, the pod's address and its node's are both allowed.
+What the filtering platform of Windows (VFP) does to a pod's Service traffic is not documented,
+nor which of its addresses a Windows node takes: from a Windows pod, the pod's address and its
+node's are both allowed, and from a Windows node any of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 from lab.matrix.cell import Endpoint
+from lab.scenario.scenario import Os
 from lab.topology.intent import Intent, MachineIntent
+
+_EVERYWHERE = {"default": "0.0.0.0/0"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Addresses:
     """One machine's addresses, by the part that holds them."""
 
+    os: Os
     every: frozenset[str]
     uplink: frozenset[str]
     bridge: frozenset[str]
     outward: frozenset[str]
     """Uplinks and tunnel: what traffic to another node's pods may be masqueraded with."""
+    leaving: tuple[tuple[IPv4Network, frozenset[str]], ...]
+    """The addresses of the device that leads to each prefix, the longest prefix first."""
+
+    def toward(self, address: str) -> frozenset[str]:
+        """Those of the device by which packets to the address leave; any if it has none."""
+        for prefix, held in self.leaving:
+            if IPv4Address(address) in prefix:
+                return held or self.every
+        return self.every
 
 
 class Sources:
@@ -57,9 +72,10 @@ class Sources:
             for machine in intent.machines
         }
 
-    def of_machine(self, name: str) -> frozenset[str]:
-        """Any address of the machine."""
-        return self._addresses[name].every
+    def of_machine(self, name: str, backend: Endpoint) -> frozenset[str]:
+        """The machine's own, of the device it reaches the backend by."""
+        addresses = self._addresses[name]
+        return addresses.every if addresses.os == "windows" else addresses.toward(backend.address)
 
     def of_pod_to_pod(self, pod: Endpoint) -> frozenset[str]:
         """The pod's own: Kubernetes promises no translation between pods."""
@@ -72,8 +88,8 @@ class Sources:
 
     def of_pod_to_itself(self, pod: Endpoint) -> frozenset[str]:
         """A hairpin is masqueraded: its node's; from a Windows pod also the pod's own."""
-        every = self._node_of(pod).every
-        return every | {pod.address} if pod.os == "windows" else every
+        node = self._node_of(pod)
+        return node.every | {pod.address} if pod.os == "windows" else node.toward(pod.address)
 
     def of_pod_to_address(self, pod: Endpoint, target: Endpoint) -> frozenset[str]:
         """What a node or the world outside may see of a pod."""
@@ -85,10 +101,12 @@ class Sources:
             return own | self._addresses[node].every if pod.os == "windows" else own
         return self._addresses[node].uplink
 
-    def of_node_port(self, entry: str, backend_node: str) -> frozenset[str]:
+    def of_node_port(self, entry: str, backend: Endpoint) -> frozenset[str]:
         """The entry node's, of the device it reaches the backend by (policy Cluster)."""
         addresses = self._addresses[entry]
-        return addresses.bridge if entry == backend_node else addresses.outward
+        if addresses.os != "windows":
+            return addresses.toward(backend.address)
+        return addresses.bridge if entry == backend.node else addresses.outward
 
     def _node_of(self, pod: Endpoint) -> _Addresses:
         return self._addresses[str(pod.node)]
@@ -104,7 +122,29 @@ def _addresses(machine: MachineIntent) -> _Addresses:
     tunnel = _bare(machine.tunnel.addresses if machine.tunnel else ())
     every = uplink | bridge | tunnel
     nameless_tunnel = machine.tunnel is not None and not tunnel
-    return _Addresses(every, uplink, bridge or every, every if nameless_tunnel else uplink | tunnel)
+    return _Addresses(
+        os=machine.os,
+        every=every,
+        uplink=uplink,
+        bridge=bridge or every,
+        outward=every if nameless_tunnel else uplink | tunnel,
+        leaving=_leaving(machine),
+    )
+
+
+def _leaving(machine: MachineIntent) -> tuple[tuple[IPv4Network, frozenset[str]], ...]:
+    devices = [card for card in (*machine.interfaces, machine.bridge, machine.tunnel) if card]
+    held = {device.name: _bare(device.addresses) for device in devices}
+    known = [
+        (IPv4Interface(address).network, held[device.name])
+        for device in devices
+        for address in device.addresses
+    ]
+    known += [
+        (IPv4Network(_EVERYWHERE.get(route.destination, route.destination)), held[route.device])
+        for route in machine.routes
+    ]
+    return tuple(sorted(known, key=lambda one: one[0].prefixlen, reverse=True))
 
 
 def _bare(addresses: tuple[str, ...]) -> frozenset[str]:
