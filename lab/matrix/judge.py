@@ -22,7 +22,7 @@ _HAPPENED = {
     "refused": "was refused",
     "no-route": "found no route",
     "no-such-name": "was told that the name does not exist",
-    "wrong": "got a wrong answer",
+    "wrong": "went wrong",
 }
 
 
@@ -51,6 +51,9 @@ def judge(cell: Cell, expectation: Expectation, attempts: tuple[Outcome, ...]) -
         return Judgement("flaky", f"{first.detail}; the second attempt came out as expected")
     if second.verdict == "probe-error":
         return Judgement("fail", f"{first.detail}; second attempt: {second.detail}")
+    if second.verdict == "fail" and attempts[0].status != attempts[-1].status:
+        happened = _HAPPENED.get(attempts[0].status, "was answered, but not as expected")
+        return Judgement("fail", f"{second.detail}; the first attempt {happened}")
     return second
 
 
@@ -92,9 +95,11 @@ def _amiss(cell: Cell, outcome: Outcome) -> str:
         amiss = _wrong_backends(cell, outcome)
         if amiss:
             return amiss
-    if cell.sources and outcome.source_seen not in cell.sources:
+    seen = (outcome.source_seen, *outcome.other_sources)
+    strange = [source for source in seen if source not in cell.sources]
+    if cell.sources and strange:
         allowed = _any_of(sorted(cell.sources))
-        return f"the backend saw {_named(outcome.source_seen)} as the source, not {allowed}"
+        return f"the backend saw {_named(strange[0])} as the source, not {allowed}"
     return ""
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from lab._deadline import Deadline
 from lab.matrix.cell import Cell, Expectation
+from lab.matrix.controls import unproven
 from lab.matrix.converge import Subject, converge, representatives, subjects
 from lab.matrix.expectations import expect
 from lab.matrix.judge import SHARED_TRIES, Judgement, judge
@@ -62,7 +63,8 @@ def run(  # noqa: PLR0913  every seam of the engine is handed in here
 
     Where Services or nodes do not answer before ``pace.settle`` is over, the cells are judged
     all the same, and a failed cell's detail names those it depends on. Failures are tried
-    again until ``pace.budget`` is spent; what is left stays failed and says so.
+    again until ``pace.budget`` is spent; what is left stays failed and says so. So does a known
+    limit whose path let nothing else through either: it proves nothing.
 
     Parameters
     ----------
@@ -82,6 +84,7 @@ def run(  # noqa: PLR0913  every seam of the engine is handed in here
     engine.settle()
     engine.first_pass()
     engine.second_pass(clock)
+    engine.doubt()
     return tuple(engine.result(index, repeat(cell)) for index, cell in enumerate(cells))
 
 
@@ -100,6 +103,7 @@ class _Engine:
         self.judgements: list[Judgement] = []
         self.late: frozenset[Subject] = frozenset()
         self.given_up: frozenset[int] = frozenset()
+        self.unproven: frozenset[int] = frozenset()
 
     def settle(self) -> None:
         """Wait until one probe per Service and node has passed; remember which never did."""
@@ -129,6 +133,11 @@ class _Engine:
             done += len(batch)
         self.given_up = frozenset(order[done:])
 
+    def doubt(self) -> None:
+        """Remember the known limits that a broken path hides."""
+        verdicts = [found.verdict for found in self.judgements]
+        self.unproven = unproven(self.cells, self.expectations, verdicts)
+
     def result(self, index: int, repeat: str) -> CellResult:
         """What was found of one cell, with what the verdict alone does not say."""
         cell, attempts = self.cells[index], self.attempts[index]
@@ -138,8 +147,11 @@ class _Engine:
         if verdict == "fail" and self.late:
             named = [subject for subject in subjects(cell) if subject in self.late]
             if named:
-                detail += f"; {' and '.join(named)} had not answered when the run began"
+                detail += f"; {' and '.join(named)} had not settled when the run began"
         retried = len(attempts) > 1
+        if index in self.unproven:
+            path = f"'{cell.target.node}' from '{cell.source.node}'"
+            detail += f"; not put to the test: nothing that should have reached {path} did"
         expectation = self.expectations[index]
         return CellResult(cell, expectation, verdict, detail, attempts, retried, repeat)
 
@@ -158,7 +170,6 @@ class _Engine:
 
 def probe(key: int, cell: Cell) -> Probe:
     """The one thing to try for a cell."""
-    shared = len(cell.backends) > 1
     return Probe(
         key=key,
         source=cell.source.name,
@@ -168,6 +179,5 @@ def probe(key: int, cell: Cell) -> Probe:
         port=cell.target.port,
         mtu=cell.mtu,
         name=cell.target.name if cell.family == "dns" else None,
-        tries=SHARED_TRIES if shared else 1,
-        expected=cell.backends if shared else (),
+        tries=SHARED_TRIES if len(cell.backends) > 1 else 1,
     )

@@ -92,9 +92,8 @@ class Probe:
     mtu: int
     name: str | None = None
     tries: int = 1
-    """Connections to make, one after another; all backends that answer are collected. Stops
-    early once ``expected`` have all been seen."""
-    expected: tuple[str, ...] = ()
+    """Connections to make, one after another, until one fails; all backends that answer are
+    collected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +105,15 @@ class Outcome:
     detail: str
     """For a person: ``"connect: no reply in 1.0 s"``."""
     source_seen: str | None
-    """The address the backend saw the probe come from."""
+    """The address the backend saw the probe come from, the first time."""
     backends: tuple[str, ...]
     """Names of the endpoints that answered, in order of first answer."""
     answer: str | None
     """For DNS: the address answered."""
     latency_ms: float
     """Of the first exchange: from the first packet to the whole answer."""
+    other_sources: tuple[str, ...] = ()
+    """Further addresses that later exchanges of the same probe were seen to come from."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,7 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
         "backends": list(outcome.backends),
         "answer": outcome.answer,
         "latency_ms": outcome.latency_ms,
+        "other_sources": list(outcome.other_sources),
     }
 
 
@@ -214,7 +215,13 @@ def _result(found: Mapping[str, Any]) -> CellResult:
         verdict=found["verdict"],
         detail=found["detail"],
         attempts=tuple(
-            Outcome(**{**outcome, "backends": tuple(outcome["backends"])})
+            Outcome(
+                **{
+                    **outcome,
+                    "backends": tuple(outcome["backends"]),
+                    "other_sources": tuple(outcome["other_sources"]),
+                }
+            )
             for outcome in found["attempts"]
         ),
         retried=found["retried"],

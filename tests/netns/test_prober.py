@@ -241,16 +241,10 @@ def test_a_datagram_longer_than_the_own_link_is_wrong_and_names_the_mtu(world: W
     assert "2000 bytes with DF: too long, the path's MTU is 1500" in outcome.detail
 
 
-def test_every_backend_of_a_service_is_found_and_then_asking_stops(world: World) -> None:
-    outcome = world.ask("client", SERVICE, port=80, tries=200, expected=("a", "b", "c"))
+def test_every_backend_of_a_service_is_found(world: World) -> None:
+    outcome = world.ask("client", SERVICE, port=80, tries=64)
     assert (outcome.status, sorted(outcome.backends)) == ("ok", ["a", "b", "c"])
     assert outcome.detail == ""
-
-
-def test_a_backend_that_never_answers_is_named(world: World) -> None:
-    outcome = world.ask("a", B, tries=3, expected=("b", "x"))
-    assert (outcome.status, outcome.backends) == ("ok", ("b",))
-    assert outcome.detail == "'x' did not answer in 3 tries"
 
 
 @pytest.mark.parametrize("protocol", ["tcp", "udp"])
@@ -428,18 +422,20 @@ def test_progress_counts_up_to_all_probes(world: World) -> None:
 def test_thousands_of_probes_of_every_kind_are_all_right(world: World) -> None:
     addresses = {"a": A, "b": B, "c": C}
     probes = []
+    asked = []
     for _ in range(80):
         for source in addresses:
             for target, address in addresses.items():
                 for protocol in ("tcp", "udp"):
                     for size in ("small", "large"):
-                        facts = {"protocol": protocol, "size": size, "expected": (target,)}
+                        facts = {"protocol": protocol, "size": size}
+                        asked.append(target)
                         probes.append(a_probe(source, address, key=len(probes), **facts))
     outcomes = world.probe(probes, timeout=2.0, in_flight=256)
     wrong = [
         (probes[key], outcome)
         for key, outcome in outcomes.items()
-        if (outcome.status, outcome.backends) != ("ok", probes[key].expected)
+        if (outcome.status, outcome.backends) != ("ok", (asked[key],))
         or outcome.source_seen != addresses[probes[key].source]
     ]
     assert len(outcomes) == 2880

@@ -95,8 +95,6 @@ def _balanced(
             return _failed(probe, "timeout", f"no reply from '{backend.pod}'")
         if target.name not in answered:
             answered.append(target.name)
-        if probe.expected and set(probe.expected) <= set(answered):
-            break
     first = service.backends[0]
     kept = source.pod is not None and probe.address == service.address and source.name != first.pod
     seen = bare(source.pod.address) if source.pod and kept else None

@@ -59,11 +59,8 @@ def _tries(flight: Flight, open_: Open, exchange: Callable[[Flight, Open], Steps
             if number:
                 flight.phase = f"try {number + 1} of {probe.tries}, {flight.phase}"
             raise
-        if flight.status != "ok" or flight.complete():
+        if flight.status != "ok":
             return
-    missing = [f"'{name}'" for name in probe.expected if name not in flight.backends]
-    if missing:
-        flight.detail = f"{' and '.join(missing)} did not answer in {probe.tries} tries"
 
 
 def _http(flight: Flight, open_: Open) -> Steps:

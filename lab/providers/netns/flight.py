@@ -53,7 +53,7 @@ class Flight:
         "phase",
         "probe",
         "sock",
-        "source_seen",
+        "sources",
         "status",
         "steps",
     )
@@ -72,36 +72,33 @@ class Flight:
         """What is under way, the first word of a failure's detail."""
         self.status: ProbeStatus = "ok"
         self.detail = ""
-        self.source_seen: str | None = None
+        self.sources: dict[str, None] = {}
         self.backends: dict[str, None] = {}
         self.answer: str | None = None
         self.latency = -1.0
 
     def seen(self, endpoint: str, client: str) -> None:
-        """Note an answer, and of the first one its latency and the source it saw."""
+        """Note an answer, the source it saw, and of the first one its latency."""
         if self.latency < 0:
             self.latency = perf_counter() - self.began
-            self.source_seen = client.rpartition(":")[0]
+        self.sources[client.rpartition(":")[0]] = None
         self.backends[endpoint] = None
-
-    def complete(self) -> bool:
-        """Whether no further try is needed: every expected backend has answered."""
-        expected = self.probe.expected
-        return bool(expected) and all(name in self.backends for name in expected)
 
     def outcome(self) -> Outcome:
         """What came of it."""
         latency = self.latency
         if latency < 0:
             latency = perf_counter() - self.began if self.began else 0.0
+        first, *others = self.sources or (None,)
         return Outcome(
             self.probe.key,
             self.status,
             self.detail,
-            self.source_seen,
+            first,
             tuple(self.backends),
             self.answer,
             latency * 1000,
+            tuple(source for source in others if source is not None),
         )
 
 

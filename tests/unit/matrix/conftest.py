@@ -11,6 +11,7 @@ from lab.matrix.cells import cells
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
+from lab.scenario.scenario import Limit
 from lab.topology import registry
 from lab.topology.intent import Intent
 
@@ -29,6 +30,11 @@ def all_cells(name: str) -> tuple[Cell, ...]:
 @pytest.fixture
 def overlay() -> tuple[Plan, Intent]:
     return built("overlay")
+
+
+@pytest.fixture
+def limits(overlay: tuple[Plan, Intent]) -> tuple[Limit, ...]:
+    return registry.limits(overlay[0])
 
 
 @pytest.fixture

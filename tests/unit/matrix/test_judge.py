@@ -20,6 +20,7 @@ NAMED = {
         "pod-service/master-p1/everyone/tcp-small",
         {"backends": ("a", "b", "c"), "sources": frozenset()},
     ),
+    "own": ("pod-service/master-p1/everyone/udp-small", {"backends": ("a", "b")}),
     "dns": ("dns/master-p1/to-master-p1/udp-small", {}),
 }
 
@@ -34,6 +35,7 @@ def outcome(given: dict[str, Any]) -> Outcome:
         tuple(given.get("backends", ["win1-p1"] if ok else [])),
         given.get("answer"),
         0.2,
+        tuple(given.get("other_sources", [])),
     )
 
 

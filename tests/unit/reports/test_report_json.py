@@ -64,6 +64,7 @@ def test_the_keys_of_format_1_are_these_in_this_order() -> None:
     assert list(cell["expectation"]) == ["works", "rule", "reason", "source", "refusal"]
     assert list(cell["attempts"][0]) == [
         "key", "status", "detail", "source_seen", "backends", "answer", "latency_ms",
+        "other_sources",
     ]  # fmt: skip
     assert list(document["picture"]["machines"][0]) == [
         "name", "kind", "os", "attachments", "pods", "tunnel", "routes",
