@@ -119,7 +119,7 @@ class CellItem(pytest.Item):
         """Fail or skip as the verdict says."""
         found = self.found
         if found.verdict == "known-limit":
-            pytest.skip(f"{found.expectation.rule}: {found.expectation.reason}")
+            pytest.skip(f"{found.expectation.rule}: {found.detail}")
         if found.verdict != "pass":
             pytest.fail(story(found), pytrace=False)
 
