@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from lab.matrix.cell import Cell, Expectation
 from lab.matrix.verdict import Verdict
 
+UNPROVEN = "not put to the test"
+"""What the detail of such a cell says of it."""
 Path = tuple[str, str]
 """The source's node and that of the machine that answers."""
 

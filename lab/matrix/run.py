@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from lab._deadline import Deadline
 from lab.matrix.cell import Cell, Expectation
-from lab.matrix.controls import unproven
+from lab.matrix.controls import UNPROVEN, unproven
 from lab.matrix.converge import Subject, converge, representatives, subjects
 from lab.matrix.expectations import expect
 from lab.matrix.judge import SHARED_TRIES, Judgement, judge
@@ -151,7 +151,7 @@ class _Engine:
         retried = len(attempts) > 1
         if index in self.unproven:
             path = f"'{cell.target.node}' from '{cell.source.node}'"
-            detail += f"; not put to the test: nothing that should have reached {path} did"
+            detail += f"; {UNPROVEN}: nothing that should have reached {path} did"
         expectation = self.expectations[index]
         return CellResult(cell, expectation, verdict, detail, attempts, retried, repeat)
 

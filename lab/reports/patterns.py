@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from lab._log import quantity
+from lab.matrix.controls import UNPROVEN
 from lab.matrix.verdict import CellResult, Verdict
 from lab.reports.facets import ANYWHERE, HOW, Facet, opposite, phrase, places, properties
 from lab.reports.wording import RED, path_words, verdict_words
@@ -74,7 +75,9 @@ class LimitGroup:
     @property
     def sentence(self) -> str:
         """``12 cells: a Windows node cannot reach a NodePort on itself (WIN-NODEPORT-SELF)``."""
-        return f"{quantity(len(self.cells), 'cell')}: {self.reason.rstrip('.')} ({self.rule})"
+        told = f"{quantity(len(self.cells), 'cell')}: {self.reason.rstrip('.')} ({self.rule})"
+        hidden = sum(1 for cell in self.cells if UNPROVEN in cell.detail)
+        return f"{told}; {hidden} of them {UNPROVEN}" if hidden else told
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,3 +115,10 @@ def test_known_limits_are_gathered_by_rule_with_their_count() -> None:
     assert [group.sentence for group in limit_groups(healthy().results)] == [
         "80 cells: a Windows node cannot reach a NodePort on itself (WIN-NODEPORT-SELF)"
     ]
+
+
+def test_known_limits_that_a_broken_path_hid_are_counted() -> None:
+    (first, *others) = (r for r in healthy().results if r.verdict == "known-limit")
+    hidden = replace(first, detail=f"{first.expectation.reason}; not put to the test: a reason")
+    (group, *_) = limit_groups([hidden, *(o for o in others if o.expectation == first.expectation)])
+    assert group.sentence.endswith(f"({group.rule}); 1 of them not put to the test")
