@@ -11,15 +11,21 @@ import click
 from lab._log import say
 
 if TYPE_CHECKING:
+    from lab.lifecycle.session import OpenLab
     from lab.matrix.verdict import RunResult
 
 
 class Keeper:
-    """Takes the run over from the pytest plugin."""
+    """Gives the pytest plugin the lab that is open already, and takes the run over from it."""
 
-    def __init__(self) -> None:
+    def __init__(self, opened: OpenLab) -> None:
+        self.opened = opened
         self.run: RunResult | None = None
         self.directory: Path | None = None
+
+    def pytest_lab_open(self) -> OpenLab:
+        """Open no lab twice."""
+        return self.opened
 
     def pytest_lab_recorded(self, run: RunResult, directory: Path) -> None:
         """Keep what was found and where it is stored."""
@@ -52,7 +58,7 @@ def command(name: str, selection: tuple[str, ...], as_json: bool, verbose: bool)
     say(opened.banner)
     directory = opened.handle.directory
     junit = directory / "junit.xml"
-    keeper = Keeper()
+    keeper = Keeper(opened)
     with opened.used(f"lab test {name}", say):
         code = int(
             pytest.main(
