@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lab._errors import UsageError
 from lab._log import say
 
 if TYPE_CHECKING:
@@ -54,6 +55,12 @@ def command(name: str, selection: tuple[str, ...], as_json: bool, verbose: bool)
     from lab.lifecycle import desk
     from lab.suites import plugin
 
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise UsageError(
+            f"testing lab '{name}'", "the current directory has been deleted", "cd somewhere else"
+        ) from None
     opened = desk.open_lab(name)
     say(opened.banner)
     directory = opened.handle.directory
@@ -64,6 +71,7 @@ def command(name: str, selection: tuple[str, ...], as_json: bool, verbose: bool)
             pytest.main(
                 [
                     *("--lab", name, "--pyargs", "lab.suites"),
+                    "--noconftest",  # the suite has none; one that lies here is somebody else's
                     *("-c", str(Path(plugin.__file__).with_name("pytest.ini"))),
                     *("-o", f"cache_dir={directory / 'pytest-cache'}"),
                     f"--junitxml={junit}",

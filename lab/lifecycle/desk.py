@@ -82,7 +82,7 @@ def prepare(request: Request) -> Prepared:
     """
     drawn = draw(request.scenario, request.only)
     provider = choose(providers(request.options()), request.provider or DEFAULT)
-    name = request.name or drawn.scenario.name
+    name = drawn.scenario.name if request.name is None else request.name
     path = Path(drawn.scenario.path)
     return Prepared(
         name=name,
