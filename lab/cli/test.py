@@ -10,6 +10,7 @@ import click
 
 from lab._errors import UsageError
 from lab._log import say
+from lab.cli.complete import labs
 
 if TYPE_CHECKING:
     from lab.lifecycle.session import OpenLab
@@ -34,7 +35,7 @@ class Keeper:
 
 
 @click.command("test", context_settings={"ignore_unknown_options": True})
-@click.argument("name", metavar="LAB")
+@click.argument("name", metavar="LAB", shell_complete=labs)
 @click.argument("selection", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST OPTIONS]...")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 @click.option("--verbose", is_flag=True, help="Let pytest report every cell itself.")
