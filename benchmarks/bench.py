@@ -147,11 +147,15 @@ def mininet() -> None:
     """Mininet's like: hosts up, all pairs once, down; and ours."""
     python = "/usr/bin/python3"
     known = [python, "-c", "import mininet.net"]
-    if not shutil.which("mn") or subprocess.run(known, capture_output=True, check=False).returncode:
-        line("mininet", "not installed", "apt-get install mininet, as root, to see it here")
+    if (
+        not shutil.which("mn")
+        or not shutil.which("brctl")
+        or subprocess.run(known, capture_output=True, check=False).returncode
+    ):
+        line("mininet", "not installed", "as root: apt-get install mininet bridge-utils")
         return
     with state_directory() as state:
-        script = state / "mininet.py"
+        script = state / "like.py"
         script.write_text(MININET)
         for hosts in (10, 30):
             theirs = run([python, str(script), str(hosts)], state)

@@ -8,10 +8,11 @@ from dataclasses import asdict
 import click
 
 from lab._log import say
+from lab.cli.complete import labs
 
 
 @click.command("down")
-@click.argument("name", metavar="LAB")
+@click.argument("name", metavar="LAB", shell_complete=labs)
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def command(name: str, as_json: bool) -> None:
     """Take LAB down; nothing of it is left but the reports of its runs.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from lab._log import say
+from lab.cli.complete import labs
 
 
 @click.command("exec", context_settings={"ignore_unknown_options": True})
-@click.argument("name", metavar="LAB")
+@click.argument("name", metavar="LAB", shell_complete=labs)
 @click.argument("machine", metavar="NODE|POD")
 @click.argument("words", metavar="-- CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("--print", "print_only", is_flag=True, help="Print the command that does it by hand.")

@@ -9,11 +9,12 @@ from dataclasses import asdict
 import click
 
 from lab._log import say
+from lab.cli.complete import scenarios
 from lab.plan.plan import Plan
 
 
 @click.command("plan")
-@click.argument("scenario")
+@click.argument("scenario", shell_complete=scenarios)
 @click.option("--name", help="The lab's name; the scenario's own if not given.")
 @click.option("--provider", help="Where the machines come from (default: netns).")
 @click.option("--only", type=click.Choice(["linux", "windows"]), help="Leave other nodes out.")

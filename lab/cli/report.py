@@ -8,10 +8,11 @@ import click
 
 from lab._errors import UsageError
 from lab._log import say
+from lab.cli.complete import labs
 
 
 @click.command("report")
-@click.argument("name", metavar="LAB")
+@click.argument("name", metavar="LAB", shell_complete=labs)
 @click.argument("run", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the run's whole result as JSON.")
 def command(name: str, run: str | None, as_json: bool) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from lab._log import say
+from lab.cli.complete import labs
 
 
 @click.command("shell")
-@click.argument("name", metavar="LAB")
+@click.argument("name", metavar="LAB", shell_complete=labs)
 @click.argument("machine", metavar="NODE|POD")
 def command(name: str, machine: str) -> int:
     """Open a shell on a node, in a pod, on the router or on the client."""

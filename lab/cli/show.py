@@ -7,10 +7,11 @@ import json
 import click
 
 from lab._errors import UsageError
+from lab.cli.complete import scenarios
 
 
 @click.command("show")
-@click.argument("scenario")
+@click.argument("scenario", shell_complete=scenarios)
 @click.argument("node", required=False)
 @click.option("--commands", "as_commands", is_flag=True, help="Print an ip and nft script.")
 @click.option("--only", type=click.Choice(["linux", "windows"]), help="Leave other nodes out.")

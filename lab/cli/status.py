@@ -8,10 +8,11 @@ from dataclasses import asdict
 import click
 
 from lab._log import say
+from lab.cli.complete import labs
 
 
 @click.command("status")
-@click.argument("name", metavar="LAB")
+@click.argument("name", metavar="LAB", shell_complete=labs)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(name: str, as_json: bool) -> int:
     """Say how LAB is: what the journal says, checked against what is there.

@@ -8,18 +8,26 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lab._errors import UsageError
 from lab._log import say
+from lab.cli.complete import labs
 
 if TYPE_CHECKING:
+    from lab.lifecycle.session import OpenLab
     from lab.matrix.verdict import RunResult
 
 
 class Keeper:
-    """Takes the run over from the pytest plugin."""
+    """Gives the pytest plugin the lab that is open already, and takes the run over from it."""
 
-    def __init__(self) -> None:
+    def __init__(self, opened: OpenLab) -> None:
+        self.opened = opened
         self.run: RunResult | None = None
         self.directory: Path | None = None
+
+    def pytest_lab_open(self) -> OpenLab:
+        """Open no lab twice."""
+        return self.opened
 
     def pytest_lab_recorded(self, run: RunResult, directory: Path) -> None:
         """Keep what was found and where it is stored."""
@@ -27,7 +35,7 @@ class Keeper:
 
 
 @click.command("test", context_settings={"ignore_unknown_options": True})
-@click.argument("name", metavar="LAB")
+@click.argument("name", metavar="LAB", shell_complete=labs)
 @click.argument("selection", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST OPTIONS]...")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 @click.option("--verbose", is_flag=True, help="Let pytest report every cell itself.")
@@ -48,16 +56,23 @@ def command(name: str, selection: tuple[str, ...], as_json: bool, verbose: bool)
     from lab.lifecycle import desk
     from lab.suites import plugin
 
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise UsageError(
+            f"testing lab '{name}'", "the current directory has been deleted", "cd somewhere else"
+        ) from None
     opened = desk.open_lab(name)
     say(opened.banner)
     directory = opened.handle.directory
     junit = directory / "junit.xml"
-    keeper = Keeper()
+    keeper = Keeper(opened)
     with opened.used(f"lab test {name}", say):
         code = int(
             pytest.main(
                 [
                     *("--lab", name, "--pyargs", "lab.suites"),
+                    "--noconftest",  # the suite has none; one that lies here is somebody else's
                     *("-c", str(Path(plugin.__file__).with_name("pytest.ini"))),
                     *("-o", f"cache_dir={directory / 'pytest-cache'}"),
                     f"--junitxml={junit}",

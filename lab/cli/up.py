@@ -8,10 +8,11 @@ from dataclasses import asdict
 import click
 
 from lab._log import quantity, say
+from lab.cli.complete import scenarios
 
 
 @click.command("up")
-@click.argument("scenario")
+@click.argument("scenario", shell_complete=scenarios)
 @click.option("--name", help="The lab's name; the scenario's own if not given.")
 @click.option("--provider", help="Where the machines come from (default: netns).")
 @click.option("--only", type=click.Choice(["linux", "windows"]), help="Leave other nodes out.")

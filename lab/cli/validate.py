@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
-from lab._errors import ScenarioError
+from lab.cli.complete import scenarios
+
+if TYPE_CHECKING:
+    from lab.scenario.findings import Finding
 
 
 @click.command("validate")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
-def command(files: tuple[str, ...]) -> int:
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=scenarios)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: every file with its findings.")
+def command(files: tuple[str, ...], as_json: bool) -> int:
     """Check scenario files; print every error as FILE:LINE:COLUMN.
 
     A FILE may also be the name of a scenario that hybridlab ships, such as "overlay".
     """
-    from lab.scenario.loader import find, load
-    from lab.topology.registry import check
+    from lab.scenario.findings import lines
+    from lab.scenario.loader import check, find
+    from lab.topology import registry
 
-    wrong = 0
-    for name in files:
-        try:
-            scenario = load(find(name), topology_check=check)
-        except ScenarioError as error:
-            wrong += 1
-            click.echo("\n".join(error.lines))
-        else:
-            click.echo(f'{Path(scenario.path).name}: scenario "{scenario.name}" is valid')
+    paths = [find(name) for name in files]
+    found = {str(path): check(path, topology_check=registry.check)[1] for path in paths}
+    wrong = sum(1 for findings in found.values() if findings)
+    if as_json:
+        click.echo(json.dumps([_plain(*one) for one in found.items()], indent=2))
+        return 2 if wrong else 0
+    for file, findings in found.items():
+        click.echo("\n".join(lines(file, findings)) if findings else f"{file}: valid")
     if wrong:
-        click.echo(f"{wrong} of {len(files)} files are wrong", err=True)
-    sys.stdout.flush()
+        click.echo(f"{wrong} of {len(found)} files are wrong", err=True)
     return 2 if wrong else 0
+
+
+def _plain(file: str, findings: tuple[Finding, ...]) -> dict[str, object]:
+    return {
+        "file": file,
+        "valid": not findings,
+        "findings": [asdict(finding) for finding in findings],
+    }

@@ -10,21 +10,26 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lab.lifecycle import down, gc, session, status, up
+from lab.lifecycle import down, gc, status, up
 from lab.lifecycle.age import parse_age
-from lab.lifecycle.blueprint import Blueprint, draw
 from lab.lifecycle.converge import Decision
 from lab.lifecycle.names import unknown_lab
 from lab.lifecycle.providers import DEFAULT, Providers, choose
-from lab.lifecycle.rebuild import rebuild
 from lab.providers.provider import Provider
 from lab.state.directory import state_directory
 from lab.state.rows import LabRow
 from lab.state.store import Store
 from lab.topology.intent import Intent
 
+if TYPE_CHECKING:
+    from lab.lifecycle.blueprint import Blueprint
+    from lab.lifecycle.session import OpenLab
+
 Say = Callable[[str], None]
+BANNER = "banner"
+"""The option in which a lab keeps its first line, so that no command needs a scenario for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +85,18 @@ def prepare(request: Request) -> Prepared:
         No such scenario, provider or rule.
 
     """
+    from lab.lifecycle.blueprint import draw  # noqa: PLC0415  'down' need not read scenarios
+
     drawn = draw(request.scenario, request.only)
     provider = choose(providers(request.options()), request.provider or DEFAULT)
-    name = request.name or drawn.scenario.name
+    name = drawn.scenario.name if request.name is None else request.name
+    banner = provider.banner(drawn.intent)
     path = Path(drawn.scenario.path)
     return Prepared(
         name=name,
         drawn=drawn,
         provider=provider,
-        banner=provider.banner(drawn.intent),
+        banner=banner,
         request=up.UpRequest(
             name=name,
             scenario_text=path.read_text(encoding="utf-8"),
@@ -96,7 +104,7 @@ def prepare(request: Request) -> Prepared:
             plan=drawn.plan,
             intent=drawn.intent,
             command=f"lab up {request.scenario}",
-            options=request.options(),
+            options={**request.options(), BANNER: banner},
         ),
     )
 
@@ -113,7 +121,7 @@ def preview(prepared: Prepared) -> tuple[Decision, ...]:
         return up.preview(prepared.request, prepared.provider, store)
 
 
-def open_lab(name: str) -> session.OpenLab:
+def open_lab(name: str) -> OpenLab:
     """Open a lab of the user's own journal.
 
     Raises
@@ -125,6 +133,8 @@ def open_lab(name: str) -> session.OpenLab:
 
     """
     store = Store(state_directory(os.environ))
+    from lab.lifecycle import session  # noqa: PLC0415  'down' need not read scenarios
+
     row = store.lab(name)
     opened = session.open_lab(name, providers(row.options if row else {}), store)
     opened.require_running()
@@ -173,10 +183,9 @@ def banner(name: str | None = None) -> str:
     """The first line of a command about a lab, or about all of them."""
     with opened_store() as store:
         row = store.lab(name) if name else None
-        provider = choose(providers(row.options if row else {}), row.provider if row else DEFAULT)
-        if row is None or row.status == "down":
-            return provider.banner(None)
-        return provider.banner(_intent_of(store)(row))
+        if row is not None and row.status != "down" and BANNER in row.options:
+            return str(row.options[BANNER])
+        return choose(providers(), row.provider if row else DEFAULT).banner(None)
 
 
 def providers(options: Mapping[str, object] | None = None) -> Providers:
@@ -194,4 +203,6 @@ def opened_store() -> Iterator[Store]:
 
 
 def _intent_of(store: Store) -> Callable[[LabRow], Intent]:
+    from lab.lifecycle.rebuild import rebuild  # noqa: PLC0415  'down' need not read scenarios
+
     return lambda row: rebuild(row, store).intent

@@ -75,7 +75,7 @@ def find(name_or_path: str) -> Path:
     if "/" in name_or_path or path.suffix in {SUFFIX, ".yml"} or _is_file(path):
         return path
     known = ", ".join(shipped())
-    cure = did_you_mean(name_or_path, shipped(), "give the path of a scenario file, or a name")
+    cure = did_you_mean(name_or_path, shipped(), "give the path of a scenario file, or a name.")
     raise UsageError(
         f"looking for scenario {quoted(name_or_path)}",
         "no shipped scenario has that name, and no file either",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sqlite3
@@ -86,13 +87,29 @@ def connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
         As SQLite and the file system say; the caller puts them into words.
 
     """
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    _make_private(path)
     connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
     connection.execute("PRAGMA foreign_keys = ON")
     # In WAL mode NORMAL loses nothing to a killed process, only to a loss of power, and a lab
     # of namespaces does not outlive that either.
     connection.execute("PRAGMA synchronous = NORMAL")
     return connection
+
+
+def _make_private(path: Path) -> None:
+    """Make the file with mode 0600, unless it is there.
+
+    One that is there is never opened here: closing any descriptor of it would drop the locks
+    of every connection that this process has, and another process would then take the log of
+    changes away from under them (SQLite, How To Corrupt An SQLite Database File, 2.2).
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        if os.statvfs(path.parent).f_flag & os.ST_RDONLY:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path)) from None
+        return
+    os.close(descriptor)
 
 
 def ensure(connection: sqlite3.Connection, path: Path) -> None:

@@ -29,5 +29,6 @@ TOPOLOGY = Topology(
     title="Static l2bridge: the cloud's route table, and AddRoutes on Windows nodes",
     parameters={},
     build=build,
+    also=("l2bridge", "static", "kubernetes-the-hard-way"),
     limits=windows_limits.WITH_WINCNI,
 )

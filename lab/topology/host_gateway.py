@@ -27,5 +27,6 @@ TOPOLOGY = Topology(
     title="Host gateway: static routes on every node to every other node's pods",
     parameters={},
     build=build,
+    also=("host-gw", "hostgw"),
     limits=windows_limits.WITH_WINCNI,
 )

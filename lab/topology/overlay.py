@@ -163,6 +163,7 @@ TOPOLOGY = Topology(
         },
     },
     build=build,
+    also=("vxlan", "flannel"),
     limits=(windows_limits.OVERLAY_NODE_POD, *windows_limits.EVERYWHERE),
     check=check,
 )

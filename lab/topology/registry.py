@@ -56,10 +56,11 @@ def check(scenario: Scenario) -> Iterator[Problem]:
     topology = topologies().get(kind)
     if topology is None:
         known = ", ".join(topologies())
+        meant = [one.kind for one in topologies().values() if kind.lower() in one.also]
         yield Problem(
             ("topology", "kind"),
             f"{quoted(kind)} is no topology kind",
-            did_you_mean(kind, topologies(), f"use one of: {known}"),
+            did_you_mean(meant[0] if meant else kind, topologies(), f"use one of: {known}"),
         )
         return
     yield from _unknown_parameters(scenario, topology)

@@ -32,6 +32,8 @@ class Topology:
         Plan to Intent, pure.
     limits
         What is documented not to work, most special first.
+    also
+        What people call it too; an error then names the kind that is meant.
     systems
         Operating systems whose nodes can take part.
     check
@@ -43,5 +45,6 @@ class Topology:
     parameters: Mapping[str, Mapping[str, object]]
     build: Callable[[Plan], Intent]
     limits: tuple[Limit, ...]
+    also: tuple[str, ...] = ()
     systems: frozenset[Os] = frozenset({"linux", "windows"})
     check: Callable[[Scenario], Iterable[Problem]] = no_problems

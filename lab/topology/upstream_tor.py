@@ -24,5 +24,6 @@ TOPOLOGY = Topology(
     title="Upstream router: the ToR holds a route to every node's pods",
     parameters={},
     build=build,
+    also=("tor", "upstream", "router"),
     limits=windows_limits.WITH_WINCNI,
 )

@@ -181,3 +181,56 @@ def test_leaving_windows_out_is_said_and_done(lab: Lab) -> None:
     lab.run("up", "overlay", "--only", "linux")
     result = json.loads(lab.run("test", "overlay", "--json").stdout)
     assert not [cell for cell in result["cells"] if "win" in cell["id"]]
+
+
+def test_configuration_of_the_current_directory_stays_out_of_the_matrix(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
+    (tmp_path / "conftest.py").write_text("raise SystemExit(9)\n")
+    monkeypatch.chdir(tmp_path)
+    lab.run("up", "overlay")
+    lab.run("test", "overlay", "-m", "hairpin")
+
+
+def test_closed_standard_output_costs_no_traceback_and_no_verdict(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    for closed in (">&-", "2>&-", ">&- 2>&-", "<&-"):
+        words = shlex.join(lab.command("test", "overlay", "-m", "hairpin"))
+        done = subprocess.run(
+            ["sh", "-c", f"exec {words} {closed}"],
+            env=lab.environment(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, (closed, done.stderr)
+        assert "Traceback" not in done.stderr
+
+
+def test_deleted_current_directory_is_named(lab: Lab, tmp_path: Path) -> None:
+    lab.run("up", "overlay")
+    words = shlex.join(lab.command("test", "overlay"))
+    done = subprocess.run(
+        ["sh", "-c", f"mkdir gone && cd gone && rmdir ../gone && exec {words}"],
+        env={**lab.environment(), "PYTHONPATH": str(Path(__file__).parents[2])},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "has been deleted" in done.stderr
+
+
+def test_labs_up_tested_and_down_side_by_side_are_all_right(lab: Lab) -> None:
+    def life(name: str) -> None:
+        for _ in range(2):
+            lab.run("up", "overlay", "--name", name)
+            lab.run("test", name, "-m", "hairpin or node-pod")
+            lab.run("down", name)
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(life, ("one", "two", "three")))

@@ -22,9 +22,9 @@ def test_this_machine_is_fit() -> None:
 
 @pytest.fixture
 def _fresh_library() -> Iterator[None]:
-    nft.library.cache_clear()
+    nft.libnftables.cache_clear()
     yield
-    nft.library.cache_clear()
+    nft.libnftables.cache_clear()
 
 
 @pytest.mark.usefixtures("_fresh_library")

@@ -114,7 +114,7 @@ _NFT_MODULES = "nf_tables nft_chain_nat nft_numgen nft_fib_ipv4 nft_masq nft_rej
 
 def abilities(*, tunnels: bool) -> tuple[Ability, ...]:
     """Every ability, tried; vxlan only where ``tunnels`` are wanted. Takes milliseconds."""
-    library = _outcome("libnftables", "Services", lambda: _found(nft.library()), nft.INSTALL)
+    library = _outcome("libnftables", "Services", lambda: _found(nft.libnftables()), nft.INSTALL)
     trials = (*_TRIALS, _VXLAN) if tunnels else _TRIALS
 
     def try_all() -> tuple[Ability, ...]:

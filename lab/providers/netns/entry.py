@@ -69,6 +69,7 @@ class Entry:
     def _go_in(self) -> None:
         try:
             process = os.pidfd_open(self.pid)
+            root = os.open(f"/proc/{self.pid}/root", os.O_PATH | os.O_CLOEXEC)
             user = os.stat(f"/proc/{self.pid}/ns/user").st_ino  # noqa: PTH116  no Path needed
             there = started(self.pid) == self.started
         except (ProcessLookupError, FileNotFoundError):
@@ -86,6 +87,9 @@ class Entry:
         if foreign:
             os.setresgid(0, 0, 0)
             os.setresuid(0, 0, 0)
+        os.fchdir(root)  # setns alone would leave a chroot that the holder was started in
+        os.chroot(".")
+        os.close(root)
 
 
 def scratch(doing: str, function: Callable[[], T], deadline: Deadline) -> T:

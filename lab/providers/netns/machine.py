@@ -67,7 +67,8 @@ class NetnsMachine:
         words = list(command) or [os.environ.get("SHELL") or "/bin/sh"]
         foreign = os.stat(f"/proc/{self.entry.pid}/ns/user") != os.stat("/proc/self/ns/user")  # noqa: PTH116  no Path needed
         user = ["--user", "--preserve-credentials"] if foreign else []
-        go_in = ["nsenter", f"--target={self.entry.pid}", *user, "--mount", "--net", "--pid"]
+        spaces = ["--mount", "--net", "--pid", "--root"]
+        go_in = ["nsenter", f"--target={self.entry.pid}", *user, *spaces]
         inside = ["ip", "netns", "exec", self.name, *words]
         if self.pod:
             bind = f"mount --bind {RESOLV_DIRECTORY}/{self.name} {RESOLVER_FILE}"

@@ -21,7 +21,7 @@ _THREADS = 2
 
 
 @cache
-def library() -> ctypes.CDLL:
+def libnftables() -> ctypes.CDLL:
     """The library, with the signatures of the calls that are made.
 
     Raises
@@ -57,7 +57,7 @@ def load(text: str, namespace: str) -> None:
         If libnftables is not installed.
 
     """
-    nft = library()
+    nft = libnftables()
     # From a file, because only then do the library's messages say which line is meant.
     file = os.memfd_create("rules", os.MFD_CLOEXEC)
     context = nft.nft_ctx_new(0)
@@ -89,7 +89,7 @@ def load_all(scripts: tuple[tuple[str, str], ...]) -> None:
         except Exception as error:  # noqa: BLE001  carried over to the caller's thread
             errors.append(error)
 
-    library()
+    libnftables()
     threads = [threading.Thread(target=work) for _ in range(min(_THREADS, len(scripts)))]
     for thread in threads:
         thread.start()

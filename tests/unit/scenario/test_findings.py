@@ -13,34 +13,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from lab._errors import ScenarioError
-from lab.scenario.findings import Problem
 from lab.scenario.loader import load
-from lab.scenario.scenario import Scenario
+from lab.topology import registry
 
 CASES = Path(__file__).parents[2] / "cases" / "scenario"
 REGENERATE = os.environ.get("LAB_REGENERATE") == "1" and "CI" not in os.environ
 
 
-def topology_check(scenario: Scenario) -> Iterator[Problem]:
-    """Stand for the topologies' own check: one kind, one parameter."""
-    kind = scenario.topology.kind
-    if kind != "overlay":
-        what = f'"{kind}" is no topology kind'
-        yield Problem(("topology", "kind"), what, 'did you mean "overlay"?')
-    vni = scenario.topology.parameters.get("vni", 4096)
-    if isinstance(vni, int) and vni < 4096:
-        yield Problem(("topology", "vni"), f"VNI {vni} is below 4096", "write 4096 or more")
-
-
 def said_of(path: Path) -> str:
     with pytest.raises(ScenarioError) as caught:
-        load(path, topology_check=topology_check)
+        load(path, topology_check=registry.check)
     return f"{caught.value}\n"
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sqlite3
 import stat
 import subprocess
@@ -268,3 +269,26 @@ def test_a_disk_that_takes_no_more_is_a_state_error_and_nothing_is_lost(
     assert says in ended.stdout
     assert "HYBRIDLAB_STATE" in ended.stdout
     assert list(disk.iterdir()) == []
+
+
+def test_a_second_connection_does_not_drop_the_locks_of_the_first(tmp_path: Path) -> None:
+    """Lost locks let another process delete the log of changes: the file is damaged then."""
+    asks_who_holds_it = (
+        "import fcntl, struct, sys\n"
+        "file = open(sys.argv[1], 'r+b')\n"
+        "lock = struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 0x40000002, 510, 0)\n"
+        "found = struct.unpack('hhqqi4x', fcntl.fcntl(file, fcntl.F_GETLK, lock))\n"
+        "print(found[4] if found[0] != fcntl.F_UNLCK else 0)\n"
+    )
+    with Store(tmp_path / "state") as first:
+        first.labs()
+        with Store(tmp_path / "state") as second:
+            second.labs()
+            done = subprocess.run(
+                [sys.executable, "-c", asks_who_holds_it, str(first.path)],
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=True,
+            )
+            assert int(done.stdout) == os.getpid()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from ipaddress import ip_address, ip_interface, ip_network
 
@@ -7,6 +8,7 @@ import pytest
 
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
+from lab.scenario.json_schema import schema
 from lab.scenario.loader import find, load
 from lab.scenario.scenario import Scenario
 from lab.topology import registry
@@ -167,3 +169,20 @@ def test_prediction_grows_with_the_lab() -> None:
     large = cost(registry.intent(larger))
     assert large.namespaces == small.namespaces + 90
     assert large.seconds > small.seconds
+
+
+def test_published_schema_is_the_one_that_the_command_prints() -> None:
+    published = find("overlay").with_name("scenario.schema.json")
+    assert json.loads(published.read_text()) == schema(registry.schemas())
+
+
+def test_topology_that_a_nodes_system_cannot_do_is_named_with_the_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    linux_only = replace(registry.topologies()["overlay"], systems=frozenset({"linux"}))
+    monkeypatch.setattr(registry, "topologies", lambda: {"overlay": linux_only})
+    found = [problem.what for problem in registry.check(scenario_of("overlay"))]
+    assert found == [
+        f'node "{name}" cannot take part: topology "overlay" does not exist on Windows'
+        for name in ("win1", "win2")
+    ]
