@@ -50,7 +50,8 @@ class LabSession:
         Raises
         ------
         LabError
-            When the lab's machines are not there, or another command works on them.
+            When the lab's machines are not there, or went while they were probed, or another
+            command works on them.
 
         """
         with self.lab.used("test", say):
@@ -59,6 +60,7 @@ class LabSession:
             results = run(
                 chosen, self.lab.limits, self._send(progress), time.monotonic, self._repeat
             )
+            self.lab.require_running()  # silence of a lab that died meanwhile says nothing
         self.found = {result.cell.id: result for result in results}
         self.run = self._as_run(results, started, time.monotonic() - begun)
         return self.run

@@ -42,6 +42,8 @@ class PaperProvider:
     network: Network
     name: str = "netns"
     broken: bool = False
+    dies: bool = False
+    """Whether the lab has gone once it has been probed."""
     asked: int = 0
 
     def probe(
@@ -79,7 +81,7 @@ class PaperLab:
         return LabHandle(self.name, self.directory, "token")
 
     def require_running(self) -> None:
-        if not self.running:
+        if not self.running or (self.provider.dies and self.provider.asked):
             raise BrokenError("looking for the machines of lab 'paper'", "absent", "lab up overlay")
 
     @contextmanager

@@ -307,6 +307,15 @@ def test_lab_that_breaks_while_probed_is_exit_code_3(
     result.stdout.no_fnmatch_line("*INTERNALERROR*")
 
 
+def test_cells_of_a_lab_that_died_while_probed_are_no_failures_but_exit_code_3(
+    outer: Outer, pytester: pytest.Pytester
+) -> None:
+    labs = PaperLabs(pytester.path, one_silent)
+    labs.lab.provider.dies = True
+    assert outer(*SUITE, labs=labs).ret == 3
+    assert not labs.lab.recorded
+
+
 def test_matrix_without_cells_is_exit_code_3(outer: Outer, pytester: pytest.Pytester) -> None:
     labs = PaperLabs(pytester.path, plan=replace(blueprint()[0], families=()))
     result = outer(*SUITE, labs=labs)
