@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 import click
 
-from lab._errors import LabError
+from lab._errors import BrokenError, LabError
+from lab._log import say
 
 COMMANDS = {
     "up": "lab.cli.up",
@@ -33,6 +36,8 @@ INTERRUPTED = 130
 """128 and the number of SIGINT, as shells have it."""
 TERMINATED = 143
 """128 and the number of SIGTERM."""
+_NO_MORE = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG})
+"""What a write to a pipe without a reader, a full disk or a lost terminal ends with."""
 
 
 class Lazy(click.Group):
@@ -65,6 +70,24 @@ class Lazy(click.Group):
             hint = f'did you mean "{near[0]}"?' if near else 'see "lab --help"'
             raise click.UsageError(f'there is no command "{args[0]}"; {hint}', ctx) from None
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the subcommand; a standard output that takes no more is no defect of ours.
+
+        Who reads may stop whenever he likes. Left to click, that would be exit code 1, which
+        says that cells failed.
+        """
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            if error.filename is not None or error.errno not in _NO_MORE:
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is buffered
+            if isinstance(error, BrokenPipeError):
+                return 0
+            raise BrokenError(
+                "writing the result to standard output", f"{error.strerror}", "send it elsewhere"
+            ) from error
+
 
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="hybridlab", prog_name="lab")
@@ -90,20 +113,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         code = command.main(arguments, prog_name="lab", standalone_mode=False)
     except LabError as error:
-        click.echo(str(error), err=True)
+        say(str(error))
         sys.exit(error.exit_code)
     except click.ClickException as error:
-        error.show()
+        with suppress(OSError):
+            error.show()
         sys.exit(error.exit_code)
-    except KeyboardInterrupt as stop:
-        click.echo("interrupted", err=True)
-        sys.exit(TERMINATED if type(stop) is not KeyboardInterrupt else INTERRUPTED)
-    except click.Abort:
-        click.echo("interrupted", err=True)
-        sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+    except click.Abort as stop:  # what click makes of a KeyboardInterrupt
+        say("interrupted")
+        plain = type(stop.__cause__) in {KeyboardInterrupt, EOFError}
+        sys.exit(INTERRUPTED if plain else TERMINATED)
     sys.exit(code if isinstance(code, int) else 0)
 
 

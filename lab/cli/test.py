@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,8 @@ from lab._log import say
 from lab.cli.complete import labs
 
 if TYPE_CHECKING:
+    import pytest
+
     from lab.lifecycle.session import OpenLab
     from lab.matrix.verdict import RunResult
 
@@ -24,6 +28,13 @@ class Keeper:
         self.opened = opened
         self.run: RunResult | None = None
         self.directory: Path | None = None
+        self.stopped: BaseException | None = None
+        self.usage = True
+        """Whether pytest has not got beyond reading its options."""
+
+    def pytest_cmdline_main(self) -> None:
+        """Take note that pytest has understood its options."""
+        self.usage = False
 
     def pytest_lab_open(self) -> OpenLab:
         """Open no lab twice."""
@@ -32,6 +43,11 @@ class Keeper:
     def pytest_lab_recorded(self, run: RunResult, directory: Path) -> None:
         """Keep what was found and where it is stored."""
         self.run, self.directory = run, directory
+
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Keep what stopped pytest, which ends as if it were wrong usage."""
+        if isinstance(excinfo.value, KeyboardInterrupt):
+            self.stopped = excinfo.value
 
 
 @click.command("test", context_settings={"ignore_unknown_options": True})
@@ -54,7 +70,9 @@ def command(name: str, selection: tuple[str, ...], as_json: bool, verbose: bool)
     import pytest
 
     from lab.lifecycle import desk
+    from lab.lifecycle.interruption import terminable
     from lab.suites import plugin
+    from lab.suites.complaint import USAGE
 
     try:
         Path.cwd()
@@ -65,27 +83,36 @@ def command(name: str, selection: tuple[str, ...], as_json: bool, verbose: bool)
     opened = desk.open_lab(name)
     say(opened.banner)
     directory = opened.handle.directory
-    junit = directory / "junit.xml"
+    junit = directory / f"junit-{os.getpid()}.xml"  # another test may run beside this one
     keeper = Keeper(opened)
-    with opened.used(f"lab test {name}", say):
-        code = int(
-            pytest.main(
+    with terminable(), opened.used(f"lab test {name}", say):
+        try:
+            code = pytest.main(
                 [
+                    *("-p", "hybridlab"),  # also where PYTEST_DISABLE_PLUGIN_AUTOLOAD is set
                     *("--lab", name, "--pyargs", "lab.suites"),
                     "--noconftest",  # the suite has none; one that lies here is somebody else's
                     *("-c", str(Path(plugin.__file__).with_name("pytest.ini"))),
                     *("-o", f"cache_dir={directory / 'pytest-cache'}"),
                     f"--junitxml={junit}",
-                    *(() if verbose else ("--lab-quiet",)),
+                    *(() if verbose or _lists(selection) else ("--lab-quiet",)),
                     *selection,
                 ],
                 plugins=[keeper],
             )
-        )
-    junit.unlink(missing_ok=True)
+        finally:
+            junit.unlink(missing_ok=True)
+    if keeper.stopped is not None:
+        raise keeper.stopped
     if keeper.run is not None and keeper.directory is not None:
-        _show(keeper.run, keeper.directory, as_json)
-    return code
+        with suppress(BrokenPipeError):  # who has read enough changes no verdict
+            _show(keeper.run, keeper.directory, as_json)
+    return USAGE if keeper.usage else int(code)
+
+
+def _lists(selection: tuple[str, ...]) -> bool:
+    """Whether pytest is asked for its own words, and not for a run."""
+    return any(word.startswith("--co") or word == "--fixtures" for word in selection)
 
 
 def _show(run: RunResult, directory: Path, as_json: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from lab._log import say
 
 USAGE = 2
 """The product's exit code for wrong usage."""
@@ -10,4 +10,4 @@ USAGE = 2
 
 def complain(text: str) -> None:
     """Say why there is no run."""
-    print(f"ERROR: {text}", file=sys.stderr, flush=True)
+    say(f"ERROR: {text}")

@@ -1,0 +1,104 @@
+"""Stopped, unread, several at once: the exit code still tells the truth."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from conftest import ENOUGH_SECONDS, Lab
+
+from lab._deadline import Deadline
+
+
+def shell(lab: Lab, script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a bash script in which ``$LAB`` is the command with those words."""
+    command = f"LAB={shlex.quote(shlex.join(lab.command(*words)))}\n{script}"
+    return subprocess.run(
+        ["bash", "-c", command],
+        env=lab.environment(),
+        capture_output=True,
+        text=True,
+        timeout=ENOUGH_SECONDS,
+        check=False,
+    )
+
+
+def test_tests_of_one_lab_at_once_keep_a_junit_file_each(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    with ThreadPoolExecutor(3) as pool:
+        families = ("hairpin", "dns", "pod-external")
+        list(pool.map(lambda family: lab.run("test", "overlay", "-m", family), families))
+    runs = lab.state / "labs" / "overlay" / "runs"
+    found = [ET.parse(path).getroot().iter("testcase") for path in runs.glob("*/junit.xml")]
+    assert sorted(len(list(cases)) for cases in found) == [40, 40, 60]
+    assert not list(runs.parent.glob("junit*"))
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_stopped_test_says_so_and_ends_as_shells_have_it(
+    lab: Lab, number: signal.Signals, code: int
+) -> None:
+    lab.run("up", "overlay")
+    lab.run("exec", "overlay", "worker1", "--", "ip", "link", "set", "eth0", "down")
+    process = lab.start("test", "overlay")
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    Deadline(30).wait("waiting for the probing to begin", children.read_text)
+    process.send_signal(number)
+    _, story = process.communicate(timeout=ENOUGH_SECONDS)
+    assert "interrupted" in story
+    assert "Traceback" not in story
+    assert process.returncode == code
+    assert not list((lab.state / "labs" / "overlay").glob("junit*"))
+
+
+def test_up_goes_on_where_nobody_reads_its_story(lab: Lab) -> None:
+    done = shell(lab, "$LAB 2> >(exec true); echo $?", "up", "overlay")
+    assert done.stdout.splitlines()[-1] == "0", done.stdout + done.stderr
+    lab.run("status", "overlay")
+
+
+def test_reader_that_stops_early_is_no_failure_and_hides_none(lab: Lab) -> None:
+    script = "$LAB | true; echo ${PIPESTATUS[0]}"
+    assert shell(lab, script, "schema").stdout == "0\n"
+    lab.run("up", "overlay")
+    assert shell(lab, script, "test", "overlay", "-m", "hairpin").stdout == "0\n"
+    lab.run("exec", "overlay", "worker1-p1", "--", "ip", "link", "set", "eth0", "down")
+    assert shell(lab, script, "test", "overlay", "-m", "hairpin").stdout == "1\n"
+
+
+def test_full_standard_output_is_said_without_a_traceback(lab: Lab) -> None:
+    done = shell(lab, "$LAB > /dev/full", "schema")
+    assert done.returncode == 3
+    assert done.stderr.startswith("writing the result to standard output: No space left")
+    assert "Traceback" not in done.stderr
+
+
+def test_error_that_nobody_reads_keeps_its_exit_code(lab: Lab) -> None:
+    assert shell(lab, "$LAB 2> /dev/full", "up", "overlai").returncode == 2
+    assert shell(lab, "$LAB 2> /dev/full", "upp").returncode == 2
+
+
+def test_collect_only_lists_the_cells(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    found = lab.run("test", "overlay", "--collect-only", "-m", "hairpin").stdout
+    assert "win1-p1/to-win1-p1/tcp-small" in found
+    assert not list(Path(lab.state, "labs", "overlay").glob("runs/*"))
+
+
+@pytest.mark.parametrize("wrong", [("--no-such-option",), ("-p", "no_such_plugin"), ("-k", "((")])
+def test_option_that_pytest_does_not_know_is_wrong_usage(lab: Lab, wrong: tuple[str, ...]) -> None:
+    lab.run("up", "overlay")
+    assert wrong[-1] in lab.run("test", "overlay", *wrong, code=2).stderr
+
+
+def test_test_finds_its_plugin_also_where_none_is_loaded_by_itself(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    lab.run("up", "overlay")
+    lab.run("test", "overlay", "-m", "hairpin")
