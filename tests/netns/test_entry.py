@@ -118,6 +118,34 @@ def test_a_holder_that_has_gone_or_is_another_is_refused(entry: Entry) -> None:
         Entry(1 << 22, 1).call("x", lambda _: None, Deadline(5))
 
 
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+def test_a_child_told_to_stop_as_it_is_forked_does_not_go_on_as_its_caller(number: str) -> None:
+    program = f"""
+import os, signal, sys
+from lab._deadline import Deadline
+from lab.lifecycle.interruption import terminable
+from lab.providers.netns import entry
+fork = os.fork
+def forked():
+    child = fork()
+    if not child:
+        os.kill(os.getpid(), signal.{number})
+    return child
+os.fork = forked
+with terminable():
+    try:
+        entry._call("x", (), lambda _: None, Deadline(10), lambda _: None)
+    except BaseException as error:
+        print(type(error).__name__, os.getpid() == int(sys.argv[1]))
+"""
+    shell = f"exec {sys.executable} -c '{program}' $$"
+    done = subprocess.run(
+        ["sh", "-c", shell], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.stdout == "BrokenError True\n"
+    assert "Traceback" not in done.stderr
+
+
 def _running(word: str) -> bool:
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:

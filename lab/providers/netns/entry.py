@@ -28,6 +28,7 @@ Tell = Callable[[Any], None]
 """Sends one value to the caller's ``heard`` while the function is still running."""
 
 _LENGTH = struct.Struct("=I")
+_STOPS = frozenset({signal.SIGINT, signal.SIGTERM})
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +127,15 @@ def _call(
 ) -> T:
     reader, writer = os.pipe()
     caller = os.getpid()
+    # Stopped between fork and descent, the child would go on as a second caller.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
     child = os.fork()
     if not child:
         os.close(reader)
         _descend(stages, function, writer, caller)
     os.close(writer)
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return cast(T, _listen(doing, reader, deadline, heard))
     except BaseException:
         os.kill(child, signal.SIGTERM)
@@ -157,6 +161,7 @@ def _descend(
         # Ctrl-C reaches the whole process group; the caller decides what it means.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
         for stage in stages:
             stage()
             syscalls.die_with_parent(signal.SIGTERM)
