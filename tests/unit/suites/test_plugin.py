@@ -370,4 +370,4 @@ def test_importing_the_plugin_costs_nothing_of_the_product() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     suites = [f"lab.suites{rest}" for rest in ("", ".complaint", ".hooks", ".plugin")]
-    assert done.stdout.strip() == str(["lab._errors", *suites])
+    assert done.stdout.strip() == str(["lab._errors", "lab._log", *suites])
