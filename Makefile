@@ -8,8 +8,10 @@ SETUP    ?= 1
 export SETUP
 
 LAB   := .venv/bin/lab
-LABEL := $(or $(NAME),$(SCENARIO))
-UP    := $(if $(NAME),--name $(NAME)) $(if $(PROVIDER),--provider $(PROVIDER)) $(if $(ONLY),--only $(ONLY))
+# a lab has its scenario's name; that of a file stands in the file
+OWN    = $(shell sed -nE "s/^name: *[\"']?([a-z0-9-]+).*/\1/p" '$(SCENARIO)')
+LABEL  = $(or $(NAME),$(if $(filter %.yaml %.yml,$(SCENARIO)),$(OWN),$(SCENARIO)))
+UP    := $(if $(NAME),--name '$(NAME)') $(if $(PROVIDER),--provider $(PROVIDER)) $(if $(ONLY),--only $(ONLY))
 
 .DEFAULT_GOAL := help
 .PHONY: help lab-up lab-test lab-status lab-down test lint bench wheel lock setup develop
@@ -20,17 +22,17 @@ help: ## print this list
 	@echo "variables: SCENARIO=$(SCENARIO) NAME= PROVIDER= ONLY=linux|windows TEST=0|1 SETUP=0|1"
 
 lab-up: setup ## bring a lab up and test it: SCENARIO=overlay, TEST=0 for up alone
-	@$(LAB) up $(SCENARIO) $(UP)
-	@if [ "$(TEST)" != 0 ]; then $(LAB) test $(LABEL); fi
+	@$(LAB) up '$(SCENARIO)' $(UP)
+	@if [ "$(TEST)" != 0 ]; then $(LAB) test '$(LABEL)'; fi
 
 lab-test: setup ## run the connectivity matrix of a lab that is up
-	@$(LAB) test $(LABEL)
+	@$(LAB) test '$(LABEL)'
 
 lab-status: setup ## say how a lab is
-	@$(LAB) status $(LABEL)
+	@$(LAB) status '$(LABEL)'
 
 lab-down: setup ## take a lab down; nothing is left
-	@$(LAB) down $(LABEL)
+	@$(LAB) down '$(LABEL)'
 
 test: develop ## the project's own tests
 	@.venv/bin/python -m pytest

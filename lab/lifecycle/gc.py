@@ -154,8 +154,15 @@ def _look(
 
 
 def _is_home(directory: Path, store: Store) -> bool:
-    own = same_directory(directory, store.lab_directory(directory.name))
-    return own or not directory.parent.parent.exists()
+    if same_directory(directory, store.lab_directory(directory.name)):
+        return True
+    try:
+        directory.parent.parent.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:  # behind a directory that may not be read: it may well be there
+        return False
+    return False
 
 
 def _remove(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from lab.state.directory import make_private
 from lab.state.failure import guarded_files
 from lab.state.files import write_private
 from lab.state.lock import WAIT_SECONDS, lab_lock
-from lab.state.rows import CellRow, RunRow
+from lab.state.rows import CellRow, LabRow, RunRow
 from lab.state.store import Store
 from lab.topology.intent import Intent
 
@@ -48,6 +49,8 @@ class OpenLab:
     limits: tuple[Limit, ...]
     provider: Provider
     handle: LabHandle
+    source: str
+    """The scenario's name if it is shipped, else the path of its file, quoted for a shell."""
     banner: str
     options: Mapping[str, object]
     """As they were given when it was brought up."""
@@ -74,7 +77,7 @@ class OpenLab:
             raise BrokenError(
                 f"looking for the machines of lab '{self.name}'",
                 f"the lab is {found.state}: {found.detail}",
-                f"lab up {self.plan.scenario} --name {self.name}",
+                f"lab up {self.source} --name {self.name}",
             )
 
     @contextmanager
@@ -157,11 +160,18 @@ def open_lab(
         limits=built.limits,
         provider=provider,
         handle=LabHandle(name, store.lab_directory(name), row.token),
+        source=_source(row),
         banner=provider.banner(built.intent),
         options=row.options,
         store=store,
         writers=writers or Writers(_json, _html),
     )
+
+
+def _source(row: LabRow) -> str:
+    from lab.scenario.loader import is_shipped  # noqa: PLC0415  only a lab that is opened pays for it
+
+    return row.scenario if is_shipped(Path(row.scenario_path)) else shlex.quote(row.scenario_path)
 
 
 def _json(run: RunResult, intent: Intent) -> Mapping[str, Any]:

@@ -83,6 +83,11 @@ def find(name_or_path: str) -> Path:
     )
 
 
+def is_shipped(path: Path) -> bool:
+    """Whether the file is one of the scenarios that hybridlab ships."""
+    return path.stem in shipped() and path.parent.resolve() == _directory().resolve()
+
+
 def shipped() -> tuple[str, ...]:
     """Names of the scenarios that come with the product, in alphabetical order."""
     return tuple(sorted(path.stem for path in _directory().glob(f"*{SUFFIX}")))

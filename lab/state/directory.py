@@ -22,9 +22,23 @@ def state_directory(environment: Mapping[str, str]) -> Path:
     Raises
     ------
     StateError
-        When ``$HYBRIDLAB_STATE`` is not absolute, or there is no ``$HOME`` to fall back on.
+        When ``$HYBRIDLAB_STATE`` is not absolute, or there is no ``$HOME`` to fall back on, or
+        the path is no UTF-8: it is written into JSON and shown in reports.
 
     """
+    directory = _meant(environment)
+    try:
+        str(directory).encode()
+    except UnicodeEncodeError:
+        raise StateError(
+            _DOING,
+            f"the path {str(directory)!r} is not UTF-8",
+            f"export {VARIABLE}=/another/directory",
+        ) from None
+    return directory
+
+
+def _meant(environment: Mapping[str, str]) -> Path:
     own = environment.get(VARIABLE, "")
     if own:
         if not own.startswith("/"):

@@ -126,7 +126,7 @@ def abilities(*, tunnels: bool) -> tuple[Ability, ...]:
     try:
         kernel = scratch("probing the kernel's abilities", try_all, Deadline(_SECONDS))
     except OSError as error:
-        detail = f"{error.filename}: {error.strerror}"
+        detail = f"{error.filename or 'fork'}: {error.strerror}"
         cure = world_cure(str(error.filename), error.errno or 0)
         return (Ability(name, needs, False, detail, cure), library)
     return (Ability(name, needs, True, "", ""), library, *kernel)
@@ -139,6 +139,8 @@ def world_cure(call: str, number: int) -> str:
     """
     if number == errno.ENOSPC:  # the count of some kind of namespace is used up, or is zero
         return "sudo sysctl -w user.max_user_namespaces=15000 user.max_net_namespaces=15000"
+    if number == errno.EAGAIN:
+        return "end some processes, or allow more: ulimit -u 4096"
     if call.startswith("mount on /proc"):
         return "run on the host itself, or in a container whose /proc is not masked"
     if privileged():

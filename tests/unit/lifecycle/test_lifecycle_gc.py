@@ -116,6 +116,16 @@ def test_an_orphan_whose_state_directory_is_no_more_goes(desk: Desk, tmp_path: P
     assert not (tmp_path / "gone").exists()
 
 
+def test_a_lab_whose_state_directory_cannot_be_looked_at_stays(desk: Desk, tmp_path: Path) -> None:
+    desk.up()
+    ((_, lab),) = desk.provider.world.items()
+    (tmp_path / "loop").symlink_to("loop")
+    for hidden in (tmp_path / ("x" * 300), tmp_path / "loop"):
+        directory = hidden / "state" / "labs" / "far"
+        desk.provider.world["far"] = replace(lab, token="far", name="far", directory=directory)
+        assert collect(desk).found == ()
+
+
 def test_a_lab_of_another_state_directory_stays(desk: Desk, tmp_path: Path) -> None:
     other = tmp_path / "other" / "labs" / "far"
     other.mkdir(parents=True)

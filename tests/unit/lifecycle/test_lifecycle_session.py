@@ -16,6 +16,7 @@ from lab.lifecycle.session import OpenLab, Writers, open_lab
 from lab.matrix.cell import Cell, Endpoint, Expectation
 from lab.matrix.verdict import CellResult, RunResult, Verdict
 from lab.providers.provider import Outcome, ProbeStatus
+from lab.scenario.loader import find
 from lab.scenario.scenario import Scenario
 from lab.state.lock import HeldError
 
@@ -85,13 +86,23 @@ def test_a_lost_copy_of_the_scenario_is_put_back(desk: Desk) -> None:
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
 
 
-def test_a_lab_whose_machines_are_gone_is_refused_where_they_are_needed(desk: Desk) -> None:
-    desk.up()
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("/home/a/my lab.yaml", "'/home/a/my lab.yaml'"),
+        ("/home/a/overlay.yaml", "/home/a/overlay.yaml"),
+        (str(find("overlay")), "overlay"),
+    ],
+)
+def test_a_lab_whose_machines_are_gone_is_refused_where_they_are_needed(
+    desk: Desk, path: str, source: str
+) -> None:
+    desk.up(scenario_path=path)
     opened(desk).require_running()
     desk.provider.world.clear()
     with pytest.raises(BrokenError, match="the lab is absent") as caught:
         opened(desk).require_running()
-    assert caught.value.cure == "lab up overlay --name overlay"
+    assert caught.value.cure == f"lab up {source} --name overlay"
 
 
 def test_an_unknown_lab_is_refused_with_the_nearest(desk: Desk) -> None:

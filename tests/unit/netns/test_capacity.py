@@ -90,6 +90,7 @@ def test_disk_is_looked_at_where_the_directory_will_be(tmp_path: Path) -> None:
         ),
         ({}, errno.EPERM, "mount on /proc", "run on the host itself"),
         ({}, errno.EPERM, "unshare", "run as root"),
+        ({}, errno.EAGAIN, "None", "end some processes"),
     ],
 )
 def test_a_refused_namespace_names_the_knob(

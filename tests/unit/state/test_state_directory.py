@@ -36,6 +36,13 @@ def test_a_relative_state_directory_is_refused_with_the_absolute_one() -> None:
     assert caught.value.cure == 'export HYBRIDLAB_STATE="$PWD/state"'
 
 
+@pytest.mark.parametrize("variable", ["HYBRIDLAB_STATE", "XDG_STATE_HOME", "HOME"])
+def test_a_path_that_is_no_text_is_refused(variable: str) -> None:
+    with pytest.raises(StateError, match="not UTF-8") as caught:
+        state_directory({variable: "/home/\udcff"})
+    str(caught.value).encode()
+
+
 def test_it_is_made_for_its_owner_alone(tmp_path: Path) -> None:
     make_private(tmp_path / "a" / "b")
     assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
