@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from conftest import Lab
+from lab_command import Lab
 
 
 def red(lab: Lab, *selection: str, code: int = 1) -> list[dict[str, object]]:

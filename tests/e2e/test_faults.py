@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from conftest import Lab, assert_nothing_is_left, processes_with
+from lab_command import Lab, assert_nothing_is_left, processes_with
 
 AS_PLAIN_USER = ("unshare", "--user", "--map-user=1000", "--map-group=1000", "--")
 MOMENTS = (0.02, 0.15, 0.2, 0.25, 0.3, 0.35)

@@ -10,7 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from conftest import ENOUGH_SECONDS, Lab
+from lab_command import ENOUGH_SECONDS, Lab
 
 from lab._deadline import Deadline
 

@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from conftest import Lab, assert_nothing_is_left, processes_with
+from lab_command import Lab, assert_nothing_is_left, processes_with
 
 SCENARIOS = ("overlay", "host-gateway", "upstream-tor", "hard-way")
 

@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import assert_nothing_is_left
+from lab_command import assert_nothing_is_left
 
 ROOT = Path(__file__).resolve().parents[2]
 ENOUGH_SECONDS = 300

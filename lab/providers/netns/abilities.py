@@ -132,15 +132,20 @@ def abilities(*, tunnels: bool) -> tuple[Ability, ...]:
     return (Ability(name, needs, True, "", ""), library, *kernel)
 
 
+_USED_UP = {
+    errno.ENOSPC: "sudo sysctl -w user.max_user_namespaces=15000 user.max_net_namespaces=15000",
+    errno.EAGAIN: "end some processes, or allow more: ulimit -u 4096",
+}
+"""What a count that is used up, or is zero, is mended with: of namespaces, of processes."""
+
+
 def world_cure(call: str, number: int) -> str:
     """What mends a refusal of the holder's namespaces: the knob that is shut, or a sentence.
 
     ``call`` is the refused call and ``number`` its errno.
     """
-    if number == errno.ENOSPC:  # the count of some kind of namespace is used up, or is zero
-        return "sudo sysctl -w user.max_user_namespaces=15000 user.max_net_namespaces=15000"
-    if number == errno.EAGAIN:
-        return "end some processes, or allow more: ulimit -u 4096"
+    if number in _USED_UP:
+        return _USED_UP[number]
     if call.startswith("mount on /proc"):
         return "run on the host itself, or in a container whose /proc is not masked"
     if privileged():
