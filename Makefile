@@ -3,6 +3,8 @@ SCENARIO ?= overlay
 NAME     ?=
 PROVIDER ?=
 ONLY     ?=
+SCENARIOS ?=
+OUTPUT   ?=
 TEST     ?= 1
 SETUP    ?= 1
 export SETUP
@@ -14,10 +16,10 @@ LABEL  = $(or $(NAME),$(if $(filter %.yaml %.yml,$(SCENARIO)),$(OWN),$(SCENARIO)
 UP    := $(if $(NAME),--name '$(NAME)') $(if $(PROVIDER),--provider $(PROVIDER)) $(if $(ONLY),--only $(ONLY))
 
 .DEFAULT_GOAL := help
-.PHONY: help lab-up lab-test lab-status lab-down test lint bench wheel lock setup develop
+.PHONY: help lab-up lab-test lab-status lab-down nightly test test-libvirt drill-libvirt lint bench wheel lock setup develop
 
 help: ## print this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 15
 	@echo
 	@echo "variables: SCENARIO=$(SCENARIO) NAME= PROVIDER= ONLY=linux|windows TEST=0|1 SETUP=0|1"
 
@@ -34,8 +36,20 @@ lab-status: setup ## say how a lab is
 lab-down: setup ## take a lab down; nothing is left
 	@$(LAB) down '$(LABEL)'
 
+nightly: setup ## every scenario on the hypervisors, one night: SCENARIOS=, OUTPUT=, PROVIDER=
+	@$(LAB) nightly $(SCENARIOS) $(if $(PROVIDER),--provider $(PROVIDER)) \
+		$(if $(ONLY),--only $(ONLY)) $(if $(OUTPUT),--output '$(OUTPUT)')
+
 test: develop ## the project's own tests
-	@.venv/bin/python -m pytest
+	@.venv/bin/python -m pytest --ignore=tests/libvirt
+
+test-libvirt: ## tests with real machines; installs and starts libvirt
+	@tools/setup develop libvirt
+	@.venv/bin/python -m pytest tests/libvirt -m 'not drill'
+
+drill-libvirt: ## the long ones: labs killed at every step, several at once, two hypervisors
+	@tools/setup develop libvirt
+	@.venv/bin/python -m pytest tests/libvirt -m drill
 
 lint: develop ## ruff and mypy
 	@.venv/bin/ruff format --check .
@@ -49,7 +63,7 @@ wheel: develop ## build the wheel into dist/
 	@.venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 lock: ## write requirements*.txt anew: hashes, no index addresses (needs pip-tools)
-	@for purpose in "" dev; do \
+	@for purpose in "" dev libvirt; do \
 		pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
 			--no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
 			--build-deps-for editable $${purpose:+--extra $$purpose} \
@@ -57,7 +71,7 @@ lock: ## write requirements*.txt anew: hashes, no index addresses (needs pip-too
 	done
 
 setup:
-	@tools/setup run
+	@tools/setup run $(filter libvirt,$(PROVIDER))
 
 develop:
 	@tools/setup develop

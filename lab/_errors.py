@@ -4,7 +4,9 @@
 
     LabError                      exit code
     |-- UsageError                2  what was asked for cannot be
-    |   `-- ScenarioError         2  findings in scenario files, all at once
+    |   `-- FileError             2  findings in a file the user wrote, all at once
+    |       |-- ScenarioError     2  a scenario
+    |       `-- InventoryError    2  an inventory
     |-- BrokenError               3  the lab is not in the state it should be in
     |   |-- DeadlineError         3  a wait ran out; carries the last value seen
     |   `-- MatrixError           3  a matrix with no cells to judge
@@ -50,8 +52,8 @@ class UsageError(LabError):
     exit_code = 2
 
 
-class ScenarioError(UsageError):
-    """One or more scenario files are wrong; ``lines`` holds every finding, ready to print."""
+class FileError(UsageError):
+    """A file that the user wrote is wrong; ``lines`` holds every finding, ready to print."""
 
     def __init__(self, doing: str, lines: tuple[str, ...]) -> None:
         self.lines = lines
@@ -60,6 +62,14 @@ class ScenarioError(UsageError):
 
     def __str__(self) -> str:
         return "\n".join((*self.lines, f"{self.doing}: {self.happened}"))
+
+
+class ScenarioError(FileError):
+    """A scenario file is wrong."""
+
+
+class InventoryError(FileError):
+    """An inventory file is wrong."""
 
 
 class BrokenError(LabError):

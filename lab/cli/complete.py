@@ -26,3 +26,10 @@ def labs(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     except (LabError, OSError):
         return []
     return [name for name in names if name.startswith(begun)]
+
+
+def images(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """Shipped image recipes."""
+    from lab.imaging.recipes import shipped
+
+    return [name for name in shipped() if name.startswith(begun)]

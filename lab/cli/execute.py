@@ -7,14 +7,28 @@ import click
 from lab._log import say
 from lab.cli.complete import labs
 
+_OWN = 2
+"""Words before the command: the lab, and the node or pod."""
 
-@click.command("exec", context_settings={"ignore_unknown_options": True})
+
+class Exec(click.Command):
+    """Everything from the command's own name on is the command's, with ``--`` and without."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the ``--`` before the command where the caller left it out."""
+        plain = [at for at, word in enumerate(args) if not word.startswith("-")]
+        if len(plain) > _OWN and "--" not in args[: plain[_OWN]]:
+            args = [*args[: plain[_OWN]], "--", *args[plain[_OWN] :]]
+        return super().parse_args(ctx, args)
+
+
+@click.command("exec", cls=Exec)
 @click.argument("name", metavar="LAB", shell_complete=labs)
 @click.argument("machine", metavar="NODE|POD")
-@click.argument("words", metavar="-- CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("words", metavar="[--] CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("--print", "print_only", is_flag=True, help="Print the command that does it by hand.")
 def command(name: str, machine: str, words: tuple[str, ...], print_only: bool) -> int:
-    """Run CMD on a node or in a pod, with its exit code.
+    """Run CMD on a node or in a pod, with its exit code; options before CMD are lab's own.
 
     \b
       lab exec overlay win1-p1 -- curl -s http://to-worker1-p1.default.svc.cluster.local/

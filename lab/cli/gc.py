@@ -26,7 +26,7 @@ def command(older_than: str | None, yes: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(asdict(result), indent=2, default=str))
         return
-    for line in (*result.removed, *result.left):
+    for line in result.removed:
         say(line)
     if result.dry_run and result.found:
         click.echo(f"would remove {quantity(len(result.found), 'lab')}; 'lab gc --yes' does it")

@@ -18,15 +18,27 @@ COMMANDS = {
     "up": "lab.cli.up",
     "test": "lab.cli.test",
     "down": "lab.cli.down",
+    "suspend": "lab.cli.suspend",
     "status": "lab.cli.status",
     "list": "lab.cli.list_labs",
     "plan": "lab.cli.plan",
     "show": "lab.cli.show",
     "validate": "lab.cli.validate",
     "schema": "lab.cli.schema",
+    "image": "lab.cli.image",
+    "inventory": "lab.cli.inventory",
+    "doctor": "lab.cli.doctor",
     "shell": "lab.cli.shell",
     "exec": "lab.cli.execute",
+    "ssh": "lab.cli.ssh",
+    "ssh-config": "lab.cli.ssh_config",
+    "ansible-inventory": "lab.cli.ansible_inventory",
+    "console": "lab.cli.console",
+    "screenshot": "lab.cli.screenshot",
+    "gather": "lab.cli.gather",
     "report": "lab.cli.report",
+    "nightly": "lab.cli.nightly",
+    "repro": "lab.cli.repro",
     "gc": "lab.cli.gc",
     "completion": "lab.cli.completion",
 }
@@ -36,6 +48,8 @@ INTERRUPTED = 130
 """128 and the number of SIGINT, as shells have it."""
 TERMINATED = 143
 """128 and the number of SIGTERM."""
+_WHOLE = 1000
+"""More characters than a sentence has."""
 _NO_MORE = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG})
 """What a write to a pipe without a reader, a full disk or a lost terminal ends with."""
 
@@ -56,6 +70,13 @@ class Lazy(click.Group):
         command = import_module(COMMANDS[cmd_name]).command
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List every subcommand with the whole of its sentence, over several lines if need be."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, one.get_short_help_str(limit=_WHOLE)) for name, one in found if one]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -119,6 +140,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with suppress(OSError):
             error.show()
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:  # before click listens
+        sys.exit(INTERRUPTED)
     except click.Abort as stop:  # what click makes of a KeyboardInterrupt
         say("interrupted")
         plain = type(stop.__cause__) in {KeyboardInterrupt, EOFError}

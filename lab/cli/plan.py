@@ -8,25 +8,29 @@ from dataclasses import asdict
 
 import click
 
-from lab._log import say
+from lab._log import quantity, say
 from lab.cli.complete import scenarios
+from lab.cli.inventory_option import inventory_option
 from lab.plan.plan import Plan
 
 
 @click.command("plan")
 @click.argument("scenario", shell_complete=scenarios)
 @click.option("--name", help="The lab's name; the scenario's own if not given.")
-@click.option("--provider", help="Where the machines come from (default: netns).")
+@click.option("--provider", help="Where the machines come from: netns, libvirt.")
+@inventory_option
 @click.option("--only", type=click.Choice(["linux", "windows"]), help="Leave other nodes out.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole plan as JSON.")
 def command(
     scenario: str, name: str | None, provider: str | None, only: str | None, as_json: bool
 ) -> None:
-    """Print what "lab up SCENARIO" would do, why, and what it would cost. Nothing is made."""
+    """Print what "lab up SCENARIO" would do, why, and what it would cost. Nothing is made.
+
+    Exit code 4 where it would be refused here, after the plan is printed.
+    """
     from lab.lifecycle import desk
     from lab.matrix.cells import cells, counts
     from lab.plan.canonical import digest, plain
-    from lab.topology.cost import cost
 
     prepared = desk.prepare(desk.Request(scenario, name, provider, only))
     say(prepared.banner)
@@ -34,7 +38,7 @@ def command(
         say(note)
     plan, intent = prepared.drawn.plan, prepared.drawn.intent
     matrix = dict(counts(cells(plan, intent)))
-    price = cost(intent)
+    price = prepared.provider.cost(intent)
     decisions = desk.preview(prepared)
     if as_json:
         document = {
@@ -46,6 +50,7 @@ def command(
             "plan": plain(plan),
         }
         click.echo(json.dumps(document, indent=2))
+        desk.check(prepared)
         return
     click.echo(f"lab '{prepared.name}': {plan.summary}")
     click.echo(f"plan {digest(plan)}, topology {plan.topology}, Kubernetes {plan.version}\n")
@@ -56,11 +61,10 @@ def command(
         click.echo(f"  {decision.step:<10} {decision.action:<5} {decision.why}")
     listed = ", ".join(f"{family} {number:,}" for family, number in matrix.items())
     click.echo(f"\nmatrix: {sum(matrix.values()):,} cells: {listed}")
-    click.echo(
-        f"cost: about {price.seconds:g} s and {price.memory_mib} MiB; "
-        f"{price.namespaces} namespaces, {price.links} links, {price.routes} routes, "
-        f"{price.neighbours} neighbour entries"
-    )
+    disk = f", disks of {price.disk_gib} GiB as they grow" if price.disk_gib else ""
+    counted = ", ".join(quantity(number, noun) for noun, number in price.counts.items())
+    click.echo(f"cost: about {price.seconds:g} s and {price.memory_mib:,} MiB{disk}; {counted}")
+    desk.check(prepared)
 
 
 def _nodes(plan: Plan) -> Iterator[str]:

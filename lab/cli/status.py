@@ -33,6 +33,8 @@ def command(name: str, as_json: bool) -> int:
     click.echo(f"  provider   {found.provider}")
     click.echo(f"  created    {ago(found.created)}")
     click.echo(f"  directory  {found.directory}")
+    if found.again and found.state != "up":
+        click.echo(f"  up again   {found.again}")
     for step in found.steps:
         click.echo(f"  step       {step.name}: {step.state}")
     for run in found.runs[-3:]:

@@ -9,12 +9,14 @@ import click
 
 from lab._log import quantity, say
 from lab.cli.complete import scenarios
+from lab.cli.inventory_option import inventory_option
 
 
 @click.command("up")
 @click.argument("scenario", shell_complete=scenarios)
 @click.option("--name", help="The lab's name; the scenario's own if not given.")
-@click.option("--provider", help="Where the machines come from (default: netns).")
+@click.option("--provider", help="Where the machines come from: netns, libvirt.")
+@inventory_option
 @click.option("--only", type=click.Choice(["linux", "windows"]), help="Leave other nodes out.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option(
@@ -39,6 +41,9 @@ def command(
     SCENARIO is the name of a shipped one, or the path of a file. Bringing up a lab that is up
     does nothing. A changed scenario, or an earlier bring-up that was interrupted, is carried on
     from where it is.
+
+    Machines are network namespaces on this machine, unless the inventory has hypervisors: see
+    "lab inventory --help".
     """
     from lab.lifecycle import desk
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from lab._errors import UsageError
-
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_AGE = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)(?P<unit>[smhdw])")
+from lab.inventory import duration
 
 
 def parse_age(text: str) -> float:
@@ -19,14 +15,14 @@ def parse_age(text: str) -> float:
         When it is not a number with one of the units s, m, h, d, w.
 
     """
-    found = _AGE.fullmatch(text.strip().lower())
-    if not found:
+    found = duration.seconds(text)
+    if found is None:
         raise UsageError(
             f"reading the age '{text}'",
             "an age is a number and a unit: s, m, h, d or w",
             "for example 2d, 36h or 90m",
         )
-    return float(found["number"]) * _SECONDS[found["unit"]]
+    return found
 
 
 def in_words(seconds: float) -> str:

@@ -24,7 +24,7 @@ class Blueprint:
     limits: tuple[Limit, ...]
 
 
-def draw(scenario: str | Path, only: str | None = None) -> Blueprint:
+def draw(scenario: str | Path, only: str | None = None, node_mtu: int | None = None) -> Blueprint:
     """Read a scenario by name or path and decide everything.
 
     Parameters
@@ -33,6 +33,8 @@ def draw(scenario: str | Path, only: str | None = None) -> Blueprint:
         A shipped scenario's name, or the path of a file.
     only
         ``"linux"`` or ``"windows"``: leave the nodes of the other system out.
+    node_mtu
+        Bytes; the most that the node segment can have where the machines will be.
 
     Raises
     ------
@@ -43,10 +45,18 @@ def draw(scenario: str | Path, only: str | None = None) -> Blueprint:
     """
     path = scenario if isinstance(scenario, Path) else find(scenario)
     read = load(path, topology_check=registry.check)
-    if only is not None:
-        read = keep_only(read, only)
+    read = cut(read, only, node_mtu)
     plan = make_plan(read)
     return Blueprint(read, plan, registry.intent(plan), registry.limits(plan))
+
+
+def cut(scenario: Scenario, only: str | None, node_mtu: int | None) -> Scenario:
+    """The scenario as it is asked for: see :func:`draw` for both."""
+    if only is not None:
+        scenario = keep_only(scenario, only)
+    if node_mtu is not None and node_mtu < scenario.network.mtu:
+        scenario = replace(scenario, network=replace(scenario.network, mtu=node_mtu))
+    return scenario
 
 
 def keep_only(scenario: Scenario, system: str) -> Scenario:

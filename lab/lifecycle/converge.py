@@ -24,8 +24,9 @@ def decide(
     """Which steps run.
 
     A step that is done with the same digest, in a lab that is there, is skipped. When one runs
-    again, all that follow it do. In a lab that is absent or broken all run, and so they do when
-    a step was done that nothing asks for any more.
+    again, all that follow it do. In a lab that is absent or broken all run, or those from the
+    one on that the provider names; and all do when a step was done that nothing asks for any
+    more.
 
     Parameters
     ----------
@@ -40,6 +41,8 @@ def decide(
     reason = _reason_for_all(steps_done, wanted, liveness)
     decisions = []
     for name, digest in wanted:
+        if not reason and name == liveness.again_from:
+            reason = f"the lab is {liveness.state}: {liveness.detail}"
         own = reason or _reason(steps_done.get(name), digest)
         decisions.append(Decision(name, "run" if own else "skip", own or "done, nothing changed"))
         if own and not reason:
@@ -50,9 +53,10 @@ def decide(
 def _reason_for_all(
     steps_done: Mapping[str, str], wanted: Sequence[tuple[str, str]], liveness: Liveness
 ) -> str:
-    if liveness.state == "broken":
+    carried_on = liveness.again_from is not None
+    if liveness.state == "broken" and not carried_on:
         return f"the lab is broken: {liveness.detail}"
-    if liveness.state == "absent" and steps_done:
+    if liveness.state == "absent" and not carried_on and steps_done:
         return f"the lab's machines are gone: {liveness.detail}"
     unwanted = sorted(set(steps_done) - {name for name, _ in wanted})
     if unwanted:

@@ -7,18 +7,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lab._errors import InventoryError
+from lab._log import say
+from lab.inventory import loader
+from lab.inventory.inventory import Inventory
 from lab.lifecycle import down, gc, status, up
+from lab.lifecycle.advice import up_command
 from lab.lifecycle.age import parse_age
 from lab.lifecycle.converge import Decision
 from lab.lifecycle.names import unknown_lab
-from lab.lifecycle.providers import DEFAULT, Providers, choose
+from lab.lifecycle.providers import DEFAULT, Providers, choose, chosen
 from lab.providers.provider import Provider
 from lab.state.directory import state_directory
+from lab.state.failure import FullError
 from lab.state.rows import LabRow
 from lab.state.store import Store
 from lab.topology.intent import Intent
@@ -26,6 +32,7 @@ from lab.topology.intent import Intent
 if TYPE_CHECKING:
     from lab.lifecycle.blueprint import Blueprint
     from lab.lifecycle.session import OpenLab
+    from lab.lifecycle.suspend import SuspendResult
 
 Say = Callable[[str], None]
 BANNER = "banner"
@@ -51,6 +58,10 @@ class Request:
         if self.rules_off:
             kept["windows_rules_off"] = sorted(set(self.rules_off))
         return kept
+
+    def command(self) -> str:
+        """The ``lab up`` that asks for it."""
+        return up_command(self.scenario, self.name, self.provider, self.options())
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +98,13 @@ def prepare(request: Request) -> Prepared:
     """
     from lab.lifecycle.blueprint import draw  # noqa: PLC0415  'down' need not read scenarios
 
+    provider = choose(providers(request.options()), request.provider or default_provider())
     drawn = draw(request.scenario, request.only)
-    provider = choose(providers(request.options()), request.provider or DEFAULT)
+    options = request.options()
+    node_mtu = provider.node_mtu(drawn.plan.node_mtu)
+    if node_mtu < drawn.plan.node_mtu:
+        drawn = draw(request.scenario, request.only, node_mtu)
+        options["node_mtu"] = node_mtu
     name = drawn.scenario.name if request.name is None else request.name
     banner = provider.banner(drawn.intent)
     path = Path(drawn.scenario.path)
@@ -103,10 +119,22 @@ def prepare(request: Request) -> Prepared:
             scenario_path=str(path.resolve()),
             plan=drawn.plan,
             intent=drawn.intent,
-            command=f"lab up {request.scenario}",
-            options={**request.options(), BANNER: banner},
+            command=request.command(),
+            options={**options, BANNER: banner},
         ),
     )
+
+
+def default_provider() -> str:
+    """The provider that is used where none is asked for.
+
+    Raises
+    ------
+    InventoryError
+        With every finding in the inventory.
+
+    """
+    return chosen(None, _inventory())
 
 
 def bring_up(prepared: Prepared, say: Say) -> up.UpResult:
@@ -121,8 +149,14 @@ def preview(prepared: Prepared) -> tuple[Decision, ...]:
         return up.preview(prepared.request, prepared.provider, store)
 
 
+def check(prepared: Prepared) -> None:
+    """See that the lab can be had here; see :func:`lab.lifecycle.up.check` for what it raises."""
+    with opened_store() as store:
+        up.check(prepared.request, prepared.provider, store)
+
+
 def open_lab(name: str) -> OpenLab:
-    """Open a lab of the user's own journal.
+    """Open a lab of the user's own journal whose machines run.
 
     Raises
     ------
@@ -132,19 +166,43 @@ def open_lab(name: str) -> OpenLab:
         When its machines are not there.
 
     """
-    store = Store(state_directory(os.environ))
-    from lab.lifecycle import session  # noqa: PLC0415  'down' need not read scenarios
-
-    row = store.lab(name)
-    opened = session.open_lab(name, providers(row.options if row else {}), store)
+    opened = open_any(name)
     opened.require_running()
     return opened
 
 
+def open_any(name: str) -> OpenLab:
+    """Open a lab of the user's own journal, however its machines are.
+
+    Raises
+    ------
+    UsageError
+        When there is no such lab; names the nearest.
+
+    """
+    store = Store(state_directory(os.environ))
+    from lab.lifecycle import session  # noqa: PLC0415  'down' need not read scenarios
+
+    row = store.lab(name)
+    return session.open_lab(name, providers(row.options if row else {}), store)
+
+
+def put_to_sleep(name: str, say: Say) -> SuspendResult:
+    """Suspend a lab; see :func:`lab.lifecycle.suspend.suspend` for what it raises."""
+    from lab.lifecycle.suspend import suspend  # noqa: PLC0415  'down' need not read scenarios
+
+    return suspend(open_any(name), f"lab suspend {name}", say)
+
+
 def take_down(name: str, say: Say) -> down.DownResult:
     """Take a lab down; see :func:`lab.lifecycle.down.down` for what it raises."""
-    with opened_store() as store:
-        return down.down(down.DownRequest(name, f"lab down {name}"), providers(), store, say)
+    request, state = down.DownRequest(name, f"lab down {name}"), state_directory(os.environ)
+    try:
+        store = Store(state)
+    except FullError as error:
+        raise down.down_unwritten(request, _every(say), state, error, say) from error
+    with store:
+        return down.down(request, _every(say), store, say)
 
 
 def runs(name: str) -> tuple[str, ...]:
@@ -163,36 +221,64 @@ def _names(store: Store) -> list[str]:
 def look(name: str) -> status.LabStatus:
     """How one lab is."""
     with opened_store() as store:
-        return status.status(name, providers(), store, _intent_of(store))
+        return status.status(name, _every(say), store, _intent_of(store))
 
 
 def look_at_all() -> tuple[status.LabStatus, ...]:
     """How every lab is."""
     with opened_store() as store:
-        return status.list_labs(providers(), store, _intent_of(store))
+        return status.list_labs(_every(say), store, _intent_of(store))
 
 
 def collect(older_than: str | None, yes: bool, say: Say) -> gc.GcResult:
     """Find, and with ``yes`` remove, what nobody needs; ``older_than`` as in ``"2d"``."""
     age = None if older_than is None else parse_age(older_than)
     with opened_store() as store:
-        return gc.gc(gc.GcRequest(age, yes), providers(), store, say)
+        return gc.gc(gc.GcRequest(age, yes), _every(say), store, say)
 
 
 def banner(name: str | None = None) -> str:
-    """The first line of a command about a lab, or about all of them."""
-    with opened_store() as store:
+    """The first line of a command about a lab, or about all of them.
+
+    Where a full disk keeps the journal shut it is the usual one: 'lab down' goes on without.
+    """
+    row = None
+    with suppress(FullError), opened_store() as store:
         row = store.lab(name) if name else None
-        if row is not None and row.status != "down" and BANNER in row.options:
-            return str(row.options[BANNER])
-        return choose(providers(), row.provider if row else DEFAULT).banner(None)
+    if row is not None and row.status != "down" and BANNER in row.options:
+        return str(row.options[BANNER])
+    return choose(providers(), row.provider if row else DEFAULT).banner(None)
 
 
 def providers(options: Mapping[str, object] | None = None) -> Providers:
     """Every provider, as the options of a lab want it."""
     off = (options or {}).get("windows_rules_off", ())
     assert isinstance(off, list | tuple), "written by Request.options"
-    return Providers(windows_rules_off=frozenset(str(rule) for rule in off))
+    return Providers(
+        windows_rules_off=frozenset(str(rule) for rule in off),
+        inventory=_inventory,
+    )
+
+
+def _every(say: Say) -> Providers:
+    """Every provider, for commands that a broken inventory must not stop: what is up goes down.
+
+    Hypervisors that only the inventory names are then not looked at, and that is said; those of
+    a lab's own record are.
+    """
+
+    def readable() -> Inventory | None:
+        try:
+            return _inventory()
+        except InventoryError as error:
+            say(f"note: {error.lines[0]}; hypervisors that only the inventory names are not seen")
+            return None
+
+    return Providers(inventory=readable)
+
+
+def _inventory() -> Inventory | None:
+    return loader.current(os.environ, Path.cwd())
 
 
 @contextmanager

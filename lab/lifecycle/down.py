@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from lab._errors import LabError, UsageError
 from lab.lifecycle.interruption import terminable
 from lab.lifecycle.marks import all_marks, same_directory
 from lab.lifecycle.names import check_name, unknown_lab
 from lab.lifecycle.providers import choose
-from lab.lifecycle.removal import Target, remove_files, take_away, targets
+from lab.lifecycle.removal import (
+    Target,
+    UnwrittenError,
+    destroy,
+    remove_files,
+    take_away,
+    targets,
+    unwritten,
+)
 from lab.providers.provider import Mark, Provider
+from lab.state.directory import lab_directory
+from lab.state.failure import FullError
 from lab.state.lock import WAIT_SECONDS, lab_lock
 from lab.state.store import Store
 
@@ -56,8 +67,10 @@ def down(
         When there never was such a lab; lists those there are, and names the nearest.
     BrokenError
         When another command holds the lab, or a provider cannot remove something.
+    UnwrittenError
+        When all is gone, but the journal could not be told.
     StateError
-        When the journal cannot be written or a file not removed.
+        When the journal cannot be read or a file not removed.
 
     """
     begun = time.monotonic()
@@ -65,15 +78,48 @@ def down(
     _known(request.name, providers, store)
     directory = store.lab_directory(request.name)
     with terminable(), lab_lock(directory, request.command, wait=request.wait, say=say):
-        marks = _own(request.name, providers, store)
+        marks = _own(directory, providers)
         row = store.lab(request.name)
-        wanted = targets(row, ((provider, mark.token) for provider, mark in marks))
+        wanted = targets(row, _tokens(marks))
         if not wanted:
             remove_files(directory)
             say(f"the lab '{request.name}' is down already: nothing to do")
             return DownResult(request.name, False, (), time.monotonic() - begun)
         removed = _taken_away(request.name, wanted, providers, store, say)
     return DownResult(request.name, True, removed, time.monotonic() - begun)
+
+
+def down_unwritten(
+    request: DownRequest,
+    providers: Mapping[str, Provider],
+    state: Path,
+    error: FullError,
+    say: Callable[[str], None],
+) -> UnwrittenError:
+    """Take the lab away by its marks alone, where a full disk keeps the journal shut.
+
+    Returns
+    -------
+    UnwrittenError
+        What is left to be told.
+
+    Raises
+    ------
+    FullError
+        ``error`` itself, when nothing carries the lab's marks.
+    BrokenError
+        As :func:`down` does.
+
+    """
+    check_name(request.name)
+    directory = lab_directory(state, request.name)
+    with terminable(), lab_lock(directory, request.command, wait=request.wait, say=say):
+        marks = _own(directory, providers)
+        if not marks:
+            raise error
+        removed = destroy(request.name, directory, targets(None, _tokens(marks)), providers)
+        remove_files(directory)
+    return unwritten(request.name, removed, error)
 
 
 def _taken_away(
@@ -87,6 +133,8 @@ def _taken_away(
         choose(providers, target.provider)
     try:
         return take_away(name, wanted, providers, store)
+    except UnwrittenError:
+        raise
     except (LabError, KeyboardInterrupt):
         say(f"the lab '{name}' is only partly down: 'lab down {name}' again takes away the rest")
         raise
@@ -117,10 +165,12 @@ def _not_ours(doing: str, mark: Mark) -> UsageError:
     )
 
 
-def _own(
-    name: str, providers: Mapping[str, Provider], store: Store
-) -> tuple[tuple[str, Mark], ...]:
-    directory = store.lab_directory(name)
+def _tokens(marks: Iterable[tuple[str, Mark]]) -> Iterator[tuple[str, str]]:
+    """Provider and token of each mark."""
+    return ((provider, mark.token) for provider, mark in marks)
+
+
+def _own(directory: Path, providers: Mapping[str, Provider]) -> tuple[tuple[str, Mark], ...]:
     return tuple(
         (provider, mark)
         for provider, mark in all_marks(providers)

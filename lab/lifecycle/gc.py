@@ -15,7 +15,7 @@ from pathlib import Path
 from lab._errors import BrokenError, UsageError
 from lab.lifecycle.age import in_words
 from lab.lifecycle.interruption import terminable
-from lab.lifecycle.marks import all_marks, same_directory
+from lab.lifecycle.marks import Home, all_marks, home, same_directory
 from lab.lifecycle.providers import choose
 from lab.lifecycle.removal import Target, remove_files, take_away
 from lab.providers.provider import LabHandle, Mark, Provider
@@ -62,7 +62,7 @@ class GcResult:
 def collect(
     labs: Iterable[LabRow],
     marks: Iterable[tuple[str, Mark]],
-    is_home: Callable[[Path], bool],
+    home_of: Callable[[Path], Home],
     older_than: float | None,
     now: float,
 ) -> tuple[Collected, ...]:
@@ -74,9 +74,9 @@ def collect(
         The journal's labs, none of them down.
     marks
         (provider, mark) of every object found.
-    is_home
-        Whether a lab directory is one of this state directory, or there is none any more, so
-        that no journal but this one can speak for what carries it.
+    home_of
+        Whose a lab directory is. What is in this state directory, or in none any more, only
+        this journal can speak for.
     older_than, now
         Seconds, and seconds since 1970.
 
@@ -86,7 +86,7 @@ def collect(
     orphans = {
         (provider, mark.token): _orphan(provider, mark)
         for provider, mark in marks
-        if mark.token not in known and is_home(mark.directory)
+        if mark.token not in known and home_of(mark.directory) in {"own", "gone"}
     }
     old = [
         Collected(row.name, row.provider, row.token, None, f"last used {in_words(age)} ago")
@@ -119,11 +119,12 @@ def gc(
         When the journal cannot be read or written.
 
     """
-    found = _look(request, providers, store)
+    found, left = _look(request, providers, store)
     removed: list[str] = []
-    left: list[str] = []
     failed: list[str] = []
     with terminable():
+        for unseen in left:
+            say(unseen)
         for item in found:
             say(f"{'removing' if request.yes else 'would remove'} lab '{item.lab}': {item.why}")
             if not request.yes:
@@ -142,27 +143,23 @@ def gc(
 
 def _look(
     request: GcRequest, providers: Mapping[str, Provider], store: Store
-) -> tuple[Collected, ...]:
+) -> tuple[tuple[Collected, ...], list[str]]:
+    """What there is to collect, and what is left alone because nothing is sure of it."""
+
+    def home_of(directory: Path) -> Home:
+        return home(directory, store.lab_directory(directory.name))
+
     marks = all_marks(providers)  # before the journal: see above
-    return collect(
-        store.labs(),
-        marks,
-        lambda path: _is_home(path, store),
-        request.older_than,
-        store.now(),
+    found = collect(store.labs(), marks, home_of, request.older_than, store.now())
+    return found, [_unseen(mark) for _, mark in marks if home_of(mark.directory) == "unseen"]
+
+
+def _unseen(mark: Mark) -> str:
+    return (
+        f"{mark.object} of lab '{mark.lab}' is left alone: its state directory "
+        f"'{mark.directory.parent.parent}' cannot be looked at from here, so it may be in use; "
+        "run 'lab gc' as its owner"
     )
-
-
-def _is_home(directory: Path, store: Store) -> bool:
-    if same_directory(directory, store.lab_directory(directory.name)):
-        return True
-    try:
-        directory.parent.parent.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:  # behind a directory that may not be read: it may well be there
-        return False
-    return False
 
 
 def _remove(

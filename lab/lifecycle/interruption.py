@@ -30,6 +30,25 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+def _take_no_notice(_number: int, _frame: FrameType | None) -> None:
+    """A handler that handles nothing."""
+
+
 def _raise(number: int, _: FrameType | None) -> None:
     signal.signal(number, signal.SIG_DFL)
     raise Terminated
+
+
+@contextmanager
+def deaf() -> Iterator[None]:
+    """Take no notice of Ctrl-C and SIGTERM for the block: for what must be done before the end.
+
+    They are not ignored as ``SIG_IGN`` has it, which commands started meanwhile would inherit.
+    """
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, _take_no_notice) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from lab._errors import UsageError
+from lab.inventory.inventory import STOCK, Inventory
 from lab.providers.provider import Provider
 
 DEFAULT = "netns"
@@ -14,6 +16,12 @@ def _netns(windows_rules_off: frozenset[str]) -> Provider:
     from lab.providers.netns.provider import NetnsProvider  # noqa: PLC0415  only if asked for
 
     return NetnsProvider(windows_rules_off)
+
+
+def _libvirt(inventory: Inventory | None) -> Provider:
+    from lab.providers.libvirt.provider import LibvirtProvider  # noqa: PLC0415  only if asked for
+
+    return LibvirtProvider(usable(inventory))
 
 
 def _fake() -> Provider:
@@ -31,6 +39,9 @@ class Providers(Mapping[str, Provider]):
         Other providers than the product's own.
     windows_rules_off
         Ids of Windows rules that emulated Windows nodes are not to obey.
+    inventory
+        Says where real machines may be, when they are first asked for; None is this machine's
+        own libvirt. What is wrong with an inventory is no matter of a lab on namespaces.
 
     """
 
@@ -39,8 +50,13 @@ class Providers(Mapping[str, Provider]):
         makers: Mapping[str, Callable[[], Provider]] | None = None,
         *,
         windows_rules_off: frozenset[str] = frozenset(),
+        inventory: Callable[[], Inventory | None] = lambda: None,
     ) -> None:
-        self._makers = makers or {"netns": lambda: _netns(windows_rules_off), "fake": _fake}
+        self._makers = makers or {
+            "netns": lambda: _netns(windows_rules_off),
+            "libvirt": lambda: _libvirt(inventory()),
+            "fake": _fake,
+        }
         self._made: dict[str, Provider] = {}
 
     def __getitem__(self, name: str) -> Provider:
@@ -53,6 +69,20 @@ class Providers(Mapping[str, Provider]):
 
     def __len__(self) -> int:
         return len(self._makers)
+
+
+def chosen(asked: str | None, inventory: Inventory | None) -> str:
+    """The name of the provider: the one asked for, or libvirt where there are hypervisors."""
+    if asked:
+        return asked
+    return "libvirt" if inventory is not None and inventory.hypervisors else DEFAULT
+
+
+def usable(inventory: Inventory | None) -> Inventory:
+    """The inventory for real machines: without any hypervisor, this machine's own libvirt."""
+    if inventory is None:
+        return STOCK
+    return inventory if inventory.hypervisors else replace(inventory, hypervisors=STOCK.hypervisors)
 
 
 def choose(providers: Mapping[str, Provider], name: str = DEFAULT) -> Provider:

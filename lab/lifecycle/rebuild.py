@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.lifecycle.blueprint import keep_only
+from lab.lifecycle.blueprint import cut
 from lab.lifecycle.scenario_copy import write_scenario
 from lab.plan.plan import Plan
 from lab.scenario.scenario import Limit, Scenario
@@ -52,9 +52,12 @@ def rebuild(row: LabRow, store: Store, parts: Parts | None = None) -> Rebuilt:
     parts = parts or product_parts()
     path = write_scenario(store.lab_directory(row.name), row.scenario_text)
     scenario = parts.load(path)
-    only = row.options.get("only")
-    if isinstance(only, str):
-        scenario = keep_only(scenario, only)
+    only, node_mtu = row.options.get("only"), row.options.get("node_mtu")
+    scenario = cut(
+        scenario,
+        only if isinstance(only, str) else None,
+        node_mtu if isinstance(node_mtu, int) else None,
+    )
     plan = parts.make_plan(scenario)
     return Rebuilt(scenario, plan, parts.intent(plan), tuple(parts.limits(plan)))
 

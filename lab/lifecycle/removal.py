@@ -8,9 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab._errors import StateError
 from lab.providers.provider import LabHandle, Provider
-from lab.state.failure import guarded_files
-from lab.state.lock import FILE, RUNS
+from lab.state.failure import FullError, guarded_files
+from lab.state.lock import EVIDENCE, FILE, RUNS
 from lab.state.rows import LabRow
 from lab.state.store import Store
 
@@ -37,31 +38,64 @@ def take_away(
     """Destroy those objects, then the lab's files, then say in the journal that it is down.
 
     The caller holds the lab's lock. Killed anywhere in between and called again, it goes on:
-    the journal forgets the steps before the first object goes, and the lab after the last.
+    the journal forgets the steps before the first object goes, and the lab after the last. A
+    journal that takes nothing more (a full disk) keeps no object: what is not there any more is
+    found not to be there.
 
     Returns
     -------
     tuple
         What was removed, in words.
 
+    Raises
+    ------
+    UnwrittenError
+        When all is gone, and the journal could not be told.
+
     """
     directory = store.lab_directory(name)
-    with store.change(f"writing down that the lab '{name}' goes"):
+    with suppress(FullError), store.change(f"writing down that the lab '{name}' goes"):
         store.set_status(name, "going", "it is being taken down")
         store.keep_steps(name, ())
-    removed: list[str] = []
-    for target in wanted:
-        handle = LabHandle(name, directory, target.token)
-        removed.extend(providers[target.provider].destroy(handle))
+    removed = destroy(name, directory, wanted, providers)
     remove_files(directory)
-    with store.change(f"writing down that the lab '{name}' is down"):
-        store.gone(name)
-        store.set_status(name, "down")
-    return tuple(removed)
+    try:
+        with store.change(f"writing down that the lab '{name}' is down"):
+            store.keep_steps(name, ())
+            store.gone(name)
+            store.set_status(name, "down")
+    except FullError as error:
+        raise unwritten(name, removed, error) from error
+    return removed
+
+
+def destroy(
+    name: str, directory: Path, wanted: Iterable[Target], providers: Mapping[str, Provider]
+) -> tuple[str, ...]:
+    """Destroy every object that carries one of those tokens; what was removed, in words."""
+    return tuple(
+        removed
+        for target in wanted
+        for removed in providers[target.provider].destroy(LabHandle(name, directory, target.token))
+    )
+
+
+class UnwrittenError(StateError):
+    """The lab is gone, and the journal could not be told."""
+
+
+def unwritten(name: str, removed: Iterable[str], error: FullError) -> UnwrittenError:
+    """The error for a lab that is gone while the journal could not be written."""
+    gone = ", ".join(removed) or "nothing of it was there"
+    return UnwrittenError(
+        f"taking down lab '{name}'",
+        f"all of it is gone ({gone}), but the journal could not be written: {error.happened}",
+        f"free some space, then 'lab down {name}' again writes it down",
+    )
 
 
 def remove_files(directory: Path) -> None:
-    """Remove all of the lab's directory but the reports of its runs and the lock.
+    """Remove all of the lab's directory but the reports of its runs, evidence, and the lock.
 
     Raises
     ------
@@ -71,11 +105,12 @@ def remove_files(directory: Path) -> None:
     """
     with guarded_files(f"removing the files of the lab '{directory.name}'"):
         for path in sorted(directory.iterdir()) if directory.is_dir() else ():
-            if path.name in {FILE, RUNS}:
+            if path.name in {FILE, RUNS, EVIDENCE}:
                 continue
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-        with suppress(OSError):  # there are reports in it
-            (directory / RUNS).rmdir()
+        for kept in (RUNS, EVIDENCE):
+            with suppress(OSError):  # there is something in it
+                (directory / kept).rmdir()

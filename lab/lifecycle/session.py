@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from lab._errors import BrokenError
+from lab.lifecycle.advice import again
 from lab.lifecycle.names import check_name, unknown_lab
 from lab.lifecycle.providers import choose
 from lab.lifecycle.rebuild import Parts, rebuild
@@ -22,7 +22,7 @@ from lab.state.directory import make_private
 from lab.state.failure import guarded_files
 from lab.state.files import write_private
 from lab.state.lock import WAIT_SECONDS, lab_lock
-from lab.state.rows import CellRow, LabRow, RunRow
+from lab.state.rows import CellRow, RunRow
 from lab.state.store import Store
 from lab.topology.intent import Intent
 
@@ -49,9 +49,11 @@ class OpenLab:
     limits: tuple[Limit, ...]
     provider: Provider
     handle: LabHandle
-    source: str
-    """The scenario's name if it is shipped, else the path of its file, quoted for a shell."""
+    again: str
+    """The command that brings it up again."""
     banner: str
+    scenario_text: str
+    """The file that it was made from."""
     options: Mapping[str, object]
     """As they were given when it was brought up."""
     store: Store
@@ -77,7 +79,7 @@ class OpenLab:
             raise BrokenError(
                 f"looking for the machines of lab '{self.name}'",
                 f"the lab is {found.state}: {found.detail}",
-                f"lab up {self.source} --name {self.name}",
+                self.again,
             )
 
     @contextmanager
@@ -111,6 +113,12 @@ class OpenLab:
             When there is no room for it.
 
         """
+        only = self.options.get("only")
+        run = replace(
+            run,
+            scenario_text=self.scenario_text,
+            only=only if isinstance(only, str) else None,
+        )
         self.store.record_run(
             _run_row(run, self.handle.token), [_cell_row(found) for found in run.results]
         )
@@ -160,18 +168,13 @@ def open_lab(
         limits=built.limits,
         provider=provider,
         handle=LabHandle(name, store.lab_directory(name), row.token),
-        source=_source(row),
+        again=again(row),
         banner=provider.banner(built.intent),
+        scenario_text=row.scenario_text,
         options=row.options,
         store=store,
         writers=writers or Writers(_json, _html),
     )
-
-
-def _source(row: LabRow) -> str:
-    from lab.scenario.loader import is_shipped  # noqa: PLC0415  only a lab that is opened pays for it
-
-    return row.scenario if is_shipped(Path(row.scenario_path)) else shlex.quote(row.scenario_path)
 
 
 def _json(run: RunResult, intent: Intent) -> Mapping[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lab._errors import LabError
+from lab.lifecycle.advice import again
 from lab.lifecycle.marks import all_marks, same_directory
 from lab.lifecycle.names import check_name, unknown_lab
 from lab.lifecycle.providers import choose
@@ -16,9 +17,12 @@ from lab.state.rows import LabRow, LabState
 from lab.state.store import Store
 from lab.topology.intent import Intent
 
-State = Literal["up", "working", "broken", "interrupted", "absent", "orphan", "unknown"]
+State = Literal[
+    "up", "working", "suspended", "broken", "interrupted", "absent", "orphan", "unknown"
+]
 """``working``: another command is at it; ``interrupted``: a command was stopped or killed and
-none has gone on; ``absent``: its machines are gone; ``orphan``: found by its marks alone;
+none has gone on; ``suspended``: its machines' memory is on disk; ``absent``: they are gone;
+``orphan``: found by its marks alone;
 ``unknown``: it could not be looked at."""
 IntentOf = Callable[[LabRow], Intent]
 
@@ -60,6 +64,8 @@ class LabStatus:
     steps: tuple[StepStatus, ...]
     runs: tuple[RunStatus, ...]
     """Oldest first; those on earlier labs of the name too."""
+    again: str = ""
+    """The command that brings it up again; empty where no journal knows it."""
 
 
 def judge(journal: LabState, why: str, found: Liveness, at_it: Holder | None) -> tuple[State, str]:
@@ -84,9 +90,9 @@ def judge(journal: LabState, why: str, found: Liveness, at_it: Holder | None) ->
         return "interrupted", f"'lab {what}' ended before it was done"
     if journal == "interrupted":
         return "interrupted", why
-    if found.state == "running":
-        return "up", ""
-    return ("absent" if found.state == "absent" else "broken"), found.detail
+    seen: Mapping[str, State] = {"running": "up", "suspended": "suspended", "absent": "absent"}
+    state = seen.get(found.state, "broken")
+    return state, "" if state == "up" else found.detail
 
 
 def list_labs(
@@ -153,6 +159,7 @@ def _status(
         updated=row.updated,
         steps=tuple(StepStatus(step.name, step.state, step.at) for step in store.steps(row.name)),
         runs=_runs(row.name, store),
+        again=again(row),
     )
 
 

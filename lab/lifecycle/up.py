@@ -14,10 +14,12 @@ from lab.lifecycle.interruption import Terminated, terminable
 from lab.lifecycle.marks import own_marks
 from lab.lifecycle.names import check_name
 from lab.lifecycle.scenario_copy import write_scenario
+from lab.lifecycle.subject import Subject
 from lab.plan.canonical import digest
 from lab.plan.plan import Plan
 from lab.providers.provider import LabHandle, Liveness, Provider, Step
 from lab.state.lock import WAIT_SECONDS, lab_lock
+from lab.state.room import check_room
 from lab.state.rows import LabRow
 from lab.state.store import Store
 from lab.topology.intent import Intent
@@ -35,7 +37,7 @@ class UpRequest:
     plan: Plan
     intent: Intent
     command: str
-    """What other commands say when they wait for this one: ``"lab up overlay"``."""
+    """The whole of it, ``"lab up overlay --only linux"``: for those who wait, and to go on."""
     options: Mapping[str, object] = field(default_factory=dict)
     """Kept with the lab as JSON, for whoever opens it later."""
     wait: float = WAIT_SECONDS
@@ -62,6 +64,8 @@ class _Work:
     row: LabRow
     steps: tuple[Step, ...]
     decisions: tuple[converge.Decision, ...]
+    subject: Subject
+    """The lab as evidence is gathered of it."""
 
 
 def up(
@@ -76,7 +80,7 @@ def up(
     PreflightError
         When this machine cannot do it. Nothing was made.
     StateError
-        When the journal cannot be kept.
+        When the journal cannot be kept, or the disk is as good as full.
     BrokenError
         When another command holds the lab, or a step failed: the lab is marked broken.
     KeyboardInterrupt
@@ -90,11 +94,12 @@ def up(
         work = _decided(request, provider, store)
         changed = converge.runs(work.decisions)
         if changed:
-            provider.preflight(request.intent)
+            check_room(directory)
+            provider.preflight(work.lab, request.intent)
             _begin(request, work, store)
-            with _noted(request.name, store, say):
+            with _noted(request, store, say):
                 _clear(work, provider, say)
-                _run(work, store, say)
+                _run(request, work, store, say)
                 _finish(request, work, provider, store)
         else:
             _settle(work, store, say)
@@ -114,6 +119,19 @@ def preview(request: UpRequest, provider: Provider, store: Store) -> tuple[conve
     return _decided(request, provider, store).decisions
 
 
+def check(request: UpRequest, provider: Provider, store: Store) -> None:
+    """See that ``up`` would not be refused. Nothing is locked, made or written.
+
+    Raises
+    ------
+    UsageError, PreflightError
+        As :func:`up` does.
+
+    """
+    check_name(request.name)
+    provider.preflight(_decided(request, provider, store).lab, request.intent)
+
+
 def _decided(request: UpRequest, provider: Provider, store: Store) -> _Work:
     found = store.lab(request.name)
     known = None if found is None or found.status == "down" else found
@@ -126,7 +144,9 @@ def _decided(request: UpRequest, provider: Provider, store: Store) -> _Work:
     else:
         liveness = provider.liveness(lab, request.intent)
     wanted = [(step.name, step.digest) for step in steps]
-    return _Work(lab, known, row, steps, tuple(converge.decide(done, wanted, liveness)))
+    decisions = tuple(converge.decide(done, wanted, liveness))
+    subject = Subject(lab, row, request.plan, request.intent, provider, store)
+    return _Work(lab, known, row, steps, decisions, subject)
 
 
 def _row(request: UpRequest, provider: str, known: LabRow | None, now: float) -> LabRow:
@@ -188,7 +208,7 @@ def _begin(request: UpRequest, work: _Work, store: Store) -> None:
     write_scenario(work.lab.directory, request.scenario_text)
 
 
-def _run(work: _Work, store: Store, say: Callable[[str], None]) -> None:
+def _run(request: UpRequest, work: _Work, store: Store, say: Callable[[str], None]) -> None:
     name = work.lab.name
     first = next(decision.step for decision in work.decisions if decision.action == "run")
     for position, (step, decision) in enumerate(zip(work.steps, work.decisions, strict=True)):
@@ -199,15 +219,15 @@ def _run(work: _Work, store: Store, say: Callable[[str], None]) -> None:
         try:
             step.run()
         except Exception as error:  # a step that fails in any way leaves the lab broken
-            raise _broken(name, step.name, _words(error), store) from error
+            raise _broken(request, work, step.name, _words(error)) from error
         store.finish_step(name, step.name)
 
 
 def _finish(request: UpRequest, work: _Work, provider: Provider, store: Store) -> None:
     liveness = provider.liveness(work.lab, request.intent)
     if liveness.state != "running":
-        evidence = f"it ended well, yet the lab is {liveness.state}: {liveness.detail}"
-        raise _broken(request.name, work.steps[-1].name, evidence, store)
+        happened = f"it ended well, yet the lab is {liveness.state}: {liveness.detail}"
+        raise _broken(request, work, work.steps[-1].name, happened)
     _write_up(work, store)
 
 
@@ -233,26 +253,29 @@ def _words(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _broken(name: str, step: str, evidence: str, store: Store) -> BrokenError:
-    store.set_status(name, "broken", f"step '{step}': {evidence}")
+def _broken(request: UpRequest, work: _Work, step: str, happened: str) -> BrokenError:
+    from lab.lifecycle.evidence import keep_because  # noqa: PLC0415  only a failure pays for it
+
+    name, doing = request.name, f"bringing up lab '{request.name}', step '{step}'"
+    work.subject.store.set_status(name, "broken", f"step '{step}': {happened}")
     return BrokenError(
-        f"bringing up lab '{name}', step '{step}'",
-        evidence,
-        f"'lab status {name}' shows how far it is, 'lab up {name}' goes on from there, "
+        doing,
+        f"{happened}\n  {keep_because(work.subject, f'{doing}: {happened}')}",
+        f"'lab status {name}' shows how far it is, '{request.command}' goes on from there, "
         f"'lab down {name}' takes it down",
     )
 
 
 @contextmanager
-def _noted(name: str, store: Store, say: Callable[[str], None]) -> Iterator[None]:
+def _noted(request: UpRequest, store: Store, say: Callable[[str], None]) -> Iterator[None]:
     """When told to stop, say so in the journal and to the user, and stop."""
     try:
         yield
     except KeyboardInterrupt as stop:
         by = "by SIGTERM" if isinstance(stop, Terminated) else "from the keyboard"
-        store.set_status(name, "interrupted", f"stopped {by}")
+        store.set_status(request.name, "interrupted", f"stopped {by}")
         say(
-            f"stopped {by}: 'lab up {name}' goes on from here, "
-            f"'lab down {name}' takes away what there is"
+            f"stopped {by}: '{request.command}' goes on from here, "
+            f"'lab down {request.name}' takes away what there is"
         )
         raise

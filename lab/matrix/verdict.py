@@ -59,6 +59,11 @@ class RunResult:
     seconds: float
     results: tuple[CellResult, ...]
     windows_rules_off: tuple[str, ...]
+    scenario_text: str = ""
+    """The file that the lab was made from, so that a run alone can be reproduced; empty in runs
+    that were kept before that was written."""
+    only: str | None = None
+    """The operating system whose nodes alone were kept, if that was asked."""
 
     def count(self, verdict: Verdict) -> int:
         """How many cells have the verdict."""

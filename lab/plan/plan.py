@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from typing import Literal
 
-from lab.scenario.scenario import Family, Limit, Os, Protocol, Role, Size
+from lab.scenario.scenario import Family, Limit, Nic, Os, Protocol, Role, Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class PlannedNode:
     vcpus: int
     disk_gib: int
     hypervisor: str | None
+    nics: tuple[Nic, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,7 @@ def _nodes(scenario: Scenario) -> tuple[PlannedNode, ...]:
             vcpus=group.vcpus or DEFAULT_VCPUS[group.os],
             disk_gib=group.disk_gib or DEFAULT_DISK_GIB[group.os],
             hypervisor=group.hypervisor,
+            nics=group.nics,
         )
         for group in groups
         for name in node_names(group)

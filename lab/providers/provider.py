@@ -6,14 +6,16 @@ them, and takes them away again, by the marks they carry alone if need be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
 from lab._deadline import Deadline
+from lab.guests.shell import Completed, Reach
 from lab.scenario.scenario import Protocol as Transport
 from lab.scenario.scenario import Size
+from lab.topology.cost import Cost
 from lab.topology.intent import Intent
 
 PROBE_PORT = 8080
@@ -21,6 +23,11 @@ PROBE_PORT = 8080
 DNS_PORT = 53
 LARGE_TCP_BYTES = 65_536
 """A large TCP probe carries this much each way (64 KiB)."""
+
+EVIDENCE_SECONDS = 10.0
+"""The longest that a provider lets one piece of evidence take."""
+SLOW_EVIDENCE_SECONDS = 40.0
+"""The same of a provider whose machines may be emulated: five at once took 30 s on two cores."""
 
 ProbeStatus = Literal["ok", "timeout", "refused", "no-route", "no-such-name", "wrong", "error"]
 """What came of a probe. ``wrong``: something answered, but not what was asked (damaged echo,
@@ -55,8 +62,11 @@ class Step:
 class Liveness:
     """Whether a lab's machines are there."""
 
-    state: Literal["running", "absent", "broken"]
+    state: Literal["running", "absent", "broken", "suspended"]
     detail: str
+    again_from: str | None = None
+    """The step from which the lab can be carried on, all before it being as they were; None
+    where nothing of it can be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +138,12 @@ class ProbeSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Completed:
-    """A command that has ended."""
+class Evidence:
+    """One file of an evidence archive."""
 
-    code: int
-    stdout: str
-    stderr: str
+    path: str
+    """Relative, with slashes: ``"worker1/console.log"``."""
+    content: bytes
 
 
 class Machine(Protocol):
@@ -171,8 +181,21 @@ class Provider(Protocol):
     def banner(self, intent: Intent | None) -> str:
         """One sentence: which provider, and what of the intent's machines is emulated."""
 
-    def preflight(self, intent: Intent) -> None:
-        """Check that this machine can do what the intent asks.
+    def node_mtu(self, asked: int) -> int:
+        """Bytes of an IP packet that the node segment can carry here, at most what is asked.
+
+        Raises
+        ------
+        PreflightError
+            When what it could carry is too little for a cluster.
+
+        """
+
+    def cost(self, intent: Intent) -> Cost:
+        """What the lab is predicted to take here, from nothing."""
+
+    def preflight(self, lab: LabHandle, intent: Intent) -> None:
+        """Check that the lab can be had here: what the intent asks, beside what it has already.
 
         Raises
         ------
@@ -220,4 +243,41 @@ class Provider(Protocol):
         BrokenError
             When the lab's machines are not there.
 
+        """
+
+    def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
+        """All that helps to understand what the lab's machines are doing, piece by piece.
+
+        A piece that cannot be had, or not within ``EVIDENCE_SECONDS``
+        (``SLOW_EVIDENCE_SECONDS`` where machines may be emulated), is a piece that says why.
+        Never raises.
+        """
+
+
+class RealMachines(Protocol):
+    """What a provider adds whose machines are computers with a console and an address."""
+
+    def reaches(self, lab: LabHandle, intent: Intent) -> tuple[Reach, ...]:
+        """How to get a shell on each machine, in the intent's order.
+
+        Raises
+        ------
+        BrokenError
+            When the lab's machines are not there.
+
+        """
+
+    def console(self, lab: LabHandle, intent: Intent, name: str) -> int:
+        """Join this terminal to the machine's serial console until Ctrl-]; the exit code."""
+
+    def console_log(self, lab: LabHandle, intent: Intent, name: str) -> str:
+        """All that the serial console has said since the machine was made."""
+
+    def screenshot(self, lab: LabHandle, intent: Intent, name: str) -> bytes:
+        """What its screen shows now, as PNG."""
+
+    def suspend(self, lab: LabHandle, intent: Intent) -> tuple[str, ...]:
+        """Save every machine's memory to disk and stop it; the names of those that ran.
+
+        ``up`` goes on from there.
         """

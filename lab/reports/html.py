@@ -9,7 +9,6 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -20,6 +19,7 @@ from lab.matrix.verdict import VERDICTS, CellResult, RunResult
 from lab.reports.figures import family_table, latencies, shares
 from lab.reports.histogram_svg import histogram_svg
 from lab.reports.html_data import cells_json
+from lab.reports.moment import in_full
 from lab.reports.patterns import Findings, limit_groups, red_groups, single_sentence
 from lab.reports.picture import Picture
 from lab.reports.topology_svg import topology_svg
@@ -70,7 +70,7 @@ def to_html(run: RunResult, picture: Picture) -> str:
         headline=headline(run),
         closing=closing_line(run),
         tone="green" if run.results and run.green() else "red",
-        when=_moment(run.started),
+        when=in_full(run.started),
         emulation=emulation(run),
         counts=counted(run),
         table=family_table(run),
@@ -93,15 +93,6 @@ def _findings(findings: Findings) -> Iterator[_Finding]:
         yield _Finding(title, example, expected(example), actual(example), number)
     for single in findings.singles[:SINGLES]:
         yield _Finding(single_sentence(single), single, expected(single), actual(single), None)
-
-
-def _moment(started: str) -> str:
-    """``21 November 2026, 10:15:00 UTC``; the text itself where it is no ISO 8601."""
-    try:
-        moment = datetime.fromisoformat(started)
-    except ValueError:
-        return started
-    return f"{moment.day} {moment:%B %Y, %H:%M:%S} UTC"
 
 
 def _part(name: str) -> str:

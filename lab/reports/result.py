@@ -17,8 +17,10 @@ from lab.reports.picture import Attachment, DrawnMachine, DrawnPod, Picture, pic
 from lab.scenario.scenario import FAMILIES, Family
 from lab.topology.intent import Intent, Segment
 
-FORMAT = 1
-"""Version of the JSON; a change that an older reader would misread raises it."""
+FORMAT = 2
+"""Version of the JSON. 2 has what a run needs to be reproduced: the scenario's text, and which
+nodes were kept; 1 is read as a run without."""
+_READ = frozenset({1, FORMAT})
 
 
 def to_json(run: RunResult, intent: Intent) -> dict[str, Any]:
@@ -34,6 +36,8 @@ def to_json(run: RunResult, intent: Intent) -> dict[str, Any]:
         "banner": run.banner,
         "emulated_nodes": list(run.emulated_nodes),
         "windows_rules_off": list(run.windows_rules_off),
+        "only": run.only,
+        "scenario_text": run.scenario_text,
         "version": run.version,
         "started": run.started,
         "seconds": run.seconds,
@@ -55,7 +59,7 @@ def from_json(document: Mapping[str, Any]) -> tuple[RunResult, Picture]:
     """
     doing = "reading the JSON of a run"
     found = document.get("format")
-    if found != FORMAT:
+    if found not in _READ:
         raise BrokenError(
             doing,
             f"its format is {found!r}, and this version of lab reads {FORMAT}",
@@ -190,6 +194,8 @@ def _run(document: Mapping[str, Any]) -> RunResult:
         seconds=document["seconds"],
         results=tuple(_result(cell) for cell in document["cells"]),
         windows_rules_off=tuple(document["windows_rules_off"]),
+        scenario_text=document.get("scenario_text", ""),
+        only=document.get("only"),
     )
 
 

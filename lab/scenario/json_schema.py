@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
@@ -34,6 +35,13 @@ class _Generator(GenerateJsonSchema):
         return f"{dft[0]}-{dft[1]}" if isinstance(dft, tuple) else super().encode_default(dft)
 
 
+def of(model: type[BaseModel]) -> Schema:
+    """The JSON Schema of any file that a model describes."""
+    published: Schema = model.model_json_schema(schema_generator=_Generator)
+    _untitled(published)
+    return published
+
+
 def schema(topology_schemas: Mapping[str, Schema] | None = None) -> Schema:
     """The JSON Schema of a scenario file.
 
@@ -44,8 +52,7 @@ def schema(topology_schemas: Mapping[str, Schema] | None = None) -> Schema:
         (``kind`` itself is added here). Without it, any kind and any parameters are valid.
 
     """
-    published: Schema = ScenarioFile.model_json_schema(schema_generator=_Generator)
-    _untitled(published)
+    published = of(ScenarioFile)
     published = {
         "$schema": DIALECT,
         "$id": ID,

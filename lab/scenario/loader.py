@@ -48,7 +48,7 @@ def check(
     document, findings = source.read(path)
     if document is None:
         return None, findings
-    shaped = shape.shaped(document)
+    shaped = shape.shaped(document, shape.SCENARIO)
     problems = [*shaped.problems]
     scenario = None
     if shaped.model is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Mapping
 
 from lab.scenario.findings import Key
@@ -15,8 +14,7 @@ def part(published: Schema, key: Key) -> Schema:
     node = published
     for name in key:
         node = _resolved(published, node)
-        entries = node.get("items", {})
-        node = entries if isinstance(name, int) else node.get("properties", {}).get(name, {})
+        node = node.get("items", {}) if isinstance(name, int) else _property(node, name)
     return _resolved(published, node)
 
 
@@ -35,17 +33,11 @@ def stand_in(published: Schema, key: Key) -> object:
     return _stand_in(published, part(published, key))
 
 
-def as_written(value: object) -> str:
-    """A value as one would write it in the file, on one line."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{name}: {as_written(one)}' for name, one in value.items())}}}"
-    if isinstance(value, list):
-        return f"[{', '.join(as_written(one) for one in value)}]"
-    if isinstance(value, str) and re.fullmatch(r"[0-9.]*", value) and value.count(".") <= 1:
-        return f'"{value}"'
-    return str(value)
+def _property(node: Schema, name: str) -> Schema:
+    """The schema of a key: its own, or that of all keys whose names are free."""
+    free = node.get("additionalProperties")
+    found: Schema = node.get("properties", {}).get(name, free if isinstance(free, dict) else {})
+    return found
 
 
 def _resolved(published: Schema, node: Schema) -> Schema:

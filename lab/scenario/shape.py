@@ -9,51 +9,66 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from lab.scenario.dialect import YAML, Dialect
 from lab.scenario.document import Document, look
 from lab.scenario.findings import Key, Problem
-from lab.scenario.json_schema import Schema, schema
+from lab.scenario.json_schema import Schema, of
 from lab.scenario.published import is_required, stand_in
 from lab.scenario.schema import ScenarioFile
 from lab.scenario.words import Words
+
+Model = TypeVar("Model", bound=BaseModel)
 
 _ROUNDS = 4
 """Times a tree is mended and checked again. Two are enough unless a stand-in is invalid."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shaped:
+@dataclass(frozen=True)
+class Form(Generic[Model]):
+    """The form of a kind of file."""
+
+    model: type[Model]
+    dialect: Dialect
+
+
+SCENARIO = Form(ScenarioFile, YAML)
+
+
+@dataclass(frozen=True)
+class Shaped(Generic[Model]):
     """A document in its shape."""
 
-    model: ScenarioFile | None
+    model: Model | None
     """None where the document is too broken to be mended."""
     problems: tuple[Problem, ...]
     tainted: frozenset[Key]
     """Parts of ``model`` that the author did not write."""
 
 
-def shaped(document: Document) -> Shaped:
+def shaped(document: Document, form: Form[Model]) -> Shaped[Model]:
     """The document as a model, with every problem of shape and of single values."""
     tree = copy.deepcopy(document.value)
     problems: list[Problem] = []
     tainted: set[Key] = set()
     empty = [*_nothings(tree, ())]
     if empty:
-        published = schema()
-        problems += [Words(published, document).nothing(key) for key in empty]
+        published = of(form.model)
+        words = Words(published, document, form.dialect)
+        problems += [words.nothing(key) for key in empty]
         tainted |= {*empty}
         _mend(tree, tainted, published)
     for _ in range(_ROUNDS):
         try:
-            return Shaped(ScenarioFile.model_validate(tree), (*problems,), frozenset(tainted))
+            return Shaped(form.model.model_validate(tree), (*problems,), frozenset(tainted))
         except ValidationError as error:
             errors = error.errors(include_url=False, include_input=False)
-        published = schema()
-        problems += Words(published, document).problems(errors)
+        published = of(form.model)
+        problems += Words(published, document, form.dialect).problems(errors)
         tainted |= {error["loc"] for error in errors if not _is_unknown(error)}
         _mend(tree, {error["loc"] for error in errors}, published)
     return Shaped(None, (*problems,), frozenset(tainted))

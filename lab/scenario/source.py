@@ -1,15 +1,14 @@
-"""Reading a scenario file: bytes in, a document with every position out.
+"""Reading a YAML file of ours: bytes in, a document with every position out.
 
 The file is read from ruamel.yaml's events, so positions, duplicate keys and limits are dealt
 with in one pass. Plain scalars follow the YAML 1.2 core schema. Anchors, aliases and tags are
-refused: no scenario needs them, and without them no small file can become a large tree.
+refused: no such file needs them, and without them no small file can become a large tree.
 """
 
 from __future__ import annotations
 
 import io
 import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,17 +26,21 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 
-from lab.scenario import syntax
+from lab.scenario import reading, syntax
 from lab.scenario.document import Document, Position
 from lab.scenario.findings import Finding, Key, quoted
-
-MAX_BYTES = 256 * 1024
-"""Largest scenario file read. A thousand nodes, a line each, take a quarter of it."""
+from lab.scenario.reading import UNPRINTABLE, Kind, StopError
 
 MAX_DEPTH = 12
 """Deepest nesting read; a scenario needs 6."""
 
-_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+KIND = Kind(
+    noun="scenario",
+    absent="check the path, or give the name of a shipped scenario",
+    large='this is more than any scenario needs: use "count" for like nodes',
+    language="YAML",
+    repeated='write each value out, or use "count" for like nodes',
+)
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _INT = re.compile(r"[-+]?[0-9]+")
@@ -46,77 +49,31 @@ _INT_DIGITS = 18
 """Digits kept of a whole number: beyond every bound, and never too long for Python."""
 
 
-class _StopError(Exception):
-    """Nothing more can be read; carries the finding that says why."""
-
-    def __init__(self, finding: Finding) -> None:
-        self.finding = finding
-        super().__init__(finding)
-
-
-def read(path: Path) -> tuple[Document | None, tuple[Finding, ...]]:
+def read(path: Path, kind: Kind = KIND) -> tuple[Document | None, tuple[Finding, ...]]:
     """The file's tree, or None with the one finding that says why there is none."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            kind = "a directory" if path.is_dir() else "no regular file"
-            return None, (_whole(f"this is {kind}", "give the path of a scenario file"),)
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        cure = "check the path, or give the name of a shipped scenario"
-        return None, (_whole("there is no such file", cure),)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        cure = "check the path and its permissions"
-        return None, (_whole(f"it cannot be read: {reason}", cure),)
-    if len(raw) > MAX_BYTES:
-        what = f"the file is larger than {MAX_BYTES // 1024} KiB"
-        cure = 'this is more than any scenario needs: use "count" for like nodes'
-        return None, (_whole(what, cure),)
-    return parse(raw)
+        raw = reading.read(path, kind)
+    except StopError as stop:
+        return None, (stop.finding,)
+    return parse(raw, kind)
 
 
-def parse(raw: bytes) -> tuple[Document | None, tuple[Finding, ...]]:
+def parse(raw: bytes, kind: Kind = KIND) -> tuple[Document | None, tuple[Finding, ...]]:
     """The tree of a file's bytes, or None with the findings that say why there is none."""
     try:
-        text = _decoded(raw)
-        reader = _Reader(text)
+        reader = _Reader(reading.decoded(raw, kind), kind)
         reader.run()
-    except _StopError as stop:
+    except StopError as stop:
         return None, (stop.finding,)
     return reader.document, tuple(reader.document.problems)
-
-
-def _whole(what: str, cure: str) -> Finding:
-    return Finding((), 0, 0, what, cure)
-
-
-def _decoded(raw: bytes) -> str:
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = raw[: error.start].decode("utf-8-sig", errors="replace")
-        at = _after(before)
-        what = f"the byte 0x{raw[error.start]:02x} here is not UTF-8"
-        cure = "save the file as UTF-8"
-        raise _StopError(Finding((), at.line, at.col, what, cure)) from None
-    bad = _UNPRINTABLE.search(text)
-    if bad:
-        at = _after(text[: bad.start()])
-        what = f"the character U+{ord(bad.group()):04X} here cannot be part of a YAML file"
-        raise _StopError(Finding((), at.line, at.col, what, "delete it"))
-    return text
-
-
-def _after(before: str) -> Position:
-    return Position(before.count("\n") + 1, len(before) - before.rfind("\n"))
 
 
 class _Reader:
     """Turns ruamel's events into a :class:`Document`."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, kind: Kind) -> None:
         self.document = Document()
+        self._kind = kind
         self._text = text
         self._seen = Position(1, 1)
         self._events = self._noting(YAML(typ="safe", pure=True).parse(io.StringIO(text)))
@@ -132,13 +89,13 @@ class _Reader:
         try:
             self._run()
         except MarkedYAMLError as error:
-            raise _StopError(syntax.finding(error, self._text)) from None
+            raise StopError(syntax.finding(error, self._text)) from None
         except (YAMLError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError):
             # ruamel.yaml raises plain errors on some broken input: an escape beyond Unicode
             what = "what stands here, or right after it, cannot be read as YAML"
             cure = "look for a stray character, or an escape (backslash) in double quotes"
             at = self._seen
-            raise _StopError(Finding((), at.line, at.col, what, cure)) from None
+            raise StopError(Finding((), at.line, at.col, what, cure)) from None
 
     def _run(self) -> None:
         documents = 0
@@ -147,7 +104,7 @@ class _Reader:
                 documents += 1
                 if documents > 1:
                     what = "a second document begins here"
-                    self._problem(event, (), what, "keep one scenario a file")
+                    self._problem(event, (), what, f"keep one {self._kind.noun} a file")
                     return
             elif documents and not self.document.values:
                 self._top(event)
@@ -162,12 +119,12 @@ class _Reader:
             self.document.value = value
         else:
             kind = "a list" if isinstance(value, list) else f"the single value {quoted(value)}"
-            what = f"a scenario is a mapping of keys and values, and this is {kind}"
-            self._stop(event, (), what, 'begin with "name: my-lab"')
+            what = f"a {self._kind.noun} is a mapping of keys and values, and this is {kind}"
+            self._stop(event, (), what, f'begin with "name: {self._kind.example}"')
 
     def _nothing(self) -> NoReturn:
-        cure = 'write one, beginning with "name: my-lab" and "summary: ..."'
-        raise _StopError(Finding((), 1, 1, "the file holds no scenario", cure))
+        cure = f'write one, beginning with "name: {self._kind.example}" and "summary: ..."'
+        raise StopError(Finding((), 1, 1, f"the file holds no {self._kind.noun}", cure))
 
     def _node(self, event: Event, key: Key) -> object:
         self._refuse(event, key)
@@ -224,20 +181,20 @@ class _Reader:
     def _text_of(self, event: Any, key: Key) -> str:
         """The text of a scalar (an attribute that ruamel's annotations do not know)."""
         text = str(event.value)
-        bad = _UNPRINTABLE.search(text)
+        bad = UNPRINTABLE.search(text)
         if bad:
             what = f"this text holds the character U+{ord(bad.group()):04X}"
             self._problem(event, key, what, "delete it")
-        return _UNPRINTABLE.sub("", text)
+        return UNPRINTABLE.sub("", text)
 
     def _refuse(self, event: Event, key: Key) -> None:
         """Stop at what is never read: anchors, aliases, tags and deep nesting."""
         if isinstance(event, AliasEvent) or getattr(event, "anchor", None):
-            what = 'anchors ("&") and aliases ("*") are not read in scenario files'
-            self._stop(event, key, what, 'write each value out, or use "count" for like nodes')
+            what = f'anchors ("&") and aliases ("*") are not read in {self._kind.noun} files'
+            self._stop(event, key, what, self._kind.repeated)
         tag = getattr(event, "tag", None)
         if tag:
-            what = f"the tag {quoted(tag)} is not read in scenario files"
+            what = f"the tag {quoted(tag)} is not read in {self._kind.noun} files"
             self._stop(event, key, what, "delete the tag")
         if len(key) > MAX_DEPTH:
             what = f"this is nested more than {MAX_DEPTH} levels deep"
@@ -252,7 +209,7 @@ class _Reader:
 
     def _stop(self, event: Event, key: Key, what: str, cure: str) -> NoReturn:
         at = self._at(event)
-        raise _StopError(Finding(key, at.line, at.col, what, cure))
+        raise StopError(Finding(key, at.line, at.col, what, cure))
 
 
 def _resolved(text: str) -> object:

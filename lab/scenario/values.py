@@ -7,6 +7,7 @@ context holds ``what`` and ``cure``, or ``"string_type"`` for a value that is no
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from ipaddress import IPv4Address, IPv4Network, ip_address
 
 from pydantic_core import PydanticCustomError, PydanticKnownError
@@ -34,6 +35,16 @@ _RULE = 'a DNS label holds a-z, 0-9 and "-", and begins and ends with a letter o
 def wrong(what: str, cure: str) -> PydanticCustomError:
     """The error of a value that is of the right type and still wrong."""
     return PydanticCustomError("wrong", "{what}; {cure}", {"what": what, "cure": cure})
+
+
+def wrong_of(check: Callable[[object], object], value: object) -> tuple[str, str] | None:
+    """What a check finds wrong with a value and what mends it; None where nothing is."""
+    try:
+        check(value)
+    except PydanticCustomError as error:
+        context = error.context or {}
+        return str(context["what"]), str(context["cure"])
+    return None
 
 
 def text(value: object) -> str:

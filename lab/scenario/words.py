@@ -1,4 +1,4 @@
-"""What pydantic finds in a scenario file, in the words of someone who has to mend it."""
+"""What pydantic finds in a file that a user wrote, in the words of someone who has to mend it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from pydantic_core import ErrorDetails
 
+from lab.scenario.dialect import Dialect
 from lab.scenario.document import Document
 from lab.scenario.findings import (
     Key,
@@ -17,7 +18,7 @@ from lab.scenario.findings import (
     quoted,
 )
 from lab.scenario.json_schema import Schema
-from lab.scenario.published import as_written, is_required, keys, part, stand_in
+from lab.scenario.published import is_required, keys, part, stand_in
 
 _TYPES = {
     "string_type": "text",
@@ -25,17 +26,17 @@ _TYPES = {
     "int_from_float": "a whole number",
     "bool_type": "true or false",
     "list_type": "a list",
-    "model_type": "a mapping of keys and values",
 }
-_ENTRIES = {"nodes": "node group", "shared": "shared service", "nics": "network card"}
+_MAPPINGS = ("model_type", "dict_type")
 
 
 class Words:
     """Problems of one document, from what pydantic found in its tree."""
 
-    def __init__(self, published: Schema, document: Document) -> None:
+    def __init__(self, published: Schema, document: Document, dialect: Dialect) -> None:
         self._published = published
         self._document = document
+        self._dialect = dialect
 
     def problems(self, errors: list[ErrorDetails]) -> Iterator[Problem]:
         """One problem an error; a misspelt key is not also reported as missing."""
@@ -63,6 +64,8 @@ class Words:
             return Problem(key, error["ctx"]["what"], error["ctx"]["cure"])
         if kind in _TYPES:
             return self._type(key, _TYPES[kind])
+        if kind in _MAPPINGS:
+            return self._type(key, f"a {self._dialect.mapping} of keys and values")
         say = {
             "extra_forbidden": self._extra,
             "missing": self._missing,
@@ -74,9 +77,10 @@ class Words:
         return say[kind](key)
 
     def _missing(self, key: Key) -> Problem:
-        example = as_written(stand_in(self._published, key))
+        example = self._dialect.written(stand_in(self._published, key))
         what = f"{self._place(key[:-1])} has no {quoted(key[-1])}"
-        return Problem(key[:-1], what, f"add {key[-1]}: {example}", at_key=True)
+        cure = f"add {key[-1]}{self._dialect.assign}{example}"
+        return Problem(key[:-1], what, cure, at_key=True)
 
     def _empty(self, key: Key) -> Problem:
         return Problem(key, f"the list {self._name(key)} is empty", "name at least one in it")
@@ -111,7 +115,7 @@ class Words:
             if re.search(part(self._published, key).get("pattern", ""), written):
                 return Problem(key, what, f"put it in quotes: {quoted(written)}")
         elif wanted == "a list":
-            return Problem(key, what, 'begin each entry on a line of its own with "- "')
+            return Problem(key, what, self._dialect.listing)
         elif wanted == "true or false":
             return Problem(key, what, "write true or false, without quotes")
         return Problem(key, what, self._like(key))
@@ -120,7 +124,8 @@ class Words:
         """What stands at a key, as its author would name it."""
         written = self._document.texts.get(key)
         if written is None:
-            return "a list" if (*key, 0) in self._document.values else "a mapping"
+            is_list = isinstance(self._document.at(key), list)
+            return "a list" if is_list else f"a {self._dialect.mapping}"
         value = self._document.at(key)
         if isinstance(value, bool):
             return f"the truth value {written}"
@@ -129,10 +134,10 @@ class Words:
         return f"the text {quoted(written)}"
 
     def _like(self, key: Key) -> str:
-        example = as_written(stand_in(self._published, key))
+        example = self._dialect.written(stand_in(self._published, key))
         if isinstance(key[-1], int):
             return f"write it like {example}"
-        return f"write it like {key[-1]}: {example}"
+        return f"write it like {key[-1]}{self._dialect.assign}{example}"
 
     def _near(self, key: Key) -> str | None:
         """The known key that an unknown one is most like."""
@@ -145,9 +150,11 @@ class Words:
     def _place(self, key: Key) -> str:
         """The mapping at a key, as a reader would name it."""
         if not key:
-            return "the scenario"
+            return self._dialect.whole
+        above = str(key[-2]) if len(key) > 1 else ""
         if not isinstance(key[-1], int):
-            return quoted(key[-1])
+            entry = self._dialect.entries.get(above)
+            return f"{entry} {quoted(key[-1])}" if entry else quoted(key[-1])
         name = self._document.at((*key, "name"))
-        what = _ENTRIES.get(str(key[-2]), "exception")
+        what = self._dialect.entries.get(above, self._dialect.other_entry)
         return f"{what} {quoted(name)}" if isinstance(name, str) else f"this {what}"

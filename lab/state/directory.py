@@ -61,6 +61,11 @@ def _meant(environment: Mapping[str, str]) -> Path:
     return Path(home) / ".local" / "state" / "hybridlab"
 
 
+def lab_directory(state: Path, name: str) -> Path:
+    """A lab's own directory in that state directory. Not made here."""
+    return state / "labs" / name
+
+
 def make_private(directory: Path) -> None:
     """Make the directory with mode 0700, and its parents as usual; one that exists is left alone.
 

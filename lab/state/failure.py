@@ -19,12 +19,16 @@ _FORBIDDEN = {
 }
 
 
+class FullError(StateError):
+    """The disk takes nothing more; what is on it can still be read and removed."""
+
+
 def file_failure(doing: str, error: OSError) -> StateError:
     """The error for a file of ours that could not be made, read or written."""
     number = error.errno or 0
     where = f"'{error.filename}'" if error.filename else "the file"
     if number in _FULL:
-        return StateError(
+        return FullError(
             doing, f"{where}: {_FULL[number]}", f"free some space and repeat, {ELSEWHERE}"
         )
     if number in _FORBIDDEN:
@@ -56,7 +60,7 @@ def database_failure(doing: str, path: Path, code: str, words: str, *, full: boo
     where = f"the state file '{path}'"
     if code == "SQLITE_FULL" or (full and code.startswith(("SQLITE_IOERR", "SQLITE_CANTOPEN"))):
         happened = f"{where} cannot grow: the disk is full"
-        return StateError(doing, happened, f"free some space and repeat, {ELSEWHERE}")
+        return FullError(doing, happened, f"free some space and repeat, {ELSEWHERE}")
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         happened = f"{where} is held by another process ({words})"
         return StateError(doing, happened, f"see who with 'fuser -v {path}', then repeat")

@@ -21,8 +21,8 @@ from lab.state.directory import PRIVATE, make_private
 from lab.state.failure import guarded_files
 
 FILE = "lock"
-RUNS = "runs"
-"""The part of a lab's directory that outlives the lab."""
+RUNS, EVIDENCE = "runs", "evidence"
+"""The parts of a lab's directory that outlive the lab."""
 WAIT_SECONDS = 30.0
 """How long a command waits for another one on the same lab, unless told otherwise."""
 GRACE_SECONDS = 0.2
@@ -185,6 +185,6 @@ def _tidy(directory: Path) -> None:
     Done while the lock is held: who waits for the file that goes sees that it went.
     """
     with suppress(OSError):
-        if not {entry.name for entry in directory.iterdir()} - {FILE, RUNS}:
+        if not {entry.name for entry in directory.iterdir()} - {FILE, RUNS, EVIDENCE}:
             (directory / FILE).unlink()
             directory.rmdir()

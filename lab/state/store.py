@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from lab.state.directory import make_private
+from lab.state.directory import lab_directory, make_private
 from lab.state.failure import guarded_database
 from lab.state.rows import CellRow, LabRow, LabState, ResourceRow, RunRow, StepRow
 
@@ -86,7 +86,7 @@ class Store:
 
     def lab_directory(self, name: str) -> Path:
         """The lab's own directory. Not made here."""
-        return self.directory / "labs" / name
+        return lab_directory(self.directory, name)
 
     def run_directory(self, lab: str, run: str) -> Path:
         """Where the reports of a run are; it outlives the lab. Not made here."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lab.topology.intent import Intent
@@ -21,19 +22,18 @@ PROCESSES_MIB = 40
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Counts, and the prediction made of them (seconds on 2 cores, MiB)."""
+    """What a lab is predicted to take, and the counts that the prediction is made of."""
 
-    namespaces: int
-    links: int
-    routes: int
-    neighbours: int
-    services: int
     seconds: float
     memory_mib: int
+    disk_gib: int
+    """As large as disks may grow."""
+    counts: Mapping[str, int]
+    """By noun: ``{"namespace": 17}``."""
 
 
 def cost(intent: Intent) -> Cost:
-    """Predict; a figure for a person, good to about a factor of two."""
+    """Predict; seconds are on 2 cores, a figure for a person, good to about a factor of two."""
     machines = intent.machines
     pods = sum(len(machine.pods) for machine in machines)
     namespaces = 1 + len(machines) + pods
@@ -56,4 +56,11 @@ def cost(intent: Intent) -> Cost:
         + services * SECONDS_A_SERVICE
     )
     memory = PROCESSES_MIB + namespaces * KIB_A_NAMESPACE // 1024
-    return Cost(namespaces, links, routes, neighbours, services, round(seconds, 2), memory)
+    counts = {
+        "namespace": namespaces,
+        "link": links,
+        "route": routes,
+        "neighbour": neighbours,
+        "programmed Service": services,
+    }
+    return Cost(round(seconds, 2), memory, 0, counts)

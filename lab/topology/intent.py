@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from lab.scenario.scenario import Os
+from lab.scenario.scenario import Nic, Os
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +168,27 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
+class Hardware:
+    """What a real machine is made of; the embedded provider has no use for it.
+
+    Memory is MiB, disk GiB.
+    """
+
+    image: str
+    vcpus: int
+    memory_mib: int
+    disk_gib: int
+    hypervisor: str | None = None
+    """The hypervisor that the scenario asks for; None for any."""
+    nics: tuple[Nic, ...] = ()
+    """Further network cards, on networks of the hypervisor."""
+
+
+SMALL = Hardware("debian-12", vcpus=1, memory_mib=512, disk_gib=8)
+"""For the router and the client outside, of which a scenario says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
 class MachineIntent:
     """One machine: a node, the router (ToR), or the client outside."""
 
@@ -186,6 +207,7 @@ class MachineIntent:
     drops: tuple[Drop, ...]
     forwards: bool
     """Whether the machine routes packets that are not its own."""
+    hardware: Hardware = SMALL
 
 
 @dataclass(frozen=True, slots=True)

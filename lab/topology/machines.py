@@ -12,6 +12,7 @@ from lab.topology.intent import (
     Backend,
     Bridge,
     ForwardingEntry,
+    Hardware,
     Intent,
     Interface,
     MachineIntent,
@@ -166,6 +167,14 @@ def node(plan: Plan, planned: PlannedNode, network: NodeNetwork) -> MachineInten
         translation=_translation(plan, planned, network),
         drops=(),
         forwards=True,
+        hardware=Hardware(
+            image=planned.image,
+            vcpus=planned.vcpus,
+            memory_mib=planned.memory_mib,
+            disk_gib=planned.disk_gib,
+            hypervisor=planned.hypervisor,
+            nics=planned.nics,
+        ),
     )
 
 

@@ -75,3 +75,12 @@ def test_shipped_scenario_and_a_name_of_ones_own(clone: Path) -> None:
     assert call(clone, "make", "--silent", "lab-up").stdout == "up|overlay|\ntest|overlay|\n"
     done = call(clone, "make", "--silent", "lab-up", "NAME=x", "TEST=0", "ONLY=linux")
     assert done.stdout == "up|overlay|--name|x|--only|linux|\n"
+
+
+def test_night_of_all_scenarios_or_of_some(clone: Path) -> None:
+    assert call(clone, "make", "--silent", "nightly").stdout == "nightly|\n"
+    some = ("SCENARIOS=a b.yaml", "PROVIDER=netns", "OUTPUT=a dir", "ONLY=linux")
+    done = call(clone, "make", "--silent", "nightly", *some)
+    assert done.stdout == ("nightly|a|b.yaml|--provider|netns|--only|linux|--output|a dir|\n"), (
+        done.stderr
+    )

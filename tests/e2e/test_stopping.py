@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -102,3 +103,47 @@ def test_test_finds_its_plugin_also_where_none_is_loaded_by_itself(
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     lab.run("up", "overlay")
     lab.run("test", "overlay", "-m", "hairpin")
+
+
+STOPPED_WHILE_IMPORTING = """
+import os, runpy, signal, sys
+
+class Stop:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Stop())
+sys.argv[1:] = [sys.argv[1], "list"]
+runpy.run_module("lab", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize("module", ["lab.cli.main", "click", "lab._errors"])
+def test_ctrl_c_while_the_command_is_still_being_loaded_is_no_traceback(
+    lab: Lab, module: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STOPPED_WHILE_IMPORTING, module],
+        env={**lab.environment(), "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=ENOUGH_SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_help_says_every_sentence_to_its_end(lab: Lab) -> None:
+    commands = lab.run("--help").stdout.partition("Commands:")[2]
+    assert "forgotten labs." in commands
+    assert "..." not in commands
+
+
+def test_exec_leaves_the_options_of_its_command_alone(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    assert "Filesystem" in lab.run("exec", "overlay", "worker1-p1", "df", "-h").stdout
+    line = lab.run("exec", "overlay", "worker1-p1", "--print", "df", "-h").stdout
+    assert "worker1-p1 df -h" in line
+    assert lab.run("exec", "overlay", "worker1", "--", "echo", "--print").stdout == "--print\n"
+    assert lab.run("exec", "overlay", "worker1", "-h").stdout.startswith("Usage: lab exec")

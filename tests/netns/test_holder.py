@@ -15,13 +15,22 @@ from netns_intents import cluster
 from netns_running import NewLab
 
 from lab._deadline import Deadline
-from lab._errors import PreflightError
-from lab.providers.netns import holding
+from lab._errors import BrokenError, PreflightError
+from lab.providers.netns import capacity, holding
 from lab.providers.netns.processes import holders, started
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import LabHandle
 
 PROJECT = Path(holding.__file__).parents[3]
+NOBODY = 65534
+AS_NOBODY = f"""
+import ctypes, encodings.ascii, os, sys  # nobody may not read them later
+sys.path.insert(0, {str(PROJECT)!r})
+from lab.providers.netns import holder, isolation, syscalls
+os.setgroups([]); os.setresgid(*[{NOBODY}] * 3); os.setresuid(*[{NOBODY}] * 3)
+ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE: its files in /proc are its own again
+holder.main()
+"""
 
 
 @pytest.fixture
@@ -145,3 +154,33 @@ def test_a_later_holder_of_the_same_lab_replaces_the_first(lab: LabHandle, new_l
     assert there == [elsewhere.token, later.token]
     provider.destroy(elsewhere)
     provider.destroy(later)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can stand for another user")
+def test_a_holder_of_another_user_is_seen_and_ended_but_never_entered(lab: LabHandle) -> None:
+    words = (holding.MARKER, lab.name, lab.token, str(lab.directory))
+    started_by_nobody = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", AS_NOBODY, *words], capture_output=True, check=True
+    )
+    assert json.loads(started_by_nobody.stdout)["ready"] is True
+    provider, intent = NetnsProvider(), cluster(linux=1, windows=0, pods=1)
+    (copy,) = [one for one in holders() if one.token == lab.token]
+    assert copy.settled
+    assert [one.token for one in provider.marks() if one.token == lab.token] == [lab.token]
+    with pytest.raises(BrokenError, match="its holder is not running"):
+        holding.entry(lab)
+    assert provider.liveness(lab, intent).state == "absent"
+    assert len(provider.destroy(lab)) == 1
+    assert copy.gone()
+
+
+@pytest.mark.parametrize(
+    "note", ["mkfifo", "ln -s /dev/zero", "sh -c 'echo 12345678901234567890 > $1' -"]
+)
+def test_a_need_that_is_no_number_is_no_trap_for_others(lab: LabHandle, note: str) -> None:
+    entry = holding.start(lab, sys.executable)
+    before = capacity.room().neighbours_used
+    command = ["sh", "-c", f"{note} {capacity.NEED_FILE}"]
+    entry.call("x", lambda _: subprocess.run(command, check=True).returncode, Deadline(5))
+    assert Path(f"/proc/{entry.pid}/root{capacity.NEED_FILE}").parent.joinpath("neighbours").lstat()
+    assert capacity.room().neighbours_used - before < 1_000_000_000

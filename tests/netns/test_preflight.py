@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from netns_intents import cluster
-from netns_running import BringUp, NewLab
+from netns_running import BringUp
 
 from lab._errors import PreflightError
 from lab.providers.netns import abilities, capacity, nft, operations
 from lab.providers.netns.provider import NetnsProvider
+from lab.providers.provider import LabHandle
+
+ANY = LabHandle("any", Path("/nowhere"), "0" * 16)
 
 
 def test_this_machine_is_fit() -> None:
-    NetnsProvider().preflight(cluster("overlay"))
+    NetnsProvider().preflight(ANY, cluster("overlay"))
     names = {one.name for one in abilities.abilities(tunnels=False)}
     assert {"namespaces", "veth", "bridge", "hairpin mode", "nftables"} <= names
     assert "vxlan" not in names
@@ -31,7 +35,7 @@ def _fresh_library() -> Iterator[None]:
 def test_a_machine_without_nftables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nft, "LIBRARY", "libnftables-not-here.so.1")
     with pytest.raises(PreflightError, match="no libnftables, needed for Services") as raised:
-        NetnsProvider().preflight(cluster("overlay"))
+        NetnsProvider().preflight(ANY, cluster("overlay"))
     assert "sudo apt-get install" in raised.value.cure
 
 
@@ -41,16 +45,16 @@ def test_a_kernel_without_vxlan(monkeypatch: pytest.MonkeyPatch) -> None:
         abilities, "_VXLAN", abilities._Trial("vxlan", "overlay tunnels", strange, "vxlan")
     )
     with pytest.raises(PreflightError, match="no vxlan, needed for overlay tunnels") as raised:
-        NetnsProvider().preflight(cluster("overlay"))
+        NetnsProvider().preflight(ANY, cluster("overlay"))
     assert "sudo modprobe vxlan" in raised.value.cure
-    NetnsProvider().preflight(cluster("host-gateway"))
+    NetnsProvider().preflight(ANY, cluster("host-gateway"))
 
 
 def test_a_neighbour_table_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
     real = capacity.room()
     monkeypatch.setattr(capacity, "_neighbour_limit", lambda: real.neighbours_used + 2)
     with pytest.raises(PreflightError, match="checking the neighbour table") as raised:
-        NetnsProvider().preflight(cluster("overlay"))
+        NetnsProvider().preflight(ANY, cluster("overlay"))
     assert raised.value.cure.startswith("sudo sysctl -w net.ipv4.neigh.default.gc_thresh3=")
 
 
@@ -60,14 +64,3 @@ def test_a_running_lab_is_counted_in(bring_up: BringUp) -> None:
     needed = capacity.need(running.intent).neighbours
     assert capacity.room().neighbours_used >= before + needed
     running.provider.destroy(running.lab)
-
-
-def test_a_full_disk_is_refused_before_the_holder_starts(
-    new_lab: NewLab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(capacity, "_DISK_BYTES", 1 << 60)
-    lab, provider = new_lab("full"), NetnsProvider()
-    with pytest.raises(PreflightError, match="MiB are free") as raised:
-        provider.steps(lab, cluster())[0].run()
-    assert f"df -h '{lab.directory}'" in raised.value.cure
-    assert provider.liveness(lab, cluster()).state == "absent"

@@ -5,17 +5,18 @@ from __future__ import annotations
 import itertools
 import shlex
 import time
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError, UsageError
+from lab.guests.shell import Completed
 from lab.providers.fake.directory import Directory
 from lab.providers.fake.reach import outcome
 from lab.providers.fake.world import FakeLab
 from lab.providers.provider import (
-    Completed,
+    Evidence,
     LabHandle,
     Liveness,
     Machine,
@@ -25,6 +26,7 @@ from lab.providers.provider import (
     ProbeSettings,
     Step,
 )
+from lab.topology.cost import Cost, cost
 from lab.topology.intent import Intent
 
 Answer = Callable[[Intent, Probe], Outcome | None]
@@ -113,8 +115,17 @@ class FakeProvider:
         machines = len(intent.machines) if intent else 0
         return f"{self.name}: {machines} machines in memory, no packet is sent"
 
-    def preflight(self, intent: Intent) -> None:
+    def node_mtu(self, asked: int) -> int:
+        """What is asked: one kernel carries it all."""
+        return asked
+
+    def cost(self, intent: Intent) -> Cost:
+        """What the lab is predicted to take here, from nothing."""
+        return cost(intent)
+
+    def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Refuse if the faults say so. PreflightError."""
+        del lab
         self.calls.append(Call("preflight", intent.scenario))
         if self.faults.refuse:
             raise PreflightError(
@@ -183,6 +194,17 @@ class FakeProvider:
         progress(len(outcomes))
         return outcomes
 
+    def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
+        """The entry, and for each machine of the intent whether the entry has it."""
+        self.calls.append(Call("evidence", lab.name))
+        found = self.world.get(lab.token)
+        entry = _words(found) if found else f"nothing carries the token of lab '{lab.name}'"
+        yield Evidence("holder.txt", f"{entry}\n".encode())
+        made = found.machines if found else ()
+        for machine in intent.machines:
+            state = "there" if machine.name in made else "not there"
+            yield Evidence(f"{machine.name}/state.txt", f"{state}\n".encode())
+
     def _step(self, lab: LabHandle, name: str, made_of: object, run: Callable[[], object]) -> Step:
         def recorded() -> None:
             self.calls.append(Call("step", lab.name, name))
@@ -205,7 +227,9 @@ class FakeProvider:
         if found is None or found.broken:
             state = found.broken if found else "nothing carries its token"
             raise BrokenError(
-                f"looking for the machines of lab '{lab.name}'", state, f"lab up {lab.name}"
+                f"looking for the machines of lab '{lab.name}'",
+                state,
+                f"'lab status {lab.name}' says how to bring it up again",
             )
         return found
 

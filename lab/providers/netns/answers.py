@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple  # dataclasses costs 10 ms at the responder's start
 
-from lab.providers.netns import protocol
+from lab.providers.netns import dnswire, protocol
 
 EchoDatagram = Callable[[bytes, bytes], tuple[bytes, bool] | None]
 """From a datagram and its sender (address:port) to the answer, and whether it may fragment."""
@@ -54,7 +54,7 @@ def dns_stream(records: Mapping[str, str]) -> Converse:
     def converse(data: bytearray, _client: bytes, _greeted: bool) -> Answer | None:
         if (wire := protocol.unframe(data)) is None:
             return None
-        reply = _answer(wire, records)
+        reply = dnswire.answer(wire, records)
         return Answer(b"" if reply is None else protocol.frame(reply), "close")
 
     return converse
@@ -64,13 +64,7 @@ def dns_datagram(records: Mapping[str, str]) -> EchoDatagram:
     """DNS over UDP."""
 
     def reply(data: bytes, _client: bytes) -> tuple[bytes, bool] | None:
-        wire = _answer(data, records)
+        wire = dnswire.answer(data, records)
         return None if wire is None else (wire, True)
 
     return reply
-
-
-def _answer(wire: bytes, records: Mapping[str, str]) -> bytes | None:
-    from lab.providers.netns import dnswire  # noqa: PLC0415  dnspython takes 50 ms to import
-
-    return dnswire.answer(wire, records)

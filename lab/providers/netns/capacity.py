@@ -1,4 +1,4 @@
-"""Whether a lab fits on this machine: neighbour table, descriptors, processes, disk.
+"""Whether a lab fits on this machine: neighbour table, descriptors, processes.
 
 Figures are read in one place and judged in another, so that any machine can be judged.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import resource
+import stat
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +24,10 @@ _DESCRIPTORS_EACH = 3
 _DESCRIPTORS_MORE = 256
 _PROCESSES = 16
 """Holder, responder, prober, and what enters the lab meanwhile."""
-_DISK_BYTES = 16 << 20
-"""Journal and results of one lab; its namespaces take no disk."""
 _PERMANENT = 0x80
+_NOTHING_THAT_WAITS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_DIGITS = 9
+"""More entries than any table has."""
 _ARP_CACHE = b"arp_cache\0"
 _THRESHOLD3, _NAME = 4, 1
 
@@ -125,26 +127,6 @@ def judge(need: Need, room: Room) -> None:
         )
 
 
-def check_disk(directory: Path) -> None:
-    """Refuse a lab's directory on a disk that is as good as full.
-
-    Raises
-    ------
-    PreflightError
-        Naming what is free and what is needed.
-
-    """
-    there = next(path for path in (directory, *directory.absolute().parents) if path.is_dir())
-    figures = os.statvfs(there)
-    free = figures.f_bavail * figures.f_frsize
-    if free < _DISK_BYTES:
-        raise _refusal(
-            f"disk space in '{directory}'",
-            f"{free >> 20} MiB are free, {_DISK_BYTES >> 20} MiB are needed",
-            f"free some space, or keep the state elsewhere; see: df -h '{there}'",
-        )
-
-
 def _refusal(what: str, happened: str, cure: str) -> PreflightError:
     return PreflightError(f"checking {what}", happened, cure)
 
@@ -195,7 +177,15 @@ def note_need(need: Need) -> None:
 
 
 def _needed_by(pid: int) -> int:
+    """The need noted in that holder; it may be another user's, and so anything but a number."""
     try:
-        return int(Path(f"/proc/{pid}/root{NEED_FILE}").read_text(encoding="ascii"))
-    except (OSError, ValueError):  # it has no network yet, or ended meanwhile
+        file = os.open(f"/proc/{pid}/root{NEED_FILE}", _NOTHING_THAT_WAITS)
+    except OSError:  # it has no network yet, or ended meanwhile
         return 0
+    try:
+        regular = stat.S_ISREG(os.fstat(file).st_mode)
+        return int(os.read(file, _DIGITS)) if regular else 0
+    except (OSError, ValueError):
+        return 0
+    finally:
+        os.close(file)

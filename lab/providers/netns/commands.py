@@ -16,16 +16,23 @@ from lab.providers.netns.compile import FABRIC
 from lab.providers.netns.compile import compile as compile_intent
 from lab.providers.netns.operations import (
     AddressAdd,
+    AddressRemove,
     BridgeAdd,
     ForwardingSet,
     HairpinOn,
+    LinkDown,
+    LinkRemove,
+    LinkRename,
     LinkUp,
     MasterSet,
+    MtuSet,
     NamespaceOperations,
     NeighbourSet,
     Operation,
     ProxyDelaySet,
     ProxySet,
+    RouteAdd,
+    RouteRemove,
     RouteSet,
     RulesetLoad,
     SysctlSet,
@@ -116,6 +123,26 @@ def _(operation: LinkUp, namespace: str) -> list[str]:
 
 
 @command.register
+def _(operation: LinkDown, namespace: str) -> list[str]:
+    return [f"ip -n {namespace} link set dev {operation.device} down"]
+
+
+@command.register
+def _(operation: LinkRename, namespace: str) -> list[str]:
+    return [f"ip -n {namespace} link set dev {operation.device} name {operation.name}"]
+
+
+@command.register
+def _(operation: LinkRemove, namespace: str) -> list[str]:
+    return [f"ip -n {namespace} link delete dev {operation.device}"]
+
+
+@command.register
+def _(operation: MtuSet, namespace: str) -> list[str]:
+    return [f"ip -n {namespace} link set dev {operation.device} mtu {operation.mtu}"]
+
+
+@command.register
 def _(operation: VethAdd, namespace: str) -> list[str]:
     return [
         (
@@ -165,15 +192,29 @@ def _(operation: AddressAdd, namespace: str) -> list[str]:
 
 
 @command.register
+def _(operation: AddressRemove, namespace: str) -> list[str]:
+    return [f"ip -n {namespace} address delete {operation.address} dev {operation.device}"]
+
+
+@command.register
 def _(operation: RouteSet, namespace: str) -> list[str]:
+    return [_route("replace", operation, namespace)]
+
+
+@command.register
+def _(operation: RouteAdd, namespace: str) -> list[str]:
+    return [f"{_route('prepend', operation, namespace)} metric {operation.metric}"]
+
+
+@command.register
+def _(operation: RouteRemove, namespace: str) -> list[str]:
+    return [f"{_route('delete', operation, namespace)} metric {operation.metric}"]
+
+
+def _route(verb: str, operation: RouteSet | RouteAdd | RouteRemove, namespace: str) -> str:
     via = f" via {operation.via}" if operation.via else ""
-    onlink = " onlink" if operation.onlink else ""
-    return [
-        (
-            f"ip -n {namespace} route replace {operation.destination}{via} "
-            f"dev {operation.device}{onlink}"
-        )
-    ]
+    target = f"{operation.destination}{via} dev {operation.device}"
+    return f"ip -n {namespace} route {verb} {target}{' onlink' if operation.onlink else ''}"
 
 
 @command.register

@@ -1,5 +1,8 @@
 """Intent to operations: which namespaces there are, and what is done in each. Pure.
 
+A whole lab on one computer is compiled by ``compile``. ``compile_machine`` is for one machine
+that is a computer of its own, whose network cards are there already.
+
 The namespaces are ``fabric`` (one bridge a segment), then each machine, each followed by its pods.
 A link is made by the namespace nearer to the fabric, so that doing the list in order always
 finds what it needs. Interface indexes count through the whole lab: both ends of a veth differ
@@ -10,6 +13,7 @@ for the kernel to say which index it chose.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Interface
 from itertools import count
@@ -22,18 +26,20 @@ from lab.providers.netns.operations import (
     HairpinOn,
     LinkUp,
     MasterSet,
+    MtuSet,
     NamespaceOperations,
     NeighbourSet,
     Operation,
     ProxyDelaySet,
     ProxySet,
+    RouteAdd,
     RouteSet,
     RulesetLoad,
     SysctlSet,
     VethAdd,
     VxlanAdd,
 )
-from lab.providers.netns.services import ruleset
+from lab.providers.netns.services import ruleset, ruleset_beside
 from lab.topology.intent import Intent, MachineIntent, Neighbour, Pod
 
 FABRIC = "fabric"
@@ -46,12 +52,15 @@ _NO_IPV6 = (
     SysctlSet("net/ipv6/conf/all/disable_ipv6", "1", optional=True),
     SysctlSet("net/ipv6/conf/default/disable_ipv6", "1", optional=True),
 )
+_STRAIGHT_KEYS = ("accept_redirects", "send_redirects", "rp_filter")
 _STRAIGHT = tuple(
     SysctlSet(f"net/ipv4/conf/{where}/{key}", "0")
-    for key in ("accept_redirects", "send_redirects", "rp_filter")
+    for key in _STRAIGHT_KEYS
     for where in ("all", "default")
 )
 """No redirects, and no reverse-path filter: a new namespace copies the host's settings."""
+_STRAIGHT_HERE = tuple(SysctlSet(f"net/ipv4/conf/all/{key}", "0") for key in _STRAIGHT_KEYS)
+"""The same without a default for devices yet to come: ``all`` would overrule the devices' own."""
 _EVERY_REFUSAL = (SysctlSet("net/ipv4/icmp_ratelimit", "0"),)
 """ICMP errors are rate-limited by default; every refused probe must hear its refusal."""
 
@@ -96,10 +105,43 @@ def compile(intent: Intent) -> tuple[NamespaceOperations, ...]:  # noqa: A001  t
     drafts = {name: _Draft(name) for name in names}
     _fabric(intent, drafts, indexes)
     for machine in intent.machines:
-        _machine(machine, drafts, indexes)
+        _machine(machine, drafts, indexes, _OWN)
         for pod in machine.pods:
             _pod(pod, drafts[pod.name])
     return tuple(draft.done() for draft in drafts.values())
+
+
+def compile_machine(
+    machine: MachineIntent, cards: Mapping[str, int], first_index: int
+) -> tuple[NamespaceOperations, ...]:
+    """One machine and its pods, in the order in which they must be done.
+
+    Others live in the machine's namespace too: what is not the lab's is left as it is.
+
+    Parameters
+    ----------
+    machine
+        Its interfaces are there already, without addresses.
+    cards
+        The interfaces' names, and their indexes.
+    first_index
+        The first interface index for what is made; it and those above it are free.
+
+    Raises
+    ------
+    UsageError
+        As :func:`compile`.
+
+    """
+    drafts = {name: _Draft(name) for name in (machine.name, *(pod.name for pod in machine.pods))}
+    draft = drafts[machine.name]
+    for interface in machine.interfaces:
+        draft.has(interface.name, cards[interface.name])
+        draft.operations.append(MtuSet(interface.name, interface.mtu))
+    _machine(machine, drafts, count(first_index), _SHARED)
+    for pod in machine.pods:
+        _pod(pod, drafts[pod.name])
+    return tuple(one.done() for one in drafts.values())
 
 
 def namespaces(intent: Intent) -> tuple[str, ...]:
@@ -161,9 +203,22 @@ def _fabric(intent: Intent, drafts: dict[str, _Draft], indexes: count[int]) -> N
             ]
 
 
-def _machine(machine: MachineIntent, drafts: dict[str, _Draft], indexes: count[int]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What differs between a namespace of the lab's own and one that others live in too."""
+
+    settings: Callable[[MachineIntent], Iterable[SysctlSet]]
+    device_settings: Callable[[str], Iterable[SysctlSet]]
+    """Of each device of the lab's, once it is there."""
+    route: type[RouteSet | RouteAdd]
+    rules: Callable[[MachineIntent], str]
+
+
+def _machine(
+    machine: MachineIntent, drafts: dict[str, _Draft], indexes: count[int], ground: _Ground
+) -> None:
     draft = drafts[machine.name]
-    draft.operations += _machine_settings(machine)
+    draft.operations += ground.settings(machine)
     draft.operations.append(LinkUp(LOOPBACK))
     for interface in machine.interfaces:
         draft.operations.append(LinkUp(interface.name))
@@ -191,17 +246,48 @@ def _machine(machine: MachineIntent, drafts: dict[str, _Draft], indexes: count[i
         draft.operations += [AddressAdd(tunnel.name, one) for one in tunnel.addresses]
     for pod in machine.pods:
         _plug(pod, machine, drafts, indexes)
-    draft.operations += _tables(machine)
-    rules = ruleset(machine)
+    for device in draft.indexes:
+        draft.operations += ground.device_settings(device)
+    draft.operations += _tables(machine, ground.route)
+    rules = ground.rules(machine)
     if rules:
         draft.operations.append(RulesetLoad(rules))
 
 
-def _machine_settings(machine: MachineIntent) -> tuple[SysctlSet, ...]:
-    # ip_forward first: writing it resets the redirect settings.
-    forward = (SysctlSet("net/ipv4/ip_forward", "1" if machine.forwards else "0"),)
-    filtered = (SysctlSet("net/bridge/bridge-nf-call-iptables", "1"),) if machine.bridge else ()
-    return (*_NO_IPV6, *forward, *_STRAIGHT, *_EVERY_REFUSAL, *filtered)
+def _own_settings(machine: MachineIntent) -> tuple[SysctlSet, ...]:
+    return (*_NO_IPV6, *_forwarding(machine), *_STRAIGHT, *_EVERY_REFUSAL, *_filtered(machine))
+
+
+def _shared_settings(machine: MachineIntent) -> tuple[SysctlSet, ...]:
+    return (*_forwarding(machine), *_STRAIGHT_HERE, *_EVERY_REFUSAL, *_filtered(machine))
+
+
+def _forwarding(machine: MachineIntent) -> tuple[SysctlSet, ...]:
+    """To be set first: writing it resets the redirect settings."""
+    return (SysctlSet("net/ipv4/ip_forward", "1" if machine.forwards else "0"),)
+
+
+def _filtered(machine: MachineIntent) -> tuple[SysctlSet, ...]:
+    return (SysctlSet("net/bridge/bridge-nf-call-iptables", "1"),) if machine.bridge else ()
+
+
+def _by_default(_: str) -> tuple[SysctlSet, ...]:
+    """A device of the lab's own namespace takes the settings that are the default there."""
+    return ()
+
+
+def _by_device(device: str) -> tuple[SysctlSet, ...]:
+    """Strangers' devices keep their settings, so each of the lab's is given its own."""
+    if device == LOOPBACK:
+        return ()
+    return (
+        SysctlSet(f"net/ipv6/conf/{device}/disable_ipv6", "1", optional=True),
+        *(SysctlSet(f"net/ipv4/conf/{device}/{key}", "0") for key in _STRAIGHT_KEYS),
+    )
+
+
+_OWN = _Ground(_own_settings, _by_default, RouteSet, ruleset)
+_SHARED = _Ground(_shared_settings, _by_device, RouteAdd, ruleset_beside)
 
 
 def _plug(pod: Pod, machine: MachineIntent, drafts: dict[str, _Draft], indexes: count[int]) -> None:
@@ -222,11 +308,11 @@ def _plug(pod: Pod, machine: MachineIntent, drafts: dict[str, _Draft], indexes: 
     ]
 
 
-def _tables(machine: MachineIntent) -> list[Operation]:
+def _tables(machine: MachineIntent, route_type: type[RouteSet | RouteAdd]) -> list[Operation]:
     """Routes (those on the link first), neighbours, forwarding entries and proxies."""
     routes = sorted(machine.routes, key=lambda route: route.via is not None)
     operations: list[Operation] = [
-        RouteSet(route.destination, route.device, route.via, route.onlink) for route in routes
+        route_type(route.destination, route.device, route.via, route.onlink) for route in routes
     ]
     operations += _permanent(machine.neighbours)
     operations += [

@@ -1,29 +1,34 @@
-"""DNS messages: questions and answers of prober and responder.
+"""DNS messages (RFC 1035): questions and answers of prober and responder.
 
-Pure functions on bytes. dnspython takes 50 ms to import, so this module is imported by those
-who have a name to ask for or to answer, when they have.
+Pure functions on bytes, and as much of DNS as a lab has need of: questions for IPv4
+addresses. Standard library only, so that they run in guests that have nothing else.
 """
 
 from __future__ import annotations
 
+import socket
 import struct
 from collections.abc import Mapping
-
-import dns.exception
-import dns.flags
-import dns.message
-import dns.name
-import dns.opcode
-import dns.rcode
-import dns.rdatatype
-import dns.rrset
 
 from lab.providers.netns.protocol import WireError
 
 _ANSWER_SECONDS = 5
 """Time to live of an answer; what CoreDNS gives for cluster names."""
-_HEADER_BYTES = 12
-_QR_FORMERR = 0x8001
+_HEADER = struct.Struct("!6H")
+_QUESTION_TAIL = struct.Struct("!HH")
+_RECORD = struct.Struct("!HHIH")
+"""Type, class, time to live, and length of the data."""
+_A, _ANY, _INTERNET = 1, 255, 1
+_RESPONSE, _AUTHORITATIVE, _CUT, _DESIRED = 0x8000, 0x0400, 0x0200, 0x0100
+_OPCODE, _CODE = 0x7800, 0x000F
+_OK, _FORMAT, _NO_NAME, _NOT_IMPLEMENTED = 0, 1, 3, 4
+_CODES = {1: "FORMERR", 2: "SERVFAIL", 4: "NOTIMP", 5: "REFUSED"}
+_LABEL_BYTES, _NAME_BYTES, _POINTER = 63, 255, 0xC0
+_TO_QUESTION = struct.pack("!H", _POINTER << 8 | _HEADER.size)
+"""In place of a name: the one that stands behind the header."""
+
+Labels = tuple[bytes, ...]
+"""A domain name in lower case, label by label, without the root's empty one."""
 
 
 def question(name: str, number: int) -> bytes:
@@ -35,10 +40,8 @@ def question(name: str, number: int) -> bytes:
         If ``name`` is no domain name.
 
     """
-    try:
-        return dns.message.make_query(name, "A", id=number).to_wire()
-    except dns.exception.DNSException as error:
-        raise WireError(f"'{name}' is no domain name: {error}") from None
+    head = _HEADER.pack(number, _DESIRED, 1, 0, 0, 0)
+    return head + _encoded(name) + _QUESTION_TAIL.pack(_A, _INTERNET)
 
 
 def read_answer(wire: bytes, name: str, number: int) -> str | None:
@@ -51,21 +54,22 @@ def read_answer(wire: bytes, name: str, number: int) -> str | None:
 
     """
     try:
-        message = dns.message.from_wire(wire)
-    except (dns.exception.DNSException, ValueError, IndexError, struct.error) as error:
-        raise WireError(f"no DNS answer: {type(error).__name__}") from None
-    asked = [one.name for one in message.question]
-    if message.id != number or not message.flags & dns.flags.QR:
-        raise WireError("an answer to another question")
-    code = message.rcode()
-    if code not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
-        raise WireError(f"the server says {dns.rcode.to_text(code)}")
-    if asked != [dns.name.from_text(name)]:
-        raise WireError("an answer for another name")
-    if message.flags & dns.flags.TC:
-        raise WireError("the answer is cut short")
-    found = (str(one[0]) for one in message.answer if one.rdtype == dns.rdatatype.A)
-    return next(found, None)
+        given, flags, asked, answers, _, _ = _HEADER.unpack_from(wire)
+        if given != number or not flags & _RESPONSE:
+            raise WireError("an answer to another question")
+        code = flags & _CODE
+        if code not in (_OK, _NO_NAME):
+            raise WireError(f"the server says {_CODES.get(code, f'error {code}')}")
+        if asked != 1:
+            raise WireError("an answer for another name")
+        labels, end = _labels(wire, _HEADER.size)
+        if labels != _labels(_encoded(name), 0)[0]:
+            raise WireError("an answer for another name")
+        if flags & _CUT:
+            raise WireError("the answer is cut short")
+        return _first_address(wire, end + _QUESTION_TAIL.size, answers)
+    except (struct.error, IndexError):
+        raise WireError(f"no DNS answer: its {len(wire)} bytes end too early") from None
 
 
 def answer(wire: bytes, records: Mapping[str, str]) -> bytes | None:
@@ -74,25 +78,89 @@ def answer(wire: bytes, records: Mapping[str, str]) -> bytes | None:
     NXDOMAIN for other names, no records for other types, NOTIMP for other than queries,
     FORMERR for what cannot be read; None for what is not even a header, or is an answer.
     """
-    if len(wire) < _HEADER_BYTES or wire[2] & 0x80:
+    if len(wire) < _HEADER.size:
         return None
+    number, flags, asked, _, _, _ = _HEADER.unpack_from(wire)
+    if flags & _RESPONSE:
+        return None
+    said = _RESPONSE | _AUTHORITATIVE | flags & (_OPCODE | _DESIRED)
     try:
-        query = dns.message.from_wire(wire)
-        response = dns.message.make_response(query)
-    except (dns.exception.DNSException, ValueError, IndexError, struct.error):
-        return struct.pack("!2sHHHHH", wire[:2], _QR_FORMERR, 0, 0, 0, 0)
-    response.flags |= dns.flags.AA
-    if query.opcode() != dns.opcode.QUERY:
-        response.set_rcode(dns.rcode.NOTIMP)
-    elif len(query.question) != 1:
-        response.set_rcode(dns.rcode.FORMERR)
-    else:
-        asked = query.question[0]
-        address = records.get(asked.name.to_text().lower())
-        if address is None:
-            response.set_rcode(dns.rcode.NXDOMAIN)
-        elif asked.rdtype in (dns.rdatatype.A, dns.rdatatype.ANY):
-            response.answer.append(
-                dns.rrset.from_text(asked.name, _ANSWER_SECONDS, "IN", "A", address)
-            )
-    return response.to_wire()
+        labels, kind, repeated = _only_question(wire, asked)
+    except (WireError, struct.error, IndexError):
+        return _HEADER.pack(number, said | _FORMAT, 0, 0, 0, 0)
+    address = records.get(_text(labels))
+    record = b""
+    if flags & _OPCODE:
+        said |= _NOT_IMPLEMENTED
+    elif address is None:
+        said |= _NO_NAME
+    elif kind in (_A, _ANY):
+        data = socket.inet_aton(address)
+        record = _TO_QUESTION + _RECORD.pack(_A, _INTERNET, _ANSWER_SECONDS, len(data)) + data
+    return _HEADER.pack(number, said, 1, bool(record), 0, 0) + repeated + record
+
+
+def _only_question(wire: bytes, asked: int) -> tuple[Labels, int, bytes]:
+    """The name and the type of the one question, and its bytes."""
+    if asked != 1:
+        raise WireError(f"{asked} questions")
+    labels, end = _labels(wire, _HEADER.size)
+    kind, _ = _QUESTION_TAIL.unpack_from(wire, end)
+    return labels, kind, wire[_HEADER.size : end + _QUESTION_TAIL.size]
+
+
+def _encoded(name: str) -> bytes:
+    labels = name.removesuffix(".").split(".") if name != "." else []
+    try:
+        parts = [label.encode("ascii") for label in labels]
+    except UnicodeEncodeError:
+        raise WireError(f"'{name}' is no domain name: a letter is not ASCII") from None
+    if not all(0 < len(part) <= _LABEL_BYTES for part in parts):
+        raise WireError(f"'{name}' is no domain name: a label is empty or too long")
+    wire = b"".join(bytes([len(part)]) + part for part in parts) + b"\0"
+    if len(wire) > _NAME_BYTES:
+        raise WireError(f"'{name}' is no domain name: it is longer than {_NAME_BYTES} bytes")
+    return wire
+
+
+def _labels(wire: bytes, at: int) -> tuple[Labels, int]:
+    """The name at a place, and the place behind it; pointers lead back only, and so end."""
+    found: list[bytes] = []
+    behind = None
+    while length := wire[at]:
+        if length >= _POINTER:
+            to = (length & ~_POINTER) << 8 | wire[at + 1]
+            behind = at + 2 if behind is None else behind
+            if to >= at:
+                raise WireError("no DNS message: a name points forward")
+            at = to
+        elif length > _LABEL_BYTES:
+            raise WireError("no DNS message: an unknown kind of label")
+        else:
+            label = wire[at + 1 : at + 1 + length]
+            if len(label) < length:
+                raise IndexError
+            found.append(label.lower())
+            at += 1 + length
+            if sum(map(len, found)) + len(found) >= _NAME_BYTES:
+                raise WireError("no DNS message: a name is too long")
+    return tuple(found), at + 1 if behind is None else behind
+
+
+def _text(labels: Labels) -> str:
+    """The name with its final dot; a dot within a label is marked as such."""
+    return "".join(label.replace(b".", b"\\.").decode("latin-1") + "." for label in labels)
+
+
+def _first_address(wire: bytes, at: int, records: int) -> str | None:
+    for _ in range(records):
+        at = _labels(wire, at)[1]
+        kind, _, _, length = _RECORD.unpack_from(wire, at)
+        at += _RECORD.size
+        data = wire[at : at + length]
+        if len(data) < length:
+            raise IndexError
+        if kind == _A and length == 4:  # noqa: PLR2004  bytes of an IPv4 address
+            return socket.inet_ntoa(data)
+        at += length
+    return None

@@ -19,7 +19,7 @@ from select import EPOLLIN, EPOLLOUT
 from time import perf_counter
 from typing import Final
 
-from lab.providers.netns import names, protocol
+from lab.providers.netns import dnswire, names, protocol
 from lab.providers.netns.flight import CannotProbeError, Expired, Flight, Steps
 from lab.providers.provider import LARGE_TCP_BYTES, Probe, ProbeStatus
 
@@ -241,8 +241,6 @@ def _conclude(flight: Flight, datagrams: tuple[_Datagram, ...]) -> None:
 
 def _resolve(flight: Flight, open_: Open, name: str, resolver: names.ResolverFile) -> Steps:
     """Ask for each candidate in turn; the first address wins."""
-    from lab.providers.netns import dnswire  # noqa: PLC0415  dnspython takes 50 ms to import
-
     ask = _ask_stream if flight.probe.protocol == "tcp" else _ask_datagram
     flight.address = resolver.server or flight.probe.address
     asked = names.candidates(name, resolver)

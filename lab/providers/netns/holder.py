@@ -6,6 +6,9 @@ becomes process 1 there, says one line of JSON on its standard output (``{"ready
 "pid": 4711}`` or ``{"ready": false, "call": "mount on /proc", "errno": 1}``), and then only
 reaps. SIGKILL of it ends every process in its pid namespace, and with them every mount and
 network namespace of the lab.
+
+With ``hybridlab-node`` for the first word it holds one machine of a lab on a computer of the
+machine's own: it stays in that computer's network namespace, and goes on seeing DIRECTORY.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ if not __package__:  # run by path
 from lab.providers.netns import isolation
 
 MARKER = "hybridlab-holder"
+NODE_MARKER = "hybridlab-node"
 ARGUMENTS = 4
 """Marker, lab, token, directory: the last words of the argument list."""
 
@@ -33,12 +37,12 @@ def _refused(error: OSError) -> None:
     _say(ready=False, call=str(error.filename or ""), errno=error.errno or 0)
 
 
-def _hold() -> None:
+def _hold(kept: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_IGN)  # SIGCHLD ignored: the kernel reaps
     seen_outside = int(os.readlink("/proc/self"))  # noqa: PTH115  pathlib is slow to import here
     try:
-        isolation.furnish()
+        isolation.furnish(kept)
     except OSError as error:
         _refused(error)
         return
@@ -53,14 +57,16 @@ def _hold() -> None:
 
 def main() -> None:
     """Isolate, fork process 1, and leave it behind."""
+    marker, _, _, directory = sys.argv[-ARGUMENTS:]
+    whole = marker == MARKER
     try:
-        isolation.isolate()
+        isolation.isolate(network=whole)
         if os.fork():
             return
     except OSError as error:
         _refused(error)
         return
-    _hold()
+    _hold("" if whole else directory)
 
 
 if __name__ == "__main__":

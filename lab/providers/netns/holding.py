@@ -23,8 +23,13 @@ _START_SECONDS = 10.0
 _END_SECONDS = 20.0
 
 
-def start(lab: LabHandle, python: str) -> Entry:
+def start(
+    lab: LabHandle, python: str, marker: str = MARKER, seconds: float = _START_SECONDS
+) -> Entry:
     """Start a holder for the lab, and return the way into it.
+
+    ``marker`` says which kind, as :mod:`lab.providers.netns.holder` has it; it is given up
+    when it has not said a word for so many ``seconds``.
 
     Raises
     ------
@@ -35,7 +40,7 @@ def start(lab: LabHandle, python: str) -> Entry:
 
     """
     doing = f"starting the holder of lab '{lab.name}'"
-    command = [python, "-I", "-S", str(PROGRAM), MARKER, lab.name, lab.token, str(lab.directory)]
+    command = [python, "-I", "-S", str(PROGRAM), marker, lab.name, lab.token, str(lab.directory)]
     with subprocess.Popen(  # noqa: S603  our own program
         command,
         cwd="/",
@@ -44,7 +49,7 @@ def start(lab: LabHandle, python: str) -> Entry:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     ) as process:
-        said = _line(doing, process)
+        said = _line(doing, process, seconds)
     pid = said.get("pid")
     if not isinstance(pid, int):
         number = int(str(said["errno"]))
@@ -58,13 +63,13 @@ def start(lab: LabHandle, python: str) -> Entry:
     return Entry(pid, since)
 
 
-def _line(doing: str, process: subprocess.Popen[bytes]) -> dict[str, object]:
+def _line(doing: str, process: subprocess.Popen[bytes], seconds: float) -> dict[str, object]:
     assert process.stdout is not None
     poll = select.poll()
     poll.register(process.stdout, select.POLLIN)
-    if not poll.poll(_START_SECONDS * 1000):
+    if not poll.poll(seconds * 1000):
         process.kill()
-        raise DeadlineError(doing, f"not ready within {_START_SECONDS:g} s; it has said nothing")
+        raise DeadlineError(doing, f"not ready within {seconds:g} s; it has said nothing")
     line = process.stdout.readline()
     if not line:
         raise BrokenError(doing, "it ended without a word", f"try: {process.args!r}")
@@ -73,8 +78,8 @@ def _line(doing: str, process: subprocess.Popen[bytes]) -> dict[str, object]:
 
 
 def find(token: str) -> HolderProcess | None:
-    """The settled holder with that token, if there is one."""
-    return next((one for one in holders() if one.settled and one.token == token), None)
+    """The settled holder with that token, if there is one that this very user runs."""
+    return next((one for one in holders() if one.ours and one.settled and one.token == token), None)
 
 
 def entry(lab: LabHandle) -> Entry:
@@ -89,7 +94,9 @@ def entry(lab: LabHandle) -> Entry:
     holder = find(lab.token)
     if holder is None:
         raise BrokenError(
-            f"entering lab '{lab.name}'", "its holder is not running", f"lab up {lab.name}"
+            f"entering lab '{lab.name}'",
+            "its holder is not running",
+            f"'lab status {lab.name}' says how to bring it up again",
         )
     return Entry(holder.pid, holder.started)
 

@@ -27,8 +27,10 @@ def privileged() -> bool:
     return False
 
 
-def isolate() -> None:
+def isolate(*, network: bool = True) -> None:
     """Put this process into new namespaces; the next child is process 1 of the new pid namespace.
+
+    Without ``network`` it stays in the network namespace that it is in.
 
     Raises
     ------
@@ -36,7 +38,8 @@ def isolate() -> None:
         With the call that was refused as its file name.
 
     """
-    flags = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET | syscalls.CLONE_NEWPID
+    flags = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWPID
+    flags |= syscalls.CLONE_NEWNET if network else 0
     if privileged():
         syscalls.unshare(flags)
         return
@@ -47,8 +50,10 @@ def isolate() -> None:
     _write("/proc/self/gid_map", f"0 {group} 1")
 
 
-def furnish() -> None:
+def furnish(kept: str = "") -> None:
     """Mount what the new world needs, as process 1 of it: private mounts, /proc and /run.
+
+    ``kept`` is a directory below /run that stays to be seen.
 
     Raises
     ------
@@ -60,7 +65,12 @@ def furnish() -> None:
     syscalls.mount("none", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
     guarded = syscalls.MS_NOSUID | syscalls.MS_NODEV
     syscalls.mount("proc", "/proc", "proc", guarded | syscalls.MS_NOEXEC)
+    keeping = os.open(kept, os.O_PATH | os.O_CLOEXEC) if kept else -1
     syscalls.mount("tmpfs", "/run", "tmpfs", guarded, "mode=755")
+    if kept:
+        os.mkdir(kept)  # noqa: PTH102  pathlib is slow to import in the holder
+        syscalls.mount(f"/proc/self/fd/{keeping}", kept, "", syscalls.MS_BIND)
+        os.close(keeping)
     os.mkdir(NETNS_DIRECTORY)  # noqa: PTH102  pathlib is slow to import in the holder
     os.mkdir(RESOLV_DIRECTORY)  # noqa: PTH102  pathlib is slow to import in the holder
     if resolver.startswith("/run/"):

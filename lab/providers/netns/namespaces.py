@@ -26,19 +26,31 @@ def _path(name: str) -> str:
     return f"{NETNS_DIRECTORY}/{name}"
 
 
-def create(names: Sequence[str]) -> None:
+def create(names: Sequence[str], here: str | None = None) -> None:
     """Make each namespace anew; those that are there already are taken away first.
 
-    Leaves the calling thread in the last one made. ``OSError`` if the kernel refuses.
+    With ``here`` the namespace that the thread is in is given that name too. Leaves the
+    calling thread in the last one made. ``OSError`` if the kernel refuses.
     """
     for entry in os.listdir(NETNS_DIRECTORY):  # noqa: PTH208  names are wanted, not paths
         with suppress(OSError):  # a file left by a create that was interrupted is no mount
             syscalls.unmount(_path(entry))
         os.unlink(_path(entry))  # noqa: PTH108  a thousand of them: no Path each
+    if here is not None:
+        _name(here)
     for name in names:
-        os.close(os.open(_path(name), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o444))
         syscalls.unshare(syscalls.CLONE_NEWNET)
-        syscalls.mount(_OWN, _path(name), "", syscalls.MS_BIND)
+        _name(name)
+
+
+def _name(name: str) -> None:
+    os.close(os.open(_path(name), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o444))
+    syscalls.mount(_OWN, _path(name), "", syscalls.MS_BIND)
+
+
+def named() -> tuple[str, ...]:
+    """Names of the namespaces, seen from inside the holder."""
+    return tuple(sorted(os.listdir(NETNS_DIRECTORY)))  # noqa: PTH208  names are wanted, not paths
 
 
 def present(holder: int) -> frozenset[str]:

@@ -20,22 +20,30 @@ from typing import Self
 from lab._errors import BrokenError
 from lab.providers.netns.operations import (
     AddressAdd,
+    AddressRemove,
     BridgeAdd,
     ForwardingSet,
     HairpinOn,
+    LinkDown,
+    LinkRemove,
+    LinkRename,
     LinkUp,
     MasterSet,
     Message,
+    MtuSet,
     NeighbourSet,
     ProxyDelaySet,
     ProxySet,
+    RouteAdd,
+    RouteRemove,
     RouteSet,
     VethAdd,
     VxlanAdd,
 )
 
-NEW_LINK, GET_LINK, SET_LINK = 16, 18, 19
-_NEW_ADDRESS, _NEW_ROUTE, _NEW_NEIGHBOUR = 20, 24, 28
+NEW_LINK, _REMOVE_LINK, GET_LINK, SET_LINK = 16, 17, 18, 19
+_NEW_ADDRESS, _REMOVE_ADDRESS, GET_ADDRESS = 20, 21, 22
+_NEW_ROUTE, _REMOVE_ROUTE, GET_ROUTE, _NEW_NEIGHBOUR = 24, 25, 26, 28
 GET_NEIGHBOUR, GET_NEIGHBOUR_TABLE, _SET_NEIGHBOUR_TABLE = 30, 66, 67
 _REQUEST, _ACK, _DUMP = 0x1, 0x4, 0x300
 _REPLACE, _EXCLUSIVE, _CREATE, _APPEND = 0x100, 0x200, 0x400, 0x800
@@ -112,6 +120,27 @@ def _(operation: LinkUp, names: Names) -> Encoded:
 
 
 @encode.register
+def _(operation: LinkDown, names: Names) -> Encoded:
+    body = _LINK_BODY.pack(0, 0, names.indexes[operation.device], 0, _UP)
+    return NEW_LINK, 0, body
+
+
+@encode.register
+def _(operation: LinkRename, names: Names) -> Encoded:
+    return NEW_LINK, 0, _link(names.indexes[operation.device], _text(3, operation.name))
+
+
+@encode.register
+def _(operation: LinkRemove, names: Names) -> Encoded:
+    return _REMOVE_LINK, 0, _link(names.indexes[operation.device])
+
+
+@encode.register
+def _(operation: MtuSet, names: Names) -> Encoded:
+    return NEW_LINK, 0, _link(names.indexes[operation.device], _number(4, operation.mtu))
+
+
+@encode.register
 def _(operation: VethAdd, names: Names) -> Encoded:
     # The far end must not be asked to be up (the kernel answers ENOTCONN).
     far = _link(
@@ -158,15 +187,37 @@ def _(operation: HairpinOn, names: Names) -> Encoded:
 
 @encode.register
 def _(operation: AddressAdd, names: Names) -> Encoded:
+    return _NEW_ADDRESS, _CREATE | _EXCLUSIVE, _address(operation, names)
+
+
+@encode.register
+def _(operation: AddressRemove, names: Names) -> Encoded:
+    return _REMOVE_ADDRESS, 0, _address(operation, names)
+
+
+def _address(operation: AddressAdd | AddressRemove, names: Names) -> bytes:
     address = IPv4Interface(operation.address)
     index = names.indexes[operation.device]
     body = struct.pack("=BBBBI", socket.AF_INET, address.network.prefixlen, 0, _UNIVERSE, index)
-    body += attribute(2, address.packed) + attribute(1, address.packed)
-    return _NEW_ADDRESS, _CREATE | _EXCLUSIVE, body
+    return body + attribute(2, address.packed) + attribute(1, address.packed)
 
 
 @encode.register
 def _(operation: RouteSet, names: Names) -> Encoded:
+    return _NEW_ROUTE, _CREATE | _REPLACE, _route(operation, names)
+
+
+@encode.register
+def _(operation: RouteAdd, names: Names) -> Encoded:
+    return _NEW_ROUTE, _CREATE, _route(operation, names) + _number(6, operation.metric)
+
+
+@encode.register
+def _(operation: RouteRemove, names: Names) -> Encoded:
+    return _REMOVE_ROUTE, 0, _route(operation, names) + _number(6, operation.metric)
+
+
+def _route(operation: RouteSet | RouteAdd | RouteRemove, names: Names) -> bytes:
     everywhere = operation.destination == "default"
     target = IPv4Network("0.0.0.0/0" if everywhere else operation.destination)
     scope = _UNIVERSE if operation.via else _LINK
@@ -186,7 +237,7 @@ def _(operation: RouteSet, names: Names) -> Encoded:
         body += attribute(1, target.network_address.packed)
     if operation.via:
         body += attribute(5, socket.inet_aton(operation.via))
-    return _NEW_ROUTE, _CREATE | _REPLACE, body + _number(4, names.indexes[operation.device])
+    return body + _number(4, names.indexes[operation.device])
 
 
 def _neighbour(family: int, index: int, flags: int, attributes: bytes) -> bytes:

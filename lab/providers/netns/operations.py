@@ -38,6 +38,52 @@ class LinkUp:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkDown:
+    """Set a device down; its routes, neighbours and proxies go with that."""
+
+    device: str
+
+    def describe(self) -> str:
+        """What is done to which object, for an error."""
+        return f"setting link '{self.device}' down"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRename:
+    """Give a device, which must be down, another name."""
+
+    device: str
+    name: str
+
+    def describe(self) -> str:
+        """What is done to which object, for an error."""
+        return f"naming link '{self.device}' '{self.name}'"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRemove:
+    """Take a device away, and the far end of a veth with it."""
+
+    device: str
+
+    def describe(self) -> str:
+        """What is done to which object, for an error."""
+        return f"removing link '{self.device}'"
+
+
+@dataclass(frozen=True, slots=True)
+class MtuSet:
+    """Set the MTU of a device that is there."""
+
+    device: str
+    mtu: int
+
+    def describe(self) -> str:
+        """What is done to which object, for an error."""
+        return f"setting the MTU of '{self.device}' to {self.mtu}"
+
+
+@dataclass(frozen=True, slots=True)
 class VethAdd:
     """Add a veth pair, this end up; the far end is made down, in another namespace."""
 
@@ -126,6 +172,18 @@ class AddressAdd:
 
 
 @dataclass(frozen=True, slots=True)
+class AddressRemove:
+    """Take an address, with prefix length, from a device."""
+
+    device: str
+    address: str
+
+    def describe(self) -> str:
+        """What is done to which object, for an error."""
+        return f"removing address '{self.address}' from '{self.device}'"
+
+
+@dataclass(frozen=True, slots=True)
 class RouteSet:
     """Set a route of the main table; ``destination`` may be ``"default"``."""
 
@@ -138,6 +196,38 @@ class RouteSet:
         """What is done to which object, for an error."""
         via = f" via '{self.via}'" if self.via else ""
         return f"setting route '{self.destination}'{via} by device '{self.device}'"
+
+
+@dataclass(frozen=True, slots=True)
+class RouteAdd:
+    """Add a route of the main table beside strangers' to the same destination, which stay."""
+
+    destination: str
+    device: str
+    via: str | None
+    onlink: bool
+    metric: int = 0
+    """The lowest is used."""
+
+    def describe(self) -> str:
+        """What is done to which object, for an error."""
+        via = f" via '{self.via}'" if self.via else ""
+        return f"adding route '{self.destination}'{via} by device '{self.device}'"
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRemove:
+    """Take a route of the main table away."""
+
+    destination: str
+    device: str
+    via: str | None
+    onlink: bool
+    metric: int
+
+    def describe(self) -> str:
+        """What is done to which object, for an error."""
+        return f"removing route '{self.destination}' by device '{self.device}'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,13 +296,20 @@ class RulesetLoad:
 
 Message: TypeAlias = (
     LinkUp
+    | LinkDown
+    | LinkRename
+    | LinkRemove
+    | MtuSet
     | VethAdd
     | BridgeAdd
     | VxlanAdd
     | MasterSet
     | HairpinOn
     | AddressAdd
+    | AddressRemove
     | RouteSet
+    | RouteAdd
+    | RouteRemove
     | NeighbourSet
     | ForwardingSet
     | ProxySet

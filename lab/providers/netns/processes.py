@@ -26,6 +26,9 @@ class HolderProcess:
     directory: Path
     settled: bool
     """True for process 1 of the lab; False for the moment in which a holder starts."""
+    ours: bool
+    """Whether it runs as this very user. Only such a one may be entered: what answers from
+    inside is unpickled here, and anybody may copy a lab's token from its argument list."""
 
     def gone(self) -> bool:
         """Whether it has ended; it takes its whole pid namespace with it first."""
@@ -47,14 +50,14 @@ def started(pid: int, proc: str = "/proc") -> int | None:
     return None if fields[_STATE] in "ZX" else int(fields[_STARTED])
 
 
-def holders() -> tuple[HolderProcess, ...]:
+def holders(marker: str = MARKER) -> tuple[HolderProcess, ...]:
     """Every holder of this user's, or of everybody's for root, oldest first."""
-    return tuple(sorted(_holders(), key=lambda holder: (holder.started, holder.pid)))
+    return tuple(sorted(_holders(marker), key=lambda holder: (holder.started, holder.pid)))
 
 
-def _holders() -> Iterator[HolderProcess]:
+def _holders(marker: str) -> Iterator[HolderProcess]:
     user = os.geteuid()
-    wanted = os.fsencode(MARKER)
+    wanted = os.fsencode(marker)
     for name in os.listdir("/proc"):  # noqa: PTH208  names are wanted, not paths
         if not name.isdigit():
             continue
@@ -66,9 +69,11 @@ def _holders() -> Iterator[HolderProcess]:
             status = Path(f"/proc/{name}/status").read_text(encoding="utf-8")
             facts = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
             since = started(int(name))
-            if since is None or user not in (0, int(facts["Uid"].split()[0])):
+            users = [int(word) for word in facts["Uid"].split()]
+            if since is None or user not in (0, users[0]):
                 continue
             lab, token, directory = (os.fsdecode(word) for word in words[-ARGUMENTS + 1 :])
             numbers = facts["NSpid"].split()
             settled = len(numbers) > 1 and numbers[-1] == "1"
-            yield HolderProcess(int(name), since, lab, token, Path(directory), settled)
+            ours = set(users) == {user}
+            yield HolderProcess(int(name), since, lab, token, Path(directory), settled, ours)

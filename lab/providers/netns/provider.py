@@ -7,7 +7,7 @@ what carries the lab's token in /proc is all there is to find and to take away.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from lab._deadline import Deadline
 from lab._errors import PreflightError, UsageError
@@ -20,6 +20,7 @@ from lab.providers.netns.processes import holders
 from lab.providers.netns.steps import BringUp, ailment
 from lab.providers.netns.windows import RULES, realise
 from lab.providers.provider import (
+    Evidence,
     LabHandle,
     Liveness,
     Mark,
@@ -28,6 +29,7 @@ from lab.providers.provider import (
     ProbeSettings,
     Step,
 )
+from lab.topology.cost import Cost, cost
 from lab.topology.intent import Intent
 
 _EXCHANGES_A_TRY = 8
@@ -80,7 +82,15 @@ class NetnsProvider:
             said += f", not obeying {', '.join(sorted(self._off))}"
         return said
 
-    def preflight(self, intent: Intent) -> None:
+    def node_mtu(self, asked: int) -> int:
+        """What is asked: one kernel carries it all."""
+        return asked
+
+    def cost(self, intent: Intent) -> Cost:
+        """What the lab is predicted to take here, from nothing."""
+        return cost(intent)
+
+    def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Try, in a scratch world, what the intent asks of the kernel, and see that it fits.
 
         Raises
@@ -89,6 +99,7 @@ class NetnsProvider:
             Naming everything that is missing and its fix. Nothing has been created.
 
         """
+        del lab
         tunnels = any(machine.tunnel for machine in intent.machines)
         missing = [one for one in abilities(tunnels=tunnels) if not one.there]
         if missing:
@@ -184,6 +195,12 @@ class NetnsProvider:
         return holding.entry(lab).call(
             f"probing lab '{lab.name}'", inside, _patience(probes, settings), heard=progress
         )
+
+    def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
+        """The holder's state, and the network of every namespace as its own tools show it."""
+        from lab.providers.netns.evidence import evidence  # noqa: PLC0415  only where it is asked for
+
+        return evidence(lab, intent)
 
 
 def _patience(probes: Sequence[Probe], settings: ProbeSettings) -> Deadline:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from lab.providers.netns.isolation import RESOLV_DIRECTORY
-from lab.topology.intent import Intent, Resolver
+from lab.topology.intent import Pod, Resolver
 
 
 def text(resolver: Resolver) -> str:
@@ -17,9 +18,8 @@ def text(resolver: Resolver) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def write_all(intent: Intent) -> None:
+def write_all(pods: Iterable[Pod]) -> None:
     """Inside the holder: a file for every pod, by its name."""
-    for machine in intent.machines:
-        for pod in machine.pods:
-            path = Path(RESOLV_DIRECTORY, pod.name)
-            path.write_text(text(pod.resolver), encoding="ascii")
+    for pod in pods:
+        path = Path(RESOLV_DIRECTORY, pod.name)
+        path.write_text(text(pod.resolver), encoding="ascii")

@@ -22,8 +22,6 @@ import resource
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, NamedTuple  # dataclasses costs 10 ms at the start
 
 if not __package__:  # run by path
@@ -149,27 +147,21 @@ def main(arguments: Sequence[str]) -> int:
     """Open everything, say so, and serve."""
     with serving.Server() as server:
         try:
-            names_asked = _prepare(server, arguments[0])
-        except (OSError, ValueError, KeyError, IndexError, ImportError) as error:
+            _prepare(server, arguments[0])
+        except (OSError, ValueError, KeyError, IndexError) as error:
             print(f"responder: cannot start: {type(error).__name__}: {error}", file=sys.stderr)
             return 1
         _say_ready()
-        if names_asked:
-            import_module("lab.providers.netns.dnswire")  # 50 ms; questions wait in the kernel
         server.serve()
     return 0
 
 
-def _prepare(server: serving.Server, config: str) -> bool:
-    """Open every socket of the configuration file; whether names will be asked for."""
+def _prepare(server: serving.Server, config: str) -> None:
+    """Open every socket of the configuration file."""
     with open(config, encoding="utf-8") as file:  # noqa: PTH123  pathlib is slow to import here
         endpoints = read_config(file.read())
-    names_asked = any(endpoint.dns is not None for endpoint in endpoints)
-    if names_asked and find_spec("dns") is None:
-        raise ModuleNotFoundError("dnspython is not installed")
     allow_descriptors(sum(one.sockets() for one in endpoints) + _MORE_DESCRIPTORS)
     listen(server, endpoints)
-    return names_asked
 
 
 def _say_ready() -> None:

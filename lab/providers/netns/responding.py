@@ -73,8 +73,8 @@ def _names(intent: Intent) -> dict[str, str]:
     return found
 
 
-def configuration(intent: Intent) -> str:
-    """The responder's configuration file, JSON. Pure."""
+def configuration(intent: Intent, only: frozenset[str] | None = None) -> str:
+    """The responder's configuration file, JSON; of the namespaces in ``only`` alone. Pure."""
     return json.dumps(
         [
             {
@@ -85,6 +85,7 @@ def configuration(intent: Intent) -> str:
                 "dns": one.dns,
             }
             for one in answering(intent)
+            if only is None or one.namespace in only
         ]
     )
 
@@ -151,9 +152,18 @@ def _log() -> str:
 
 def alive(holder: int) -> bool:
     """From outside: whether the responder of the lab with that holder is running."""
+    return running(holder) is not None
+
+
+def running(holder: int) -> tuple[int, int] | None:
+    """From outside: the running responder's id inside the holder, and when it started.
+
+    None where it is not running; the start is in clock ticks since boot.
+    """
     try:
         record = json.loads(Path(f"/proc/{holder}/root{_RECORD}").read_text(encoding="ascii"))
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return False
+        return None
+    pid: int = record["pid"]
     since: int = record["started"]
-    return started(record["pid"], f"/proc/{holder}/root/proc") == since
+    return (pid, since) if started(pid, f"/proc/{holder}/root/proc") == since else None

@@ -26,12 +26,28 @@ def ruleset(machine: MachineIntent) -> str:
     Loading it again replaces all rules in one transaction. (``delete table`` would too, but
     makes the kernel wait 14 ms for a table that is not there.)
     """
-    lines: list[str] = []
-    if machine.translation:
-        lines += _table(SERVICE_TABLE, _services(machine.translation))
-    if machine.drops:
-        lines += _table(LIMIT_TABLE, _limits(machine.drops))
+    lines = [line for _, lines in _tables(machine) for line in lines]
     return "".join(f"{line}\n" for line in ("flush ruleset", *lines)) if lines else ""
+
+
+def ruleset_beside(machine: MachineIntent) -> str:
+    """As :func:`ruleset`, where other tables of the namespace are somebody else's and stay."""
+    return "".join(
+        replacing_table(name, "".join(f"{line}\n" for line in lines))
+        for name, lines in _tables(machine)
+    )
+
+
+def replacing_table(name: str, table: str = "") -> str:
+    """A script that puts ``table`` in the place of the table ``name``, there or not."""
+    return f"table ip {name} {{}}\ndelete table ip {name}\n{table}"
+
+
+def _tables(machine: MachineIntent) -> Iterator[tuple[str, list[str]]]:
+    if machine.translation:
+        yield SERVICE_TABLE, _table(SERVICE_TABLE, _services(machine.translation))
+    if machine.drops:
+        yield LIMIT_TABLE, _table(LIMIT_TABLE, _limits(machine.drops))
 
 
 def _table(name: str, body: Iterable[str]) -> list[str]:

@@ -88,7 +88,6 @@ class BringUp:
         holding.entry(self.lab).call(f"{doing} of lab '{self.lab.name}'", run, deadline)
 
     def _holder(self) -> None:
-        capacity.check_disk(self.lab.directory)
         older = (
             one
             for one in holders()
@@ -102,7 +101,7 @@ class BringUp:
         def make(_: Deadline) -> None:
             namespaces.create([one.namespace for one in self._operations])
             namespaces.apply(self._operations)
-            resolvers.write_all(self.intent)
+            resolvers.write_all(pod for one in self.intent.machines for pod in one.pods)
             capacity.note_need(capacity.need(self.intent))
 
         self._inside("making the network", make)

@@ -28,7 +28,7 @@ lab = LabHandle("life", Path(directory), token)
 provider, intent = NetnsProvider(), cluster("overlay", pods=1)
 seen: dict[str, object] = {"user": os.geteuid()}
 try:
-    provider.preflight(intent)
+    provider.preflight(lab, intent)
     for step in provider.steps(lab, intent):
         step.run()
         if stop == [step.name]:

@@ -82,7 +82,7 @@ def test_a_step_has_another_digest_only_when_what_it_makes_has_changed(
 def test_faults_refuse_and_fail_as_they_are_told_to() -> None:
     provider = FakeProvider(faults=Faults(refuse="no nft here", fail_step="network"))
     with pytest.raises(PreflightError, match="no nft here"):
-        provider.preflight(INTENT)
+        provider.preflight(LAB, INTENT)
     with pytest.raises(BrokenError, match="step 'network'"):
         brought_up(provider)
     assert [call.about for call in provider.calls if call.verb == "step"] == [
@@ -144,3 +144,16 @@ def test_a_machine_that_is_not_there_is_refused_with_the_nearest() -> None:
         FakeProvider().machine(LAB, INTENT, "win1-p3")
     assert "did you mean 'win1-p" in caught.value.cure
     assert "client" in caught.value.cure
+
+
+def test_evidence_tells_how_far_the_lab_has_come() -> None:
+    provider = FakeProvider()
+
+    def told() -> dict[str, bytes]:
+        return {piece.path: piece.content for piece in provider.evidence(LAB, INTENT)}
+
+    assert told()["holder.txt"] == b"nothing carries the token of lab 'overlay'\n"
+    provider.steps(LAB, INTENT)[0].run()
+    assert told()["worker1/state.txt"] == b"not there\n"
+    brought_up(provider)
+    assert told()["worker1/state.txt"] == b"there\n"

@@ -123,7 +123,29 @@ def test_a_lab_whose_state_directory_cannot_be_looked_at_stays(desk: Desk, tmp_p
     for hidden in (tmp_path / ("x" * 300), tmp_path / "loop"):
         directory = hidden / "state" / "labs" / "far"
         desk.provider.world["far"] = replace(lab, token="far", name="far", directory=directory)
-        assert collect(desk).found == ()
+        result = collect(desk)
+        assert result.found == ()
+        assert f"'{hidden / 'state'}' cannot be looked at from here" in result.left[0]
+        assert desk.said[-1] == result.left[0]
+
+
+def test_a_lab_whose_state_directory_may_only_be_hidden_stays(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a service with ProtectHome: homes are not there, or empty directories are instead."""
+    desk.up()
+    ((_, lab),) = desk.provider.world.items()
+    covered = tmp_path / "home"
+    covered.mkdir()
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == covered)
+    for state in (covered / "state", covered / "user" / "state"):
+        directory = state / "labs" / "far"
+        desk.provider.world["far"] = replace(lab, token="far", name="far", directory=directory)
+        assert (collect(desk).found, "far" in desk.provider.world) == ((), True)
+    (covered / "somebody").mkdir()
+    directory = covered / "state" / "labs" / "far"
+    desk.provider.world["far"] = replace(lab, token="far", name="far", directory=directory)
+    assert [item.lab for item in collect(desk).found] == ["far"]
 
 
 def test_a_lab_of_another_state_directory_stays(desk: Desk, tmp_path: Path) -> None:

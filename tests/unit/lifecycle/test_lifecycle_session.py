@@ -97,12 +97,14 @@ def test_a_lost_copy_of_the_scenario_is_put_back(desk: Desk) -> None:
 def test_a_lab_whose_machines_are_gone_is_refused_where_they_are_needed(
     desk: Desk, path: str, source: str
 ) -> None:
-    desk.up(scenario_path=path)
+    desk.up(scenario_path=path, options={"windows_rules_off": ["A"]})
     opened(desk).require_running()
     desk.provider.world.clear()
     with pytest.raises(BrokenError, match="the lab is absent") as caught:
         opened(desk).require_running()
-    assert caught.value.cure == f"lab up {source} --name overlay"
+    assert (
+        caught.value.cure == f"lab up {source} --name overlay --provider fake --windows-rule-off A"
+    )
 
 
 def test_an_unknown_lab_is_refused_with_the_nearest(desk: Desk) -> None:
@@ -164,11 +166,11 @@ def test_down_does_not_take_a_lab_away_under_its_tests(desk: Desk) -> None:
 
 def test_a_provider_that_does_not_exist_is_refused_with_those_that_do() -> None:
     with pytest.raises(UsageError, match="no provider of that name") as caught:
-        choose(Providers(), "libvirt")
-    assert caught.value.cure == "the providers are 'netns', 'fake'"
+        choose(Providers(), "vmware")
+    assert caught.value.cure == "the providers are 'netns', 'libvirt', 'fake'"
 
 
 def test_a_provider_is_made_once() -> None:
     providers = Providers()
     assert choose(providers, "fake") is choose(providers, "fake")
-    assert len(providers) == 2
+    assert len(providers) == 3

@@ -9,11 +9,12 @@ import pytest
 import small_lab
 from lab_desk import Desk
 
-from lab._errors import BrokenError, PreflightError, UsageError
+from lab._errors import BrokenError, PreflightError, StateError, UsageError
 from lab.lifecycle.interruption import Terminated, terminable
 from lab.lifecycle.up import preview, up
 from lab.providers.fake.provider import Faults
 from lab.providers.provider import LabHandle
+from lab.state import room
 from lab.state.lock import HeldError, lab_lock
 
 STEPS = ["holder", "machines", "network", "services"]
@@ -41,6 +42,19 @@ def test_up_again_changes_nothing_and_says_so(desk: Desk) -> None:
     assert desk.said[-1] == (
         "the lab 'overlay' is up already: nothing has changed, nothing was done"
     )
+
+
+def test_a_disk_that_is_nearly_full_is_refused_and_nothing_is_made(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "NEEDED_BYTES", 1 << 60)
+    with pytest.raises(StateError, match="MiB are free") as raised:
+        desk.up()
+    assert raised.value.exit_code == 4
+    assert "df -h" in raised.value.cure
+    assert desk.store.lab("overlay") is None
+    assert desk.verbs() == []
+    assert desk.files() == set()
 
 
 def test_what_changed_and_what_follows_it_runs_again(desk: Desk) -> None:
@@ -203,11 +217,11 @@ def test_told_to_stop_it_says_how_to_go_on(
 ) -> None:
     monkeypatch.setattr(desk.provider, "_furnish", lambda *_: os.kill(os.getpid(), stop))
     with pytest.raises(raised):
-        desk.up()
+        desk.up(command="lab up overlay --only linux")
     row = desk.row()
     assert row.status == "interrupted"
     assert word in row.detail
-    assert "'lab up overlay' goes on from here" in desk.said[-1]
+    assert "'lab up overlay --only linux' goes on from here" in desk.said[-1]
     assert "'lab down overlay'" in desk.said[-1]
     monkeypatch.undo()
     assert desk.up().changed

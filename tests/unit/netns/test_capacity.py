@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import errno
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from netns_intents import cluster
 
 from lab._errors import PreflightError
-from lab.providers.netns import abilities, capacity
+from lab.providers.netns import abilities
 from lab.providers.netns.capacity import Need, Room, judge, need
 
 ROOM = Room(1024, 10, 20_000, 15_000, 4_096)
@@ -66,10 +65,6 @@ def test_permanent_entries_are_not_counted_and_missing_ones_are() -> None:
 
 def test_namespaces_are_those_of_the_plan() -> None:
     assert need(cluster(linux=1, windows=0, pods=2)).namespaces == 1 + 1 + 2 + 2
-
-
-def test_disk_is_looked_at_where_the_directory_will_be(tmp_path: Path) -> None:
-    capacity.check_disk(tmp_path / "not" / "there" / "yet")
 
 
 @pytest.mark.parametrize(

@@ -46,14 +46,23 @@ def test_the_same_run_gives_the_same_bytes() -> None:
     assert first == json.dumps(to_json(replace(run, results=tuple(turned)), intent_of()))
 
 
-def test_the_keys_of_format_1_are_these_in_this_order() -> None:
+def test_a_run_of_format_1_is_read_as_one_without_its_scenario() -> None:
+    run = made_run("mixed")
+    document = to_json(replace(run, scenario_text="name: overlay", only="linux"), intent_of())
+    assert from_json(document)[0].scenario_text == "name: overlay"
+    for key in ("scenario_text", "only"):
+        del document[key]
+    assert from_json({**document, "format": 1})[0] == run
+
+
+def test_the_keys_of_format_2_are_these_in_this_order() -> None:
     document = to_json(made_run("mixed"), intent_of())
     cell = document["cells"][0]
-    assert document["format"] == 1
+    assert document["format"] == 2
     assert list(document) == [
         "format", "run", "lab", "scenario", "summary", "topology", "provider", "banner",
-        "emulated_nodes", "windows_rules_off", "version", "started", "seconds", "green", "counts",
-        "picture", "cells",
+        "emulated_nodes", "windows_rules_off", "only", "scenario_text", "version", "started",
+        "seconds", "green", "counts", "picture", "cells",
     ]  # fmt: skip
     assert list(cell) == [
         "id", "family", "verdict", "detail", "source", "target", "protocol", "size", "relation",
@@ -84,8 +93,8 @@ def test_counts_are_of_every_verdict_and_of_the_families_that_occur() -> None:
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        ({}, "its format is None, and this version of lab reads 1"),
-        ({"format": 2}, "its format is 2"),
+        ({}, "its format is None, and this version of lab reads 2"),
+        ({"format": 3}, "its format is 3"),
         ({"format": 1}, "KeyError 'run'"),
         ({**to_json(made_run("healthy"), intent_of()), "cells": 7}, "TypeError"),
         ({**to_json(made_run("healthy"), intent_of()), "picture": {"segments": [{}]}}, "TypeError"),

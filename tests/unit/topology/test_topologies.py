@@ -167,7 +167,7 @@ def test_prediction_grows_with_the_lab() -> None:
     larger = make_plan(replace(scenario, pods_per_node=20))
     small = cost(registry.intent(make_plan(scenario)))
     large = cost(registry.intent(larger))
-    assert large.namespaces == small.namespaces + 90
+    assert large.counts["namespace"] == small.counts["namespace"] + 90
     assert large.seconds > small.seconds
 
 

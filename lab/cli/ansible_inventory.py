@@ -1,0 +1,35 @@
+"""``lab ansible-inventory``: the machines of a lab for Ansible."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from lab._log import say
+from lab.cli.complete import labs
+
+
+@click.command("ansible-inventory")
+@click.argument("name", metavar="LAB", shell_complete=labs)
+def command(name: str) -> None:
+    """Print an Ansible inventory (YAML) of LAB, grouped by system, kind and role.
+
+    Ansible logs in by the configuration that "lab ssh-config" writes, which this writes anew:
+
+    \b
+      lab ansible-inventory overlay > overlay.yaml
+      ansible -i overlay.yaml worker -m ping
+    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    from ruamel.yaml import YAML
+
+    from lab.lifecycle.desk import open_any
+    from lab.lifecycle.ssh_access import ansible
+
+    opened = open_any(name)
+    document = ansible(opened, f"writing Ansible's inventory of lab '{name}'")
+    say(opened.banner)
+    writer = YAML(typ="safe")
+    writer.default_flow_style = False
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    writer.dump(document, sys.stdout)

@@ -1,0 +1,29 @@
+"""``lab console``: the serial console of a machine."""
+
+from __future__ import annotations
+
+import click
+
+from lab._log import say
+from lab.cli.complete import labs
+
+
+@click.command("console")
+@click.argument("name", metavar="LAB", shell_complete=labs)
+@click.argument("machine", metavar="MACHINE")
+@click.option("--log", "log_only", is_flag=True, help="Print what the console has said so far.")
+def command(name: str, machine: str, log_only: bool) -> int:
+    """Join this terminal to the serial console of a machine of LAB; Ctrl-] leaves it."""
+    from lab.lifecycle.desk import open_any
+    from lab.lifecycle.real_machines import real_machines
+    from lab.lifecycle.ssh_access import machine_name
+
+    opened = open_any(name)
+    doing = f"opening the console of '{machine}' of lab '{name}'"
+    provider = real_machines(opened.provider, doing)
+    wanted = machine_name(opened, machine, doing)
+    say(opened.banner)
+    if log_only:
+        click.echo(provider.console_log(opened.handle, opened.intent, wanted), nl=False)
+        return 0
+    return provider.console(opened.handle, opened.intent, wanted)

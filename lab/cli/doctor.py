@@ -1,0 +1,63 @@
+"""``lab doctor``: whether labs can be had, and what to mend."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lab._errors import PreflightError
+from lab._log import quantity, say
+from lab.cli.inventory_option import inventory_option
+
+if TYPE_CHECKING:
+    from lab.providers.diagnosis import Diagnosis
+
+REFUSED = PreflightError.exit_code
+
+
+@click.command("doctor")
+@click.option(
+    "--provider",
+    type=click.Choice(["netns", "libvirt"]),
+    help="Examine what this one needs; all if not given.",
+)
+@inventory_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(provider: str | None, as_json: bool) -> int:
+    """Examine this machine and every hypervisor, and say what mends what is wrong.
+
+    On each hypervisor a tiny guest is started and gone a moment later; nothing else is made.
+    The exit code is 4 if labs cannot be had.
+    """
+    from lab.inventory import loader
+    from lab.lifecycle.doctor import examine
+
+    known = loader.current(os.environ, Path.cwd())
+    say(f"inventory: {known.path}" if known else "no inventory: labs run in network namespaces")
+    found = examine(provider, known)
+    if as_json:
+        click.echo(json.dumps([asdict(one) for one in found], indent=2))
+    else:
+        _print(found)
+    return REFUSED if any(one.level == "fail" for one in found) else 0
+
+
+def _print(found: tuple[Diagnosis, ...]) -> None:
+    width = max(len(one.check) for one in found)
+    subject = ""
+    for one in found:
+        if one.subject != subject:
+            subject = one.subject
+            click.echo(subject)
+        click.echo(f"  {one.level:<4}  {one.check:<{width}}  {one.seen}")
+        if one.cure:
+            click.echo(f"        try: {one.cure}")
+    fails = sum(1 for one in found if one.level == "fail")
+    warnings = sum(1 for one in found if one.level == "warn")
+    verdict = f"{quantity(fails, 'thing')} to mend first" if fails else "labs can be had"
+    click.echo(f"{verdict}; {quantity(warnings, 'warning')}")

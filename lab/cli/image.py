@@ -1,0 +1,106 @@
+"""``lab image``: golden images, built, listed, looked at and collected."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+
+from lab._log import quantity, say
+from lab.cli.complete import images
+
+
+@click.group("image")
+def command() -> None:
+    """Build and keep the disks that real machines are cloned from.
+
+    An image is built once for all labs, and named by the digest of all that goes into it.
+    """
+
+
+@command.command("build")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=images)
+@click.option("--json", "as_json", is_flag=True, help="Print the images as JSON.")
+def build(names: tuple[str, ...], as_json: bool) -> None:
+    """Build images that are not there, and print where their disks are."""
+    from lab.lifecycle.images import library
+
+    there = library()
+    made = [there.get(name, say) for name in names]
+    if as_json:
+        shown = [asdict(one) for one in made]
+        click.echo(json.dumps(shown, indent=2, default=str))
+        return
+    for one in made:
+        click.echo(one.disk)
+
+
+@command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_images(as_json: bool) -> None:
+    """List every image recipe, and whether its image has been built."""
+    from lab.lifecycle.images import library
+
+    found = library().list()
+    if as_json:
+        click.echo(json.dumps([asdict(one) for one in found], indent=2))
+        return
+    rows = [("IMAGE", "KIND", "STATE", "SIZE", "")]
+    for one in found:
+        size = f"{one.bytes / 1e6:.0f} MB" if one.bytes else "-"
+        rows.append((one.name, one.kind, one.state, size, one.detail))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    for row in rows:
+        cells = [text.ljust(width) for text, width in zip(row, widths, strict=False)]
+        click.echo("  ".join((*cells, row[-1])).rstrip())
+
+
+@command.command("show")
+@click.argument("name", shell_complete=images)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, every package with it.")
+def show(name: str, as_json: bool) -> None:
+    """Show how a built image boots, who logs in, what is in it."""
+    from lab.lifecycle.images import library
+    from lab.reports.moment import ago
+
+    facts = library().show(name)
+    if as_json:
+        click.echo(json.dumps(asdict(facts), indent=2))
+        return
+    click.echo(f"image '{facts.name}': {facts.summary}")
+    click.echo(f"digest     {facts.digest}")
+    click.echo(f"built      {ago(facts.built)}")
+    click.echo(f"machine    {facts.architecture}, disk of {facts.virtual_gib} GiB")
+    boots = f"{facts.firmware} {facts.arguments}".strip()
+    click.echo(f"boots by   {boots}")
+    click.echo(f"first boot {facts.first_boot}; '{facts.user}' logs in with the lab's key")
+    if facts.packages:
+        click.echo(f"packages   {len(facts.packages)}; 'lab image show {name} --json' lists them")
+
+
+@command.command("gc")
+@click.option("--yes", is_flag=True, help="Remove; without it, only say what would be removed.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def gc(yes: bool, as_json: bool) -> None:
+    """Remove images of older recipes, and what was interrupted.
+
+    Interrupted are builds and downloads that nobody waits for.
+
+    On hypervisors, copies go that no recipe leads to any more; what a machine stands on stays.
+    """
+    from lab.lifecycle import images
+
+    result = images.library().gc((), yes)
+    copies = images.collect_copies(yes, say)
+    if as_json:
+        document = {**asdict(result), "hypervisors": [asdict(one) for one in copies]}
+        click.echo(json.dumps(document, indent=2))
+        return
+    found = [*result.found, *(f"{one.hypervisor}: {name}" for one in copies for name in one.names)]
+    for path in found:
+        say(path)
+    done = "removed" if yes else "would remove"
+    after = "" if yes or not found else "; 'lab image gc --yes' does it"
+    size = f"{(result.bytes + sum(one.bytes for one in copies)) / 1e6:.0f} MB"
+    click.echo(f"{done} {quantity(len(found), 'object')}, {size}{after}")

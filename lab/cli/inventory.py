@@ -1,0 +1,86 @@
+"""``lab inventory``: what labs on real machines may use."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from lab._errors import UsageError
+from lab._log import quantity
+
+_FILE = click.argument("file", required=False, type=click.Path(path_type=Path))
+
+
+@click.group("inventory")
+def command() -> None:
+    """Check or show the inventory: hypervisors, images, mirrors, secrets.
+
+    Without FILE it is the file that $HYBRIDLAB_INVENTORY names, or lab.toml in this directory,
+    or lab.toml in ~/.config/hybridlab. Without any, labs run in network namespaces.
+    """
+
+
+@command.command("check")
+@_FILE
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: the file with its findings.")
+def check(file: Path | None, as_json: bool) -> int:
+    """Check an inventory file; print every error as FILE:LINE:COLUMN.
+
+    Nothing is connected to: "lab doctor" does that.
+    """
+    from lab.inventory import loader
+    from lab.scenario.findings import lines
+
+    path = file or _found()
+    inventory, findings = loader.check(path)
+    if as_json:
+        document = {
+            "file": str(path),
+            "valid": not findings,
+            "findings": [asdict(finding) for finding in findings],
+        }
+        click.echo(json.dumps(document, indent=2))
+        return 2 if findings else 0
+    if findings or inventory is None:
+        click.echo("\n".join(lines(str(path), findings)))
+        click.echo(f"{path} has {quantity(len(findings), 'error')}", err=True)
+        return 2
+    click.echo(f"{path}: valid, {quantity(len(inventory.hypervisors), 'hypervisor')}")
+    return 0
+
+
+@command.command("show")
+@_FILE
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(file: Path | None, as_json: bool) -> None:
+    """Show what an inventory means, its defaults filled in.
+
+    Of a secret it says where it is read from, never what it is.
+    """
+    from lab.inventory import loader
+    from lab.inventory.account import account, plain
+
+    inventory = loader.load(file or _found())
+    if as_json:
+        click.echo(json.dumps(plain(inventory), indent=2))
+        return
+    for line in account(inventory):
+        click.echo(line)
+
+
+def _found() -> Path:
+    from lab.inventory import loader
+
+    path = loader.find(os.environ, Path.cwd())
+    if path is None:
+        raise UsageError(
+            "looking for an inventory",
+            f"{loader.VARIABLE} is not set, and there is no {loader.NAME} here, nor in "
+            "~/.config/hybridlab",
+            "give the path of one, or write one after docs/lab.example.toml",
+        )
+    return path

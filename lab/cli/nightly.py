@@ -1,0 +1,80 @@
+"""``lab nightly``: every scenario, one night."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from lab._log import quantity, say
+from lab.cli.complete import scenarios
+
+
+@click.command("nightly")
+@click.argument("named", nargs=-1, metavar="[SCENARIO]...", shell_complete=scenarios)
+@click.option("--provider", help="Where the machines come from; the embedded one only if told.")
+@click.option("--only", type=click.Choice(["linux", "windows"]), help="Leave other nodes out.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Labs at once (default: what fits).")
+@click.option("--deadline", metavar="AGE", help='For each scenario: "2h" (default: by provider).')
+@click.option(
+    "--output", type=click.Path(path_type=Path), help="Directory; nightly/DATE in the state's."
+)
+@click.option(
+    "--before", type=click.Path(path_type=Path), help="Night to compare with (default: the last)."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def command(
+    named: tuple[str, ...],
+    provider: str | None,
+    only: str | None,
+    jobs: int | None,
+    deadline: str | None,
+    output: Path | None,
+    before: Path | None,
+    as_json: bool,
+) -> int:
+    """Bring every SCENARIO up, test it, and take it down; all shipped ones if none is named.
+
+    A failure of any kind ends its scenario and not the night. The directory has one JUnit file
+    over all, an index of every report, the evidence of what failed, and the difference to the
+    night before, cell by cell.
+
+    \b
+    Exit codes: 0 all is as expected; 1 cells failed; 3 a lab broke, was refused or had
+    no cells; 4 the embedded provider, and nobody asked for it.
+    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    from lab.lifecycle import night_desk, night_files, nightly
+    from lab.lifecycle.age import parse_age
+    from lab.lifecycle.providers import chosen
+    from lab.reports.night import plain_lines, summary_json
+    from lab.scenario.loader import shipped
+    from lab.state.directory import state_directory
+    from lab.state.lock import lab_lock
+
+    inventory = night_desk.inventory()
+    picked = nightly.choose_provider(provider, chosen(None, inventory))
+    work = nightly.jobs_of(named, shipped())
+    patience = nightly.NETNS_SECONDS if picked == "netns" else nightly.REAL_SECONDS
+    seconds = patience if deadline is None else parse_age(deadline)
+    state = state_directory(os.environ)
+    with lab_lock(state / "nightly", "lab nightly", wait=0):
+        folder = night_files.make_output(output, state, datetime.now(UTC))
+        earlier = night_files.find_earlier(folder, picked, before)
+        parallel = jobs or night_desk.labs_at_once(
+            picked, inventory, [job.source for job in work], only
+        )
+        say(f"{picked}: {quantity(len(work), 'scenario')}, {parallel} at once, into '{folder}'")
+        request = nightly.NightRequest(work, picked, folder, parallel, seconds, only)
+        held, ended_by = nightly.hold(request, night_desk.hands(), say)
+        night = night_files.compared(held, earlier)
+        night_files.write(night, folder)
+    if as_json:
+        click.echo(json.dumps(summary_json(night), indent=1))
+    else:
+        click.echo("\n".join([*plain_lines(night), f"Index: {folder / night_files.INDEX}"]))
+    if ended_by is not None:
+        raise ended_by
+    return night.exit_code

@@ -1,0 +1,67 @@
+"""``lab repro``: one cell of a run, again, in the smallest lab that has it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from lab._log import quantity, say
+
+
+@click.command("repro")
+@click.argument("run")
+@click.argument("cell")
+@click.option("--provider", help="Where the machines come from (default: as in the run).")
+@click.option("--name", help='The lab\'s name; "repro-SCENARIO" if not given.')
+@click.option(
+    "--output", type=click.Path(path_type=Path, dir_okay=False), help="The scenario file to write."
+)
+@click.option("--dry-run", is_flag=True, help="Write the scenario, and bring nothing up.")
+def command(
+    run: str, cell: str, provider: str | None, name: str | None, output: Path | None, dry_run: bool
+) -> int:
+    """Bring up the smallest lab that has CELL of RUN, and test that one cell in it.
+
+    RUN is a result.json, its directory, or the id of a run that is kept; CELL is a cell's id as
+    the report has it. Addresses, MACs and pod ranges are those of the run. A lab in which the
+    cell is as expected is taken down; one in which it is not stays up to be looked at.
+
+    Exit codes: 1 the cell is not as expected here; 0 it is.
+    """
+    from lab.lifecycle import desk, repro
+    from lab.state.directory import state_directory
+    from lab.suites.session import LabSession
+
+    state = state_directory(os.environ)
+    found = repro.find_run(run, state)
+    then = repro.cell_of(found, cell)
+    small = repro.make_small(found, then, state, name, output)
+    prepared = desk.prepare(
+        desk.Request(
+            str(small.file),
+            small.lab,
+            provider or found.provider,
+            rules_off=found.windows_rules_off,
+        )
+    )
+    say(prepared.banner)
+    plan = prepared.drawn.plan
+    click.echo(
+        f"{small.file}: {quantity(len(plan.nodes), 'node')}, {quantity(len(plan.pods()), 'pod')}"
+    )
+    if dry_run:
+        return 0
+    desk.bring_up(prepared, say)
+    opened = desk.open_lab(small.lab)
+    now, directory = repro.run_cell(LabSession(opened), cell)
+    code, words = repro.judge(then.verdict, now.verdict)
+    click.echo(f"{cell}: {words}{f'; {now.detail}' if now.detail else ''}")
+    click.echo(f"Report: {directory / 'report.html'}")
+    if code:
+        say(f"the lab '{small.lab}' is up: {now.repeat}; 'lab down {small.lab}' takes it away")
+    else:
+        desk.take_down(small.lab, say)
+        say(f"the lab '{small.lab}' is down again")
+    return code

@@ -1,0 +1,43 @@
+"""``lab screenshot``: what the screen of a machine shows."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from lab._log import say
+from lab.cli.complete import labs
+from lab.cli.output import write_file
+
+STANDARD_OUTPUT = Path("-")
+
+
+@click.command("screenshot")
+@click.argument("name", metavar="LAB", shell_complete=labs)
+@click.argument("machine", metavar="MACHINE")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help='The PNG file to write, "-" for standard output; LAB-MACHINE.png if not given.',
+)
+def command(name: str, machine: str, output: Path | None) -> None:
+    """Take a picture of the screen of a machine of LAB, and print the file's path."""
+    from lab.lifecycle.desk import open_any
+    from lab.lifecycle.real_machines import real_machines
+    from lab.lifecycle.ssh_access import machine_name
+
+    opened = open_any(name)
+    doing = f"taking a picture of the screen of '{machine}' of lab '{name}'"
+    provider = real_machines(opened.provider, doing)
+    wanted = machine_name(opened, machine, doing)
+    say(opened.banner)
+    picture = provider.screenshot(opened.handle, opened.intent, wanted)
+    if output == STANDARD_OUTPUT:
+        sys.stdout.buffer.write(picture)
+        return
+    path = output or Path(f"{name}-{wanted}.png")
+    write_file(path, picture, doing)
+    click.echo(path)

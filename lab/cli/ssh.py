@@ -1,0 +1,36 @@
+"""``lab ssh``: a shell on a machine over SSH."""
+
+from __future__ import annotations
+
+import click
+
+from lab._log import say
+from lab.cli.complete import labs
+from lab.cli.execute import Exec
+
+
+@click.command("ssh", cls=Exec)
+@click.argument("name", metavar="LAB", shell_complete=labs)
+@click.argument("machine", metavar="MACHINE")
+@click.argument("words", metavar="[--] [CMD]...", nargs=-1, type=click.UNPROCESSED)
+def command(name: str, machine: str, words: tuple[str, ...]) -> int:
+    """Log in to a machine of LAB over SSH, as root, or run CMD there with its exit code.
+
+    For labs of real machines; "lab shell" and "lab exec" work on every lab, and in pods.
+
+    \b
+      lab ssh overlay worker1
+      lab ssh overlay worker1 -- journalctl -b
+    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    from lab.guests.ssh import SshShell
+    from lab.lifecycle.desk import open_any
+    from lab.lifecycle.ssh_access import reach_of
+
+    opened = open_any(name)
+    reach = reach_of(opened, machine, f"logging in to '{machine}' of lab '{name}'")
+    say(opened.banner)
+    shell = SshShell(reach)
+    try:
+        return shell.attach(words)
+    finally:
+        shell.close()

@@ -1,0 +1,1 @@
+"""A shell on a machine of a lab."""

@@ -1,0 +1,194 @@
+"""The shell of the machine we are on: a local hypervisor, asked as a remote one is."""
+
+from __future__ import annotations
+
+import os
+import select
+import shlex
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError
+from lab.guests.conversation import Lines, converse
+from lab.guests.lifeline import as_root, held
+from lab.guests.shell import Completed
+
+_PIECE = 1 << 16
+_END_SECONDS = 5.0
+_SHOWN = 120
+_PUT = 'umask 077; cat >"$1" && chmod "$2" "$1" && mv -fT "$1" "$3" || { rm -f "$1"; exit 1; }'
+
+
+class LocalShell:
+    """A :class:`~lab.guests.shell.GuestShell` on this machine, by processes of our own.
+
+    Parameters
+    ----------
+    become
+        Whether to act as root by ``sudo -n``; None for doing so unless we are root.
+
+    """
+
+    def __init__(self, *, become: bool | None = None) -> None:
+        self._become = os.geteuid() != 0 if become is None else become
+
+    def run(self, command: Sequence[str], deadline: Deadline, stdin: bytes = b"") -> Completed:
+        """Run a command to its end, with its process group killed at the deadline."""
+        code, out, err = self._collected(command, deadline, stdin)
+        return Completed(code, out.decode(errors="replace"), err)
+
+    def stream(
+        self,
+        command: Sequence[str],
+        deadline: Deadline,
+        heard: Callable[[bytes], None],
+        stdin: bytes = b"",
+    ) -> Completed:
+        """As :meth:`run`; each line is told with its newline, the last perhaps without."""
+        lines = Lines(heard)
+        code, err = self._talk(command, deadline, stdin, lines)
+        lines.end()
+        return Completed(code, "", err)
+
+    def put(self, content: bytes, path: str, mode: int, deadline: Deadline) -> None:
+        """Write a file, whole or not at all; ``mode`` as in chmod(2). A link is replaced."""
+        draft = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
+        words = ("sh", "-c", _PUT, "lab", draft, f"{mode:o}", path)
+        done = self.run(words, deadline, content)
+        if done.code:
+            raise BrokenError(f"writing '{path}' on this machine", done.stderr.strip())
+
+    def get(self, path: str, deadline: Deadline) -> bytes:
+        """Read a file."""
+        code, content, said = self._collected(("cat", "--", path), deadline, b"")
+        if code:
+            raise BrokenError(f"reading '{path}' of this machine", said.strip())
+        return content
+
+    def wait(self, deadline: Deadline) -> None:
+        """Nothing to wait for, unless we may not become root, which no time will change."""
+        done = self.run(("true",), deadline)
+        if done.code:
+            raise BrokenError(
+                "becoming root on this machine",
+                done.stderr.strip(),
+                "run as root, or allow password-less sudo",
+            )
+
+    def attach(self, command: Sequence[str]) -> int:
+        """Run a command with this terminal as its own; an empty one is a login shell."""
+        words = list(command) or [os.environ.get("SHELL") or "/bin/sh", "-l"]
+        code = subprocess.call(as_root(words, become=self._become))  # noqa: S603  the user's own command
+        return code if code >= 0 else 128 - code
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def _collected(
+        self, command: Sequence[str], deadline: Deadline, stdin: bytes
+    ) -> tuple[int, bytes, str]:
+        out = bytearray()
+        code, err = self._talk(command, deadline, stdin, out.extend)
+        return code, bytes(out), err
+
+    def _talk(
+        self,
+        command: Sequence[str],
+        deadline: Deadline,
+        stdin: bytes,
+        out: Callable[[bytes], object],
+    ) -> tuple[int, str]:
+        line = shlex.join(command)
+        doing = f"running '{line[:_SHOWN]}' on this machine"
+        err = bytearray()
+
+        def hear(said: bytes, complained: bytes) -> None:
+            out(said)
+            err.extend(complained)
+
+        try:
+            ends = ProcessEnds(held(command, len(stdin), become=self._become))
+        except OSError as error:
+            words = f"'{error.filename}': {(error.strerror or '').lower()}"
+            raise BrokenError(doing, words, "run as root, or install sudo") from error
+        try:
+            code = converse(doing, ends, stdin, deadline, hear)
+        finally:
+            ends.close()
+        return code, err.decode(errors="replace")
+
+
+class ProcessEnds:
+    """A process of our own; see :class:`~lab.guests.conversation.Ends`."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(  # noqa: S603  the caller's command, no shell
+            words, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True
+        )
+        streams = (self._process.stdin, self._process.stdout, self._process.stderr)
+        self._in, self._out, self._err = (stream.fileno() for stream in streams if stream)
+        self._open = {self._out, self._err}
+        os.set_blocking(self._in, False)
+        self._poll = select.poll()
+        for descriptor in self._open:
+            os.set_blocking(descriptor, False)
+            self._poll.register(descriptor, select.POLLIN)
+
+    def give(self, data: memoryview) -> int:
+        """Write what the pipe takes."""
+        try:
+            return os.write(self._in, data[:_PIECE])
+        except BlockingIOError:
+            return 0
+        except BrokenPipeError:
+            return len(data)
+
+    def take(self) -> tuple[bytes, bytes]:
+        """What has been written."""
+        return self._read(self._out), self._read(self._err)
+
+    def closed(self) -> bool:
+        """Whether both output streams have ended."""
+        return not self._open
+
+    def code(self) -> int | None:
+        """As a shell gives it: 128 + N after signal N."""
+        code = self._process.poll()
+        return code if code is None or code >= 0 else 128 - code
+
+    def wait(self, seconds: float) -> None:
+        """Wait for output, or after all of it for the end."""
+        if self._open:
+            self._poll.poll(seconds * 1000)
+            return
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+
+    def close(self) -> None:
+        """Let go: what still runs on its lifeline is killed, and waited for."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream:
+                stream.close()
+
+    def _read(self, descriptor: int) -> bytes:
+        if descriptor not in self._open:
+            return b""
+        try:
+            piece = os.read(descriptor, _PIECE)
+        except BlockingIOError:
+            return b""
+        if not piece:
+            self._open.discard(descriptor)
+            self._poll.unregister(descriptor)
+        return piece

@@ -1,0 +1,1 @@
+"""Recipes to golden images."""

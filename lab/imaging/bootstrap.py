@@ -1,0 +1,260 @@
+"""Images made from packages: mmdebstrap, a file system without partitions, an initramfs of our own.
+
+No loop device, no mount and no root is needed: mmdebstrap packs a tar, mke2fs fills the file
+system from the unpacked tree, and debugfs gives files their owners where we could not.
+"""
+
+from __future__ import annotations
+
+import io
+import lzma
+import os
+import platform
+import shutil
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, PreflightError
+from lab.imaging import initramfs, mirror, tools, vmlinux
+from lab.imaging.job import DISK, INITRD, KERNEL, Built, Job
+from lab.imaging.recipe import Bootstrap, Recipe
+
+TOOLS = ("mmdebstrap", "mke2fs", "qemu-img", "tar", "setpriv")
+LABEL = "lab-root"
+"""Of the root file system; the initramfs finds it by that."""
+_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+_MINUTES = 40
+"""A mirror across the world and a slow disk; 45 s with a near one."""
+_ROOM = 3 << 30
+"""Tar, tree, file system and qcow2 at once, of 350 MB each, and mmdebstrap's own tree."""
+_CUSTOMIZE = "customize"
+_INIT = "init"
+_TREE = "tree/"
+_UNWANTED = ("/usr/share/man/*", "/usr/share/locale/*", "/usr/share/doc/*", "/usr/share/info/*")
+
+
+def build(job: Job) -> Built:
+    """Fill the scratch directory with disk, kernel and initramfs.
+
+    Raises
+    ------
+    PreflightError
+        When a program, the mirror, the processor or room is missing.
+    BrokenError
+        When a program fails, with its last lines.
+
+    """
+    recipe, parts = job.recipe, job.recipe.bootstrap
+    assert parts is not None, "chosen by the recipe's kind"
+    tools.need(job.doing, *TOOLS, *(() if _is_root() else ("newuidmap", "debugfs")))
+    if platform.machine() != recipe.architecture:
+        raise PreflightError(
+            job.doing,
+            f"it is for {recipe.architecture}, and this machine is {platform.machine()}",
+            f"build it on a machine that is {recipe.architecture}",
+        )
+    job.room(_ROOM, "the build")
+    work = job.scratch / "work"
+    work.mkdir()
+    packed, tree = work / "root.tar", work / "root"
+    _bootstrap(job, parts, packed)
+    job.tell("unpacking the root file system")
+    tree.mkdir(mode=0o755)
+    _unpack(job, packed, tree)
+    job.tell("taking out kernel and modules")
+    _kernel(job, tree)
+    _initrd(job, parts, tree)
+    job.tell("making the disk")
+    _disk(job, packed, tree, work / "disk.raw")
+    packages = _packages(tree)
+    shutil.rmtree(work)
+    return Built(arguments=parts.arguments, packages=packages)
+
+
+def sources(recipe: Recipe, url: str | None) -> list[mirror.Source]:
+    """Where the packages come from: the inventory's mirror, or the one apt uses here."""
+    parts = recipe.bootstrap
+    assert parts is not None, "chosen by the recipe's kind"
+    if url:
+        return mirror.at(url, parts.suite)
+    return host_sources(parts.distribution, parts.suite)
+
+
+def host_sources(distribution: str, suite: str) -> list[mirror.Source]:
+    """Where a release is on the mirror that apt uses on this machine; empty where it is not."""
+    host = platform.freedesktop_os_release() if Path("/etc/os-release").exists() else {}
+    targets = tools.ask(["apt-get", "indextargets", "--format", mirror.FORMAT])
+    own = host.get("ID", ""), host.get("VERSION_CODENAME", "")
+    return mirror.sources(targets, distribution, own, suite)
+
+
+def _bootstrap(job: Job, parts: Bootstrap, packed: Path) -> None:
+    source = job.inventory.images.get(job.recipe.name)
+    found = sources(job.recipe, source.url if source else None)
+    if not found:
+        raise PreflightError(
+            job.doing,
+            f"apt on this machine has no mirror of '{parts.distribution}'",
+            f'name one in the inventory: [images.{job.recipe.name}] url = "http://MIRROR/..."',
+        )
+    overlay = packed.with_name("overlay.tar")
+    overlay.write_bytes(tree_archive(job.recipe.templates))
+    command = _command(job, parts, packed, overlay)
+    job.tell(f"bootstrapping '{parts.suite}' with mmdebstrap")
+    tools.run(
+        job.doing,
+        [*command, *(one.line() for one in found)],
+        Deadline(_MINUTES * 60),
+        heard=lambda line: _heard(job, line),
+        environment={**_proxies(job), **({"TMPDIR": str(packed.parent)} if _is_root() else {})},
+    )
+
+
+def _command(job: Job, parts: Bootstrap, packed: Path, overlay: Path) -> list[str]:
+    customize = job.recipe.templates.get(_CUSTOMIZE, b"").decode()
+    return [
+        "mmdebstrap",
+        f"--mode={'root' if _is_root() else 'unshare'}",
+        "--variant=apt",
+        "--format=tar",
+        f"--include={','.join(parts.packages)}",
+        '--aptopt=APT::Install-Recommends "false"',
+        *(f"--aptopt={option}" for option in _host_options()),
+        *(f"--dpkgopt=path-exclude={path}" for path in _UNWANTED),
+        *((f"--keyring={_KEYRING}",) if _KEYRING.exists() else ()),
+        f"--customize-hook=tar-in {overlay} /",
+        f"--customize-hook=chroot \"$1\" sh -s <<'HYBRIDLAB'\n{customize}\nHYBRIDLAB",
+        parts.suite,
+        str(packed),
+    ]
+
+
+def _heard(job: Job, line: str) -> None:
+    """Tell on what mmdebstrap says of its progress."""
+    kind, _, text = line.partition(": ")
+    if kind == "I" and text.endswith("..."):
+        job.tell(text.removesuffix("..."))
+
+
+def _proxies(job: Job) -> dict[str, str]:
+    """As environment variables, in the spelling that apt reads."""
+    names = {"http": "http_proxy", "https": "https_proxy", "no_proxy": "no_proxy"}
+    return {names[name]: value for name, value in job.inventory.proxies.items()}
+
+
+def _host_options() -> list[str]:
+    """What apt of this machine was told about its mirror: proxies, and dates not to look at."""
+    told = tools.ask(["apt-config", "dump", "--no-empty", "--format", "%f %v%n", "Acquire"])
+    wanted = ("acquire::http::", "acquire::https::", "acquire::check-")
+    pairs = (line.partition(" ") for line in told.splitlines())
+    return [f'{name} "{value}"' for name, _, value in pairs if name.lower().startswith(wanted)]
+
+
+def tree_archive(templates: Mapping[str, bytes]) -> bytes:
+    """The files of ``tree/`` as a tar, owned by root; what begins with ``#!`` can be run."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name, content in sorted(templates.items()):
+            if name.startswith(_TREE):
+                member = tarfile.TarInfo(name.removeprefix(_TREE))
+                member.size = len(content)
+                member.mode = 0o755 if content.startswith(b"#!") else 0o644
+                tar.addfile(member, io.BytesIO(content))
+    return out.getvalue()
+
+
+def _unpack(job: Job, packed: Path, tree: Path) -> None:
+    owner = ("--same-owner",) if _is_root() else ("--no-same-owner",)
+    command = ["tar", "--extract", f"--directory={tree}", "--same-permissions", *owner]
+    without = ("--exclude=./dev/*", "--delay-directory-restore", "--numeric-owner")
+    tools.run(job.doing, [*command, *without], Deadline(600), stdin=packed)
+
+
+def _kernel(job: Job, tree: Path) -> None:
+    images = sorted((tree / "boot").glob("vmlinuz-*"))
+    if not images:
+        raise BrokenError(job.doing, "its packages brought no kernel", "add one to 'packages'")
+    image = images[-1].read_bytes()
+    try:
+        image = vmlinux.unpacked(image)
+    except vmlinux.CompressionError as error:
+        job.tell(f"the kernel is left packed, so boots take longer: {error}")
+    (job.scratch / KERNEL).write_bytes(image)
+
+
+def _initrd(job: Job, parts: Bootstrap, tree: Path) -> None:
+    base = max(path.parent for path in tree.glob("usr/lib/modules/*/modules.dep"))
+    try:
+        order = initramfs.load_order(
+            parts.modules,
+            (base / "modules.dep").read_text(encoding="ascii"),
+            (base / "modules.builtin").read_text(encoding="ascii"),
+        )
+    except initramfs.ModuleMissingError as error:
+        raise BrokenError(
+            job.doing, f"the kernel has no module '{error}'", "take it out of 'modules'"
+        ) from error
+    busybox = next(
+        (p for p in (tree / "bin/busybox", tree / "usr/bin/busybox") if p.exists()), None
+    )
+    if busybox is None:
+        raise BrokenError(job.doing, "it has no busybox", "add 'busybox-static' to 'packages'")
+    made = initramfs.boot_archive(
+        job.recipe.templates[_INIT],
+        busybox.read_bytes(),
+        {path: _module((base / path).read_bytes()) for path in order},
+        (base / "modules.devname").read_bytes(),
+    )
+    (job.scratch / INITRD).write_bytes(made)
+
+
+def _module(code: bytes) -> bytes:
+    """A module as the kernel takes it: unpacked."""
+    if code.startswith(b"\xfd7zXZ"):
+        return lzma.decompress(code)
+    return zlib.decompress(code, wbits=31) if code.startswith(b"\x1f\x8b") else code
+
+
+def _disk(job: Job, packed: Path, tree: Path, raw: Path) -> None:
+    size = f"{job.recipe.disk_gib}G"
+    extended = "lazy_itable_init=1,lazy_journal_init=1,root_owner=0:0"
+    make = ["mke2fs", "-q", "-t", "ext4", "-L", LABEL, "-E", extended, "-d", str(tree)]
+    tools.run(job.doing, [*make, str(raw), size], Deadline(900))
+    if not _is_root():
+        script = raw.with_name("owners")
+        with tarfile.open(packed) as tar:
+            script.write_text("".join(owners(tar)), encoding="utf-8")
+        command = ["debugfs", "-w", "-f", str(script), str(raw)]
+        tools.run(job.doing, command, Deadline(900))
+    target = str(job.scratch / DISK)
+    command = ["qemu-img", "convert", "-O", "qcow2", "-f", "raw", str(raw), target]
+    tools.run(job.doing, command, Deadline(900))
+
+
+def owners(tar: tarfile.TarFile) -> Iterator[str]:
+    """Commands for debugfs that give every file the owner it has in a tar."""
+    for member in tar:
+        path = member.name.removeprefix(".").removesuffix("/") or "/"
+        if path.startswith("/dev/") or member.islnk():
+            continue
+        quoted = path.replace('"', '""')
+        yield f'set_inode_field "{quoted}" uid {member.uid}\n'
+        yield f'set_inode_field "{quoted}" gid {member.gid}\n'
+
+
+def _packages(tree: Path) -> tuple[str, ...]:
+    """``name version`` of every package, from dpkg's own list."""
+    found = []
+    status = tree / "var/lib/dpkg/status"
+    for record in status.read_text(encoding="utf-8", errors="replace").split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in record.splitlines() if ": " in line)
+        if "Package" in fields:
+            found.append(f"{fields['Package']} {fields.get('Version', '')}")
+    return tuple(sorted(found))
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0

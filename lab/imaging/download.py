@@ -1,0 +1,243 @@
+"""Downloads that go on where they broke off, and are what they must be or not there at all."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import netrc
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+from lab._errors import BrokenError, PreflightError
+from lab.imaging.job import MORE_ROOM
+from lab.imaging.source import rewritten
+
+_STALL_SECONDS = 60.0
+"""Without a byte for so long the connection counts as broken."""
+_TRIES = 5
+"""Connections that may break one after the other without bringing a byte."""
+_CHUNK = 1 << 20
+_TELL_SECONDS = 5.0
+_MIB = 1 << 20
+_SMALL = 1 << 22
+"""Largest list of digests that is read; Ubuntu's has 4 KiB."""
+_PARTIAL_CONTENT = 206
+_BAD_RANGE = 416
+
+
+@dataclass(frozen=True, slots=True)
+class Web:
+    """How addresses are reached: the inventory's mirrors and proxies."""
+
+    mirrors: Mapping[str, str]
+    proxies: Mapping[str, str]
+    """Empty for what the environment says."""
+
+    def open(self, url: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
+        """Ask for an address; raises what urllib raises."""
+        asked = rewritten(url, self.mirrors)
+        request = urllib.request.Request(asked, headers={**_account(asked), **headers})  # noqa: S310  http or https: the schema and the inventory allow nothing else
+        opener = urllib.request.build_opener(*self._handlers(asked))
+        opened: http.client.HTTPResponse = opener.open(request, timeout=_STALL_SECONDS)
+        return opened
+
+    def text(self, url: str, doing: str) -> str:
+        """A small text file.
+
+        Raises
+        ------
+        PreflightError
+            When it cannot be had.
+
+        """
+        try:
+            with self.open(url, {}) as answer:
+                return answer.read(_SMALL).decode("utf-8", errors="replace")
+        except (OSError, http.client.HTTPException) as error:
+            raise self.refused(url, doing, error) from error
+
+    def refused(self, url: str, doing: str, error: Exception) -> PreflightError:
+        """The error for an address that did not answer, or not with what was asked."""
+        asked = rewritten(url, self.mirrors)
+        through = f" (for {url})" if asked != url else ""
+        if isinstance(error, urllib.error.HTTPError):
+            said = f"{error.code} {error.reason}"
+            error.close()
+        else:
+            said = str(error.reason if isinstance(error, urllib.error.URLError) else error)
+        return PreflightError(
+            doing,
+            f"{asked}{through}: {said or type(error).__name__}",
+            "look at 'mirrors' and 'proxies' of the inventory, or name a local file there: "
+            '[images.NAME] path = "..."',
+        )
+
+    def _handlers(self, asked: str) -> tuple[Any, ...]:
+        if not self.proxies:
+            return ()
+        without = self.proxies.get("no_proxy", "")
+        host = urlsplit(asked).netloc.rpartition("@")[2]
+        bypassed = urllib.request.proxy_bypass_environment(host, {"no": without})  # type: ignore[attr-defined]
+        used = {name: url for name, url in self.proxies.items() if name in {"http", "https"}}
+        return (urllib.request.ProxyHandler({} if bypassed else used),)
+
+
+def _account(url: str) -> dict[str, str]:
+    """The header for a host that the user's ``~/.netrc`` has a password for."""
+    try:
+        found = netrc.netrc().authenticators(urlsplit(url).hostname or "")
+    except (OSError, netrc.NetrcParseError):
+        return {}
+    if found is None:
+        return {}
+    from base64 import b64encode  # noqa: PLC0415  few hosts ask for a password
+
+    return {"Authorization": "Basic " + b64encode(f"{found[0]}:{found[2]}".encode()).decode()}
+
+
+def fetch(web: Web, url: str, target: Path, digest: str, tell: Callable[[str], None]) -> None:
+    """Download a file, whole and checked, going on with what an earlier try has left.
+
+    Parameters
+    ----------
+    target
+        Where it goes; its part is beside it, with ``.part`` at its end.
+    digest
+        ``sha256:`` or ``sha512:`` and hex.
+
+    Raises
+    ------
+    PreflightError
+        When the address does not answer, the disk is full, or the content is another one: what
+        was expected and what came. The part is removed then.
+    BrokenError
+        When the connection breaks again and again; the part stays, and the next try goes on.
+
+    """
+    if target.exists():
+        return
+    part = target.with_name(f"{target.name}.part")
+    resumed = part.exists() and part.stat().st_size > 0
+    _receive(web, url, part, tell)
+    found = hashed(part, digest.partition(":")[0])
+    if found != digest and resumed:
+        tell("what was there of it was of something else; downloading all of it anew")
+        part.unlink()
+        _receive(web, url, part, tell)
+        found = hashed(part, digest.partition(":")[0])
+    if found != digest:
+        part.unlink()
+        raise mismatch(f"downloading {url}", digest, found)
+    part.replace(target)
+
+
+def mismatch(doing: str, expected: str, actual: str) -> PreflightError:
+    """The error for content that is not what it must be."""
+    return PreflightError(
+        doing,
+        f"it is not what it must be: expected {expected}, and it is {actual}",
+        "if you trust it, write its sha256 into the inventory: [images.NAME] sha256 = ...",
+    )
+
+
+def hashed(path: Path, algorithm: str) -> str:
+    """``sha256:`` and hex of a file's content."""
+    with path.open("rb") as file:
+        return f"{algorithm}:{hashlib.file_digest(file, algorithm).hexdigest()}"
+
+
+def _receive(web: Web, url: str, part: Path, tell: Callable[[str], None]) -> None:
+    """Fill the part to its end, over as many connections as it takes."""
+    doing = f"downloading {url}"
+    tries = 0
+    while True:
+        before = part.stat().st_size if part.exists() else 0
+        try:
+            if _connection(web, url, part, tell):
+                return
+            said = "the connection broke off"
+        except urllib.error.HTTPError as error:
+            raise web.refused(url, doing, error) from error
+        except (
+            urllib.error.URLError,
+            http.client.HTTPException,
+            TimeoutError,
+            ConnectionError,
+        ) as error:
+            if before == 0 and not part.exists():
+                raise web.refused(url, doing, error) from error
+            said = str(error) or type(error).__name__
+        after = part.stat().st_size if part.exists() else 0
+        tries = 0 if after > before else tries + 1
+        if tries == _TRIES:
+            raise BrokenError(
+                doing,
+                f"{said}, {_TRIES} times without a byte more; {after:,} bytes are there",
+                "do the same again: it goes on from there",
+            )
+        time.sleep(min(tries, 1))
+
+
+def _connection(web: Web, url: str, part: Path, tell: Callable[[str], None]) -> bool:
+    """One connection's worth; whether the part is whole now."""
+    there = part.stat().st_size if part.exists() else 0
+    headers = {"Range": f"bytes={there}-"} if there else {}
+    try:
+        answer = web.open(url, headers)
+    except urllib.error.HTTPError as error:
+        if error.code != _BAD_RANGE:
+            raise
+        error.close()
+        whole = error.headers.get("Content-Range", "").rpartition("/")[2] == str(there)
+        if not whole:
+            part.unlink()
+        return whole
+    with answer:
+        goes_on = answer.status == _PARTIAL_CONTENT and _starts_at(answer, there)
+        there = there if goes_on else 0
+        length = answer.headers.get("Content-Length")
+        total = there + int(length) if length is not None else None
+        _room(part, (total or 0) - there)
+        with part.open("ab" if goes_on else "wb") as out:
+            got = _copy(answer, out, there, total, tell)
+    return total is None or got == total
+
+
+def _starts_at(answer: http.client.HTTPResponse, there: int) -> bool:
+    return answer.headers.get("Content-Range", "").startswith(f"bytes {there}-")
+
+
+def _copy(
+    answer: http.client.HTTPResponse,
+    out: IO[bytes],
+    got: int,
+    total: int | None,
+    tell: Callable[[str], None],
+) -> int:
+    told = time.monotonic()
+    while data := answer.read1(_CHUNK):
+        out.write(data)
+        got += len(data)
+        if time.monotonic() - told >= _TELL_SECONDS:
+            told = time.monotonic()
+            of = f" of {total / _MIB:.0f}" if total else ""
+            tell(f"downloading, {got / _MIB:.0f}{of} MiB")
+    return got
+
+
+def _room(part: Path, more: int) -> None:
+    status = os.statvfs(part.parent)
+    free = status.f_bavail * status.f_frsize
+    if more > free:
+        raise PreflightError(
+            f"downloading to '{part.parent}'",
+            f"{more / _MIB:.0f} MiB are still to come, and {free / _MIB:.0f} MiB are free",
+            MORE_ROOM,
+        )

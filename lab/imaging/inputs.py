@@ -1,0 +1,203 @@
+"""What an image is made from beside its recipe: files by digest, looked up, fetched, forgotten.
+
+In the directory of downloads the names are the first 32 hex digits of a hash, and an ending:
+``.file`` a file by its own digest, ``.file.part`` what has come of one, ``.pin`` the digest
+that a vendor's list had for an address (asked once, so that an image stays what it is), and
+``.seen`` the digest of a local file, so that a large one is read once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+
+from lab._errors import LabError, PreflightError
+from lab.imaging import download, recipes, source
+from lab.imaging.job import Job, Say
+from lab.imaging.recipe import Recipe
+from lab.imaging.source import Source
+from lab.inventory.inventory import Inventory
+from lab.state.failure import guarded_files
+
+_NAME = "file"
+_SHORT = 32
+
+
+def found(recipe: Recipe, inventory: Inventory, downloads: Path, say: Say) -> Mapping[str, str]:
+    """Digest of every input by its name, looked up where it is not known yet.
+
+    Raises
+    ------
+    PreflightError
+        When an input is missing, cannot be looked up, or is not what it must be.
+
+    """
+    if recipe.kind == "bootstrap":
+        return {}
+    where = source.of(recipe, inventory)
+    doing = f"looking for the input of image '{recipe.name}'"
+    if where.path is not None:
+        return {_NAME: _of_file(where.path, where.digest, downloads, doing, say)}
+    if where.url is None:
+        raise _missing(recipe)
+    return {_NAME: where.digest or _pinned(recipe, where, inventory, downloads, doing)}
+
+
+def known(recipe: Recipe, inventory: Inventory, downloads: Path) -> Mapping[str, str] | None:
+    """The same without asking anyone or reading a large file; None where that is not enough."""
+    if recipe.kind == "bootstrap":
+        return {}
+    where = source.of(recipe, inventory)
+    if where.path is not None:
+        digest = _seen(where.path, downloads)
+    elif where.url is not None:
+        digest = where.digest or _pin(where.url, downloads)
+    else:
+        return None
+    return {_NAME: digest} if digest else None
+
+
+def provide(job: Job) -> Path:
+    """The input as a file of this machine, downloaded if need be.
+
+    Raises
+    ------
+    PreflightError, BrokenError
+        As :func:`lab.imaging.download.fetch` does.
+
+    """
+    where = source.of(job.recipe, job.inventory)
+    if where.path is not None:
+        return where.path
+    assert where.url is not None, "found() has looked"
+    digest = found(job.recipe, job.inventory, job.downloads, job.say)[_NAME]
+    target = job.downloads / f"{_short(digest.partition(':')[2])}.file"
+    job.tell(f"downloading {where.url}")
+    with guarded_files(f"downloading {where.url}"):
+        download.fetch(_web(job.inventory), where.url, target, digest, job.tell)
+    return target
+
+
+def forget(job: Job) -> None:
+    """Remove a download that has become an image."""
+    there = known(job.recipe, job.inventory, job.downloads) or {}
+    for digest in there.values():
+        name = f"{_short(digest.partition(':')[2])}.file"
+        (job.downloads / name).unlink(missing_ok=True)
+
+
+def wanted(folder: Path | None, inventory: Inventory) -> frozenset[str]:
+    """How the names of downloads begin that a recipe still leads to."""
+    names: set[str] = set()
+    for name in recipes.shipped(folder):
+        try:
+            recipe = recipes.load(name, folder)
+        except LabError:
+            continue
+        if recipe.kind == "bootstrap":
+            continue
+        where = source.of(recipe, inventory)
+        names |= {_key(str(place)) for place in (where.url, where.path) if place}
+        if where.digest:
+            names.add(_short(where.digest.partition(":")[2]))
+    return frozenset(names)
+
+
+def pinned(downloads: Path) -> frozenset[str]:
+    """How the names of downloads begin whose digest a pin holds."""
+    held = (path.read_text(encoding="ascii") for path in downloads.glob("*.pin"))
+    return frozenset(_short(digest.strip().partition(":")[2]) for digest in held)
+
+
+def _missing(recipe: Recipe) -> PreflightError:
+    assert recipe.iso is not None, "a cloud recipe has an address"
+    return PreflightError(
+        f"looking for the input of image '{recipe.name}'",
+        f"it needs {recipe.iso.medium}, which cannot be downloaded from here",
+        f"get it from its vendor and name it in the inventory: [images.{recipe.name}] "
+        'path = "/where/it/is.iso"',
+    )
+
+
+def _pinned(
+    recipe: Recipe, where: Source, inventory: Inventory, downloads: Path, doing: str
+) -> str:
+    """The digest that the vendor lists for an address, asked once."""
+    assert where.url is not None, "the caller has looked"
+    pin = _pin(where.url, downloads)
+    if pin:
+        return pin
+    if where.checksums is None:
+        raise PreflightError(
+            doing,
+            f"nobody says what {where.url} must be",
+            f"write its digest into the inventory: [images.{recipe.name}] sha256 = ...",
+        )
+    text = _web(inventory).text(where.checksums, doing)
+    name = where.url.rpartition("/")[2]
+    digest = source.listed(text, name)
+    if digest is None:
+        raise PreflightError(
+            doing,
+            f"{where.checksums} does not list '{name}'",
+            f"write its digest into the inventory: [images.{recipe.name}] sha256 = ...",
+        )
+    with guarded_files(doing):
+        downloads.mkdir(parents=True, exist_ok=True)
+        (downloads / f"{_key(where.url)}.pin").write_text(f"{digest}\n", encoding="ascii")
+    return digest
+
+
+def _pin(url: str, downloads: Path) -> str | None:
+    try:
+        return (downloads / f"{_key(url)}.pin").read_text(encoding="ascii").strip() or None
+    except OSError:
+        return None
+
+
+def _of_file(path: Path, expected: str | None, downloads: Path, doing: str, say: Say) -> str:
+    digest = _seen(path, downloads)
+    if digest is None:
+        try:
+            stamp = _stamp(path)
+            say(f"reading '{path}' once, for its digest")
+            digest = download.hashed(path, "sha256")
+        except OSError as error:
+            raise PreflightError(
+                doing, f"'{path}': {error.strerror}", "correct 'path' in the inventory"
+            ) from error
+        with guarded_files(doing):
+            downloads.mkdir(parents=True, exist_ok=True)
+            text = json.dumps({"stamp": stamp, "digest": digest})
+            (downloads / f"{_key(str(path))}.seen").write_text(text, encoding="ascii")
+    if expected is not None and digest != expected:
+        raise download.mismatch(f"{doing}, '{path}'", expected, digest)
+    return digest
+
+
+def _seen(path: Path, downloads: Path) -> str | None:
+    """The digest of a local file that has not changed since it was read."""
+    try:
+        kept = json.loads((downloads / f"{_key(str(path))}.seen").read_text(encoding="ascii"))
+        return str(kept["digest"]) if kept["stamp"] == _stamp(path) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _stamp(path: Path) -> list[int]:
+    status = path.stat()
+    return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns]
+
+
+def _key(place: str) -> str:
+    return _short(sha256(place.encode()).hexdigest())
+
+
+def _short(digest: str) -> str:
+    return digest[:_SHORT]
+
+
+def _web(inventory: Inventory) -> download.Web:
+    return download.Web(inventory.mirrors, inventory.proxies)

@@ -1,0 +1,159 @@
+"""Images that a vendor's own installer makes, unattended: the medium is read, never rewritten.
+
+Kernel and initramfs are taken out of the medium and started directly, with the arguments of the
+recipe; the answers come as a second initramfs, or on a medium of their own beside the vendor's.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from lab._deadline import Deadline
+from lab._errors import PreflightError
+from lab.imaging import disks, initramfs, inputs, medium, tools
+from lab.imaging.bootstrap import host_sources
+from lab.imaging.installer import Installation
+from lab.imaging.job import Built, Job
+from lab.imaging.recipe import Answers, Iso, Recipe
+
+_LABELS: Mapping[Answers, str] = {"cidata": "cidata", "oemdrv": "OEMDRV"}
+_ENDING = ".j2"
+_CONTENT = 4 << 30
+"""Bytes that a server system without a desktop takes at most."""
+
+
+def build(job: Job) -> Built:
+    """Fill the scratch directory with the disk.
+
+    Raises
+    ------
+    PreflightError
+        When the medium, a program, a hypervisor, a mirror or room is missing.
+    BrokenError
+        When the installation fails, or never ends; with the console's last lines.
+
+    """
+    recipe, parts = job.recipe, job.recipe.iso
+    assert parts is not None, "chosen by the recipe's kind"
+    assert recipe.firmware != "kernel", "the reader of recipes has looked"
+    tools.need(job.doing, "qemu-img", "setpriv")
+    if job.installer is None:
+        raise PreflightError(
+            job.doing, "there is no hypervisor to run its installer on", "add one to the inventory"
+        )
+    vendor = inputs.provide(job)
+    job.room(_CONTENT, "the installed disk")
+    work = job.scratch / "work"
+    work.mkdir()
+    job.tell("taking the kernel out of the medium")
+    values = context(job, medium.label_of(vendor))
+    files = answers(recipe, values)
+    kernel, initrd = work / "kernel", work / "initrd"
+    for path, target in ((parts.kernel, kernel), (parts.initrd, initrd)):
+        with target.open("wb") as out:
+            medium.extract(vendor, path, out)
+    media = (vendor, *_medium(parts, files, initrd, work))
+    installation = Installation(
+        name=recipe.name,
+        architecture=recipe.architecture,
+        disk_gib=recipe.disk_gib,
+        media=media,
+        kernel=kernel,
+        initrd=initrd,
+        arguments=rendered(parts.arguments, values),
+        memory_mib=parts.memory_mib,
+        vcpus=parts.vcpus,
+        firmware=recipe.firmware,
+        network=parts.mirror is not None,
+        done=parts.done,
+        phases=parts.phases,
+        deadline=Deadline(parts.minutes * 60.0),
+    )
+    _install(job, installation, work / "disk")
+    size = disks.adopt(job, work / "disk")
+    shutil.rmtree(work)
+    inputs.forget(job)
+    return Built(virtual_gib=size)
+
+
+def _install(job: Job, installation: Installation, disk: Path) -> None:
+    """Run it; its console is kept beside the downloads, whatever comes of it."""
+    assert job.installer is not None, "build() has looked"
+    logs = job.downloads.parent / "logs"
+    logs.mkdir(exist_ok=True)
+    log = logs / f"{job.recipe.name}.log"
+    job.tell(f"its console is written to '{log}'")
+    with log.open("wb", buffering=0) as out:
+
+        def keep(said: bytes) -> None:
+            out.write(said)
+
+        job.installer.install(installation, disk, job.tell, keep)
+
+
+def _medium(parts: Iso, files: Mapping[str, bytes], initrd: Path, work: Path) -> tuple[Path, ...]:
+    """Bring the answers to the installer; the media to attach beside the vendor's."""
+    if parts.answers == "initrd":
+        entries = [initramfs.file(name, content) for name, content in files.items()]
+        with initrd.open("ab") as out:
+            out.write(bytes(-out.tell() % 4))  # the next archive begins at a multiple of four
+            out.write(initramfs.archive(entries))
+        return ()
+    made = work / "answers.iso"
+    made.write_bytes(medium.medium(_LABELS[parts.answers], files))
+    return (made,)
+
+
+def context(job: Job, label: str) -> dict[str, object]:
+    """What templates may ask for.
+
+    Raises
+    ------
+    PreflightError
+        When the answers need a package mirror and this machine's apt knows none.
+
+    """
+    recipe, parts = job.recipe, job.recipe.iso
+    assert parts is not None, "chosen by the recipe's kind"
+    found: dict[str, object] = {
+        "label": label,
+        "user": recipe.user,
+        "packages": parts.packages,
+        "done": parts.done,
+        "proxy": job.inventory.proxies.get("http", ""),
+    }
+    if parts.mirror:
+        there = host_sources(parts.mirror, parts.suite or "")
+        if not there:
+            raise PreflightError(
+                job.doing,
+                f"its installer needs a package mirror, and apt on this machine has none of "
+                f"'{parts.mirror}'",
+                "build it on a machine that has one",
+            )
+        split = urlsplit(there[0].uri)
+        found |= {"mirror": there[0].uri, "mirror_host": split.netloc, "mirror_path": split.path}
+    return found
+
+
+def answers(recipe: Recipe, values: Mapping[str, object]) -> dict[str, bytes]:
+    """The answer files: templates filled in, and lose their ``.j2``; other files as they are."""
+    found = {}
+    for name, content in recipe.templates.items():
+        if name.endswith(_ENDING):
+            filled = rendered(content.decode(), values)
+            found[name.removesuffix(_ENDING)] = filled.encode()
+        else:
+            found[name] = content
+    return found
+
+
+def rendered(template: str, values: Mapping[str, object]) -> str:
+    """A template, filled in; a name that nothing stands for is an error of the recipe."""
+    from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  slow, and rarely needed
+
+    filler = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # noqa: S701  no HTML
+    return filler.from_string(template).render(values)

@@ -1,0 +1,294 @@
+"""The golden images of this machine: built once, kept by digest, collected when nobody needs them.
+
+.. code-block:: text
+
+    <cache>/images/debian-12-0123456789abcdef/          disk.qcow2 kernel initrd image.json
+    <cache>/images/.debian-12-0123456789abcdef.partial/ one that is being built, or was
+    <cache>/downloads/                                  what came from elsewhere, or half of it
+    <cache>/locks/                                      who builds
+
+An image's directory gets its name when it is whole, by one rename: what is there is complete.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab._errors import LabError, PreflightError, UsageError
+from lab.imaging import identity, inputs, recipes, stored
+from lab.imaging.golden import GoldenImage
+from lab.imaging.installer import Installer
+from lab.imaging.job import Job, Say
+from lab.imaging.recipe import Recipe
+from lab.inventory.inventory import Inventory
+from lab.state.failure import guarded_files
+from lab.state.lock import holder, lab_lock
+
+_PARTIAL = ".partial"
+_WAIT = 6 * 3600.0
+"""Seconds to wait for another build: an emulated installation takes hours."""
+_SHORT = 16
+"""Hex digits of a digest in a directory's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One recipe and what there is of it."""
+
+    name: str
+    kind: str
+    state: str
+    """``built``, ``absent``, or ``unusable`` with the reason in ``detail``."""
+    digest: str | None
+    bytes: int
+    """On disk, of the image that is built."""
+    detail: str
+    """The recipe's summary, or why the image cannot be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What ``gc`` has found."""
+
+    found: tuple[str, ...]
+    """Paths, relative to the cache."""
+    bytes: int
+    removed: bool
+
+
+class Library:
+    """Golden images below one cache directory."""
+
+    def __init__(
+        self,
+        cache: Path,
+        inventory: Inventory,
+        installer: Installer | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        """Use a cache; nothing is read or made yet.
+
+        Parameters
+        ----------
+        cache
+            The directory; made when first needed.
+        inventory
+            Image sources, mirrors and proxies.
+        installer
+            Runs installers for ``iso`` recipes; None where there is no hypervisor.
+        folder
+            Where the recipes are; None for those that are shipped.
+
+        """
+        self._cache = cache
+        self._images = cache / "images"
+        self._downloads = cache / "downloads"
+        self._inventory = inventory
+        self._installer = installer
+        self._folder = folder
+
+    def get(self, name: str, say: Say) -> GoldenImage:
+        """The image of a recipe, built if it is not there.
+
+        Several processes may ask at once: one builds, the others wait and are told for whom.
+
+        Raises
+        ------
+        UsageError
+            When there is no such recipe, or it is wrong.
+        PreflightError
+            When something that the build needs is missing: what, and how to get it.
+        BrokenError
+            When a step of it fails, with its last lines.
+
+        """
+        recipe = recipes.load(name, self._folder)
+        digest = identity.digest(recipe, self._inventory, self._downloads, say)
+        found = self._stored(recipe, digest)
+        if found is not None:
+            return found
+        with self._locked(recipe, digest, say):
+            found = self._stored(recipe, digest)
+            return found if found is not None else self._build(recipe, digest, say)
+
+    def peek(self, name: str) -> GoldenImage | None:
+        """What ``get`` would return without building anything, or asking anyone."""
+        recipe = recipes.load(name, self._folder)
+        digest = identity.known(recipe, self._inventory, self._downloads)
+        return self._stored(recipe, digest) if digest else None
+
+    def digest(self, name: str) -> str:
+        """Hex SHA-256 of all that goes into the image.
+
+        Raises
+        ------
+        PreflightError
+            When an input is missing: what to get and where to put it.
+
+        """
+        recipe = recipes.load(name, self._folder)
+        return identity.digest(recipe, self._inventory, self._downloads, _silent)
+
+    def list(self) -> tuple[Listed, ...]:
+        """Every recipe, and whether its image is there."""
+        return tuple(self._listed(name) for name in recipes.shipped(self._folder))
+
+    def show(self, name: str) -> stored.Facts:
+        """All that is known of a built image.
+
+        Raises
+        ------
+        UsageError
+            When it is not built.
+
+        """
+        found = self.peek(name)
+        if found is None:
+            raise UsageError(
+                f"looking at image '{name}'", "it has not been built", f"lab image build {name}"
+            )
+        return stored.facts(found.disk.parent)
+
+    def gc(self, in_use: Collection[str], yes: bool) -> Collected:
+        """Find, and with ``yes`` remove, what no recipe leads to any more.
+
+        Images of older recipes or tools, builds that were interrupted, and downloads of which
+        no image is waiting. What is being built at this moment is left alone.
+
+        Parameters
+        ----------
+        in_use
+            Digests of images that labs have clones of.
+        yes
+            Remove; else only say what would be.
+
+        """
+        found = [*self._old_images(in_use), *self._dead_scratch(), *self._old_downloads()]
+        size = sum(_size(path) for path in found)
+        if yes:
+            for path in found:
+                _remove(path)
+        names = tuple(str(path.relative_to(self._cache)) for path in found)
+        return Collected(names, size, yes)
+
+    def _build(self, recipe: Recipe, digest: str, say: Say) -> GoldenImage:
+        from lab.imaging.builders import build  # noqa: PLC0415  most calls find the image there
+
+        final = self._place(recipe, digest)
+        scratch = final.with_name(f".{final.name}{_PARTIAL}")
+        with guarded_files(f"building image '{recipe.name}'"):
+            if scratch.exists():
+                say(f"image '{recipe.name}': an interrupted build is done anew")
+                shutil.rmtree(scratch)
+            scratch.mkdir(parents=True, mode=0o755)
+            self._downloads.mkdir(exist_ok=True)
+            try:
+                job = Job(recipe, scratch, self._downloads, self._inventory, self._installer, say)
+                stored.write(scratch, recipe, digest, build(job))
+                _settle(scratch)
+                scratch.rename(final)
+            except BaseException:
+                shutil.rmtree(scratch, ignore_errors=True)
+                raise
+        say(f"image '{recipe.name}': built, {_size(final) / 1e6:.0f} MB")
+        return stored.image(final)
+
+    def _stored(self, recipe: Recipe, digest: str) -> GoldenImage | None:
+        place = self._place(recipe, digest)
+        return stored.image(place) if place.is_dir() else None
+
+    def _place(self, recipe: Recipe, digest: str) -> Path:
+        return self._images / f"{recipe.name}-{digest[:_SHORT]}"
+
+    @contextmanager
+    def _locked(self, recipe: Recipe, digest: str, say: Say) -> Iterator[None]:
+        with guarded_files(f"building image '{recipe.name}'"):
+            self._images.mkdir(parents=True, exist_ok=True)
+        directory = self._lock(self._place(recipe, digest).name)
+        with lab_lock(directory, f"lab image build {recipe.name}", wait=_WAIT, say=say):
+            yield
+
+    def _lock(self, name: str) -> Path:
+        return self._cache / "locks" / name
+
+    def _listed(self, name: str) -> Listed:
+        try:
+            recipe = recipes.load(name, self._folder)
+        except LabError as error:
+            return Listed(name, "-", "unusable", None, 0, error.happened)
+        try:
+            found = self.peek(name)
+        except PreflightError as error:
+            return Listed(name, recipe.kind, "unusable", None, 0, error.happened)
+        if found is None:
+            return Listed(name, recipe.kind, "absent", None, 0, recipe.summary)
+        size = _size(found.disk.parent)
+        return Listed(name, recipe.kind, "built", found.digest, size, recipe.summary)
+
+    def _old_images(self, in_use: Collection[str]) -> Iterator[Path]:
+        current = {found.digest for found in self._current()} | set(in_use)
+        for place in _entries(self._images):
+            if not place.name.startswith(".") and stored.facts(place).digest not in current:
+                yield place
+
+    def _current(self) -> Iterator[GoldenImage]:
+        for name in recipes.shipped(self._folder):
+            found = self.peek(name)
+            if found is not None:
+                yield found
+
+    def _dead_scratch(self) -> Iterator[Path]:
+        for place in _entries(self._images):
+            name = place.name.removeprefix(".").removesuffix(_PARTIAL)
+            if place.name.startswith(".") and holder(self._lock(name)) is None:
+                yield place
+
+    def _old_downloads(self) -> Iterator[Path]:
+        wanted = inputs.wanted(self._folder, self._inventory) | inputs.pinned(self._downloads)
+        for path in _entries(self._downloads):
+            if path.name.partition(".")[0] not in wanted:
+                yield path
+
+
+def _silent(_sentence: str) -> None:
+    """Tell nobody."""
+
+
+def _entries(directory: Path) -> list[Path]:
+    try:
+        return sorted(directory.iterdir())
+    except FileNotFoundError:
+        return []
+
+
+def _size(path: Path) -> int:
+    """Bytes on disk, of a file or all below a directory."""
+    files = [path, *path.rglob("*")] if path.is_dir() else [path]
+    return sum(one.stat().st_blocks * 512 for one in files if not one.is_dir())
+
+
+def _remove(path: Path) -> None:
+    with guarded_files(f"removing '{path}'"):
+        if not path.is_dir():
+            path.unlink(missing_ok=True)
+            return
+        if not path.name.startswith("."):
+            hidden = path.with_name(f".{path.name}{_PARTIAL}")
+            path.rename(hidden)  # never half an image under a whole one's name
+            path = hidden
+        shutil.rmtree(path)
+
+
+def _settle(directory: Path) -> None:
+    """See all of a directory's files on the disk before it gets its name."""
+    for path in (*directory.iterdir(), directory):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

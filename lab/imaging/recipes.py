@@ -1,0 +1,170 @@
+"""Image recipes, found and read: every error at once, each with its place in the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lab._errors import FileError, UsageError
+from lab.imaging.recipe import Bootstrap, Cloud, Iso, Phase, Recipe
+from lab.scenario.findings import Finding, Problem, did_you_mean, lines, quoted
+
+if TYPE_CHECKING:
+    from lab.imaging import schema
+    from lab.scenario.document import Document
+
+FILE = "image.yaml"
+_KINDS = ("bootstrap", "cloud", "iso")
+_OWN = frozenset({FILE, "README.md"})
+"""What of a folder is no template."""
+
+
+class RecipeError(FileError):
+    """A recipe is wrong."""
+
+
+def directory() -> Path:
+    """Where the shipped recipes are: in the wheel inside the package, in a checkout beside it."""
+    package = Path(__file__).resolve().parents[1]
+    inside = package / "images"
+    return inside if inside.is_dir() else package.parent / "images"
+
+
+def shipped(folder: Path | None = None) -> tuple[str, ...]:
+    """Names of the recipes in a folder, in alphabetical order."""
+    return tuple(sorted(path.parent.name for path in (folder or directory()).glob(f"*/{FILE}")))
+
+
+def load(name: str, folder: Path | None = None) -> Recipe:
+    """The recipe of that name.
+
+    Raises
+    ------
+    UsageError
+        When there is none, with the nearest and the whole list.
+    RecipeError
+        With every finding, in file order.
+
+    """
+    folder = folder or directory()
+    known = shipped(folder)
+    if name not in known:
+        listed = f"the images are {', '.join(known)}"
+        raise UsageError(
+            f"looking for image {quoted(name)}",
+            "there is no recipe of that name",
+            "; ".join(filter(None, (did_you_mean(name, known, ""), listed))),
+        )
+    path = folder / name / FILE
+    recipe, findings = check(path)
+    if recipe is None or findings:
+        raise RecipeError(f"reading recipe {quoted(path)}", lines(str(path), findings))
+    return recipe
+
+
+def check(path: Path) -> tuple[Recipe | None, tuple[Finding, ...]]:
+    """The recipe in a file, as far as it can be made out, and everything wrong with it."""
+    from lab.imaging import schema  # noqa: PLC0415  pydantic is slow, and most commands need none
+    from lab.scenario import shape, source  # noqa: PLC0415  the same
+    from lab.scenario.reading import Kind  # noqa: PLC0415  the same
+
+    kind = Kind(
+        noun="recipe",
+        absent="check the path, or give the name of an image",
+        large="this is more than any recipe needs: put texts into templates",
+        language="YAML",
+        example="my-image",
+    )
+    document, findings = source.read(path, kind)
+    if document is None:
+        return None, findings
+    shaped = shape.shaped(document, shape.Form(schema.RecipeFile, schema.DIALECT))
+    problems = [*shaped.problems]
+    recipe = None
+    if shaped.model is not None:
+        problems += _together(document, shaped.model, path)
+        recipe = _recipe(shaped.model, path)
+    return recipe, (*findings, *(document.finding(problem) for problem in problems))
+
+
+def _together(document: Document, model: schema.RecipeFile, path: Path) -> Iterator[Problem]:
+    """What is wrong although every value alone is right."""
+    there = [kind for kind in _KINDS if kind in document.value]
+    if not there:
+        yield Problem((), "the recipe says not how it is made", f"add one of {', '.join(_KINDS)}")
+    for kind in there[1:]:
+        what = f'"{kind}" stands beside "{there[0]}"'
+        yield Problem((kind,), what, "keep one of the two", at_key=True)
+    if isinstance(document.at(("name",)), str) and model.name != path.parent.name:
+        what = f"{quoted(model.name)} is not the name of the folder"
+        yield Problem(("name",), what, f"write {quoted(path.parent.name)}, or rename the folder")
+    if model.templates is not None and not (path.parent.parent / model.templates).is_dir():
+        what = f"there is no folder {quoted(model.templates)} beside the recipe's"
+        yield Problem(("templates",), what, "make it, or leave the key out")
+    if (model.firmware == "kernel") != (model.bootstrap is not None) and there:
+        cure = 'write "kernel" for bootstrap, "bios" or "uefi" for the others'
+        what = f'"{there[0]}" images do not boot by firmware {quoted(model.firmware)}'
+        yield Problem(("firmware",), what, cure)
+    if model.iso is not None and model.iso.mirror and not model.iso.suite:
+        yield Problem(("iso", "mirror"), "a mirror is asked of no release", 'add "suite"')
+
+
+def _recipe(model: schema.RecipeFile, path: Path) -> Recipe:
+    folder = path.parent.parent / model.templates if model.templates else path.parent
+    return Recipe(
+        name=model.name,
+        summary=model.summary,
+        os=model.os,
+        architecture=model.architecture,
+        disk_gib=model.disk,
+        firmware=model.firmware,
+        first_boot=model.first_boot,
+        user=model.user,
+        bootstrap=_bootstrap(model.bootstrap) if model.bootstrap else None,
+        cloud=_cloud(model.cloud) if model.cloud else None,
+        iso=_iso(model.iso) if model.iso else None,
+        templates=_templates(folder),
+        path=str(path),
+    )
+
+
+def _bootstrap(model: schema.Bootstrap) -> Bootstrap:
+    return Bootstrap(
+        model.distribution,
+        model.suite,
+        tuple(model.packages),
+        tuple(model.modules),
+        model.arguments,
+    )
+
+
+def _cloud(model: schema.Cloud) -> Cloud:
+    return Cloud(model.url, model.sha256, model.checksums)
+
+
+def _iso(model: schema.Iso) -> Iso:
+    return Iso(
+        medium=model.medium,
+        sha256=model.sha256,
+        kernel=model.kernel,
+        initrd=model.initrd,
+        arguments=model.arguments,
+        answers=model.answers,
+        memory_mib=model.memory,
+        vcpus=model.vcpus,
+        minutes=model.minutes,
+        done=model.done,
+        mirror=model.mirror,
+        suite=model.suite,
+        packages=tuple(model.packages),
+        phases=tuple(Phase(phase.name, phase.sees) for phase in model.phases),
+    )
+
+
+def _templates(folder: Path) -> dict[str, bytes]:
+    if not folder.is_dir():
+        return {}
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    named = {path.relative_to(folder).as_posix(): path for path in found}
+    return {name: path.read_bytes() for name, path in named.items() if name not in _OWN}

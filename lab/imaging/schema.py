@@ -1,0 +1,171 @@
+"""The shape of an image recipe, as pydantic models: the edge between YAML and the product."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from lab.imaging.golden import FirstBoot
+from lab.imaging.recipe import Answers, Architecture
+from lab.scenario import values
+from lab.scenario.dialect import Dialect, as_yaml
+from lab.scenario.findings import quoted
+from lab.scenario.scenario import Os
+from lab.scenario.schema import Disk, Label, Memory, Section, Sentence
+
+_SHA256 = r"^[0-9a-f]{64}$"
+_URL = r"^https?://[^/\s]+/\S+$"
+_INSIDE = r"^/[^\s]+$"
+_WORD = r"^[A-Za-z0-9][-A-Za-z0-9_.+:]*$"
+
+
+def _matching(pattern: str, wanted: tuple[str, str]) -> Any:
+    def check(value: object) -> str:
+        written = values.text(value).strip()
+        if not re.search(pattern, written):
+            raise values.wrong(f"{quoted(written)} is no {wanted[0]}", wanted[1])
+        return written
+
+    return check
+
+
+def _text(pattern: str, wanted: tuple[str, str], example: str) -> Any:
+    """Annotations of a value written as text that a pattern describes."""
+    published = {"type": "string", "pattern": pattern, "examples": [example]}
+    return BeforeValidator(_matching(pattern, wanted)), WithJsonSchema(published)
+
+
+def _expression(value: object) -> str:
+    written = values.text(value)
+    try:
+        re.compile(written)
+    except re.error as error:
+        what = f"{quoted(written)} is no regular expression: {error}"
+        raise values.wrong(
+            what, "mend it, or put a backslash before what is meant as it is"
+        ) from None
+    return written
+
+
+Digest = Annotated[
+    str, *_text(_SHA256, ("SHA-256 in hex", "write 64 digits of 0-9 and a-f"), "0" * 64)
+]
+Url = Annotated[
+    str,
+    *_text(_URL, ("address of a file", 'write it like "https://..."'), "https://vendor.example/a"),
+]
+Inside = Annotated[
+    str,
+    *_text(_INSIDE, ("path within a medium", 'begin it with "/"'), "/install.amd/vmlinuz"),
+]
+Word = Annotated[
+    str, *_text(_WORD, ("name of that kind", 'use letters, digits, "-", "_", "." and "+"'), "curl")
+]
+Expression = Annotated[
+    str,
+    BeforeValidator(_expression),
+    WithJsonSchema({"type": "string", "examples": ["Installing the base system"]}),
+]
+Words = Annotated[list[Word], Field(min_length=1)]
+
+
+class Bootstrap(Section):
+    """A root file system made from packages by mmdebstrap, from the host's own mirror."""
+
+    distribution: Word = Field(description='As os-release has it ("ID").', examples=["debian"])
+    suite: Word = Field(description="Release whose packages are taken.", examples=["bookworm"])
+    packages: Words = Field(description="Packages beyond the essential ones.", examples=[["curl"]])
+    modules: Words = Field(
+        description="Kernel modules that the initramfs loads.", examples=[["virtio_blk"]]
+    )
+    arguments: Sentence = Field(description="Kernel command line.", examples=["console=ttyS0"])
+
+
+class Cloud(Section):
+    """A vendor's disk by its address."""
+
+    url: Url = Field(description="Where the vendor keeps it.")
+    sha256: Digest | None = Field(default=None, description="What it must be.")
+    checksums: Url | None = Field(
+        default=None,
+        description="The vendor's list of digests (SHA-256 or SHA-512), asked where no sha256 is "
+        "given here nor in the inventory.",
+    )
+
+
+class Phase(Section):
+    """A stage of an installation."""
+
+    name: Sentence = Field(description="What is being done.", examples=["copying packages"])
+    sees: Expression = Field(description="Regular expression on a line of the console.")
+
+
+class Iso(Section):
+    """A vendor's installer medium, which the user provides."""
+
+    medium: Sentence = Field(
+        description="What to get, in words.", examples=["the first DVD of Debian 12 for amd64"]
+    )
+    sha256: Digest | None = Field(default=None, description="What it must be.")
+    kernel: Inside = Field(description="Path of the kernel within the medium.")
+    initrd: Inside = Field(description="Path of the initramfs within the medium.")
+    arguments: Sentence = Field(
+        description="Kernel command line; {{ label }} is the medium's volume name.",
+        examples=["console=ttyS0"],
+    )
+    answers: Answers = Field(
+        description="How the answer files reach the installer: in a second initramfs, or on a "
+        "medium labelled cidata or OEMDRV.",
+        examples=["initrd"],
+    )
+    memory: Memory = Field(description="Memory for the installation.", examples=["2GiB"])
+    vcpus: int = Field(default=2, ge=1, le=64, description="Processors for the installation.")
+    minutes: int = Field(
+        ge=1, le=1440, description="How long it may take, emulated.", examples=[120]
+    )
+    done: Sentence = Field(
+        description="What the last command of the answers writes on the console.",
+        examples=["hybridlab: installed"],
+    )
+    mirror: Word | None = Field(
+        default=None, description="Distribution whose package mirror the answers need."
+    )
+    suite: Word | None = Field(default=None, description="Release on that mirror.")
+    packages: list[Word] = Field(default=[], description="Packages that the answers ask for.")
+    phases: list[Phase] = Field(default=[], description="Stages, in the order they come.")
+
+
+class RecipeFile(Section):
+    """An image recipe as its author writes it: exactly one of bootstrap, cloud and iso."""
+
+    name: Label = Field(description="Name of the image; its folder's.", examples=["debian-12"])
+    summary: Sentence = Field(description="What the image is, in one line.")
+    os: Os = Field(default="linux", description="Operating system.")
+    architecture: Architecture = Field(default="x86_64", description="Processor it runs on.")
+    disk: Disk = Field(description="Size of the disk that a machine sees.")
+    firmware: Literal["kernel", "bios", "uefi"] = Field(
+        description="How it boots; kernel: by the image's own kernel and initramfs.",
+        examples=["bios"],
+    )
+    first_boot: FirstBoot = Field(description="Who reads the seed.", examples=["cloud-init"])
+    user: Word = Field(description="Who logs in with the lab's key.", examples=["root"])
+    templates: Label | None = Field(
+        default=None, description="Folder of templates; left out, the recipe's own."
+    )
+    bootstrap: Bootstrap | None = Field(default=None, description="Made from packages.")
+    cloud: Cloud | None = Field(default=None, description="A vendor's disk.")
+    iso: Iso | None = Field(default=None, description="A vendor's installer, run unattended.")
+
+
+DIALECT = Dialect(
+    whole="the recipe",
+    entries={"phases": "phase"},
+    other_entry="entry",
+    mapping="mapping",
+    assign=": ",
+    listing='begin each entry on a line of its own with "- "',
+    written=as_yaml,
+)
+"""Image recipes."""

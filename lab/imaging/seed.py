@@ -1,0 +1,207 @@
+"""The seed: the small disk that makes a clone of an image one certain machine. Pure.
+
+A NoCloud medium (volume ``cidata``) for cloud-init, with one more file for images of our own:
+``light.tar``, a tree that their initramfs unpacks over ``/``.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from ipaddress import IPv4Address, IPv4Interface
+
+from lab.imaging.medium import medium
+
+LABEL = "cidata"
+"""Volume identifier that cloud-init and our initramfs look for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One network card of the machine."""
+
+    name: str
+    mac: str
+    address: IPv4Interface | None = None
+    """None for a card that is named and left alone, unless ``dhcp``."""
+    gateway: IPv4Address | None = None
+    dhcp: bool = False
+    mtu: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a clone is."""
+
+    instance: str
+    """Changes when the machine is another one: the seed is unpacked once for each."""
+    hostname: str
+    user: str
+    """Who logs in; images of our own know ``root`` alone."""
+    authorized_key: str
+    """``ssh-ed25519 AAAA... comment``."""
+    host_key: str
+    """The machine's private key, in OpenSSH's format."""
+    host_key_public: str
+    nics: tuple[Card, ...]
+    dns: tuple[IPv4Address, ...] = ()
+    """Resolvers; empty for the first gateway, which is libvirt's dnsmasq."""
+
+
+def seed_files(identity: Identity) -> Mapping[str, bytes]:
+    """Every file of the seed by its name. Secret: they hold the machine's private key."""
+    return {
+        "meta-data": _meta_data(identity),
+        "user-data": b"#cloud-config\n" + _json(_user_data(identity)),
+        "network-config": _json(_network(identity)),
+        "light.tar": _light(identity),
+    }
+
+
+def seed_image(files: Mapping[str, bytes]) -> bytes:
+    """The seed as an ISO 9660 image; the same files give the same bytes."""
+    return medium(LABEL, files)
+
+
+def _meta_data(identity: Identity) -> bytes:
+    text = f"instance-id: {identity.instance}\nlocal-hostname: {identity.hostname}\n"
+    return text.encode()
+
+
+def _json(value: object) -> bytes:
+    """JSON, which is YAML too, and never needs quoting rules of its own."""
+    return json.dumps(value, indent=1).encode() + b"\n"
+
+
+def _user_data(identity: Identity) -> dict[str, object]:
+    return {
+        "hostname": identity.hostname,
+        "manage_etc_hosts": "localhost",
+        "preserve_hostname": False,
+        "users": [
+            {
+                "name": identity.user,
+                "lock_passwd": True,
+                "shell": "/bin/bash",
+                "sudo": "ALL=(ALL) NOPASSWD:ALL",
+                "ssh_authorized_keys": [identity.authorized_key],
+            }
+        ],
+        "disable_root": identity.user != "root",
+        "ssh_pwauth": False,
+        "ssh_deletekeys": True,
+        "ssh_genkeytypes": ["ed25519"],
+        "ssh_keys": {
+            "ed25519_private": identity.host_key,
+            "ed25519_public": identity.host_key_public,
+        },
+    }
+
+
+def _network(identity: Identity) -> dict[str, object]:
+    return {
+        "version": 2,
+        "ethernets": {card.name: _ethernet(card, identity) for card in identity.nics},
+    }
+
+
+def _ethernet(card: Card, identity: Identity) -> dict[str, object]:
+    found: dict[str, object] = {
+        "match": {"macaddress": card.mac.lower()},
+        "set-name": card.name,
+        "dhcp4": card.dhcp,
+        "dhcp6": False,
+        "optional": True,
+    }
+    if card.address:
+        found["addresses"] = [str(card.address)]
+    if card.gateway:
+        found["routes"] = [{"to": "0.0.0.0/0", "via": str(card.gateway)}]
+        found["nameservers"] = {"addresses": [str(one) for one in identity.dns or (card.gateway,)]}
+    if card.mtu:
+        found["mtu"] = card.mtu
+    return found
+
+
+def _light(identity: Identity) -> bytes:
+    """The tree for images of our own; owned by root, dated 1970, so always the same."""
+    out = io.BytesIO()
+    made: set[str] = set()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for path, mode, content in _tree(identity):
+            for folder in _folders(path, made):
+                tar.addfile(
+                    _member(folder, 0o700 if folder.endswith(".ssh") else 0o755, tarfile.DIRTYPE)
+                )
+            if mode is None:
+                link = _member(path, 0o777, tarfile.SYMTYPE)
+                link.linkname = content.decode()
+                tar.addfile(link)
+                continue
+            member = _member(path, mode, tarfile.REGTYPE)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return out.getvalue()
+
+
+def _folders(path: str, made: set[str]) -> Iterator[str]:
+    parts = path.split("/")[:-1]
+    for length in range(1, len(parts) + 1):
+        folder = "/".join(parts[:length])
+        if folder not in made:
+            made.add(folder)
+            yield folder
+
+
+def _member(path: str, mode: int, kind: bytes) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(path)
+    member.type = kind
+    member.mode = mode
+    member.uname = member.gname = "root"
+    return member
+
+
+def _tree(identity: Identity) -> Iterator[tuple[str, int | None, bytes]]:
+    """Path, mode and content of every file; a link has no mode, and its target for content."""
+    key = identity.authorized_key.strip() + "\n"
+    host = identity.hostname
+    yield "etc/hostname", 0o644, f"{host}\n".encode()
+    yield "etc/hosts", 0o644, f"127.0.0.1 localhost\n127.0.1.1 {host}\n::1 localhost\n".encode()
+    yield (
+        "etc/machine-id",
+        0o444,
+        f"{sha256(identity.instance.encode()).hexdigest()[:32]}\n".encode(),
+    )
+    yield "etc/ssh/ssh_host_ed25519_key", 0o600, _line(identity.host_key)
+    yield "etc/ssh/ssh_host_ed25519_key.pub", 0o644, _line(identity.host_key_public)
+    yield "root/.ssh/authorized_keys", 0o600, key.encode()
+    yield "etc/hybridlab/nics", 0o644, "".join(_nic(card) for card in identity.nics).encode()
+    gateways = tuple(card.gateway for card in identity.nics if card.gateway)
+    resolvers = identity.dns or gateways[:1]
+    if resolvers:
+        listed = "".join(f"nameserver {address}\n" for address in resolvers)
+        yield "etc/resolv.conf", 0o644, listed.encode()
+    for card in identity.nics:
+        match = f"[Match]\nPermanentMACAddress={card.mac.lower()}\n\n"
+        link = f"{match}[Link]\nName={card.name}\nMACAddressPolicy=none\n"
+        yield f"etc/systemd/network/10-{card.name}.link", 0o644, link.encode()
+        if card.dhcp:
+            network = f"[Match]\nName={card.name}\n\n[Network]\nDHCP=ipv4\nLinkLocalAddressing=no\n"
+            yield f"etc/systemd/network/10-{card.name}.network", 0o644, network.encode()
+    if any(card.dhcp for card in identity.nics):
+        wanted = "etc/systemd/system/multi-user.target.wants/systemd-networkd.service"
+        yield wanted, None, b"/lib/systemd/system/systemd-networkd.service"
+
+
+def _nic(card: Card) -> str:
+    """A line that the initramfs reads: a dash where there is nothing."""
+    fields = (card.name, card.mac.lower(), card.address, card.gateway, card.mtu)
+    return " ".join("-" if field is None else str(field) for field in fields) + "\n"
+
+
+def _line(text: str) -> bytes:
+    return text.strip().encode() + b"\n"

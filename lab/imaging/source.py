@@ -1,0 +1,71 @@
+"""Where the input of an image comes from, and what it must be. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from lab.imaging.recipe import Recipe
+from lab.inventory.inventory import Inventory
+
+_LENGTHS = {64: "sha256", 128: "sha512"}
+"""Hex digits of a digest to the name of its algorithm."""
+_GNU = re.compile(r"^\\?([0-9a-fA-F]{64,128})\s[ *](.+)$")
+_BSD = re.compile(r"^SHA\d+ \((.+)\) = ([0-9a-fA-F]{64,128})$")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The input of a ``cloud`` or ``iso`` image; neither address nor path if nobody said one."""
+
+    url: str | None
+    """As written: mirrors are not applied yet."""
+    path: Path | None
+    digest: str | None
+    """``sha256:`` or ``sha512:`` and hex; None where it has to be looked up."""
+    checksums: str | None
+    """Address of the vendor's list of digests."""
+
+
+def of(recipe: Recipe, inventory: Inventory) -> Source:
+    """What recipe and inventory say; the inventory's word counts more."""
+    own = inventory.images.get(recipe.name)
+    said = own.url if own else None
+    parts = recipe.cloud or recipe.iso
+    assert parts is not None, "bootstrap images have no such input"
+    sha256 = (own.sha256 if own else None) or parts.sha256
+    digest = f"sha256:{sha256}" if sha256 else None
+    if said is None:
+        cloud = recipe.cloud
+        url = cloud.url if cloud else None
+        return Source(url, None, digest, cloud.checksums if cloud else None)
+    split = urlsplit(said)
+    if split.scheme in {"http", "https"}:
+        return Source(said, None, digest, None)
+    return Source(None, Path(unquote(split.path) if split.scheme == "file" else said), digest, None)
+
+
+def rewritten(url: str, mirrors: Mapping[str, str]) -> str:
+    """The address that is asked instead: of the mirrors that fit, the longest."""
+    fitting = [start for start in mirrors if url.startswith(start)]
+    if not fitting:
+        return url
+    start = max(fitting, key=len)
+    return mirrors[start] + url.removeprefix(start)
+
+
+def listed(checksums: str, name: str) -> str | None:
+    """The digest of a file in a vendor's list, GNU's form or BSD's; None if it is not in it."""
+    for line in checksums.splitlines():
+        if found := _GNU.match(line.strip()):
+            digest, file = found.groups()
+        elif found := _BSD.match(line.strip()):
+            file, digest = found.groups()
+        else:
+            continue
+        if file.rpartition("/")[2] == name and len(digest) in _LENGTHS:
+            return f"{_LENGTHS[len(digest)]}:{digest.lower()}"
+    return None

@@ -1,0 +1,82 @@
+"""An image in the cache: the directory it is, and the file ``image.json`` in it."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lab.imaging.golden import Firmware, FirstBoot, GoldenImage
+from lab.imaging.job import DISK, INITRD, KERNEL, Built
+from lab.imaging.recipe import Recipe
+from lab.scenario.scenario import Os
+
+FILE = "image.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What ``image.json`` says."""
+
+    format: int
+    name: str
+    digest: str
+    summary: str
+    os: Os
+    architecture: str
+    virtual_gib: int
+    firmware: Firmware
+    arguments: str
+    first_boot: FirstBoot
+    user: str
+    built: float
+    """Seconds since 1970."""
+    packages: tuple[str, ...]
+    """``name version``, where it is known."""
+
+
+def write(directory: Path, recipe: Recipe, digest: str, built: Built) -> None:
+    """Write ``image.json`` beside what a builder has made."""
+    facts = Facts(
+        FORMAT,
+        recipe.name,
+        digest,
+        recipe.summary,
+        recipe.os,
+        recipe.architecture,
+        built.virtual_gib or recipe.disk_gib,
+        recipe.firmware,
+        built.arguments,
+        recipe.first_boot,
+        recipe.user,
+        time.time(),
+        built.packages,
+    )
+    (directory / FILE).write_text(json.dumps(asdict(facts), indent=1) + "\n", encoding="utf-8")
+
+
+def facts(directory: Path) -> Facts:
+    """What an image's ``image.json`` says."""
+    found = json.loads((directory / FILE).read_text(encoding="utf-8"))
+    return Facts(**{**found, "packages": tuple(found["packages"])})
+
+
+def image(directory: Path) -> GoldenImage:
+    """The image in a directory of the cache."""
+    known = facts(directory)
+    own_kernel = known.firmware == "kernel"
+    return GoldenImage(
+        name=known.name,
+        digest=known.digest,
+        os=known.os,
+        disk=directory / DISK,
+        virtual_gib=known.virtual_gib,
+        firmware=known.firmware,
+        kernel=directory / KERNEL if own_kernel else None,
+        initrd=directory / INITRD if own_kernel else None,
+        arguments=known.arguments,
+        first_boot=known.first_boot,
+        user=known.user,
+    )

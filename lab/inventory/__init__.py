@@ -1,0 +1,1 @@
+"""What labs may use: hypervisors, storage, image sources, mirrors, proxies, secrets."""

@@ -1,0 +1,74 @@
+"""Inventory files, found and loaded: every error at once, each with its place in the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from lab._errors import InventoryError
+from lab.inventory.inventory import Inventory
+from lab.scenario.findings import Finding, lines, quoted
+
+VARIABLE = "HYBRIDLAB_INVENTORY"
+NAME = "lab.toml"
+
+
+def find(environment: Mapping[str, str], cwd: Path) -> Path | None:
+    """The inventory file that is meant; None where there is none.
+
+    ``$HYBRIDLAB_INVENTORY``, whether or not there is such a file; else the first that is there
+    of ``lab.toml`` in ``cwd`` and ``$XDG_CONFIG_HOME/hybridlab/lab.toml`` (``~/.config`` where
+    that is not set, or not absolute).
+    """
+    own = environment.get(VARIABLE, "")
+    if own:
+        return cwd / own
+    places = [cwd / NAME]
+    shared, home = environment.get("XDG_CONFIG_HOME", ""), environment.get("HOME", "")
+    if shared.startswith("/"):
+        places.append(Path(shared) / "hybridlab" / NAME)
+    elif home.startswith("/"):
+        places.append(Path(home) / ".config" / "hybridlab" / NAME)
+    return next((place for place in places if _is_file(place)), None)
+
+
+def current(environment: Mapping[str, str], cwd: Path) -> Inventory | None:
+    """The inventory that is meant; None where there is none.
+
+    Raises
+    ------
+    InventoryError
+        With every finding, in file order.
+
+    """
+    path = find(environment, cwd)
+    return None if path is None else load(path)
+
+
+def load(path: Path) -> Inventory:
+    """The inventory in a file. An empty one is an inventory without hypervisors.
+
+    Raises
+    ------
+    InventoryError
+        With every finding, in file order.
+
+    """
+    inventory, findings = check(path)
+    if inventory is None or findings:
+        raise InventoryError(f"reading inventory {quoted(path)}", lines(str(path), findings))
+    return inventory
+
+
+def check(path: Path) -> tuple[Inventory | None, tuple[Finding, ...]]:
+    """The inventory in a file, as far as it can be made out, and everything wrong with it."""
+    from lab.inventory import reader  # noqa: PLC0415  pydantic is slow, and most labs need none
+
+    return reader.read(path)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a directory on the way is closed to us: to us there is none
+        return False

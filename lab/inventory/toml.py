@@ -1,0 +1,251 @@
+"""A TOML file as a document with every position.
+
+The standard library reads the values and judges the syntax; it gives no positions. Where it is
+content, a scan of the same text finds where every key and value stands: on valid text that is a
+matter of a few patterns.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from lab.inventory import syntax
+from lab.scenario.document import Document, Position
+from lab.scenario.findings import Finding, Key, quoted
+
+_SPACE = re.compile(r"[ \t]*")
+_BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+_HEADER = re.compile(r"(\[\[?)[ \t]*")
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_STRING = re.compile(
+    r'"""(?:[^\\]|\\.)*?"{3,5}(?!")'
+    r"|'''.*?'{3,5}(?!')"
+    r'|"(?:[^"\\\n]|\\.)*"'
+    r"|'[^'\n]*'",
+    re.DOTALL,
+)
+_PLAIN = re.compile(r"[^,\]}#\n\r]*[^,\]}#\s]")
+_LONG = re.compile(
+    r"""(?<![\w"'.-])(?:(?:[\w-]++|"[^"\n]*"|'[^'\n]*')[ \t]*+\.[ \t]*+){32}""", re.ASCII
+)
+"""A dotted key that is deeper than any inventory: its reader takes hours over thousands of dots."""
+_REPEATS = 10
+"""Repeated keys told of one file."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One key of the file, or one header, and which characters it is."""
+
+    key: Key
+    start: int
+    end: int
+    header: bool
+
+
+def parse(text: str) -> tuple[Document | None, tuple[Finding, ...]]:
+    """The tree of a TOML text, or None with the findings that say why there is none.
+
+    A key that stands twice is told, and the second one left out, so that the rest is read.
+    """
+    told: list[Finding] = []
+    text = text.replace("\r\n", "\n")
+    long = _LONG.search(text)
+    if long:
+        place = _Scan(text).place(long.start())
+        what = "this key has more than 32 parts"
+        return None, (Finding((), place.line, place.col, what, "write it with fewer dots"),)
+    try:
+        while True:
+            try:
+                value = tomllib.loads(text)
+                break
+            except tomllib.TOMLDecodeError as error:
+                repeat = _repeated(text, error) if len(told) < _REPEATS else None
+                if repeat is None:
+                    return None, (*told, syntax.finding(error, text))
+                told.append(repeat.finding)
+                hole = re.sub(r"[^\n]", " ", text[repeat.start : repeat.end])
+                text = text[: repeat.start] + hole + text[repeat.end :]
+        document = _scanned(text).document
+    except RecursionError:
+        what = "the brackets in this file are nested too deeply"
+        return None, (Finding((), 0, 0, what, "write it with fewer brackets"),)
+    document.value = value
+    return document, tuple(told)
+
+
+@dataclass(frozen=True, slots=True)
+class _Repeat:
+    """Something that stands twice, and the characters of the second one."""
+
+    finding: Finding
+    start: int
+    end: int
+
+
+def _repeated(text: str, error: Exception) -> _Repeat | None:
+    """What stands twice; None for any other error."""
+    if not syntax.is_repeat(error):
+        return None
+    at = syntax.place(error, text)
+    scan = _scanned(text)
+    second = next((one for one in scan.entries if _offset(text, at) <= one.end), None)
+    if second is None:
+        return None
+    place, end = scan.place(second.start), second.end
+    if second.header:
+        following = [one.start for one in scan.entries if one.header and one.start > second.start]
+        end = following[0] if following else len(text)
+    first = scan.first.get(second.key, place)
+    if first == place:  # in brackets, or as part of a longer key
+        what = f"{syntax.repeated_name(error, str(second.key[-1]))} stands twice"
+    else:
+        name = ".".join(map(str, second.key)) if second.header else second.key[-1]
+        what = f"{quoted(name)} stands twice, first at {first.line}:{first.col}"
+    finding = Finding(second.key, place.line, place.col, what, "keep one of the two")
+    return _Repeat(finding, second.start, end)
+
+
+def _scanned(text: str) -> _Scan:
+    scan = _Scan(text)
+    scan.run()
+    return scan
+
+
+def _offset(text: str, at: Position) -> int:
+    lines = text.split("\n")
+    return sum(len(line) + 1 for line in lines[: at.line - 1]) + at.col - 1
+
+
+class _Scan:
+    """Finds where every key and value of a valid text stands."""
+
+    def __init__(self, text: str) -> None:
+        self.document = Document()
+        self.entries: list[_Entry] = []
+        self.first: dict[Key, Position] = {}
+        """Where each key, or header, stands for the first time."""
+        self._text = text
+        self._ends = [found.start() for found in re.finditer("\n", text)]
+        self._at = 0
+        self._above: Key = ()
+        self._lists: dict[Key, int] = {}
+
+    def run(self) -> None:
+        """Scan to the end, or to the first thing that is no TOML."""
+        while self._skip(_BLANK) and self._at < len(self._text):
+            start = self._at
+            header = _HEADER.match(self._text, self._at)
+            if header:
+                self._header(header)
+            else:
+                key = self._pair(self._above)
+                self._note(key, start, header=False)
+            if self._at == start:
+                return
+
+    def place(self, at: int) -> Position:
+        """Line and column of a character."""
+        line = bisect_left(self._ends, at)
+        return Position(line + 1, at - (self._ends[line - 1] if line else -1))
+
+    def _header(self, header: re.Match[str]) -> None:
+        start, self._at = self._at, header.end()
+        key = self._key((), header=True)
+        self._at += len(header[1])
+        if header[1] == "[[":
+            self._lists[key] = self._lists.get(key, -1) + 1
+            key = (*key, self._lists[key])
+            self.document.keys.setdefault(key, self.place(start))
+        self._above = key
+        self._note(key, start, header=True)
+
+    def _note(self, key: Key, start: int, *, header: bool) -> None:
+        self.entries.append(_Entry(key, start, self._at, header))
+        self.first.setdefault(key, self.place(start))
+
+    def _pair(self, above: Key) -> Key:
+        """``key = value``."""
+        key = self._key(above, header=False)
+        self._skip(_SPACE)
+        self._at += 1  # the equals sign
+        self._skip(_SPACE)
+        self._value(key)
+        return key
+
+    def _key(self, above: Key, *, header: bool) -> Key:
+        """A key, dotted or not, with the list entries that a header's parts mean."""
+        key = above
+        while True:
+            if header and key in self._lists:
+                key = (*key, self._lists[key])
+            self._skip(_SPACE)
+            start = self._at
+            found = _STRING.match(self._text, start) or _BARE.match(self._text, start)
+            if found is None:
+                return key
+            self._at = found.end()
+            key = (*key, _named(found[0]))
+            self.document.keys.setdefault(key, self.place(start))
+            self._skip(_SPACE)
+            if self._text[self._at : self._at + 1] != ".":
+                return key
+            self._at += 1
+
+    def _value(self, key: Key) -> None:
+        start = self._at
+        self.document.values[key] = self.place(start)
+        opening = self._text[start : start + 1]
+        if opening == "[":
+            self._list(key)
+            return
+        if opening == "{":
+            self._table(key)
+            return
+        found = _STRING.match(self._text, start)
+        if found:
+            self.document.texts[key] = str(tomllib.loads(f"v = {found[0]}")["v"])
+        else:
+            found = _PLAIN.match(self._text, start)
+            self.document.texts[key] = found[0] if found else ""
+        self._at = found.end() if found else len(self._text)
+
+    def _list(self, key: Key) -> None:
+        self._at += 1
+        number = 0
+        while self._more("]"):
+            self._value((*key, number))
+            number += 1
+
+    def _table(self, key: Key) -> None:
+        self._at += 1
+        while self._more("}"):
+            self._pair(key)
+
+    def _more(self, closing: str) -> bool:
+        """Whether another entry follows; the closing bracket is passed over."""
+        self._skip(_BLANK)
+        if self._text[self._at : self._at + 1] == ",":
+            self._at += 1
+            self._skip(_BLANK)
+        if self._text[self._at : self._at + 1] in {closing, ""}:
+            self._at += 1
+            return False
+        return True
+
+    def _skip(self, pattern: re.Pattern[str]) -> bool:
+        found = pattern.match(self._text, self._at)
+        assert found, "the patterns of what is skipped match nothing, too"
+        self._at = found.end()
+        return True
+
+
+def _named(written: str) -> str:
+    """The name that a key stands for, quoted or bare."""
+    if written[0] not in "\"'":
+        return written
+    return str(tomllib.loads(f"v = {written}")["v"])

@@ -1,0 +1,133 @@
+"""libvirt URIs: which are served, and why the others are not. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, urlsplit
+
+from lab.scenario.findings import alternatives, did_you_mean, quoted
+from lab.scenario.values import wrong
+
+LOCAL = "qemu:///system"
+PARAMETERS = {
+    "qemu": ("socket", "mode"),
+    "qemu+unix": ("socket", "mode"),
+    "qemu+ssh": ("keyfile", "no_verify", "no_tty", "command", "socket", "netcat", "proxy", "mode"),
+    "qemu+tls": ("pkipath", "no_verify", "tls_priority"),
+}
+"""Of each scheme that is served, the parameters that libvirt's manual has for it."""
+
+_REMOTE = frozenset({"qemu+ssh", "qemu+tls"})
+_REFUSED = {
+    "test": ("is libvirt's test driver, which runs no machines", f"write {quoted(LOCAL)}"),
+    "qemu+tcp": ("sends everything in clear", 'write "qemu+tls://..." or "qemu+ssh://..."'),
+    "qemu+libssh": ("asks on a terminal where it should fail", 'write "qemu+ssh://..."'),
+    "qemu+libssh2": ("asks on a terminal where it should fail", 'write "qemu+ssh://..."'),
+}
+_PORTS = {"qemu+ssh": 22, "qemu+tls": 16514}
+_WORD = re.compile(r"[A-Za-z0-9_:][^\s\x00-\x20\x7f\"'\\%;`$|&<>(){}*?!#]*")
+"""Of a host, whose address may begin with a colon, and of a user."""
+_ABSOLUTE = ("keyfile", "socket", "pkipath", "command")
+
+
+@dataclass(frozen=True, slots=True)
+class Uri:
+    """A libvirt URI taken apart."""
+
+    scheme: str
+    host: str | None
+    """None for this machine."""
+    port: int | None
+    user: str | None
+    path: str
+    parameters: tuple[tuple[str, str], ...]
+
+    def parameter(self, name: str) -> str | None:
+        """The value of a parameter."""
+        return dict(self.parameters).get(name)
+
+
+def parse(written: str) -> Uri:
+    """Take a URI apart that :func:`check` has passed."""
+    parts = urlsplit(written)
+    return Uri(
+        scheme=parts.scheme,
+        host=parts.hostname,
+        port=parts.port,
+        user=parts.username,
+        path=parts.path,
+        parameters=tuple(parse_qsl(parts.query, keep_blank_values=True)),
+    )
+
+
+def place(written: str) -> tuple[object, ...]:
+    """What two URIs have in common that lead to the same libvirtd, however they are written."""
+    uri = parse(written)
+    port = uri.port or _PORTS.get(uri.scheme)
+    return uri.host, port, uri.parameter("socket"), uri.host and uri.scheme
+
+
+def check(written: str) -> str:
+    """The URI, if it is one that is served.
+
+    Raises
+    ------
+    PydanticCustomError
+        Of type ``"wrong"``, saying what is and what to write.
+
+    """
+    try:
+        parts = urlsplit(written)
+        uri = parse(written)
+    except ValueError as error:
+        raise wrong(f"this is no URI: {error}", f"write it like {quoted(LOCAL)}") from None
+    if parts.password is not None:
+        what = "this URI holds a password in clear"
+        raise wrong(what, 'take it out, and log in with a key: "...?keyfile=/path/of/the/key"')
+    _check_scheme(uri, written)
+    _check_place(uri, written)
+    _check_words(uri)
+    for name, value in uri.parameters:
+        known = PARAMETERS[uri.scheme]
+        if name not in known:
+            what = f"{quoted(name)} is no parameter of {quoted(uri.scheme)}"
+            raise wrong(what, did_you_mean(name, known, f"it has {', '.join(known)}"))
+        if name in _ABSOLUTE and not value.startswith(("/", "~/")):
+            what = f"the {name} {quoted(value)} is no absolute path"
+            raise wrong(what, "write one that begins with /")
+    return written
+
+
+def _check_scheme(uri: Uri, written: str) -> None:
+    if uri.scheme in _REFUSED:
+        why, cure = _REFUSED[uri.scheme]
+        raise wrong(f"{quoted(uri.scheme)} {why}", cure)
+    if uri.scheme not in PARAMETERS:
+        what = f"{quoted(uri.scheme or written)} is no kind of hypervisor that is served"
+        served = alternatives(f"{scheme}://" for scheme in PARAMETERS)
+        raise wrong(what, did_you_mean(uri.scheme, PARAMETERS, f"begin it with {served}"))
+
+
+def _check_words(uri: Uri) -> None:
+    """Refuse what ``ssh``, and its configuration, would take for something else than a name."""
+    for noun, value in (("host", uri.host), ("user", uri.user)):
+        if value is not None and not _WORD.fullmatch(value):
+            what = f"the {noun} {quoted(value)} of the URI is no name of a {noun}"
+            raise wrong(what, "begin it with a letter, a digit or _, and write it without blanks")
+
+
+def _check_place(uri: Uri, written: str) -> None:
+    if uri.scheme in _REMOTE and not uri.host:
+        example = f"{uri.scheme}://host.example/system"
+        raise wrong(f"{quoted(written)} names no host", f"write it like {quoted(example)}")
+    if uri.scheme not in _REMOTE and uri.host:
+        what = f"{quoted(uri.scheme)} is for this machine, and the URI names a host"
+        better = quoted(f"qemu+ssh://{uri.host}/system")
+        raise wrong(what, f"write {better}, or {quoted(LOCAL)}")
+    if uri.path == "/session":
+        what = "a session of libvirt can make no networks"
+        raise wrong(what, f"write {quoted(written.replace('/session', '/system', 1))}")
+    if uri.path != "/system":
+        what = f"the path {quoted(uri.path)} of the URI is not /system"
+        raise wrong(what, f"write it like {quoted(LOCAL)}")

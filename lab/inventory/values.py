@@ -1,0 +1,158 @@
+"""Single values of an inventory file: text in, checked value out.
+
+Every function raises :class:`pydantic_core.PydanticCustomError` of type ``"wrong"``, as those of
+:mod:`lab.scenario.values` do.
+"""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Network
+from urllib.parse import urlsplit
+
+from lab.inventory import duration
+from lab.scenario.findings import did_you_mean, quoted
+from lab.scenario.values import cidr, text, wrong
+
+SHA256 = r"^[0-9a-fA-F]{64}$"
+VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+EXPIRY = r"^[0-9]+(\.[0-9]+)?[smhdw]$"
+SMALLEST_RANGE = 24
+"""Prefix length of what one lab takes of the management range."""
+_SCHEMES = ("https", "http", "file")
+_DIGEST_NAMES = ("sha256:", "sha256=")
+_PRIVATE = tuple(
+    IPv4Network(network)
+    for network in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
+)
+"""RFC 1918, and RFC 6598's shared range."""
+
+
+def word(value: object) -> str:
+    """Text of one line that says something, such as an owner."""
+    written = text(value).strip()
+    if not written:
+        raise wrong("there is no text here", "write some, or delete the key")
+    if not written.isprintable():
+        raise wrong("this text holds what cannot be printed", "write it on one line")
+    return written
+
+
+def expiry(value: object) -> float:
+    """Seconds of a time such as ``"2d"``."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise wrong(f"{value} has no unit", f"write it with one, such as {quoted(f'{value:g}d')}")
+    found = duration.seconds(text(value))
+    if not found:
+        what = f"{quoted(value)} is no time"
+        raise wrong(what, 'write a number and one of s, m, h, d, w, such as "2d"')
+    return found
+
+
+def management(value: object) -> IPv4Network:
+    """A private range with room for at least one lab."""
+    network = cidr(value)
+    if not any(network.subnet_of(private) for private in _PRIVATE):
+        what = f"{quoted(network)} is no private range"
+        raise wrong(what, "take one of 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16 (RFC 1918)")
+    if network.prefixlen > SMALLEST_RANGE:
+        what = f"{quoted(network)} has no room: every lab takes a /{SMALLEST_RANGE} of it"
+        raise wrong(what, 'write a wider one, such as "10.201.0.0/16"')
+    return network
+
+
+def absolute(value: object) -> str:
+    """An absolute path on a hypervisor."""
+    written = text(value).strip()
+    if not written.startswith("/"):
+        what = f"{quoted(written)} is no absolute path"
+        raise wrong(what, "write one that begins with /")
+    parts = [part for part in written.split("/") if part not in {"", "."}]
+    if ".." in parts:
+        raise wrong(f'{quoted(written)} holds ".."', "write it out")
+    if not parts:
+        raise wrong(f"{quoted(written)} is no place for disks", "name a directory below it")
+    return "/" + "/".join(parts)  # as libvirt gives it back
+
+
+def path(value: object) -> str:
+    """A path on this machine: absolute, beginning with ``~/``, or beside the inventory file."""
+    written = text(value).strip()
+    if not written or "\0" in written:
+        raise wrong("there is no path here", "write the path of a file")
+    if written.startswith("~") and not written.startswith("~/"):
+        what = f"{quoted(written)} is in somebody else's home"
+        raise wrong(what, "write the path out")
+    return written
+
+
+def url(value: object) -> str:
+    """An address of http, https or file, without a password."""
+    written = text(value).strip()
+    try:
+        parts = urlsplit(written)
+        place = parts.hostname
+    except ValueError as error:
+        raise wrong(f"this is no address: {error}", 'write it like "https://..."') from None
+    if parts.password is not None:
+        what = "this address holds a password in clear"
+        raise wrong(what, "take it out, and keep it in ~/.netrc, mode 0600")
+    if parts.scheme not in _SCHEMES:
+        near = did_you_mean(parts.scheme, _SCHEMES, "begin it with https://, http:// or file://")
+        if not parts.scheme:
+            near = 'write it like "https://...", or "file:///..." for a file'
+        raise wrong(f"{quoted(written)} is no address that can be fetched", near)
+    if not place and parts.scheme != "file":
+        raise wrong(f"{quoted(written)} names no host", 'write it like "https://..."')
+    return written
+
+
+def proxy(value: object) -> str:
+    """The address of a proxy, without a password."""
+    written = text(value).strip()
+    try:
+        parts = urlsplit(written)
+        there = parts.hostname, parts.port
+    except ValueError as error:
+        raise wrong(f"this is no address: {error}", 'write it like "http://proxy:3128"') from None
+    if parts.password is not None:
+        what = "this address holds a password in clear"
+        cure = "delete the key, and set http_proxy and https_proxy in the environment instead"
+        raise wrong(what, cure)
+    if parts.scheme not in {"http", "https"} or not there[0]:
+        raise wrong(f"{quoted(written)} is no proxy", 'write it like "http://proxy.example:3128"')
+    return written
+
+
+def sha256(value: object) -> str:
+    """Sixty-four hexadecimal digits, in lower case."""
+    written = text(value).strip()
+    if re.fullmatch(SHA256, written):
+        return written.lower()
+    bare = written
+    for prefix in _DIGEST_NAMES:
+        bare = bare.removeprefix(prefix)
+    if re.fullmatch(SHA256, bare):
+        raise wrong(f"{quoted(written)} has more than digits", "write the 64 digits alone")
+    what = f"{quoted(written)} is no SHA-256: it has {len(bare)} characters"
+    raise wrong(what, "write the 64 hexadecimal digits that sha256sum prints")
+
+
+def variable(value: object) -> str:
+    """The name of an environment variable."""
+    written = text(value).strip()
+    if not re.fullmatch(VARIABLE, written.removeprefix("$")):
+        what = "this is no name of an environment variable"
+        raise wrong(what, 'write one such as "WINDOWS_ADMIN_PASSWORD", never the secret itself')
+    if written.startswith("$"):
+        raise wrong("the name has a dollar sign", f"write {quoted(written[1:])}")
+    return written
+
+
+def tag(value: object) -> str:
+    """One tag of a hypervisor."""
+    written = text(value).strip()
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", written):
+        what = f"{quoted(written)} is no tag"
+        raise wrong(what, 'use letters, digits, ".", "_" and "-"')
+    return written

@@ -1,0 +1,94 @@
+"""One ``.tar.gz`` of pieces: private, and whole or not there at all."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import re
+import tarfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from lab.providers.provider import Evidence
+from lab.state.failure import guarded_files
+
+PIECE_BYTES = 16 << 20
+"""What is longer is cut, and its end kept: that is where a log says what went wrong."""
+_PRIVATE = 0o600
+_ODD = re.compile(r"[^A-Za-z0-9._@+=,:-]")
+
+
+def member_name(path: str) -> str:
+    """The path as it stands in the archive: relative, without ``..``, of harmless characters."""
+    parts = [_ODD.sub("_", part) for part in path.split("/") if part not in {"", ".", ".."}]
+    return "/".join(parts) or "unnamed"
+
+
+def shortened(content: bytes) -> bytes:
+    """The content, or the end of it below a line that says how much is missing."""
+    missing = len(content) - PIECE_BYTES
+    if missing <= 0:
+        return content
+    return b"[the first %d bytes are left out]\n" % missing + content[missing:]
+
+
+def write_archive(
+    path: Path,
+    top: str,
+    pieces: Iterable[Evidence],
+    clean: Callable[[bytes], bytes],
+    moment: float,
+) -> None:
+    """Write every piece below the directory ``top`` of a new archive.
+
+    Parameters
+    ----------
+    path
+        The file; it has mode 0600.
+    top
+        Name of the directory that unpacking makes.
+    pieces
+        In the order in which they are written; of two with one path the second is numbered.
+    clean
+        What every content goes through before it is written.
+    moment
+        Seconds since 1970: when all members were changed last.
+
+    Raises
+    ------
+    StateError
+        When it cannot be written; there is no file then.
+
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with guarded_files(f"writing '{path}'"):
+        try:
+            draft.touch(mode=_PRIVATE)
+            with (
+                gzip.GzipFile(draft, "wb", compresslevel=6, mtime=moment) as packed,
+                tarfile.open(fileobj=packed, mode="w") as archive,
+            ):
+                names: set[str] = set()
+                for piece in pieces:
+                    name = _unused(member_name(piece.path), names)
+                    _add(archive, f"{top}/{name}", shortened(clean(piece.content)), moment)
+            draft.replace(path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+
+
+def _unused(name: str, names: set[str]) -> str:
+    free, number = name, 1
+    while free in names:
+        number += 1
+        free = f"{name}.{number}"
+    names.add(free)
+    return free
+
+
+def _add(archive: tarfile.TarFile, name: str, content: bytes, moment: float) -> None:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode, member.mtime = len(content), _PRIVATE, int(moment)
+    archive.addfile(member, io.BytesIO(content))

@@ -1,0 +1,61 @@
+"""Where ``lab nightly`` comes to: its commands, the user's own journal, and how much fits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lab._errors import LabError
+from lab.inventory.inventory import STOCK, Inventory
+from lab.inventory.loader import current
+from lab.lifecycle.blueprint import draw
+from lab.lifecycle.command import run_lab
+from lab.lifecycle.desk import opened_store, providers
+from lab.lifecycle.marks import all_marks, same_directory
+from lab.lifecycle.nightly import Hands
+from lab.lifecycle.parallelism import LAB_MIB, parallelism
+
+
+def hands() -> Hands:
+    """What a night works with: ``lab`` commands, and the user's own journal."""
+    return Hands(run_lab, _is_there, _run_directories)
+
+
+def inventory() -> Inventory | None:
+    """The inventory that is meant here; see :func:`lab.inventory.loader.current`."""
+    return current(os.environ, Path.cwd())
+
+
+def labs_at_once(
+    provider: str, known: Inventory | None, sources: Sequence[str], only: str | None
+) -> int:
+    """How many of these scenarios' labs may be up at once on that provider."""
+    if provider != "libvirt":
+        return parallelism(None)
+    return parallelism(
+        known or STOCK, max((_memory(source, only) for source in sources), default=LAB_MIB)
+    )
+
+
+def _memory(source: str, only: str | None) -> int:
+    """MiB that the machines of a scenario have; 1 for one that cannot be brought up anyway."""
+    try:
+        machines = draw(source, only).intent.machines
+    except LabError:
+        return 1
+    return sum(machine.hardware.memory_mib for machine in machines)
+
+
+def _is_there(name: str) -> bool:
+    with opened_store() as store:
+        row = store.lab(name)
+        if row is not None and row.status != "down":
+            return True
+        directory = store.lab_directory(name)
+    return any(same_directory(mark.directory, directory) for _, mark in all_marks(providers()))
+
+
+def _run_directories(name: str) -> Mapping[str, Path]:
+    with opened_store() as store:
+        return {run.id: store.run_directory(name, run.id) for run in store.runs(name)}

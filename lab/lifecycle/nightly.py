@@ -1,0 +1,279 @@
+"""A night: every scenario up, tested and down again, some at a time, whatever becomes of any."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event
+
+from lab._deadline import Deadline
+from lab._errors import PreflightError, UsageError
+from lab.lifecycle.interruption import deaf, terminable
+from lab.lifecycle.session import JUNIT, REPORT, RESULT
+from lab.matrix.verdict import RunResult
+from lab.reports.night import Done, Fate, Night, ScenarioNight, Stage, judge
+from lab.reports.result import from_json
+from lab.state.directory import make_private
+from lab.state.failure import guarded_files
+
+DOWN_SECONDS = 600.0
+"""For taking a lab down, beside the scenario's own deadline: it is never given up for that."""
+GATHER_SECONDS = 300.0
+EVIDENCE = "evidence.tar.gz"
+NETNS_SECONDS = 600.0
+"""A scenario's own deadline on namespaces, where one takes seconds."""
+REAL_SECONDS = 7200.0
+"""On real machines, which may have images to build and Windows to boot."""
+
+Say = Callable[[str], None]
+Run = Callable[[Sequence[str], Path, Deadline, Callable[[], bool]], int | None]
+"""Runs ``lab`` with those words: see :func:`lab.lifecycle.command.run_lab`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """What a night does its work with."""
+
+    run: Run
+    there: Callable[[str], bool]
+    """Whether there is anything of the lab of that name."""
+    runs: Callable[[str], Mapping[str, Path]]
+    """Directory of every run on labs of that name, by the run's id, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One scenario of the night."""
+
+    name: str
+    source: str
+    """What ``lab up`` is told: a shipped scenario's name, or a path."""
+
+    @property
+    def lab(self) -> str:
+        """The name of its lab."""
+        return f"nightly-{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class NightRequest:
+    """What is asked of a night. ``deadline`` is seconds for each scenario, ``down`` aside."""
+
+    jobs: tuple[Job, ...]
+    provider: str
+    output: Path
+    parallel: int
+    deadline: float
+    only: str | None = None
+
+
+def choose_provider(wanted: str | None, default: str) -> str:
+    """The provider of a night: the one that is told, else the one that is usual here.
+
+    Raises
+    ------
+    PreflightError
+        When that is the embedded one and nobody has asked for it by name.
+
+    """
+    if wanted is None and default == "netns":
+        raise PreflightError(
+            "choosing where a night's labs are to run",
+            "there are no hypervisors here, and a night on the embedded provider says nothing "
+            "of real machines",
+            "name hypervisors in lab.toml, or ask for it: lab nightly --provider netns",
+        )
+    return wanted or default
+
+
+def jobs_of(named: Sequence[str], shipped: Sequence[str]) -> tuple[Job, ...]:
+    """One job for each name or path; for every shipped scenario where none is named.
+
+    Raises
+    ------
+    UsageError
+        When two would have the same name.
+
+    """
+    jobs = tuple(Job(_stem(source), source) for source in named or shipped)
+    names = [job.name for job in jobs]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(
+            "choosing the scenarios of a night",
+            f"two of them would be called '{twice[0]}'",
+            "name each once, and give files different names",
+        )
+    return jobs
+
+
+def _stem(source: str) -> str:
+    stem = Path(source).name.removesuffix(".yaml").removesuffix(".yml").lower()
+    return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in stem)
+
+
+def hold(request: NightRequest, hands: Hands, say: Say) -> tuple[Night, BaseException | None]:
+    """Run every job and return what became of it all, and what ended the night early, if so.
+
+    Ctrl-C and SIGTERM stop the commands under way, take their labs down, and leave the rest.
+    """
+    begun, started = time.monotonic(), datetime.now(UTC)
+    stop = Event()
+    ended_by: BaseException | None = None
+    futures: dict[Job, Future[ScenarioNight]] = {}
+
+    def submit(pool: ThreadPoolExecutor) -> None:
+        for job in request.jobs:
+            if job not in futures:
+                futures[job] = pool.submit(_whole, job, request, hands, stop, say)
+        wait(futures.values())
+
+    with terminable(), ThreadPoolExecutor(request.parallel) as pool:
+        try:
+            submit(pool)
+        except KeyboardInterrupt as stopped:
+            ended_by = stopped
+            with deaf():
+                stop.set()
+                say("stopping: the labs that are up are taken down first")
+                submit(pool)  # what has not begun yet is only said to be stopped
+    found = tuple(futures[job].result() for job in request.jobs)
+    return _as_night(request, found, started, time.monotonic() - begun), ended_by
+
+
+def _as_night(
+    request: NightRequest, found: tuple[ScenarioNight, ...], started: datetime, seconds: float
+) -> Night:
+    return Night(
+        name=request.output.name,
+        provider=request.provider,
+        started=started.isoformat(timespec="seconds"),
+        seconds=seconds,
+        scenarios=found,
+    )
+
+
+def _whole(job: Job, request: NightRequest, hands: Hands, stop: Event, say: Say) -> ScenarioNight:
+    """One scenario; whatever happens to it is its fate, and never that of the night."""
+    begun = time.monotonic()
+    work = _Work(job, request, hands, stop)
+    try:
+        found = work.done()
+    except Exception as error:  # noqa: BLE001  a night goes on after a failure of any kind
+        found = work.result("broken", f"{type(error).__name__}: {error}")
+    say(
+        f"{job.name}: {found.fate}, {time.monotonic() - begun:.0f} s"
+        + (f"; {found.detail}" if found.detail else "")
+    )
+    return found
+
+
+class _Work:
+    """One scenario's way through the night."""
+
+    def __init__(self, job: Job, request: NightRequest, hands: Hands, stop: Event) -> None:
+        self.job, self.request, self.hands, self.stop = job, request, hands, stop
+        self.folder = request.output / job.name
+        self.begun = time.monotonic()
+        self.stages: list[Done] = []
+        self.run: RunResult | None = None
+
+    def done(self) -> ScenarioNight:
+        """Sweep, bring up, test, gather where something failed, and take down."""
+        lab = self.job.lab
+        make_private(self.folder)
+        earlier = set(self.hands.runs(lab))
+        try:
+            if self.hands.there(lab):
+                self._take_down("sweep")
+            if not self.stop.is_set():
+                self._up_and_test(Deadline(self.request.deadline))
+                self.run = self._kept(earlier)
+                self._gather()
+        finally:
+            if self.hands.there(lab):
+                self._take_down("down")
+        fate, detail = judge(
+            self.stages, self.run, stopped=self.stop.is_set(), left=self.hands.there(lab)
+        )
+        return self.result(fate, detail)
+
+    def result(self, fate: Fate, detail: str) -> ScenarioNight:
+        """What is known of it by now."""
+        return ScenarioNight(
+            scenario=self.job.name,
+            lab=self.job.lab,
+            provider=self.request.provider,
+            fate=fate,
+            detail=detail,
+            seconds=time.monotonic() - self.begun,
+            stages=tuple(self.stages),
+            run=self.run,
+            report=self._there(REPORT),
+            junit=self._there(JUNIT),
+            evidence=self._there(EVIDENCE),
+        )
+
+    def _up_and_test(self, deadline: Deadline) -> None:
+        only = ("--only", self.request.only) if self.request.only else ()
+        words = ("up", self.job.source, "--name", self.job.lab, "--provider")
+        if self._do("up", (*words, self.request.provider, *only), deadline).code == 0:
+            self._do("test", ("test", self.job.lab), deadline)
+
+    def _gather(self) -> None:
+        """Keep what explains a failure, while the lab is there to be looked at."""
+        failed = any(done.code != 0 for done in self.stages if done.stage in {"up", "test"})
+        if failed and not self.stop.is_set() and self.hands.there(self.job.lab):
+            target = str(self.folder / EVIDENCE)
+            self._do(
+                "gather", ("gather", self.job.lab, "--output", target), Deadline(GATHER_SECONDS)
+            )
+
+    def _take_down(self, stage: Stage) -> None:
+        self._do(stage, ("down", self.job.lab), Deadline(DOWN_SECONDS), heed_stop=False)
+
+    def _do(
+        self, stage: Stage, words: Sequence[str], deadline: Deadline, *, heed_stop: bool = True
+    ) -> Done:
+        log = self.folder / f"{stage}.log"
+        begun = time.monotonic()
+        stopped = self.stop.is_set if heed_stop else lambda: False
+        code = self.hands.run(words, log, deadline, stopped)
+        relative = str(log.relative_to(self.request.output))
+        self.stages.append(Done(stage, code, time.monotonic() - begun, relative, last_words(log)))
+        return self.stages[-1]
+
+    def _kept(self, earlier: set[str]) -> RunResult | None:
+        """Copy the run that the test has left into the night, and read it."""
+        new = [path for run, path in self.hands.runs(self.job.lab).items() if run not in earlier]
+        if not new:
+            return None
+        with guarded_files(f"copying the run '{new[-1].name}'"):
+            for name in (RESULT, REPORT, JUNIT):
+                if (new[-1] / name).is_file():
+                    shutil.copyfile(new[-1] / name, self.folder / name)
+        return read_run(self.folder / RESULT)
+
+    def _there(self, name: str) -> str | None:
+        path = self.folder / name
+        return str(path.relative_to(self.request.output)) if path.is_file() else None
+
+
+def read_run(path: Path) -> RunResult:
+    """The run in a ``result.json``; see :func:`lab.reports.result.from_json` for what it raises."""
+    return from_json(json.loads(path.read_text(encoding="utf-8")))[0]
+
+
+def last_words(log: Path) -> str:
+    """The last sentence of a command's output, what to try next aside."""
+    if not log.is_file():
+        return ""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    said = [line.strip() for line in lines if line.strip() and not line.startswith("  try:")]
+    return said[-1] if said else ""

@@ -1,0 +1,151 @@
+"""The smallest scenario that still has one cell, with the same packets in it. Pure.
+
+Nodes are left out one after another, and then pods, as long as what is left is a valid scenario
+whose matrix has the cell, and the cell means the same: the same ends, addresses, backends and
+source addresses. What a topology needs, which pods back a Service and which of them a NodePort
+is asked for all follow from that, and stand nowhere here a second time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from lab._errors import MatrixError, UsageError
+from lab.matrix.cell import Cell, Endpoint
+from lab.matrix.cells import cells
+from lab.matrix.expectations import speaks_of
+from lab.plan.plan import Plan
+from lab.plan.planner import make_plan
+from lab.scenario import rules
+from lab.scenario.scenario import MatrixChoice, NodeGroup, Scenario
+from lab.topology import registry
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A cell, and the plan that it is of."""
+
+    cell: Cell
+    plan: Plan
+
+    def meaning(self) -> tuple[object, ...]:
+        """All that must stay. A Service's own address and port are handed out in order."""
+        cell = self.cell
+        pods = {pod.name: (str(pod.address), pod.mac) for pod in self.plan.pods()}
+        ends = {end for end in (cell.source.node, cell.target.node, cell.entry) if end}
+        nodes = [self.plan.node(name) for name in sorted(ends)]
+        return (
+            cell.id,
+            _end(cell.source),
+            _end(cell.target),
+            cell.relation,
+            cell.backends,
+            [pods[name] for name in cell.backends if name in pods],
+            cell.sources,
+            cell.answer,
+            cell.mtu,
+            [(node.name, node.address, node.mac, node.pod_cidr, node.version) for node in nodes],
+        )
+
+
+def _end(end: Endpoint) -> tuple[object, ...]:
+    handed_out = end.kind in {"service", "nodeport"}
+    address = None if end.kind == "service" else end.address
+    return end.name, end.kind, end.os, end.node, address, None if handed_out else end.port
+
+
+def reduce(scenario: Scenario, cell_id: str) -> Scenario:
+    """The part of the scenario that the cell needs, with every address written down.
+
+    Raises
+    ------
+    UsageError
+        When the scenario's matrix has no such cell.
+
+    """
+    wanted = _find(scenario, cell_id)
+    if wanted is None:
+        raise UsageError(
+            f"looking for cell '{cell_id}' in scenario '{scenario.name}'",
+            "its matrix has no such cell",
+            "give the id of a cell of that run, as its report has it",
+        )
+    meaning = wanted.meaning()
+    small = _narrowed(_spelt_out(scenario, wanted.plan), wanted.cell)
+    for shared in small.shared_services:
+        others = tuple(one for one in small.shared_services if one != shared)
+        small = _smaller(small, (replace(small, shared_services=others),), cell_id, meaning)
+    for group in reversed(small.nodes):
+        rest = tuple(one for one in small.nodes if one.name != group.name)
+        small = _smaller(small, (replace(small, nodes=rest),), cell_id, meaning)
+    for group in small.nodes:
+        fewer = (_with_pods(small, group, pods) for pods in range(group.pods or 0))
+        small = _smaller(small, tuple(fewer), cell_id, meaning)
+    return _same_port(small, wanted.cell)
+
+
+def _smaller(
+    small: Scenario, candidates: tuple[Scenario, ...], cell_id: str, meaning: tuple[object, ...]
+) -> Scenario:
+    """The first candidate whose cell means the same; the scenario itself if there is none."""
+    for candidate in candidates:
+        found = _find(candidate, cell_id)
+        if found is not None and found.meaning() == meaning:
+            return candidate
+    return small
+
+
+def _find(scenario: Scenario, cell_id: str) -> _Found | None:
+    """The cell; None where the scenario is not valid, or has no such cell."""
+    if any(rules.problems(scenario, frozenset(), registry.check)):
+        return None
+    plan = make_plan(scenario)
+    try:
+        made = cells(plan, registry.intent(plan))
+    except MatrixError:
+        return None
+    return next((_Found(cell, plan) for cell in made if cell.id == cell_id), None)
+
+
+def _spelt_out(scenario: Scenario, plan: Plan) -> Scenario:
+    """The same with an entry for each node, which has its address, range and pods in it."""
+    groups = [group for group in scenario.nodes for _ in range(group.count)]
+    nodes = tuple(
+        replace(
+            group,
+            name=node.name,
+            count=1,
+            address=node.address,
+            pod_cidr=node.pod_cidr,
+            pods=sum(pod.role == "probe" for pod in node.pods) if group.kubelet else None,
+        )
+        for group, node in zip(groups, plan.nodes, strict=True)
+    )
+    return replace(scenario, nodes=nodes)
+
+
+def _narrowed(scenario: Scenario, cell: Cell) -> Scenario:
+    """The same, asking for nothing but the like of the cell."""
+    return replace(
+        scenario,
+        summary=f"the part of scenario {scenario.name} that has cell {cell.id}",
+        matrix=MatrixChoice((cell.family,), (cell.protocol,), (cell.size,)),
+        exceptions=tuple(one for one in scenario.exceptions if speaks_of(one.when, cell)),
+    )
+
+
+def _with_pods(scenario: Scenario, group: NodeGroup, pods: int) -> Scenario:
+    nodes = tuple(
+        replace(one, pods=pods) if one.name == group.name else one for one in scenario.nodes
+    )
+    return replace(scenario, nodes=nodes)
+
+
+def _same_port(small: Scenario, wanted: Cell) -> Scenario:
+    """Begin the range of NodePorts where the cell's own comes to stand as it was."""
+    found = _find(small, wanted.id)
+    if wanted.target.kind != "nodeport" or found is None:
+        return small
+    first, last = small.node_ports
+    shifted = first + wanted.target.port - found.cell.target.port
+    return replace(small, node_ports=(shifted, last))

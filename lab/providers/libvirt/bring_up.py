@@ -1,0 +1,219 @@
+"""What brings a lab of virtual machines up, step by step."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from getpass import getuser
+from hashlib import sha256
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError
+from lab._log import say
+from lab.guests.shell import GuestShell
+from lab.imaging.golden import GoldenImage
+from lab.inventory.inventory import Inventory
+from lab.plan.canonical import digest, plain
+from lab.providers.libvirt import images, keyring, layout, machines, names, networks, volumes
+from lab.providers.libvirt.boots import in_parallel
+from lab.providers.libvirt.carriage import Carriage
+from lab.providers.libvirt.connection import controller_id
+from lab.providers.libvirt.guests import Guests
+from lab.providers.libvirt.host import Host
+from lab.providers.libvirt.layout import Layout
+from lab.providers.libvirt.networks import Management
+from lab.providers.libvirt.ownership import Owner
+from lab.providers.provider import LabHandle, Step
+from lab.state.lock import lab_lock
+from lab.topology.intent import Intent, MachineIntent
+
+_FORM = "1"
+"""Changes when the steps do something else for the same inputs."""
+ALL_SECONDS = 3600.0
+"""For all machines together: a last resort, as each boot has its own deadline."""
+
+
+@dataclass(frozen=True)
+class BringUp:
+    """One lab's way up."""
+
+    lab: LabHandle
+    intent: Intent
+    inventory: Inventory
+    hosts: Mapping[str, Host]
+    image_of: Callable[[str], GoldenImage]
+    """The golden image of a recipe's name, built if it is not there."""
+    digest_of: Callable[[str], str]
+    """Its digest, without building it."""
+    decide: Callable[[], Layout]
+
+    def steps(self) -> tuple[Step, ...]:
+        """In order: ``place``, ``images``, ``networks``, ``machines``, ``network``."""
+        token = self.lab.token
+        hardware = [plain(machine.hardware) for machine in self.intent.machines]
+        segments = plain(self.intent.segments)
+        cards = [plain(machine.interfaces) for machine in self.intent.machines]
+        hypervisors = plain(self.inventory.hypervisors)
+        recipes = {name: self.digest_of(name) for name in self._recipes()}
+        mtus = sorted({one.mtu for one in self.inventory.hypervisors})
+        return (
+            Step("place", _digest(token, hardware, hypervisors), self._place),
+            Step("images", _digest(token, recipes), self._images),
+            Step(
+                "networks",
+                _digest(token, segments, str(self.inventory.management), mtus),
+                self._networks,
+            ),
+            Step("machines", _digest(token, hardware, cards, recipes), self._machines),
+            Step("network", digest(self.intent), self._network),
+        )
+
+    def _recipes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(machine.hardware.image for machine in self.intent.machines))
+
+    @cached_property
+    def _layout(self) -> Layout:
+        found = layout.load(self.lab)
+        if found is None:
+            raise BrokenError(
+                f"bringing up lab '{self.lab.name}'",
+                f"its '{layout.FILE}' is gone",
+                f"'lab down {self.lab.name}', then 'lab up' again",
+            )
+        return found
+
+    def _used(self) -> tuple[Host, ...]:
+        return tuple(self.hosts[name] for name in self._layout.hypervisors())
+
+    def _place(self) -> None:
+        self._settle(self.decide())
+
+    def _settle(self, decided: Layout) -> None:
+        layout.save(self.lab, decided)
+        self.__dict__.pop("_layout", None)
+
+    def _images(self) -> None:
+        for name in self._recipes():
+            image = self.image_of(name)
+            for host in self._used():
+                with (
+                    alone(self.lab, host.name, image),
+                    host.told(f"copying image '{name}'"),
+                ):
+                    images.ensure(host.connected, host.hypervisor.storage, image, say)
+        users = {
+            machine.name: self.image_of(machine.hardware.image).user
+            for machine in self.intent.machines
+        }
+        self._settle(replace(self._layout, users=users))
+
+    def _networks(self) -> None:
+        keyring.ensure(self.lab, [machine.name for machine in self.intent.machines])
+        owner = self._owner()
+        for host in self._used():
+            asked = Management(
+                self._layout.on(host.name), self.inventory.management, host.hypervisor.mtu
+            )
+            with host.told(f"making the networks of lab '{self.lab.name}'"):
+                networks.ensure_management(host.connected, self.lab, owner, asked)
+                for segment in self.intent.segments:
+                    networks.ensure_segment(host.connected, self.lab, owner, segment)
+                volumes.ensure_pool(
+                    host.connected,
+                    names.pool(self.lab),
+                    names.uuid(self.lab, "pool", ""),
+                    volumes.lab_path(host.hypervisor.storage, self.lab.token),
+                )
+        tunnels = Carriage(self.lab, self.intent, self._layout.machines, self.hosts)
+        for what in tunnels.make(owner):
+            say(what)
+
+    def _machines(self) -> None:
+        guests = Guests(self.lab, self._layout, self.hosts)
+        jobs = {
+            host.name: {
+                name: self._boot(host, self.intent.machine(name), guests)
+                for name in self._layout.on(host.name)
+            }
+            for host in self._used()
+        }
+        limits = {host.name: host.boots_at_once for host in self._used()}
+        try:
+            in_parallel(jobs, limits, Deadline(ALL_SECONDS))
+        finally:
+            guests.close()
+
+    def _boot(self, host: Host, machine: MachineIntent, guests: Guests) -> Callable[[], None]:
+        recipe = machines.Recipe(
+            lab=self.lab,
+            machine=machine,
+            image=self.image_of(machine.hardware.image),
+            accelerated=self._layout.accelerated[host.name],
+            management_mtu=host.hypervisor.mtu,
+            management_address=guests.address(machine.name),
+            management_prefix=networks.SUBNET_BITS,
+        )
+        shell = guests.shell(machine.name)
+
+        def boot() -> None:
+            began = time.monotonic()
+            owner = self._owner(machine.name, recipe.digest())
+            before = machines.ensure(host, recipe, owner, say)
+            self._greet(host, recipe, shell, before)
+            if before != "running":
+                how = "resumed" if before == "saved" else "booted"
+                say(f"{machine.name}: {how} in {time.monotonic() - began:.1f} s")
+
+        return boot
+
+    @staticmethod
+    def _greet(host: Host, recipe: machines.Recipe, shell: GuestShell, before: str) -> None:
+        machines.reach(host, recipe, shell)
+        if before == "saved":
+            machines.set_clock(shell)
+
+    def _network(self) -> None:
+        with Guests(self.lab, self._layout, self.hosts) as guests:
+            guests.apply(self.intent)
+
+    def _owner(self, machine: str = "", made_from: str = "") -> Owner:
+        now = time.time()
+        expiry = self.inventory.expiry
+        return Owner(
+            lab=self.lab.name,
+            token=self.lab.token,
+            directory=self.lab.directory,
+            controller=controller_id(),
+            owner=self.inventory.owner or _maker(),
+            created=now,
+            expires=None if expiry is None else now + expiry,
+            machine=machine,
+            made_from=made_from,
+        )
+
+
+def alone(lab: LabHandle, host: str, image: GoldenImage) -> AbstractContextManager[None]:
+    """One lab of this controller at a time copies an image to a hypervisor.
+
+    Who waits is told for whom, and for no longer than all machines together may take.
+    """
+    place = lab.directory.parent.parent / "copying" / f"{host}-{image.digest[:16]}"
+    command = f"lab up {lab.name}"
+    return lab_lock(place, command, wait=ALL_SECONDS, say=say)
+
+
+def _maker() -> str:
+    """Who runs this command, for people: by number where the system has no name for them."""
+    try:
+        name = getuser()
+    except (KeyError, OSError):  # a container's user, in no passwd
+        name = str(os.getuid())
+    return f"{name}@{os.uname().nodename}"
+
+
+def _digest(*parts: object) -> str:
+    return sha256(repr((_FORM, parts)).encode()).hexdigest()

@@ -1,0 +1,263 @@
+"""Connections to hypervisors, and libvirt's refusals in words."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from lab._errors import BrokenError, PreflightError
+from lab.inventory.inventory import Hypervisor
+
+if TYPE_CHECKING:
+    import libvirt
+
+T = TypeVar("T")
+S = TypeVar("S")
+MISSING = (
+    "'make setup PROVIDER=libvirt' in a checkout, else pip install 'hybridlab[libvirt]' "
+    "(needs libvirt-dev, pkg-config and a C compiler)"
+)
+SSH = Path(__file__).with_name("programs") / "ssh"
+"""What libvirt is to run for ssh: it gives hypervisors up that do not answer."""
+_OPEN_SECONDS = 60.0
+"""For a connection by any way; the first qemu+ssh connection took 10.8 s under TCG."""
+ROOM = "free some space there: 'lab gc', 'lab image gc --yes'; or another 'storage' path"
+
+_FORBIDDEN = ("permission denied", "authentication", "system bus", "polkit")
+"""What libvirt says to who may not use it on this machine; polkit may not even be there to ask."""
+_ADMIT = "sudo usermod --append --groups libvirt $USER, and log in anew"
+_CURES = (
+    ("authentication failed", "see that this user may use libvirt there: group 'libvirt', polkit"),
+    ("Permission denied", "see that the key of the URI may log in there: 'keyfile=' in the URI"),
+    ("Host key verification failed", "'ssh-keyscan' the host into the known hosts of the URI"),
+    ("No route to host", "see that the host is on and its network reachable"),
+    ("Connection refused", "start its libvirtd or sshd"),
+    ("Connection timed out", "see that the host is on and no firewall drops it"),
+    ("Could not resolve hostname", "write an address or a name that DNS knows into the URI"),
+    ("No such file or directory", "start libvirtd: 'tools/hypervisor start', or systemctl"),
+    ("unable to connect to server", "start its libvirtd, and see that it listens for TLS"),
+    ("certificate", "see docs of libvirt, 'TLS certificates': the CA must have signed both"),
+)
+
+
+def load() -> Any:
+    """The libvirt module.
+
+    Raises
+    ------
+    PreflightError
+        When it is not installed.
+
+    """
+    try:
+        import libvirt  # noqa: PLC0415  an extra: only who uses hypervisors has it
+    except ImportError as error:
+        raise PreflightError("loading libvirt's Python binding", f"{error}", MISSING) from error
+    libvirt.registerErrorHandler(_keep_quiet, None)
+    return libvirt
+
+
+def _keep_quiet(_context: object, _error: object) -> None:
+    """Errors are raised; libvirt would print them too."""
+
+
+SOCKET = "/run/libvirt/libvirt-sock"
+
+
+def is_here(hypervisor: Hypervisor) -> bool:
+    """Whether this machine has a libvirt that could answer, without asking it."""
+    from importlib.util import find_spec  # noqa: PLC0415  only where nobody asked for libvirt
+
+    local = hypervisor.uri == "qemu:///system"
+    return local and os.access(SOCKET, os.R_OK | os.W_OK) and find_spec("libvirt") is not None
+
+
+def connect(hypervisor: Hypervisor) -> libvirt.virConnect:
+    """Open a connection that notices when the other end has gone.
+
+    Raises
+    ------
+    PreflightError
+        Saying which hypervisor, why not, and what to do.
+
+    """
+    library = load()
+    remote = hypervisor.uri.split(":")[0].endswith(("+ssh", "+tls"))
+    if remote:
+        hear_events()
+    try:
+        connection = _opened(library, hypervisor)
+    except library.libvirtError as error:
+        raise PreflightError(
+            f"connecting to hypervisor '{hypervisor.name}' ({hypervisor.uri})",
+            reason(error),
+            _cure(reason(error), hypervisor),
+        ) from error
+    if remote:
+        connection.setKeepAlive(5, 6)
+    return connection
+
+
+def _opened(library: Any, hypervisor: Hypervisor) -> libvirt.virConnect:
+    """Open a connection in a thread: libvirt waits for ever for a daemon that says nothing."""
+    ended: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
+
+    def work() -> None:
+        try:
+            ended.put((library.open(quiet_uri(hypervisor.uri)), None))
+        except library.libvirtError as error:
+            ended.put((None, error))
+
+    Thread(target=work, name=f"opening {hypervisor.name}", daemon=True).start()
+    try:
+        connection, error = ended.get(timeout=_OPEN_SECONDS)
+    except Empty:
+        raise PreflightError(
+            f"connecting to hypervisor '{hypervisor.name}' ({hypervisor.uri})",
+            f"its libvirtd took the connection and said nothing for {_OPEN_SECONDS:g} s",
+            "see that libvirtd is well there: 'systemctl restart libvirtd'",
+        ) from None
+    if error is not None:
+        raise error
+    return connection
+
+
+@cache
+def hear_events() -> None:
+    """Run libvirt's own loop, in a thread that ends with the command.
+
+    Without it there is no keepalive, and a stream that does not block hears nothing unless
+    something is sent. It has to be there before the first connection that wants it.
+    """
+    library = load()
+    library.virEventRegisterDefaultImpl()
+    Thread(target=_run_events, args=(library,), name="libvirt events", daemon=True).start()
+
+
+def _run_events(library: Any) -> None:
+    while True:
+        library.virEventRunDefaultImpl()
+
+
+def quiet_uri(uri: str) -> str:
+    """The URI, for libvirt: over SSH it must never ask on a terminal, nor wait for ever.
+
+    A key file below ``~`` is written out: libvirt does not know homes.
+    """
+    parts = urlsplit(uri)
+    if not parts.scheme.endswith("+ssh"):
+        return uri
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    query.setdefault("no_tty", "1")
+    if query.get("keyfile", "").startswith("~/"):
+        query["keyfile"] = str(Path(query["keyfile"]).expanduser())
+    if os.access(SSH, os.X_OK):
+        query.setdefault("command", str(SSH))
+    return urlunsplit(parts._replace(query=urlencode(query, safe="/:")))
+
+
+def reason(error: Exception) -> str:
+    """What libvirt says, on one line, without its own repetition."""
+    text = " ".join(str(error).split())
+    return text.removeprefix("internal error: ").removeprefix("operation failed: ")
+
+
+def _cure(said: str, hypervisor: Hypervisor) -> str:
+    if is_forbidden(said, hypervisor):
+        return _ADMIT
+    for sign, cure in _CURES:
+        if sign.lower() in said.lower():
+            return cure
+    return f"try 'virsh -c \"{hypervisor.uri}\" version', or 'lab doctor'"
+
+
+def is_forbidden(said: str, hypervisor: Hypervisor) -> bool:
+    """Whether this is what a user hears who may not use this machine's own libvirt."""
+    local = hypervisor.uri.partition(":")[0] in {"qemu", "qemu+unix"}
+    return local and any(sign in said.lower() for sign in _FORBIDDEN)
+
+
+@contextmanager
+def told(doing: str, hypervisor: str, cure: str = "") -> Iterator[None]:
+    """Put libvirt's refusals into words.
+
+    Raises
+    ------
+    BrokenError
+        With what was being done and on which hypervisor.
+
+    """
+    library = load()
+    try:
+        yield
+    except library.libvirtError as error:
+        lost = (
+            error.get_error_code()
+            in {
+                library.VIR_ERR_RPC,
+                library.VIR_ERR_NO_CONNECT,
+                library.VIR_ERR_INVALID_CONN,
+            }
+            or error.get_error_domain() == library.VIR_FROM_RPC
+        )
+        raise BrokenError(
+            f"{doing} on hypervisor '{hypervisor}'",
+            reason(error),
+            cure or _cure_of(reason(error), lost=lost),
+        ) from error
+
+
+def each(found: Iterable[T], look: Callable[[T], S]) -> Iterator[tuple[T, S]]:
+    """Every object with what ``look`` sees of it; others remove theirs while we look."""
+    library = load()
+    gone = {
+        library.VIR_ERR_NO_DOMAIN,
+        library.VIR_ERR_NO_NETWORK,
+        library.VIR_ERR_NO_STORAGE_POOL,
+        library.VIR_ERR_NO_STORAGE_VOL,
+    }
+    for one in found:
+        try:
+            seen = look(one)
+        except library.libvirtError as error:
+            if error.get_error_code() in gone:
+                continue
+            raise
+        yield one, seen
+
+
+def _cure_of(said: str, *, lost: bool) -> str:
+    if "No space left on device" in said:
+        return ROOM
+    return "see that its libvirtd runs, then do the same again" if lost else ""
+
+
+def controller_id(machine_id: str | None = None) -> str:
+    """Who we are to hypervisors that several machines use: 16 hex digits, the same every day.
+
+    The host name is part of it: machines cloned from one template may share their machine id,
+    and would take each other's labs for orphans of their own.
+    """
+    from hashlib import sha256  # noqa: PLC0415  only real machines carry it
+
+    found = machine_id or _machine_id()
+    known = f"hybridlab {found} {os.uname().nodename} {os.getuid()}"
+    return sha256(known.encode()).hexdigest()[:16]
+
+
+def _machine_id() -> str:
+    for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
+        try:
+            with open(path, encoding="ascii") as file:  # noqa: PTH123  no Path needed
+                if text := file.read().strip():
+                    return text
+        except OSError:
+            continue
+    return os.uname().nodename

@@ -1,0 +1,144 @@
+"""One hypervisor, connected when first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from lab._deadline import Deadline
+from lab._errors import UsageError
+from lab.inventory.inventory import Hypervisor
+from lab.providers.libvirt import acceleration, carrier, connection, domains, networks, volumes
+from lab.providers.libvirt.ownership import Owner
+
+if TYPE_CHECKING:
+    import libvirt
+
+    from lab.guests.shell import GuestShell
+
+_TUNNEL_SECONDS = 60.0
+"""For a shell on the hypervisor and three commands."""
+
+
+class Host:
+    """A hypervisor of the inventory, and what of ours is on it."""
+
+    def __init__(self, hypervisor: Hypervisor) -> None:
+        self.hypervisor = hypervisor
+        self._opening = Lock()
+        self._connected: libvirt.virConnect | None = None
+
+    @property
+    def name(self) -> str:
+        """As the inventory has it."""
+        return self.hypervisor.name
+
+    @property
+    def connected(self) -> libvirt.virConnect:
+        """The connection; :func:`connection.connect` says what it raises.
+
+        One that has died, as with its libvirtd, is opened anew by whoever needs it next.
+        """
+        with self._opening:
+            if self._connected is None or not self._connected.isAlive():
+                self._connected = connection.connect(self.hypervisor)
+            return self._connected
+
+    @cached_property
+    def shell(self) -> GuestShell:
+        """A shell on the hypervisor itself."""
+        from lab.guests.hypervisor import shell_of  # noqa: PLC0415  few labs need it
+
+        return shell_of(self.hypervisor)
+
+    @cached_property
+    def threads(self) -> int:
+        """Hardware threads."""
+        return int(self.connected.getInfo()[2])
+
+    @cached_property
+    def memory_mib(self) -> int:
+        """All its memory; ``virNodeGetInfo`` speaks of one cell alone on some machines."""
+        library = connection.load()
+        stats = self.connected.getMemoryStats(library.VIR_NODE_MEMORY_STATS_ALL_CELLS)
+        return int(stats["total"]) // 1024
+
+    @cached_property
+    def accelerated(self) -> bool:
+        """Whether guests really run on KVM there: one is started to see.
+
+        Raises
+        ------
+        PreflightError
+            When no guest runs there at all.
+
+        """
+        with self.told("starting a tiny guest"):
+            return acceleration.probe(self.connected, self.hypervisor).kind == "kvm"
+
+    @property
+    def boots_at_once(self) -> int:
+        """How many guests may boot at the same time: a boot keeps a thread busy."""
+        return self.hypervisor.parallel_boots or self.threads
+
+    @contextmanager
+    def told(self, doing: str, cure: str = "") -> Iterator[None]:
+        """Put libvirt's refusals into words; see :func:`connection.told`."""
+        with connection.told(doing, self.name, cure):
+            yield
+
+    def lab_pool(self, token: str) -> libvirt.virStoragePool | None:
+        """The storage pool of the lab with that token."""
+        for pool, path in connection.each(self.connected.listAllStoragePools(), volumes.path_of):
+            if volumes.token_of(path) == token:
+                return pool
+        return None
+
+    def owners(self) -> Iterator[tuple[str, Owner]]:
+        """Every object that carries our mark, in words, and whose it is."""
+        for domain, owner in domains.owned(self.connected):
+            yield f"domain '{domain.name()}' on '{self.name}'", owner
+        for network, owner in networks.owned(self.connected):
+            yield f"network '{network.name()}' on '{self.name}'", owner
+
+    def destroy(self, token: str, *, tunnels: bool = False) -> tuple[str, ...]:
+        """Take away every object of the lab with that token; what went, in words.
+
+        With ``tunnels``, those to other hypervisors too, which takes a shell there.
+
+        Domains go first and networks, which carry the mark of the whole lab, last: whatever
+        stops this half-way, the rest is found again.
+
+        Raises
+        ------
+        libvirt.libvirtError
+            As libvirt refuses.
+
+        """
+        removed: list[str] = []
+        for domain, owner in list(domains.owned(self.connected)):
+            if owner.token == token:
+                removed.append(f"domain '{domain.name()}' on '{self.name}'")
+                domains.remove(domain)
+        pool = self.lab_pool(token)
+        if pool is not None:
+            removed.append(f"storage pool '{pool.name()}' on '{self.name}'")
+            volumes.remove_pool(pool)
+        if tunnels:
+            ends = self._remove_tunnels(token)
+            removed += [f"tunnel end '{device}' on '{self.name}'" for device in ends]
+        for network, owner in list(networks.owned(self.connected)):
+            if owner.token == token:
+                removed.append(f"network '{network.name()}' on '{self.name}'")
+                networks.remove(network)
+        return tuple(removed)
+
+    def _remove_tunnels(self, token: str) -> tuple[str, ...]:
+        try:
+            shell = self.shell
+        except UsageError:  # without a shell there, none was ever made
+            return ()
+        return carrier.remove(shell, token, Deadline(_TUNNEL_SECONDS))

@@ -1,0 +1,71 @@
+"""The lab's SSH keys: made once, in files of the lab's own directory with mode 0600."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab._errors import BrokenError
+from lab.providers.provider import LabHandle
+from lab.state.directory import make_private
+from lab.state.files import write_private
+
+_DIRECTORY = "secrets"
+_CLIENT = "client"
+
+
+@dataclass(frozen=True, slots=True)
+class HostKey:
+    """A machine's own key, as OpenSSH text."""
+
+    private: str
+    public: str
+
+
+def client_file(lab: LabHandle) -> Path:
+    """The file of the private key that logs in to every machine of the lab."""
+    return lab.directory / _DIRECTORY / _CLIENT
+
+
+def ensure(lab: LabHandle, machines: Iterable[str]) -> None:
+    """Make the keys that are not there yet: one to log in with, and one a machine.
+
+    Raises
+    ------
+    StateError
+        When they cannot be written.
+
+    """
+    from lab.guests.keys import make_key_pair  # noqa: PLC0415  slow, and an extra
+
+    directory = lab.directory / _DIRECTORY
+    make_private(directory)
+    for name in (_CLIENT, *(f"host-{machine}" for machine in machines)):
+        if (directory / f"{name}.pub").exists():
+            continue
+        pair = make_key_pair(f"{lab.name} {name}")
+        write_private(directory / name, pair.private)
+        write_private(directory / f"{name}.pub", pair.public)
+
+
+def client_public(lab: LabHandle) -> str:
+    """The public half of the key that logs in: ``ssh-ed25519 AAAA... comment``."""
+    return _read(lab, f"{_CLIENT}.pub").strip()
+
+
+def host_key(lab: LabHandle, machine: str) -> HostKey:
+    """The key that the machine shows, and is known by."""
+    return HostKey(_read(lab, f"host-{machine}"), _read(lab, f"host-{machine}.pub").strip())
+
+
+def _read(lab: LabHandle, name: str) -> str:
+    path = lab.directory / _DIRECTORY / name
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BrokenError(
+            f"reading the keys of lab '{lab.name}'",
+            f"'{path}': {error.strerror}",
+            f"'lab down {lab.name}', then 'lab up' again: new machines get new keys",
+        ) from error

@@ -1,0 +1,68 @@
+"""What a lab's objects on a hypervisor are called. Pure.
+
+Every name begins with the lab's own and four digits of its token, so that ``virsh list`` reads
+well and two controllers may have labs of one name on one hypervisor. Names are for people:
+whose an object is stands in its metadata.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid5
+
+from lab.providers.provider import LabHandle
+
+MANAGEMENT = "mgmt"
+"""The network by which the controller reaches the machines."""
+MANAGEMENT_DEVICE = "mgmt0"
+"""Its card inside the machines."""
+IMAGES_POOL = "hybridlab-images"
+_SPACE = UUID("4f3b7f9e-6a53-4bb0-9b0e-5d3c1f6f2a11")
+_PREFIX_DIGITS = 4
+_BRIDGE_DIGITS = 8
+"""Of 15 characters that Linux allows, two are taken before and up to five after."""
+
+
+def prefix(lab: LabHandle) -> str:
+    """The beginning of the name of all that belongs to the lab: ``overlay-3fa9``."""
+    return f"{lab.name}-{lab.token[:_PREFIX_DIGITS]}"
+
+
+def domain(lab: LabHandle, machine: str) -> str:
+    """The domain of a machine: ``overlay-3fa9-worker1``."""
+    return f"{prefix(lab)}-{machine}"
+
+
+def network(lab: LabHandle, segment: str) -> str:
+    """The network of a segment: ``overlay-3fa9-cluster``."""
+    return f"{prefix(lab)}-{segment}"
+
+
+def pool(lab: LabHandle) -> str:
+    """The lab's storage pool."""
+    return prefix(lab)
+
+
+def bridge(lab: LabHandle, segment: str) -> str:
+    """The bridge of a segment, at most 15 characters: ``hl3fa9c2d1-clus``."""
+    return f"hl{lab.token[:_BRIDGE_DIGITS]}-{segment[:4]}"
+
+
+def carrier(lab: LabHandle, segment: str) -> str:
+    """The tunnel end of a segment, on its bridge: ``hx3fa9c2d1-clus``."""
+    return f"hx{lab.token[:_BRIDGE_DIGITS]}-{segment[:4]}"
+
+
+def is_carrier(device: str, token: str) -> bool:
+    """Whether a device has the name of a tunnel end of the lab with that token."""
+    return device.startswith(f"hx{token[:_BRIDGE_DIGITS]}-")
+
+
+def uuid(lab: LabHandle, kind: str, name: str) -> str:
+    """The same in every run, so that defining an object twice is defining it once."""
+    return str(uuid5(_SPACE, f"{lab.token}/{kind}/{name}"))
+
+
+def management_mac(lab: LabHandle, machine: str) -> str:
+    """The MAC of a machine's management card: local, and of no other lab."""
+    digits = uuid5(_SPACE, f"{lab.token}/mac/{machine}").hex[:8]
+    return "52:56:" + ":".join(digits[at : at + 2] for at in range(0, 8, 2))

@@ -1,0 +1,230 @@
+"""The networks of a lab on one hypervisor: one for management, and one a segment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Interface, IPv4Network
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+from lab._errors import BrokenError, PreflightError
+from lab.providers.libvirt import connection, documents, names, ownership
+from lab.providers.libvirt.documents import Reservation
+from lab.providers.libvirt.ownership import Owner
+from lab.providers.provider import LabHandle
+from lab.topology.intent import Segment
+
+if TYPE_CHECKING:
+    import libvirt
+
+SUBNET_BITS = 24
+"""A lab has at most 244 machines on one hypervisor."""
+_IN_USE = "in use"
+"""libvirt: 'network is already in use by interface', 'bridge name ... already in use',
+'Network is already in use by interface'."""
+
+
+@dataclass(frozen=True, slots=True)
+class Management:
+    """What is asked of a lab's management network on one hypervisor."""
+
+    machines: tuple[str, ...]
+    """Each gets an address reserved, in this order."""
+    pool: IPv4Network
+    """A /24 of it is taken."""
+    mtu: int
+
+
+def ensure_management(
+    connected: libvirt.virConnect, lab: LabHandle, owner: Owner, asked: Management
+) -> IPv4Network:
+    """The lab's management network on this hypervisor, running; its range.
+
+    One that is there keeps its range. A new one takes the first /24 that neither another
+    network nor a route of the hypervisor has.
+
+    Raises
+    ------
+    PreflightError
+        When the whole pool is in use.
+    libvirt.libvirtError
+        As libvirt refuses.
+
+    """
+    found = find(connected, lab, names.MANAGEMENT)
+    if found is not None:
+        _start(found)
+        return subnet_of(found.XMLDesc())
+    last = "none was free"
+    for subnet in _free(connected, asked.pool, lab):
+        hosts = tuple(
+            _reserved(lab, machine, subnet, at) for at, machine in enumerate(asked.machines)
+        )
+        document = documents.management(lab, owner, subnet, asked.mtu, hosts)
+        refusal = _made(connected, document)
+        if refusal is None:
+            return subnet
+        last = f"{subnet}: {refusal}"
+    raise PreflightError(
+        f"finding a management range for lab '{lab.name}'",
+        f"every /{SUBNET_BITS} of {asked.pool} is in use on host '{connected.getHostname()}'; "
+        f"{last}",
+        "take labs down that nobody needs ('lab gc'), or give [management] another 'cidr'",
+    )
+
+
+def ensure_segment(
+    connected: libvirt.virConnect, lab: LabHandle, owner: Owner, segment: Segment
+) -> None:
+    """The network of a segment on this hypervisor, running, with the segment's MTU.
+
+    Raises
+    ------
+    BrokenError
+        When another object has its name.
+    libvirt.libvirtError
+        As libvirt refuses.
+
+    """
+    found = find(connected, lab, segment.name)
+    if found is not None and mtu_of(found.XMLDesc()) != segment.mtu:
+        remove(found)
+        found = None
+    if found is not None:
+        _start(found)
+        return
+    refusal = _made(connected, documents.segment(lab, owner, segment.name, segment.mtu))
+    if refusal is not None:
+        raise BrokenError(
+            f"making network '{names.network(lab, segment.name)}'",
+            refusal,
+            f"see who has it: 'virsh net-list --all', "
+            f"'ip link show {names.bridge(lab, segment.name)}'",
+        )
+
+
+def find(connected: libvirt.virConnect, lab: LabHandle, name: str) -> libvirt.virNetwork | None:
+    """The lab's network of that segment.
+
+    Raises
+    ------
+    BrokenError
+        When a stranger's network has its name.
+
+    """
+    library = connection.load()
+    try:
+        network = connected.networkLookupByName(names.network(lab, name))
+    except library.libvirtError as error:
+        if error.get_error_code() == library.VIR_ERR_NO_NETWORK:
+            return None
+        raise
+    owner = ownership.read(network.XMLDesc())
+    if owner is None or owner.token != lab.token:
+        raise BrokenError(
+            f"looking for network '{network.name()}'",
+            "there is one of that name that is not of this lab",
+            "give the lab another name with --name",
+        )
+    return network
+
+
+def owned(connected: libvirt.virConnect) -> Iterator[tuple[libvirt.virNetwork, Owner]]:
+    """Every network that carries our mark, whoever's lab it is of."""
+    found = connected.listAllNetworks()
+    for network, owner in connection.each(found, lambda one: ownership.read(one.XMLDesc())):
+        if owner is not None:
+            yield network, owner
+
+
+def remove(network: libvirt.virNetwork) -> None:
+    """Stop it and forget it; safe where another has done so already."""
+    library = connection.load()
+    for act in (network.destroy, network.undefine):
+        try:
+            act()
+        except library.libvirtError as error:
+            if error.get_error_code() not in {
+                library.VIR_ERR_NO_NETWORK,
+                library.VIR_ERR_OPERATION_INVALID,
+            }:
+                raise
+
+
+def subnet_of(document: str) -> IPv4Network:
+    """The range of a network that has one."""
+    subnet = next(subnets(document), None)
+    if subnet is None:
+        raise BrokenError("reading a management network", "it has no IPv4 range", "'lab down' it")
+    return subnet
+
+
+def addresses_of(document: str) -> dict[str, str]:
+    """The reserved address of every machine, by its name."""
+    hosts = ET.fromstring(document).iterfind("ip/dhcp/host")  # noqa: S314  libvirt's own document
+    return {host.get("name", ""): host.get("ip", "") for host in hosts}
+
+
+def mtu_of(document: str) -> int | None:
+    """Its MTU, if it has one of its own."""
+    element = ET.fromstring(document).find("mtu")  # noqa: S314  libvirt's own document
+    return None if element is None else int(element.get("size", "0"))
+
+
+def subnets(document: str) -> Iterator[IPv4Network]:
+    """The IPv4 ranges of a network."""
+    for element in ET.fromstring(document).iterfind("ip"):  # noqa: S314  libvirt's own document
+        if element.get("family", "ipv4") != "ipv4":
+            continue
+        length = element.get("prefix") or element.get("netmask") or "32"
+        yield IPv4Interface(f"{element.get('address')}/{length}").network
+
+
+def _reserved(lab: LabHandle, machine: str, subnet: IPv4Network, at: int) -> Reservation:
+    address = str(documents.guest_address(subnet, at))
+    return Reservation(machine, names.management_mac(lab, machine), address)
+
+
+def _free(
+    connected: libvirt.virConnect, pool: IPv4Network, lab: LabHandle
+) -> Iterator[IPv4Network]:
+    """Ranges that no network of libvirt has, from a place of the lab's own in the pool on.
+
+    Starting at different places, labs that come up at once seldom want the same one; and two
+    hypervisors seldom give two labs of one controller the same.
+    """
+    others = connected.listAllNetworks()
+    taken = [
+        subnet
+        for _, document in connection.each(others, lambda one: str(one.XMLDesc()))
+        for subnet in subnets(document)
+    ]
+    ranges = list(pool.subnets(new_prefix=max(SUBNET_BITS, pool.prefixlen)))
+    first = int(lab.token[:8], 16) % len(ranges)
+    for subnet in ranges[first:] + ranges[:first]:
+        if not any(subnet.overlaps(other) for other in taken):
+            yield subnet
+
+
+def _made(connected: libvirt.virConnect, document: str) -> str | None:
+    """Define and start a network; what is in its way, or None."""
+    library = connection.load()
+    network: libvirt.virNetwork | None = None
+    try:
+        network = connected.networkDefineXML(document)  # refuses the bridge of another network
+        _start(network)  # refuses a bridge and a range that others have
+    except library.libvirtError as error:
+        if network is not None:
+            remove(network)
+        if _IN_USE in str(error):
+            return connection.reason(error)
+        raise
+    return None
+
+
+def _start(network: libvirt.virNetwork) -> None:
+    if not network.autostart():
+        network.setAutostart(True)
+    if not network.isActive():
+        network.create()

@@ -1,0 +1,369 @@
+"""The libvirt provider: a lab's machines are virtual machines on one or many hypervisors.
+
+Nothing that is made is known from the journal alone: domains and networks carry the lab's
+token in their metadata, and its disks stand below a directory that has the token's name.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, LabError, PreflightError, UsageError
+from lab._log import say
+from lab.guests.shell import Reach
+from lab.imaging.golden import GoldenImage
+from lab.inventory.inventory import Inventory
+from lab.providers.libvirt import (
+    bring_up,
+    capacity,
+    connection,
+    domains,
+    evidence,
+    health,
+    layout,
+    machines,
+    pictures,
+    prediction,
+    terminal,
+    windows,
+)
+from lab.providers.libvirt.boots import in_parallel
+from lab.providers.libvirt.bring_up import BringUp
+from lab.providers.libvirt.carriage import Carriage
+from lab.providers.libvirt.connection import controller_id
+from lab.providers.libvirt.guests import Guests
+from lab.providers.libvirt.host import Host
+from lab.providers.libvirt.layout import Layout
+from lab.providers.libvirt.placement import mtu
+from lab.providers.provider import (
+    Evidence,
+    LabHandle,
+    Liveness,
+    Machine,
+    Mark,
+    Outcome,
+    Probe,
+    ProbeSettings,
+    Step,
+)
+from lab.topology.cost import Cost
+from lab.topology.intent import Intent
+
+if TYPE_CHECKING:
+    import libvirt
+
+    from lab.imaging.library import Library
+
+
+class LibvirtProvider:
+    """Virtual machines on the hypervisors of an inventory.
+
+    Parameters
+    ----------
+    inventory
+        Where machines may be, and what they may use.
+
+    """
+
+    name = "libvirt"
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._hosts = {one.name: Host(one) for one in inventory.hypervisors}
+
+    def _hosts_with(self, decided: Layout | None) -> Mapping[str, Host]:
+        """The inventory's hypervisors, and those that the lab alone still knows of."""
+        for name, home in (decided.homes if decided else {}).items():
+            self._hosts.setdefault(name, Host(home))
+        return self._hosts
+
+    @cached_property
+    def _library(self) -> Library:
+        from lab.imaging.library import Library  # noqa: PLC0415  'down' builds no image
+        from lab.providers.libvirt.installing import LibvirtInstaller  # noqa: PLC0415  the same
+
+        first = next(iter(self._hosts.values()))
+        return Library(cache_directory(self._inventory), self._inventory, LibvirtInstaller(first))
+
+    def banner(self, intent: Intent | None) -> str:
+        """One sentence: which provider, and where its machines are."""
+        del intent
+        listed = ", ".join(f"{one.name} ({one.uri})" for one in self._inventory.hypervisors)
+        few = "hypervisor" if len(self._hosts) == 1 else "hypervisors"
+        return f"{self.name}: virtual machines on {few} {listed}"
+
+    def node_mtu(self, asked: int) -> int:
+        """What fits between all hypervisors, if there are several: any may get a machine.
+
+        Raises
+        ------
+        PreflightError
+            When that is too little for a cluster.
+
+        """
+        return mtu(self._inventory, [one.name for one in self._inventory.hypervisors], asked)
+
+    def cost(self, intent: Intent) -> Cost:
+        """What the lab is predicted to take here, from nothing; no hypervisor is asked.
+
+        Raises
+        ------
+        PreflightError
+            When there is no such image, and it cannot be built here.
+
+        """
+        windows.require(intent, self._inventory)
+        built = {
+            name: self._library.peek(name) is not None
+            for name in dict.fromkeys(machine.hardware.image for machine in intent.machines)
+        }
+        return prediction.predict(intent, self._inventory.hypervisors, built)
+
+    def preflight(self, lab: LabHandle, intent: Intent) -> None:
+        """Reach every hypervisor, and see that images, names and room are there.
+
+        Raises
+        ------
+        PreflightError
+            Naming everything that is missing and its fix. Nothing has been created.
+
+        """
+        decided = self._layout(lab, intent)
+        Carriage(lab, intent, decided.machines, self._hosts).check()
+
+    def steps(self, lab: LabHandle, intent: Intent) -> tuple[Step, ...]:
+        """What brings the lab up, in order.
+
+        Raises
+        ------
+        PreflightError
+            When there is no such image, and it cannot be built here.
+
+        """
+        windows.require(intent, self._inventory)
+        return BringUp(
+            lab=lab,
+            intent=intent,
+            inventory=self._inventory,
+            hosts=self._hosts,
+            image_of=self._image,
+            digest_of=self._library.digest,
+            decide=lambda: self._layout(lab, intent),
+        ).steps()
+
+    def _image(self, name: str) -> GoldenImage:
+        return self._library.get(name, say)
+
+    def _layout(self, lab: LabHandle, intent: Intent) -> Layout:
+        return capacity.decide(lab, intent, self._hosts)
+
+    def liveness(self, lab: LabHandle, intent: Intent) -> Liveness:
+        """Look at the domains, and into the machines."""
+        decided = layout.load(lab)
+        if decided is None or set(decided.machines) != {one.name for one in intent.machines}:
+            return self._unplaced(lab, decided)
+        try:
+            return health.look(lab, intent, decided, self._hosts_with(decided))
+        except LabError as error:
+            return Liveness("broken", str(error), again_from="machines")
+
+    def _decided(self, lab: LabHandle) -> Layout:
+        decided = layout.load(lab)
+        if decided is None:
+            raise BrokenError(
+                f"looking for the machines of lab '{lab.name}'",
+                "there is no record of where they are",
+                f"'lab down {lab.name}', then 'lab up' again",
+            )
+        return decided
+
+    def _guests(self, lab: LabHandle) -> Guests:
+        decided = self._decided(lab)
+        return Guests(lab, decided, self._hosts_with(decided))
+
+    def _host_of(self, lab: LabHandle, intent: Intent, name: str) -> Host:
+        known = [machine.name for machine in intent.machines]
+        if name not in known:
+            raise UsageError(
+                f"looking for '{name}' in lab '{lab.name}'",
+                "there is no machine of that name",
+                f"one of {', '.join(known)}",
+            )
+        decided = self._decided(lab)
+        return self._hosts_with(decided)[decided.machines[name]]
+
+    def _domain(self, lab: LabHandle, intent: Intent, name: str) -> libvirt.virDomain:
+        host = self._host_of(lab, intent, name)
+        with host.told(f"looking for machine '{name}'"):
+            found = domains.find(host.connected, lab, name)
+        if found is None:
+            raise BrokenError(
+                f"looking for machine '{name}'", "its domain is gone", f"lab up {lab.name}"
+            )
+        return found[0]
+
+    def _saving(self, lab: LabHandle, intent: Intent, name: str) -> Callable[[], bool]:
+        def save() -> bool:
+            host = self._host_of(lab, intent, name)
+            with host.told(f"saving machine '{name}'"):
+                return domains.save(self._domain(lab, intent, name))
+
+        return save
+
+    def _unplaced(self, lab: LabHandle, decided: Layout | None) -> Liveness:
+        if decided is not None:
+            return Liveness("broken", "it has other machines than the scenario", "place")
+        for host in self._hosts.values():
+            with host.told(f"looking for lab '{lab.name}'"):
+                owners = list(host.owners())
+            for what, owner in owners:
+                if owner.token == lab.token:
+                    return Liveness(
+                        "broken", f"{what} is there, and no record of where the rest is"
+                    )
+        return Liveness("absent", "no hypervisor has anything of it")
+
+    def destroy(self, lab: LabHandle) -> tuple[str, ...]:
+        """Take away every object with the lab's token; say what was removed. Safe to repeat.
+
+        Raises
+        ------
+        BrokenError
+            When a hypervisor cannot be reached or refuses; the others are done first.
+
+        """
+        decided = layout.load(lab)
+        removed: list[str] = []
+        failed: list[str] = []
+        hosts = self._hosts_with(decided)
+        for name, host in hosts.items():
+            try:
+                with host.told(f"taking lab '{lab.name}' down"):
+                    removed += host.destroy(lab.token, tunnels=len(hosts) > 1)
+            except LabError as error:
+                if (
+                    isinstance(error, PreflightError)
+                    and decided
+                    and name not in decided.hypervisors()
+                ):
+                    say(f"note: {error.doing}: {error.happened}; the lab has nothing there")
+                    continue
+                failed.append(_left_there(name, decided, error))
+        if failed:
+            for what in removed:
+                say(f"removed {what}")
+            raise BrokenError(
+                f"taking lab '{lab.name}' down",
+                "\n  ".join(failed),
+                f"'lab down {lab.name}' again, when that is mended",
+            )
+        return tuple(removed)
+
+    def marks(self) -> tuple[Mark, ...]:
+        """Every object of this controller's, and of anyone's lab that has expired."""
+        found: list[Mark] = []
+        now, ours = time.time(), controller_id()
+        for host in self._hosts.values():
+            if host.hypervisor.line == 0 and not connection.is_here(host.hypervisor):
+                continue
+            try:
+                with host.told("looking for labs"):
+                    owners = list(host.owners())
+            except LabError as error:
+                nobody_asked = host.hypervisor.line == 0
+                if nobody_asked and connection.is_forbidden(error.happened, host.hypervisor):
+                    continue  # who may not use libvirt has nothing there
+                say(f"note: {error.doing}: {error.happened}; what is there is not seen")
+                continue
+            for what, owner in owners:
+                expired = owner.expires is not None and owner.expires < now
+                if owner.controller == ours or expired:
+                    age = max(0.0, now - owner.created)
+                    found.append(Mark(owner.lab, owner.token, owner.directory, what, age))
+        return tuple(found)
+
+    def machine(self, lab: LabHandle, intent: Intent, name: str) -> Machine:
+        """The pod or machine of that name.
+
+        Raises
+        ------
+        UsageError
+            If there is none; names the nearest.
+
+        """
+        return self._guests(lab).machine(intent, name)
+
+    def probe(
+        self,
+        lab: LabHandle,
+        intent: Intent,
+        probes: Sequence[Probe],
+        settings: ProbeSettings,
+        progress: Callable[[int], None],
+    ) -> Mapping[int, Outcome]:
+        """Try every probe, each from its own machine; see the seam for the rest."""
+        with self._guests(lab) as guests:
+            return guests.probe(intent, probes, settings, progress)
+
+    def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
+        """Domains, networks, consoles and screens, and the network inside each machine."""
+        del intent
+        decided = layout.load(lab)
+        if decided is None:
+            return
+        yield from evidence.pieces(lab, decided, self._hosts_with(decided))
+
+    def reaches(self, lab: LabHandle, intent: Intent) -> tuple[Reach, ...]:
+        """How to get a shell on each machine, in the intent's order."""
+        guests = self._guests(lab)
+        return tuple(guests.reach(machine.name) for machine in intent.machines)
+
+    def console(self, lab: LabHandle, intent: Intent, name: str) -> int:
+        """Join this terminal to the machine's serial console until Ctrl-]; the exit code."""
+        connection.hear_events()
+        return terminal.join(self._domain(lab, intent, name))
+
+    def console_log(self, lab: LabHandle, intent: Intent, name: str) -> str:
+        """All that the serial console has said since the machine was made."""
+        host = self._host_of(lab, intent, name)
+        return machines.console_text(host, lab, name)
+
+    def screenshot(self, lab: LabHandle, intent: Intent, name: str) -> bytes:
+        """What its screen shows now, as PNG."""
+        host = self._host_of(lab, intent, name)
+        with host.told(f"taking a picture of the screen of '{name}'"):
+            return pictures.png(domains.screenshot(self._domain(lab, intent, name)))
+
+    def suspend(self, lab: LabHandle, intent: Intent) -> tuple[str, ...]:
+        """Save every machine's memory to disk and stop it; the names of those that ran."""
+        decided = self._decided(lab)
+        jobs = {
+            name: {machine: self._saving(lab, intent, machine) for machine in decided.on(name)}
+            for name in decided.hypervisors()
+        }
+        hosts = self._hosts_with(decided)
+        limits = {name: hosts[name].threads for name in decided.hypervisors()}
+        done = in_parallel(jobs, limits, Deadline(bring_up.ALL_SECONDS))
+        return tuple(machine for machine, ran in done.items() if ran)
+
+
+def _left_there(name: str, decided: Layout | None, error: LabError) -> str:
+    """What of a lab is left on a hypervisor, and why."""
+    machines = decided.on(name) if decided else ()
+    what = f"the networks, disks and machines of it ({', '.join(machines)})" if machines else "all"
+    return f"{what} that may be on hypervisor '{name}' is left: {error}"
+
+
+def cache_directory(inventory: Inventory, environment: Mapping[str, str] = os.environ) -> Path:
+    """Where golden images and downloads are kept: the inventory's word, or XDG's."""
+    if inventory.cache is not None:
+        return inventory.cache
+    shared = environment.get("XDG_CACHE_HOME", "")
+    home = Path(shared) if shared.startswith("/") else Path.home() / ".cache"
+    return home / "hybridlab"

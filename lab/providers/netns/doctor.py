@@ -1,0 +1,20 @@
+"""What this machine can do of what labs in network namespaces need."""
+
+from __future__ import annotations
+
+from lab.providers.diagnosis import Diagnosis
+from lab.providers.netns.abilities import Ability, abilities
+
+SUBJECT = "this machine, for network namespaces"
+
+
+def examine() -> tuple[Diagnosis, ...]:
+    """Every ability, tried in a scratch world that is gone a moment later."""
+    return tuple(_told(one) for one in abilities(tunnels=True))
+
+
+def _told(ability: Ability) -> Diagnosis:
+    if ability.there:
+        return Diagnosis(SUBJECT, ability.name, "ok", f"tried, for {ability.needs}")
+    seen = f"needed for {ability.needs}: {ability.detail}"
+    return Diagnosis(SUBJECT, ability.name, "fail", seen, ability.cure)

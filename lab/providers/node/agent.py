@@ -1,0 +1,129 @@
+"""What runs on the machine: one verb, its work on standard input, its answer line by line.
+
+``agent.py VERB`` with a pickled order on standard input, or ``agent.py attach POD COMMAND...``
+with the terminal of whoever asked. See :mod:`lab.providers.node.wire` for what it says.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from lab._deadline import Deadline
+from lab._errors import LabError, UsageError
+from lab.providers.netns import capacity, namespaces
+from lab.providers.netns.entry import Tell
+from lab.providers.netns.machine import NetnsMachine
+from lab.providers.node import gathering, station, wire
+from lab.providers.node.work import Down, Gather, Probing, Running, Up
+
+_OUTCOMES_A_LINE = 256
+_LIFE_SECONDS = 1.0
+"""Between two lines while probes are under way, at most and about."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do one verb; the exit code is 0 where it was done."""
+    verb, *rest = arguments
+    if verb == "attach":
+        return _attach(rest)
+    try:
+        _check_root()
+        order = pickle.load(sys.stdin.buffer)  # noqa: S301  from whoever may run commands here
+        _say(wire.line("done", _VERBS[verb](order, Deadline(order.seconds))))
+    except LabError as error:
+        _say(wire.failure(error))
+        return error.exit_code
+    return 0
+
+
+def _attach(words: Sequence[str]) -> int:
+    pod, *command = words
+    try:
+        _check_root()
+        return _machine(pod).attach(command)
+    except LabError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+
+
+def _check_root() -> None:
+    if os.geteuid():
+        raise UsageError(
+            "starting the agent",
+            f"it is run by user {os.geteuid()}, and needs root",
+            "let root log in to the machine",
+        )
+
+
+def _say(said: bytes) -> None:
+    sys.stdout.buffer.write(said)
+    sys.stdout.buffer.flush()
+
+
+def _phase(name: str) -> None:
+    _say(wire.line("phase", name))
+
+
+def _machine(pod: str) -> NetnsMachine:
+    return NetnsMachine(pod, station.entry(), pod=True)
+
+
+def _up(order: Up, deadline: Deadline) -> None:
+    station.up(order.work, deadline, _phase)
+
+
+def _down(_: Down, deadline: Deadline) -> None:
+    station.down(deadline, _phase)
+
+
+def _run(order: Running, deadline: Deadline) -> list[Any]:
+    done = _machine(order.pod).run(order.command, deadline)
+    return [done.code, done.stdout, done.stderr]
+
+
+def _probe(order: Probing, deadline: Deadline) -> None:
+    from lab.providers.netns import prober  # noqa: PLC0415  not on the way of the other verbs
+
+    def inside(tell: Tell) -> list[Any]:
+        capacity.raise_descriptors()
+        return list(prober.probe(namespaces.enter, order.probes, order.settings, tell).values())
+
+    _say(wire.line("progress", 0))
+    found = station.entry().call("probing", inside, deadline, heard=_Life().ended)
+    for start in range(0, len(found), _OUTCOMES_A_LINE):
+        _say(wire.outcomes(found[start : start + _OUTCOMES_A_LINE]))
+
+
+class _Life:
+    """Says how many probes have ended, now and then."""
+
+    def __init__(self) -> None:
+        self._said = 0.0
+
+    def ended(self, count: int) -> None:
+        """So many have."""
+        now = time.monotonic()
+        if now - self._said >= _LIFE_SECONDS:
+            self._said = now
+            _say(wire.line("progress", count))
+
+
+def _gather(_: Gather, deadline: Deadline) -> None:
+    def heard(piece: tuple[str, str]) -> None:
+        _say(wire.line("piece", list(piece)))
+
+    gathering.gather(heard, deadline)
+
+
+_VERBS: Mapping[str, Callable[[Any, Deadline], Any]] = {
+    "up": _up,
+    "down": _down,
+    "run": _run,
+    "probe": _probe,
+    "gather": _gather,
+}

@@ -1,0 +1,280 @@
+"""One machine's agent, told what to do over a shell on that machine."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, LabError
+from lab.guests.shell import Completed, GuestShell
+from lab.providers.node import wire
+from lab.providers.node.archive import build
+from lab.providers.node.looking import QUESTION
+from lab.providers.node.place import DIRECTORY, ENTER, archive
+from lab.providers.node.work import (
+    Down,
+    Gather,
+    Order,
+    Probing,
+    Running,
+    Up,
+    work,
+)
+from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings
+from lab.topology.intent import Intent, MachineIntent
+
+_PICKLE = 4
+"""A protocol that Python 3.11 and all after it read."""
+_NOT_THERE, _NO_PYTHON = 118, 127
+_START = f"""
+command -v python3 > /dev/null || {{ cat > /dev/null; exit {_NO_PYTHON}; }}
+[ -e "$0" ] || {{ cat > /dev/null; exit {_NOT_THERE}; }}
+exec python3 -I -S "$0" "$@"
+"""
+"""Standard input is read to its end in any case: else the shell's other end would stumble."""
+_AGENTS_SHARE = 0.95
+"""Of the time left: the agent's own complaint says more than that it did not answer."""
+
+Heard = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What an agent has said, line by line."""
+
+    machine: str
+    phase: Heard
+    progress: Callable[[int], None]
+    outcomes: list[Outcome] = field(default_factory=list)
+    pieces: list[tuple[str, str]] = field(default_factory=list)
+    done: list[Any] = field(default_factory=list)
+    failed: LabError | None = None
+    strange: str = ""
+
+    def hear(self, said: bytes) -> None:
+        """Take one line."""
+        try:
+            kind, value = wire.read(said)
+            match kind:
+                case "phase":
+                    self.phase(str(value))
+                case "progress":
+                    self.progress(wire.read_number(value))
+                case "outcomes":
+                    self.outcomes += wire.read_outcomes(value)
+                case "piece":
+                    self.pieces.append(wire.read_piece(value))
+                case "done":
+                    self.done.append(value)
+                case "failed":
+                    self.failed = wire.read_failure(value, self.machine)
+                case _:
+                    self.strange = f"a line of an unknown kind: {kind!r}"
+        except wire.StrangeError as error:
+            self.strange = str(error)
+
+
+class NodeControl:
+    """A machine whose network is the lab's to make.
+
+    Parameters
+    ----------
+    name
+        The machine's, in the Intent.
+    shell
+        A shell on it, as root.
+    by_hand
+        The words before a command that reach the machine from a terminal and pass the command
+        on word by word: ``("lab", "ssh", "overlay", "worker1", "--")``. Without them command
+        lines are those on the machine itself.
+
+    """
+
+    def __init__(self, name: str, shell: GuestShell, by_hand: Sequence[str] = ()) -> None:
+        self.name = name
+        self.shell = shell
+        self.by_hand = tuple(by_hand)
+
+    def up(
+        self,
+        machine: MachineIntent,
+        intent: Intent,
+        deadline: Deadline,
+        phase: Heard = lambda _: None,
+    ) -> None:
+        """Make the machine's network and its pods, whatever was there of an earlier life.
+
+        Raises
+        ------
+        BrokenError
+            When it cannot be made, or the machine not be reached; names the machine.
+        DeadlineError
+            When it takes too long.
+
+        """
+        order = Up(_share(deadline), work(machine, intent))
+        self._told("up", order, deadline, phase=phase)
+
+    def ailment(self, machine: MachineIntent, intent: Intent, deadline: Deadline) -> str:
+        """What is wrong with the machine's network as a whole; empty where nothing is.
+
+        Faults that packets meet are for the matrix to find. Raises as :meth:`up`.
+        """
+        digest = work(machine, intent).digest()
+        completed = self.shell.run(["sh", "-c", QUESTION, digest], deadline)
+        if completed.code:
+            raise BrokenError(
+                f"looking at machine '{self.name}'",
+                f"exit code {completed.code}: {completed.stderr.strip() or 'it said nothing'}",
+                "run 'lab up' again",
+            )
+        return completed.stdout.strip()
+
+    def down(self, deadline: Deadline) -> None:
+        """Take the machine's network away. Safe to repeat. Raises as :meth:`up`."""
+        self._told("down", Down(_share(deadline)), deadline)
+
+    def probe(
+        self,
+        probes: Sequence[Probe],
+        settings: ProbeSettings,
+        progress: Callable[[int], None],
+        deadline: Deadline,
+    ) -> dict[int, Outcome]:
+        """Try every probe, whose sources are the machine and its pods.
+
+        Raises
+        ------
+        BrokenError
+            When the machine cannot be reached, or its network is not there.
+        DeadlineError
+            When it takes too long.
+
+        """
+        order = Probing(_share(deadline), tuple(probes), settings)
+        answer = self._told("probe", order, deadline, progress=progress)
+        found = {one.key: one for one in answer.outcomes}
+        missing = [probe.key for probe in probes if probe.key not in found]
+        if missing:
+            raise BrokenError(
+                f"probing from machine '{self.name}'",
+                f"{len(missing)} of {len(probes)} probes have no outcome",
+                "run 'lab up' again",
+            )
+        return {probe.key: found[probe.key] for probe in probes}
+
+    def evidence(self, deadline: Deadline) -> Iterator[Evidence]:
+        """What is known of the network of the machine and its pods. Never raises."""
+        try:
+            answer = self._told("gather", Gather(_share(deadline)), deadline)
+        except LabError as error:
+            yield Evidence(f"{self.name}/network/missing.txt", f"{error}\n".encode())
+            return
+        for path, text in answer.pieces:
+            yield Evidence(f"{self.name}/network/{path}", text.encode())
+
+    def machine(self, name: str) -> NodeMachine:
+        """The machine itself by its own name, else its pod of that name."""
+        return NodeMachine(name, self)
+
+    def run_in_pod(self, pod: str, command: Sequence[str], deadline: Deadline) -> Completed:
+        """Run a command in a pod to its end; see :class:`NodeMachine`."""
+        order = Running(_share(deadline), pod, tuple(command))
+        answer = self._told("run", order, deadline)
+        try:
+            return Completed(*wire.read_completed(answer.done[0]))
+        except wire.StrangeError as error:
+            raise self._senseless("run", str(error)) from None
+
+    def _told(
+        self,
+        verb: str,
+        order: Order,
+        deadline: Deadline,
+        *,
+        phase: Heard = lambda _: None,
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> _Answer:
+        """Have the agent do a verb, and ship it there first if it is not there."""
+        built = build()
+        place = str(archive(built.digest))
+        answer = _Answer(self.name, phase, progress)
+        for shipped in (False, True):
+            completed = self.shell.stream(
+                ["sh", "-c", _START, place, verb],
+                deadline,
+                answer.hear,
+                pickle.dumps(order, protocol=_PICKLE),
+            )
+            if completed.code != _NOT_THERE or shipped:
+                break
+            self.shell.run(["mkdir", "-p", "-m", "700", str(DIRECTORY)], deadline)
+            self.shell.put(built.content, place, 0o600, deadline)
+        if answer.failed is not None:
+            raise answer.failed
+        if completed.code == _NO_PYTHON:
+            raise BrokenError(
+                f"starting the agent on machine '{self.name}'",
+                "the machine has no 'python3'",
+                "have the image install Python 3.11 or newer",
+            )
+        if completed.code or not answer.done:
+            tail = completed.stderr.strip().splitlines()[-1:]
+            said = "; ".join(one for one in (answer.strange, *tail) if one)
+            raise self._senseless(verb, f"exit code {completed.code}; {said or 'it said nothing'}")
+        return answer
+
+    def _senseless(self, verb: str, happened: str) -> BrokenError:
+        return BrokenError(
+            f"having the agent on machine '{self.name}' do '{verb}'",
+            f"it ended without an answer: {happened}",
+            "run 'lab up' again",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMachine:
+    """The machine itself, or one of its pods, as a place to run commands in."""
+
+    name: str
+    control: NodeControl
+
+    def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
+        """Run a command to its end.
+
+        Raises
+        ------
+        DeadlineError
+            When it has not ended in time; it is killed.
+        BrokenError
+            When the machine cannot be reached, or has no such pod.
+
+        """
+        if self._is_pod:
+            return self.control.run_in_pod(self.name, command, deadline)
+        seconds = str(math.ceil(deadline.left()) + 1)
+        return self.control.shell.run(["timeout", "-s", "KILL", seconds, *command], deadline)
+
+    def attach(self, command: Sequence[str]) -> int:
+        """Run a command with this terminal as its own; an empty one is a shell."""
+        return self.control.shell.attach(self._words(command))
+
+    def command_line(self, command: Sequence[str]) -> str:
+        """The shell line that does the same by hand."""
+        return shlex.join([*self.control.by_hand, *self._words(command)])
+
+    @property
+    def _is_pod(self) -> bool:
+        return self.name != self.control.name
+
+    def _words(self, command: Sequence[str]) -> list[str]:
+        return [str(ENTER), self.name, *command] if self._is_pod else list(command)
+
+
+def _share(deadline: Deadline) -> float:
+    return deadline.left() * _AGENTS_SHARE

@@ -1,0 +1,159 @@
+"""All machines of a lab at once, each by its own agent and on its own thread here."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, LabError, UsageError
+from lab.providers.node.control import NodeControl, NodeMachine
+from lab.providers.node.probing import Campaign
+from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings
+from lab.topology.intent import Intent
+
+T = TypeVar("T")
+Phase = Callable[[str, str], None]
+"""Told a machine's name, and what is done there now."""
+
+
+class Fleet:
+    """The machines of one lab.
+
+    Parameters
+    ----------
+    controls
+        By machine. A machine of the Intent that has none is left alone; its probes end as
+        errors.
+
+    """
+
+    def __init__(self, controls: Mapping[str, NodeControl]) -> None:
+        self._controls = dict(controls)
+
+    def up_all(
+        self, intent: Intent, deadline: Deadline, phase: Phase = lambda _name, _phase: None
+    ) -> None:
+        """Make every machine's network anew, all at once; ``phase`` is called on any thread.
+
+        Raises
+        ------
+        LabError
+            When one could not be made; a BrokenError that names them all where several could not.
+
+        """
+
+        def up(name: str) -> None:
+            self._controls[name].up(
+                intent.machine(name), intent, deadline, lambda said: phase(name, said)
+            )
+
+        self._all("making the machines' networks", up)
+
+    def ailments(self, intent: Intent, deadline: Deadline) -> dict[str, str]:
+        """What is wrong with each machine that something is wrong with; out of reach is too."""
+
+        def look(name: str) -> str:
+            return self._controls[name].ailment(intent.machine(name), intent, deadline)
+
+        found = _parallel(self._controls, look)
+        said = {
+            name: str(one.happened) if isinstance(one, LabError) else one
+            for name, one in found.items()
+        }
+        return {name: text for name, text in said.items() if text}
+
+    def down_all(self, deadline: Deadline) -> None:
+        """Take every machine's network away. Raises as :meth:`up_all`."""
+        self._all(
+            "taking the machines' networks away", lambda name: self._controls[name].down(deadline)
+        )
+
+    def probe_all(
+        self,
+        intent: Intent,
+        probes: Sequence[Probe],
+        settings: ProbeSettings,
+        progress: Callable[[int], None],
+    ) -> Mapping[int, Outcome]:
+        """Try every probe from the machine where its source stands.
+
+        ``progress`` is told, on this thread, how many have ended. Every key has an outcome:
+        that of a machine which is out of reach, or falls silent, is an error that says why.
+        """
+        place = {
+            source: machine.name
+            for machine in intent.machines
+            for source in (machine.name, *(pod.name for pod in machine.pods))
+        }
+        return Campaign(self._controls, place, settings).run(probes, progress)
+
+    def evidence(self, deadline: Deadline) -> Iterator[Evidence]:
+        """What is known of the network of every machine. Never raises."""
+
+        def gather(name: str) -> list[Evidence]:
+            return list(self._controls[name].evidence(deadline))
+
+        for _, found in _ended(self._controls, gather):  # what is there is not held up by the rest
+            if not isinstance(found, LabError):  # it is none: evidence() says itself what it lacks
+                yield from found
+
+    def machine(self, intent: Intent, name: str) -> NodeMachine:
+        """The machine or pod of that name.
+
+        Raises
+        ------
+        UsageError
+            If there is none that this fleet has.
+
+        """
+        for machine in intent.machines:
+            names = (machine.name, *(pod.name for pod in machine.pods))
+            if name in names and machine.name in self._controls:
+                return self._controls[machine.name].machine(name)
+        raise UsageError(f"looking for '{name}'", "there is no pod or machine of that name")
+
+    def _all(self, doing: str, work: Callable[[str], None]) -> None:
+        found = _parallel(self._controls, work)
+        failed = {name: one for name, one in found.items() if isinstance(one, LabError)}
+        if len(failed) == 1:
+            raise next(iter(failed.values()))
+        if failed:
+            first = next(iter(failed.values()))
+            raise BrokenError(
+                f"{doing}: {len(failed)} of {len(found)} failed",
+                "; ".join(f"{name}: {one.doing}: {one.happened}" for name, one in failed.items()),
+                first.cure,
+            )
+
+
+def _parallel(names: Mapping[str, object], work: Callable[[str], T]) -> dict[str, T | LabError]:
+    """Do the work for each name; what it returned, or its LabError, in the order of names."""
+    found = dict(_ended(names, work))
+    return {name: found[name] for name in names}
+
+
+def _ended(
+    names: Mapping[str, object], work: Callable[[str], T]
+) -> Iterator[tuple[str, T | LabError]]:
+    """Do the work for each name on a thread of its own; each result as soon as it is there.
+
+    The threads do not hold up the end of the program, should this one be stopped.
+    """
+    ended: queue.SimpleQueue[tuple[str, T | BaseException]] = queue.SimpleQueue()
+
+    def run(name: str) -> None:
+        try:
+            ended.put((name, work(name)))
+        except BaseException as error:  # noqa: BLE001  carried over to the caller's thread
+            ended.put((name, error))
+
+    for name in names:
+        threading.Thread(target=run, args=(name,), daemon=True).start()
+    for _ in names:
+        name, result = ended.get()
+        if isinstance(result, BaseException) and not isinstance(result, LabError):
+            raise result
+        yield name, result

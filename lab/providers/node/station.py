@@ -1,0 +1,255 @@
+"""The machine's network on this computer: made, looked at, and taken away."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError
+from lab.providers.netns import holding, namespaces, nft, readiness, resolvers, responding
+from lab.providers.netns.compile import compile_machine
+from lab.providers.netns.entry import Entry
+from lab.providers.netns.holder import NODE_MARKER
+from lab.providers.netns.isolation import RESOLVER_FILE
+from lab.providers.netns.links import addresses, links
+from lab.providers.netns.netlink import Socket
+from lab.providers.netns.operations import NamespaceOperations, RulesetLoad
+from lab.providers.netns.processes import HolderProcess, holders
+from lab.providers.netns.services import replacing_table
+from lab.providers.node import cards, looking, management, place, record, settings, strangers
+from lab.providers.node.place import DIRECTORY
+from lab.providers.node.record import Record
+from lab.providers.node.work import MANAGEMENT, Work
+from lab.providers.provider import LabHandle
+from lab.topology.intent import MachineIntent
+
+Phase = Callable[[str], None]
+"""Told what is done next."""
+
+_BRIDGE_SETTINGS = Path("/proc/sys/net/bridge")
+_CARRIER_SECONDS = 30.0
+_HERE = "this machine"
+
+
+def up(work: Work, deadline: Deadline, phase: Phase) -> None:
+    """Make the network anew, whatever an earlier life has left.
+
+    Raises
+    ------
+    LabError
+        Saying what could not be made.
+
+    """
+    machine = work.machine
+    with _alone(deadline), Socket(_HERE) as channel:
+        found = cards.find(links(channel), machine)
+        cards.check_connection(channel, found)
+        management.check_apart(_management(channel), work.ranges)
+        noted = record.of(machine).joined(record.read())
+        record.write(noted)
+        looking.SCRIPT.unlink(missing_ok=True)
+        phase("clearing")
+        holding.end(_holders())
+        place.tidy()
+        _clear(channel, noted, deadline)
+        phase("cards")
+        cards.rename(channel, found)
+        operations = _compiled(channel, machine)
+        _ensure_bridge_filter(machine)
+        noted = _noted(channel, machine, noted, operations[0])
+        record.write(noted)
+        strangers.demote(channel, noted.demoted)
+        _ensure_resolver_file()
+        phase("holder")
+        entry = _hold(machine.name, deadline)
+        _build(entry, work, operations, deadline, phase)
+        record.write(replace(record.of(machine), settings=noted.settings, demoted=noted.demoted))
+        _leave_word(entry, work)
+
+
+def down(deadline: Deadline, phase: Phase) -> None:
+    """Take away all that was made, and put the settings back."""
+    with _alone(deadline):
+        phase("clearing")
+        looking.SCRIPT.unlink(missing_ok=True)
+        holding.end(_holders())
+        there = record.read()
+        if there is not None:
+            with Socket(_HERE) as channel:
+                _clear(channel, there, deadline)
+                strangers.restore(channel, there.demoted)
+            settings.restore(there.settings)
+        record.remove()
+        place.ENTER.unlink(missing_ok=True)
+
+
+def entry() -> Entry:
+    """The way into the holder.
+
+    Raises
+    ------
+    BrokenError
+        If there is none.
+
+    """
+    found = [one for one in _holders() if one.settled]
+    if not found:
+        raise BrokenError(
+            "entering the pods", "the holder of the pods is not running", "run 'lab up' again"
+        )
+    return Entry(found[0].pid, found[0].started)
+
+
+def _holders() -> tuple[HolderProcess, ...]:
+    return holders(NODE_MARKER)
+
+
+@contextmanager
+def _alone(deadline: Deadline) -> Iterator[None]:
+    """Have the computer's network to oneself; an agent whose lab command died may still work."""
+    lock = os.open(DIRECTORY / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        deadline.wait(
+            "waiting for an earlier command to end its work",
+            lambda: _locked(lock),
+            every=0.1,
+            cure="see what it does: ps ax | grep hybridlab",
+        )
+        yield
+    finally:
+        os.close(lock)
+
+
+def _locked(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _leave_word(entry: Entry, work: Work) -> None:
+    responder = responding.running(entry.pid)
+    if responder is None:
+        raise BrokenError(
+            "bringing the machine's network up", looking.NO_RESPONDER, "run 'lab up' again"
+        )
+    holder = (entry.pid, entry.started)
+    place.write(looking.SCRIPT, looking.script(work.digest(), holder, responder, work.namespaces()))
+
+
+def _management(channel: Socket) -> list[str]:
+    own = {link.index for link in links(channel) if link.name == MANAGEMENT}
+    return [address for index, address in addresses(channel) if index in own]
+
+
+def _clear(channel: Socket, noted: Record, deadline: Deadline) -> None:
+    cards.remove(channel, noted.devices, deadline)
+    cards.clear(channel, noted.cards)
+    nft.load("".join(replacing_table(name) for name in noted.tables), _HERE)
+
+
+def _compiled(channel: Socket, machine: MachineIntent) -> tuple[NamespaceOperations, ...]:
+    there = links(channel)
+    indexes = {link.name: link.index for link in there}
+    return compile_machine(
+        machine,
+        {one.name: indexes[one.name] for one in machine.interfaces},
+        cards.first_index(there),
+    )
+
+
+def _noted(
+    channel: Socket, machine: MachineIntent, noted: Record, operations: NamespaceOperations
+) -> Record:
+    """The record with what was there before the lab; the first time it is looked at counts."""
+    has_default = any(route.destination == "default" for route in machine.routes)
+    moved = strangers.in_the_way(channel, has_default)
+    return replace(
+        noted,
+        settings=noted.settings or settings.before(operations, noted.devices),
+        demoted=tuple(dict.fromkeys((*noted.demoted, *moved))),
+    )
+
+
+def _ensure_bridge_filter(machine: MachineIntent) -> None:
+    """Load the one kernel module that the kernel does not load by itself when it is wanted."""
+    if machine.bridge is None or _BRIDGE_SETTINGS.is_dir():
+        return
+    doing = "loading the kernel module 'br_netfilter'"
+    cure = "boot the machine with a kernel that has it"
+    try:
+        done = subprocess.run(
+            ["modprobe", "br_netfilter"],  # noqa: S607  where it is differs between distributions
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise BrokenError(doing, "there is no 'modprobe'", cure) from None
+    if not _BRIDGE_SETTINGS.is_dir():
+        raise BrokenError(doing, done.stderr.strip() or "it is there, without settings", cure)
+
+
+def _ensure_resolver_file() -> None:
+    """Have a file where the pods' own are laid over; an empty one says what none says."""
+    if not os.path.lexists(RESOLVER_FILE):
+        Path(RESOLVER_FILE).touch(0o644)
+
+
+def _hold(name: str, deadline: Deadline) -> Entry:
+    lab = LabHandle(name, DIRECTORY, secrets.token_hex(8))
+    return holding.start(lab, sys.executable, NODE_MARKER, deadline.left())
+
+
+def _inside(entry: Entry, doing: str, function: Callable[[], None], deadline: Deadline) -> None:
+    entry.call(doing, lambda _: function(), deadline)
+
+
+def _build(
+    entry: Entry,
+    work: Work,
+    operations: tuple[NamespaceOperations, ...],
+    deadline: Deadline,
+    phase: Phase,
+) -> None:
+    """All that is done inside the holder."""
+    machine = work.machine
+    loads = [op.text for op in operations[0].operations if isinstance(op, RulesetLoad)]
+    contained = replacing_table(management.TABLE, management.containment(work.ranges))
+    rules = ((machine.name, "".join((*loads, contained))),)
+
+    def network() -> None:
+        namespaces.create([pod.name for pod in machine.pods], here=machine.name)
+        namespaces.apply(operations)
+        resolvers.write_all(machine.pods)
+
+    def ready() -> None:
+        readiness.wait_for_carrier(operations, deadline)
+        readiness.wait_for_links(
+            machine.name,
+            {one.name for one in machine.interfaces},
+            Deadline(min(_CARRIER_SECONDS, deadline.left())),
+        )
+
+    stages: tuple[tuple[str, str, Callable[[], None]], ...] = (
+        ("network", "making the network", network),
+        ("rules", "loading the rules", lambda: nft.load_all(rules)),
+        (
+            "responder",
+            "starting the responder",
+            lambda: responding.start(sys.executable, work.answers, deadline),
+        ),
+        ("ready", "waiting for the links", ready),
+    )
+    for name, doing, function in stages:
+        phase(name)
+        _inside(entry, doing, function, deadline)

@@ -1,0 +1,128 @@
+"""What an agent says: one JSON object a line, with one key. Both ends, side by side. Pure.
+
+::
+
+    {"phase": "network"}                   what is done now
+    {"progress": 17}                       so many probes have ended; a sign of life too
+    {"outcomes": [[...], ...]}             fields of Outcome, in order
+    {"piece": ["worker1/links.txt", "…"]}  a piece of evidence
+    {"failed": ["BrokenError", doing, happened, cure]}
+    {"done": null}                         the answer, and the last line
+
+What a guest says is never trusted to be any of these.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import astuple
+from typing import Any, get_args
+
+from lab._errors import BrokenError, DeadlineError, LabError
+from lab.providers.provider import Outcome, ProbeStatus
+
+_STATUSES: Mapping[str, ProbeStatus] = {one: one for one in get_args(ProbeStatus)}
+
+
+class StrangeError(ValueError):
+    """What was said is none of the above; the text says how, a clause without a full stop."""
+
+
+def line(kind: str, value: Any) -> bytes:
+    """One line to say."""
+    return json.dumps({kind: value}, ensure_ascii=True).encode() + b"\n"
+
+
+def failure(error: LabError) -> bytes:
+    """An error as a line."""
+    return line("failed", [type(error).__name__, error.doing, error.happened, error.cure])
+
+
+def outcomes(found: list[Outcome]) -> bytes:
+    """Outcomes as a line."""
+    return line("outcomes", [astuple(one) for one in found])
+
+
+def read(said: bytes) -> tuple[str, Any]:
+    """The kind and the value of a line.
+
+    Raises
+    ------
+    StrangeError
+        If it is none of an agent's.
+
+    """
+    try:
+        found = json.loads(said)
+    except (ValueError, RecursionError):
+        raise StrangeError(f"no JSON: {said[:80]!r}") from None
+    if not isinstance(found, dict) or len(found) != 1:
+        raise StrangeError(f"not one key: {said[:80]!r}")
+    return next(iter(found.items()))
+
+
+def read_failure(value: Any, machine: str) -> LabError:
+    """The error that a guest speaks of, with the machine's name."""
+    kind, doing, happened, cure = _texts(value, 4)
+    known = DeadlineError if kind == "DeadlineError" else BrokenError
+    return known(f"{doing} on machine '{machine}'", happened, cure)
+
+
+def read_piece(value: Any) -> tuple[str, str]:
+    """Path and text of a piece of evidence; the path stays below where it is put."""
+    path, text = _texts(value, 2)
+    if path.startswith("/") or ".." in path.split("/"):
+        raise StrangeError(f"a path that leads away: {path!r}")
+    return path, text
+
+
+def read_outcomes(value: Any) -> list[Outcome]:
+    """Outcomes, each field looked at."""
+    if not isinstance(value, list):
+        raise StrangeError(f"no list of outcomes: {str(value)[:80]}")
+    return [_outcome(one) for one in value]
+
+
+def read_number(value: Any) -> int:
+    """A whole number."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise StrangeError(f"no whole number: {str(value)[:80]}")
+    return value
+
+
+def read_completed(value: Any) -> tuple[int, str, str]:
+    """Exit code and both outputs of a command."""
+    if not isinstance(value, list) or len(value) != 3:  # noqa: PLR2004  code, stdout, stderr
+        raise StrangeError(f"no ended command: {str(value)[:80]}")
+    out, err = _texts(value[1:], 2)
+    return read_number(value[0]), out, err
+
+
+def _texts(value: Any, count: int) -> list[str]:
+    if (
+        not isinstance(value, list)
+        or len(value) != count
+        or not all(isinstance(one, str) for one in value)
+    ):
+        raise StrangeError(f"not {count} texts: {str(value)[:80]}")
+    return value
+
+
+def _outcome(value: Any) -> Outcome:
+    match value:
+        case [
+            int(key),
+            str(status),
+            str(detail),
+            str() | None as source,
+            list(backends),
+            str() | None as answer,
+            int() | float() as latency,
+            list(others),
+        ] if status in _STATUSES:
+            ends = (tuple(_texts(backends, len(backends))), tuple(_texts(others, len(others))))
+            return Outcome(
+                key, _STATUSES[status], detail, source, ends[0], answer, float(latency), ends[1]
+            )
+    raise StrangeError(f"no outcome: {str(value)[:80]}")

@@ -1,0 +1,225 @@
+"""One night: what became of every scenario, and what that means for who asked. Pure data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from lab._log import quantity
+from lab.matrix.verdict import RunResult
+from lab.reports.difference import Difference, text_lines, to_json
+from lab.reports.wording import closing_line
+
+FORMAT = 1
+"""Version of the JSON summary; a change that an older reader would misread raises it."""
+
+Fate = Literal["green", "red", "refused", "broken", "stopped"]
+"""``red``: cells are not as expected. ``refused``: by preflight, or for what stands in its file.
+``broken``: the lab came to grief, ran out of time, had no cells, or would not go. ``stopped``:
+the night was ended before it was through."""
+Stage = Literal["sweep", "up", "test", "gather", "down"]
+"""``sweep``: a lab of an earlier night is taken down before."""
+
+BROKEN, CELLS, WELL = 3, 1, 0
+_REFUSALS = frozenset({2, 4})
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """One stage, done or given up. ``code`` is None where it was ended for want of time."""
+
+    stage: Stage
+    code: int | None
+    seconds: float
+    log: str
+    """Its output, a path relative to the night's directory."""
+    words: str = ""
+    """The last that it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioNight:
+    """What became of one scenario. Paths are relative to the night's directory."""
+
+    scenario: str
+    lab: str
+    provider: str
+    fate: Fate
+    detail: str
+    """Why, in one sentence; empty for a green one."""
+    seconds: float
+    stages: tuple[Done, ...]
+    run: RunResult | None = None
+    report: str | None = None
+    junit: str | None = None
+    evidence: str | None = None
+
+    @property
+    def suite(self) -> str:
+        """Its name in JUnit: the provider is in it."""
+        return f"hybridlab.{self.provider}.{self.scenario}"
+
+
+@dataclass(frozen=True, slots=True)
+class Night:
+    """All of one night."""
+
+    name: str
+    """Of its directory."""
+    provider: str
+    started: str
+    """ISO 8601, UTC."""
+    seconds: float
+    scenarios: tuple[ScenarioNight, ...]
+    before: str | None = None
+    """Directory of the night it is compared with; None where there is none."""
+    differences: Mapping[str, Difference] = field(default_factory=dict)
+
+    @property
+    def green(self) -> bool:
+        """Whether every scenario is."""
+        return all(one.fate == "green" for one in self.scenarios)
+
+    @property
+    def exit_code(self) -> int:
+        """3 where a lab broke, was refused or not reached; 1 where cells failed; else 0."""
+        fates = {one.fate for one in self.scenarios}
+        if fates - {"green", "red"}:
+            return BROKEN
+        return CELLS if "red" in fates else WELL
+
+
+def judge(
+    stages: Sequence[Done], run: RunResult | None, *, stopped: bool, left: bool
+) -> tuple[Fate, str]:
+    """The fate of one scenario, and why.
+
+    Parameters
+    ----------
+    stages
+        Those that were begun, in order.
+    run
+        What the matrix found; None where it has left no result.
+    stopped
+        Whether the night was ended meanwhile.
+    left
+        Whether something of the lab is still there.
+
+    """
+    ended = {one.stage: one for one in stages}
+    if left:
+        return "broken", f"the lab could not be taken down: {_said(ended.get('down'))}"
+    if stopped:
+        return "stopped", "the night was ended before this was through"
+    late = next((one for one in stages if one.code is None), None)
+    if late:
+        return "broken", f"'{late.stage}' was not done in time; it last said: {late.words}"
+    up = ended.get("up")
+    if up is None or up.code:
+        return ("refused" if up and up.code in _REFUSALS else "broken"), _said(up)
+    return _tested(ended, run)
+
+
+def _tested(ended: Mapping[Stage, Done], run: RunResult | None) -> tuple[Fate, str]:
+    test, down = ended.get("test"), ended.get("down")
+    if test is None or run is None or test.code not in {WELL, CELLS}:
+        return "broken", _said(test)
+    if not run.results:
+        return "broken", "the matrix has no cells"
+    if down is None or down.code:
+        return "broken", f"it did not go down in good order: {_said(down)}"
+    return ("green", "") if run.green() and not test.code else ("red", closing_line(run))
+
+
+def _said(done: Done | None) -> str:
+    return done.words if done else "it was never begun"
+
+
+def summary_json(night: Night) -> dict[str, Any]:
+    """The night without its cells, which stand in each scenario's own result."""
+    return {
+        "format": FORMAT,
+        "name": night.name,
+        "provider": night.provider,
+        "started": night.started,
+        "seconds": night.seconds,
+        "green": night.green,
+        "exit_code": night.exit_code,
+        "before": night.before,
+        "scenarios": [_scenario_json(one) for one in night.scenarios],
+        "changes": {
+            name: {kind: len(changes) for kind, changes in one.kinds()}
+            for name, one in night.differences.items()
+        },
+    }
+
+
+def difference_json(night: Night) -> dict[str, Any]:
+    """Cell by cell, against the night before."""
+    return {
+        "format": FORMAT,
+        "before": night.before,
+        "after": night.name,
+        "scenarios": to_json(night.differences),
+    }
+
+
+def _scenario_json(one: ScenarioNight) -> dict[str, Any]:
+    return {
+        "scenario": one.scenario,
+        "lab": one.lab,
+        "suite": one.suite,
+        "provider": one.provider,
+        "fate": one.fate,
+        "detail": one.detail,
+        "seconds": one.seconds,
+        "run": one.run.run if one.run else None,
+        "cells": len(one.run.results) if one.run else 0,
+        "report": one.report,
+        "junit": one.junit,
+        "evidence": one.evidence,
+        "stages": [asdict(stage) for stage in one.stages],
+    }
+
+
+def headline(night: Night) -> str:
+    """The night in one sentence."""
+    bad = [one for one in night.scenarios if one.fate != "green"]
+    if not bad:
+        return f"All {quantity(len(night.scenarios), 'scenario')} are as expected."
+    verb = "is" if len(bad) == 1 else "are"
+    names = ", ".join(f"{one.scenario} ({one.fate})" for one in bad)
+    share = f"{len(bad)} of {quantity(len(night.scenarios), 'scenario')}"
+    return f"{share} {verb} not as expected: {names}."
+
+
+def plain_lines(night: Night) -> list[str]:
+    """The summary as lines of text."""
+    rows = [("scenario", "fate", "cells", "time", "")]
+    rows += [
+        (
+            one.scenario,
+            one.fate,
+            f"{len(one.run.results):,}" if one.run else "-",
+            f"{one.seconds:.0f} s",
+            one.detail,
+        )
+        for one in night.scenarios
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    lines = [f"Night {night.name} on {night.provider}: {headline(night)}", ""]
+    for row in rows:
+        cells = [text.ljust(width) for text, width in zip(row, widths, strict=False)]
+        lines.append("  ".join((*cells, row[4])).rstrip())
+    return [*lines, "", *comparison_lines(night)]
+
+
+def comparison_lines(night: Night) -> list[str]:
+    """What differs from the night before, as text."""
+    if night.before is None:
+        return ["There is no night before to compare with."]
+    changes = text_lines(night.differences)
+    if not changes:
+        return [f"No cell differs from night {night.before}."]
+    return [f"Against night {night.before}:", *changes]

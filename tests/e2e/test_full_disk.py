@@ -1,0 +1,60 @@
+"""A disk that is nearly full is refused; on one that is quite full, a lab still goes."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from lab_command import ENOUGH_SECONDS, Lab, processes_with
+
+FILL = "head -c 64M /dev/zero >>$STATE/filler 2>/dev/null"
+HOLDERS = 'pgrep -fc "hybridlab-holder.* $STATE/"'
+
+
+def on_a_small_disk(lab: Lab, script: str) -> list[str]:
+    """Run a script whose state directory is on a disk of 24 MiB; what it said, line by line."""
+    lab.state.mkdir()
+    shell = f"""
+    STATE={shlex.quote(str(lab.state))}; mount -t tmpfs -o size=24m none $STATE || exit 9
+    lab() {{ {shlex.join(lab.command())} "$@" 2>&1; echo "code $?"; }}
+    {script}
+    """
+    done = subprocess.run(
+        ["unshare", "--mount", "--map-root-user", "sh", "-c", shell],
+        env={**lab.environment(), "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=ENOUGH_SECONDS,
+        check=False,
+    )
+    if "unshare:" in done.stderr or done.returncode == 9:
+        pytest.skip(f"no mount namespace here: {done.stderr.strip()}")
+    assert "Traceback" not in done.stdout
+    assert processes_with(str(lab.state)) == [], "something outlived its state directory"
+    return done.stdout.splitlines()
+
+
+def test_nearly_full_disk_is_refused_and_no_lab_is_left_behind(lab: Lab) -> None:
+    said = on_a_small_disk(
+        lab, "lab list; head -c 16M /dev/zero >$STATE/filler; lab up overlay; lab list"
+    )
+    assert said.count("code 4") == 1
+    assert any("MiB are free, 16 MiB are needed" in line for line in said)
+    assert [line for line in said if line.startswith("overlay")] == []
+    assert not any(lab.state.iterdir())
+
+
+def test_lab_on_a_full_disk_goes_and_the_journal_is_told_once_there_is_room(lab: Lab) -> None:
+    said = on_a_small_disk(
+        lab,
+        f"lab up overlay; {FILL}; {FILL}; lab down overlay; echo holders $({HOLDERS});"
+        " lab down overlay; rm $STATE/filler; lab down overlay; lab list",
+    )
+    codes = [line for line in said if line.startswith("code")]
+    assert codes == ["code 0", "code 4", "code 4", "code 0", "code 0"]
+    assert "holders 0" in said
+    assert any("all of it is gone (process" in line for line in said)
+    assert any("the journal could not be written" in line for line in said)
+    assert any("there are no labs" in line for line in said)

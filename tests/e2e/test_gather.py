@@ -1,0 +1,65 @@
+"""``lab gather`` as a user runs it, on a lab that is up and on one that is broken."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import tarfile
+from pathlib import Path
+
+from lab_command import Lab, processes_with
+
+
+def members(path: Path) -> dict[str, bytes]:
+    with tarfile.open(path) as packed:
+        return {
+            member.name.removeprefix("overlay-evidence/"): content.read()
+            for member in packed
+            if (content := packed.extractfile(member))
+        }
+
+
+def token(lab: Lab) -> bytes:
+    with sqlite3.connect(lab.state / "state.db") as journal:
+        return str(journal.execute("SELECT token FROM labs").fetchone()[0]).encode()
+
+
+def test_a_lab_that_is_up_or_broken_is_gathered_without_its_token(lab: Lab, tmp_path: Path) -> None:
+    lab.run("up", "overlay", "--only", "linux")
+    lab.run("test", "overlay", "-k", "pod-pod")
+    path = tmp_path / "one.tar.gz"
+    assert lab.run("gather", "overlay", "-o", str(path)).stdout == f"{path}\n"
+    found = members(path)
+    assert json.loads(found["journal.json"])["lab"]["status"] == "up"
+    assert b"default via" in found["netns/worker1/routes.txt"]
+    (result,) = (content for name, content in found.items() if name.endswith("/result.json"))
+    assert json.loads(result)["scenario"]
+    assert len(token(lab)) == 16
+    assert not [name for name, content in found.items() if token(lab) in content]
+    (holder,) = processes_with_pids(token(lab).decode())
+    os.kill(holder, signal.SIGKILL)
+    lab.run("gather", "overlay", "-o", str(path))
+    assert b"no holder process" in members(path)["netns/holder.txt"]
+    lab.run("down", "overlay")
+    assert not processes_with(str(lab.state))
+
+
+def processes_with_pids(text: str) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes()
+        except OSError:
+            continue
+        if text.encode() in words:
+            found.append(int(path.parent.name))
+    return found
+
+
+def test_evidence_can_be_written_where_it_is_wanted_or_a_word_says_why_not(lab: Lab) -> None:
+    lab.run("up", "overlay", "--only", "linux")
+    done = lab.run("gather", "overlay", "-o", "/proc/none.tar.gz", code=4)
+    assert "writing '/proc/none.tar.gz'" in done.stderr
+    lab.run("down", "overlay")

@@ -1,0 +1,45 @@
+"""``lab ssh`` reaches a machine that its provider tells of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner, Result
+from ssh_server import Sshd
+
+from lab.cli.main import command
+from lab.lifecycle import desk
+from lab.lifecycle.blueprint import draw
+from lab.providers.fake.computers import FakeComputers
+from lab.providers.provider import LabHandle
+
+
+@pytest.fixture(autouse=True)
+def _lab(sshd: Sshd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    provider = FakeComputers(
+        keyfile=sshd.keyfile, host_key=sshd.host.public.strip(), port=sshd.port
+    )
+    handle, intent = LabHandle("overlay", tmp_path, "t0k3n"), draw("overlay").intent
+    for step in provider.steps(handle, intent):
+        step.run()
+    opened = SimpleNamespace(
+        name="overlay", provider=provider, handle=handle, intent=intent, banner="fake: it is"
+    )
+    monkeypatch.setattr(desk, "open_any", lambda _: opened)
+
+
+def ssh(*words: str) -> Result:
+    arguments = ["ssh", "overlay", *words]
+    return CliRunner().invoke(command, arguments, catch_exceptions=False, standalone_mode=False)
+
+
+@pytest.mark.parametrize("dashes", [(), ("--",)])
+def test_a_command_runs_there_with_its_streams_and_its_code(
+    dashes: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    done = ssh("worker1", *dashes, "sh", "-c", "echo out; echo err >&2; exit 7")
+    assert done.return_value == 7
+    assert capfd.readouterr() == ("out\n", "err\n")
+    assert done.stderr == "fake: it is\n"

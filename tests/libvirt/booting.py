@@ -1,0 +1,224 @@
+"""One guest of a golden image on the machine's own libvirtd, and a shell on it by plain ssh."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv4Interface
+from pathlib import Path
+from typing import Any
+
+from lab._deadline import Deadline
+from lab.imaging.golden import GoldenImage
+from lab.imaging.seed import Card, Identity, seed_files, seed_image
+from lab.providers.libvirt import documents
+from lab.providers.libvirt.ownership import Owner
+
+SECONDS = 300.0
+"""For an emulated boot on a busy machine; alone it takes eight."""
+
+
+@dataclass(frozen=True)
+class Network:
+    name: str
+    subnet: str
+
+    def address(self, last: int) -> IPv4Address:
+        return IPv4Address(f"{self.subnet}.{last}")
+
+
+@contextmanager
+def nat(connected: Any, name: str, subnet: str = "10.219.77") -> Iterator[Network]:
+    network = connected.networkCreateXML(
+        f"<network><name>{name}</name><forward mode='nat'/><bridge name='{name[:14]}'/>"
+        f"<mtu size='1400'/><ip address='{subnet}.1' prefix='24'/></network>"
+    )
+    try:
+        yield Network(name, subnet)
+    finally:
+        network.destroy()
+
+
+@dataclass
+class Guest:
+    domain: Any
+    address: str
+    key: Path
+    console: Path
+    started: float
+    user: str = "root"
+    answered: float = field(default=0.0)
+
+    def try_ssh(self, command: str) -> subprocess.CompletedProcess[str]:
+        options = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "-o", "LogLevel=ERROR")
+        known = self.key.with_name("known_hosts")
+        return subprocess.run(
+            [
+                "ssh",
+                "-F",
+                "none",
+                "-i",
+                str(self.key),
+                *options,
+                "-o",
+                f"UserKnownHostsFile={known}",
+                "-o",
+                "StrictHostKeyChecking=yes",
+                f"{self.user}@{self.address}",
+                command,
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def ssh(self, command: str) -> str:
+        done = self.try_ssh(command)
+        assert done.returncode == 0, f"{command}: {done.stderr or done.stdout}"
+        return done.stdout
+
+    def wait(self) -> None:
+        tail = "no console"
+        try:
+            Deadline(SECONDS).wait(
+                "waiting for the guest's SSH",
+                lambda: self.try_ssh("true").returncode == 0,
+                every=0.2,
+            )
+        except Exception as error:
+            tail = self.console.read_text(errors="replace")[-2000:]
+            raise AssertionError(f"{error}\n{tail}") from error
+        self.answered = time.monotonic() - self.started
+
+    def expect(self, words: str) -> None:
+        """Wait until the console says something."""
+        Deadline(60.0).wait(
+            f"waiting for {words!r} on the console",
+            lambda: self.console.read_text(errors="replace")[-400:],
+            until=lambda said: words in said,
+            every=0.2,
+        )
+
+    @property
+    def cpu_seconds(self) -> float:
+        return float(self.domain.info()[4]) / 1e9
+
+
+def key_pair(path: Path) -> tuple[str, str]:
+    """Private and public text of a new key."""
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
+    return path.read_text(), path.with_suffix(".pub").read_text().strip()
+
+
+def identity(network: Network, folder: Path, instance: str, number: int = 10) -> Identity:
+    """The seed of a guest; its key is in ``folder``, and its host key is pinned there."""
+    if not (folder / "key").exists():
+        key_pair(folder / "key")
+    private, public = key_pair(folder / f"host-{instance}")
+    address = network.address(number)
+    known = folder / "known_hosts"
+    known.write_text(f"{address} {' '.join(public.split()[:2])}\n")
+    return Identity(
+        instance=instance,
+        hostname=f"node-{instance}",
+        user="root",
+        authorized_key=(folder / "key.pub").read_text().strip(),
+        host_key=private,
+        host_key_public=public,
+        nics=(
+            Card(
+                "mgmt0",
+                mac(number, 0),
+                IPv4Interface(f"{address}/24"),
+                network.address(1),
+                mtu=1400,
+            ),
+            Card("eth0", mac(number, 1), mtu=1400),
+        ),
+    )
+
+
+def mac(number: int, card: int) -> str:
+    return f"52:54:00:77:{card:02x}:{number:02x}"
+
+
+def clone(image: Path, to: Path, gib: int) -> None:
+    command = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", str(image)]
+    subprocess.run([*command, str(to), f"{gib}G"], check=True)
+
+
+@contextmanager
+def guest(  # noqa: PLR0913, PLR0917  each differs between tests
+    connected: Any,
+    image: GoldenImage,
+    who: Identity,
+    network: Network,
+    folder: Path,
+    first: int = 0,
+) -> Iterator[Guest]:
+    """A running guest; its disk stays in ``folder`` and is used again for the same folder.
+
+    ``first``: which of its cards is the one that has an address.
+    """
+    disk, seed = folder / "disk.qcow2", folder / "seed.iso"
+    if not disk.exists():
+        clone(image.disk, disk, image.virtual_gib)
+    seed.write_bytes(seed_image(seed_files(who)))
+    console = folder / f"console-{os.urandom(3).hex()}.log"
+    spec = documents.Domain(
+        name=f"image-test-{who.instance}",
+        uuid="",
+        title="",
+        accelerated=False,
+        vcpus=1,
+        memory_mib=768,
+        firmware=image.firmware,
+        kernel=image.kernel and str(image.kernel),
+        initrd=image.initrd and str(image.initrd),
+        arguments=image.arguments,
+        disk=str(disk),
+        seed=str(seed),
+        console_log=str(console),
+        cards=tuple(documents.Card(card.mac, network.name, card.mtu) for card in who.nics),
+    )
+    owner = Owner("image-test", "0", folder, "test", "test", 0.0)
+    text = documents.domain(spec, owner).replace("<uuid></uuid>", "")
+    started = time.monotonic()
+    domain = connected.createXML(text, 2)  # VIR_DOMAIN_START_AUTODESTROY
+    try:
+        yield Guest(
+            domain, str(who.nics[first].address.ip), folder / "key", console, started, who.user
+        )
+    finally:
+        if domain.isActive():
+            domain.destroy()
+
+
+def run_to_its_end(connected: Any, disk: Path, folder: Path) -> str:
+    """Boot a disk by its own boot loader until the machine goes down; what its console said."""
+    own, console = folder / "own.qcow2", folder / "own.log"
+    clone(disk, own, 1)
+    domain = connected.createXML(
+        f"<domain type='qemu'><name>image-test-own-disk</name><memory unit='MiB'>512</memory>"
+        f"<vcpu>1</vcpu><os><type arch='x86_64' machine='q35'>hvm</type><boot dev='hd'/></os>"
+        f"<features><acpi/></features><cpu mode='maximum'/><on_reboot>destroy</on_reboot>"
+        f"<devices><disk type='file' device='disk'><driver name='qemu' type='qcow2'/>"
+        f"<source file='{own}'/><target dev='vda' bus='virtio'/></disk><serial type='pty'>"
+        f"<log file='{console}'/></serial><memballoon model='none'/></devices></domain>",
+        2,  # VIR_DOMAIN_START_AUTODESTROY
+    )
+    names = lambda: [one.name() for one in connected.listAllDomains()]  # noqa: E731
+    try:
+        Deadline(120.0).wait(
+            "waiting for the installed system to end",
+            lambda: "image-test-own-disk" not in names(),
+            every=0.3,
+        )
+    except Exception as error:
+        domain.destroy()
+        raise AssertionError(f"{error}\n{console.read_text(errors='replace')[-2000:]}") from error
+    return console.read_text(errors="replace")

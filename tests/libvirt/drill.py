@@ -1,0 +1,153 @@
+"""Drills with one small lab that boots no guest: killed, told to stop, looked for what it left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import libvirt
+from real_lab import RealLab, objects
+
+from lab.inventory.inventory import STORAGE
+from lab.providers.libvirt import names, volumes
+from lab.state.store import Store
+
+PROGRAM = Path(__file__).with_name("programs") / "bootless.py"
+SCENARIO = Path(__file__).with_name("drill.yaml")
+SAVES = Path("/var/lib/libvirt/qemu/save")
+LABS = Path(STORAGE) / "hybridlab" / "labs"
+KILLED = -signal.SIGKILL
+LOCAL = '[hypervisors.local]\nuri = "qemu:///system"\nacceleration = "tcg"\nparallel_boots = 1\n'
+LOCAL += 'vcpus = 999\nmemory = "999GiB"\ndisk = "9999GiB"\n'  # other tests run beside
+
+
+@dataclass(frozen=True)
+class Drill(RealLab):
+    """The ``lab`` command as :data:`PROGRAM` has it, and one lab's name."""
+
+    name: str = "drill"
+    folder: Path = field(default_factory=Path)
+    tokens: set[str] = field(default_factory=set)
+    """All that it had so far."""
+
+    @property
+    def image(self) -> Path:
+        """The disk of the golden image; one that boots nothing, unless a test writes another."""
+        return self.folder / "image.qcow2"
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), "BOOTLESS_IMAGE": str(self.image)}
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, str(PROGRAM), *words]
+
+    def up_words(self) -> tuple[str, ...]:
+        return ("up", str(SCENARIO), "--provider", "libvirt", "--name", self.name)
+
+    def killed(self, call: int, *words: str) -> subprocess.CompletedProcess[str]:
+        """Kill -9 the command at that call on a hypervisor; it may end before it comes so far."""
+        return subprocess.run(
+            self.command(*words),
+            env={**self.environment(), "BOOTLESS_KILL": str(call)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+
+    def started(self, *words: str, **environment: str) -> subprocess.Popen[str]:
+        """The command under way; who asks for it ends it."""
+        return subprocess.Popen(
+            self.command(*words),
+            env={**self.environment(), **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def calls(self, *words: str) -> list[str]:
+        """Run a command to its end; the calls that changed something."""
+        file = self.folder / "calls"
+        file.unlink(missing_ok=True)
+        with_calls = replace(self, extra={**self.extra, "BOOTLESS_CALLS": str(file)})
+        with_calls.run(*words)
+        return file.read_text(encoding="utf-8").split() if file.exists() else []
+
+    def forget(self) -> None:
+        """Delete the state directory, journal and all."""
+        self.tokens.update(self._token())
+        shutil.rmtree(self.state)
+
+    def forget_image(self, connected: Any) -> None:
+        """Remove its golden image from a hypervisor, so that it is copied anew."""
+        with suppress(libvirt.libvirtError):  # no image was ever copied there
+            pool = connected.storagePoolLookupByName(names.IMAGES_POOL)
+            volumes.refresh(pool)
+            digest = sha256(self.image.read_bytes()).hexdigest()
+            for volume in pool.listAllVolumes():
+                if volume.name().startswith(f"bootless-{digest[:16]}"):
+                    volume.delete()
+
+    def _token(self) -> Iterator[str]:
+        if (self.state / "labs").is_dir():
+            with Store(self.state) as store:
+                row = store.lab(self.name)
+            if row is not None:
+                yield row.token
+
+    def left(self, connected: Any) -> set[str]:
+        """All that a hypervisor, the kernel and the disks have of this lab."""
+        for token in self._token():
+            self.tokens.add(token)
+        return {
+            *objects(connected, f"{self.name}-"),
+            *(
+                f"device {path.name}"
+                for token in self.tokens
+                for path in Path("/sys/class/net").glob(f"h[lx]{token[:8]}-*")
+            ),
+            *(f"disks of {token}" for token in self.tokens if (LABS / token).exists()),
+            *(f"saved memory {one.name}" for one in SAVES.glob(f"{self.name}-*")),
+            *(
+                f"files {one}"
+                for one in _paths(self.state / "labs" / self.name)
+                if not _may_stay(one)
+            ),
+        }
+
+
+def _paths(directory: Path) -> Iterator[str]:
+    yield from (str(path) for path in directory.rglob("*") if path.is_file())
+
+
+def _may_stay(path: str) -> bool:
+    return Path(path).name == "lock" or "/evidence/" in path
+
+
+@contextmanager
+def drill(folder: Path, inventory: str = LOCAL, uri: str = "qemu:///system") -> Iterator[Drill]:
+    """A lab that can be made, and afterwards its image is gone from the hypervisor, too."""
+    subprocess.run(
+        ["qemu-img", "create", "-q", "-f", "qcow2", folder / "image.qcow2", "1G"], check=True
+    )
+    (folder / "lab.toml").write_text(inventory, encoding="utf-8")
+    name = f"drill{os.urandom(3).hex()}"
+    made = Drill(folder / "state", folder / "lab.toml", {}, name, folder)
+    # An image of its own: drills at the same time take nothing from each other.
+    with made.image.open("ab") as image:
+        image.write(os.urandom(16))
+    yield made
+    connected = libvirt.open(uri)
+    made.forget_image(connected)
+    connected.close()

@@ -1,0 +1,368 @@
+"""Real libvirtds beside this machine's own, each as good as on a computer of its own.
+
+Each has network, mount, UTS, IPC and process namespaces of its own, an sshd, and a link to the
+others and to this machine. As a script it starts some and prints an inventory for them:
+
+    python tests/libvirt/hypervisors.py --count 2 > lab.toml
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import known_hosts
+
+from lab._deadline import Deadline
+from lab.providers.netns.processes import started
+
+PROGRAM = Path(__file__).with_name("programs") / "hypervisor.sh"
+NEEDED = ("libvirtd", "virtlogd", "sshd", "tini", "unshare", "setpriv", "nsenter", "ssh-keygen")
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+NAMESPACES = ("net", "mnt", "uts", "ipc", "pid")
+MARK = "hybridlab-test-hypervisor"
+START_SECONDS = 90.0
+"""The first connection to a libvirtd that has yet to ask QEMU what it can took 11 s here."""
+END_SECONDS = 20.0
+
+
+class Missing(Exception):  # noqa: N818  a reason to skip, not a defect
+    """What this machine lacks for it."""
+
+
+@dataclass(frozen=True)
+class Uplink:
+    """The network between the hypervisors and this machine."""
+
+    bridge: str
+    octet: int
+    mtu: int
+
+    def address(self, host: int) -> str:
+        """198.18.0.0/15 is for such things (RFC 2544): in nobody's routing table."""
+        return f"198.18.{self.octet}.{host}"
+
+
+@dataclass(frozen=True)
+class Hypervisor:
+    """One that runs."""
+
+    name: str
+    address: str
+    uri: str
+    mtu: int
+    outer: int
+    """The process on this machine whose end ends all of it."""
+    inner: int
+    """Its process 1, as this machine counts."""
+    directory: Path
+    port: str
+    """This machine's end of its cable."""
+
+    def run(self, *command: str) -> str:
+        """Run a command there, as if typed at its console; what it printed."""
+        entry = ("nsenter", f"--target={self.inner}", *(f"--{one}" for one in _ENTERED))
+        return _output(*entry, "--", *command)
+
+    def unplug(self) -> None:
+        """Cut its cable: it runs on, and nobody reaches it."""
+        _output("ip", "link", "set", self.port, "down")
+
+    def plug(self) -> None:
+        """Join its cable again."""
+        _output("ip", "link", "set", self.port, "up")
+
+    def entry(self) -> str:
+        """Its entry in an inventory file."""
+        return (
+            f'[hypervisors.{self.name}]\nuri = "{self.uri}"\n'
+            f'address = "{self.address}"\nmtu = {self.mtu}\n'
+        )
+
+
+_ENTERED = ("net", "mount", "uts", "ipc", "pid")
+
+
+def refuse() -> None:
+    """Raise ``Missing`` where such hypervisors cannot be made."""
+    if os.geteuid() != 0:
+        raise Missing("hypervisors in namespaces need root")
+    absent = [name for name in NEEDED if shutil.which(name, path=PATH) is None]
+    if absent:
+        raise Missing(f"not installed: {', '.join(absent)}")
+
+
+def sweep() -> None:
+    """Take away what a run that was killed could not; its processes ended with it."""
+    for alias in Path("/sys/class/net").glob("hvup*/ifalias"):
+        if _of_the_dead(alias.read_text(encoding="utf-8")):
+            _output("ip", "link", "delete", alias.parent.name)
+    for owner in Path("/var/tmp").glob(f"{MARK}-*/owner"):
+        if _of_the_dead(owner.read_text(encoding="utf-8")):
+            shutil.rmtree(owner.parent)
+    known_hosts.sweep(MARK, _of_the_dead)
+
+
+def _owner() -> str:
+    return f"{MARK} {os.getpid()} {started(os.getpid())}"
+
+
+def _of_the_dead(owner: str) -> bool:
+    mark, _, process = owner.strip().partition(" ")
+    if mark != MARK:
+        return False
+    pid, since = process.split()
+    return str(started(int(pid))) != since
+
+
+@contextmanager
+def uplink(mtu: int = 1400) -> Iterator[Uplink]:
+    """A bridge with an address of this machine; the first number that is free."""
+    sweep()
+    made = next(
+        (one for octet in range(200) if _made(one := Uplink(f"hvup{octet}", octet, mtu))), None
+    )
+    if made is None:
+        raise Missing("200 bridges named hvup0, hvup1, ... are there already")
+    try:
+        _output("ip", "link", "set", made.bridge, "alias", _owner())
+        _output("ip", "link", "set", made.bridge, "mtu", str(mtu), "up")
+        _output("ip", "address", "add", f"{made.address(1)}/24", "dev", made.bridge)
+        yield made
+    finally:
+        _output("ip", "link", "delete", made.bridge)
+
+
+def _made(one: Uplink) -> bool:
+    command = ("ip", "link", "add", one.bridge, "mtu", str(one.mtu), "type", "bridge")
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@contextmanager
+def hypervisor(name: str, network: Uplink, host: int) -> Iterator[Hypervisor]:
+    """One hypervisor that answers, and afterwards nothing of it at all."""
+    refuse()
+    address = network.address(host)
+    directory = Path(tempfile.mkdtemp(prefix=f"{MARK}-", dir="/var/tmp"))
+    port = f"{network.bridge}-{host}"
+    _furnish(directory)
+    outer = _start(directory, name)
+    try:
+        spaces = _namespaces(outer.pid)
+        _connect(outer.pid, network, host, port)
+        key = (directory / "ssh" / "host_key.pub").read_text(encoding="ascii").strip()
+        known_hosts.add(address, " ".join(key.split()[:2]), _owner())
+        uri = f"qemu+ssh://root@{address}/system?keyfile={directory}/key"
+        inner = _inner(outer.pid)
+        one = Hypervisor(name, address, uri, network.mtu, outer.pid, inner, directory, port)
+        _await(one, outer)
+        yield one
+    finally:
+        known_hosts.remove(address, _owner())
+        _end(outer, port)
+        shutil.rmtree(directory, ignore_errors=True)
+    _await_end(spaces, port, directory)
+
+
+def _furnish(directory: Path) -> None:
+    for part in (
+        "lib",
+        "lib/images",
+        "lib/qemu",
+        "lib/boot",
+        "cache",
+        "log",
+        "log/qemu",
+        "etc",
+        "ssh",
+    ):
+        (directory / part).mkdir(mode=0o711, exist_ok=True)
+    directory.chmod(0o711)
+    _write(directory / "owner", _owner())
+    _write(directory / "etc/libvirtd.conf", f'host_uuid = "{uuid.uuid4()}"\nauth_unix_rw = "none"')
+    _write(directory / "etc/qemu.conf", 'user = "root"\ngroup = "root"\nsecurity_driver = "none"')
+    (directory / "etc/virtlogd.conf").touch()
+    for source, target in (
+        ("/etc/libvirt/nwfilter", "etc/nwfilter"),
+        # What this machine's libvirtd knows of QEMU is true there too, and takes 10 s to ask.
+        ("/var/cache/libvirt/qemu/capabilities", "cache/qemu/capabilities"),
+    ):
+        if Path(source).is_dir():
+            shutil.copytree(source, directory / target)
+    _make_keys(directory)
+
+
+def _make_keys(directory: Path) -> None:
+    for key in ("key", "ssh/host_key"):
+        _output("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", MARK, "-f", directory / key)
+    shutil.copy(directory / "key.pub", directory / "ssh/authorized_keys")
+    _write(
+        directory / "ssh/sshd_config",
+        "ListenAddress 0.0.0.0\nHostKey /run/hypervisor/host_key\nPidFile /run/sshd.pid\n"
+        "AuthorizedKeysFile /run/hypervisor/authorized_keys\nStrictModes no\nUsePAM no\n"
+        "PermitRootLogin prohibit-password\nPasswordAuthentication no\nMaxStartups 100\n"
+        "MaxSessions 100\nSubsystem sftp internal-sftp",
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(f"{text}\n", encoding="utf-8")
+
+
+def _start(directory: Path, name: str) -> subprocess.Popen[bytes]:
+    command = (
+        *("setpriv", "--pdeathsig", "KILL"),
+        *("unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--mount-proc"),
+        *("--fork", "--kill-child=KILL", "--"),
+        *("tini", "--", "sh", str(PROGRAM), str(directory), name),
+    )
+    with (directory / "story").open("wb") as story:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=story,
+            stderr=story,
+            start_new_session=True,
+            env={"PATH": PATH, "LANG": "C.UTF-8"},
+        )
+
+
+def _namespaces(outer: int) -> dict[str, str]:
+    """The namespaces that it has made, once it has made all of them."""
+    own = {kind: _link(os.getpid(), kind) for kind in NAMESPACES}
+
+    def look() -> dict[str, str]:
+        with suppress(FileNotFoundError, ProcessLookupError, IndexError):
+            inner = _inner(outer)
+            return {kind: _link(inner, kind) for kind in NAMESPACES}
+        return own
+
+    return Deadline(END_SECONDS).wait(
+        "waiting for the namespaces of a hypervisor",
+        look,
+        until=lambda seen: all(seen[kind] != own[kind] for kind in NAMESPACES),
+    )
+
+
+def _inner(outer: int) -> int:
+    return int(Path(f"/proc/{outer}/task/{outer}/children").read_text().split()[0])
+
+
+def _link(pid: int, kind: str) -> str:
+    return str(Path(f"/proc/{pid}/ns/{kind}").readlink())
+
+
+def _connect(outer: int, network: Uplink, host: int, port: str) -> None:
+    mtu = str(network.mtu)
+    _output(
+        *("ip", "link", "add", port, "mtu", mtu, "type", "veth"),
+        *("peer", "name", "uplink", "mtu", mtu, "netns", str(outer)),
+    )
+    _output("ip", "link", "set", port, "master", network.bridge, "up")
+    for words in (
+        f"address add {network.address(host)}/24 dev uplink",
+        "link set uplink up",
+        f"route add default via {network.address(1)}",
+    ):
+        _output("nsenter", f"--target={outer}", "--net", "ip", *words.split())
+
+
+def _await(one: Hypervisor, outer: subprocess.Popen[bytes]) -> None:
+    def look() -> str:
+        if outer.poll() is not None:
+            story = (one.directory / "story").read_text(errors="replace")
+            raise AssertionError(f"hypervisor '{one.name}' ended by itself: {story[-2000:]}")
+        done = subprocess.run(
+            ("virsh", "-q", "-c", one.uri, "version"),
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        return "" if done.returncode == 0 else done.stderr.strip() or "no answer"
+
+    what = f"waiting for hypervisor '{one.name}' to answer"
+    Deadline(START_SECONDS).wait(what, look, until=lambda seen: not seen, every=0.2)
+
+
+def _end(outer: subprocess.Popen[bytes], port: str) -> None:
+    """Its process 1 takes every other with it; a network namespace goes with the last of them."""
+    with suppress(FileNotFoundError, IndexError, ProcessLookupError):
+        os.kill(_inner(outer.pid), signal.SIGKILL)
+        outer.wait(END_SECONDS)
+    outer.kill()
+    outer.wait(END_SECONDS)
+    subprocess.run(("ip", "link", "delete", port), capture_output=True, check=False)
+
+
+def _await_end(spaces: dict[str, str], port: str, directory: Path) -> None:
+    def look() -> list[str]:
+        mounts = Path("/proc/self/mounts").read_text(encoding="utf-8")
+        return [
+            *(f"process {pid}" for pid in _processes(spaces)),
+            *([port] if Path(f"/sys/class/net/{port}").exists() else []),
+            *([f"mount of {directory}"] if str(directory) in mounts else []),
+            *([str(directory)] if directory.exists() else []),
+        ]
+
+    what = "waiting for all of a hypervisor to go"
+    Deadline(END_SECONDS).wait(what, look, until=lambda seen: not seen, every=0.05)
+
+
+def _processes(spaces: dict[str, str]) -> Iterator[int]:
+    for path in Path("/proc").glob("[0-9]*"):
+        # One that ends while it is looked at, or may not be looked at, is not ours.
+        with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            if any(_link(int(path.name), kind) == space for kind, space in spaces.items()):
+                yield int(path.name)
+
+
+def _output(*command: object) -> str:
+    words = [str(word) for word in command]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise AssertionError(f"{' '.join(words)}: exit {done.returncode}: {done.stderr}")
+    return done.stdout
+
+
+def main() -> None:
+    """Start some, print an inventory of them, and keep them until Ctrl-C."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=2, help="how many (default: 2)")
+    parser.add_argument("--mtu", type=int, default=1400, help="bytes, of their network")
+    wanted = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        with suppress(KeyboardInterrupt), ExitStack() as stack:
+            network = stack.enter_context(uplink(wanted.mtu))
+            for number in range(1, wanted.count + 1):
+                made = hypervisor(f"host{number}", network, 10 + number)
+                print(stack.enter_context(made).entry(), flush=True)
+            print("they run until Ctrl-C", file=sys.stderr, flush=True)
+            stack.callback(_hear_no_more)
+            signal.pause()
+    except Missing as why:
+        sys.exit(f"no hypervisors here: {why}")
+
+
+def _hear_no_more() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+if __name__ == "__main__":
+    main()

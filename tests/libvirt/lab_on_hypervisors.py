@@ -1,0 +1,106 @@
+"""The ``lab`` command on an inventory of hypervisors, and what is found on those."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hypervisors import Hypervisor
+
+SCENARIO = Path(__file__).with_name("two-nodes.yaml")
+NAME = "two"
+ENOUGH_SECONDS = 900
+"""For anything: an emulated bring-up takes a minute where nothing else is done."""
+IMAGES_POOL = "hybridlab-images"
+STORAGE = "/var/lib/libvirt/images/hybridlab"
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Runs the command line on one state directory and one inventory."""
+
+    directory: Path
+    inventory: Path
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "lab", *words]
+
+    def environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "HYBRIDLAB_STATE": str(self.directory / "state"),
+            "HYBRIDLAB_INVENTORY": str(self.inventory),
+            "COLUMNS": "100",
+        }
+
+    def up(self) -> list[str]:
+        return ["up", str(SCENARIO)]
+
+    def run(self, *words: str, code: int = 0) -> str:
+        """Its story and its result."""
+        done = subprocess.run(
+            self.command(*words),
+            env=self.environment(),
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            timeout=ENOUGH_SECONDS,
+            check=False,
+        )
+        said = done.stderr + done.stdout
+        assert done.returncode == code, f"{words}: exit {done.returncode}\n{said}"
+        assert "Traceback" not in said
+        return said
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.command(*words),
+            env=self.environment(),
+            cwd=self.directory,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def placed(self) -> dict[str, str]:
+        """Machine to hypervisor."""
+        layout = self.directory / "state" / "labs" / NAME / "layout.json"
+        return dict(json.loads(layout.read_text())["machines"])
+
+
+def inventory(path: Path, hypervisors: Sequence[Hypervisor], management: str = "") -> Path:
+    """Write an inventory of the hypervisors."""
+    entries = "\n".join(one.entry() for one in hypervisors)
+    given = f'[management]\ncidr = "{management}"\n\n' if management else ""
+    path.write_text(given + entries, encoding="utf-8")
+    return path
+
+
+def virsh(one: Hypervisor, *words: str) -> list[str]:
+    done = subprocess.run(
+        ("virsh", "-q", "-c", one.uri, *words), capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+def found(one: Hypervisor) -> set[str]:
+    """All that labs have made there and not taken away, but copies of images."""
+    kinds = (("list", "--all"), ("net-list", "--all"), ("pool-list", "--all"))
+    links = [link["ifname"] for link in json.loads(one.run("ip", "-json", "link"))]
+    files = one.run("sh", "-c", f"find {STORAGE}/labs /var/lib/libvirt/qemu/save -type f || true")
+    return {
+        *(name for kind in kinds for name in virsh(one, *kind, "--name") if name != IMAGES_POOL),
+        *(name for name in links if name.startswith(("hl", "hx", "vnet"))),
+        *files.split(),
+    }
+
+
+def images(one: Hypervisor) -> list[str]:
+    """The disks of images that are there."""
+    listed = one.run("sh", "-c", f"ls {STORAGE}/images || true").split()
+    return [name for name in listed if name.endswith(".qcow2")]

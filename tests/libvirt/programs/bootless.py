@@ -1,0 +1,163 @@
+"""The ``lab`` command with real domains that boot nothing, and guests that answer at once.
+
+Everything on the hypervisor is real: pools, volumes, networks, domains. What would take a
+booted guest is answered here. Its environment says more:
+
+``BOOTLESS_IMAGE``
+    A small qcow2 file: the disk of the golden image.
+``BOOTLESS_KILL``
+    ``17``: kill -9 at the 17th call that changes something on a hypervisor, after it was made;
+    ``-17``: just before it.
+``BOOTLESS_CALLS``
+    A file: one line is added for each such call.
+``BOOTLESS_SILENT``
+    Names of machines that never answer.
+``BOOTLESS_SECONDS``
+    For a boot, instead of minutes.
+``BOOTLESS_CONTROLLER``
+    Who this is to hypervisors: another user, or a user of another machine.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import libvirt
+
+from lab._deadline import Deadline
+from lab._errors import DeadlineError
+from lab.guests.shell import Completed
+from lab.imaging.golden import GoldenImage
+from lab.providers.libvirt import bring_up, machines, provider
+from lab.providers.libvirt.guests import Guests
+
+CHANGING = {
+    libvirt.virConnect: (
+        "networkDefineXML",
+        "storagePoolDefineXML",
+        "defineXML",
+        "createXML",
+    ),
+    libvirt.virNetwork: ("create", "setAutostart", "destroy", "undefine"),
+    libvirt.virStoragePool: (
+        "build",
+        "create",
+        "setAutostart",
+        "createXML",
+        "destroy",
+        "delete",
+        "undefine",
+    ),
+    libvirt.virStorageVol: ("upload", "delete"),
+    libvirt.virStream: ("send", "finish"),
+    libvirt.virDomain: ("create", "destroy", "undefineFlags", "managedSave", "resume"),
+}
+_lock = Lock()
+_calls = count(1)
+_kill = int(os.environ.get("BOOTLESS_KILL", "0"))
+_calls_file = os.environ.get("BOOTLESS_CALLS")
+
+
+def watched(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    def act(*words: Any, **named: Any) -> Any:
+        with _lock:
+            number = next(_calls)
+            if _calls_file:
+                with Path(_calls_file).open("a", encoding="utf-8") as file:
+                    file.write(f"{name}\n")
+        if number == -_kill:
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            return call(*words, **named)
+        finally:
+            if number == _kill:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return act
+
+
+class Library:
+    """One golden image, whatever is asked for."""
+
+    def __init__(self, disk: Path) -> None:
+        self._image = GoldenImage(
+            name="bootless",
+            digest=sha256(disk.read_bytes()).hexdigest(),
+            os="linux",
+            disk=disk,
+            virtual_gib=1,
+            firmware="bios",
+            kernel=None,
+            initrd=None,
+            arguments="",
+            first_boot="light",
+            user="root",
+        )
+
+    def get(self, _name: str, _say: object) -> GoldenImage:
+        return self._image
+
+    def peek(self, _name: str) -> GoldenImage:
+        return self._image
+
+    def digest(self, _name: str) -> str:
+        return self._image.digest
+
+
+class Shell:
+    """A guest that answers at once, or never."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def run(self, command: Sequence[str], deadline: Deadline, stdin: bytes = b"") -> Completed:
+        del command, deadline, stdin
+        return Completed(0, "0", "")
+
+    def wait(self, deadline: Deadline) -> None:
+        if self._name in os.environ.get("BOOTLESS_SILENT", "").split():
+            raise DeadlineError(f"waiting for '{self._name}'", _waited(deadline))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _waited(deadline: Deadline) -> str:
+    try:
+        deadline.wait("waiting", lambda: False, every=0.1)
+    except DeadlineError as error:
+        return error.happened
+    raise AssertionError("it cannot have ended well")
+
+
+def main() -> None:
+    for kind, names in CHANGING.items():
+        for name in names:
+            setattr(kind, name, watched(f"{kind.__name__}.{name}", getattr(kind, name)))
+    library = Library(Path(os.environ["BOOTLESS_IMAGE"]))
+    provider.LibvirtProvider._library = library  # type: ignore[assignment]
+    Guests.shell = lambda _self, name: Shell(name)  # type: ignore[assignment, method-assign, return-value]
+    Guests.apply = lambda _self, _intent: None  # type: ignore[method-assign]
+    Guests.ailments = lambda _self, _intent: {}  # type: ignore[method-assign]
+    Guests.evidence = lambda _self: iter(())  # type: ignore[method-assign]
+    if controller := os.environ.get("BOOTLESS_CONTROLLER"):
+        for module in (provider, bring_up):
+            module.controller_id = lambda: controller  # type: ignore[attr-defined]
+    if seconds := os.environ.get("BOOTLESS_SECONDS"):
+        machines.BOOT_SECONDS = dict.fromkeys((True, False), float(seconds))
+        machines._TRY_SECONDS = 0.5
+    from lab.cli.main import main as lab  # noqa: PLC0415  as late as the command itself does
+
+    lab(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""The ``lab`` command on real machines, and what a hypervisor may hold afterwards: nothing."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SMALL = Path(__file__).with_name("small.yaml")
+ENOUGH_SECONDS = 900
+"""For one command; emulated machines boot in ten seconds each where nothing else runs."""
+
+
+@dataclass(frozen=True)
+class RealLab:
+    """Runs the command line on one state directory and one inventory."""
+
+    state: Path
+    inventory: Path | None = None
+    extra: dict[str, str] = field(default_factory=dict)
+
+    def environment(self) -> dict[str, str]:
+        found = {**os.environ, "HYBRIDLAB_STATE": str(self.state), "COLUMNS": "100", **self.extra}
+        if self.inventory is not None:
+            found["HYBRIDLAB_INVENTORY"] = str(self.inventory)
+        return found
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "lab", *words]
+
+    def run(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            self.command(*words),
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=ENOUGH_SECONDS,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+        assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    def up(self, scenario: Path = SMALL, *words: str, code: int = 0) -> Any:
+        return self.run("up", str(scenario), "--provider", "libvirt", *words, code=code)
+
+    def on_terminal(self, words: tuple[str, ...], keys: bytes, until: bytes, leave: bytes) -> bytes:
+        """Run a command on a terminal, type, wait for an answer, and leave; all it has shown."""
+        child, terminal = pty.fork()
+        if child == 0:
+            command = self.command(*words)
+            os.execve(command[0], command, self.environment())
+        shown = b""
+        ends = time.monotonic() + ENOUGH_SECONDS
+        try:
+            shown = _shown(terminal, b"leaves it", ends)
+            os.write(terminal, keys)
+            shown += _shown(terminal, until, ends)
+        finally:
+            os.write(terminal, leave)
+            assert os.waitpid(child, 0)[1] == 0, shown
+            os.close(terminal)
+        return shown
+
+    def killed_after(self, words: tuple[str, ...], line: str) -> list[str]:
+        """Run a command and kill -9 it as soon as its story has that line; the story so far."""
+        process = subprocess.Popen(
+            self.command(*words),
+            env=self.environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stderr is not None
+        story: list[str] = []
+        ends = time.monotonic() + ENOUGH_SECONDS
+        for said in process.stderr:
+            story.append(said.rstrip())
+            assert time.monotonic() < ends, story
+            if said.startswith(line):
+                os.killpg(process.pid, signal.SIGKILL)
+                break
+        process.wait(timeout=60)
+        process.stderr.close()
+        return story
+
+
+def _shown(terminal: int, until: bytes, ends: float) -> bytes:
+    shown = b""
+    while until not in shown:
+        assert time.monotonic() < ends, shown
+        if select.select([terminal], [], [], 1.0)[0]:
+            shown += os.read(terminal, 4096)
+    return shown
+
+
+def objects(connected: Any, *beginnings: str) -> set[str]:
+    """Every object of a hypervisor whose name begins like that; images are shared and stay."""
+    found = {
+        *(f"domain {one.name()}" for one in connected.listAllDomains()),
+        *(f"network {one.name()}" for one in connected.listAllNetworks()),
+        *(f"pool {one.name()}" for one in connected.listAllStoragePools()),
+    }
+    return {one for one in found if one.partition(" ")[2].startswith(beginnings)}

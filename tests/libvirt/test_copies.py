@@ -1,0 +1,180 @@
+"""Golden images on a hypervisor: once, whole, and copied anew where they are not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+
+from lab._errors import BrokenError  # noqa: E402
+from lab.providers.libvirt import connection, documents, images, volumes  # noqa: E402
+
+MIB = 1 << 20
+NAME = "some.qcow2"
+
+
+class Copying:
+    """A pool of its own, a file to be copied there, and what was said meanwhile."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        self.name = f"copies-{os.urandom(3).hex()}"
+        self.storage = folder / "pool"
+        self.file = folder / "file"
+        self.file.write_bytes(os.urandom(size))
+        self.said: list[str] = []
+
+    def pool(self) -> Any:
+        """By a connection of its own, as every controller has one."""
+        return volumes.ensure_pool(libvirt.open("qemu:///system"), self.name, "", str(self.storage))
+
+    def ensure(self, pool: Any) -> str:
+        volumes.refresh(pool)
+        return images._ensure_file(pool, NAME, self.file, "disk", self.said.append)
+
+    def copies(self) -> int:
+        return len([line for line in self.said if line.startswith("copying")])
+
+    def is_whole(self) -> bool:
+        return (self.storage / NAME).read_bytes() == self.file.read_bytes()
+
+
+@pytest.fixture
+def copying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Copying]:
+    monkeypatch.setattr(
+        documents,
+        "pool",
+        lambda name, _uuid, path: (
+            f"<pool type='dir'><name>{name}</name><target><path>{path}</path></target></pool>"
+        ),
+    )
+    try:
+        connection.load()
+        libvirt.open("qemu:///system").close()
+    except libvirt.libvirtError as error:
+        pytest.skip(f"no libvirtd: {error}")
+    monkeypatch.setattr(images, "_STALL_SECONDS", 1.5)
+    found = Copying(tmp_path, 4 * MIB + 17)
+    yield found
+    volumes.remove_pool(found.pool())
+    assert not found.storage.exists()
+
+
+def slowed(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Let every chunk of an upload take that long."""
+    upload = volumes._upload
+
+    def slow(pool: Any, volume: Any, content: Any, size: int, told: Any) -> None:
+        def tell(sent: int) -> None:
+            time.sleep(seconds)
+            told(sent)
+
+        upload(pool, volume, content, size, tell)
+
+    monkeypatch.setattr(volumes, "_upload", slow)
+
+
+def test_a_copy_is_made_once(copying: Copying) -> None:
+    pool = copying.pool()
+    assert copying.ensure(pool) == copying.ensure(pool) == str(copying.storage / NAME)
+    assert copying.copies() == 1
+    assert copying.is_whole()
+
+
+def test_two_controllers_at_once_copy_it_once(
+    copying: Copying, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slowed(monkeypatch, 0.01)
+    pools = [copying.pool() for _ in range(4)]
+    with ThreadPoolExecutor(len(pools)) as threads:
+        assert len(set(threads.map(copying.ensure, pools))) == 1
+    assert copying.is_whole()
+    whole = (copying.storage / NAME).stat().st_ino
+    copying.ensure(pools[0])
+    assert (copying.storage / NAME).stat().st_ino == whole
+
+
+def test_a_slow_copy_of_another_is_not_taken_for_given_up(
+    copying: Copying, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file has all its blocks from the start: growing is no sign of life."""
+    slowed(monkeypatch, 0.04)
+    first, second = copying.pool(), copying.pool()
+    with ThreadPoolExecutor(1) as thread:
+        slow = thread.submit(copying.ensure, first)
+        while not (copying.storage / NAME).exists():
+            time.sleep(0.01)
+        inode = (copying.storage / NAME).stat().st_ino
+        copying.ensure(second)
+        slow.result()
+    assert (copying.storage / NAME).stat().st_ino == inode
+    assert copying.is_whole()
+
+
+def test_one_that_was_given_up_is_copied_anew(copying: Copying) -> None:
+    pool = copying.pool()
+    pool.createXML(documents.volume(NAME, MIB, "raw"))
+    copying.ensure(pool)
+    assert copying.is_whole()
+
+
+def test_one_whose_note_was_never_written_is_copied_anew(copying: Copying) -> None:
+    pool = copying.pool()
+    pool.createXML(documents.volume(NAME, MIB, "raw"))
+    pool.createXML(documents.volume(f"{NAME}.ok", 2, "raw"))
+    copying.ensure(pool)
+    assert copying.is_whole()
+
+
+def test_one_that_was_cut_short_is_copied_anew_and_said(copying: Copying) -> None:
+    pool = copying.pool()
+    copying.ensure(pool)
+    os.truncate(copying.storage / NAME, MIB)
+    copying.ensure(pool)
+    assert copying.is_whole()
+    assert any(f"{MIB} bytes long instead of" in line for line in copying.said)
+
+
+def test_another_build_of_the_same_image_does_not_replace_a_whole_copy(copying: Copying) -> None:
+    """Builds are not the same to the byte, and machines may stand on the copy."""
+    pool = copying.pool()
+    copying.ensure(pool)
+    copying.file.write_bytes(b"another build")
+    copying.ensure(pool)
+    assert not copying.is_whole()
+    assert copying.copies() == 1
+
+
+@pytest.fixture
+def tiny(copying: Copying) -> Iterator[Any]:
+    """The pool is on a file system of 3 MiB."""
+    copying.storage.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", copying.storage], check=True)
+    pool = copying.pool()
+    yield pool
+    pool.destroy()
+    subprocess.run(["umount", copying.storage], check=True)
+
+
+def test_no_room_is_said_before_anything_is_copied(copying: Copying, tiny: Any) -> None:
+    with pytest.raises(BrokenError, match=r"needs 4 MiB and pool .* has 3 MiB free") as raised:
+        copying.ensure(tiny)
+    assert "lab gc" in raised.value.cure
+    assert not list(copying.storage.iterdir())
+
+
+def test_room_that_goes_meanwhile_leaves_no_half_a_copy(copying: Copying, tiny: Any) -> None:
+    with (
+        pytest.raises(BrokenError, match="No space left") as raised,
+        connection.told("copying", "local"),
+    ):
+        volumes.copy_in(tiny, NAME, copying.file, lambda _: None)
+    assert "lab gc" in raised.value.cure
+    assert not list(copying.storage.iterdir())

@@ -1,0 +1,193 @@
+"""lab doctor on a real libvirtd: what it finds, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hypervisors
+import pytest
+
+libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+
+from lab._deadline import Deadline  # noqa: E402  after the skip
+from lab._errors import PreflightError  # noqa: E402
+from lab.inventory.inventory import Hypervisor  # noqa: E402
+from lab.providers.libvirt import acceleration, connection, scratch  # noqa: E402
+
+
+def traces(connected: Any, storage: Path) -> set[str]:
+    """What there is of tiny guests and their disks."""
+    objects = (*connected.listAllStoragePools(), *connected.listAllDomains())
+    named = {one.name() for one in objects if _is_of(one, storage)}
+    return named | {str(path) for path in storage.rglob("*")}
+
+
+@pytest.fixture
+def storage() -> Iterator[Path]:
+    """A directory that QEMU may look into, whoever it runs as."""
+    made = Path(tempfile.mkdtemp(prefix="hybridlab-doctor-", dir="/var/tmp"))
+    made.chmod(0o755)
+    yield made
+    made.rmdir()
+
+
+@pytest.fixture
+def hypervisor(storage: Path) -> Hypervisor:
+    return Hypervisor("local", "qemu:///system", storage=str(storage))
+
+
+@pytest.fixture
+def connected(hypervisor: Hypervisor, storage: Path) -> Iterator[Any]:
+    try:
+        found = connection.connect(hypervisor)
+    except PreflightError as error:
+        pytest.skip(f"no libvirtd: {error.happened}")
+    yield found
+    assert traces(found, storage) == set()
+    found.close()
+
+
+def test_a_way_to_run_guests_is_found_and_nothing_is_left(
+    connected: Any, hypervisor: Hypervisor
+) -> None:
+    proven = acceleration.probe(connected, hypervisor)
+    assert proven.kind in {"kvm", "tcg"}
+    assert f"a tiny guest runs with {proven.kind.upper()}" in proven.detail
+
+
+def test_word_of_the_inventory_is_taken(connected: Any, hypervisor: Hypervisor) -> None:
+    trusted = Hypervisor("local", hypervisor.uri, storage="/nowhere", acceleration="kvm")
+    assert acceleration.probe(connected, trusted).kind == "kvm"
+
+
+def test_guest_that_says_nothing_is_told(
+    connected: Any, hypervisor: Hypervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acceleration.trial, "DISK", b"\0" * (1 << 20))
+    monkeypatch.setattr(acceleration, "_SECONDS", {"kvm": 3.0, "tcg": 3.0})
+    with pytest.raises(PreflightError) as caught:
+        acceleration.probe(connected, hypervisor)
+    assert "no guest runs with TCG: it does not even begin to boot" in caught.value.happened
+    assert caught.value.exit_code == 4
+
+
+KILLED = """
+import sys
+from lab.inventory.inventory import Hypervisor
+from lab.providers.libvirt import acceleration, connection
+hypervisor = Hypervisor("local", "qemu:///system", storage=sys.argv[1])
+acceleration.trial.DISK = bytes(1 << 20)
+acceleration.probe(connection.connect(hypervisor), hypervisor)
+"""
+
+
+def test_killed_trial_leaves_no_guest_and_its_disk_goes_with_the_next_one(
+    connected: Any,
+    hypervisor: Hypervisor,
+    storage: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    victim = subprocess.Popen([sys.executable, "-c", KILLED, str(storage)])
+    try:
+        Deadline(30).wait(
+            "waiting for a guest",
+            lambda: [one for one in connected.listAllDomains() if _is_of(one, storage)],
+        )
+    finally:
+        victim.send_signal(signal.SIGKILL)
+        victim.wait()
+    Deadline(30).wait(
+        "waiting for the guest to go",
+        lambda: [one for one in connected.listAllDomains() if _is_of(one, storage)],
+        until=lambda found: not found,
+    )
+    assert traces(connected, storage)
+    monkeypatch.setattr(scratch, "_FORGOTTEN_SECONDS", -1.0)
+    with scratch.pool(connected, hypervisor):
+        pass
+
+
+def _is_of(one: Any, storage: Path) -> bool:
+    try:
+        return str(storage) in one.XMLDesc()
+    except libvirt.libvirtError:  # it went while we looked
+        return False
+
+
+def doctor(inventory: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "lab", "doctor", "--inventory", str(inventory), *words],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.usefixtures("connected")
+def test_command_examines_every_hypervisor(storage: Path, tmp_path: Path) -> None:
+    inventory = tmp_path / "two.toml"
+    inventory.write_text(
+        f'[storage]\npath = "{storage}"\n[hypervisors.here]\nuri = "qemu:///system"\n'
+        'address = "192.0.2.1"\n[hypervisors.gone]\nuri = "qemu+unix:///system?socket=/none"\n'
+        'address = "192.0.2.2"\n'
+    )
+    done = doctor(inventory, "--provider", "libvirt", "--json")
+    assert done.stdout, done.stderr
+    assert done.returncode == 4, done.stderr
+    found = {(one["subject"], one["check"]): one for one in json.loads(done.stdout)}
+    assert found["hypervisor 'here'", "connection"]["level"] == "ok"
+    assert found["hypervisor 'here'", "acceleration"]["level"] in {"ok", "warn"}
+    assert found["hypervisor 'here'", "storage"]["level"] == "ok"
+    gone = found["hypervisor 'gone'", "connection"]
+    assert gone["level"] == "fail"
+    assert gone["cure"]
+
+
+def inventory_of(hosts: tuple[hypervisors.Hypervisor, ...], mtu: int) -> str:
+    return "".join(
+        f'[hypervisors.{one.name}]\nuri = "{one.uri}"\naddress = "{one.address}"\nmtu = {mtu}\n'
+        for one in hosts
+    )
+
+
+def test_two_hypervisors_reach_each_other_with_packets_that_fit(
+    two_hypervisors: tuple[hypervisors.Hypervisor, ...], tmp_path: Path
+) -> None:
+    inventory = tmp_path / "lab.toml"
+    inventory.write_text(inventory_of(two_hypervisors, two_hypervisors[0].mtu))
+    done = doctor(inventory, "--provider", "libvirt", "--json")
+    assert done.stdout, done.stderr
+    found = {(one["subject"], one["check"]): one for one in json.loads(done.stdout)}
+    for one in two_hypervisors:
+        subject = f"hypervisor '{one.name}'"
+        assert found[subject, "shell"]["seen"] == "a shell is there; the others are reached"
+        assert found[subject, "mtu"]["level"] == "ok"
+        assert found[subject, "clock"]["level"] == "ok"
+    assert done.returncode == 0, [one for one in found.values() if one["level"] == "fail"]
+
+
+def test_mtu_that_does_not_fit_between_two_hypervisors_is_told_twice(
+    two_hypervisors: tuple[hypervisors.Hypervisor, ...], tmp_path: Path
+) -> None:
+    mtu = two_hypervisors[0].mtu
+    inventory = tmp_path / "lab.toml"
+    inventory.write_text(inventory_of(two_hypervisors, mtu + 100))
+    done = doctor(inventory, "--provider", "libvirt", "--json")
+    assert done.stdout, done.stderr
+    found = {(one["subject"], one["check"]): one for one in json.loads(done.stdout)}
+    assert done.returncode == 4
+    name = two_hypervisors[0].name
+    other = two_hypervisors[1].name
+    assert f"does not come to '{other}'" in found[f"hypervisor '{name}'", "shell"]["seen"]
+    cure = found[f"hypervisor '{name}'", "mtu"]["cure"]
+    assert cure == f"write mtu = {mtu} below [hypervisors.{name}]"

@@ -1,0 +1,255 @@
+"""Guests that never answer, storage that fills up, strangers' names: said, and cleared away.
+
+No guest boots further than a boot sector.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+
+import sectors  # noqa: E402
+from drill import SCENARIO, Drill, drill  # noqa: E402
+
+from lab._deadline import Deadline  # noqa: E402
+from lab._errors import BrokenError  # noqa: E402
+from lab.inventory.inventory import Hypervisor  # noqa: E402
+from lab.providers.libvirt import connection, documents, domains, names, networks, volumes  # noqa: E402
+from lab.providers.libvirt.host import Host  # noqa: E402
+from lab.providers.libvirt.ownership import Owner  # noqa: E402
+from lab.providers.provider import LabHandle  # noqa: E402
+from lab.topology.intent import Segment  # noqa: E402
+
+
+@pytest.fixture
+def connected() -> Iterator[Any]:
+    try:
+        found = libvirt.open("qemu:///system")
+    except libvirt.libvirtError as error:
+        pytest.skip(f"no libvirtd: {error}")
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def lab(connected: Any, tmp_path: Path) -> Iterator[Drill]:
+    with drill(tmp_path) as found:
+        yield found
+        found.run("gc", "--yes", "--older-than", "0s")
+        assert found.left(connected) == set()
+
+
+def silent(lab: Drill, seconds: int) -> Drill:
+    """The node never answers, and is given up after so many seconds."""
+    return replace(lab, extra={"BOOTLESS_SILENT": "node", "BOOTLESS_SECONDS": str(seconds)})
+
+
+def test_a_guest_that_never_answers_is_told_with_its_phase_and_console(lab: Drill) -> None:
+    sectors.disk(sectors.saying("Run /init as init process\r\nhalf way\r\n"), lab.image)
+    said = silent(lab, 6).run(*lab.up_words(), code=3).stderr
+    assert "waiting for machine 'node' to answer over SSH: no answer within 6 s" in said
+    assert "the initial RAM disk was at work" in said
+    assert "| half way" in said
+    assert f"lab down {lab.name}" in said
+    (archive,) = (lab.state / "labs" / lab.name / "evidence").iterdir()
+    with tarfile.open(archive) as content:
+        consoles = [name for name in content.getnames() if name.endswith("node/console.log")]
+        found = content.extractfile(consoles[0])
+        assert found is not None
+        assert b"half way" in found.read()
+    assert "broken" in lab.run("status", lab.name, code=3).stdout
+    lab.run("down", lab.name)
+
+
+@pytest.mark.parametrize(
+    ("text", "phase"),
+    [
+        ("Kernel panic - not syncing: VFS: Unable to mount root fs", "the kernel panicked"),
+        ("You are in emergency mode.", "asks for maintenance"),
+        ("ALERT!  Gave up waiting for root file system device.", "found no root file system"),
+    ],
+)
+def test_a_guest_that_has_given_up_is_not_waited_for(lab: Drill, text: str, phase: str) -> None:
+    sectors.disk(sectors.saying(f"{text}\r\n"), lab.image)
+    said = silent(lab, 100).run(*lab.up_words(), code=3).stderr
+    assert "it runs, and will never answer" in said
+    assert phase in said
+
+
+def test_a_guest_that_goes_down_while_it_boots_is_told(lab: Drill, connected: Any) -> None:
+    with silent(lab, 100).started(*lab.up_words()) as command:
+        domain = started_domain(connected, lab)
+        domain.destroy()
+        said, _ = command.communicate(timeout=60)
+    assert command.returncode == 3, said
+    assert "its domain is shut off" in said
+    assert "node is shut off" in lab.run("status", lab.name, code=3).stdout
+
+
+def started_domain(connected: Any, lab: Drill) -> Any:
+    """The node's domain, once it runs."""
+
+    def look() -> Any:
+        found = (
+            one
+            for one in connected.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_RUNNING)
+            if one.name().startswith(f"{lab.name}-") and one.name().endswith("-node")
+        )
+        return next(found, None)
+
+    return Deadline(60).wait("waiting for the node's domain", look)
+
+
+def with_nics(lab: Drill, *wanted: str) -> tuple[str, ...]:
+    file = lab.folder / "nics.yaml"
+    cards = "".join(f"\n      - network: {one}" for one in wanted)
+    file.write_text(f"{SCENARIO.read_text()}    nics:{cards}\n")
+    return ("up", str(file), "--provider", "libvirt", "--name", lab.name)
+
+
+def test_a_card_on_a_network_that_is_not_there_is_refused_before_anything_is_made(
+    lab: Drill, connected: Any
+) -> None:
+    said = lab.run(*with_nics(lab, "nowhere-at-all"), code=4).stderr
+    assert "looking for network 'nowhere-at-all', which machine 'node' has a card on" in said
+    assert "hypervisor 'local' has none of that name" in said
+    assert lab.left(connected) == set()
+
+
+def test_a_card_on_a_network_that_does_not_run_is_refused_and_one_that_runs_is_plugged_in(
+    lab: Drill, connected: Any
+) -> None:
+    name = f"{lab.name}net"
+    network = connected.networkDefineXML(f"<network><name>{name}</name></network>")
+    try:
+        said = lab.run(*with_nics(lab, name), code=4).stderr
+        assert f"virsh net-start {name}" in said
+        network.create()
+        lab.run(*with_nics(lab, name, name))
+        assert started_domain(connected, lab).XMLDesc().count(f"network='{name}'") == 2
+        lab.run("down", lab.name)
+        assert network.isActive()
+    finally:
+        if network.isActive():
+            network.destroy()
+        network.undefine()
+
+
+def test_a_hypervisor_that_is_not_in_the_inventory_is_refused(lab: Drill, connected: Any) -> None:
+    file = lab.folder / "elsewhere.yaml"
+    file.write_text(f"{SCENARIO.read_text()}    hypervisor: elsewhere\n")
+    up = ("up", str(file), "--provider", "libvirt", "--name", lab.name)
+    said = lab.run(*up, code=2).stderr
+    assert "on hypervisor 'elsewhere', and the inventory has no such name or tag" in said
+    assert lab.left(connected) == set()
+
+
+def test_more_than_fits_is_refused_with_what_is_free(lab: Drill, connected: Any) -> None:
+    file = lab.folder / "huge.yaml"
+    file.write_text(SCENARIO.read_text().replace("512MiB", "1100GiB"))
+    up = ("up", str(file), "--provider", "libvirt", "--name", lab.name)
+    said = lab.run(*up, code=4).stderr
+    assert "no hypervisor has room" in said
+    assert "'local' has free:" in said
+    assert lab.left(connected) == set()
+
+
+@pytest.fixture
+def host(connected: Any, tmp_path: Path) -> Host:
+    del connected
+    return Host(Hypervisor("local", "qemu:///system", storage=str(tmp_path)))
+
+
+@pytest.fixture
+def handle(host: Host, tmp_path: Path) -> Iterator[LabHandle]:
+    found = LabHandle("faults", tmp_path / "labs" / "faults", os.urandom(8).hex())
+    yield found
+    host.destroy(found.token)
+
+
+def owner_of(lab: LabHandle, machine: str = "") -> Owner:
+    controller = connection.controller_id()
+    return Owner(lab.name, lab.token, lab.directory, controller, "tests", 0.0, machine=machine)
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_a_bridge_that_a_stranger_has_is_said_and_left(
+    host: Host, handle: LabHandle, running: bool
+) -> None:
+    bridge = names.bridge(handle, "cluster")
+    stranger = host.connected.networkDefineXML(
+        f"<network><name>faults-stranger</name><bridge name='{bridge}'/></network>"
+    )
+    try:
+        if running:
+            stranger.create()
+        segment = Segment("cluster", "10.9.0.0/24", 1400)
+        with pytest.raises(BrokenError, match="in use") as raised:
+            networks.ensure_segment(host.connected, handle, owner_of(handle), segment)
+        assert bridge in raised.value.cure
+        assert networks.find(host.connected, handle, "cluster") is None
+        assert stranger.isActive() == running
+    finally:
+        if stranger.isActive():
+            stranger.destroy()
+        stranger.undefine()
+
+
+@pytest.fixture
+def full(tmp_path: Path, host: Host, handle: LabHandle) -> Iterator[Any]:
+    """The lab's pool, on a file system of 8 MiB."""
+    path = Path(volumes.lab_path(str(tmp_path), handle.token))
+    path.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", path], check=True)
+    yield volumes.ensure_pool(
+        host.connected, names.pool(handle), names.uuid(handle, "pool", ""), str(path)
+    )
+    for domain, owner in domains.owned(host.connected):
+        if owner.token == handle.token:
+            domains.remove(domain)
+    subprocess.run(["umount", path], check=True)
+
+
+def test_a_guest_that_fills_the_storage_is_paused_and_status_says_why(
+    host: Host, handle: LabHandle, full: Any, tmp_path: Path
+) -> None:
+    golden = sectors.disk(sectors.writing(), tmp_path / "golden.qcow2")
+    spec = documents.Domain(
+        name=names.domain(handle, "a"),
+        uuid=names.uuid(handle, "domain", "a"),
+        title="fills its disk",
+        accelerated=False,
+        vcpus=1,
+        memory_mib=32,
+        firmware="bios",
+        kernel=None,
+        initrd=None,
+        arguments="",
+        disk=volumes.clone(full, "a.qcow2", str(golden), 1 << 30),
+        seed=volumes.write(full, "a.seed", b"\0" * 512),
+        console_log=f"{volumes.path_of(full)}/a.console.log",
+        cards=(),
+    )
+    domain = host.connected.defineXML(documents.domain(spec, owner_of(handle, "a")))
+    domain.create()
+    Deadline(60).wait(
+        "waiting for the disk to be full",
+        lambda: domains.state(domain),
+        until=lambda s: s == "full",
+    )
+    subprocess.run(["mount", "-o", "remount,size=12m", volumes.path_of(full)], check=True)
+    assert domains.start(domain) == "full"
+    Deadline(60).wait(
+        "waiting for it to be full again",
+        lambda: domains.state(domain),
+        until=lambda s: s == "full",
+    )

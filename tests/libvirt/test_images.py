@@ -1,0 +1,244 @@
+"""Golden images for real: built, booted, installed, and what their first boot makes of a seed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+
+import booting  # noqa: E402
+import small_installer  # noqa: E402
+
+from lab._errors import BrokenError, DeadlineError, PreflightError  # noqa: E402
+from lab.imaging.golden import GoldenImage  # noqa: E402
+from lab.imaging.library import Library  # noqa: E402
+from lab.inventory.inventory import STOCK, Hypervisor, ImageSource, Inventory  # noqa: E402
+from lab.providers.libvirt.host import Host  # noqa: E402
+from lab.providers.libvirt.installing import LibvirtInstaller  # noqa: E402
+from lab.providers.libvirt.provider import cache_directory  # noqa: E402
+
+URI = "qemu:///system"
+NETWORK = "imgtest"
+
+
+def objects(connected: Any) -> set[str]:
+    found = [*connected.listAllDomains(), *connected.listAllNetworks()]
+    found += connected.listAllStoragePools()
+    mine = ("image-test", NETWORK, "hybridlab-install-")
+    return {one.name() for one in found if one.name().startswith(mine)}
+
+
+@pytest.fixture
+def connected() -> Iterator[Any]:
+    try:
+        host = Host(Hypervisor("local", URI))
+        before = objects(host.connected)
+    except PreflightError as error:
+        pytest.skip(f"no libvirtd: {error.happened}")
+    yield host.connected
+    assert objects(host.connected) == before
+    host.connected.close()
+
+
+@pytest.fixture
+def network(connected: Any) -> Iterator[booting.Network]:
+    with booting.nat(connected, NETWORK) as made:
+        yield made
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Of disks that QEMU may read, whoever it runs as."""
+    for path in (tmp_path, *tmp_path.parents[:2]):
+        path.chmod(path.stat().st_mode | 0o055)
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def golden() -> Any:
+    """Images by name, in this user's own cache: built by the first test that asks."""
+    library = Library(cache_directory(STOCK), STOCK)
+
+    def image(name: str) -> GoldenImage:
+        if shutil.which("mmdebstrap") is None:
+            pytest.skip("mmdebstrap is not installed")
+        return library.get(name, print)
+
+    return image
+
+
+@pytest.mark.parametrize("name", ["debian-12", pytest.param("debian-13", marks=pytest.mark.drill)])
+def test_bootstrapped_image_boots_as_its_seed_says(name, golden, connected, network, folder):
+    who = booting.identity(network, folder, "first")
+    with booting.guest(connected, golden(name), who, network, folder) as guest:
+        guest.wait()  # by the pinned host key, and by nothing else
+
+        assert guest.ssh("hostname") == "node-first\n"
+        assert guest.ssh("cat /etc/machine-id").strip() == sha256(b"first").hexdigest()[:32]
+        assert guest.ssh("ls /etc/ssh/*_key") == "/etc/ssh/ssh_host_ed25519_key\n"
+        assert guest.ssh("systemctl is-system-running --wait") == "running\n"
+        assert guest.ssh("systemctl is-active qemu-guest-agent") == "active\n"
+        assert guest.ssh("ip -br link show eth0").split()[:2] == ["eth0", "DOWN"]
+        shown = guest.ssh("ip -o address show mgmt0; cat /sys/class/net/mgmt0/mtu")
+        assert f"{network.address(10)}/24" in shown
+        assert shown.endswith("1400\n")
+        assert guest.ssh("ip route").startswith(f"default via {network.address(1)} dev mgmt0")
+        assert guest.ssh("cat /etc/resolv.conf") == f"nameserver {network.address(1)}\n"
+
+
+def test_image_has_what_a_kubernetes_node_and_the_prober_need(golden, connected, network, folder):
+    who = booting.identity(network, folder, "needs")
+    with booting.guest(connected, golden("debian-12"), who, network, folder) as guest:
+        guest.wait()
+
+        assert guest.ssh("stat -fc %T /sys/fs/cgroup") == "cgroup2fs\n"
+        modules = "overlay br_netfilter nf_tables vxlan ip_vs nf_conntrack veth bridge"
+        guest.ssh(f"modprobe -a {modules}")
+        program = (
+            "import ctypes, fcntl, json, pickle, selectors, socket, struct, sys;"
+            "ctypes.CDLL('libnftables.so.1'); print(sys.version_info >= (3, 11))"
+        )
+        assert guest.ssh(f'python3 -c "{program}"') == "True\n"
+        guest.ssh("which nft ip tcpdump curl conntrack ping sysctl modprobe")
+        guest.ssh("test -c /dev/net/tun && test -d /sys/kernel/debug/sched && ls /sys/fs/bpf")
+        own = os.uname().nodename
+        assert guest.try_ssh(f"grep -rw '{own}' /etc/hostname /etc/hosts").returncode != 0
+        assert (
+            guest.ssh("sshd -T | grep -i ^passwordauthentication") == "passwordauthentication no\n"
+        )
+
+
+def test_same_instance_keeps_its_changes_and_another_one_is_another_machine(
+    golden, connected, network, folder
+):
+    image = golden("debian-12")
+    booting.clone(image.disk, folder / "disk.qcow2", image.virtual_gib + 4)
+    who = booting.identity(network, folder, "one")
+    with booting.guest(connected, image, who, network, folder) as guest:
+        guest.wait()
+        assert "new instance one" in guest.ssh("dmesg")
+        assert int(guest.ssh("df --output=size -BG / | tail -1").strip(" G\n")) > image.virtual_gib
+        guest.ssh("echo changed >/etc/hostname; sync")
+
+    with booting.guest(connected, image, who, network, folder) as guest:
+        guest.wait()
+        assert "new instance" not in guest.ssh("dmesg")
+        assert guest.ssh("hostname") == "changed\n"
+
+    other = booting.identity(network, folder, "two")
+    with booting.guest(connected, image, other, network, folder) as guest:
+        guest.wait()
+        assert guest.ssh("hostname") == "node-two\n"
+
+
+def test_cards_get_their_names_whatever_their_order(golden, connected, network, folder):
+    who = booting.identity(network, folder, "cards")
+    cards = who.nics
+    twisted = (replace(cards[0], name="eth1"), replace(cards[1], name="eth0"))
+    who = replace(who, nics=(twisted[1], twisted[0]))
+    with booting.guest(connected, golden("debian-12"), who, network, folder, first=1) as guest:
+        guest.wait()
+        shown = {line.split()[0]: line.split()[2] for line in guest.ssh("ip -br link").splitlines()}
+        assert shown["eth0"] == cards[1].mac
+        assert shown["eth1"] == cards[0].mac
+
+
+def test_console_gives_a_root_shell_to_who_presses_enter(golden, connected, network, folder):
+    who = booting.identity(network, folder, "console")
+    with booting.guest(connected, golden("debian-12"), who, network, folder) as guest:
+        guest.wait()
+        guest.ssh("systemctl is-system-running --wait")
+        stream = connected.newStream()
+        guest.domain.openConsole(None, stream, 0)
+        stream.send(b"\r")
+        guest.expect("root@node-console")
+        stream.send(b"echo $((6 * 7)) is the answer\r")
+        guest.expect("42 is the answer")
+        stream.abort()
+
+
+def recipe(folder: Path, answers: str, greeting: str = "hello") -> Path:
+    """A folder of recipes with one that installs from the small installer."""
+    own = folder / "recipes" / "small"
+    own.mkdir(parents=True)
+    (own / "answers.conf.j2").write_text(
+        f'disk=/dev/vda\ngreeting="{greeting} from {{{{ label }}}}"\ndone="{{{{ done }}}}"\n'
+    )
+    (own / "image.yaml").write_text(
+        "name: small\nsummary: Installed by a small installer\ndisk: 1GiB\nfirmware: bios\n"
+        "first_boot: cloud-init\nuser: root\niso:\n  medium: the medium that the test has made\n"
+        "  kernel: /vmlinuz\n  initrd: /initrd\n  arguments: console=ttyS0 quiet\n"
+        f"  answers: {answers}\n  memory: 512MiB\n  vcpus: 1\n  minutes: 4\n"
+        f'  done: "{small_installer.DONE}"\n  phases:\n'
+        "    - {name: partitioning, sees: 'small: partitioning'}\n"
+        "    - {name: copying files, sees: 'small: copying'}\n"
+    )
+    return own.parent
+
+
+@pytest.fixture(scope="session")
+def small_iso(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    try:
+        return small_installer.make(tmp_path_factory.mktemp("installer"))
+    except small_installer.MissingError as why:
+        pytest.skip(str(why))
+
+
+def library_of(folder: Path, recipes: Path, iso: Path) -> Library:
+    inventory = Inventory((), images={"small": ImageSource(str(iso))})
+    host = Host(Hypervisor("local", URI, storage=str(folder), acceleration="tcg"))
+    return Library(folder / "cache", inventory, LibvirtInstaller(host), recipes)
+
+
+@pytest.mark.parametrize("answers", ["initrd", "cidata", "oemdrv"])
+def test_installer_runs_unattended_and_its_disk_boots_by_itself(
+    answers, small_iso, connected, folder
+):
+    before = sha256(small_iso.read_bytes()).hexdigest()
+    told: list[str] = []
+    library = library_of(folder, recipe(folder, answers), small_iso)
+
+    image = library.get("small", told.append)
+
+    story = "\n".join(told)
+    assert re.search("partitioning.*copying files.*taking the finished disk home", story, re.DOTALL)
+    assert library.get("small", pytest.fail) == image
+    assert sha256(small_iso.read_bytes()).hexdigest() == before
+    assert "small: copying" in (folder / "cache/logs/small.log").read_text(errors="replace")
+    said = booting.run_to_its_end(connected, image.disk, folder)
+    assert "small: runs from its own disk, hello from SMALL_1_0" in said
+
+
+@pytest.mark.usefixtures("connected")
+def test_installer_that_asks_is_ended_at_its_deadline_with_phase_and_console(small_iso, folder):
+    recipes = recipe(folder, "initrd")
+    (recipes / "small/answers.conf.j2").write_text("disk=nothing\n")
+    text = (recipes / "small/image.yaml").read_text().replace("minutes: 4", "minutes: 1")
+    (recipes / "small/image.yaml").write_text(text)
+
+    with pytest.raises(DeadlineError) as refused:
+        library_of(folder, recipes, small_iso).get("small", print)
+
+    assert "small: no answer to: which disk?" in str(refused.value)
+    assert not list((folder / "cache/images").iterdir())
+
+
+@pytest.mark.usefixtures("connected")
+def test_installer_that_goes_down_without_being_done_has_failed(small_iso, folder):
+    recipes = recipe(folder, "initrd")
+    (recipes / "small/answers.conf.j2").write_text('disk=/dev/vda\ndone="almost"\n')
+
+    with pytest.raises(BrokenError) as refused:
+        library_of(folder, recipes, small_iso).get("small", print)
+
+    assert "went down while copying files" in str(refused.value)
+    assert "| almost" in str(refused.value)

@@ -1,0 +1,110 @@
+"""Kill -9 at any call that changes a hypervisor; then ``up`` converges, or ``down`` leaves nothing.
+
+Real pools, volumes, networks and domains; no guest boots (see ``programs/bootless.py``). A whole
+``up`` makes about forty such calls; every few of them are tried, others in every run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+
+from drill import KILLED, Drill, drill  # noqa: E402
+
+pytestmark = pytest.mark.drill
+MOST = 48
+"""More calls than an ``up`` of the drill makes, with the image copied."""
+ROUNDS = int(os.environ.get("HYBRIDLAB_KILLS", "6"))
+"""How many calls are tried by each test; HYBRIDLAB_KILLS=48 tries all of them."""
+
+
+@pytest.fixture
+def connected() -> Iterator[Any]:
+    try:
+        found = libvirt.open("qemu:///system")
+    except libvirt.libvirtError as error:
+        pytest.skip(f"no libvirtd: {error}")
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def lab(connected: Any, tmp_path: Path) -> Iterator[Drill]:
+    with drill(tmp_path) as found:
+        yield found
+        found.run("gc", "--yes", "--older-than", "0s")
+        assert found.left(connected) == set()
+
+
+def chosen(most: int = MOST) -> list[int]:
+    """Calls at which to kill: spread over all, others each time; told when a test fails."""
+    if most <= ROUNDS:
+        return list(range(1, most + 1))
+    width = most / ROUNDS
+    return [1 + int(width * (at + random.random())) for at in range(ROUNDS)]
+
+
+def test_down_after_a_kill_leaves_nothing(lab: Drill, connected: Any) -> None:
+    for call in chosen():
+        lab.forget_image(connected)
+        lab.killed(call, *lab.up_words())
+        lab.run("down", lab.name)
+        assert lab.left(connected) == set(), f"killed at call {call}"
+
+
+def test_up_after_a_kill_converges(lab: Drill, connected: Any) -> None:
+    for call in chosen():
+        lab.forget_image(connected)
+        killed = lab.killed(call, *lab.up_words())
+        lab.run(*lab.up_words())
+        assert "is up" in lab.run("status", lab.name).stdout, f"killed at call {call}"
+        if killed.returncode == KILLED:
+            assert "nothing was done" in lab.run(*lab.up_words()).stderr
+        lab.run("down", lab.name)
+
+
+def test_a_down_that_is_killed_goes_on(lab: Drill, connected: Any) -> None:
+    for call in chosen(20):
+        lab.run(*lab.up_words())
+        lab.killed(call, "down", lab.name)
+        lab.run("down", lab.name)
+        assert lab.left(connected) == set(), f"killed at call {call}"
+
+
+def test_a_suspend_that_is_killed_leaves_what_down_takes_away(lab: Drill, connected: Any) -> None:
+    for call in (1, 2, -2, -3):
+        lab.run(*lab.up_words())
+        assert lab.killed(call, "suspend", lab.name).returncode == KILLED
+        lab.run("down", lab.name)
+        assert lab.left(connected) == set(), f"killed at call {call}"
+
+
+def test_up_goes_on_after_a_suspend_that_was_killed(lab: Drill) -> None:
+    lab.run(*lab.up_words())
+    lab.killed(2, "suspend", lab.name)
+    assert "resumed" in lab.run(*lab.up_words()).stderr
+    assert "is up" in lab.run("status", lab.name).stdout
+
+
+def test_without_the_journal_down_goes_by_marks_alone(lab: Drill, connected: Any) -> None:
+    for call in chosen():
+        lab.killed(call, *lab.up_words())
+        lab.forget()
+        there = lab.left(connected)
+        lab.run("down", lab.name, code=0 if there else 2)
+        assert lab.left(connected) == set(), f"killed at call {call}"
+
+
+def test_without_the_journal_gc_collects_orphans(lab: Drill, connected: Any) -> None:
+    for call in chosen():
+        lab.killed(call, *lab.up_words())
+        lab.forget()
+        lab.run("gc", "--yes")
+        assert lab.left(connected) == set(), f"killed at call {call}"

@@ -1,0 +1,299 @@
+"""Networks, pools, volumes and domains on a real libvirtd, with strangers of like names beside."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+
+from lab._errors import BrokenError, PreflightError  # noqa: E402
+from lab.inventory.inventory import Hypervisor  # noqa: E402
+from lab.providers.libvirt import (  # noqa: E402  # noqa: E402
+    connection,
+    documents,
+    domains,
+    image_copies,
+    names,
+    networks,
+    volumes,
+)
+from lab.providers.libvirt.host import Host  # noqa: E402
+from lab.providers.libvirt.networks import Management  # noqa: E402
+from lab.providers.libvirt.ownership import Owner  # noqa: E402
+from lab.providers.provider import LabHandle  # noqa: E402
+from lab.topology.intent import Segment  # noqa: E402
+
+POOL = IPv4Network("10.217.0.0/22")
+CLUSTER = Segment("cluster", "10.9.0.0/24", 1400)
+
+
+def objects(connected: Any) -> set[str]:
+    """What there is with this module's name; others may be at work on the same libvirtd."""
+    found = {
+        *(f"domain {one.name()}" for one in connected.listAllDomains()),
+        *(f"network {one.name()}" for one in connected.listAllNetworks()),
+        *(f"pool {one.name()}" for one in connected.listAllStoragePools()),
+    }
+    return {one for one in found if one.partition(" ")[2].startswith("objects-")}
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    found = Host(Hypervisor("local", "qemu:///system", storage=str(tmp_path)))
+    try:
+        before = objects(found.connected)
+    except PreflightError as error:
+        pytest.skip(f"no libvirtd: {error.happened}")
+    yield found
+    assert objects(found.connected) == before
+    found.connected.close()
+
+
+@pytest.fixture
+def lab(host: Host, tmp_path: Path) -> Iterator[LabHandle]:
+    handle = LabHandle("objects", tmp_path / "labs" / "objects", os.urandom(8).hex())
+    yield handle
+    host.destroy(handle.token)
+
+
+def owner_of(lab: LabHandle, machine: str = "") -> Owner:
+    return Owner(
+        lab=lab.name,
+        token=lab.token,
+        directory=lab.directory,
+        controller=connection.controller_id(),
+        owner="tests",
+        created=time.time(),
+        machine=machine,
+        made_from="x" if machine else "",
+    )
+
+
+def management(*machines: str) -> Management:
+    return Management(machines, POOL, 1400)
+
+
+def made(host: Host, lab: LabHandle, machine: str) -> Any:
+    """A domain that is defined and has a disk; it boots nothing."""
+    pool = volumes.ensure_pool(
+        host.connected,
+        names.pool(lab),
+        names.uuid(lab, "pool", ""),
+        volumes.lab_path(host.hypervisor.storage, lab.token),
+    )
+    disk = volumes.write(pool, f"{machine}.raw", b"\0" * 512)
+    backing = Path(host.hypervisor.storage) / f"{machine}-empty.qcow2"
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", backing, "1M"], check=True)
+    spec = documents.Domain(
+        name=names.domain(lab, machine),
+        uuid=names.uuid(lab, "domain", machine),
+        title="of a test",
+        accelerated=False,
+        vcpus=1,
+        memory_mib=32,
+        firmware="bios",
+        kernel=None,
+        initrd=None,
+        arguments="",
+        disk=volumes.clone(pool, f"{machine}.qcow2", str(backing), 1 << 20),
+        seed=disk,
+        console_log=f"{volumes.path_of(pool)}/{machine}.console.log",
+        cards=(),
+    )
+    return host.connected.defineXML(documents.domain(spec, owner_of(lab, machine)))
+
+
+def test_a_management_network_is_made_once_and_keeps_its_range(host: Host, lab: LabHandle) -> None:
+    first = networks.ensure_management(host.connected, lab, owner_of(lab), management("a", "b"))
+    again = networks.ensure_management(host.connected, lab, owner_of(lab), management("a", "b"))
+    assert first == again
+    assert first.subnet_of(POOL)
+    found = networks.find(host.connected, lab, names.MANAGEMENT)
+    assert found is not None
+    assert found.isActive()
+    assert networks.addresses_of(found.XMLDesc()) == {"a": str(first[10]), "b": str(first[11])}
+
+
+def test_ranges_that_are_in_use_are_passed_over(host: Host, lab: LabHandle) -> None:
+    taken = [f"{subnet[1]}/24" for subnet in POOL.subnets(new_prefix=24)][:3]
+    subprocess.run(["ip", "link", "add", "hltaken", "type", "bridge"], check=True)
+    try:
+        subprocess.run(["ip", "link", "set", "hltaken", "up"], check=True)
+        for address in taken:
+            subprocess.run(["ip", "address", "add", address, "dev", "hltaken"], check=True)
+        subnet = networks.ensure_management(host.connected, lab, owner_of(lab), management("a"))
+        assert subnet == IPv4Network("10.217.3.0/24")
+        host.destroy(lab.token)
+        subprocess.run(["ip", "address", "add", "10.217.3.1/24", "dev", "hltaken"], check=True)
+        with pytest.raises(PreflightError, match=r"every /24 of 10\.217\.0\.0/22 is in use"):
+            networks.ensure_management(host.connected, lab, owner_of(lab), management("a"))
+    finally:
+        subprocess.run(["ip", "link", "delete", "hltaken"], check=True)
+
+
+def test_a_segment_with_another_mtu_is_made_anew(host: Host, lab: LabHandle) -> None:
+    networks.ensure_segment(host.connected, lab, owner_of(lab), CLUSTER)
+    networks.ensure_segment(host.connected, lab, owner_of(lab), replace(CLUSTER, mtu=1350))
+    bridge = names.bridge(lab, "cluster")
+    assert Path(f"/sys/class/net/{bridge}/mtu").read_text().strip() == "1350"
+    addresses = subprocess.run(
+        ["ip", "-4", "-brief", "address", "show", bridge],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert "/" not in addresses, "the hypervisor has no address on a segment"
+
+
+def test_what_is_written_into_a_volume_is_read_back(host: Host, lab: LabHandle) -> None:
+    pool = volumes.ensure_pool(
+        host.connected,
+        names.pool(lab),
+        names.uuid(lab, "pool", ""),
+        volumes.lab_path(host.hypervisor.storage, lab.token),
+    )
+    content = os.urandom(3_000_001)
+    path = volumes.write(pool, "seed", content)
+    assert oct(Path(path).stat().st_mode & 0o777) == "0o600"
+    assert volumes.read(pool, "seed") == content
+    assert volumes.read(pool, "seed", 100) == content[-100:]
+    assert volumes.read(pool, "not there") is None
+    volumes.write(pool, "seed", b"new")
+    assert volumes.read(pool, "seed") == b"new"
+
+
+def test_a_domain_runs_is_saved_goes_on_and_goes(host: Host, lab: LabHandle) -> None:
+    domain = made(host, lab, "a")
+    assert domains.state(domain) == "off"
+    assert domains.start(domain) == "off"
+    assert domains.start(domain) == "running"
+    assert domains.screenshot(domain)
+    assert domains.save(domain)
+    assert not domains.save(domain)
+    assert domains.state(domain) == "saved"
+    assert domains.start(domain) == "saved"
+    assert domains.state(domain) == "running"
+    domain.suspend()
+    assert domains.state(domain) == "paused"
+    assert domains.start(domain) == "paused"
+
+
+def test_destroying_takes_all_of_a_lab_and_nothing_of_others(host: Host, lab: LabHandle) -> None:
+    """A stranger's domain, network and pool have the lab's name; so has another lab of ours."""
+    twin = replace(lab, token=lab.token[:4] + os.urandom(6).hex())
+    stranger = f"{names.prefix(lab)}-stranger"
+    storage = Path(host.hypervisor.storage)
+    (storage / "theirs").mkdir()
+    domain = host.connected.defineXML(
+        f"<domain type='qemu'><name>{stranger}</name><memory unit='MiB'>32</memory>"
+        "<os><type arch='x86_64' machine='q35'>hvm</type></os></domain>"
+    )
+    network = host.connected.networkDefineXML(f"<network><name>{stranger}</name></network>")
+    pool = host.connected.storagePoolDefineXML(
+        documents.pool(stranger, names.uuid(twin, "x", "x"), str(storage / "theirs"))
+    )
+    try:
+        networks.ensure_management(host.connected, lab, owner_of(lab), management("a"))
+        networks.ensure_segment(host.connected, lab, owner_of(lab), CLUSTER)
+        made(host, lab, "a").create()
+        made(host, lab, "b")
+        removed = host.destroy(lab.token)
+        assert len(removed) == 5, removed
+        assert host.destroy(lab.token) == ()
+        left = objects(host.connected)
+        assert {f"domain {stranger}", f"network {stranger}", f"pool {stranger}"} <= left
+        assert not (storage / "hybridlab" / "labs" / lab.token).exists()
+    finally:
+        domain.undefine()
+        network.undefine()
+        pool.undefine()
+
+
+def test_a_stranger_with_our_name_is_refused_not_touched(host: Host, lab: LabHandle) -> None:
+    name = names.domain(lab, "a")
+    domain = host.connected.defineXML(
+        f"<domain type='qemu'><name>{name}</name><memory unit='MiB'>32</memory>"
+        "<os><type arch='x86_64' machine='q35'>hvm</type></os></domain>"
+    )
+    try:
+        with pytest.raises(BrokenError, match="not of this lab"):
+            domains.find(host.connected, lab, "a")
+        assert host.destroy(lab.token) == ()
+        assert f"domain {name}" in objects(host.connected)
+    finally:
+        domain.undefine()
+
+
+def test_a_saved_domain_goes_with_its_memory(host: Host, lab: LabHandle) -> None:
+    domain = made(host, lab, "a")
+    domain.create()
+    assert domains.save(domain)
+    saves = Path("/var/lib/libvirt/qemu/save")
+    assert (saves / f"{domain.name()}.save").exists()
+    host.destroy(lab.token)
+    assert not (saves / f"{domain.name()}.save").exists()
+
+
+def test_an_unreachable_hypervisor_is_named_with_a_cure() -> None:
+    away = Hypervisor("away", "qemu+ssh://root@127.0.0.1:9/system")
+    with pytest.raises(PreflightError, match="connecting to hypervisor 'away'") as raised:
+        connection.connect(away)
+    assert raised.value.cure
+
+
+def test_pools_of_labs_are_told_from_others_by_their_path() -> None:
+    assert volumes.token_of(volumes.lab_path("/srv", "abc")) == "abc"
+    assert volumes.token_of("/srv/abc") is None
+    assert volumes.token_of(volumes.images_path("/srv")) is None
+
+
+def test_copies_of_images_go_unless_current_or_in_use(
+    host: Host, lab: LabHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any disk may be a clone of a copy: this lab's, or one of another controller's."""
+    monkeypatch.setattr(names, "IMAGES_POOL", "objects-images")
+    digests = {name: os.urandom(32).hex() for name in ("old", "new", "used")}
+    shared = volumes.ensure_pool(
+        host.connected,
+        "objects-images",
+        names.uuid(lab, "pool", "images"),
+        volumes.images_path(host.hypervisor.storage),
+    )
+    try:
+        for name, digest in digests.items():
+            volumes.write(shared, f"{name}-{digest[:16]}.qcow2", b"x")
+            volumes.write(shared, f"{name}-{digest[:16]}.qcow2.ok", b"\n")
+        backing = f"{volumes.path_of(shared)}/used-{digests['used'][:16]}.qcow2"
+        subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", backing, "1M"], check=True)
+        pool = volumes.ensure_pool(
+            host.connected,
+            names.pool(lab),
+            names.uuid(lab, "pool", ""),
+            volumes.lab_path(host.hypervisor.storage, lab.token),
+        )
+        volumes.clone(pool, "a.qcow2", backing, 1 << 20)
+        old = f"old-{digests['old'][:16]}.qcow2"
+        dry = image_copies.collect(host, [digests["new"]], yes=False)
+        assert dry.names == (old, f"{old}.ok")
+        assert image_copies.collect(host, [digests["new"]], yes=True).names == dry.names
+        assert image_copies.collect(host, [digests["new"]], yes=True).names == ()
+        assert len(shared.listAllVolumes()) == 4
+    finally:
+        volumes.remove_pool(shared)
+
+
+def test_what_others_remove_while_it_is_looked_at_is_passed_over(host: Host) -> None:
+    network = host.connected.networkDefineXML("<network><name>objects-going</name></network>")
+    listed = host.connected.listAllNetworks()
+    network.undefine()
+    seen = [one.name() for one, _ in connection.each(listed, lambda one: one.XMLDesc())]
+    assert "objects-going" not in seen

@@ -1,0 +1,203 @@
+"""One lab on two hypervisors, each a real libvirtd: joined, mended, taken down, never left over."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bridged_hosts import impossible
+from hypervisors import Hypervisor
+from lab_on_hypervisors import NAME, Lab, found, images, inventory, virsh
+
+from lab._deadline import Deadline
+
+Two = tuple[Hypervisor, Hypervisor]
+
+
+def _missing() -> str | None:
+    if shutil.which("virsh") is None:
+        return "virsh is not installed"
+    try:
+        importlib.metadata.version("hybridlab")
+        importlib.metadata.version("libvirt-python")
+    except importlib.metadata.PackageNotFoundError as error:
+        return f"not installed: {error}"
+    return impossible()
+
+
+pytestmark = [
+    pytest.mark.drill,
+    pytest.mark.skipif(_missing() is not None, reason=str(_missing())),
+]
+
+
+@pytest.fixture
+def lab(tmp_path: Path, two_hypervisors: Two) -> Iterator[Lab]:
+    """Nothing is up; whatever the test has done, nothing is left on either."""
+    made = Lab(tmp_path, inventory(tmp_path / "lab.toml", two_hypervisors))
+    yield made
+    if (tmp_path / "state" / "labs" / NAME).exists():
+        made.run("down", NAME)
+    assert [found(one) for one in two_hypervisors] == [set(), set()]
+
+
+@pytest.fixture(scope="class")
+def standing(tmp_path_factory: pytest.TempPathFactory, two_hypervisors: Two) -> Iterator[Lab]:
+    directory = tmp_path_factory.mktemp("two")
+    made = Lab(directory, inventory(directory / "lab.toml", two_hypervisors))
+    made.run(*made.up())
+    yield made
+    made.run("down", NAME)
+    assert [found(one) for one in two_hypervisors] == [set(), set()]
+
+
+class TestOneLab:
+    """Up once for all of these; the last one takes it down."""
+
+    def test_nodes_stand_on_both_and_router_and_client_together(self, standing: Lab) -> None:
+        placed = standing.placed()
+        assert {placed["master"], placed["worker"]} == {"host1", "host2"}
+        assert placed["router"] == placed["client"]
+
+    def test_the_matrix_is_green_across(self, standing: Lab) -> None:
+        said = standing.run("test", NAME)
+        assert re.search(r"176 cells: 176 pass", said), said
+
+    def test_guests_have_the_mtu_that_fits_between_hypervisors(
+        self, standing: Lab, two_hypervisors: Two
+    ) -> None:
+        mtu = two_hypervisors[0].mtu - 50
+        for node in ("master", "worker"):
+            assert f" mtu {mtu} " in standing.run(
+                "exec", NAME, node, "--", "ip", "link", "show", "eth0"
+            )
+
+    def test_each_hypervisor_has_the_image_once(self, standing: Lab, two_hypervisors: Two) -> None:
+        assert [len(images(one)) for one in two_hypervisors] == [1, 1]
+        assert "copying" not in standing.run(*standing.up())
+
+    def test_a_lost_tunnel_is_told_and_mended_without_a_boot(
+        self, standing: Lab, two_hypervisors: Two
+    ) -> None:
+        (device,) = (name for name in found(two_hypervisors[1]) if name.startswith("hx"))
+        two_hypervisors[1].run("ip", "link", "delete", device)
+        assert f"tunnel end '{device}' on hypervisor 'host2' is gone" in standing.run(
+            "status", NAME, code=3
+        )
+        said = standing.run(*standing.up())
+        assert f"tunnel end '{device}' on 'host2' made" in said
+        assert "booted" not in said
+        assert "176 pass" in standing.run("test", NAME)
+
+    def test_a_hypervisor_out_of_reach_is_said_and_the_rest_taken_down(
+        self, standing: Lab, two_hypervisors: Two
+    ) -> None:
+        near, far = two_hypervisors
+        far.unplug()
+        try:
+            assert "hypervisor 'host2'" in standing.run("status", NAME, code=3)
+            said = standing.run("down", NAME, code=3)
+            assert "connecting to hypervisor 'host2'" in said
+            assert f"lab down {NAME}" in said
+            assert found(near) == set()
+        finally:
+            far.plug()
+        assert found(far) != set()
+        standing.run("down", NAME)
+        assert found(far) == set()
+
+
+def test_a_hypervisor_out_of_reach_refuses_before_anything_is_made(
+    lab: Lab, two_hypervisors: Two
+) -> None:
+    two_hypervisors[1].unplug()
+    try:
+        said = lab.run(*lab.up(), code=4)
+    finally:
+        two_hypervisors[1].plug()
+    assert "connecting to hypervisor 'host2'" in said
+    assert found(two_hypervisors[0]) == set()
+
+
+def test_a_key_that_does_not_log_in_is_said_with_the_fix(lab: Lab, two_hypervisors: Two) -> None:
+    first, second = two_hypervisors
+    text = lab.inventory.read_text().replace(f"{second.directory}/key", f"{first.directory}/key")
+    lab.inventory.write_text(text)
+    said = lab.run(*lab.up(), code=4)
+    assert "connecting to hypervisor 'host2'" in said
+    assert "Permission denied" in said
+    assert "keyfile=" in said
+
+
+def test_a_range_in_use_on_a_hypervisor_is_refused_and_nothing_left(
+    tmp_path: Path, two_hypervisors: Two
+) -> None:
+    management = "10.222.7.0/24"
+    lab = Lab(tmp_path, inventory(tmp_path / "lab.toml", two_hypervisors, management))
+    second = two_hypervisors[1]
+    second.run("ip", "link", "add", "office0", "type", "bridge")
+    second.run("ip", "address", "add", "10.222.7.5/24", "dev", "office0")
+    second.run("ip", "link", "set", "office0", "up")
+    try:
+        said = lab.run(*lab.up(), code=3)
+        assert f"every /24 of {management} is in use on host 'host2'" in said
+        lab.run("down", NAME)
+    finally:
+        second.run("ip", "link", "delete", "office0")
+    assert [found(one) for one in two_hypervisors] == [set(), set()]
+
+
+def killed_when(lab: Lab, story: str) -> None:
+    """Kill ``lab up`` once it says that it has come so far."""
+    running = lab.start(*lab.up())
+    assert running.stderr is not None
+    heard = []
+    for line in running.stderr:
+        heard.append(line)
+        if line.startswith(story):
+            break
+    else:
+        raise AssertionError("".join(heard))
+    running.send_signal(signal.SIGKILL)
+    running.communicate()
+
+
+@pytest.mark.parametrize("story", ["networks", "tunnel end", "machines"])
+def test_up_that_was_killed_leaves_nothing_after_down(
+    lab: Lab, two_hypervisors: Two, story: str
+) -> None:
+    killed_when(lab, story)
+    lab.run("down", NAME)
+    assert [found(one) for one in two_hypervisors] == [set(), set()]
+
+
+def test_up_that_was_killed_with_guests_on_both_leaves_nothing_after_down(
+    lab: Lab, two_hypervisors: Two
+) -> None:
+    running = lab.start(*lab.up())
+    Deadline(120).wait(
+        "waiting for guests on both",
+        lambda: [virsh(one, "list", "--name") for one in two_hypervisors],
+        until=all,
+        every=0.2,
+    )
+    running.send_signal(signal.SIGKILL)
+    running.communicate()
+    lab.run("down", NAME)
+    assert [found(one) for one in two_hypervisors] == [set(), set()]
+
+
+def test_what_a_lost_state_directory_knew_of_is_collected_from_both(
+    lab: Lab, two_hypervisors: Two
+) -> None:
+    killed_when(lab, "machines")
+    assert all(found(one) for one in two_hypervisors)
+    shutil.rmtree(lab.directory / "state")
+    said = lab.run("gc", "--yes")
+    assert "removing lab 'two': no journal knows of" in said
+    assert [found(one) for one in two_hypervisors] == [set(), set()]

@@ -1,0 +1,92 @@
+"""What can be told of a lab of namespaces, whole, half up, or gone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+from netns_intents import cluster
+from netns_running import BringUp, NewLab, Running
+
+from lab.guests.shell import Completed
+from lab.providers.netns import evidence, resolvers
+from lab.providers.netns.provider import NetnsProvider
+from lab.providers.netns.windows import realise
+
+
+def pieces(running: Running) -> dict[str, str]:
+    found = running.provider.evidence(running.lab, running.intent)
+    return {piece.path: piece.content.decode() for piece in found}
+
+
+def test_every_namespace_shows_its_own_network(overlay: Running) -> None:
+    found = pieces(overlay)
+    for machine in overlay.intent.machines:
+        for interface in machine.interfaces:
+            assert interface.mac in found[f"{machine.name}/addresses.txt"]
+        for route in machine.routes:
+            assert route.destination in found[f"{machine.name}/routes.txt"]
+        for entry in machine.forwarding:
+            assert f"{entry.mac} dev {entry.device}" in found[f"{machine.name}/forwarding.txt"]
+        for service in machine.translation.services if machine.translation else ():
+            assert service.address in found[f"{machine.name}/nftables.txt"]
+        for pod in machine.pods:
+            assert pod.address in found[f"{pod.name}/addresses.txt"]
+            own = realise(overlay.intent).machine(machine.name)
+            resolver = next(one.resolver for one in own.pods if one.name == pod.name)
+            assert resolvers.text(resolver) in found[f"{pod.name}/resolv.conf"]
+            assert ":8080" in found[f"{pod.name}/sockets.txt"]
+    assert "ipv4/ip_forward:1" in found["worker1/sysctls.txt"]
+    assert "responder: running" in found["holder.txt"]
+
+
+def test_every_piece_says_by_which_command_it_was_had(overlay: Running) -> None:
+    for path, text in pieces(overlay).items():
+        if path != "holder.txt":
+            assert text.startswith("$ "), path
+            assert "no such program" not in text, path
+
+
+def test_a_lab_that_is_not_there_is_told_as_such(new_lab: NewLab) -> None:
+    found = list(NetnsProvider().evidence(new_lab(), cluster("overlay")))
+    assert [piece.path for piece in found] == ["holder.txt"]
+    assert b"no holder process" in found[0].content
+
+
+def test_a_lab_of_a_holder_alone_tells_which_namespaces_are_missing(new_lab: NewLab) -> None:
+    lab, intent, provider = new_lab(), cluster("overlay"), NetnsProvider()
+    provider.steps(lab, intent)[0].run()
+    try:
+        found = {piece.path: piece.content.decode() for piece in provider.evidence(lab, intent)}
+    finally:
+        provider.destroy(lab)
+    assert "responder: not running" in found["holder.txt"]
+    assert found["worker1/missing.txt"] == "there is no such namespace\n"
+
+
+def test_a_look_that_hangs_leaves_the_others_and_says_so(
+    bring_up: BringUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = bring_up(cluster("overlay"))
+    seconds = f"{os.getpid()}4711"
+    monkeypatch.setattr(evidence, "EVIDENCE_SECONDS", 1.0)
+    monkeypatch.setattr(
+        evidence, "LOOKS", (("first.txt", ("echo", "first")), ("slow.txt", ("sleep", seconds)))
+    )
+    found = pieces(running)
+    assert found["worker1/first.txt"] == "$ echo first\nfirst\n"
+    assert "not done within 1 s" in found["worker1/slow.txt"]
+    assert subprocess.run(["pgrep", "-fx", f"sleep {seconds}"], check=False).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("done", "text"),
+    [
+        (Completed(0, "out\n", ""), "$ ip 'a b'\nout\n"),
+        (Completed(1, "", "no\n"), "$ ip 'a b'\nno\n# exit code 1\n"),
+        (Completed(0, "out\n", "odd\n"), "$ ip 'a b'\nout\nodd\n# exit code 0\n"),
+    ],
+)
+def test_a_transcript_reads_as_a_terminal_does(done: Completed, text: str) -> None:
+    assert evidence.transcript(["ip", "a b"], done) == text

@@ -1,0 +1,67 @@
+"""Labs on guests of namespaces, and the proof that each leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+
+import pytest
+from guest_world import World
+from node_lab import NewLab, NodeLab
+
+from lab.lifecycle.blueprint import draw
+from lab.providers.netns import abilities
+from lab.topology.intent import Interface
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = [item for item in items if item.path.parent == Path(__file__).parent]
+    missing = [one for one in abilities.abilities(tunnels=True) if not one.there] if here else []
+    for item in here if missing else []:
+        why = f"this machine has no {missing[0].name}: {missing[0].detail}; {missing[0].cure}"
+        item.add_marker(pytest.mark.skip(reason=why))
+
+
+def _mounts() -> list[str]:
+    lines = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line.split()[1].startswith("/run")]
+
+
+@pytest.fixture(scope="module")
+def new_lab() -> Iterator[NewLab]:
+    mounts = _mounts()
+    worlds: list[World] = []
+
+    def make(
+        scenario: str,
+        names: Callable[[Interface], str] = lambda one: one.name,
+        only: Collection[str] | None = None,
+    ) -> NodeLab:
+        world = World()
+        worlds.append(world)
+        drawn = draw(scenario, only="linux")
+        world.plug(drawn.intent, names, only)
+        return NodeLab(drawn, world)
+
+    yield make
+    for world in worlds:
+        world.end()
+    assert _mounts() == mounts
+
+
+@pytest.fixture(scope="module")
+def overlay(new_lab: NewLab) -> NodeLab:
+    lab = new_lab("overlay")
+    lab.up()
+    return lab
+
+
+@pytest.fixture
+def lab(new_lab: NewLab) -> NodeLab:
+    return new_lab("overlay")
+
+
+@pytest.fixture
+def lone(new_lab: NewLab) -> NodeLab:
+    """One machine of the lab, for what no other has to do with."""
+    return new_lab("overlay", only={"worker1"})

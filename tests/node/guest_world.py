@@ -1,0 +1,255 @@
+"""Guests without virtual machines, for the tests of agents.
+
+A world of namespaces that ends with its first process holds the segments, as bridges; each
+guest is a network, mount, pid and UTS namespace in it with a /run of its own, and with network
+cards as a machine definition gives them: one for each interface, and ``mgmt0``.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError
+from lab.guests.shell import Completed
+from lab.topology.intent import Intent, Interface, MachineIntent
+
+MARK = "HYBRIDLAB_TEST_WORLD"
+"""In the environment of all that runs in a world. (Numbers of namespaces are used again.)"""
+MANAGEMENT_GATEWAY = "198.18.0.1"
+_FIRST = (
+    "import os, signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execvp('cat', ['cat'])"
+)
+"""Process 1 must reap, as an init does; with SIGCHLD ignored the kernel does it for it."""
+_PLACE = (
+    "mount -t tmpfs tmpfs /run && echo ready && "
+    f'exec {shlex.quote(sys.executable)} -ISc "{_FIRST}" > /dev/null'
+)
+_GUEST = 'hostname "$0" && ' + _PLACE
+
+
+class World:
+    """The segments, and the guests on them."""
+
+    def __init__(self) -> None:
+        self.foreign = os.geteuid() != 0
+        self.mark = secrets.token_hex(8)
+        apart = [*(["-Ur"] if self.foreign else []), "-m", "-n", "-p", "-u", "-f"]
+        words = ["unshare", *apart, "--kill-child", "--mount-proc", "sh", "-c", _PLACE]
+        self._outer = self._started(words)
+        self.pid = _deepest(self._outer.pid)
+        self.guests: dict[str, Guest] = {}
+        self.run("ip link set lo up; ip link add management type bridge")
+        self.run(f"ip addr add {MANAGEMENT_GATEWAY}/24 dev management; ip link set management up")
+
+    def run(self, script: str) -> str:
+        """Run a shell script among the segments, and return what it says."""
+        done = subprocess.run(
+            entering(self.pid, foreign=self.foreign, words=["sh", "-ec", script]),
+            check=False,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def plug(
+        self,
+        intent: Intent,
+        names: Callable[[Interface], str],
+        only: Collection[str] | None,
+    ) -> None:
+        """A guest for every machine, or for some, its cards plugged in, with the names given."""
+        for segment in intent.segments:
+            self.run(
+                f"ip link add {segment.name} type bridge; ip link set {segment.name} up;"
+                f"echo 0 > /proc/sys/net/bridge/bridge-nf-call-iptables"
+            )
+        for number, machine in enumerate(intent.machines):
+            if only is None or machine.name in only:
+                self.guests[machine.name] = self._guest(machine, number, names)
+
+    def _guest(
+        self, machine: MachineIntent, number: int, names: Callable[[Interface], str]
+    ) -> Guest:
+        apart = ["unshare", "-m", "-n", "-p", "-u", "-f", "--kill-child", "--mount-proc"]
+        words = [*apart, "sh", "-c", _GUEST, machine.name]
+        process = self._started(entering(self.pid, foreign=self.foreign, words=words))
+        guest = Guest(machine.name, process, _deepest(process.pid), self)
+        for place, card in enumerate(machine.interfaces):
+            self._card(guest, f"p{number}-{place}", names(card), card.segment, card.mac)
+        self._card(guest, f"m{number}", "mgmt0", "management", f"52:54:00:00:00:{number:02x}")
+        guest.shell(
+            f"ip link set lo up; ip addr add 198.18.0.{number + 10}/24 dev mgmt0;"
+            f"ip link set mgmt0 up; ip route add default via {MANAGEMENT_GATEWAY}"
+        )
+        return guest
+
+    def _card(self, guest: Guest, port: str, name: str, segment: str, mac: str) -> None:
+        self.run(f"ip link add {port} type veth peer name far{port}; ip link set {port} up")
+        self.run(f"ip link set {port} master {segment}")
+        # From outside of the guest's pid namespace but inside its user namespace.
+        inner = _inner_pid(guest.pid, self.pid)
+        self.run(f"ip link set far{port} address {mac}; ip link set far{port} netns {inner}")
+        guest.shell(f"ip link set far{port} name {name}")
+
+    def end(self) -> None:
+        """Take everything away, and see that it is gone."""
+        self._outer.kill()
+        for process in (self._outer, *(guest.process for guest in self.guests.values())):
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                assert pipe is not None
+                pipe.close()
+        Deadline(10.0).wait("ending the guests", self.left, until=lambda left: not left)
+
+    def left(self) -> list[str]:
+        """Processes that were started in the world, or for it."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):  # it has ended, or is not ours to look at
+                if self.mark.encode() in entry.read_bytes():
+                    found.append(entry.parent.name)
+        return found
+
+    def environment(self) -> dict[str, str]:
+        """Of whatever is started here."""
+        return {**os.environ, MARK: self.mark}
+
+    def _started(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self.environment()
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n", "no namespaces to be had"
+        return process
+
+
+class Guest:
+    """One guest, and a shell on it: a :class:`lab.guests.shell.GuestShell`."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], pid: int, world: World) -> None:
+        self.name, self.process, self.pid, self.world = name, process, pid, world
+        self.reachable = True
+        self.said: list[bytes] = []
+        self.agent: subprocess.Popen[bytes] | None = None
+        self.python = str(Path(sys.executable).parent)
+
+    def shell(self, script: str) -> str:
+        """Run a shell script on the guest, and return what it says."""
+        done = self.run(["sh", "-ec", script], Deadline(20))
+        assert done.code == 0, done.stderr
+        return done.stdout
+
+    def run(self, command: Sequence[str], deadline: Deadline, stdin: bytes = b"") -> Completed:
+        lines: list[bytes] = []
+        done = self.stream(command, deadline, lines.append, stdin)
+        return Completed(done.code, b"".join(lines).decode(), done.stderr)
+
+    def stream(
+        self,
+        command: Sequence[str],
+        deadline: Deadline,
+        heard: Callable[[bytes], None],
+        stdin: bytes = b"",
+    ) -> Completed:
+        if not self.reachable:
+            raise BrokenError(f"reaching machine '{self.name}'", "connection refused")
+        words = entering(self.pid, foreign=self.world.foreign, words=command)
+        environment = self.world.environment()
+        environment["PATH"] = f"{self.python}:{environment['PATH']}"
+        with subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+        ) as process:
+            self.agent = process
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdin.write(stdin)
+            process.stdin.close()
+            for line in process.stdout:
+                self.said.append(line)
+                heard(line)
+            try:
+                code = process.wait(max(0.1, deadline.left()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise DeadlineError(f"running a command on '{self.name}'", "not done") from None
+            return Completed(code, "", process.stderr.read().decode())
+
+    def put(self, content: bytes, path: str, mode: int, deadline: Deadline) -> None:
+        script = f'cat > "$0.part" && chmod {mode:o} "$0.part" && mv "$0.part" "$0"'
+        done = self.run(["sh", "-ec", script, path], deadline, content)
+        assert done.code == 0, done.stderr
+
+    def get(self, path: str, deadline: Deadline) -> bytes:
+        return self.run(["cat", path], deadline).stdout.encode()
+
+    def wait(self, deadline: Deadline) -> None:
+        """It is there from the start."""
+
+    def attach(self, command: Sequence[str]) -> int:
+        return self.run(command, Deadline(20)).code
+
+    def close(self) -> None:
+        """There is no connection."""
+
+    def kill_agent(self) -> None:
+        """SIGKILL the agent itself, and not what it has started; it may have ended already."""
+        assert self.agent is not None
+        with suppress(FileNotFoundError, ProcessLookupError, IndexError):
+            os.kill(_deepest_first(self.agent.pid), signal.SIGKILL)
+
+    def processes(self) -> list[str]:
+        """Command lines of what runs on the guest, but for its first process and the question."""
+        found = self.shell("for one in /proc/[0-9]*/cmdline; do tr '\\0' ' ' < $one; echo; done")
+        return [line for line in found.splitlines() if "python" in line]
+
+
+def entering(pid: int, *, foreign: bool, words: Sequence[str]) -> list[str]:
+    """The words, run in the namespaces of a process."""
+    user = ["-U", "--preserve-credentials"] if foreign else []
+    return ["nsenter", "-t", str(pid), *user, "-m", "-n", "-p", "-u", "--", *words]
+
+
+def _children(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _deepest(pid: int) -> int:
+    while children := _children(pid):
+        pid = children[0]
+    return pid
+
+
+def _deepest_first(pid: int) -> int:
+    """The first process below that is a Python: the agent, and not what has started it."""
+    while "python" not in Path(f"/proc/{pid}/comm").read_text():
+        pid = _children(pid)[0]
+    return pid
+
+
+def _inner_pid(pid: int, outer: int) -> int:
+    """The number of a process in the pid namespace of another."""
+    depth = len(_numbers(outer))
+    return _numbers(pid)[depth - 1]
+
+
+def _numbers(pid: int) -> list[int]:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("NSpid:"):
+            return [int(one) for one in line.split()[1:]]
+    raise AssertionError(pid)

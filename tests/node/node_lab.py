@@ -1,0 +1,76 @@
+"""A lab on guests, as the tests talk to it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from guest_world import Guest, World
+
+from lab._deadline import Deadline
+from lab.lifecycle.blueprint import Blueprint
+from lab.matrix.cell import Cell
+from lab.matrix.cells import cells
+from lab.matrix.run import Pace, run
+from lab.matrix.verdict import CellResult
+from lab.providers.node.control import NodeControl
+from lab.providers.node.fleet import Fleet
+from lab.providers.provider import Outcome, Probe, ProbeSettings
+
+SECONDS = 60.0
+_QUICK = Pace(ProbeSettings(0.5, 256), ProbeSettings(0.5, 64), budget=5.0, settle=0.0)
+"""For a lab that has been broken: what fails does not get better by waiting."""
+
+
+class NodeLab:
+    """Guests, their fleet, and questions to it."""
+
+    def __init__(self, drawn: Blueprint, world: World) -> None:
+        self.intent, self.plan, self.limits = drawn.intent, drawn.plan, drawn.limits
+        self.world = world
+        self.controls = {name: NodeControl(name, guest) for name, guest in world.guests.items()}
+        self.fleet = Fleet(self.controls)
+
+    def guest(self, name: str) -> Guest:
+        return self.world.guests[name]
+
+    def up(self) -> None:
+        self.fleet.up_all(self.intent, Deadline(SECONDS))
+
+    def up_one(self, name: str, phase: Callable[[str], None] = lambda _: None) -> None:
+        control = self.controls[name]
+        control.up(self.intent.machine(name), self.intent, Deadline(SECONDS), phase)
+
+    def down(self) -> None:
+        self.fleet.down_all(Deadline(SECONDS))
+
+    def ailments(self) -> dict[str, str]:
+        return self.fleet.ailments(self.intent, Deadline(SECONDS))
+
+    def cells(self) -> tuple[Cell, ...]:
+        return cells(self.plan, self.intent)
+
+    def matrix(self, *, broken: bool = False) -> tuple[CellResult, ...]:
+        def send(probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
+            return self.fleet.probe_all(self.intent, probes, settings, lambda _: None)
+
+        pace = _QUICK if broken else Pace()
+        return run(self.cells(), self.limits, send, time.monotonic, lambda one: one.id, pace=pace)
+
+
+def verdicts(results: Sequence[CellResult]) -> Counter[str]:
+    return Counter(result.verdict for result in results)
+
+
+def failed(results: Sequence[CellResult]) -> set[frozenset[str | None]]:
+    """Between the pods of which nodes cells have failed."""
+    return {
+        frozenset((one.cell.source.node, one.cell.target.node))
+        for one in results
+        if one.verdict == "fail" and one.cell.family == "pod-pod"
+    }
+
+
+NewLab = Callable[..., NodeLab]
+"""Makes a lab of a scenario; see the fixture of that name."""

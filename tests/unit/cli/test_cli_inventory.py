@@ -1,0 +1,129 @@
+"""lab inventory and lab doctor, as far as no hypervisor is asked."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from lab._errors import LabError
+from lab.cli.main import command
+from lab.lifecycle import doctor
+from lab.providers.diagnosis import Diagnosis
+
+CASES = Path(__file__).parents[2] / "cases"
+EVERYTHING = CASES / "inventory" / "valid" / "everything.toml"
+REGENERATE = os.environ.get("LAB_REGENERATE") == "1" and "CI" not in os.environ
+
+
+def run(*words: str, **environment: str | None) -> Result:
+    return CliRunner().invoke(
+        command, words, prog_name="lab", standalone_mode=False, env=environment
+    )
+
+
+@pytest.mark.parametrize(
+    "words", ["inventory", "inventory check", "inventory show", "doctor"], ids=lambda one: one
+)
+def test_help_is_as_it_was(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "90")
+    shown = CliRunner().invoke(command, [*words.split(), "--help"], prog_name="lab").stdout
+    expected = CASES / "cli" / f"{words.replace(' ', '-')}.txt"
+    if REGENERATE:
+        expected.write_text(shown, encoding="utf-8")
+        pytest.fail(f"wrote {expected.name}; run again without LAB_REGENERATE")
+    assert shown == expected.read_text(encoding="utf-8")
+
+
+def test_valid_file_is_said_to_be_valid() -> None:
+    done = run("inventory", "check", str(EVERYTHING))
+    assert done.return_value == 0
+    assert done.stdout == f"{EVERYTHING}: valid, 2 hypervisors\n"
+
+
+def test_every_finding_is_printed_and_the_code_is_2() -> None:
+    file = CASES / "inventory" / "many-at-once.toml"
+    done = run("inventory", "check", str(file))
+    assert done.return_value == 2
+    assert len(done.stdout.splitlines()) == 8
+    assert all(line.startswith(f"{file}:") for line in done.stdout.splitlines())
+    assert done.stderr == f"{file} has 8 errors\n"
+
+
+def test_findings_are_json_on_request() -> None:
+    file = CASES / "inventory" / "unknown-key-at-top.toml"
+    done = run("inventory", "check", str(file), "--json")
+    assert done.return_value == 2
+    assert json.loads(done.stdout) == {
+        "file": str(file),
+        "valid": False,
+        "findings": [
+            {
+                "key": ["ownr"],
+                "line": 1,
+                "col": 1,
+                "what": '"ownr" is no key of the inventory',
+                "cure": 'did you mean "owner"?',
+            }
+        ],
+    }
+
+
+def test_file_of_the_environment_is_checked() -> None:
+    done = run("inventory", "check", HYBRIDLAB_INVENTORY=str(EVERYTHING))
+    assert done.stdout == f"{EVERYTHING}: valid, 2 hypervisors\n"
+
+
+def test_no_file_at_all_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run(
+        *("inventory", "check"),
+        HYBRIDLAB_INVENTORY=None,
+        XDG_CONFIG_HOME=None,
+        HOME=str(tmp_path),
+    )
+    assert isinstance(done.exception, LabError)
+    assert done.exception.exit_code == 2
+    assert "docs/lab.example.toml" in done.exception.cure
+
+
+def test_inventory_is_shown_with_its_secrets_place_alone() -> None:
+    done = run("inventory", "show", str(EVERYTHING))
+    assert "hypervisor rack1: qemu+ssh://lab@rack1.example:2222/system" in done.stdout
+    assert "secret domain-join: from variable DOMAIN_JOIN" in done.stdout
+    shown: dict[str, Any] = json.loads(run("inventory", "show", str(EVERYTHING), "--json").stdout)
+    assert shown["management"] == "10.66.0.0/16"
+    assert [one["tags"] for one in shown["hypervisors"]] == [["ssd", "windows"], []]
+    assert shown["secrets"]["domain-join"] == {"env": "DOMAIN_JOIN"}
+
+
+FOUND = (
+    Diagnosis("this machine", "vxlan", "ok", "tried"),
+    Diagnosis("hypervisor 'rack1'", "clock", "warn", "9.0 s ahead", "timedatectl set-ntp true"),
+    Diagnosis("hypervisor 'rack1'", "memory", "fail", "none", 'write memory = "1GiB"'),
+)
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "last"),
+    [
+        (FOUND, 4, "1 thing to mend first; 1 warning"),
+        (FOUND[:2], 0, "labs can be had; 1 warning"),
+        (FOUND[:1], 0, "labs can be had; 0 warnings"),
+    ],
+)
+def test_doctor_says_what_mends_and_whether_labs_can_be_had(
+    found: tuple[Diagnosis, ...], code: int, last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "examine", lambda *_: found)
+    done = run("doctor")
+    assert done.return_value == code
+    assert done.stdout.splitlines()[-1] == last
+    assert ("        try: timedatectl set-ntp true" in done.stdout.splitlines()) == (len(found) > 1)
+    as_json = run("doctor", "--json")
+    assert as_json.return_value == code
+    assert [one["level"] for one in json.loads(as_json.stdout)] == [one.level for one in found]

@@ -1,0 +1,80 @@
+"""Shells on hypervisors, by their libvirt URIs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab._errors import UsageError
+from lab.guests.hypervisor import jump_of, jump_to, shell_of
+from lab.guests.local import LocalShell
+from lab.guests.shell import Jump
+from lab.guests.ssh import SshShell
+from lab.inventory.inventory import Hypervisor
+from lab.inventory.uri import parse
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("LOGNAME", "me")
+    (tmp_path / ".ssh").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("uri", "configured", "jump"),
+    [
+        ("qemu+ssh://hv1/system", {}, Jump("hv1", 22, "me")),
+        ("qemu+ssh://ann@hv1:2222/system", {}, Jump("hv1", 2222, "ann")),
+        (
+            "qemu+ssh://[2001:db8::1]/system?keyfile=/k%20ey",
+            {},
+            Jump("2001:db8::1", 22, "me", Path("/k ey")),
+        ),
+        ("qemu+ssh://hv1/system?no_verify=1&no_tty=1", {}, Jump("hv1", 22, "me", no_verify=True)),
+        ("qemu+ssh://hv1/system?no_verify=0", {}, Jump("hv1", 22, "me")),
+        (
+            "qemu+ssh://hv1/system",
+            {"hostname": "10.0.0.1", "port": "2200", "user": "bob", "identityfile": "/id"},
+            Jump("10.0.0.1", 2200, "bob", Path("/id")),
+        ),
+        (
+            "qemu+ssh://ann@hv1:22/system?keyfile=/k",
+            {"hostname": "10.0.0.1", "port": "2200", "user": "bob", "identityfile": "/id"},
+            Jump("10.0.0.1", 22, "ann", Path("/k")),
+        ),
+    ],
+)
+def test_a_uri_says_more_than_the_ssh_configuration(
+    uri: str, configured: dict[str, str], jump: Jump
+) -> None:
+    assert jump_of(parse(uri), configured) == jump
+
+
+def test_a_host_of_the_users_ssh_configuration_is_followed(home: Path) -> None:
+    (home / ".ssh" / "config").write_text(
+        "Host hv1\n  HostName 192.0.2.7\n  User bob\n  IdentityFile ~/.ssh/lab\n"
+    )
+    jump = jump_to(Hypervisor("one", "qemu+ssh://hv1/system"))
+    assert jump == Jump("192.0.2.7", 22, "bob", home / ".ssh" / "lab")
+
+
+def test_a_host_behind_another_is_refused_in_words(home: Path) -> None:
+    (home / ".ssh" / "config").write_text("Host hv1\n  ProxyJump gate\n")
+    with pytest.raises(UsageError, match="has 'proxyjump' for host 'hv1'"):
+        shell_of(Hypervisor("one", "qemu+ssh://hv1/system"))
+    (home / ".ssh" / "config").write_text("Host hv1\n  ProxyJump none\n")
+    assert isinstance(shell_of(Hypervisor("one", "qemu+ssh://hv1/system")), SshShell)
+
+
+def test_this_machine_is_asked_directly() -> None:
+    assert isinstance(shell_of(Hypervisor("one", "qemu:///system")), LocalShell)
+    assert jump_to(Hypervisor("one", "qemu:///system")) is None
+
+
+def test_tls_carries_no_shell_and_says_what_does() -> None:
+    with pytest.raises(UsageError, match="carries no shell") as caught:
+        shell_of(Hypervisor("one", "qemu+tls://hv1/system"))
+    assert "qemu+ssh://root@hv1/system" in caught.value.cure

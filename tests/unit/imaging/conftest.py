@@ -1,0 +1,23 @@
+"""A web server, and paths of this folder's helpers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import web as servers
+
+
+@pytest.fixture
+def web() -> Iterator[servers.Web]:
+    with servers.served() as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No proxy and no account of whoever runs the tests."""
+    for name in ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))

@@ -1,0 +1,127 @@
+"""What of the bootstrap is decided without running it, and its refusals."""
+
+from __future__ import annotations
+
+import io
+import platform
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError, PreflightError
+from lab.imaging import bootstrap, recipes, tools
+from lab.imaging.job import Job
+from lab.inventory.inventory import ImageSource, Inventory
+
+TEMPLATES = {
+    "init": b"#!/bin/busybox sh\n",
+    "tree/etc/file": b"plain\n",
+    "tree/usr/lib/program": b"#!/bin/sh\n",
+    "customize": b"#!/bin/sh\n",
+}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(recipes.load("debian-12"), tmp_path, tmp_path, Inventory(()), None, print)
+
+
+def test_tree_is_packed_as_roots_with_programs_that_can_be_run():
+    with tarfile.open(fileobj=io.BytesIO(bootstrap.tree_archive(TEMPLATES))) as tar:
+        found = {member.name: (member.mode, member.uid) for member in tar}
+    assert found == {"etc/file": (0o644, 0), "usr/lib/program": (0o755, 0)}
+
+
+def test_owners_are_given_to_everything_but_devices_and_second_names():
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name, kind, uid in (
+            ("./", tarfile.DIRTYPE, 0),
+            ("./etc/a b", tarfile.REGTYPE, 42),
+            ("./etc/link", tarfile.SYMTYPE, 0),
+            ("./etc/second", tarfile.LNKTYPE, 42),
+            ("./dev/null", tarfile.CHRTYPE, 0),
+        ):
+            member = tarfile.TarInfo(name)
+            member.type, member.uid, member.gid = kind, uid, uid + 1
+            tar.addfile(member)
+    packed.seek(0)
+    with tarfile.open(fileobj=packed) as tar:
+        commands = list(bootstrap.owners(tar))
+    assert commands == [
+        'set_inode_field "/" uid 0\n',
+        'set_inode_field "/" gid 1\n',
+        'set_inode_field "/etc/a b" uid 42\n',
+        'set_inode_field "/etc/a b" gid 43\n',
+        'set_inode_field "/etc/link" uid 0\n',
+        'set_inode_field "/etc/link" gid 1\n',
+    ]
+
+
+def test_machine_of_another_architecture_is_refused(job, monkeypatch):
+    monkeypatch.setattr(tools, "need", lambda *_: None)
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    with pytest.raises(PreflightError, match="it is for x86_64, and this machine is riscv64"):
+        bootstrap.build(job)
+
+
+def test_missing_programs_are_named_all_at_once(job, monkeypatch):
+    monkeypatch.setattr(tools, "_find", lambda name: None if "m" in name else name)
+    with pytest.raises(PreflightError, match="apt-get install mmdebstrap e2fsprogs qemu-utils"):
+        bootstrap.build(job)
+
+
+def test_host_without_a_mirror_is_refused_with_what_to_write(job, monkeypatch):
+    monkeypatch.setattr(bootstrap, "host_sources", lambda *_: [])
+    parts = job.recipe.bootstrap
+    assert parts is not None
+    with pytest.raises(PreflightError, match=r"\[images.debian-12\] url = "):
+        bootstrap._bootstrap(job, parts, job.scratch / "root.tar")
+
+
+def test_mirror_of_the_inventory_is_used(job):
+    found = bootstrap.sources(job.recipe, "http://near.example/debian")
+    assert [one.line() for one in found] == ["deb http://near.example/debian bookworm main"]
+    assert Inventory((), images={"debian-12": ImageSource("x")}).images["debian-12"].url == "x"
+
+
+def test_progress_is_told_and_chatter_is_not(job):
+    told: list[str] = []
+    job = Job(job.recipe, job.scratch, job.downloads, job.inventory, None, told.append)
+    for line in ("I: extracting archives...", "I: success in 4 seconds", "Get:1 x y", "W: odd..."):
+        bootstrap._heard(job, line)
+    assert told == ["image 'debian-12': extracting archives"]
+
+
+def test_program_that_fails_is_reported_with_its_last_lines():
+    with pytest.raises(BrokenError, match=r"'tar' failed \(2\)") as refused:
+        tools.run("testing", ["tar", "--extract", "--file=/no/such/file"], Deadline(20))
+    assert "Cannot open" in str(refused.value)
+
+
+def test_program_that_finds_the_disk_full_is_a_matter_of_the_machine(tmp_path, monkeypatch):
+    full = tmp_path / "tar"
+    full.write_text("#!/bin/sh\necho 'tar: No space left on device' >&2; exit 1\n")
+    full.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(PreflightError, match="the disk is full"):
+        tools.run("testing", ["tar"], Deadline(20))
+
+
+def test_program_that_never_ends_is_ended_with_its_children(tmp_path, monkeypatch):
+    slow = tmp_path / "tar"
+    slow.write_text(f"#!/bin/sh\necho started\nsleep 1000 &\necho $! >{tmp_path}/child\nwait\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(DeadlineError, match=r"not ended within 0\.5 s; last lines:\n    started"):
+        tools.run("testing", ["tar"], Deadline(0.5))
+    child = (tmp_path / "child").read_text().strip()
+    assert not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text()
+
+
+def test_what_a_program_says_is_heard_while_it_runs():
+    heard: list[str] = []
+    tools.run("testing", ["tar", "--version"], Deadline(20), heard=heard.append)
+    assert heard[0].startswith("tar (GNU tar)")

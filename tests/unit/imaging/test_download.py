@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from lab._errors import BrokenError, PreflightError
+from lab.imaging import download
+from lab.imaging.download import Web, fetch
+
+CONTENT = bytes(range(256)) * 4096
+PLAIN = Web({}, {})
+
+
+def digest(content: bytes, algorithm: str = "sha256") -> str:
+    return f"{algorithm}:{hashlib.new(algorithm, content).hexdigest()}"
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download.time, "sleep", lambda _: None)
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "sha512"])
+def test_file_arrives_whole_and_checked(web, tmp_path, algorithm):
+    web.files["/disk"] = CONTENT
+    target = tmp_path / "disk"
+    fetch(PLAIN, f"{web.url}/disk", target, digest(CONTENT, algorithm), print)
+    assert target.read_bytes() == CONTENT
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_what_is_there_is_not_asked_for_again(web, tmp_path):
+    (tmp_path / "disk").write_bytes(CONTENT)
+    fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(CONTENT), print)
+    assert web.asked == []
+
+
+def test_half_a_file_is_gone_on_with(web, tmp_path):
+    web.files["/disk"] = CONTENT
+    (tmp_path / "disk.part").write_bytes(CONTENT[:1000])
+    fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(CONTENT), print)
+    assert web.asked == [("/disk", "bytes=1000-")]
+    assert (tmp_path / "disk").read_bytes() == CONTENT
+
+
+def test_whole_part_is_taken_as_it_is(web, tmp_path):
+    web.files["/disk"] = CONTENT
+    (tmp_path / "disk.part").write_bytes(CONTENT)
+    fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(CONTENT), print)
+    assert (tmp_path / "disk").read_bytes() == CONTENT
+
+
+def test_broken_connections_are_made_again_from_where_they_broke(web, tmp_path):
+    web.files["/disk"] = CONTENT
+    web.breaks_after = [300_000, 400_000]
+    fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(CONTENT), print)
+    assert [asked for _, asked in web.asked] == [None, "bytes=300000-", "bytes=700000-"]
+
+
+def test_server_without_ranges_is_asked_for_all_of_it(web, tmp_path):
+    web.files["/disk"] = CONTENT
+    web.knows_ranges = False
+    (tmp_path / "disk.part").write_bytes(b"something")
+    fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(CONTENT), print)
+    assert (tmp_path / "disk").read_bytes() == CONTENT
+
+
+def test_connection_that_always_breaks_is_given_up_and_its_part_stays(web, tmp_path):
+    web.files["/disk"] = CONTENT
+    web.breaks_after = [1000, *([0] * 9)]
+    with pytest.raises(BrokenError, match=r"5 times without a byte more; 1,000 bytes are there"):
+        fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(CONTENT), print)
+    assert (tmp_path / "disk.part").stat().st_size == 1000
+
+
+def test_other_content_is_refused_with_both_digests_and_its_part_removed(web, tmp_path):
+    web.files["/disk"] = b"other"
+    with pytest.raises(PreflightError) as refused:
+        fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(CONTENT), print)
+    assert digest(CONTENT) in str(refused.value)
+    assert digest(b"other") in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_part_of_an_older_file_is_thrown_away(web, tmp_path):
+    web.files["/disk"] = CONTENT
+    (tmp_path / "disk.part").write_bytes(b"x" * 1000)
+    told: list[str] = []
+    fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(CONTENT), told.append)
+    assert (tmp_path / "disk").read_bytes() == CONTENT
+    assert any("anew" in sentence for sentence in told)
+
+
+def test_missing_file_is_refused_with_the_address(web, tmp_path):
+    with pytest.raises(PreflightError, match="404 Not Found") as refused:
+        fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(CONTENT), print)
+    assert f"{web.url}/disk" in str(refused.value)
+
+
+def test_host_that_does_not_answer_is_refused(tmp_path):
+    with pytest.raises(PreflightError, match="refused"):
+        fetch(PLAIN, "http://127.0.0.1:9/disk", tmp_path / "disk", digest(CONTENT), print)
+
+
+def test_mirror_is_asked_instead_and_named_with_what_was_meant(web, tmp_path):
+    web.files["/here/disk"] = CONTENT
+    mirrored = Web({"https://vendor.example/": f"{web.url}/here/"}, {})
+    fetch(mirrored, "https://vendor.example/disk", tmp_path / "disk", digest(CONTENT), print)
+    with pytest.raises(PreflightError, match=r"for https://vendor.example/none"):
+        fetch(mirrored, "https://vendor.example/none", tmp_path / "none", "sha256:0", print)
+
+
+def test_proxy_is_asked_but_not_for_hosts_without(web, tmp_path):
+    web.files["http://vendor.example/disk"] = CONTENT
+    proxied = Web({}, {"http": web.url, "no_proxy": "127.0.0.1,.local"})
+    fetch(proxied, "http://vendor.example/disk", tmp_path / "disk", digest(CONTENT), print)
+    assert web.asked == [("http://vendor.example/disk", None)]
+    web.files["/near"] = CONTENT
+    fetch(proxied, f"{web.url}/near", tmp_path / "near", digest(CONTENT), print)
+    assert web.asked[-1] == ("/near", None)
+
+
+def test_account_comes_from_netrc(web, tmp_path, monkeypatch):
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password secret\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    web.files["/disk"] = CONTENT
+    fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(CONTENT), print)
+    assert web.headers[0]["Authorization"] == "Basic bWU6c2VjcmV0"
+
+
+def test_no_room_is_said_before_the_first_byte(web, tmp_path, monkeypatch):
+    web.files["/disk"] = CONTENT
+    full = os.statvfs(tmp_path)
+
+    class Full:
+        f_bavail = 1
+        f_frsize = full.f_frsize
+
+    monkeypatch.setattr(download.os, "statvfs", lambda _: Full)
+    with pytest.raises(PreflightError, match="MiB are free"):
+        fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(CONTENT), print)
+    assert not Path(tmp_path / "disk.part").exists()

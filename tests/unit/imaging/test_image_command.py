@@ -1,0 +1,73 @@
+"""``lab image``, from outside."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lab.cli.main import main
+
+needs_qemu = pytest.mark.skipif(not shutil.which("qemu-img"), reason="qemu-img is not installed")
+
+
+@pytest.fixture
+def inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "lab.toml"
+    disk = tmp_path / "vendor.qcow2"
+    path.write_text(f'cache = "{tmp_path}/cache"\n[images.rocky-9-cloud]\npath = "{disk}"\n')
+    monkeypatch.setenv("HYBRIDLAB_INVENTORY", str(path))
+    return path
+
+
+def lab(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["image", *arguments])
+    told = capfd.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, told.out, told.err
+
+
+def test_list_has_every_recipe_and_makes_nothing(inventory, capfd):
+    code, out, _ = lab(capfd, "list")
+    assert code == 0
+    assert "debian-12 " in out
+    assert "absent" in out
+    assert not (inventory.parent / "cache").exists()
+    listed = json.loads(lab(capfd, "list", "--json")[1])
+    assert {"name", "kind", "state", "digest", "bytes", "detail"} == set(listed[0])
+
+
+@needs_qemu
+def test_image_is_built_shown_and_kept(inventory, capfd):
+    disk = inventory.parent / "vendor.qcow2"
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", str(disk), "8M"], check=True)
+    code, out, err = lab(capfd, "build", "rocky-9-cloud")
+    assert code == 0
+    assert Path(out.strip()).is_file()
+    assert "image 'rocky-9-cloud': built" in err
+    assert json.loads(lab(capfd, "build", "--json", "rocky-9-cloud")[1])[0]["disk"] == out.strip()
+    code, shown, _ = lab(capfd, "show", "rocky-9-cloud")
+    assert (code, "'rocky' logs in" in shown) == (0, True)
+    assert lab(capfd, "gc", "--yes")[1] == "removed 0 objects, 0 MB\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("build", "debain-12"), 2, 'did you mean "debian-12"'),
+        (("show", "debian-13"), 2, "it has not been built"),
+        (("build", "debian-12-iso"), 4, '[images.debian-12-iso] path = "/where/it/is.iso"'),
+        (("build", "rocky-9-cloud"), 4, "vendor.qcow2': No such file"),
+        (("build",), 2, "Missing argument"),
+    ],
+)
+@needs_qemu
+@pytest.mark.usefixtures("inventory")
+def test_refusal_says_what_to_do_and_ends_with_its_code(arguments, code, words, capfd):
+    ended, _, err = lab(capfd, *arguments)
+    assert ended == code
+    assert words in err

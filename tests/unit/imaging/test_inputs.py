@@ -1,0 +1,197 @@
+"""Where the input of an image comes from, and what it must be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import sha256, sha512
+from pathlib import Path
+
+import pytest
+
+from lab._errors import PreflightError
+from lab.imaging import download, inputs, source
+from lab.imaging.job import Job
+from lab.imaging.recipe import Cloud, Iso, Recipe
+from lab.inventory.inventory import ImageSource, Inventory
+
+CONTENT = b"a vendor's disk"
+SHA256 = sha256(CONTENT).hexdigest()
+SHA512 = sha512(CONTENT).hexdigest()
+PLAIN = Recipe(
+    name="tiny",
+    summary="",
+    os="linux",
+    architecture="x86_64",
+    disk_gib=1,
+    firmware="bios",
+    first_boot="cloud-init",
+    user="root",
+    bootstrap=None,
+    cloud=Cloud("https://vendor.example/tiny.qcow2", None, None),
+    iso=None,
+    templates={},
+    path="image.yaml",
+)
+ISO = replace(
+    PLAIN,
+    cloud=None,
+    iso=Iso(
+        medium="the first DVD",
+        sha256=None,
+        kernel="/k",
+        initrd="/i",
+        arguments="",
+        answers="initrd",
+        memory_mib=512,
+        vcpus=1,
+        minutes=1,
+        done="done",
+        mirror=None,
+        suite=None,
+        packages=(),
+        phases=(),
+    ),
+)
+
+
+def stock(**image: str) -> Inventory:
+    return Inventory((), images={"tiny": ImageSource(**image)} if image else {})
+
+
+def cloud(url: str, sha256: str | None = None, checksums: str | None = None) -> Recipe:
+    return replace(PLAIN, cloud=Cloud(url, sha256, checksums))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "inventory", "url", "path", "digest"),
+    [
+        (PLAIN, stock(), "https://vendor.example/tiny.qcow2", None, None),
+        (PLAIN, stock(sha256="ab"), "https://vendor.example/tiny.qcow2", None, "sha256:ab"),
+        (PLAIN, stock(url="http://near.example/t"), "http://near.example/t", None, None),
+        (PLAIN, stock(url="/srv/t.qcow2"), None, "/srv/t.qcow2", None),
+        (PLAIN, stock(url="file:///srv/a%20b"), None, "/srv/a b", None),
+        (cloud("https://v.example/t", "cd"), stock(), "https://v.example/t", None, "sha256:cd"),
+        (
+            cloud("https://v.example/t", "cd"),
+            stock(sha256="ab"),
+            "https://v.example/t",
+            None,
+            "sha256:ab",
+        ),
+        (ISO, stock(), None, None, None),
+    ],
+)
+def test_inventory_counts_more_than_recipe(recipe, inventory, url, path, digest):
+    found = source.of(recipe, inventory)
+    assert (found.url, found.path, found.digest) == (url, path and Path(path), digest)
+
+
+@pytest.mark.parametrize(
+    ("line", "digest"),
+    [
+        (f"{SHA256}  tiny.qcow2", f"sha256:{SHA256}"),
+        (f"{SHA256} *tiny.qcow2", f"sha256:{SHA256}"),
+        (f"{SHA512}  ./tiny.qcow2", f"sha512:{SHA512}"),
+        (f"SHA256 (tiny.qcow2) = {SHA256.upper()}", f"sha256:{SHA256}"),
+        (f"# tiny.qcow2: 5 bytes\nSHA256 (tiny.qcow2) = {SHA256}", f"sha256:{SHA256}"),
+        (f"{SHA256}  other-tiny.qcow2", None),
+        ("abc  tiny.qcow2", None),
+        ("", None),
+    ],
+)
+def test_digest_is_found_in_a_vendors_list(line, digest):
+    assert source.listed(f"{SHA256}  nothing\n{line}\n", "tiny.qcow2") == digest
+
+
+@pytest.mark.parametrize(
+    ("mirrors", "asked"),
+    [
+        ({}, "https://vendor.example/a/b"),
+        ({"https://vendor.example/": "http://near/"}, "http://near/a/b"),
+        (
+            {"https://vendor.example/": "http://x/", "https://vendor.example/a/": "http://y/"},
+            "http://y/b",
+        ),
+        ({"https://other.example/": "http://x/"}, "https://vendor.example/a/b"),
+    ],
+)
+def test_longest_mirror_that_fits_is_taken(mirrors, asked):
+    assert source.rewritten("https://vendor.example/a/b", mirrors) == asked
+
+
+def test_digest_of_a_list_is_asked_once_and_kept(web, tmp_path):
+    web.files["/SUMS"] = f"{SHA512}  tiny.qcow2\n".encode()
+    recipe = cloud(f"{web.url}/tiny.qcow2", checksums=f"{web.url}/SUMS")
+    assert inputs.known(recipe, stock(), tmp_path) is None
+    found = inputs.found(recipe, stock(), tmp_path, print)
+    assert found == {"file": f"sha512:{SHA512}"}
+    web.files["/SUMS"] = b""
+    assert inputs.found(recipe, stock(), tmp_path, print) == found
+    assert inputs.known(recipe, stock(), tmp_path) == found
+    assert [path for path, _ in web.asked] == ["/SUMS"]
+
+
+@pytest.mark.parametrize(
+    ("sums", "words"),
+    [(b"", "does not list 'tiny.qcow2'"), (None, "404 Not Found")],
+    ids=["not listed", "no list"],
+)
+def test_list_without_the_file_is_refused(sums, words, web, tmp_path):
+    if sums is not None:
+        web.files["/SUMS"] = sums
+    recipe = cloud(f"{web.url}/tiny.qcow2", checksums=f"{web.url}/SUMS")
+    with pytest.raises(PreflightError, match=words):
+        inputs.found(recipe, stock(), tmp_path, print)
+
+
+def test_address_that_nobody_vouches_for_is_refused(tmp_path):
+    with pytest.raises(PreflightError, match=r"\[images.tiny\] sha256 = "):
+        inputs.found(PLAIN, stock(), tmp_path, print)
+
+
+def test_missing_medium_is_refused_with_what_to_get_and_where_to_put_it(tmp_path):
+    with pytest.raises(PreflightError, match="it needs the first DVD") as refused:
+        inputs.found(ISO, stock(), tmp_path, print)
+    assert refused.value.exit_code == 4
+    assert '[images.tiny] path = "/where/it/is.iso"' in refused.value.cure
+    assert inputs.known(ISO, stock(), tmp_path) is None
+
+
+def test_local_file_is_read_once_until_it_changes(tmp_path, monkeypatch):
+    file, kept = tmp_path / "tiny.qcow2", tmp_path / "downloads"
+    file.write_bytes(CONTENT)
+    inventory = stock(url=str(file))
+    assert inputs.known(PLAIN, inventory, kept) is None
+    found = inputs.found(PLAIN, inventory, kept, print)
+    assert found == {"file": f"sha256:{SHA256}"}
+    with monkeypatch.context() as without:
+        without.setattr(download, "hashed", pytest.fail)
+        assert inputs.found(PLAIN, inventory, kept, print) == found
+        assert inputs.known(PLAIN, inventory, kept) == found
+    file.write_bytes(CONTENT + b"!")
+    assert inputs.found(PLAIN, inventory, kept, print) != found
+
+
+def test_local_file_that_is_another_one_is_refused_with_both_digests(tmp_path):
+    file = tmp_path / "tiny.qcow2"
+    file.write_bytes(CONTENT)
+    with pytest.raises(PreflightError) as refused:
+        inputs.found(PLAIN, stock(url=str(file), sha256="ab" * 32), tmp_path, print)
+    assert f"expected sha256:{'ab' * 32}" in str(refused.value)
+    assert f"it is sha256:{SHA256}" in str(refused.value)
+    assert file.exists()
+
+
+def test_local_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(PreflightError, match="No such file"):
+        inputs.found(PLAIN, stock(url=str(tmp_path / "none")), tmp_path, print)
+
+
+def test_download_becomes_the_input_and_is_forgotten_after(web, tmp_path):
+    web.files["/tiny.qcow2"] = CONTENT
+    recipe = cloud(f"{web.url}/tiny.qcow2", SHA256)
+    job = Job(recipe, tmp_path, tmp_path, stock(), None, print)
+    file = inputs.provide(job)
+    assert file.read_bytes() == CONTENT
+    inputs.forget(job)
+    assert not file.exists()

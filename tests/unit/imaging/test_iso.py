@@ -1,0 +1,124 @@
+"""What becomes of a medium and its answers, with an installer of the tests."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pycdlib", reason="pycdlib is not installed")
+
+from lab._errors import PreflightError
+from lab.imaging import iso, medium
+from lab.imaging.installer import Installation
+from lab.imaging.library import Library
+from lab.inventory.inventory import ImageSource, Inventory
+
+pytestmark = pytest.mark.skipif(not shutil.which("qemu-img"), reason="qemu-img is not installed")
+
+
+class Recorded:
+    """An installer that keeps what it was given, and makes an empty disk."""
+
+    def __init__(self) -> None:
+        self.asked: list[Installation] = []
+        self.initrd = b""
+        self.answers = b""
+
+    def install(
+        self,
+        installation: Installation,
+        disk: Path,
+        tell: Callable[[str], None],
+        console: Callable[[bytes], None],
+    ) -> None:
+        self.asked.append(installation)
+        self.initrd = installation.initrd.read_bytes()
+        if len(installation.media) > 1:
+            self.answers = installation.media[1].read_bytes()
+        tell("installing")
+        console(b"all done\n")
+        subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", str(disk), "8M"], check=True)
+
+
+def library(folder: Path, answers: str, installer: Recorded | None, more: str = "") -> Library:
+    own = folder / "recipes/small"
+    own.mkdir(parents=True)
+    (own / "image.yaml").write_text(
+        "name: small\nsummary: Small\ndisk: 1GiB\nfirmware: bios\nfirst_boot: cloud-init\n"
+        "user: root\niso:\n  medium: a DVD\n  kernel: /vmlinuz\n  initrd: /initrd\n"
+        f'  arguments: "from={{{{ label }}}}"\n  answers: {answers}\n  memory: 1GiB\n'
+        f"  minutes: 5\n  done: all done\n{more}"
+    )
+    (own / "answers.j2").write_text("user={{ user }}\n")
+    (own / "plain").write_text("{{ as it is }}\n")
+    vendor = folder / "vendor.iso"
+    vendor.write_bytes(medium.medium("VENDOR", {"vmlinuz": b"kernel", "initrd": b"ramdisk"}))
+    inventory = Inventory((), images={"small": ImageSource(str(vendor))})
+    return Library(folder / "cache", inventory, installer, folder / "recipes")
+
+
+def test_answers_in_the_initramfs_follow_the_vendors_own(tmp_path):
+    installer = Recorded()
+    image = library(tmp_path, "initrd", installer).get("small", print)
+    asked = installer.asked[0]
+    assert asked.arguments == "from=VENDOR"
+    assert asked.media == (tmp_path / "vendor.iso",)
+    assert installer.initrd.startswith(b"ramdisk\x00070701")
+    assert b"user=root\n" in installer.initrd
+    assert b"{{ as it is }}" in installer.initrd
+    assert image.virtual_gib == 1
+    assert (tmp_path / "cache/logs/small.log").read_bytes() == b"all done\n"
+    assert not list(tmp_path.glob("cache/images/*/work"))
+
+
+@pytest.mark.parametrize(("answers", "label"), [("cidata", "cidata"), ("oemdrv", "OEMDRV")])
+def test_answers_on_a_medium_carry_the_label_that_the_installer_looks_for(answers, label, tmp_path):
+    installer = Recorded()
+    library(tmp_path, answers, installer).get("small", print)
+    (tmp_path / "answers.iso").write_bytes(installer.answers)
+    assert medium.label_of(tmp_path / "answers.iso") == label
+    assert installer.initrd == b"ramdisk"
+
+
+def test_installer_needs_a_hypervisor(tmp_path):
+    with pytest.raises(PreflightError, match="no hypervisor to run its installer on"):
+        library(tmp_path, "initrd", None).get("small", print)
+
+
+def test_answers_that_need_a_mirror_are_refused_where_apt_knows_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(iso, "host_sources", lambda *_: [])
+    made = library(tmp_path, "initrd", Recorded(), "  mirror: debian\n  suite: bookworm\n")
+    with pytest.raises(PreflightError, match="apt on this machine has none of 'debian'"):
+        made.get("small", print)
+
+
+def test_medium_without_the_kernel_is_refused_with_what_it_holds(tmp_path):
+    made = library(tmp_path, "initrd", Recorded())
+    (tmp_path / "vendor.iso").write_bytes(medium.medium("OTHER", {"readme": b""}))
+    with pytest.raises(PreflightError, match="its folder holds readme"):
+        made.get("small", print)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        ("echo '<html>' >{0}", "is no disk: it has neither"),
+        ("qemu-img create -q -f qcow2 -F raw -b /etc/passwd {0} 8M", "leans on another file"),
+    ],
+)
+def test_disk_that_is_none_or_leans_on_another_file_is_refused(make, words, tmp_path):
+    disk = tmp_path / "disk"
+    subprocess.run(make.format(disk), shell=True, check=True)
+    own = tmp_path / "recipes/tiny"
+    own.mkdir(parents=True)
+    (own / "image.yaml").write_text(
+        "name: tiny\nsummary: Tiny\ndisk: 1GiB\nfirmware: bios\nfirst_boot: cloud-init\n"
+        "user: root\ncloud: {url: 'https://vendor.example/tiny'}\n"
+    )
+    inventory = Inventory((), images={"tiny": ImageSource(str(disk))})
+    with pytest.raises(PreflightError, match=words):
+        Library(tmp_path / "cache", inventory, None, own.parent).get("tiny", print)

@@ -1,0 +1,122 @@
+"""Recipes: those that are shipped, and what is said of broken ones."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from lab._errors import UsageError
+from lab.imaging import iso, recipes
+from lab.imaging.recipes import RecipeError
+
+BROKEN = Path(__file__).parents[2] / "cases/imaging/broken"
+
+
+@pytest.mark.parametrize("name", recipes.shipped())
+def test_shipped_recipe_is_valid(name):
+    recipe, findings = recipes.check(recipes.directory() / name / recipes.FILE)
+    assert findings == ()
+    assert recipe is not None
+    assert recipe.name == name
+
+
+def test_shipped_recipes_are_those_that_the_page_lists():
+    page = Path(__file__).parents[3] / "docs/images.md"
+    listed = re.findall(r"^\| `([a-z0-9-]+)` \|", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(listed) == list(recipes.shipped())
+
+
+@pytest.mark.parametrize("case", sorted(BROKEN.glob("*.yaml")), ids=lambda path: path.stem)
+def test_broken_recipe_says_where_and_what(case, tmp_path):
+    own = tmp_path / "debian-12"
+    own.mkdir()
+    (own / recipes.FILE).write_bytes(case.read_bytes())
+    with pytest.raises(RecipeError) as refused:
+        recipes.load("debian-12", tmp_path)
+    said = "\n".join(refused.value.lines).replace(str(own / recipes.FILE), "FILE") + "\n"
+    assert said == case.with_suffix(".txt").read_text(encoding="utf-8")
+    assert refused.value.exit_code == 2
+
+
+def test_unknown_image_is_refused_with_the_nearest_and_the_list():
+    with pytest.raises(UsageError, match='did you mean "debian-1') as refused:
+        recipes.load("debian-21")
+    assert "rocky-9-iso" in str(refused.value)
+
+
+ISO = [name for name in recipes.shipped() if name.endswith("-iso") and "windows" not in name]
+VALUES = {
+    "label": "VENDOR_9",
+    "proxy": "http://proxy.example:3128",
+    "mirror": "http://mirror.example/debian",
+    "mirror_host": "mirror.example",
+    "mirror_path": "/debian",
+}
+
+
+def answers(name: str) -> dict[str, str]:
+    recipe = recipes.load(name)
+    assert recipe.iso is not None
+    own = {"user": recipe.user, "packages": recipe.iso.packages, "done": recipe.iso.done}
+    found = iso.answers(recipe, VALUES | own)
+    assert "{{" not in iso.rendered(recipe.iso.arguments, VALUES | own)
+    return {name: content.decode() for name, content in found.items()}
+
+
+@pytest.mark.parametrize("name", ISO)
+def test_answers_end_with_what_the_recipe_waits_for_and_leave_nothing_of_the_machine(name):
+    recipe = recipes.load(name)
+    assert recipe.iso is not None
+    text = "\n".join(answers(name).values())
+    assert f"echo '{recipe.iso.done}' >/dev/console" in text
+    for generalised in ("machine-id", "ssh_host_", "cloud"):
+        assert generalised in text
+
+
+def test_preseed_is_what_debconf_takes(tmp_path):
+    path = tmp_path / "preseed.cfg"
+    path.write_text(answers("debian-12-iso")["preseed.cfg"])
+    try:
+        told = subprocess.run(
+            ["debconf-set-selections", "--checkonly", str(path)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        pytest.skip("debconf-set-selections is not here")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "d-i mirror/http/hostname string mirror.example\n" in path.read_text()
+
+
+AUTOINSTALL = {
+    "version", "early-commands", "reporting", "error-commands", "user-data", "packages",
+    "debconf-selections", "locale", "refresh-installer", "kernel", "keyboard", "source", "network",
+    "proxy", "apt", "storage", "identity", "ssh", "snaps", "timezone", "codecs", "drivers", "oem",
+    "updates", "active-directory", "ubuntu-pro", "interactive-sections", "late-commands",
+    "shutdown",
+}  # fmt: skip
+"""Keys of Ubuntu 24.04's autoinstall-schema.json."""
+
+
+def test_autoinstall_is_yaml_with_the_installers_own_keys():
+    found = answers("ubuntu-2404-iso")
+    assert set(found) == {"user-data", "meta-data"}
+    assert found["user-data"].startswith("#cloud-config\n")
+    document = YAML(typ="safe").load(found["user-data"])["autoinstall"]
+    assert set(document) <= AUTOINSTALL
+    assert document["version"] == 1
+    assert all(isinstance(command, str) for command in document["late-commands"])
+    assert document["late-commands"][-1] == "echo 'hybridlab: installed' >/dev/console"
+
+
+def test_kickstart_is_what_anaconda_takes():
+    parser = pytest.importorskip("pykickstart.parser", reason="pykickstart is not installed")
+    version = pytest.importorskip("pykickstart.version")
+    handler = version.makeVersion("RHEL9")
+    parser.KickstartParser(handler).readKickstartFromString(answers("rocky-9-iso")["ks.cfg"])
+    assert "cloud-init" in handler.packages.packageList

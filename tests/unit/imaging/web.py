@@ -1,0 +1,77 @@
+"""A web server of the tests: it knows ranges, and can be told to misbehave."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+
+
+class Web(ThreadingHTTPServer):
+    """Serves ``files``; every request is kept in ``asked`` as (path, Range header)."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.files: dict[str, bytes] = {}
+        self.asked: list[tuple[str, str | None]] = []
+        self.headers: list[dict[str, str]] = []
+        self.breaks_after: list[int] = []
+        """Bytes after which the next connections break off."""
+        self.knows_ranges = True
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Web
+    protocol_version = "HTTP/1.0"
+    quiet: ClassVar[bool] = True
+
+    def do_GET(self) -> None:
+        wanted = self.headers.get("Range")
+        self.server.asked.append((self.path, wanted))
+        self.server.headers.append(dict(self.headers))
+        content = self.server.files.get(self.path.partition("?")[0])
+        if content is None:
+            self.send_error(404, "Not Found")
+            return
+        start = 0
+        if wanted and self.server.knows_ranges:
+            start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+            if start >= len(content):
+                self.send_response(416)
+                self.send_header("Content-Range", f"bytes */{len(content)}")
+                self.end_headers()
+                return
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        else:
+            self.send_response(200)
+        self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        rest = content[start:]
+        if self.server.breaks_after:
+            rest = rest[: self.server.breaks_after.pop(0)]
+        self.wfile.write(rest)
+
+    def log_message(self, *_arguments: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def served() -> Iterator[Web]:
+    web = Web()
+    thread = threading.Thread(target=web.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield web
+    finally:
+        web.shutdown()
+        thread.join()
+        web.server_close()

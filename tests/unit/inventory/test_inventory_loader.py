@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import os
+from ipaddress import IPv4Network
+from pathlib import Path
+
+import pytest
+
+from lab._errors import InventoryError
+from lab.inventory.inventory import Hypervisor, ImageSource, Inventory, Secret
+from lab.inventory.loader import current, find, load
+from lab.inventory.schema import InventoryFile
+
+ROOT = Path(__file__).parents[3]
+EVERYTHING = ROOT / "tests" / "cases" / "inventory" / "valid" / "everything.toml"
+ONE = '[hypervisors.rack1]\nuri = "qemu:///system"\n'
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "lab.toml"
+
+
+def said_of(path: Path) -> str:
+    with pytest.raises(InventoryError) as caught:
+        load(path)
+    return str(caught.value)
+
+
+def test_what_is_left_out_has_its_default(file: Path) -> None:
+    file.write_text(ONE)
+    assert load(file) == Inventory(
+        hypervisors=(Hypervisor("rack1", "qemu:///system", line=1),), path=str(file)
+    )
+
+
+@pytest.mark.parametrize("written", ["", "# nothing yet\n", 'owner = "me"\n'])
+def test_file_without_hypervisors_is_an_inventory_without_them(file: Path, written: str) -> None:
+    file.write_text(written)
+    assert load(file).hypervisors == ()
+
+
+def test_null_device_is_an_empty_inventory() -> None:
+    assert load(Path(os.devnull)).hypervisors == ()
+
+
+def test_what_is_written_arrives_converted() -> None:
+    inventory = load(EVERYTHING)
+    beside = EVERYTHING.parent
+    assert inventory.hypervisors == (
+        Hypervisor(
+            name="rack1",
+            uri="qemu+ssh://lab@rack1.example:2222/system?keyfile=/etc/hybridlab/key",
+            vcpus=64,
+            memory_mib=256 * 1024,
+            disk_gib=2048,
+            tags=frozenset({"ssd", "windows"}),
+            storage="/var/lib/labs",
+            address="192.0.2.11",
+            mtu=9000,
+            acceleration="kvm",
+            parallel_boots=8,
+            line=12,
+        ),
+        Hypervisor(
+            name="rack2", uri="qemu+tls://rack2.example/system", storage="/srv/labs", line=25
+        ),
+    )
+    assert inventory.management == IPv4Network("10.66.0.0/16")
+    assert (inventory.owner, inventory.expiry) == ("team-network", 2 * 86_400)
+    assert inventory.cache == Path.home() / ".cache" / "labs"
+    assert inventory.images == {
+        "windows-server-2022": ImageSource(
+            str(beside / "isos" / "server-2022.iso"), "abcdef" + "0" * 58
+        ),
+        "debian-12": ImageSource("https://images.example/debian-12.qcow2", None),
+    }
+    assert inventory.mirrors == {"https://images.example/": "http://mirror.lan/images/"}
+    assert inventory.proxies == {
+        "https": "http://proxy.example:3128",
+        "no_proxy": "localhost,.lan",
+    }
+    assert inventory.secrets == {
+        "windows-admin": Secret(file=beside / "secrets" / "admin"),
+        "domain-join": Secret(environment="DOMAIN_JOIN"),
+    }
+    assert inventory.path == str(EVERYTHING)
+
+
+def test_commented_example_is_valid_and_shows_every_key() -> None:
+    example = ROOT / "docs" / "lab.example.toml"
+    inventory = load(example)
+    assert [one.name for one in inventory.hypervisors] == ["rack1", "rack2"]
+    text = example.read_text(encoding="utf-8")
+    assert all(f"{key} = " in text or f"[{key}" in text for key in InventoryFile.model_fields)
+
+
+def test_windows_line_ends_and_byte_order_mark_are_read(file: Path) -> None:
+    file.write_text(ONE)
+    plain = load(file)
+    file.write_bytes(b"\xef\xbb\xbf" + ONE.replace("\n", "\r\n").encode())
+    assert load(file) == plain
+
+
+def test_secret_that_only_its_owner_reads_is_fine(file: Path) -> None:
+    secret = file.parent / "admin"
+    secret.write_text("x")
+    secret.chmod(0o600)
+    file.write_text('[secrets.admin]\nfile = "admin"\n')
+    assert load(file).secrets == {"admin": Secret(file=secret)}
+    secret.chmod(0o640)
+    assert "can be read by others: its mode is 0640; chmod 600" in said_of(file)
+
+
+def test_missing_file_is_told(file: Path) -> None:
+    assert f"{file}: there is no such file; check the path" in said_of(file)
+
+
+def test_enormous_file_is_told_and_not_parsed(file: Path) -> None:
+    file.write_bytes(b"#" * (256 * 1024 + 1))
+    assert "the file is larger than 256 KiB; this is more than any inventory needs" in said_of(file)
+
+
+def test_brackets_without_end_are_told(file: Path) -> None:
+    file.write_text(f"a = {'[' * 20_000}{']' * 20_000}\n")
+    assert "nested too deeply" in said_of(file)
+
+
+def test_variable_goes_before_every_file(file: Path, tmp_path: Path) -> None:
+    file.write_text(ONE)
+    assert find({"HYBRIDLAB_INVENTORY": "other.toml"}, tmp_path) == tmp_path / "other.toml"
+    assert find({"HYBRIDLAB_INVENTORY": "/x/other.toml"}, tmp_path) == Path("/x/other.toml")
+    with pytest.raises(InventoryError, match="there is no such file"):
+        current({"HYBRIDLAB_INVENTORY": "other.toml"}, tmp_path)
+
+
+def test_file_in_this_directory_goes_before_the_users_own(file: Path, tmp_path: Path) -> None:
+    shared = tmp_path / "config"
+    own = shared / "hybridlab" / "lab.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text("")
+    environment = {"XDG_CONFIG_HOME": str(shared), "HYBRIDLAB_INVENTORY": ""}
+    assert find(environment, tmp_path) == own
+    file.write_text(ONE)
+    assert find(environment, tmp_path) == file
+
+
+def test_users_own_file_is_below_home_where_nothing_else_is_said(tmp_path: Path) -> None:
+    own = tmp_path / ".config" / "hybridlab" / "lab.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text("")
+    home = {"HOME": str(tmp_path)}
+    assert find(home, tmp_path / "elsewhere") == own
+    assert find(home | {"XDG_CONFIG_HOME": "relative"}, tmp_path / "elsewhere") == own
+
+
+def test_no_file_is_no_inventory(tmp_path: Path) -> None:
+    assert current({"HOME": str(tmp_path)}, tmp_path) is None
+    assert current({}, tmp_path) is None

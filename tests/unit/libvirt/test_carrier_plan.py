@@ -1,0 +1,193 @@
+"""Which tunnel ends a lab needs, whose a device is, and a hypervisor's refusals in words."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab._deadline import Deadline
+from lab._errors import PreflightError
+from lab.guests.shell import Completed
+from lab.inventory.inventory import Hypervisor
+from lab.providers.libvirt import carrier, uplink
+from lab.providers.libvirt.links import Links, read_alias, write_alias
+from lab.providers.libvirt.ownership import Owner
+from lab.providers.provider import LabHandle
+from lab.topology.intent import Intent, Interface, MachineIntent, Segment
+
+LAB = LabHandle("overlay", Path("/labs/overlay"), "3fa9c2d1b0e84f6a9d7c5b3a19283746")
+ENDS = {"a": "192.0.2.1", "b": "192.0.2.2", "c": "192.0.2.3"}
+OWNER = Owner("overlay", LAB.token, LAB.directory, "c0ffee", "ann & bob@desk", 17e8, None)
+
+
+def machine(name: str, *segments: str) -> MachineIntent:
+    cards = tuple(
+        Interface(f"eth{number}", segment, "52:54:00:00:00:01", (), 1450)
+        for number, segment in enumerate(segments)
+    )
+    return MachineIntent(
+        name, "node", "linux", cards, None, None, (), (), (), (), (), None, (), forwards=False
+    )
+
+
+INTENT = Intent(
+    scenario="overlay",
+    topology="overlay",
+    domain="cluster.local",
+    segments=(Segment("cluster", "10.0.0.0/24", 1350), Segment("outside", "10.1.0.0/24", 1300)),
+    machines=(
+        machine("one", "cluster"),
+        machine("two", "cluster"),
+        machine("three", "cluster"),
+        machine("router", "cluster", "outside"),
+        machine("client", "outside"),
+    ),
+    pod_mtu=1300,
+    node_mtu=1350,
+)
+
+
+def planned(where: str) -> tuple[carrier.Carrier, ...]:
+    names = [one.name for one in INTENT.machines]
+    return carrier.plan(LAB, INTENT, dict(zip(names, where, strict=True)), ENDS)
+
+
+def test_a_lab_on_one_hypervisor_needs_no_tunnels() -> None:
+    assert planned("aaaaa") == ()
+
+
+def test_every_hypervisor_of_a_network_has_an_end_that_leads_to_all_others() -> None:
+    ends = planned("abcaa")
+    assert [(one.host, one.segment, one.local, one.remotes) for one in ends] == [
+        ("a", "cluster", "192.0.2.1", ("192.0.2.2", "192.0.2.3")),
+        ("b", "cluster", "192.0.2.2", ("192.0.2.1", "192.0.2.3")),
+        ("c", "cluster", "192.0.2.3", ("192.0.2.1", "192.0.2.2")),
+    ]
+    assert {(one.device, one.bridge, one.mtu) for one in ends} == {
+        ("hx3fa9c2d1-clus", "hl3fa9c2d1-clus", 1350)
+    }
+    assert len({one.vni for one in ends}) == 1
+
+
+def test_a_network_is_carried_to_those_hypervisors_alone_that_have_machines_on_it() -> None:
+    ends = planned("aaabc")
+    assert [(one.segment, one.host) for one in ends] == [
+        ("cluster", "a"),
+        ("cluster", "b"),
+        ("outside", "b"),
+        ("outside", "c"),
+    ]
+    assert len({one.vni for one in ends}) == 2
+
+
+def test_a_number_in_use_is_passed_over_and_the_choice_is_the_same_every_time() -> None:
+    first = carrier.vni(LAB.token, "cluster", ())
+    assert first == carrier.vni(LAB.token, "cluster", ())
+    second = carrier.vni(LAB.token, "cluster", {first})
+    assert second not in {0, first}
+    assert carrier.vni(LAB.token, "cluster", {first, second}) not in {0, first, second}
+    assert 0 < second < 1 << 24
+
+
+TEXT = st.text(min_size=1, max_size=120)
+
+
+@given(lab=st.from_regex(r"[a-z0-9-]{1,40}", fullmatch=True), owner=TEXT, directory=TEXT)
+def test_an_alias_says_whose_a_device_is_and_fits_whatever_the_names(
+    lab: str, owner: str, directory: str
+) -> None:
+    whole = replace(OWNER, lab=lab, owner=owner, directory=Path(directory), expires=18e8)
+    alias = write_alias(whole)
+    assert len(alias.encode()) <= 255
+    assert not set(alias) & set(" \t\n\"'\\#")
+    read = read_alias(alias)
+    assert read is not None
+    assert replace(read, owner="", directory=Path()) == replace(whole, owner="", directory=Path())
+
+
+def test_an_alias_of_usual_length_loses_nothing() -> None:
+    assert read_alias(write_alias(OWNER)) == OWNER
+
+
+@pytest.mark.parametrize(
+    "alias", ["", "uplink of rack 3", "hybridlab?lab=x", "hybridlab?created=x"]
+)
+def test_an_alias_of_anything_else_is_a_strangers(alias: str) -> None:
+    assert read_alias(alias) is None
+
+
+class Answers:
+    """A shell on which every command ends the same."""
+
+    def __init__(self, code: int, stdout: str = "", stderr: str = "") -> None:
+        self._completed = Completed(code, stdout, stderr)
+
+    def run(self, command: Sequence[str], deadline: Deadline, stdin: bytes = b"") -> Completed:
+        del command, deadline, stdin
+        return self._completed
+
+
+@pytest.mark.parametrize(
+    ("answers", "says", "cure"),
+    [
+        (Answers(2, "", "Error: Unknown device type."), "has no VXLAN", "modprobe vxlan"),
+        (Answers(1, "", "sudo: a password is required"), "may not change", "sudo -n"),
+        (Answers(127, "", "sh: 1: exec: sudo: not found"), "lacks 'ip'", "install iproute2"),
+    ],
+)
+def test_a_hypervisor_that_cannot_carry_is_refused_with_the_fix(
+    answers: Answers, says: str, cure: str
+) -> None:
+    with pytest.raises(PreflightError, match=says) as told:
+        Links(answers, Deadline(1)).try_vxlan()
+    assert cure in told.value.cure
+
+
+def test_an_iproute_without_json_is_refused() -> None:
+    with pytest.raises(PreflightError, match="no JSON: '1: lo:'") as told:
+        Links(Answers(0, "1: lo:"), Deadline(1)).vxlans()
+    assert "4.13" in told.value.cure
+
+
+def test_a_kernel_that_shows_every_device_for_an_unknown_kind_has_no_vxlans() -> None:
+    assert Links(Answers(0, '[{"ifname": "lo", "mtu": 65536}, {}]'), Deadline(1)).vxlans() == ()
+
+
+@pytest.mark.parametrize(
+    ("given_uri", "address", "end"),
+    [
+        ("qemu:///system", "192.0.2.7", "192.0.2.7"),
+        ("qemu+ssh://root@192.0.2.8/system", None, "192.0.2.8"),
+        ("qemu+ssh://root@192.0.2.8/system", "192.0.2.9", "192.0.2.9"),
+        ("qemu+ssh://localhost/system", None, "127.0.0.1"),
+    ],
+)
+def test_the_end_of_tunnels_is_the_address_given_or_that_of_the_uri(
+    given_uri: str, address: str | None, end: str
+) -> None:
+    assert uplink.tunnel_end(Hypervisor("a", given_uri, address=address)) == end
+
+
+@pytest.mark.parametrize(
+    ("given_uri", "says"),
+    [
+        ("qemu:///system", "its URI names no host"),
+        ("qemu+ssh://no-such-host.invalid/system", "'no-such-host.invalid' of its URI"),
+    ],
+)
+def test_a_hypervisor_without_an_address_is_refused_by_name(
+    given_uri: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(*_: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(PreflightError, match=says) as told:
+        uplink.tunnel_end(Hypervisor("rack1", given_uri))
+    assert "give 'rack1' an 'address'" in told.value.cure

@@ -1,0 +1,57 @@
+"""What libvirt is given to connect with, and what it says when it will not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from lab.providers.libvirt.connection import controller_id, quiet_uri, reason
+
+
+def query(uri: str) -> dict[str, list[str]]:
+    return parse_qs(urlsplit(quiet_uri(uri)).query)
+
+
+@pytest.mark.parametrize("uri", ["qemu:///system", "qemu+tls://hv1/system?pkipath=/pki"])
+def test_what_does_not_go_over_ssh_is_left_as_it_is(uri: str) -> None:
+    assert quiet_uri(uri) == uri
+
+
+def test_ssh_never_asks_on_a_terminal() -> None:
+    assert query("qemu+ssh://hv1/system")["no_tty"] == ["1"]
+
+
+def test_what_the_inventory_says_is_kept() -> None:
+    found = query("qemu+ssh://ann@hv1:2222/system?keyfile=/k%20ey&no_verify=1&command=/my/ssh")
+    assert found["keyfile"] == ["/k ey"]
+    assert found["no_verify"] == ["1"]
+    assert found["command"] == ["/my/ssh"]
+    assert urlsplit(quiet_uri("qemu+ssh://ann@hv1:2222/system")).netloc == "ann@hv1:2222"
+
+
+def test_a_key_file_below_the_home_is_written_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert query("qemu+ssh://hv1/system?keyfile=~/.ssh/lab")["keyfile"] == [
+        str(tmp_path / ".ssh" / "lab")
+    ]
+
+
+def test_an_error_is_one_line_without_libvirt_s_own_repetition() -> None:
+    assert reason(Exception("internal error: no\n  such thing")) == "no such thing"
+
+
+def test_controllers_are_told_apart_and_stay_the_same() -> None:
+    assert controller_id("one") == controller_id("one") != controller_id("two")
+    assert "one" not in controller_id("one")
+
+
+def test_machines_cloned_from_one_template_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = controller_id("one")
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="another"))
+    assert controller_id("one") != here

@@ -1,0 +1,40 @@
+"""What a lab of virtual machines is said to take before any of it is made."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab._errors import PreflightError
+from lab.inventory.inventory import STOCK, Hypervisor
+from lab.lifecycle.blueprint import draw
+from lab.providers.libvirt.prediction import predict
+from lab.providers.libvirt.provider import LibvirtProvider
+
+INTENT = draw("overlay", only="linux").intent
+ONE = (Hypervisor("one", "qemu:///system", parallel_boots=1),)
+TWO = (*ONE, Hypervisor("two", "qemu+ssh://two/system", parallel_boots=1))
+
+
+def test_memory_and_disks_are_what_the_machines_are_given() -> None:
+    found = predict(INTENT, ONE, {"debian-12": True})
+    assert found.memory_mib == 3 * 2048 + 2 * 512
+    assert found.disk_gib == 3 * 20 + 2 * 8
+    assert found.counts["machine"] == 5
+
+
+def test_an_image_that_is_not_built_takes_time_and_is_counted() -> None:
+    built, unbuilt = (predict(INTENT, ONE, {"debian-12": done}) for done in (True, False))
+    assert unbuilt.seconds > built.seconds
+    assert (built.counts["unbuilt image"], unbuilt.counts["unbuilt image"]) == (0, 1)
+
+
+def test_two_hypervisors_boot_sooner_than_one() -> None:
+    image = {"debian-12": True}
+    assert predict(INTENT, TWO, image).seconds < predict(INTENT, ONE, image).seconds
+
+
+def test_the_cost_of_windows_machines_without_their_iso_is_refused_with_the_way_round() -> None:
+    provider = LibvirtProvider(STOCK)
+    with pytest.raises(PreflightError, match="its installation ISO is not known") as caught:
+        provider.cost(draw("overlay").intent)
+    assert "--only linux" in caught.value.cure

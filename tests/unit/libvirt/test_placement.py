@@ -1,0 +1,129 @@
+"""Where machines go: one file a case, its answer in it; and the MTU between hypervisors."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab._errors import LabError, PreflightError
+from lab.inventory.inventory import Hypervisor, Inventory
+from lab.providers.libvirt.placement import Capacity, mtu, place
+from lab.topology.intent import Hardware, MachineIntent
+
+CASES = sorted((Path(__file__).parents[2] / "cases/placement").glob("*.json"))
+MODEL = MachineIntent(
+    "", "node", "linux", (), None, None, (), (), (), (), (), None, (), forwards=False
+)
+
+
+def machine(one: dict[str, Any]) -> MachineIntent:
+    hardware = Hardware(
+        "debian-12",
+        vcpus=one["vcpus"],
+        memory_mib=one["memory_mib"],
+        disk_gib=one["disk_gib"],
+        hypervisor=one.get("hypervisor"),
+    )
+    return replace(MODEL, name=one["name"], kind=one["kind"], os=one["os"], hardware=hardware)
+
+
+def host(one: dict[str, Any]) -> Capacity:
+    return Capacity(**(one | {"tags": frozenset(one["tags"])}))
+
+
+def answer(case: Any) -> object:
+    machines = [machine(one) for one in case["machines"]]
+    hosts = [host(one) for one in case["hypervisors"]]
+    try:
+        return dict(place(machines, hosts, case["kept"]))
+    except LabError as error:
+        return [f"exit {error.exit_code}", *str(error).splitlines()]
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_a_lab_is_placed_or_refused_as_its_case_says(path: Path) -> None:
+    case = json.loads(path.read_text(encoding="utf-8"))
+    assert answer(case) == case["expected"]
+
+
+AMOUNT = st.integers(0, 9)
+
+
+@given(
+    needs=st.lists(st.tuples(AMOUNT, AMOUNT, AMOUNT), max_size=6),
+    rooms=st.lists(st.tuples(AMOUNT, AMOUNT, AMOUNT), min_size=1, max_size=3),
+    data=st.data(),
+)
+def test_no_hypervisor_is_ever_given_more_than_it_has(
+    needs: list[tuple[int, int, int]], rooms: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
+    machines = [
+        replace(MODEL, name=f"m{at}", hardware=Hardware("debian-12", *need))
+        for at, need in enumerate(needs)
+    ]
+    hosts = [Capacity(f"h{at}", frozenset(), *room) for at, room in enumerate(rooms)]
+    names = st.sampled_from([one.name for one in hosts])
+    kept = data.draw(st.dictionaries(st.sampled_from(["m0", "m1"]), names, max_size=2))
+    try:
+        placed = place(machines, hosts, kept)
+    except PreflightError:
+        assert not _fits(machines, hosts, kept)
+        return
+    assert list(placed) == [one.name for one in machines]
+    assert _within(machines, hosts, placed)
+    assert all(placed[name] == where for name, where in kept.items() if name in placed)
+    assert place(machines, hosts, placed) == placed
+
+
+def _within(machines: list[MachineIntent], hosts: list[Capacity], placed: Any) -> bool:
+    return all(
+        sum(getattr(one.hardware, what) for one in machines if placed[one.name] == host.name)
+        <= getattr(host, what)
+        for host in hosts
+        for what in ("vcpus", "memory_mib", "disk_gib")
+    )
+
+
+def _fits(machines: list[MachineIntent], hosts: list[Capacity], placed: dict[str, str]) -> bool:
+    """Whether there is any placement at all, by trying every one."""
+    rest = [one for one in machines if one.name not in placed]
+    if not rest:
+        return _within(machines, hosts, placed)
+    return any(_fits(machines, hosts, {**placed, rest[0].name: one.name}) for one in hosts)
+
+
+def inventory(*mtus: int) -> Inventory:
+    return Inventory(
+        tuple(
+            Hypervisor(f"h{at}", f"qemu+ssh://h{at}/system", mtu=one) for at, one in enumerate(mtus)
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("mtus", "hosts", "asked", "expected"),
+    [
+        pytest.param((1400,), ("h0",), 1500, 1500, id="within one hypervisor any fits"),
+        pytest.param((1400, 9000), ("h1", "h1"), 9000, 9000, id="only those used count"),
+        pytest.param((1500, 1500), ("h0", "h1"), 1500, 1450, id="the tunnel takes fifty"),
+        pytest.param((1500, 1400, 9000), ("h2", "h0", "h1"), 1500, 1350, id="the narrowest"),
+        pytest.param((9000, 9000), ("h0", "h1"), 1500, 1500, id="never more than was asked"),
+        pytest.param((676, 1500), ("h0", "h1"), 1500, 626, id="the smallest that is taken"),
+    ],
+)
+def test_the_mtu_that_fits_from_end_to_end(
+    mtus: tuple[int, ...], hosts: tuple[str, ...], asked: int, expected: int
+) -> None:
+    assert mtu(inventory(*mtus), hosts, asked) == expected
+
+
+def test_an_uplink_too_narrow_for_the_lab_is_refused_by_name() -> None:
+    with pytest.raises(PreflightError, match="hypervisor 'h1' has an uplink of 675 bytes") as told:
+        mtu(inventory(1500, 675), ("h0", "h1"), 1500)
+    assert "'mtu' of 'h1'" in told.value.cure

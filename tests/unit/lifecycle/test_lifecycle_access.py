@@ -1,0 +1,191 @@
+"""Consoles, pictures, and ways into machines for other programs; refused where there are none."""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+import small_lab
+from click.testing import CliRunner, Result
+from lab_desk import Desk
+from ruamel.yaml import YAML
+
+from lab._errors import BrokenError, UsageError
+from lab.cli.main import command
+from lab.guests.shell import Jump, Reach
+from lab.guests.ssh_config import known_hosts, ssh_config
+from lab.lifecycle import desk as desk_module
+from lab.lifecycle.rebuild import Parts
+from lab.lifecycle.session import OpenLab, Writers, open_lab
+from lab.lifecycle.ssh_access import inventory
+from lab.providers.fake.computers import BLANK, FakeComputers
+from lab.providers.provider import Provider, RealMachines
+from lab.scenario.scenario import Scenario
+
+WORKER = small_lab.plan().nodes[0]
+PLAN = replace(small_lab.plan(), nodes=(WORKER, replace(WORKER, name="win1", os="windows")))
+PARTS = Parts(
+    lambda _: cast("Scenario", None),
+    lambda _: PLAN,
+    lambda _: small_lab.intent(),
+    lambda _: (),
+)
+MACHINES = ("console", "screenshot", "ssh")
+
+
+@pytest.fixture(autouse=True)
+def _opened(desk: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def opened(name: str) -> OpenLab:
+        writers = Writers(lambda *_: {}, lambda *_: "")
+        return open_lab(name, desk.providers, desk.store, parts=PARTS, writers=writers)
+
+    monkeypatch.setattr(desk_module, "open_any", opened)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def computers(desk: Desk) -> FakeComputers:
+    provider = FakeComputers(now=lambda: desk.now, said={"worker1": "login: \n"})
+    desk.provider = provider
+    desk.providers = {"fake": provider}
+    desk.up()
+    return provider
+
+
+def lab(*words: str) -> Result:
+    return CliRunner().invoke(command, words, catch_exceptions=False, standalone_mode=False)
+
+
+def test_it_has_real_machines() -> None:
+    one: Provider = FakeComputers()
+    other: RealMachines = FakeComputers()
+    assert one.name == "fake"
+    assert other
+
+
+@pytest.mark.parametrize("verb", MACHINES)
+def test_machines_that_are_no_computers_have_none_of_it(desk: Desk, verb: str) -> None:
+    desk.up()
+    with pytest.raises(UsageError, match="are no computers of their own") as caught:
+        lab(verb, "overlay", "worker1")
+    assert "lab shell" in caught.value.cure
+    for whole in ("ssh-config", "ansible-inventory"):
+        with pytest.raises(UsageError, match="are no computers of their own"):
+            lab(whole, "overlay")
+
+
+@pytest.mark.usefixtures("computers")
+@pytest.mark.parametrize("verb", MACHINES)
+def test_a_wrong_machine_is_refused_with_the_nearest_and_a_pod_as_one(verb: str) -> None:
+    with pytest.raises(UsageError, match="no machine 'worker2'") as caught:
+        lab(verb, "overlay", "worker2")
+    assert "did you mean 'worker1'? the machines are worker1, win1," in caught.value.cure
+    with pytest.raises(UsageError, match="'worker1-p1' is a pod on 'worker1'") as caught:
+        lab(verb, "overlay", "worker1-p1")
+    assert caught.value.cure == "lab shell overlay worker1-p1"
+
+
+def test_the_console_is_joined_or_what_it_has_said_is_printed(computers: FakeComputers) -> None:
+    assert lab("console", "overlay", "worker1", "--log").stdout == "login: \n"
+    assert lab("console", "overlay", "worker1").return_value == 0
+    assert [call.verb for call in computers.calls[-2:]] == ["console_log", "console"]
+
+
+@pytest.mark.usefixtures("computers")
+def test_a_picture_goes_into_a_file_or_to_standard_output(tmp_path: Path) -> None:
+    assert lab("screenshot", "overlay", "worker1").stdout == "overlay-worker1.png\n"
+    assert (tmp_path / "overlay-worker1.png").read_bytes() == BLANK
+    lab("screenshot", "overlay", "worker1", "-o", "one.png")
+    assert (tmp_path / "one.png").read_bytes() == BLANK
+    assert lab("screenshot", "overlay", "worker1", "-o", "-").stdout_bytes == BLANK
+    with pytest.raises(UsageError, match=r"'none/one\.png' cannot be written: no such file"):
+        lab("screenshot", "overlay", "worker1", "-o", "none/one.png")
+
+
+def test_a_lab_whose_machines_are_gone_has_no_way_in(computers: FakeComputers) -> None:
+    computers.world.clear()
+    with pytest.raises(BrokenError, match="nothing carries its token"):
+        lab("ssh-config", "overlay")
+
+
+@pytest.mark.usefixtures("computers")
+def test_the_ssh_configuration_is_printed_and_kept_until_the_lab_goes(desk: Desk) -> None:
+    printed = lab("ssh-config", "overlay")
+    directory = desk.store.lab_directory("overlay") / "ssh"
+    assert (directory / "config").read_text() == printed.stdout
+    assert "Host overlay-worker1\n  HostName 127.0.0.1\n" in printed.stdout
+    assert "overlay-worker1 ssh-ed25519 AAAA\n" in (directory / "known_hosts").read_text()
+    for file in directory.iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    desk.down()
+    assert not directory.exists()
+
+
+@pytest.mark.usefixtures("computers")
+def test_the_ansible_inventory_is_yaml_and_has_every_machine(desk: Desk) -> None:
+    document = YAML(typ="safe").load(lab("ansible-inventory", "overlay").stdout)["all"]
+    assert set(document["hosts"]) == {machine.name for machine in small_lab.intent().machines}
+    assert document["hosts"]["worker1"] == {"ansible_host": "overlay-worker1"}
+    assert document["children"]["windows"]["hosts"] == {"win1": None}
+    assert set(document["children"]["nodes"]["hosts"]) == {"worker1", "win1"}
+    config = desk.store.lab_directory("overlay") / "ssh" / "config"
+    assert document["vars"]["ansible_ssh_common_args"] == f"-F {config}"
+    assert config.exists()
+
+
+def reach(name: str = "worker1", **changes: object) -> Reach:
+    facts = Reach(name, "10.0.0.2", "root", Path("/labs/o o/100%/key"), "ssh-ed25519 AAAA c")
+    return replace(facts, **changes)  # type: ignore[arg-type]
+
+
+def test_roles_are_groups_and_another_user_becomes_root() -> None:
+    reaches = [reach("worker1"), reach("win1", user="admin")]
+    document = inventory("o", PLAN, small_lab.intent(), reaches, Path("/a b/config"))["all"]
+    assert document["vars"]["ansible_ssh_common_args"] == "-F '/a b/config'"
+    assert document["hosts"]["win1"] == {"ansible_host": "o-win1", "ansible_become": True}
+    assert set(document["children"]) == {"linux", "windows", "nodes", "worker"}
+
+
+def test_a_configuration_is_written_for_ssh_to_read() -> None:
+    text = ssh_config("o", [reach(port=2222)], Path("/labs/known"))
+    assert text == (
+        "Host o-worker1\n"
+        "  HostName 10.0.0.2\n"
+        "  HostKeyAlias o-worker1\n"
+        "  Port 2222\n"
+        "  User root\n"
+        '  IdentityFile "/labs/o o/100%%/key"\n'
+        "  IdentitiesOnly yes\n"
+        '  UserKnownHostsFile "/labs/known"\n'
+        "  GlobalKnownHostsFile /dev/null\n"
+        "  StrictHostKeyChecking yes\n"
+        "  ServerAliveInterval 15\n"
+    )
+    assert known_hosts("o", [reach()]) == "o-worker1 ssh-ed25519 AAAA\n"
+
+
+def test_a_host_gone_through_is_written_once() -> None:
+    jump = Jump("hv1", 2200, "ann", Path("/k"), Path("/h"))
+    trusted = Jump("hv2", no_verify=True)
+    reaches = [reach("a", jump=jump), reach("b", jump=jump), reach("c", jump=trusted), reach("d")]
+    blocks = dict(
+        block.split("\n", 1) for block in ssh_config("o", reaches, Path("/n")).split("\n\n")
+    )
+    assert list(blocks) == [f"Host o-{name}" for name in "abcd"] + ["Host o.jump1", "Host o.jump2"]
+    assert "  ProxyJump o.jump1" in blocks["Host o-b"]
+    assert "ProxyJump" not in blocks["Host o-d"]
+    assert blocks["Host o.jump1"].splitlines() == [
+        "  HostName hv1",
+        "  Port 2200",
+        "  User ann",
+        '  IdentityFile "/k"',
+        '  UserKnownHostsFile "/h"',
+        "  StrictHostKeyChecking yes",
+    ]
+    assert blocks["Host o.jump2"].splitlines()[3:] == [
+        "  UserKnownHostsFile /dev/null",
+        "  StrictHostKeyChecking no",
+    ]

@@ -1,0 +1,43 @@
+"""Which provider a lab comes up on, and what a doctor may call a failure."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab.inventory.inventory import STOCK, Hypervisor, Inventory
+from lab.lifecycle.doctor import weighed
+from lab.lifecycle.providers import chosen, usable
+from lab.providers.diagnosis import Diagnosis
+
+EMPTY = Inventory(hypervisors=(), owner="me")
+ONE = Inventory(hypervisors=(Hypervisor("rack1", "qemu:///system"),))
+
+
+@pytest.mark.parametrize(
+    ("asked", "inventory", "name"),
+    [
+        (None, None, "netns"),
+        (None, EMPTY, "netns"),
+        (None, ONE, "libvirt"),
+        ("netns", ONE, "netns"),
+        ("libvirt", None, "libvirt"),
+        ("fake", ONE, "fake"),
+    ],
+)
+def test_hypervisors_are_used_where_there_are_any_unless_asked_otherwise(
+    asked: str | None, inventory: Inventory | None, name: str
+) -> None:
+    assert chosen(asked, inventory) == name
+
+
+def test_without_hypervisors_real_machines_are_on_this_one() -> None:
+    assert usable(None) == STOCK
+    assert usable(EMPTY).hypervisors == STOCK.hypervisors
+    assert usable(EMPTY).owner == "me"
+    assert usable(ONE) == ONE
+
+
+def test_what_the_default_does_without_is_a_warning() -> None:
+    found = (Diagnosis("a", "x", "fail", "no", "do"), Diagnosis("a", "y", "ok", "yes"))
+    assert [one.level for one in weighed(found, is_default=True)] == ["fail", "ok"]
+    assert [one.level for one in weighed(found, is_default=False)] == ["warn", "ok"]

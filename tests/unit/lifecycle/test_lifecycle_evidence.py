@@ -1,0 +1,328 @@
+"""The evidence archive: whole, bounded, without secrets, and no trouble to anybody."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tarfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import pytest
+import small_lab
+from lab_desk import Desk
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, StateError
+from lab.guests.keys import make_key_pair
+from lab.lifecycle import archive, evidence, hurry
+from lab.lifecycle.archive import member_name, shortened, write_archive
+from lab.lifecycle.evidence import KEPT, gather, keep
+from lab.lifecycle.rebuild import Parts
+from lab.lifecycle.scrub import scrub
+from lab.lifecycle.session import OpenLab, Writers, open_lab
+from lab.lifecycle.subject import Subject
+from lab.providers.fake.provider import FakeProvider, Faults
+from lab.providers.provider import Evidence, LabHandle
+from lab.scenario.scenario import Scenario
+from lab.state.rows import RunRow
+from lab.topology.intent import Intent
+
+PARTS = Parts(
+    lambda _: cast("Scenario", None),
+    lambda _: small_lab.plan(),
+    lambda _: small_lab.intent(),
+    lambda _: (),
+)
+OWN = ["trouble.txt", "versions.json", "scenario.yaml", "plan.json", "intent.json", "journal.json"]
+
+
+@dataclass
+class Witness(FakeProvider):
+    """Tells what it is told to tell."""
+
+    pieces: list[Evidence | Exception | threading.Event] = field(default_factory=list)
+
+    def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:  # noqa: ARG002
+        for piece in self.pieces:
+            if isinstance(piece, Exception):
+                raise piece
+            if isinstance(piece, threading.Event):
+                piece.wait()
+                continue
+            yield piece
+
+
+@pytest.fixture
+def witness(desk: Desk) -> Witness:
+    made = Witness(now=lambda: desk.now)
+    desk.provider, desk.providers = made, {"fake": made}
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    yield
+    Deadline(5).wait(
+        "waiting for threads to go",
+        lambda: [thread.name for thread in threading.enumerate()],
+        until=lambda names: "evidence" not in names,
+    )
+
+
+def opened(desk: Desk) -> OpenLab:
+    writers = Writers(lambda *_: {}, lambda *_: "")
+    return open_lab("overlay", desk.providers, desk.store, parts=PARTS, writers=writers)
+
+
+def members(path: Path) -> dict[str, bytes]:
+    with tarfile.open(path) as packed:
+        found = {}
+        for member in packed.getmembers():
+            content = packed.extractfile(member)
+            assert content is not None
+            found[member.name.removeprefix("overlay-evidence/")] = content.read()
+        return found
+
+
+def test_an_archive_has_what_was_wanted_done_and_found(desk: Desk, tmp_path: Path) -> None:
+    desk.up()
+    path = gather(opened(desk), tmp_path)
+    found = members(path)
+    assert path == tmp_path / "overlay-evidence-19700112-134640.tar.gz"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(found) == [
+        *OWN,
+        "fake/holder.txt",
+        *(f"fake/{machine.name}/state.txt" for machine in small_lab.intent().machines),
+    ]
+    assert json.loads(found["plan.json"])["scenario"] == "overlay"
+    assert json.loads(found["intent.json"])["machines"][0]["name"] == "worker1"
+    journal = json.loads(found["journal.json"])
+    assert journal["lab"]["status"] == "up"
+    assert [step["state"] for step in journal["steps"]] == ["done"] * 4
+    assert {row["name"] for row in journal["resources"]} >= {"worker1", "win1"}
+    assert found["scenario.yaml"].decode() == desk.row().scenario_text
+    assert "hybridlab" in json.loads(found["versions.json"])["packages"]
+
+
+def test_the_results_of_the_last_run_are_in_it(desk: Desk, tmp_path: Path) -> None:
+    desk.up()
+    for number in (1, 2):
+        name = f"2026-{number}"
+        run = RunRow(name, "overlay", "t", "overlay", "fake", "", 1.0, green=True, counts={})
+        desk.store.record_run(run, ())
+        directory = desk.store.run_directory("overlay", name)
+        directory.mkdir(parents=True)
+        (directory / "result.json").write_text(f"{{{number}}}")
+    found = members(gather(opened(desk), tmp_path))
+    assert [name for name in found if name.startswith("runs/")] == ["runs/2026-2/result.json"]
+
+
+def test_no_secret_of_the_lab_is_in_any_member(
+    desk: Desk, witness: Witness, tmp_path: Path
+) -> None:
+    desk.up()
+    directory = desk.store.lab_directory("overlay")
+    private = make_key_pair("x").private
+    (directory / "ssh").mkdir()
+    (directory / "ssh" / "client").write_text(private)
+    (directory / "secrets").mkdir()
+    (directory / "secrets" / "administrator").write_text("c0rrect horse\n")
+    secrets = [desk.row().token, "c0rrect horse", *private.splitlines()[1:-1], "s3same"]
+    witness.pieces = [
+        Evidence("worker1/console.log", "\n".join(secrets[:-1]).encode()),
+        Evidence("worker1/user-data", json.dumps({"key": private, "passwd": "s3same"}).encode()),
+        Evidence("worker1/memory.bin", b"\0" + "\0".join(secrets[:-1]).encode()),
+    ]
+    path = gather(opened(desk), tmp_path)
+    found = members(path)
+    assert "fake/worker1/memory.bin" in found
+    for name, content in found.items():
+        for secret in secrets:
+            assert secret.encode() not in content, name
+
+
+def test_no_secret_of_the_inventory_is_in_it(
+    desk: Desk, witness: Witness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.up()
+    (tmp_path / "file").write_text("fr0m a file\n")
+    (tmp_path / "file").chmod(0o600)
+    text = f'[secrets.one]\nfile = "{tmp_path}/file"\n[secrets.two]\nenv = "LAB_SECRET"\n'
+    (tmp_path / "lab.toml").write_text(text)
+    monkeypatch.setenv("HYBRIDLAB_INVENTORY", str(tmp_path / "lab.toml"))
+    monkeypatch.setenv("LAB_SECRET", "fr0m outside")
+    witness.pieces = [Evidence("seed", b"fr0m a file, fr0m outside")]
+    assert members(gather(opened(desk), tmp_path))["fake/seed"] == b"[scrubbed], [scrubbed]"
+
+
+def test_a_provider_that_raises_is_told_and_the_rest_is_there(
+    desk: Desk, witness: Witness, tmp_path: Path
+) -> None:
+    desk.up()
+    witness.pieces = [Evidence("one.txt", b"1"), RuntimeError("no more")]
+    found = members(gather(opened(desk), tmp_path))
+    assert list(found) == [*OWN, "fake/one.txt", "fake/stopped.txt"]
+    assert found["fake/stopped.txt"] == b"RuntimeError: no more\n"
+
+
+def test_a_provider_that_is_stuck_is_left_and_told(
+    desk: Desk, witness: Witness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.up()
+    stuck = threading.Event()
+    witness.pieces = [Evidence("one.txt", b"1"), stuck, Evidence("two.txt", b"2")]
+    monkeypatch.setattr(hurry, "SLOW_EVIDENCE_SECONDS", 0.2)
+    monkeypatch.setattr(hurry, "SLACK_SECONDS", 0.0)
+    found = members(gather(opened(desk), tmp_path))
+    stuck.set()
+    assert list(found) == [*OWN, "fake/one.txt", "fake/stopped.txt"]
+    assert found["fake/stopped.txt"] == b"'fake' made no further piece within 0.2 s\n"
+
+
+def test_all_of_it_has_an_end(
+    desk: Desk, witness: Witness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.up()
+    endless = cast("list[Evidence | Exception | threading.Event]", _Endless())
+    witness.pieces = endless
+    monkeypatch.setattr(evidence, "SECONDS", 0.3)
+    found = members(gather(opened(desk), tmp_path))
+    assert b"no more time: all of it may take 0.3 s" in found["fake/stopped.txt"]
+
+
+class _Endless(list[Evidence]):
+    def __iter__(self) -> Iterator[Evidence]:
+        while True:
+            yield Evidence("one.txt", b"1")
+
+
+def test_a_piece_of_ours_that_cannot_be_had_is_told(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.up()
+
+    def broken() -> dict[str, object]:
+        raise ValueError("no version")
+
+    monkeypatch.setattr(evidence, "_versions", broken)
+    found = members(gather(opened(desk), tmp_path))
+    assert found["versions.json.missing"] == b"ValueError: no version\n"
+    assert "plan.json" in found
+
+
+def test_an_archive_that_cannot_be_written_leaves_nothing(desk: Desk, tmp_path: Path) -> None:
+    desk.up()
+    place = tmp_path / "place"
+    place.mkdir()
+    (place / "overlay-evidence-19700112-134640.tar.gz").mkdir()
+    with pytest.raises(StateError, match="is a directory"):
+        gather(opened(desk), place)
+    assert [path.name for path in place.iterdir()] == ["overlay-evidence-19700112-134640.tar.gz"]
+
+
+def test_a_failed_step_leaves_evidence_and_says_where(desk: Desk) -> None:
+    desk.provider.faults = Faults(fail_step="network")
+    with pytest.raises(BrokenError) as caught:
+        desk.up()
+    (path,) = (desk.store.lab_directory("overlay") / "evidence").iterdir()
+    assert f"it was told to fail\n  evidence is in '{path}'" in str(caught.value)
+    found = members(path)
+    assert "step 'network': running step 'network': it was told to fail" in str(
+        found["trouble.txt"]
+    )
+    assert json.loads(found["journal.json"])["lab"]["status"] == "broken"
+    assert found["fake/worker1/state.txt"] == b"there\n"
+
+
+def test_evidence_stays_when_the_lab_goes_and_goes_when_it_is_empty(desk: Desk) -> None:
+    desk.provider.faults = Faults(fail_step="network")
+    with pytest.raises(BrokenError):
+        desk.up()
+    desk.down()
+    directory = desk.store.lab_directory("overlay")
+    assert [path.name for path in directory.iterdir()] == ["evidence"]
+    for path in (directory / "evidence").iterdir():
+        path.unlink()
+    desk.down()
+    assert not directory.exists()
+
+
+def test_only_the_last_few_archives_are_kept(desk: Desk) -> None:
+    desk.up()
+    subject = Subject(
+        opened(desk).handle,
+        desk.row(),
+        small_lab.plan(),
+        small_lab.intent(),
+        desk.provider,
+        desk.store,
+    )
+    made = []
+    for number in range(KEPT + 2):
+        desk.now += 1
+        made.append(keep(subject))
+        os.utime(made[-1], (number, number))
+    assert sorted(made[0].parent.iterdir()) == made[-KEPT:]
+
+
+@pytest.mark.parametrize("trouble", [RuntimeError("odd"), KeyboardInterrupt()])
+def test_trouble_while_gathering_does_not_hide_the_trouble(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, trouble: BaseException
+) -> None:
+    def broken(*_: object) -> None:
+        raise trouble
+
+    monkeypatch.setattr(evidence, "write", broken)
+    desk.provider.faults = Faults(fail_step="network")
+    with pytest.raises(BrokenError, match=r"it was told to fail\n  no evidence .*gathered: "):
+        desk.up()
+    assert desk.row().status == "broken"
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("worker1/console.log", "worker1/console.log"),
+        ("/etc/passwd", "etc/passwd"),
+        ("../../up", "up"),
+        ("a//./b/../c", "a/b/c"),
+        ("what is\nthis\0?", "what_is_this__"),
+        ("", "unnamed"),
+        ("..", "unnamed"),
+    ],
+)
+def test_a_member_stays_inside_its_archive(path: str, name: str) -> None:
+    assert member_name(path) == name
+
+
+def test_of_two_pieces_of_one_name_both_are_there(tmp_path: Path) -> None:
+    pieces = [Evidence("a", b"1"), Evidence("a", b"2"), Evidence("/a", b"3")]
+    write_archive(tmp_path / "x.tar.gz", "overlay-evidence", pieces, bytes.upper, 0.0)
+    assert members(tmp_path / "x.tar.gz") == {"a": b"1", "a.2": b"2", "a.3": b"3"}
+
+
+def test_of_what_is_too_long_the_end_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "PIECE_BYTES", 4)
+    assert shortened(b"1234") == b"1234"
+    assert shortened(b"123456") == b"[the first 2 bytes are left out]\n3456"
+
+
+def test_no_half_of_a_secret_is_left_where_a_piece_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "PIECE_BYTES", 8)
+    piece = Evidence("a", b"long ago: s3same, on")
+    write_archive(
+        tmp_path / "x.tar.gz",
+        "overlay-evidence",
+        [piece],
+        lambda content: scrub(content, [b"s3same"]),
+        0.0,
+    )
+    assert b"same" not in members(tmp_path / "x.tar.gz")["a"]

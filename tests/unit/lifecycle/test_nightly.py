@@ -1,0 +1,346 @@
+"""A night over labs on paper: every end that a scenario can come to, and none ends the night."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from unit.reports.made_runs import intent_of, made_run
+
+from lab._deadline import Deadline
+from lab._errors import PreflightError, UsageError
+from lab.inventory.inventory import Hypervisor, Inventory
+from lab.lifecycle import command, night_files
+from lab.lifecycle.nightly import (
+    Hands,
+    Job,
+    NightRequest,
+    choose_provider,
+    hold,
+    jobs_of,
+    last_words,
+)
+from lab.lifecycle.parallelism import parallelism
+from lab.lifecycle.providers import chosen
+from lab.reports.night import Night, ScenarioNight
+from lab.reports.result import to_json
+
+
+@dataclass
+class Paper:
+    """Labs on paper; ``codes`` are what a command of a lab ends with, 0 if nothing is said."""
+
+    directory: Path
+    codes: dict[tuple[str, str], int | Exception | None] = field(default_factory=dict)
+    runs: dict[str, list[Path]] = field(default_factory=dict)
+    up: set[str] = field(default_factory=set)
+    calls: list[tuple[str, ...]] = field(default_factory=list)
+    most: int = 0
+    meanwhile: Callable[[str, Callable[[], bool]], None] = lambda *_: None
+
+    def run(
+        self, words: Sequence[str], log: Path, _: Deadline, stopped: Callable[[], bool]
+    ) -> int | None:
+        self.calls.append(tuple(words))
+        verb = words[0]
+        lab = words[3] if verb == "up" else words[1]
+        log.write_text(f"{verb} {lab}\n  try: something\n")
+        code = self.codes.get((verb, lab), 0)
+        if isinstance(code, Exception):
+            raise code
+        if verb == "up" and code not in {2, 4}:
+            self.up.add(lab)
+            self.most = max(self.most, len(self.up))
+        self.meanwhile(verb, stopped)
+        if stopped():
+            return None
+        if verb == "down" and not code:
+            self.up.discard(lab)
+        if verb == "test" and code in {0, 1}:
+            self._leave_run(lab, "dead-node" if code else "healthy")
+        return code
+
+    def _leave_run(self, lab: str, trouble: str) -> None:
+        folder = self.directory / lab / f"r{len(self.runs.get(lab, []))}"
+        folder.mkdir(parents=True)
+        run = made_run(trouble, families=("dns",))
+        (folder / "result.json").write_text(json.dumps(to_json(run, intent_of())))
+        (folder / "report.html").write_text("<html>")
+        (folder / "junit.xml").write_text("<testsuites><testsuite/></testsuites>")
+        self.runs.setdefault(lab, []).append(folder)
+
+    def hands(self) -> Hands:
+        return Hands(
+            self.run, self.up.__contains__, lambda lab: {p.name: p for p in self.runs.get(lab, [])}
+        )
+
+
+@pytest.fixture
+def paper(tmp_path: Path) -> Paper:
+    return Paper(tmp_path / "runs")
+
+
+def request(tmp_path: Path, *names: str, parallel: int = 1) -> NightRequest:
+    output = tmp_path / "night"
+    output.mkdir()
+    jobs = tuple(Job(name, name) for name in names)
+    return NightRequest(jobs, "netns", output, parallel, 60.0)
+
+
+def held(paper: Paper, asked: NightRequest) -> Night:
+    night, ended_by = hold(asked, paper.hands(), lambda _: None)
+    assert ended_by is None
+    return night
+
+
+def fates(night: Night) -> dict[str, str]:
+    return {one.scenario: one.fate for one in night.scenarios}
+
+
+def test_a_failure_of_any_kind_ends_its_scenario_and_not_the_night(
+    paper: Paper, tmp_path: Path
+) -> None:
+    paper.codes = {
+        ("up", "nightly-refused"): 4,
+        ("up", "nightly-broken"): 3,
+        ("up", "nightly-late"): None,
+        ("up", "nightly-crash"): OSError("no more processes"),
+        ("test", "nightly-red"): 1,
+        ("test", "nightly-dead"): 3,
+        ("down", "nightly-stays"): 3,
+    }
+    names = ("refused", "broken", "late", "crash", "red", "dead", "stays", "well")
+    night = held(paper, request(tmp_path, *names))
+    assert fates(night) == {
+        "refused": "refused",
+        "broken": "broken",
+        "late": "broken",
+        "crash": "broken",
+        "red": "red",
+        "dead": "broken",
+        "stays": "broken",
+        "well": "green",
+    }
+    assert paper.up == {"nightly-stays"}
+    assert night.exit_code == 3
+    assert night.scenarios[3].detail == "OSError: no more processes"
+    assert night.scenarios[0].detail == "up nightly-refused"
+
+
+def test_evidence_is_gathered_of_a_failure_before_its_lab_goes(
+    paper: Paper, tmp_path: Path
+) -> None:
+    paper.codes = {("test", "nightly-red"): 1, ("up", "nightly-refused"): 4}
+    held(paper, request(tmp_path, "red", "refused", "well"))
+    verbs = [(call[0], call[1 if call[0] != "up" else 3]) for call in paper.calls]
+    assert verbs == [
+        ("up", "nightly-red"),
+        ("test", "nightly-red"),
+        ("gather", "nightly-red"),
+        ("down", "nightly-red"),
+        ("up", "nightly-refused"),
+        ("up", "nightly-well"),
+        ("test", "nightly-well"),
+        ("down", "nightly-well"),
+    ]
+
+
+def test_a_lab_that_an_earlier_night_left_is_swept_away_first(paper: Paper, tmp_path: Path) -> None:
+    paper.up.add("nightly-a")
+    night = held(paper, request(tmp_path, "a"))
+    assert [done.stage for done in night.scenarios[0].stages] == ["sweep", "up", "test", "down"]
+    assert fates(night) == {"a": "green"}
+
+
+def test_a_run_of_an_earlier_night_is_not_taken_for_this_ones(paper: Paper, tmp_path: Path) -> None:
+    paper._leave_run("nightly-a", "healthy")
+    paper.codes = {("test", "nightly-a"): 3}
+    (one,) = held(paper, request(tmp_path, "a")).scenarios
+    assert (one.fate, one.run, one.report) == ("broken", None, None)
+
+
+def test_no_more_labs_are_up_than_fit(paper: Paper, tmp_path: Path) -> None:
+    both = threading.Barrier(2, timeout=20)
+    paper.meanwhile = lambda verb, _: both.wait() if verb == "test" else None
+    held(paper, request(tmp_path, "a", "b", "c", "d", parallel=2))
+    assert paper.most == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_night_that_is_stopped_takes_its_labs_down_and_begins_no_other(
+    paper: Paper, tmp_path: Path, number: signal.Signals
+) -> None:
+    def stop(verb: str, stopped: Callable[[], bool]) -> None:
+        if verb == "test":
+            os.kill(os.getpid(), number)
+            Deadline(20).wait("the night to stop", stopped)
+            os.kill(os.getpid(), number)  # a second time changes nothing
+
+    paper.meanwhile = stop
+    said: list[str] = []
+    night, ended_by = hold(request(tmp_path, "a", "b"), paper.hands(), said.append)
+    assert isinstance(ended_by, KeyboardInterrupt)
+    assert fates(night) == {"a": "stopped", "b": "stopped"}
+    assert paper.up == set()
+    assert [call[0] for call in paper.calls] == ["up", "test", "down"]
+    assert "stopping: the labs that are up are taken down first" in said
+
+
+def test_the_embedded_provider_is_refused_unless_it_is_told() -> None:
+    with pytest.raises(PreflightError, match="says nothing of real machines") as raised:
+        choose_provider(None, chosen(None, None))
+    assert raised.value.exit_code == 4
+    assert "--provider netns" in raised.value.cure
+    assert choose_provider("netns", chosen(None, None)) == "netns"
+    assert choose_provider(None, chosen(None, Inventory(HOSTS))) == "libvirt"
+    assert choose_provider("netns", chosen(None, Inventory(HOSTS))) == "netns"
+    assert chosen(None, Inventory(())) == "netns"
+
+
+def test_a_job_is_named_by_its_scenario_or_its_file() -> None:
+    assert jobs_of((), ("a", "b")) == (Job("a", "a"), Job("b", "b"))
+    (job,) = jobs_of(("dir/My lab.yaml",), ("a",))
+    assert (job.name, job.lab) == ("my-lab", "nightly-my-lab")
+    with pytest.raises(UsageError, match="two of them would be called 'a'"):
+        jobs_of(("a", "x/a.yaml"), ())
+
+
+HOSTS = (
+    Hypervisor("big", "qemu+ssh://h1/system", memory_mib=65_536),
+    Hypervisor("unknown", "qemu+ssh://h2/system"),
+    Hypervisor("here", "qemu:///system"),
+)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "lab_mib", "jobs"),
+    [
+        (HOSTS[:1], 16_384, 4),
+        (HOSTS[:1], 30_000, 2),
+        (HOSTS[:1], 100_000, 1),
+        (HOSTS[1:2], 16_384, 1),
+        (HOSTS[:2], 16_384, 5),
+        (HOSTS[2:], 16_384, 3),
+        ((), 16_384, 1),
+    ],
+)
+def test_labs_at_once_are_bounded_by_memory(
+    hosts: tuple[Hypervisor, ...], lab_mib: int, jobs: int
+) -> None:
+    assert parallelism(Inventory(hosts), lab_mib, own_mib=65_536) == jobs
+
+
+@pytest.mark.parametrize(("cores", "jobs"), [(1, 1), (2, 1), (8, 4)])
+def test_labs_at_once_on_namespaces_are_bounded_by_cores(cores: int, jobs: int) -> None:
+    assert parallelism(None, cores=cores) == jobs
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("", ""), ("a\nb: c\n  try: d\n\n", "b: c"), ("  try: d\n", "")],
+)
+def test_last_words_are_what_happened_not_what_to_try(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    (tmp_path / "log").write_text(text)
+    assert last_words(tmp_path / "log") == words
+
+
+def write_night(tmp_path: Path, paper: Paper, name: str, *, trouble: bool) -> Path:
+    paper.codes = {("test", "nightly-a"): 1} if trouble else {}
+    output = night_files.make_output(tmp_path / "nights" / name, tmp_path, datetime.now(UTC))
+    asked = NightRequest((Job("a", "a"),), "netns", output, 1, 60.0)
+    earlier = night_files.find_earlier(output, "netns", None)
+    night = night_files.compared(held(paper, asked), earlier)
+    night_files.write(night, output)
+    return output
+
+
+def test_a_night_is_compared_with_the_latest_one_on_the_same_provider(
+    paper: Paper, tmp_path: Path
+) -> None:
+    first = write_night(tmp_path, paper, "z-first", trouble=False)
+    second = write_night(tmp_path, paper, "second", trouble=True)
+    summary = json.loads((second / "summary.json").read_text())
+    assert summary["before"] == first.name
+    changed = json.loads((second / "difference.json").read_text())["scenarios"]["a"]
+    assert changed["failing"]
+    assert not changed["passing"]
+    assert f"Against night {first.name}:" in (second / "difference.txt").read_text()
+    assert (second / "index.html").is_file()
+    assert night_files.find_earlier(second, "libvirt", None) is None
+
+
+def test_a_night_that_cannot_be_read_is_not_compared_with(paper: Paper, tmp_path: Path) -> None:
+    first = write_night(tmp_path, paper, "first", trouble=False)
+    (first / "a" / "result.json").write_text("{}")
+    second = write_night(tmp_path, paper, "second", trouble=True)
+    assert json.loads((second / "difference.json").read_text())["scenarios"] == {}
+    (first / "summary.json").write_text("[]")
+    (second / "summary.json").write_text("{")
+    assert night_files.find_earlier(tmp_path / "nights" / "third", "netns", None) is None
+    with pytest.raises(UsageError, match="there is no 'summary"):
+        night_files.find_earlier(tmp_path / "nights" / "third", "netns", first)
+
+
+def test_two_nights_of_one_date_have_a_directory_each_and_none_is_written_over(
+    tmp_path: Path,
+) -> None:
+    now = datetime(2026, 11, 21, 2, 0, 7, tzinfo=UTC)
+    first = night_files.make_output(None, tmp_path, now)
+    second = night_files.make_output(None, tmp_path, now)
+    assert (first.name, second.name) == ("2026-11-21", "2026-11-21-020007")
+    (first / "file").touch()
+    with pytest.raises(UsageError, match="there is something in it already"):
+        night_files.make_output(first, tmp_path, now)
+
+
+def run_python(
+    monkeypatch: pytest.MonkeyPatch, log: Path, program: str, seconds: float, stop: bool = False
+) -> int | None:
+    monkeypatch.setattr(sys, "executable", str(log.parent / "python"))
+    stub = log.parent / "python"
+    stub.write_text(f"#!/bin/sh\n{program}\n")
+    stub.chmod(0o755)
+    return command.run_lab(("up", "x"), log, Deadline(seconds), lambda: stop)
+
+
+def test_a_command_gives_its_exit_code_and_all_it_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log = tmp_path / "up.log"
+    assert run_python(monkeypatch, log, 'echo "$@"; echo oh >&2; exit 3', 30) == 3
+    assert log.read_text() == "-P -m lab up x\noh\n"
+
+
+@pytest.mark.parametrize("deaf", [False, True], ids=["hears SIGTERM", "does not"])
+@pytest.mark.parametrize("stop", [False, True], ids=["late", "stopped"])
+def test_a_command_that_is_late_or_stopped_is_ended_with_all_it_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deaf: bool, stop: bool
+) -> None:
+    monkeypatch.setattr(command, "_GRACE_SECONDS", 0.3)
+    trap = "trap '' TERM;" if deaf else "trap 'echo heard; exit 143' TERM;"
+    program = f"{trap} echo $$; while :; do sleep 0.05; done"
+    log = tmp_path / "up.log"
+    seconds = 30.0 if stop else 0.3
+    assert run_python(monkeypatch, log, program, seconds, stop) is None
+    said = log.read_text().split()
+    assert ("heard" in said) <= (not deaf)
+    if said:
+        assert not Path(f"/proc/{said[0]}").exists()
+
+
+def test_a_scenario_keeps_what_it_left(paper: Paper, tmp_path: Path) -> None:
+    (one,) = held(paper, request(tmp_path, "a")).scenarios
+    assert isinstance(one, ScenarioNight)
+    assert (one.report, one.junit, one.evidence) == ("a/report.html", "a/junit.xml", None)
+    assert one.run is not None
+    assert replace(one.run, results=()).scenario == "overlay"

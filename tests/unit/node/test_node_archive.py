@@ -1,0 +1,100 @@
+"""The agent's archive: whole, small, the same every time, and in need of nothing."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from lab.providers.node import archive, bootstrap
+
+STRANGERS = (
+    "click",
+    "pydantic",
+    "ruamel",
+    "rich",
+    "jinja2",
+    "dns",
+    "pytest",
+    "libvirt",
+    "paramiko",
+)
+
+
+@pytest.fixture
+def unpacked(tmp_path: Path) -> Path:
+    with zipfile.ZipFile(io.BytesIO(archive.build().content)) as packed:
+        packed.extractall(tmp_path)
+    return tmp_path
+
+
+def test_the_same_source_is_the_same_file() -> None:
+    first = archive.build()
+    archive._built.cache_clear()
+    again = archive.build()
+    assert again is not first
+    assert again == first
+
+
+def test_every_module_of_it_is_imported_with_nothing_else_installed(unpacked: Path) -> None:
+    script = (
+        "import sys\n"
+        f"sys.path.insert(0, {str(unpacked)!r})\n"
+        f"for name in {archive.closure()!r}:\n"
+        "    __import__(name)\n"
+        "files = {getattr(one, '__file__', None) for one in sys.modules.values()}\n"
+        "print(*sorted(name for name in sys.modules if name.partition('.')[0] == 'lab'))\n"
+        f"print([name for name in {STRANGERS!r} if name in sys.modules])\n"
+        "assert not [one for one in files if one and 'site-packages' in one], files\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    loaded, strangers = done.stdout.splitlines()
+    assert loaded.split() == list(archive.closure())
+    assert strangers == "[]"
+
+
+def test_it_knows_nothing_of_hypervisors_nor_of_the_controllers_side() -> None:
+    names = set(archive.closure())
+    assert not [name for name in names if ".libvirt" in name or ".cli" in name]
+    assert {"lab.providers.node.control", "lab.providers.node.fleet"}.isdisjoint(names)
+
+
+def test_programs_started_by_their_path_are_in_it(unpacked: Path) -> None:
+    for name in ("holder", "responder"):
+        assert (unpacked / "lab/providers/netns" / f"{name}.py").is_file()
+
+
+def test_first_run_it_unpacks_itself_beside_and_then_runs_from_there(tmp_path: Path) -> None:
+    place = tmp_path / "node-x.pyz"
+    place.write_bytes(archive.build().content)
+    command = [sys.executable, "-I", "-S", str(place), "attach", "nobody"]
+    for _ in range(2):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode in {2, 3}, done
+        assert "entering the pods" in done.stderr or "needs root" in done.stderr
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["node-x", "node-x.pyz"]
+    assert list((tmp_path / "node-x").rglob("*.pyc")), "compiled once"
+
+
+def test_an_old_python_goes_on_as_a_newer_one_or_says_what_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tried: list[str] = []
+
+    def execvp(name: str, _: list[str]) -> None:
+        tried.append(name)
+        raise FileNotFoundError
+
+    monkeypatch.setattr(bootstrap.os, "execvp", execvp)
+    monkeypatch.setattr(bootstrap.sys, "version_info", (3, 9, 2))
+    with pytest.raises(SystemExit):
+        bootstrap.main()
+    assert tried[-1] == "python3.11"
+    assert "it needs Python 3.11 or newer, and python3 is 3.9.2" in capsys.readouterr().out

@@ -1,0 +1,88 @@
+"""Network cards found by their MAC, the management kept apart, and one machine compiled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lab._errors import BrokenError
+from lab.lifecycle.blueprint import draw
+from lab.providers.netns.compile import compile_machine
+from lab.providers.netns.links import Link
+from lab.providers.netns.operations import MtuSet, RouteAdd, RouteSet, RulesetLoad, SysctlSet
+from lab.providers.node import cards, management, record
+from lab.topology.intent import Interface
+
+INTENT = draw("overlay", only="linux").intent
+WORKER = INTENT.machine("worker1")
+CARD = WORKER.interfaces[0]
+MANAGEMENT = Link("mgmt0", 2, "52:54:00:00:00:01", "", carrier=True)
+
+
+def link(name: str, mac: str = CARD.mac, kind: str = "", index: int = 3) -> Link:
+    return Link(name, index, mac, kind, carrier=True)
+
+
+def test_a_card_is_found_by_its_mac_whatever_its_name() -> None:
+    assert cards.find([MANAGEMENT, link("ens4")], WORKER)["eth0"].name == "ens4"
+
+
+def test_a_bridge_with_the_mac_of_a_card_of_its_is_no_card() -> None:
+    there = [link("br0", kind="bridge", index=9), link("ens4")]
+    assert cards.find(there, WORKER)["eth0"].name == "ens4"
+
+
+def test_two_cards_of_one_mac_are_told_apart_by_name() -> None:
+    assert cards.find([link("ens4"), link("eth0", index=4)], WORKER)["eth0"].index == 4
+
+
+def test_the_management_card_is_never_taken_whatever_its_mac() -> None:
+    with pytest.raises(BrokenError, match="no such card; it has 'mgmt0'"):
+        cards.find([replace(MANAGEMENT, mac=CARD.mac)], WORKER)
+
+
+def test_a_name_that_a_strangers_card_has_is_refused() -> None:
+    with pytest.raises(BrokenError, match="a device that is not the lab's has that name"):
+        cards.find([link("eth0", mac="02:00:00:00:00:01"), link("eth1", index=4)], WORKER)
+
+
+def test_cards_may_have_each_others_names() -> None:
+    other = Interface("eth1", "outside", "02:00:00:00:00:02", (), 1500)
+    both = replace(WORKER, interfaces=(CARD, other))
+    found = cards.find([link("eth1"), link("eth0", mac=other.mac, index=4)], both)
+    assert (found["eth0"].index, found["eth1"].index) == (3, 4)
+
+
+def test_indexes_are_beyond_all_that_are_there() -> None:
+    assert cards.first_index([MANAGEMENT]) == 1001
+    assert cards.first_index([link("x", index=5000)]) == 5001
+
+
+def test_a_management_address_in_the_lab_is_refused_naming_both() -> None:
+    management.check_apart(["192.168.5.7/24"], ["10.0.0.0/8"])
+    with pytest.raises(BrokenError, match=r"10\.1\.2\.3/24, and the lab has 10\.0\.0\.0/8"):
+        management.check_apart(["10.1.2.3/24"], ["10.0.0.0/8"])
+
+
+def test_one_machine_is_compiled_beside_what_others_have_there() -> None:
+    operations = compile_machine(WORKER, {"eth0": 3}, 1001)
+    assert [one.namespace for one in operations] == ["worker1", "worker1-p1", "worker1-p2"]
+    own = operations[0].operations
+    assert own[0] == MtuSet("eth0", CARD.mtu)
+    assert not [one for one in own if isinstance(one, RouteSet)]
+    assert [one.destination for one in own if isinstance(one, RouteAdd)].count("default") == 1
+    keys = [one.key for one in own if isinstance(one, SysctlSet)]
+    assert "net/ipv6/conf/all/disable_ipv6" not in keys, "it would reach the management card"
+    assert "net/ipv4/conf/eth0/rp_filter" in keys
+    assert not [key for key in keys if "/default/" in key or "mgmt0" in key]
+    texts = [one.text for one in own if isinstance(one, RulesetLoad)]
+    assert len(texts) == 1
+    assert "flush ruleset" not in texts[0]
+
+
+def test_a_record_under_way_has_all_that_an_older_one_may_have_left() -> None:
+    older = replace(record.of(WORKER), devices=("cbr0",), settings={"a": "1"})
+    joined = record.of(WORKER).joined(older)
+    assert {"cbr0", "cni0", "flannel.4096", "veth1"} <= set(joined.devices)
+    assert joined.settings == {"a": "1"}

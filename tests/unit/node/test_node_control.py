@@ -1,0 +1,138 @@
+"""The controller's side of an agent: shipping it, and making sense of what comes back."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError
+from lab.guests.shell import Completed
+from lab.lifecycle.blueprint import draw
+from lab.providers.node import wire
+from lab.providers.node.archive import build
+from lab.providers.node.control import NodeControl
+from lab.providers.node.work import Up, work
+from lab.providers.provider import Outcome, Probe, ProbeSettings
+
+INTENT = draw("overlay", only="linux").intent
+WORKER = INTENT.machine("worker1")
+PROBE = Probe(1, "worker1", "tcp", "small", "10.0.0.1", 8080, 1500)
+
+
+class PaperShell:
+    """A shell that answers by the book, and keeps what it was asked."""
+
+    def __init__(self, *answers: tuple[int, bytes, str]) -> None:
+        self.answers = list(answers)
+        self.told: list[bytes] = []
+        self.files: dict[str, bytes] = {}
+        self.ran: list[Sequence[str]] = []
+        self.looked = Completed(0, "", "")
+
+    def stream(
+        self, command: Sequence[str], _: Deadline, heard: Callable[[bytes], None], stdin: bytes
+    ) -> Completed:
+        self.ran.append(command)
+        self.told.append(stdin)
+        code, said, errors = self.answers.pop(0)
+        for line in said.splitlines(keepends=True):
+            heard(line)
+        return Completed(code, "", errors)
+
+    def run(self, command: Sequence[str], _: Deadline, __: bytes = b"") -> Completed:
+        self.ran.append(command)
+        return self.looked
+
+    def put(self, content: bytes, path: str, _: int, __: Deadline) -> None:
+        self.files[path] = content
+
+
+def control(*answers: tuple[int, bytes, str]) -> tuple[NodeControl, PaperShell]:
+    shell = PaperShell(*answers)
+    return NodeControl("worker1", shell), shell  # type: ignore[arg-type]  as much of one as is used
+
+
+DONE = (0, b'{"done": null}\n', "")
+
+
+def up(*answers: tuple[int, bytes, str]) -> PaperShell:
+    here, shell = control(*answers)
+    here.up(WORKER, INTENT, Deadline(5))
+    return shell
+
+
+def test_the_agent_is_shipped_when_it_is_not_there_and_only_then() -> None:
+    shell = up((118, b"", ""), DONE)
+    assert shell.files == {f"/run/hybridlab/node-{build().digest}.pyz": build().content}
+    assert up(DONE).files == {}
+
+
+def test_the_order_says_what_is_to_be_there() -> None:
+    order = pickle.loads(up(DONE).told[0])
+    assert isinstance(order, Up)
+    assert order.work == work(WORKER, INTENT)
+    assert 0 < order.seconds < 5
+
+
+def test_how_a_machine_is_is_asked_without_the_agent() -> None:
+    here, shell = control()
+    shell.looked = Completed(0, "its responder is not running\n", "")
+    assert here.ailment(WORKER, INTENT, Deadline(5)) == "its responder is not running"
+    assert shell.ran[0][-1] == work(WORKER, INTENT).digest()
+    shell.looked = Completed(2, "", "sh: Out of memory")
+    with pytest.raises(BrokenError, match="exit code 2: sh: Out of memory"):
+        here.ailment(WORKER, INTENT, Deadline(5))
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ((127, b"", ""), "the machine has no 'python3'"),
+        ((1, b"", "Traceback\nKeyError: 'x'\n"), "exit code 1; KeyError: 'x'"),
+        ((0, b"", ""), "exit code 0; it said nothing"),
+        ((0, b"Welcome!\n", ""), "no JSON: b'Welcome!"),
+        ((0, b'{"joke": 1}\n', ""), "a line of an unknown kind: 'joke'"),
+        ((255, b'{"done": ""}\n', "lost"), "exit code 255; lost"),
+        ((3, b'{"failed": ["BrokenError", "a", "b", "c"]}\n', ""), "a on machine 'worker1': b"),
+    ],
+)
+def test_what_went_wrong_is_said_with_the_machines_name(
+    answer: tuple[int, bytes, str], says: str
+) -> None:
+    with pytest.raises(BrokenError) as caught:
+        up(answer)
+    assert says in str(caught.value)
+    assert "'worker1'" in str(caught.value)
+
+
+def test_noise_before_an_answer_is_passed_over() -> None:
+    up((0, b'Last login: today\n{"done": null}\n', ""))
+
+
+def test_an_archive_that_does_not_arrive_is_not_shipped_for_ever() -> None:
+    with pytest.raises(BrokenError, match="exit code 118"):
+        up((118, b"", ""), (118, b"", ""))
+
+
+def test_outcomes_of_other_keys_are_not_taken_and_missing_ones_are_an_error() -> None:
+    strange = wire.outcomes([Outcome(2, "ok", "", None, (), None, 1.0)]) + wire.line("done", None)
+    here, _ = control((0, strange, ""))
+    with pytest.raises(BrokenError, match="1 of 1 probes have no outcome"):
+        here.probe([PROBE], ProbeSettings(1.0, 4), lambda _: None, Deadline(5))
+
+
+def test_evidence_of_a_machine_that_does_not_answer_says_why() -> None:
+    here, _ = control((127, b"", ""))
+    pieces = list(here.evidence(Deadline(5)))
+    assert [one.path for one in pieces] == ["worker1/network/missing.txt"]
+    assert b"no 'python3'" in pieces[0].content
+
+
+def test_the_work_is_the_same_every_time_and_another_for_another_intent() -> None:
+    again = draw("overlay", only="linux").intent
+    assert work(again.machine("worker1"), again).digest() == work(WORKER, INTENT).digest()
+    other = draw("host-gateway", only="linux").intent
+    assert work(other.machine("worker1"), other).digest() != work(WORKER, INTENT).digest()

@@ -1,0 +1,75 @@
+"""What an agent says, and what a guest may say instead."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab._errors import BrokenError, DeadlineError, UsageError
+from lab.providers.node import wire
+from lab.providers.provider import Outcome
+
+OUTCOME = Outcome(7, "ok", "", "10.0.0.1", ("a", "b"), None, 1.5, ("10.0.0.2",))
+FAILED = Outcome(8, "timeout", "connect: no reply in 1 s", None, (), None, 0.0)
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=12,
+)
+
+
+def test_outcomes_come_back_as_they_were() -> None:
+    kind, value = wire.read(wire.outcomes([OUTCOME, FAILED]))
+    assert kind == "outcomes"
+    assert wire.read_outcomes(value) == [OUTCOME, FAILED]
+
+
+def test_an_error_names_the_machine_and_keeps_its_kind() -> None:
+    for error, kind in (
+        (BrokenError("adding bridge", "refused", "try"), BrokenError),
+        (DeadlineError("waiting", "not done", ""), DeadlineError),
+        (UsageError("compiling", "twice", ""), BrokenError),
+    ):
+        read = wire.read_failure(wire.read(wire.failure(error))[1], "worker1")
+        assert type(read) is kind
+        assert read.doing == f"{error.doing} on machine 'worker1'"
+        assert (read.happened, read.cure) == (error.happened, error.cure)
+
+
+@given(st.binary(max_size=60) | ANYTHING.map(lambda one: json.dumps(one).encode()))
+def test_whatever_a_guest_says_is_read_or_refused(said: bytes) -> None:
+    try:
+        wire.read(said)
+    except wire.StrangeError:
+        return
+
+
+@given(ANYTHING)
+def test_whatever_a_value_is_it_is_taken_or_refused(value: Any) -> None:
+    for reader in (
+        wire.read_outcomes,
+        wire.read_piece,
+        wire.read_completed,
+        wire.read_number,
+        lambda one: wire.read_failure(one, "m"),
+    ):
+        try:
+            reader(value)
+        except wire.StrangeError:
+            continue
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x"])
+def test_a_piece_of_evidence_stays_where_it_is_put(path: str) -> None:
+    with pytest.raises(wire.StrangeError, match="leads away"):
+        wire.read_piece([path, "text"])
+
+
+@pytest.mark.parametrize("status", ["great", ["ok"], None])
+def test_an_outcome_has_a_status_that_there_is(status: object) -> None:
+    with pytest.raises(wire.StrangeError, match="no outcome"):
+        wire.read_outcomes([[7, status, "", None, [], None, 0.0, []]])

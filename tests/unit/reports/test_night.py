@@ -1,0 +1,163 @@
+"""A night's fates, its exit code, its JUnit file and its index."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+import pytest
+from lxml import html
+from made_runs import made_run
+
+from lab.matrix.verdict import RunResult
+from lab.reports.difference import differences
+from lab.reports.junit import merged
+from lab.reports.night import (
+    Done,
+    Fate,
+    Night,
+    ScenarioNight,
+    judge,
+    plain_lines,
+    summary_json,
+)
+from lab.reports.night_html import CHANGES, to_html
+
+HEALTHY, TROUBLED = made_run("healthy"), made_run("dead-node")
+EMPTY = replace(HEALTHY, results=())
+JUNIT = (
+    '<testsuites><testsuite name="pytest" hostname="secret" tests="2" failures="1" errors="0"'
+    ' skipped="0" time="1"><testcase classname="x.pod-pod" name="a"/>'
+    '<testcase classname="x.pod-pod" name="b"><failure message="m"/></testcase>'
+    "</testsuite></testsuites>"
+)
+
+
+def stages(**codes: int | None) -> tuple[Done, ...]:
+    return tuple(
+        Done(stage, code, 1.0, f"{stage}.log", f"{stage} said")  # type: ignore[arg-type]
+        for stage, code in codes.items()
+    )
+
+
+CASES: dict[str, tuple[dict[str, int | None], RunResult | None, Fate, str]] = {
+    "all well": ({"up": 0, "test": 0, "down": 0}, HEALTHY, "green", ""),
+    "cells fail": ({"up": 0, "test": 1, "gather": 0, "down": 0}, TROUBLED, "red", "cells"),
+    "red though the test ended well": ({"up": 0, "test": 0, "down": 0}, TROUBLED, "red", "cells"),
+    "preflight refuses": ({"up": 4}, None, "refused", "up said"),
+    "the file is wrong": ({"up": 2}, None, "refused", "up said"),
+    "up breaks": ({"up": 3, "gather": 0, "down": 0}, None, "broken", "up said"),
+    "up is killed": ({"up": -9, "down": 0}, None, "broken", "up said"),
+    "up takes too long": ({"up": None, "down": 0}, None, "broken", "'up' was not done in time"),
+    "test takes too long": ({"up": 0, "test": None, "down": 0}, None, "broken", "'test' was not"),
+    "the lab dies": ({"up": 0, "test": 3, "down": 0}, None, "broken", "test said"),
+    "no result is left": ({"up": 0, "test": 0, "down": 0}, None, "broken", "test said"),
+    "no cells": ({"up": 0, "test": 0, "down": 0}, EMPTY, "broken", "no cells"),
+    "down fails": ({"up": 0, "test": 0, "down": 3}, HEALTHY, "broken", "down said"),
+    "no down": ({"up": 0, "test": 0}, HEALTHY, "broken", "never begun"),
+    "the sweep takes too long": ({"sweep": None}, None, "broken", "'sweep' was not"),
+    "nothing begun": ({}, None, "broken", "never begun"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_became_of_a_scenario(case: str) -> None:
+    codes, run, fate, words = CASES[case]
+    found = judge(stages(**codes), run, stopped=False, left=False)
+    assert found[0] == fate
+    assert words in found[1]
+
+
+def test_one_that_is_left_behind_is_broken_whatever_else_it_is() -> None:
+    well = stages(up=0, test=0, down=0)
+    fate, words = judge(well, HEALTHY, stopped=True, left=True)
+    assert (fate, words) == ("broken", "the lab could not be taken down: down said")
+
+
+def test_one_that_the_end_of_the_night_met_is_stopped() -> None:
+    assert judge(stages(up=None, down=0), None, stopped=True, left=False)[0] == "stopped"
+
+
+def scenario(name: str, fate: Fate, run: RunResult | None = None) -> ScenarioNight:
+    done = stages(up=0, test=0, down=0)
+    return ScenarioNight(name, f"nightly-{name}", "netns", fate, "why", 3.0, done, run)
+
+
+def night(*scenarios: ScenarioNight) -> Night:
+    return Night("2026-11-21", "netns", "2026-11-21T02:00:00+00:00", 60.0, scenarios)
+
+
+@pytest.mark.parametrize(
+    ("fates", "code"),
+    [
+        (("green", "green"), 0),
+        (("green", "red"), 1),
+        (("red", "refused"), 3),
+        (("green", "broken"), 3),
+        (("green", "stopped"), 3),
+    ],
+)
+def test_exit_code_of_a_night(fates: tuple[Fate, ...], code: int) -> None:
+    made = night(*(scenario(f"s{number}", fate) for number, fate in enumerate(fates)))
+    assert made.exit_code == code
+    assert summary_json(made)["exit_code"] == code
+    assert summary_json(made)["green"] == (code == 0)
+
+
+def test_every_suite_of_the_junit_file_names_the_provider_and_what_broke_is_an_error() -> None:
+    scenarios = (scenario("overlay", "red", TROUBLED), scenario("hard-way", "refused"))
+    root = ET.fromstring(merged(scenarios, {"overlay": JUNIT}))
+    suites = root.findall("testsuite")
+    assert [suite.get("name") for suite in suites] == [
+        "hybridlab.netns.overlay",
+        "hybridlab.netns.hard-way",
+    ]
+    assert [len(list(suite.iter("testcase"))) for suite in suites] == [2, 1]
+    assert {key: root.get(key) for key in ("tests", "failures", "errors")} == {
+        "tests": "3",
+        "failures": "1",
+        "errors": "1",
+    }
+    error = suites[1].find("testcase/error")
+    assert error is not None
+    assert error.get("message") == "refused: why"
+    assert "secret" not in merged(scenarios, {"overlay": JUNIT})
+    assert suites[0].findall("testcase")[0].get("classname") == "hybridlab.netns.overlay.x.pod-pod"
+
+
+def test_a_broken_lab_with_a_result_keeps_its_cells_and_has_one_error_more() -> None:
+    root = ET.fromstring(merged((scenario("overlay", "broken", HEALTHY),), {"overlay": JUNIT}))
+    assert root.get("tests") == "3"
+    assert root.get("errors") == "1"
+
+
+HOSTILE = "</style><script>alert(1)</script>"
+
+
+def test_index_links_every_report_and_escapes_every_text() -> None:
+    red = replace(
+        scenario("overlay", "red", TROUBLED), report="overlay/report.html", detail=HOSTILE
+    )
+    refused = scenario("hard-way", "refused")
+    made = replace(
+        night(red, refused),
+        before="2026-11-20",
+        differences=differences({"overlay": HEALTHY}, {"overlay": TROUBLED}),
+    )
+    page = html.fromstring(to_html(made))
+    assert page.xpath("//script") == []
+    assert HOSTILE in page.get_element_by_id("overlay").text_content()
+    assert "overlay/report.html" in page.xpath("//a/@href")
+    assert "up.log" in page.xpath("//a/@href")
+    assert len(page.xpath("//section[@id='changes']//tbody/tr")) == CHANGES
+    assert "2 of 2 scenarios are not as expected" in page.text_content()
+
+
+def test_summary_says_each_scenario_and_what_changed() -> None:
+    made = night(scenario("overlay", "red", TROUBLED), scenario("hard-way", "refused"))
+    lines = plain_lines(made)
+    assert lines[0].startswith("Night 2026-11-21 on netns: 2 of 2 scenarios are not")
+    assert lines[-1] == "There is no night before to compare with."
+    same = differences({"overlay": TROUBLED}, {"overlay": TROUBLED})
+    compared = replace(made, before="2026-11-20", differences=same)
+    assert plain_lines(compared)[-1] == "No cell differs from night 2026-11-20."
