@@ -84,7 +84,8 @@ def judge(journal: LabState, why: str, found: Liveness, at_it: Holder | None) ->
     if at_it is not None:
         return "working", f"{at_it!r} is at it"
     if journal == "broken":
-        return "broken", why
+        worse = found.state in {"broken", "absent"} and found.detail not in why
+        return "broken", f"{why}; now {found.detail}" if worse else why
     if journal in {"starting", "going"}:
         what = "up" if journal == "starting" else "down"
         return "interrupted", f"'lab {what}' ended before it was done"

@@ -110,7 +110,7 @@ def test_killed_trial_leaves_no_guest_and_its_disk_goes_with_the_next_one(
         until=lambda found: not found,
     )
     assert traces(connected, storage)
-    monkeypatch.setattr(scratch, "_FORGOTTEN_SECONDS", -1.0)
+    monkeypatch.setitem(scratch._FORGOTTEN_SECONDS, "trial", -1.0)
     with scratch.pool(connected, hypervisor):
         pass
 
