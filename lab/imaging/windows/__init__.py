@@ -1,0 +1,1 @@
+"""Windows Server from Microsoft's installation medium to a golden image, unattended."""
