@@ -35,6 +35,8 @@ def disk_findings(setup: ET.Element | None, firmware: Firmware | None) -> Iterat
         yield f"{where}: InstallTo/PartitionID: there is no partition {target}"
     elif (text(made[target], "Type"), text(changed.get(target), "Format")) != ("Primary", "NTFS"):
         yield f"{where}: InstallTo/PartitionID: partition {target} is not a primary one of NTFS"
+    elif text(changed.get(target), "Letter") != "C":
+        yield f"{where}: ModifyPartition/Letter: partition {target} is not C, which scripts rely on"
     for one in sorted(changed.keys() - made.keys()):
         yield f"{where}: ModifyPartition/PartitionID: there is no partition {one}"
     yield from _sizes(where, made)
