@@ -42,7 +42,7 @@ class Variant:
         return answer_file(self.settings, self.drivers)
 
 
-def install(
+def install(  # noqa: PLR0913, PLR0917  each is one way in which variants differ
     year: Year,
     edition: Edition,
     surface: Surface,
@@ -91,14 +91,12 @@ INSTALLATIONS: Mapping[str, Variant] = {
     "2022-desktop-uefi-retail-sata-german": install(
         "2022", "standard", "desktop", "uefi", "retail", "sata", key=OWN_KEY, region=GERMAN
     ),
-    "2025-core-bios-volume-virtio": install(
-        "2025", "standard", "core", "bios", "volume", "virtio"
-    ),
+    "2025-core-bios-volume-virtio": install("2025", "standard", "core", "bios", "volume", "virtio"),
     "2025-datacenter-desktop-uefi-evaluation-virtio": install(
         "2025", "datacenter", "desktop", "uefi", "evaluation", "virtio"
     ),
     "2025-core-uefi-unknown-sata-awkward-words": install(
-        "2025", "standard", "core", "uefi", "unknown", "sata", organization="<A> & \"B's\" {{ c }}"
+        "2025", "standard", "core", "uefi", "unknown", "sata", organization='<A> & "B\'s" {{ c }}'
     ),
 }
 

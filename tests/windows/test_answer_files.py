@@ -148,13 +148,12 @@ def test_clone_runs_its_own_script_and_goes_through_its_own_passes_alone():
 @pytest.mark.parametrize("script", ["bootstrap.ps1", "clone.ps1"])
 def test_line_that_looks_for_the_script_is_powershell_and_has_no_quote_of_its_own(script):
     grammar = pytest.importorskip("tree_sitter_powershell", reason="no grammar of PowerShell")
-    from tree_sitter import Language, Parser
-
+    tree_sitter = pytest.importorskip("tree_sitter", reason="no parser")
     line = commands.first_logon(script)[3].line
     head, quoted, rest = line.split('"')
     assert rest == ""
     assert head.endswith(" -Command ")
-    parsed = Parser(Language(grammar.language())).parse(quoted.encode())
+    parsed = tree_sitter.Parser(tree_sitter.Language(grammar.language())).parse(quoted.encode())
     assert not parsed.root_node.has_error
 
 
