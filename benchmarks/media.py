@@ -20,8 +20,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "windows")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "windows"))
 
 import media_maker
 import sparse
@@ -30,6 +30,7 @@ import wim_maker
 from lab.imaging.windows.eltorito import overlay
 from lab.imaging.windows.iso import read
 
+ROOT = Path(__file__).resolve().parents[1]
 SIZE = 5 << 30
 FILES = 1000
 OURS = "import sys; from pathlib import Path; from lab.imaging.windows.iso import read; "
