@@ -27,9 +27,7 @@ from lab.cli.main import main
 from lab.imaging import medium as small_media
 from lab.imaging.windows.inspection import choose
 from lab.imaging.windows.iso import read
-from lab.imaging.windows.media import Extent
 from lab.imaging.windows.release import Wanted
-from lab.imaging.windows.tree import Tree
 
 SECTOR = 2048
 
@@ -244,20 +242,7 @@ def test_medium_cut_off_where_its_volume_tells_of_less_is_refused(windows, tmp_p
         read(made)
 
 
-@pytest.mark.parametrize("path", ["install.wim", "efisys_noprompt.bin"])
-def test_file_that_is_said_to_lie_beyond_the_end_is_named(windows, monkeypatch, path):
-    true = Tree.extent
-
-    def beyond(self, asked: str) -> Extent:
-        found = true(self, asked)
-        return Extent(windows.stat().st_size - 1, 2) if asked.endswith(path) else found
-
-    monkeypatch.setattr(Tree, "extent", beyond)
-    with pytest.raises(PreflightError, match=rf"cut off: its '/.*/{path}' ends at byte 4,.* has 4"):
-        read(windows)
-
-
-@pytest.mark.parametrize("verb", ["open", "list_children", "open_file_from_iso"])
+@pytest.mark.parametrize("verb", ["open_fp", "list_children", "full_path_from_dirrecord"])
 @pytest.mark.parametrize("error", [IndexError("index out of range"), struct.error(), ValueError()])
 def test_library_that_stumbles_over_a_damaged_medium_is_no_defect(
     windows, monkeypatch, verb, error
@@ -353,6 +338,28 @@ def test_wim_of_more_than_four_gib_is_read(large):
     found = read(large)
     assert [one.index for one in found.images] == [1, 2, 3, 4]
     assert found.container == "/sources/install.wim"
+
+
+@pytest.mark.parametrize("names", [{"joliet": 3}, {"rock_ridge": "1.09"}, {}])
+def test_wim_of_more_than_four_gib_is_read_without_udf_too(tmp_path, names):
+    """ISO 9660 has such a file in several records."""
+    (wim,) = wim_maker.make(tmp_path / "wim", wim_maker.server_images())
+    folder = {"joliet": {"joliet_path": "/sources"}, "rock_ridge": {"rr_name": "sources"}}
+    file = {
+        "joliet": {"joliet_path": "/sources/install.wim"},
+        "rock_ridge": {"rr_name": "install.wim"},
+    }
+    volume = next(iter(names), "plain")
+    iso = pycdlib.PyCdlib()
+    iso.new(interchange_level=3, vol_ident="ANEW", **names)
+    iso.add_directory("/SOURCES", **folder.get(volume, {}))
+    grown = wim_maker.grown(wim.read_bytes(), LARGE)
+    iso.add_fp(grown, LARGE, "/SOURCES/INSTALL.WIM;1", **file.get(volume, {}))
+    made = tmp_path / "anew.iso"
+    with made.open("wb") as out:
+        iso.write_fp(sparse.Sink(out), blocksize=sparse.BLOCK)
+    iso.close()
+    assert [one.index for one in read(made).images] == [1, 2, 3, 4]
 
 
 def test_grown_wim_is_one_to_wimlib_too(tmp_path):
