@@ -75,7 +75,7 @@ function Write-Line {
     Write-Log -Message $line
     # The target stands in front: a digit before ">" would be taken for the number of a stream.
     $arguments = @('/d', '/s', '/c', ">COM1 echo $line")
-    foreach ($try in 1..5) {
+    foreach ($try in 1, 2, 3, 4, 5) {
         try {
             $null = Invoke-Native -Path "$env:SystemRoot\System32\cmd.exe" -Arguments $arguments
             return
@@ -351,7 +351,7 @@ function Test-Kind {
         return $true
     }
     if ($Kind.EndsWith('?')) {
-        return $null -eq $Value -or (Test-Kind -Value $Value -Kind $Kind.TrimEnd('?'))
+        return $null -eq $Value -or (Test-Kind -Value $Value -Kind ($Kind.TrimEnd('?')))
     }
     switch ($Kind) {
         'string' { return $Value -is [string] }
