@@ -79,7 +79,7 @@ def test_every_step_is_put_to_the_test():
 def test_step_reads_what_is_written_for_it(step):
     read = shape(f"{step.name}.ps1", "$shape")
     assert read == kinds(type(step))
-    assert set(json.loads(steps.settings(step))) == set(read)
+    assert set(steps.settings(step)) == set(read)
 
 
 @pytest.mark.parametrize(("where", "of"), NESTED.items(), ids=str)

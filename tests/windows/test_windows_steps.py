@@ -1,4 +1,4 @@
-"""Steps over the shell: what is sent, what is run, and what an answer means."""
+"""Steps over the shell: which ones, in which order, with what settings."""
 
 from __future__ import annotations
 
@@ -9,52 +9,6 @@ import pytest
 from lab.imaging.windows import steps
 
 CERTIFICATE = "ab" * 32
-
-
-def answer(**changes):
-    told = {"step": "time", "changed": True, "reboot": False, "facts": {"zone": "UTC"}}
-    return json.dumps(told | changes)
-
-
-def result(output, exit_code=0):
-    return steps.result(steps.Time("UTC"), exit_code, output, guest="win1")
-
-
-def test_last_line_is_the_answer():
-    told = result(f"WARNING: something\r\n{answer()}\r\n\r\n")
-    assert told == steps.StepResult("time", changed=True, reboot=False, facts={"zone": "UTC"})
-
-
-def test_reboot_needs_its_exit_code():
-    assert result(answer(reboot=True), 3010).reboot
-    for reboot, code in ((True, 0), (False, 3010), (False, 1)):
-        with pytest.raises(steps.StepError, match="its exit code"):
-            result(answer(reboot=reboot), code)
-
-
-def test_failure_says_what_the_step_said_and_where_its_log_is():
-    with pytest.raises(steps.StepError) as caught:
-        result('{"step":"time","error":"no such zone"}', 1)
-    assert caught.value.doing == "running step 'time' on 'win1'"
-    assert caught.value.happened == "no such zone"
-    assert caught.value.cure == "see C:\\hybridlab\\log\\time.log on 'win1'"
-
-
-@pytest.mark.parametrize(
-    ("output", "said"),
-    [
-        ("", "it said nothing"),
-        ("Access is denied.", "its last line is 'Access is denied.'"),
-        ("[1]", "its last line is"),
-        (answer(step="features"), "its last line is"),
-        (answer(changed="yes"), "its last line is no result"),
-        (answer(facts=None), "its last line is no result"),
-    ],
-)
-def test_answer_that_is_none_is_refused(output, said):
-    with pytest.raises(steps.StepError, match="running step 'time'") as caught:
-        result(output)
-    assert said in caught.value.happened
 
 
 def test_old_windows_2019_is_told_why():
@@ -94,21 +48,23 @@ def test_values_of_one_release_go_to_no_other(year, name, number):
     assert all(values["NoAutoUpdate"] == 1 for values in of.values())
 
 
-def test_step_is_sent_with_its_settings_and_what_it_imports():
-    sent = steps.files(steps.Time("UTC", "192.0.2.1"))
-    assert sorted(sent) == ["hybridlab.psm1", "time.json", "time.ps1"]
-    assert json.loads(sent["time.json"]) == {"server": "192.0.2.1", "zone": "UTC"}
-    assert sent["time.ps1"] == steps.script("time.ps1")
-    assert sent["time.json"].isascii()
+def test_golden_order_is_of_steps_that_there_are():
+    assert set(steps.GOLDEN_ORDER) < {step.name for step in steps.STEPS}
+    assert len({step.name for step in steps.STEPS}) == len(steps.STEPS)
 
 
-def test_command_needs_no_quotes():
-    told = steps.command(steps.Time("UTC"))
-    assert told[-4:] == (
-        *("-File", "C:\\hybridlab\\time.ps1"),
-        *("-Settings", "C:\\hybridlab\\time.json"),
-    )
-    assert not any(character in word for word in told for character in " \"'&|<>^%")
+def test_settings_are_json_and_ascii():
+    given = steps.settings(steps.Firewall((steps.Rule("kubelet", "TCP", ("10250",)),)))
+    told = {"name": "kubelet", "ports": ["10250"], "protocol": "TCP", "remote": []}
+    assert json.loads(json.dumps(given)) == {"rules": [told]}
+
+
+def test_scripts_are_those_of_the_images_folder(tmp_path):
+    folder = tmp_path / "windows"
+    folder.mkdir()
+    (folder / "time.ps1").write_bytes(b"exit 0\n")
+    assert steps.script("time.ps1", tmp_path) == b"exit 0\n"
+    assert b"Invoke-Step" in steps.script(steps.MODULE)
 
 
 def test_every_deadline_leaves_room_for_what_the_script_itself_waits():

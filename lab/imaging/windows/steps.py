@@ -1,19 +1,17 @@
-"""Steps over the shell of a Windows guest: typed parameters, what they answer, their order.
+"""Steps over the shell of a Windows guest: their typed parameters, deadlines and order.
 
-A step is a script ``images/windows/<name>.ps1``. It is sent with the shared module and a JSON file
-of settings, and run as the contract in ``images/windows/README.md`` says. Keys of the JSON file are
-the fields of the dataclasses here; a test holds both together.
+A step is a script ``images/windows/<name>.ps1``. :func:`lab.guests.windows_steps.run_step` sends it
+with the shared module and a JSON file of settings, and reads its answer. Keys of that file are the
+fields of the dataclasses here; a test holds both together.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from lab._errors import BrokenError
 from lab.imaging.recipes import directory
 from lab.imaging.windows.release import RELEASES, Year
 
@@ -21,16 +19,7 @@ FOLDER = "windows"
 """Of the images' folder: where the scripts are."""
 MODULE = "hybridlab.psm1"
 """What every script imports from beside itself."""
-GUEST_FOLDER = "C:\\hybridlab"
-"""Where scripts and settings are put on the guest."""
-REBOOT = 3010
-"""Exit code of a step that has done its work and needs a reboot: Windows' own number for it."""
-
 _MINUTE = 60
-
-
-class StepError(BrokenError):
-    """A step on a Windows guest failed, or answered what no step answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,16 +297,17 @@ STEPS: tuple[type[Step], ...] = (
     Sysprep,
 )
 """All there are."""
-GOLDEN_ORDER: tuple[type[Step], ...] = (
-    PatchLevel,
-    WsMan,
-    Features,
-    NodeSettings,
-    SysprepPrepare,
-    Sysprep,
+GOLDEN_ORDER: tuple[str, ...] = (
+    "patch-level",
+    "wsman",
+    "features",
+    "settings",
+    "sysprep-prepare",
+    "sysprep",
 )
 """Those of a golden image, in their order. What refuses comes first; features bring the services
-whose registry values are set then; nothing may be pending when sysprep begins."""
+whose registry values are set then; nothing may be pending when sysprep begins, which is the last:
+after its answer the guest generalizes itself and shuts down."""
 
 
 def golden_steps(
@@ -336,97 +326,22 @@ def golden_steps(
 
     """
     release = RELEASES[year]
-    made: dict[type[Step], Step] = {
-        PatchLevel: PatchLevel(release.build, release.least_revision, release.why),
-        WsMan: WsMan(certificate),
-        NodeSettings: NodeSettings((*EVERY_RELEASE, *OF_RELEASE[year])),
-        Features: Features(hyper_v=hyper_v),
-        SysprepPrepare: SysprepPrepare(),
-        Sysprep: Sysprep(),
-    }
-    return tuple(made[kind] for kind in GOLDEN_ORDER)
+    made: tuple[Step, ...] = (
+        PatchLevel(release.build, release.least_revision, release.why),
+        WsMan(certificate),
+        Features(hyper_v=hyper_v),
+        NodeSettings((*EVERY_RELEASE, *OF_RELEASE[year])),
+        SysprepPrepare(),
+        Sysprep(),
+    )
+    return tuple(sorted(made, key=lambda step: GOLDEN_ORDER.index(step.name)))
 
 
-def settings(step: Step) -> bytes:
-    """The step's settings, as its script reads them; the same step gives the same bytes."""
-    return json.dumps(asdict(step), indent=1, sort_keys=True).encode("ascii") + b"\n"
+def settings(step: Step) -> dict[str, Any]:
+    """The step's settings, as JSON holds them and its script reads them."""
+    return asdict(step)
 
 
 def script(name: str, folder: Path | None = None) -> bytes:
     """A shipped script or module by its file's name, byte for byte."""
     return ((folder or directory()) / FOLDER / name).read_bytes()
-
-
-def files(step: Step, folder: Path | None = None) -> Mapping[str, bytes]:
-    """What must lie in ``GUEST_FOLDER`` before the step can run, by name."""
-    return {
-        MODULE: script(MODULE, folder),
-        f"{step.name}.ps1": script(f"{step.name}.ps1", folder),
-        f"{step.name}.json": settings(step),
-    }
-
-
-def command(step: Step) -> tuple[str, ...]:
-    """The command that runs the step on the guest: program and arguments; none needs quoting."""
-    return (
-        "powershell.exe",
-        *("-NoProfile", "-NonInteractive", "-ExecutionPolicy", "Bypass"),
-        *("-File", f"{GUEST_FOLDER}\\{step.name}.ps1"),
-        *("-Settings", f"{GUEST_FOLDER}\\{step.name}.json"),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """What a step answered."""
-
-    step: str
-    changed: bool
-    reboot: bool
-    facts: Mapping[str, object] = field(default_factory=dict)
-
-
-def result(step: Step, exit_code: int, output: str, *, guest: str) -> StepResult:
-    """What a step has answered.
-
-    Parameters
-    ----------
-    step
-        Which one ran.
-    exit_code
-        Of its script.
-    output
-        All of its standard output; the last line that is not empty counts.
-    guest
-        On which machine, for the message.
-
-    Raises
-    ------
-    StepError
-        When it failed, with what it said; or when answer and exit code make no sense.
-
-    """
-    doing = f"running step '{step.name}' on '{guest}'"
-    last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
-    cure = f"see {GUEST_FOLDER}\\log\\{step.name}.log on '{guest}'"
-    told = _object(last)
-    if told is None or told.get("step") != step.name:
-        said = f"its last line is {last!r}" if last else "it said nothing"
-        raise StepError(doing, f"it ended with exit code {exit_code}, and {said}", cure)
-    if "error" in told:
-        raise StepError(doing, str(told["error"]), cure)
-    changed, reboot, facts = told.get("changed"), told.get("reboot"), told.get("facts")
-    if not (isinstance(changed, bool) and isinstance(reboot, bool) and isinstance(facts, dict)):
-        raise StepError(doing, f"its last line is no result: {last!r}", cure)
-    if exit_code != (REBOOT if reboot else 0):
-        happened = f"its answer is a success, its exit code {exit_code}"
-        raise StepError(doing, happened, cure)
-    return StepResult(step.name, changed, reboot, facts)
-
-
-def _object(line: str) -> Mapping[str, object] | None:
-    try:
-        read = json.loads(line)
-    except ValueError:
-        return None
-    return read if isinstance(read, dict) else None
