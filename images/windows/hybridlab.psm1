@@ -875,9 +875,14 @@ function Enable-WinRm {
         [Parameter(Mandatory)] [int]$TimeoutMs,
         [Parameter(Mandatory)] [int]$MemoryMB
     )
-    Get-NetConnectionProfile -ErrorAction SilentlyContinue |
-        Where-Object -FilterScript { $_.NetworkCategory -notin 'DomainAuthenticated', 'Private' } |
-        Set-NetConnectionProfile -NetworkCategory Private
+    try {
+        Get-NetConnectionProfile |
+            Where-Object -FilterScript { $_.NetworkCategory -notin 'DomainAuthenticated', 'Private' } |
+            Set-NetConnectionProfile -NetworkCategory Private
+    } catch {
+        # A network that is still being identified has no category yet; our rules hold for all.
+        Write-Log -Message "a network stays public: $_"
+    }
     if ((Get-Service -Name 'WinRM').Status -ne 'Running') {
         Start-Service -Name 'WinRM'
     }
