@@ -186,6 +186,10 @@ def _variables(script: Script) -> Iterator[str]:
         plain = name.split(":")[-1]
         if plain in AUTOMATIC - {"null"} and name != "global:lastexitcode":
             yield f"{line(node)}: ${name} is PowerShell's own: nobody may set it"
+        for one in script.parameters(scope):
+            written = script.text(node).lstrip("$")
+            if one.name != written and one.name.lower() == written.lower():
+                yield f"{line(node)}: ${written} is the parameter ${one.name}: case does not count"
     for node in script.of("variable"):
         name = script.text(node).lstrip("$@").strip("{}").lower()
         if name.startswith("env:") or name in AUTOMATIC | PREFERENCES | {"global:lastexitcode"}:
