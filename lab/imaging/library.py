@@ -182,6 +182,9 @@ class Library:
         final = self._place(recipe, digest)
         scratch = final.with_name(f".{final.name}{_PARTIAL}")
         with guarded_files(f"building image '{recipe.name}'"):
+            if final.exists():
+                say(f"image '{recipe.name}': {stored.damage(final)}: it is built anew")
+                _remove(final)
             if scratch.exists():
                 say(f"image '{recipe.name}': an interrupted build is done anew")
                 shutil.rmtree(scratch)
@@ -200,7 +203,7 @@ class Library:
 
     def _stored(self, recipe: Recipe, digest: str) -> GoldenImage | None:
         place = self._place(recipe, digest)
-        return stored.image(place) if place.is_dir() else None
+        return stored.image(place) if place.is_dir() and not stored.damage(place) else None
 
     def _place(self, recipe: Recipe, digest: str) -> Path:
         return self._images / f"{recipe.name}-{digest[:_SHORT]}"
