@@ -23,7 +23,7 @@ from lab.guests import powershell
 from lab.guests.clixml import readable
 from lab.guests.command_line import started
 from lab.guests.connection import Connection
-from lab.guests.conversation import Lines as TextLines
+from lab.guests.conversation import Lines
 from lab.guests.door import way
 from lab.guests.files import Files
 from lab.guests.identity import KeyFileError
@@ -36,7 +36,7 @@ from lab.guests.windows_reach import WindowsReach
 from lab.guests.windows_waiting import Tries
 from lab.guests.winrm_command import WinrmCommand
 from lab.guests.winrm_endpoint import endpoint
-from lab.guests.winrm_line import Lines
+from lab.guests.winrm_line import Trunk
 
 _TEMPORARY = f"{DIRECTORY}\\run"
 _CLEAN_SECONDS = 10.0
@@ -68,7 +68,7 @@ class WindowsShell:
         self._door = doors[-1]
         self._name = reach.ssh.name
         self._connection = Connection(doors)
-        self._lines = Lines(endpoint(reach), doors[0] if len(doors) > 1 else None)
+        self._trunk = Trunk(endpoint(reach), doors[0] if len(doors) > 1 else None)
 
     @property
     def name(self) -> str:
@@ -90,7 +90,7 @@ class WindowsShell:
         stdin: bytes = b"",
     ) -> Completed:
         """As :meth:`run`; each line is told with its newline, the last perhaps without."""
-        lines, err = TextLines(heard), bytearray()
+        lines, err = Lines(heard), bytearray()
 
         def hear(said: bytes, complained: bytes) -> None:
             lines(said)
@@ -181,7 +181,7 @@ class WindowsShell:
 
     def close(self) -> None:
         """Give the connections up. Safe to repeat; the next use connects again."""
-        self._lines.close()
+        self._trunk.close()
         self._connection.close()
 
     def _tried(self, deadline: Deadline) -> str:
@@ -222,11 +222,11 @@ class WindowsShell:
     ) -> int:
         whole = f"{doing} on '{self._name}'"
         start = started(command)
-        self._lines.enter(whole, deadline)
+        self._trunk.enter(whole, deadline)
         try:
-            return WinrmCommand(self._lines, whole, deadline, heard).run(start, stdin)
+            return WinrmCommand(self._trunk, whole, deadline, heard).run(start, stdin)
         finally:
-            self._lines.leave()
+            self._trunk.leave()
 
 
 def _attached(command: Sequence[str]) -> str | None:

@@ -116,7 +116,7 @@ def result_of(doing: str, name: str, done: Completed) -> StepResult:
     if said.get("step") != name or "error" in said:
         words = f"exit code {done.code}, and its last line is no result of that step"
         raise StepError(doing, f"{words}: {_complaint(done)}", "see what the script writes last")
-    changed, reboot, facts = said.get("changed"), said.get("reboot"), said.get("facts") or {}
+    changed, reboot, facts = said.get("changed"), said.get("reboot"), said.get("facts")
     if not isinstance(changed, bool) or not isinstance(reboot, bool) or not isinstance(facts, dict):
         raise StepError(doing, f"its result is not one of a step: {json.dumps(said)[:_SAID]}")
     if reboot != (done.code in CODES):

@@ -21,7 +21,7 @@ from lab.guests.winrm_errors import (
     ReplyLostError,
     StaleError,
 )
-from lab.guests.winrm_line import Line, Lines, Protocol
+from lab.guests.winrm_line import Line, Protocol, Trunk
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class WinrmCommand:
 
     Parameters
     ----------
-    lines
+    trunk
         The connections to the guest.
     doing
         For messages.
@@ -61,13 +61,13 @@ class WinrmCommand:
 
     def __init__(
         self,
-        lines: Lines,
+        trunk: Trunk,
         doing: str,
         deadline: Deadline,
         heard: Callable[[bytes, bytes], object],
     ) -> None:
-        self._lines, self._doing, self._deadline, self._heard = lines, doing, deadline, heard
-        self._line = lines.take()
+        self._trunk, self._doing, self._deadline, self._heard = trunk, doing, deadline, heard
+        self._line = trunk.take()
         self._shell = self._command = ""
         self._feeder: _Feeder | None = None
         self._last = b""
@@ -122,7 +122,7 @@ class WinrmCommand:
             words = f"{error.happened}; whether the command was begun is not known"
             raise LostError(self._doing, words, error.cure) from error
         if stdin:
-            self._feeder = _Feeder(self._lines, self._doing, (self._shell, self._command))
+            self._feeder = _Feeder(self._trunk, self._doing, (self._shell, self._command))
             self._feeder.start(stdin, self._deadline)
             return
         with suppress(FaultError, ReplyLostError):  # it may have ended, and reads nothing then
@@ -146,7 +146,7 @@ class WinrmCommand:
 
     def _anew(self) -> None:
         self._line.close()
-        self._line = self._lines.fresh()
+        self._line = self._trunk.fresh()
 
     def _listened(self) -> int:
         away: Deadline | None = None
@@ -235,7 +235,7 @@ class WinrmCommand:
                 deadline, lambda one: one.close_shell(self._shell, close_session=False)
             )
         finally:
-            self._lines.give(self._line)
+            self._trunk.give(self._line)
         return signalled or deleted
 
     def _tidy(self, deadline: Deadline, call: Callable[[Protocol], object]) -> bool:
@@ -254,8 +254,8 @@ class WinrmCommand:
 class _Feeder:
     """Gives a command its input, on a connection of its own: it may talk before it listens."""
 
-    def __init__(self, lines: Lines, doing: str, names: tuple[str, str]) -> None:
-        self._line: Line = lines.fresh()
+    def __init__(self, trunk: Trunk, doing: str, names: tuple[str, str]) -> None:
+        self._line: Line = trunk.fresh()
         self._doing, self._names = doing, names
         self.lost = ""
         """Why it could not go on; empty as long as it can, or where nobody reads it any more."""

@@ -132,7 +132,7 @@ class Line:
         self._client.transport.read_timeout_sec = min(wait + ANSWER_SECONDS, left)
 
 
-class Lines:
+class Trunk:
     """The connections to one service: as many as there are requests at once, kept for the next.
 
     Parameters

@@ -6,9 +6,11 @@ import base64
 import threading
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from . import soap
+from .drives import text_of
 from .script import Answer, Asked, Responder, answered
 from .soap import Asking, FaultError
 
@@ -33,8 +35,7 @@ class Command:
     def resolve(self, respond: Responder) -> None:
         if self.answer is not None:
             return
-        facts = {**self.asked.__dict__, "stdin": bytes(self.stdin)}
-        self.answer = answered(respond, Asked(**facts))
+        self.answer = answered(respond, replace(self.asked, stdin=bytes(self.stdin)))
         self.pieces = list(self.answer.pieces)
         self.pieces += _split(self.answer.stdout, self.answer.stderr)
 
@@ -54,8 +55,8 @@ class Shell:
 class Shells:
     """What the service knows; every verb is a method."""
 
-    def __init__(self, respond: Responder) -> None:
-        self.respond = respond
+    def __init__(self, respond: Responder, root: Path | None = None) -> None:
+        self.respond, self._root = respond, root
         self.max_shells = 30
         self.max_commands = 25
         self.longest_wait = 3600.0
@@ -129,7 +130,8 @@ class Shells:
         )
         skips = asking.option("WINRS_SKIP_CMD_SHELL") == "TRUE"
         name = str(uuid.uuid4()).upper()
-        command = Command(Asked(line, "winrm", b"", skips, shell.codepage, user))
+        asked = Asked(line, "winrm", b"", skips, shell.codepage, user)
+        command = Command(replace(asked, file=text_of(self._root, asked.path)))
         shell.commands[name] = command
         if asking.option("WINRS_CONSOLEMODE_STDIN") != "FALSE":
             command.resolve(self.respond)
