@@ -63,6 +63,7 @@ class Dial:
         self._dialled = True
         made = self._through(self._jump) if self._jump else self._direct()
         made.settimeout(min(patience(self.deadline), CONNECT_SECONDS))
+        self._socket = made
         return made
 
     def holds(self, sock: socket.socket) -> None:
@@ -77,8 +78,11 @@ class Dial:
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Give back the way there; the socket itself is the HTTP client's to close."""
-        self._socket = None
+        """Close the connection, and give back the way there. Safe to repeat."""
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.close()
+            self._socket = None
         if self._passage:
             self._passage.close()
             self._passage = None
