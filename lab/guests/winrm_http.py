@@ -63,7 +63,7 @@ class _Adapter(HTTPAdapter):
                 # Python takes a connection that was reset for one that has ended, unless told not
                 # to: only the other side's goodbye in TLS says that it had no more to say.
                 assert isinstance(self.sock, ssl.SSLSocket)
-                self.sock.suppress_ragged_eofs = False
+                self.sock.suppress_ragged_eofs = False  # type: ignore[attr-defined]  # typeshed has it not
                 dial.holds(self.sock)
 
         class PlainPool(HTTPConnectionPool):
