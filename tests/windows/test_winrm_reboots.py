@@ -113,8 +113,8 @@ def test_a_machine_that_stays_away_is_said_with_what_was_seen_last(
 ) -> None:
     stopped = threading.Thread(target=computer.guest.winrm.stop)
     computer.restarts = stopped.start
-    with pytest.raises(DeadlineError, match="waiting for 'win1' to restart: .*connection refused"):
-        reboot(windows_shell, Deadline(3))
+    with pytest.raises(DeadlineError, match=r"waiting for 'win1' to restart: .*connection refused"):
+        reboot(windows_shell, Deadline(1.5))
     stopped.join()
     computer.guest.shells.forget()
 

@@ -39,7 +39,7 @@ def test_a_handshake_that_breaks_off_is_what_it_saw_last(
     new_guest: NewGuest, new_windows_shell: NewShell
 ) -> None:
     shell = new_windows_shell(new_guest(encrypted=False), certificate="ab" * 32)
-    with pytest.raises(DeadlineError, match="last seen: .WinRM: connected, but the TLS handshake"):
+    with pytest.raises(DeadlineError, match=r"last seen: .WinRM: connected, but the TLS handshake"):
         shell.wait(Deadline(0.5))
 
 
