@@ -186,7 +186,8 @@ class _Server(paramiko.ServerInterface):
                 if self._over.is_set() or channel.closed:
                     break
             channel.send_exit_status(answer.code)
-        channel.close()
+        with suppress(OSError, EOFError):
+            channel.close()
 
     def check_channel_direct_tcpip_request(
         self,
@@ -219,7 +220,8 @@ class _Server(paramiko.ServerInterface):
                     break
                 if target in ready and not _passed(target.recv, channel.sendall):
                     break
-        channel.close()
+        with suppress(OSError, EOFError):
+            channel.close()
 
 
 def _passed(take: Callable[[int], bytes], give: Callable[[bytes], object]) -> bool:
