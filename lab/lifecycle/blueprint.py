@@ -86,7 +86,9 @@ def keep_only(scenario: Scenario, system: str) -> Scenario:
     left_out = len(nodes) < len(scenario.nodes)
     return replace(
         scenario,
-        summary=f"{scenario.summary}: {system.capitalize()} nodes alone" if left_out else scenario.summary,
+        summary=f"{scenario.summary}: {system.capitalize()} nodes alone"
+        if left_out
+        else scenario.summary,
         nodes=nodes,
         shared_services=shared,
     )
