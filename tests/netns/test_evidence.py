@@ -9,8 +9,8 @@ import pytest
 from netns_intents import cluster
 from netns_running import BringUp, NewLab, Running
 
-from lab.guests.shell import Completed
 from lab._deadline import Deadline
+from lab.guests.shell import Completed
 from lab.providers.netns import evidence, resolvers
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.netns.windows import realise
