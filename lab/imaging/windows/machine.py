@@ -102,10 +102,10 @@ class Site(Protocol):
     """Where such machines can be."""
 
     def find(self, site: Path) -> Building | None:
-        """The machine that an earlier command has left for that directory.
+        """The machine that an earlier command has left for that directory; None without one."""
 
-        None if there is none that was ever started.
-        """
+    def remove(self, site: Path) -> None:
+        """Take away what an earlier command has left for that directory, half made or whole."""
 
     def begin(self, machine: Machine) -> Building:
         """Make it and start it; what an earlier command has left half made goes first.

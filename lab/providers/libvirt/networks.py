@@ -212,9 +212,7 @@ def _reserved(lab: LabHandle, machine: str, subnet: IPv4Network, at: int) -> Res
     return Reservation(machine, names.management_mac(lab, machine), address)
 
 
-def _free(
-    connected: libvirt.virConnect, pool: IPv4Network, token: str
-) -> Iterator[IPv4Network]:
+def _free(connected: libvirt.virConnect, pool: IPv4Network, token: str) -> Iterator[IPv4Network]:
     """Ranges that no network of libvirt has, from a place of the token's own in the pool on.
 
     Starting at different places, labs that come up at once seldom want the same one; and two

@@ -89,7 +89,8 @@ class LibvirtProvider:
         from lab.providers.libvirt.installing import LibvirtInstaller  # noqa: PLC0415  the same
 
         first = next(iter(self._hosts.values()))
-        return Library(cache_directory(self._inventory), self._inventory, LibvirtInstaller(first))
+        installer = LibvirtInstaller(first, self._inventory.management)
+        return Library(cache_directory(self._inventory), self._inventory, installer)
 
     def banner(self, intent: Intent | None) -> str:
         """One sentence: which provider, and where its machines are."""
