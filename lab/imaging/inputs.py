@@ -182,9 +182,7 @@ def _by_option(need: Need, recipe: Recipe) -> str:
     return f"'lab image build {recipe.name} --{need.name} PATH'"
 
 
-def _pinned(
-    image: str, where: Source, inventory: Inventory, downloads: Path, doing: str
-) -> str:
+def _pinned(image: str, where: Source, inventory: Inventory, downloads: Path, doing: str) -> str:
     """The digest that the vendor lists for an address, asked once."""
     assert where.url is not None, "the caller has looked"
     pin = _pin(where.url, downloads)

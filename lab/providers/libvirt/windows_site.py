@@ -19,6 +19,7 @@ from lab.providers.libvirt import (
     connection,
     documents,
     domains,
+    drives,
     media,
     networks,
     pictures,
@@ -237,15 +238,8 @@ class SiteMachine:
 
     def take_answers(self) -> None:
         """Take the answer medium out, whatever the guest thinks of it, and delete it."""
-        library = connection.load()
         with self._told("taking the answer medium out of"):
-            domain = self._domain
-            for target in _drives_with(domain.XMLDesc(), f"/{_ANSWERS}"):
-                flags = library.VIR_DOMAIN_AFFECT_CONFIG | library.VIR_DOMAIN_DEVICE_MODIFY_FORCE
-                if domain.isActive():
-                    flags |= library.VIR_DOMAIN_AFFECT_LIVE
-                domain.updateDeviceFlags(documents.empty_drive(target), flags)
-            volumes.remove(self._pool, _ANSWERS)
+            drives.discard(self._domain, self._pool, _ANSWERS)
 
     def bring_home(self, disk: Path) -> None:
         """Copy its disk into a new file."""
@@ -273,13 +267,3 @@ class SiteMachine:
     @property
     def _pool(self) -> libvirt.virStoragePool:
         return self._host.connected.storagePoolLookupByName(self._name)
-
-
-def _drives_with(document: str, ending: str) -> list[str]:
-    """The CD drives that hold a file whose path ends so. Pure."""
-    found = []
-    for disk in ET.fromstring(document).iterfind("devices/disk[@device='cdrom']"):  # noqa: S314  libvirt's own
-        source, target = disk.find("source"), disk.find("target")
-        if source is not None and target is not None and source.get("file", "").endswith(ending):
-            found.append(target.get("dev", ""))
-    return found
