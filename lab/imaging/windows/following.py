@@ -47,6 +47,8 @@ class Watch:
     witness
         Called when the machine is given up, with a way into it if there was one; what it says
         goes into the message.
+    reset
+        Is told how often it was reset, all in all, whenever it was again.
 
     """
 
@@ -57,6 +59,7 @@ class Watch:
     tell: Callable[[str], None]
     resets_before: int = 0
     witness: Callable[[Progress], str] = lambda _: ""
+    reset: Callable[[int], None] = lambda _: None
     progress: Progress = field(init=False)
     _heard: int = 0
     _pictured: float = -_PICTURE_SECONDS
@@ -122,6 +125,8 @@ class Watch:
         with self.console.open("ab") as log:
             log.write(glance.said)
         before, self.progress = self.progress, phases.advance(self.progress, seen)
+        if self.progress.reboots != before.reboots:
+            self.reset(self.progress.reboots)
         self._tell(before)
 
     def _tell(self, before: Progress) -> None:
