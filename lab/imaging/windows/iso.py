@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import struct
 from collections.abc import Iterator, Sequence
@@ -116,6 +117,7 @@ def _opened(doing: str, path: Path) -> Iterator[Tree]:
         import pycdlib  # noqa: PLC0415  an extra: only who uses hypervisors has it
     except ImportError as error:
         raise PreflightError(doing, f"{error}", "pip install 'hybridlab[libvirt]'") from error
+    logging.getLogger("pycdlib").setLevel(logging.ERROR)  # what it tolerates is no news
     iso = pycdlib.PyCdlib()
     try:
         iso.open(str(path))
