@@ -75,7 +75,7 @@ function Write-Line {
     Write-Log -Message $line
     # The target stands in front: a digit before ">" would be taken for the number of a stream.
     $arguments = @('/d', '/s', '/c', ">COM1 echo $line")
-    foreach ($try in 1..5) {
+    foreach ($try in 1, 2, 3, 4, 5) {
         try {
             $null = Invoke-Native -Path "$env:SystemRoot\System32\cmd.exe" -Arguments $arguments
             return
@@ -312,14 +312,14 @@ function Confirm-Sha256 {
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [string]$Path,
-        [Parameter(Mandatory)] [ValidatePattern('^[0-9a-f]{64}$')] [string]$Sha256
+        [Parameter(Mandatory)] [ValidatePattern('^[0-9a-f]{64}$')] [string]$Digest
     )
     if (-not (Test-Path -LiteralPath $Path -PathType Leaf)) {
         throw "there is no file '$Path'"
     }
     $there = (Get-FileHash -LiteralPath $Path -Algorithm SHA256).Hash.ToLowerInvariant()
-    if ($there -cne $Sha256) {
-        throw "'$Path' has the SHA-256 $there, not $Sha256"
+    if ($there -cne $Digest) {
+        throw "'$Path' has the SHA-256 $there, not $Digest"
     }
 }
 
@@ -351,7 +351,7 @@ function Test-Kind {
         return $true
     }
     if ($Kind.EndsWith('?')) {
-        return $null -eq $Value -or (Test-Kind -Value $Value -Kind $Kind.TrimEnd('?'))
+        return $null -eq $Value -or (Test-Kind -Value $Value -Kind ($Kind.TrimEnd('?')))
     }
     switch ($Kind) {
         'string' { return $Value -is [string] }
@@ -875,9 +875,14 @@ function Enable-WinRm {
         [Parameter(Mandatory)] [int]$TimeoutMs,
         [Parameter(Mandatory)] [int]$MemoryMB
     )
-    Get-NetConnectionProfile -ErrorAction SilentlyContinue |
-        Where-Object -FilterScript { $_.NetworkCategory -notin 'DomainAuthenticated', 'Private' } |
-        Set-NetConnectionProfile -NetworkCategory Private
+    try {
+        Get-NetConnectionProfile |
+            Where-Object -FilterScript { $_.NetworkCategory -notin 'DomainAuthenticated', 'Private' } |
+            Set-NetConnectionProfile -NetworkCategory Private
+    } catch {
+        # A network that is still being identified has no category yet; our rules hold for all.
+        Write-Log -Message "a network stays public: $_"
+    }
     if ((Get-Service -Name 'WinRM').Status -ne 'Running') {
         Start-Service -Name 'WinRM'
     }
@@ -1242,7 +1247,9 @@ function Invoke-AsSystem {
             }
             return "the task is $state, its code $code"
         }
-        return [int][long](Get-ScheduledTaskInfo -TaskName 'hybridlab-once').LastTaskResult
+        # It is an unsigned number there; exit codes are signed.
+        $code = [uint32](Get-ScheduledTaskInfo -TaskName 'hybridlab-once').LastTaskResult
+        return [System.BitConverter]::ToInt32([System.BitConverter]::GetBytes($code), 0)
     } finally {
         $null = Remove-Task -Name 'once'
     }
