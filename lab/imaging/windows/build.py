@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from lab._deadline import Deadline
-from lab._errors import BrokenError, LabError, PreflightError
+from lab._errors import LabError, PreflightError
 from lab.imaging import disks, inputs, source, tools
 from lab.imaging.job import Built, Job
 from lab.imaging.recipe import Windows
@@ -174,12 +174,9 @@ def _machine(job: Job, record: Record, public_key: str) -> Machine:
     )
 
 
-def _disc(job: Job, name: str, digests: dict[str, str] | object) -> Disc | None:
+def _disc(job: Job, name: str, digests: Mapping[str, str]) -> Disc | None:
     path = inputs.provided(job, name)
-    if path is None:
-        return None
-    assert hasattr(digests, "__getitem__")
-    return Disc(path, digests[name].rpartition(":")[2])
+    return None if path is None else Disc(path, digests[name].rpartition(":")[2])
 
 
 def _finished(job: Job, machine: Building, record: Record) -> int:
@@ -196,7 +193,7 @@ def _finished(job: Job, machine: Building, record: Record) -> int:
         reset=handover.reset,
     )
     if handover.record.stage in {"installing", "steps"}:
-        watch.until(lambda now: now.phase in {"ready", "sysprep"} and bool(now.certificate))
+        watch.until(lambda now: now.phase in {"ready", "sysprep"})
         handover.run_steps(watch)
     if handover.record.stage == "sealing":
         watch.until(lambda now: now.off)

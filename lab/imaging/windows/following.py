@@ -145,20 +145,24 @@ class Watch:
             return hashlib.sha256(self.machine.picture()).hexdigest()
         return ""
 
-    def _story(self, what: str) -> tuple[str, str, str]:
-        """Doing, happened and cure of an error that ends the installation."""
+    def evidence(self) -> str:
+        """All that was seen of the present phase, and where pictures and logs are kept."""
         now, at = self.progress, time.monotonic()
-        happened = [what, phases.account(now, at)]
+        seen = [phases.account(now, at)]
         with suppress(LabError, OSError):
             path = self.logs / f"{self.image}-{now.phase}.png"
             path.write_bytes(self.machine.picture())
-            happened.append(f"its screen is in '{path}'")
+            seen.append(f"its screen is in '{path}'")
         with suppress(LabError):
             said = self.witness(now)
-            happened += [said] if said else []
-        happened.append(f"all of its console is in '{self.console}', which ends:{_tail(now)}")
-        look = f"look at {phases.LOOK_AT[now.phase]}; then build it again"
-        return f"installing image '{self.image}'", "; ".join(happened), look
+            seen += [said] if said else []
+        seen.append(f"all of its console is in '{self.console}', which ends:{_tail(now)}")
+        return "; ".join(seen)
+
+    def _story(self, what: str) -> tuple[str, str, str]:
+        """Doing, happened and cure of an error that ends the installation."""
+        look = f"look at {phases.LOOK_AT[self.progress.phase]}; then build it again"
+        return f"installing image '{self.image}'", f"{what}; {self.evidence()}", look
 
 
 def _ended(progress: Progress) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.guests.shell import GuestShell
+from lab.imaging import recipes
 from lab.imaging.recipe import WindowsPhase
 from lab.imaging.windows import phases
 from lab.imaging.windows.phases import Progress, Seen
@@ -106,7 +107,8 @@ def define(
     lab, machine, image = recipe.lab, recipe.machine, recipe.image
     assert image.firmware != "kernel", "no Windows boots so"
     keyring.unpin(lab, machine.name)
-    seed = volumes.write(pool, seed_volume(machine.name), clone_medium(settings(recipe)))
+    files = recipes.load(image.name).templates
+    seed = volumes.write(pool, seed_volume(machine.name), clone_medium(settings(recipe), files))
     directory = volumes.path_of(pool)
     spec = documents.WindowsDomain(
         name=names.domain(lab, machine.name),
