@@ -169,8 +169,9 @@ def gc(yes: bool, as_json: bool) -> None:
         }
         click.echo(json.dumps(document, indent=2))
         return
-    left = [*copies, *sites]
-    found = [*result.found, *(f"{one.hypervisor}: {name}" for one in left for name in one.names)]
+    left = [(one.hypervisor, name) for one in copies for name in one.names]
+    left += [(one.hypervisor, name) for one in sites for name in one.names]
+    found = [*result.found, *(f"{hypervisor}: {name}" for hypervisor, name in left)]
     for path in found:
         say(path)
     done = "removed" if yes else "would remove"
