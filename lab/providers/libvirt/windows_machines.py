@@ -27,6 +27,7 @@ from lab.topology.intent import Interface, MachineIntent
 if TYPE_CHECKING:
     import libvirt
 
+    from lab.guests.windows_shell import WindowsShell
     from lab.providers.libvirt.machines import Recipe
     from lab.providers.libvirt.ownership import Owner
 
@@ -212,7 +213,7 @@ def reach(recipe: Recipe, shell: GuestShell) -> None:
     shell.wait(Deadline(SHELL_SECONDS[recipe.accelerated]))
 
 
-def set_clock(shell: GuestShell) -> None:
+def set_clock(shell: WindowsShell) -> None:
     """Put the clock of a resumed guest right: it stood still with its memory.
 
     Raises
@@ -221,15 +222,10 @@ def set_clock(shell: GuestShell) -> None:
         When it refuses.
 
     """
-    now = int(time.time() * 1000)
-    words = (
-        "Set-Date -Date ([DateTimeOffset]::FromUnixTimeMilliseconds("
-        f"{now})).LocalDateTime | Out-Null"
-    )
-    done = shell.run(
-        ("powershell.exe", "-NoProfile", "-NonInteractive", "-Command", words),
-        Deadline(_CLOCK_SECONDS),
-    )
+    milliseconds = int(time.time() * 1000)
+    moment = f"[DateTimeOffset]::FromUnixTimeMilliseconds({milliseconds})"
+    script = f"$null = Set-Date -Date {moment}.LocalDateTime"
+    done = shell.powershell(script, Deadline(_CLOCK_SECONDS))
     if done.code:
         raise BrokenError(
             "setting the clock of a machine that was suspended",
