@@ -105,9 +105,11 @@ class Handover:
             user=self._job.recipe.user,
             keyfile=self._job.scratch / records.KEY,
             host_key=progress.key,
+            port=where.ssh_port,
             jump=where.jump,
         )
-        return WindowsShell(WindowsReach(reach, self.record.password, progress.certificate))
+        way = WindowsReach(reach, self.record.password, progress.certificate, port=where.winrm_port)
+        return WindowsShell(way)
 
     def _enter(self, shell: WindowsShell, watch: Watch) -> None:
         shell.wait(Deadline(watch.seconds("ready")))
