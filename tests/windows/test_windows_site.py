@@ -5,10 +5,8 @@ What it boots is one sector that speaks on COM1 as a guest of ours does: a stand
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -28,7 +26,7 @@ from lab.imaging.windows.following import Watch  # noqa: E402
 from lab.imaging.windows.machine import Disc, Machine  # noqa: E402
 from lab.imaging.windows.phases import ORDER  # noqa: E402
 from lab.inventory.inventory import MANAGEMENT, Hypervisor  # noqa: E402
-from lab.providers.libvirt import sites  # noqa: E402
+from lab.providers.libvirt import media, sites  # noqa: E402
 from lab.providers.libvirt.host import Host  # noqa: E402
 from lab.providers.libvirt.windows_site import LibvirtSite  # noqa: E402
 
@@ -109,7 +107,7 @@ def test_a_medium_on_this_machine_is_booted_where_it_lies_and_stays_as_it_is(
     storage: str, asked: NewMachine, folder: Path, connected: Any
 ) -> None:
     wanted = asked(*READY, storage=storage)
-    os.chmod(wanted.setup.path, 0o444)
+    wanted.setup.path.chmod(0o444)
     before = wanted.setup.path.stat()
     machine = LibvirtSite(LOCAL, MANAGEMENT).begin(wanted)
     seen = watch(folder, machine)
@@ -251,7 +249,6 @@ def test_begin_takes_away_what_was_left_half_made(
     )
     pool.build()
     pool.create()
-    time.sleep(1.1)  # so that the next name is another one
     machine = LibvirtSite(LOCAL, MANAGEMENT).begin(asked())
     assert objects(connected, folder) == {machine.where.split("'")[1]}
     machine.remove()
@@ -260,12 +257,10 @@ def test_begin_takes_away_what_was_left_half_made(
 def test_a_medium_that_qemu_cannot_read_is_refused_with_the_cure(
     asked: NewMachine, folder: Path, connected: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lab.providers.libvirt import media
-
     wanted = asked()
-    os.chmod(wanted.setup.path, 0o600)
+    wanted.setup.path.chmod(0o600)
     monkeypatch.setattr(media, "reader", lambda _: media.Reader(64055, frozenset({64055})))
-    with pytest.raises(PreflightError, match="QEMU .* may not") as refused:
+    with pytest.raises(PreflightError, match=r"QEMU .* may not") as refused:
         LibvirtSite(LOCAL, MANAGEMENT).begin(wanted)
     assert "chmod" in refused.value.cure
     assert objects(connected, folder) == set()
