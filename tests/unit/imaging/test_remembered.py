@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab._errors import PreflightError
+from lab._errors import PreflightError, UsageError
 from lab.imaging import inputs, recipes, remembered
 from lab.inventory.inventory import ImageSource, Inventory
 
@@ -25,20 +25,20 @@ def media(tmp_path: Path) -> dict[str, Path]:
 
 def test_what_was_given_once_is_known_from_then_on(tmp_path: Path, media: dict[str, Path]) -> None:
     cache = tmp_path / "cache"
-    remembered.remember(cache, RECIPE, media)
+    remembered.remember(cache, NOTHING, RECIPE, media)
     inventory = remembered.merged(cache, NOTHING)
     found = inputs.found(RECIPE, inventory, tmp_path / "downloads", lambda _: None)
     assert set(found) == {"iso", "virtio-win", "openssh"}
     assert inputs.known(RECIPE, inventory, tmp_path / "downloads") == found
     assert stat.S_IMODE((cache / remembered.FILE).stat().st_mode) == 0o600
-    remembered.remember(cache, RECIPE, {"iso": media["openssh"]})
+    remembered.remember(cache, NOTHING, RECIPE, {"iso": media["openssh"]})
     inventory = remembered.merged(cache, NOTHING)
     assert inventory.images[RECIPE.name].url == str(media["openssh"])
     assert inventory.images["virtio-win"].url == str(media["virtio-win"])
 
 
 def test_the_inventory_counts_more(tmp_path: Path, media: dict[str, Path]) -> None:
-    remembered.remember(tmp_path, RECIPE, media)
+    remembered.remember(tmp_path, NOTHING, RECIPE, media)
     own = Inventory((), images={RECIPE.name: ImageSource("/mine"), "virtio-win": ImageSource()})
     merged = remembered.merged(tmp_path, own)
     assert merged.images[RECIPE.name].url == "/mine"
@@ -47,7 +47,7 @@ def test_the_inventory_counts_more(tmp_path: Path, media: dict[str, Path]) -> No
 
 def test_a_file_that_is_not_there_is_refused_and_nothing_is_remembered(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match=r"--iso: .* is no file"):
-        remembered.remember(tmp_path, RECIPE, {"iso": tmp_path / "none"})
+        remembered.remember(tmp_path, NOTHING, RECIPE, {"iso": tmp_path / "none"})
     assert remembered.merged(tmp_path, NOTHING) == NOTHING
 
 
@@ -55,7 +55,17 @@ def test_an_option_that_the_image_has_no_use_for_is_refused(
     tmp_path: Path, media: dict[str, Path]
 ) -> None:
     with pytest.raises(PreflightError, match="made from no 'iso'"):
-        remembered.remember(tmp_path, recipes.load("debian-12"), {"iso": media["iso"]})
+        remembered.remember(tmp_path, NOTHING, recipes.load("debian-12"), {"iso": media["iso"]})
+
+
+def test_a_path_beside_another_one_of_the_inventory_is_refused(
+    tmp_path: Path, media: dict[str, Path]
+) -> None:
+    own = Inventory((), images={RECIPE.name: ImageSource("/mine.iso")})
+    with pytest.raises(UsageError, match="of the inventory says '/mine.iso'"):
+        remembered.remember(tmp_path, own, RECIPE, media)
+    same = Inventory((), images={RECIPE.name: ImageSource(str(media["iso"]))})
+    remembered.remember(tmp_path, same, RECIPE, media)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '"x"'])
