@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
@@ -15,6 +16,7 @@ if not shutil.which("wimlib-imagex"):
     pytest.skip("wimlib-imagex (wimtools) is not installed", allow_module_level=True)
 
 import media_maker
+import pycdlib
 import sparse
 import wim_maker
 from hypothesis import HealthCheck, given, settings
@@ -167,16 +169,19 @@ def test_part_of_another_set_is_named(tmp_path):
         read(made)
 
 
-def names(volume: str) -> list[str]:
-    """Options of xorriso's mkisofs for one family of names."""
-    return {"rock ridge": ["-R"], "joliet": ["-J", "-joliet-long"], "plain": []}[volume]
+ANEW = {
+    "rock ridge": (["-R"], "/Sources/Install.wim"),
+    "joliet": (["--norock", "-J", "-joliet-long"], "/Sources/Install.wim"),
+    "plain": (["--norock"], "/SOURCES/INSTALL.WIM"),
+}
+"""Options of xorriso's mkisofs for one family of names, and the container's name in it."""
 
 
-@pytest.mark.parametrize("volume", ["rock ridge", "joliet", "plain"])
-def test_medium_made_anew_without_udf_is_read_too(windows, tmp_path, volume):
+def made_anew(windows: Path, directory: Path, options: list[str]) -> Path:
+    """A medium without UDF, as people make who take one apart."""
     if not shutil.which("xorriso"):
         pytest.skip("xorriso is not installed")
-    tree = tmp_path / "tree"
+    tree = directory / "tree"
     parts = windows.with_name("windows.iso.parts")
     for path, content in {
         "Sources/Install.wim": (parts / "install" / "install.wim").read_bytes(),
@@ -185,13 +190,18 @@ def test_medium_made_anew_without_udf_is_read_too(windows, tmp_path, volume):
     }.items():
         (tree / path).parent.mkdir(parents=True, exist_ok=True)
         (tree / path).write_bytes(content)
-    made = tmp_path / "anew.iso"
-    command = ["xorriso", "-as", "mkisofs", "-quiet", "-V", "ANEW", "-iso-level", "4"]
-    subprocess.run(
-        [*command, *names(volume), "-o", str(made), str(tree)], check=True, capture_output=True
-    )
+    made = directory / "anew.iso"
+    command = ["xorriso", "-as", "mkisofs", "-quiet", "-V", "ANEW", "-iso-level", "3", *options]
+    subprocess.run([*command, "-o", str(made), str(tree)], check=True, capture_output=True)
+    return made
+
+
+@pytest.mark.parametrize("volume", ANEW)
+def test_medium_made_anew_without_udf_is_read_too(windows, tmp_path, volume):
+    options, container = ANEW[volume]
+    made = made_anew(windows, tmp_path, options)
     found = read(made)
-    assert found.container.lower() == "/sources/install.wim"
+    assert found.container == container
     assert (len(found.images), found.channel, found.boots) == (4, "evaluation", ())
     assert found.no_prompt is not None
     at = found.no_prompt
@@ -219,15 +229,30 @@ def test_medium_that_is_cut_off_is_refused(copy, size, words):
     assert str(copy) in raised.value.doing
 
 
-def test_medium_cut_off_where_iso9660_does_not_notice_is_refused_all_the_same(tmp_path):
-    """The first volume tells of less than UDF holds."""
-    made = media_maker.make(tmp_path)
+@pytest.mark.parametrize("left", [100_000, 300_000])
+def test_medium_cut_off_where_its_volume_tells_of_less_is_refused(windows, tmp_path, left):
+    made = made_anew(windows, tmp_path, ANEW["joliet"][0])
     with made.open("r+b") as file:
         file.seek(16 * SECTOR + 80)
-        file.write((400).to_bytes(4, "little") + (400).to_bytes(4, "big"))
-    os.truncate(made, 3_000_000)
-    with pytest.raises(PreflightError, match=r"it is cut off: its '.*' ends at byte|it is damaged"):
+        file.write((40).to_bytes(4, "little") + (40).to_bytes(4, "big"))
+    os.truncate(made, left)
+    with pytest.raises(
+        PreflightError, match=r"Install.wim': its XML is said to end at byte .* has"
+    ):
         read(made)
+
+
+@pytest.mark.parametrize("verb", ["open_fp", "list_children", "full_path_from_dirrecord"])
+@pytest.mark.parametrize("error", [IndexError("index out of range"), struct.error(), ValueError()])
+def test_library_that_stumbles_over_a_damaged_medium_is_no_defect(
+    windows, monkeypatch, verb, error
+):
+    def stumbling(*_arguments, **_named):
+        raise error
+
+    monkeypatch.setattr(pycdlib.PyCdlib, verb, stumbling)
+    with pytest.raises(PreflightError, match=rf"it is damaged: {error or type(error).__name__}"):
+        read(windows)
 
 
 def test_longer_file_than_the_medium_is_none_the_worse(copy):
@@ -240,6 +265,7 @@ def test_longer_file_than_the_medium_is_none_the_worse(copy):
     ("files", "words"),
     [
         ({"/casper/vmlinuz": b"x"}, "the medium 'SSS_X64FREE_EN-US_DV9' is one of Linux"),
+        ({"/images": b"a file", "/pool/a": b"x"}, "EN-US_DV9' is one of Linux"),
         ({}, "starts Windows PE and holds no Windows to install"),
         ({"/sources/boot.wim": b"", "/NetKVM/2k22/amd64/netkvm.sys": b"x"}, "holds drivers"),
         ({"/sources/install.wim": b"not a WIM"}, "its '/sources/install.wim': it is no WIM"),
@@ -312,6 +338,28 @@ def test_wim_of_more_than_four_gib_is_read(large):
     found = read(large)
     assert [one.index for one in found.images] == [1, 2, 3, 4]
     assert found.container == "/sources/install.wim"
+
+
+@pytest.mark.parametrize("names", [{"joliet": 3}, {"rock_ridge": "1.09"}, {}])
+def test_wim_of_more_than_four_gib_is_read_without_udf_too(tmp_path, names):
+    """ISO 9660 has such a file in several records."""
+    (wim,) = wim_maker.make(tmp_path / "wim", wim_maker.server_images())
+    folder = {"joliet": {"joliet_path": "/sources"}, "rock_ridge": {"rr_name": "sources"}}
+    file = {
+        "joliet": {"joliet_path": "/sources/install.wim"},
+        "rock_ridge": {"rr_name": "install.wim"},
+    }
+    volume = next(iter(names), "plain")
+    iso = pycdlib.PyCdlib()
+    iso.new(interchange_level=3, vol_ident="ANEW", **names)
+    iso.add_directory("/SOURCES", **folder.get(volume, {}))
+    grown = wim_maker.grown(wim.read_bytes(), LARGE)
+    iso.add_fp(grown, LARGE, "/SOURCES/INSTALL.WIM;1", **file.get(volume, {}))
+    made = tmp_path / "anew.iso"
+    with made.open("wb") as out:
+        iso.write_fp(sparse.Sink(out), blocksize=sparse.BLOCK)
+    iso.close()
+    assert [one.index for one in read(made).images] == [1, 2, 3, 4]
 
 
 def test_grown_wim_is_one_to_wimlib_too(tmp_path):

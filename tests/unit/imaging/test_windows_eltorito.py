@@ -77,6 +77,8 @@ def test_medium_without_a_catalogue_starts_nothing():
         (Entry(0xEF, 0, 1, 4096), bytes(512), Boot("uefi", Extent(4096, 0))),
         # platform 0 with a file system is UEFI's all the same
         (Entry(0, 0, 2880, 4096), fat(2880), Boot("uefi", Extent(4096, 1_474_560))),
+        # unless no processor would start it
+        (Entry(0, 0, 8, 4096), b"\xfa" + fat(2880)[1:], Boot("bios", Extent(4096, 4096))),
         # but a floppy disk that the BIOS emulates is the BIOS's
         (Entry(0, 2, 1, 4096), fat(2880), Boot("bios", Extent(4096, 512))),
         # two others have their own

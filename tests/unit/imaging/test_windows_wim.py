@@ -62,6 +62,11 @@ def test_what_an_image_does_not_tell_is_left_empty():
     assert found.architecture == "processor unknown"
 
 
+def test_first_language_is_the_default_where_none_is_told():
+    text = ONE.replace("<DEFAULT>de-DE</DEFAULT>", "")
+    assert read("reading", io.BytesIO(wim(text)))[1][0].default_language == "de-DE"
+
+
 DOCTYPE = '<!DOCTYPE WIM [<!ENTITY a "aaaaaaaa">]>'
 
 
@@ -81,6 +86,8 @@ DOCTYPE = '<!DOCTYPE WIM [<!ENTITY a "aaaaaaaa">]>'
         (wim(ONE, part=(0, 0)), "it says that it is part 0 of 0"),
         (wim(ONE, part=(3, 2)), "it says that it is part 3 of 2"),
         (wim(ONE, part=(2, 2)), "it is part 2 of 2, and the images are told of in part 1"),
+        (wim(ONE, length=(1 << 33) + len(ONE)), r"is said to be 8,589,9\d\d,\d+ bytes long"),
+        (wim(ONE, images=(1 << 16) + 1), "its header counts 65,537 images, and"),
         (wim(ONE, images=4), "its header counts 4 images, and its XML describes 1"),
         (wim("<WIM/>"), "its header counts 1 image, and its XML describes none"),
         (wim("<WIM/>", images=0), "it holds no images"),
