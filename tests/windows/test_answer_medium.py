@@ -196,6 +196,9 @@ def test_answer_file_that_breaks_a_rule_goes_to_no_medium():
     with pytest.raises(BrokenError, match="evaluation media take no product key") as refused:
         install_medium(keyed, "evaluation", TOLD, templates())
     assert answers.OWN_KEY not in str(refused.value)
+    other = replace(answers.CLONES["clone"], computer_name="WINDOWS-WORKER-1")
+    with pytest.raises(BrokenError, match="of a clone"):
+        clone_medium(other, templates())
 
 
 @pytest.mark.parametrize("openssh", [None, ARCHIVE])
