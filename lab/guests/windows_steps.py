@@ -110,15 +110,17 @@ def result_of(doing: str, name: str, done: Completed) -> StepResult:
 
     """
     said = _last_object(done.stdout)
+    cure = f"see {DIRECTORY}\\log\\{name}.log there"
     if done.code and done.code not in CODES:
         words = str(said.get("error", "")) or _complaint(done)
-        raise StepError(doing, f"it failed with exit code {done.code}: {words}")
+        raise StepError(doing, f"it failed with exit code {done.code}: {words}", cure)
     if said.get("step") != name or "error" in said:
         words = f"exit code {done.code}, and its last line is no result of that step"
-        raise StepError(doing, f"{words}: {_complaint(done)}", "see what the script writes last")
+        raise StepError(doing, f"{words}: {_complaint(done)}", cure)
     changed, reboot, facts = said.get("changed"), said.get("reboot"), said.get("facts")
     if not isinstance(changed, bool) or not isinstance(reboot, bool) or not isinstance(facts, dict):
-        raise StepError(doing, f"its result is not one of a step: {json.dumps(said)[:_SAID]}")
+        words = f"its result is not one of a step: {json.dumps(said)[:_SAID]}"
+        raise StepError(doing, words, cure)
     if reboot != (done.code in CODES):
         words = f"it says 'reboot': {json.dumps(reboot)} and ends with exit code {done.code}"
         raise StepError(doing, words, "the two must agree: 3010 where a reboot is needed, else 0")

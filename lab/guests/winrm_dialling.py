@@ -63,6 +63,7 @@ class Dial:
         self._dialled = True
         made = self._through(self._jump) if self._jump else self._direct()
         made.settimeout(min(patience(self.deadline), CONNECT_SECONDS))
+        self._socket = made
         return made
 
     def holds(self, sock: socket.socket) -> None:
@@ -77,8 +78,11 @@ class Dial:
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Give back the way there; the socket itself is the HTTP client's to close."""
-        self._socket = None
+        """Close the connection, and give back the way there. Safe to repeat."""
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.close()
+            self._socket = None
         if self._passage:
             self._passage.close()
             self._passage = None
@@ -118,7 +122,7 @@ class _Passage:
         """End both directions, and give the way back. The near end is somebody else's."""
         with suppress(OSError):
             self._far.shutdown(socket.SHUT_RDWR)
-        self._channel.close()
+        self._hang_up()
         for thread in self._threads:
             thread.join(_END_SECONDS)
         self._far.close()
@@ -128,7 +132,7 @@ class _Passage:
         with suppress(OSError, EOFError):
             while piece := self._far.recv(_PIECE):
                 self._channel.sendall(piece)
-        self._channel.close()
+        self._hang_up()
 
     def _back(self) -> None:
         with suppress(OSError, EOFError):
@@ -136,3 +140,7 @@ class _Passage:
                 self._far.sendall(piece)
         with suppress(OSError):
             self._far.shutdown(socket.SHUT_RDWR)
+
+    def _hang_up(self) -> None:
+        with suppress(OSError, EOFError):  # the link itself may have gone
+            self._channel.close()

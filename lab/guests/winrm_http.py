@@ -47,9 +47,7 @@ class _Adapter(HTTPAdapter):
 
         class Plain(HTTPConnection):
             def _new_conn(self) -> socket.socket:
-                made = dial()
-                dial.holds(made)
-                return made
+                return dial()
 
         class Pinned(HTTPSConnection):
             def _new_conn(self) -> socket.socket:
@@ -62,6 +60,10 @@ class _Adapter(HTTPAdapter):
                     raise _strange(dial.doing, endpoint, error) from error
                 except (ssl.SSLError, OSError) as error:
                     raise _shaken(dial, endpoint, error) from error
+                # Python takes a connection that was reset for one that has ended, unless told not
+                # to: only the other side's goodbye in TLS says that it had no more to say.
+                assert isinstance(self.sock, ssl.SSLSocket)
+                self.sock.suppress_ragged_eofs = False  # type: ignore[attr-defined]  # typeshed has it not
                 dial.holds(self.sock)
 
         class PlainPool(HTTPConnectionPool):

@@ -81,11 +81,7 @@ class Line:
             self.broken = True
             raise
         except Exception as error:
-            meant = meaning(doing, self._endpoint, error, deadline)
-            if isinstance(meant, ReplyLostError) and self._dial.jumps:
-                meant.clean = False  # the host in between may have lost it
-            self.broken = not isinstance(meant, (QuietError, FaultError))
-            raise meant from error
+            raise self._meant(doing, deadline, error) from error
 
     def cut(self) -> None:
         """Break it off, from any thread: whoever waits is told that it is lost."""
@@ -98,6 +94,13 @@ class Line:
             with suppress(Exception):  # a connection that has gone takes no more
                 self._client.transport.close_session()
         self._dial.close()
+
+    def _meant(self, doing: str, deadline: Deadline, error: Exception) -> Exception:
+        found = meaning(doing, self._endpoint, error, deadline)
+        if isinstance(found, ReplyLostError) and self._dial.jumps:
+            found.clean = False  # the host in between may have lost it
+        self.broken = not isinstance(found, (QuietError, FaultError))
+        return found
 
     def _open(self, doing: str, deadline: Deadline) -> None:
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -65,7 +64,3 @@ def lines(guest: Guest) -> list[str]:
 
 def encoded(script: str) -> str:
     return base64.b64encode(script.encode("utf-16-le")).decode()
-
-
-def temporary(directory: Path = Path("/tmp")) -> set[str]:
-    return {name for name in os.listdir(directory) if name.startswith("double-ntlm-")}

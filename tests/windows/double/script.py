@@ -86,7 +86,8 @@ class Script:
         with self._lock:
             self.asked.append(asked)
         for pattern, answer in self.rules:
-            if any(pattern.search(text) for text in (asked.line, asked.script, asked.file) if text):
+            texts = (asked.line, *(text for text in (asked.script, asked.file) if text))
+            if any(pattern.search(text) for text in texts):
                 found = answer(asked) if callable(answer) else answer
                 if found is not None:
                     return found
