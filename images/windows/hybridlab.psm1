@@ -115,7 +115,7 @@ function Invoke-Native {
     Runs a program to its end and checks its exit code.
 
     .DESCRIPTION
-    Answers Code and Output (its lines, from both streams). Arguments must hold no double quote:
+    Answers Code and Output (lines of standard output). Arguments must hold no double quote:
     Windows PowerShell passes those on unescaped. Secrets have no business here.
     #>
     [CmdletBinding()]
@@ -131,15 +131,16 @@ function Invoke-Native {
     $global:LASTEXITCODE = -1
     # With "Stop" the first line that the program writes to standard error would end us.
     $ErrorActionPreference = 'Continue'
-    $output = @(& $Path @Arguments 2>&1 | ForEach-Object -Process { [string]$_ })
+    $said = @(& $Path @Arguments 2>&1)
     $code = $LASTEXITCODE
     $ErrorActionPreference = 'Stop'
     if ($Accept -notcontains $code) {
-        $last = ($output | Where-Object -FilterScript { $_.Trim() -ne '' } |
-                Select-Object -Last 5) -join '; '
+        $lines = $said | ForEach-Object -Process { "$_".Trim() }
+        $last = ($lines | Where-Object -FilterScript { $_ -ne '' } | Select-Object -Last 5) -join '; '
         throw "'$Path' ended with exit code ${code}: $last"
     }
-    return [pscustomobject]@{ Code = $code; Output = $output }
+    $output = $said | Where-Object -FilterScript { $_ -isnot [System.Management.Automation.ErrorRecord] }
+    return [pscustomobject]@{ Code = $code; Output = @($output | ForEach-Object -Process { "$_" }) }
 }
 
 function Wait-Until {

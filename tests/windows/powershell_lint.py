@@ -180,12 +180,18 @@ def _upwards(node: Node | None) -> Iterator[Node]:
 def _variables(script: Script) -> Iterator[str]:
     """Strict mode ends a script at a variable that was never set: none may be read unset."""
     assigned: dict[int, set[str]] = {}
-    for node, name in _targets(script):
+    targets = list(_targets(script))
+    yield from _unread(script, targets)
+    for node, name in targets:
         scope = next(enclosing(node, "function_statement"), script.root)
         assigned.setdefault(scope.id, set()).add(name)
         plain = name.split(":")[-1]
         if plain in AUTOMATIC - {"null"} and name != "global:lastexitcode":
             yield f"{line(node)}: ${name} is PowerShell's own: nobody may set it"
+        for one in script.parameters(scope):
+            written = script.text(node).lstrip("$")
+            if one.name != written and one.name.lower() == written.lower():
+                yield f"{line(node)}: ${written} is the parameter ${one.name}: case does not count"
     for node in script.of("variable"):
         name = script.text(node).lstrip("$@").strip("{}").lower()
         if name.startswith("env:") or name in AUTOMATIC | PREFERENCES | {"global:lastexitcode"}:
@@ -194,6 +200,20 @@ def _variables(script: Script) -> Iterator[str]:
         known = set().union(*(assigned.get(one.id, set()) for one in scopes))
         if name not in known and f"script:{name}" not in known:
             yield f"{line(node)}: ${name} is read and never set"
+
+
+def _unread(script: Script, targets: list[tuple[Node, str]]) -> Iterator[str]:
+    """What is set for nobody is more often a slip of the pen than a thing too many."""
+    set_here = {node.id for node, _ in targets}
+    read = {_bare(script, node) for node in script.of("variable") if node.id not in set_here}
+    for node, name in targets:
+        bare = name.removeprefix("script:")
+        if bare not in read | PREFERENCES | {"null", "global:lastexitcode"}:
+            yield f"{line(node)}: ${bare} is set and never read"
+
+
+def _bare(script: Script, node: Node) -> str:
+    return script.text(node).lstrip("$@").strip("{}").lower().removeprefix("script:")
 
 
 def _targets(script: Script) -> Iterator[tuple[Node, str]]:

@@ -44,8 +44,13 @@ ADDED = {
     "a cmdlet's misspelt parameter": (b"Get-Service -Nme 'x'", "no parameter -nme"),
     "a misspelt function": (b"Get-Thingy -Name 'x'", "no function of ours"),
     "a variable that is never set": (b"Write-Log -Message $thign", "$thign is read"),
+    "a variable that nobody reads": (b"$thign = 1", "$thign is set and never read"),
     "PowerShell's own variable is set": (b"$home = 'x'", "$home is PowerShell's own"),
     "the same in a scope": (b"$script:Home = 'x'", "$script:home is PowerShell's own"),
+    "a parameter is set by another spelling": (
+        b"$settings = 3\nWrite-Log -Message $settings",
+        "is the parameter $Settings",
+    ),
     "a redirection": (b"$x = Get-Service 2>&1\nWrite-Log -Message $x", "a redirection"),
     "dot-sourcing": (b". 'C:\\x.ps1'", "dot-sourcing"),
     "a word that the host does not know": (
