@@ -142,7 +142,7 @@ def test_passwords_and_pins_are_in_files_of_their_own_that_nobody_else_reads(
     assert keyring.pins(lab, "win1") is None
     keyring.pin(lab, "win1", Pins("ssh-ed25519 AAAA", "ab" * 32))
     assert keyring.pins(lab, "win1") == Pins("ssh-ed25519 AAAA", "ab" * 32)
-    for path in (lab.directory / "secrets").iterdir():
+    for path in (*(lab.directory / "secrets").iterdir(), *(lab.directory / "pins").iterdir()):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     keyring.unpin(lab, "win1")
     keyring.unpin(lab, "win1")
