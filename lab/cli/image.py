@@ -51,8 +51,8 @@ def build(
 
     Where media are is remembered: later commands, 'lab up' among them, need not be told again. The
     inventory's [images.NAME], [images.virtio-win] and [images.openssh-windows] say it too; an
-    option that says otherwise is refused. An installation of Windows lives on when this command is stopped: the same command
-    goes on with it, and 'lab image gc --yes' removes it.
+    option that says otherwise is refused. An installation of Windows lives on when this command is
+    stopped: the same command goes on with it, and 'lab image gc --yes' removes it.
     """
     from lab.lifecycle import images
 

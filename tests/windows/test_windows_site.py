@@ -5,9 +5,11 @@ What it boots is one sector that speaks on COM1 as a guest of ours does: a stand
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -129,6 +131,25 @@ def test_a_medium_on_this_machine_is_booted_where_it_lies_and_stays_as_it_is(
     assert str(wanted.setup.path) in document
     machine.remove()
     assert objects(connected, folder) == set()
+
+
+def test_a_layer_over_the_medium_is_read_instead_of_it(
+    asked: NewMachine, folder: Path, connected: Any
+) -> None:
+    wanted = asked("hybridlab: phase winpe")
+    layer = folder.with_name("layer.qcow2")
+    create = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", "/nowhere", "-u"]
+    subprocess.run([*create, layer, str(wanted.setup.path.stat().st_size)], check=True)
+    machine = LibvirtSite(LOCAL, MANAGEMENT).begin(replace(wanted, overlay=layer))
+    watch(folder, machine).until(lambda now: now.phase == "winpe")
+    (name,) = objects(connected, folder)
+    disc = ET.fromstring(connected.lookupByName(name).XMLDesc()).find(
+        "devices/disk[@device='cdrom']"
+    )
+    assert disc.find("source").get("file").endswith("/setup")
+    assert disc.find("backingStore/source").get("file") == str(wanted.setup.path)
+    assert wanted.setup.path.stat().st_uid == os.getuid()
+    machine.remove()
 
 
 @pytest.mark.skipif(not SCHEMA.exists(), reason="libvirt's schemas are not installed")

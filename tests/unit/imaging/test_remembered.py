@@ -62,7 +62,7 @@ def test_a_path_beside_another_one_of_the_inventory_is_refused(
     tmp_path: Path, media: dict[str, Path]
 ) -> None:
     own = Inventory((), images={RECIPE.name: ImageSource("/mine.iso")})
-    with pytest.raises(UsageError, match="of the inventory says '/mine.iso'"):
+    with pytest.raises(UsageError, match=r"of the inventory says '/mine\.iso'"):
         remembered.remember(tmp_path, own, RECIPE, media)
     same = Inventory((), images={RECIPE.name: ImageSource(str(media["iso"]))})
     remembered.remember(tmp_path, same, RECIPE, media)
