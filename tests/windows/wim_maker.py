@@ -1,0 +1,170 @@
+"""WIM files in Microsoft's layout, by wimlib: the names and properties of server images, with
+files that are not Microsoft's."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+Channel = Literal["evaluation", "volume", "retail"]
+Container = Literal["wim", "esd", "swm"]
+BUILDS = {"2019": (17763, 3650), "2022": (20348, 587), "2025": (26100, 32230)}
+"""Build and revision of the public evaluation media."""
+ARCHITECTURES = {"i686": 0, "x86_64": 9, "aarch64": 12}
+"""Names of processors to Windows' own numbers (PROCESSOR_ARCHITECTURE_...)."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """One image of a WIM."""
+
+    name: str
+    display_name: str
+    edition: str
+    installation: str
+    flags: str
+    product_type: str = "ServerNT"
+    build: int = BUILDS["2022"][0]
+    revision: int = BUILDS["2022"][1]
+    languages: tuple[str, ...] = ("en-US",)
+    architecture: str = "x86_64"
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Content by path, beside the few that every image has."""
+
+    def properties(self) -> dict[str, str]:
+        """As the WIM's XML has them; what is empty is left out."""
+        languages = {
+            f"WINDOWS/LANGUAGES/LANGUAGE[{number}]": language
+            for number, language in enumerate(self.languages, start=1)
+        }
+        found = {
+            "DISPLAYNAME": self.display_name,
+            "DISPLAYDESCRIPTION": f"{self.display_name}, a stand-in",
+            "FLAGS": self.flags,
+            "WINDOWS/ARCH": str(ARCHITECTURES[self.architecture]),
+            "WINDOWS/PRODUCTNAME": "Microsoft® Windows® Operating System",
+            "WINDOWS/EDITIONID": self.edition,
+            "WINDOWS/INSTALLATIONTYPE": self.installation,
+            "WINDOWS/PRODUCTTYPE": self.product_type,
+            "WINDOWS/PRODUCTSUITE": "Terminal Server",
+            **languages,
+            "WINDOWS/LANGUAGES/DEFAULT": self.languages[0] if self.languages else "",
+            "WINDOWS/VERSION/MAJOR": "10",
+            "WINDOWS/VERSION/MINOR": "0",
+            "WINDOWS/VERSION/BUILD": str(self.build),
+            "WINDOWS/VERSION/SPBUILD": str(self.revision),
+            "WINDOWS/VERSION/SPLEVEL": "0",
+            "WINDOWS/SYSTEMROOT": "WINDOWS",
+        }
+        return {name: value for name, value in found.items() if value}
+
+
+def server_images(
+    year: str = "2022",
+    channel: Channel = "evaluation",
+    build: int | None = None,
+    revision: int | None = None,
+    **others: object,
+) -> tuple[Image, ...]:
+    """The four images of every Windows Server medium, in their order."""
+    usual_build, usual_revision = BUILDS[year]
+    made = []
+    for edition in ("Standard", "Datacenter"):
+        for core in (True, False):
+            evaluation = channel == "evaluation"
+            experience = "" if core else " (Desktop Experience)"
+            word = " Evaluation" if evaluation else ""
+            made.append(
+                Image(
+                    name=f"Windows Server {year} SERVER{edition.upper()}{'CORE' if core else ''}",
+                    display_name=f"Windows Server {year} {edition}{word}{experience}",
+                    edition=f"Server{edition}{'Eval' if evaluation else ''}",
+                    installation="Server Core" if core else "Server",
+                    flags=f"Server{edition}{'Eval' if evaluation else ''}{'Core' if core else ''}",
+                    build=usual_build if build is None else build,
+                    revision=usual_revision if revision is None else revision,
+                    **others,  # type: ignore[arg-type]
+                )
+            )
+    return tuple(made)
+
+
+def client_images(name: str = "Windows 10", build: int = 19045) -> tuple[Image, ...]:
+    """Images of a medium for desktops."""
+    return tuple(
+        Image(
+            f"{name} {edition}",
+            f"{name} {edition}",
+            identity,
+            "Client",
+            identity,
+            "WinNT",
+            build,
+            2965,
+        )
+        for edition, identity in (("Pro", "Professional"), ("Enterprise", "Enterprise"))
+    )
+
+
+def make(directory: Path, images: Sequence[Image], container: Container = "wim") -> list[Path]:
+    """Make ``install.wim``, ``install.esd``, or ``install.swm`` with its further parts.
+
+    Returns
+    -------
+    list[Path]
+        The files, the first part first.
+
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    whole = directory / "install.wim"
+    for number, image in enumerate(images, start=1):
+        tree = directory / f"tree-{number}"
+        _plant(tree, number, image)
+        properties = [
+            f"--image-property={name}={value}" for name, value in image.properties().items()
+        ]
+        verb = "capture" if number == 1 else "append"
+        words = [image.name, f"{image.display_name}, a stand-in"]
+        _wimlib(verb, str(tree), str(whole), *words, "--compress=none", *properties)
+    if container == "wim":
+        return [whole]
+    if container == "esd":
+        _wimlib("export", str(whole), "all", str(directory / "install.esd"), "--solid")
+        whole.unlink()
+        return [directory / "install.esd"]
+    _wimlib("split", str(whole), str(directory / "install.swm"), "0.1")
+    whole.unlink()
+    return sorted(directory.glob("install*.swm"), key=lambda path: (len(path.name), path.name))
+
+
+def boot_wim(directory: Path, files: Mapping[str, bytes]) -> Path:
+    """``boot.wim``: the two images that Setup runs from."""
+    images = tuple(
+        Image(name, name, "WindowsPE", "WindowsPE", "9", "WinNT", files=files)
+        for name in ("Microsoft Windows PE (amd64)", "Microsoft Windows Setup (amd64)")
+    )
+    (made,) = make(directory, images)
+    return made.rename(directory / "boot.wim")
+
+
+def _plant(tree: Path, number: int, image: Image) -> None:
+    # So much of noise in each that the images fill more than one part of a split set.
+    filling = bytes((number * 31 + at * at) % 251 for at in range(1 << 10)) * 90
+    usual = {
+        "Windows/System32/config/SYSTEM": f"{image.name}\n".encode(),
+        "Windows/System32/ntoskrnl.exe": filling + bytes([number]),
+    }
+    for path, content in (usual | dict(image.files)).items():
+        target = tree / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+
+
+def _wimlib(*arguments: str) -> None:
+    done = subprocess.run(
+        ["wimlib-imagex", *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"wimlib-imagex {' '.join(arguments)}: {done.stderr}"
