@@ -20,6 +20,7 @@ _TOOLS: Mapping[Kind, tuple[str, ...]] = {
     "bootstrap": ("mmdebstrap", "mke2fs", "qemu-img"),
     "cloud": ("qemu-img",),
     "iso": ("qemu-img",),
+    "windows": ("qemu-img",),
 }
 """Programs whose version may show in the image."""
 

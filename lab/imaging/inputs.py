@@ -112,10 +112,11 @@ def pinned(downloads: Path) -> frozenset[str]:
 
 
 def _missing(recipe: Recipe) -> PreflightError:
-    assert recipe.iso is not None, "a cloud recipe has an address"
+    parts = recipe.iso or recipe.windows
+    assert parts is not None, "a cloud recipe has an address"
     return PreflightError(
         f"looking for the input of image '{recipe.name}'",
-        f"it needs {recipe.iso.medium}, which cannot be downloaded from here",
+        f"it needs {parts.medium}, which cannot be downloaded from here",
         f"get it from its vendor and name it in the inventory: [images.{recipe.name}] "
         'path = "/where/it/is.iso"',
     )

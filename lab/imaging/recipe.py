@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from lab.imaging.golden import FirstBoot
+from lab.imaging.windows.release import Wanted
+from lab.imaging.windows.settings import Region
 from lab.scenario.scenario import Os
 
-Kind = Literal["bootstrap", "cloud", "iso"]
+Kind = Literal["bootstrap", "cloud", "iso", "windows"]
 Architecture = Literal["x86_64", "aarch64"]
 Answers = Literal["initrd", "cidata", "oemdrv"]
 """How answer files reach an installer: in a second initramfs, or on a medium of that label."""
+WindowsPhase = Literal[
+    "starting", "winpe", "disk", "copy", "specialize", "oobe", "first-logon", "ready", "sysprep"
+]
+"""A stage of an installation of Windows: from the firmware's start to a generalised disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +80,42 @@ class Iso:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownMedium:
+    """A medium whose digest is known; others are taken too."""
+
+    name: str
+    """Its file's name, as Microsoft gives it."""
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Microsoft's installation medium, and what its answer file is to say."""
+
+    wanted: Wanted
+    virtio: bool
+    """Whether disk and card are virtio's, which needs the virtio-win medium."""
+    key: str | None = field(repr=False)
+    """Product key; None for the one that fits the medium, which may be none."""
+    region: Region
+    medium: str
+    """What to get, in words."""
+    known: tuple[KnownMedium, ...]
+    memory_mib: int
+    vcpus: int
+    deadlines: Mapping[WindowsPhase, int]
+    """Minutes that each phase may take, every one of them; where the processor is emulated
+    :data:`EMULATED` times as long."""
+
+
+EMULATED = 10
+"""How much longer an emulated processor takes, at most; Linux on QEMU's TCG was 5 to 8 times
+slower on the development machine, Windows has not been tried."""
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
-    """One image: exactly one of ``bootstrap``, ``cloud`` and ``iso`` is there."""
+    """One image: exactly one of ``bootstrap``, ``cloud``, ``iso`` and ``windows`` is there."""
 
     name: str
     summary: str
@@ -89,13 +129,16 @@ class Recipe:
     bootstrap: Bootstrap | None
     cloud: Cloud | None
     iso: Iso | None
+    windows: Windows | None
     templates: Mapping[str, bytes]
     """Every file of the template folder, by its path in it."""
     path: str
 
     @property
     def kind(self) -> Kind:
-        """Which of the three it is."""
+        """Which of the four it is."""
         if self.bootstrap:
             return "bootstrap"
+        if self.windows:
+            return "windows"
         return "cloud" if self.cloud else "iso"

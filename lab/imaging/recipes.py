@@ -7,7 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab._errors import FileError, UsageError
-from lab.imaging.recipe import Bootstrap, Cloud, Iso, Phase, Recipe
+from lab.imaging.recipe import (
+    Bootstrap,
+    Cloud,
+    Iso,
+    KnownMedium,
+    Phase,
+    Recipe,
+    Windows,
+    WindowsPhase,
+)
+from lab.imaging.windows.release import Wanted
+from lab.imaging.windows.settings import Region
 from lab.scenario.findings import Finding, Problem, did_you_mean, lines, quoted
 
 if TYPE_CHECKING:
@@ -15,7 +26,7 @@ if TYPE_CHECKING:
     from lab.scenario.document import Document
 
 FILE = "image.yaml"
-_KINDS = ("bootstrap", "cloud", "iso")
+_KINDS = ("bootstrap", "cloud", "iso", "windows")
 _OWN = frozenset({FILE, "README.md"})
 """What of a folder is no template."""
 
@@ -108,6 +119,20 @@ def _together(document: Document, model: schema.RecipeFile, path: Path) -> Itera
         yield Problem(("firmware",), what, cure)
     if model.iso is not None and model.iso.mirror and not model.iso.suite:
         yield Problem(("iso", "mirror"), "a mirror is asked of no release", 'add "suite"')
+    if model.windows is not None:
+        yield from _windows_together(model)
+
+
+def _windows_together(model: schema.RecipeFile) -> Iterator[Problem]:
+    """What a recipe of Windows must say of itself."""
+    needs = {"os": "windows", "first_boot": "windows", "architecture": "x86_64"}
+    for key, needed in needs.items():
+        written = getattr(model, key)
+        if written != needed:
+            yield Problem((key,), f"{quoted(written)} is not Windows'", f"write {key}: {needed}")
+    if model.user != "Administrator":
+        what = f"{quoted(model.user)} is not there when Windows is installed"
+        yield Problem(("user",), what, "write user: Administrator")
 
 
 def _recipe(model: schema.RecipeFile, path: Path) -> Recipe:
@@ -124,6 +149,7 @@ def _recipe(model: schema.RecipeFile, path: Path) -> Recipe:
         bootstrap=_bootstrap(model.bootstrap) if model.bootstrap else None,
         cloud=_cloud(model.cloud) if model.cloud else None,
         iso=_iso(model.iso) if model.iso else None,
+        windows=_windows(model.windows) if model.windows else None,
         templates=_templates(folder),
         path=str(path),
     )
@@ -160,6 +186,34 @@ def _iso(model: schema.Iso) -> Iso:
         packages=tuple(model.packages),
         phases=tuple(Phase(phase.name, phase.sees) for phase in model.phases),
     )
+
+
+def _windows(model: schema.Windows) -> Windows:
+    return Windows(
+        wanted=Wanted(model.release, model.edition, model.surface),
+        virtio=model.virtio,
+        key=model.key,
+        region=Region(model.locale, model.keyboard, model.time_zone),
+        medium=model.medium,
+        known=tuple(KnownMedium(one.name, one.sha256) for one in model.known),
+        memory_mib=model.memory,
+        vcpus=model.vcpus,
+        deadlines=_deadlines(model.deadlines),
+    )
+
+
+def _deadlines(model: schema.Deadlines) -> dict[WindowsPhase, int]:
+    return {
+        "starting": model.starting,
+        "winpe": model.winpe,
+        "disk": model.disk,
+        "copy": model.copy_,
+        "specialize": model.specialize,
+        "oobe": model.oobe,
+        "first-logon": model.first_logon,
+        "ready": model.ready,
+        "sysprep": model.sysprep,
+    }
 
 
 def _templates(folder: Path) -> dict[str, bytes]:

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from lab.imaging.golden import FirstBoot
 from lab.imaging.recipe import Answers, Architecture
+from lab.imaging.windows.release import Edition, Surface, Year
 from lab.scenario import values
 from lab.scenario.dialect import Dialect, as_yaml
 from lab.scenario.findings import quoted
@@ -18,6 +19,10 @@ from lab.scenario.schema import Disk, Label, Memory, Section, Sentence
 _SHA256 = r"^[0-9a-f]{64}$"
 _URL = r"^https?://[^/\s]+/\S+$"
 _INSIDE = r"^/[^\s]+$"
+_KEY = r"^[A-Z0-9]{5}(-[A-Z0-9]{5}){4}$"
+_LOCALE = r"^[a-z]{2,3}(-[A-Z][a-z]{3})?-[A-Z]{2}$"
+_KEYBOARD = r"^[0-9a-f]{4}:[0-9a-f]{8}$"
+_TIME_ZONE = r"^[A-Z][A-Za-z0-9 .()+-]*$"
 _WORD = r"^[A-Za-z0-9][-A-Za-z0-9_.+:]*$"
 
 
@@ -63,6 +68,32 @@ Inside = Annotated[
 Word = Annotated[
     str, *_text(_WORD, ("name of that kind", 'use letters, digits, "-", "_", "." and "+"'), "curl")
 ]
+ProductKey = Annotated[
+    str,
+    *_text(
+        _KEY,
+        ("product key", "write five groups of five letters and digits"),
+        "XXXXX-" * 4 + "XXXXX",
+    ),
+]
+Locale = Annotated[str, *_text(_LOCALE, ("name of a language", 'write it like "en-US"'), "en-US")]
+Keyboard = Annotated[
+    str,
+    *_text(
+        _KEYBOARD,
+        ("keyboard layout", 'write language and layout in hex, like "0409:00000409"'),
+        "0409:00000409",
+    ),
+]
+TimeZone = Annotated[
+    str,
+    *_text(
+        _TIME_ZONE,
+        ("time zone of Windows", 'use a name that "tzutil /l" lists, like "UTC"'),
+        "W. Europe Standard Time",
+    ),
+]
+Minutes = Annotated[int, Field(ge=1, le=1440)]
 Expression = Annotated[
     str,
     BeforeValidator(_expression),
@@ -137,8 +168,68 @@ class Iso(Section):
     phases: list[Phase] = Field(default=[], description="Stages, in the order they come.")
 
 
+class KnownMedium(Section):
+    """A medium whose digest is known."""
+
+    name: Sentence = Field(description="Name of the vendor's file.", examples=["vendor.iso"])
+    sha256: Digest = Field(description="What it is.")
+
+
+class Deadlines(Section):
+    """Minutes that each phase of an installation may take; ten times as many when emulated."""
+
+    starting: Minutes = Field(default=5, description="Firmware and boot loader.")
+    winpe: Minutes = Field(default=10, description="Setup's own system starts.")
+    disk: Minutes = Field(default=10, description="The disk is partitioned and written to.")
+    copy_: Minutes = Field(default=45, alias="copy", description="Windows is laid down.")
+    specialize: Minutes = Field(default=30, description="First start from the disk: drivers.")
+    oobe: Minutes = Field(default=20, description="Second start, and the first logon.")
+    first_logon: Minutes = Field(default=30, description="The lab's own script sets up shells.")
+    ready: Minutes = Field(default=30, description="Steps over the shell, with their reboots.")
+    sysprep: Minutes = Field(default=30, description="Generalised and shut down.")
+
+
+class Windows(Section):
+    """Microsoft's installation medium, which the user provides, installed unattended."""
+
+    release: Annotated[Year, BeforeValidator(values.text)] = Field(
+        description="Release, in quotes.", examples=["2022"]
+    )
+    edition: Edition = Field(default="standard", description="Which edition of it.")
+    surface: Surface = Field(
+        default="core", description="core: no graphical shell; desktop: with it."
+    )
+    virtio: bool = Field(
+        default=True,
+        description="Whether disk and card are virtio's, which needs the virtio-win medium.",
+    )
+    key: ProductKey | None = Field(
+        default=None,
+        description="Product key; left out, Microsoft's public KMS client key on volume media, "
+        "and none on evaluation media, which take none.",
+    )
+    locale: Locale = Field(
+        default="en-US", description="Language of system and users; one that the medium has."
+    )
+    keyboard: Keyboard = Field(
+        default="0409:00000409", description="Language and layout of the keyboard, in hex."
+    )
+    time_zone: TimeZone = Field(default="UTC", description="Time zone, as Windows names it.")
+    medium: Sentence = Field(
+        description="What to get, in words.", examples=["the ISO of Windows Server 2022"]
+    )
+    known: list[KnownMedium] = Field(
+        default=[], description="Media that have been published; others are taken too."
+    )
+    memory: Memory = Field(description="Memory for the installation.", examples=["4GiB"])
+    vcpus: int = Field(default=2, ge=1, le=64, description="Processors for the installation.")
+    deadlines: Deadlines = Field(
+        default=Deadlines(), description="Minutes that each phase may take."
+    )
+
+
 class RecipeFile(Section):
-    """An image recipe as its author writes it: exactly one of bootstrap, cloud and iso."""
+    """An image recipe as its author writes it, made in exactly one of the four ways."""
 
     name: Label = Field(description="Name of the image; its folder's.", examples=["debian-12"])
     summary: Sentence = Field(description="What the image is, in one line.")
@@ -157,11 +248,14 @@ class RecipeFile(Section):
     bootstrap: Bootstrap | None = Field(default=None, description="Made from packages.")
     cloud: Cloud | None = Field(default=None, description="A vendor's disk.")
     iso: Iso | None = Field(default=None, description="A vendor's installer, run unattended.")
+    windows: Windows | None = Field(
+        default=None, description="Windows Server from Microsoft's medium, unattended."
+    )
 
 
 DIALECT = Dialect(
     whole="the recipe",
-    entries={"phases": "phase"},
+    entries={"phases": "phase", "known": "medium"},
     other_entry="entry",
     mapping="mapping",
     assign=": ",

@@ -19,7 +19,7 @@ _BSD = re.compile(r"^SHA\d+ \((.+)\) = ([0-9a-fA-F]{64,128})$")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The input of a ``cloud`` or ``iso`` image; neither address nor path if nobody said one."""
+    """The input of an image that has one; neither address nor path if nobody said one."""
 
     url: str | None
     """As written: mirrors are not applied yet."""
@@ -34,9 +34,9 @@ def of(recipe: Recipe, inventory: Inventory) -> Source:
     """What recipe and inventory say; the inventory's word counts more."""
     own = inventory.images.get(recipe.name)
     said = own.url if own else None
+    assert recipe.kind != "bootstrap", "bootstrap images have no such input"
     parts = recipe.cloud or recipe.iso
-    assert parts is not None, "bootstrap images have no such input"
-    sha256 = (own.sha256 if own else None) or parts.sha256
+    sha256 = (own.sha256 if own else None) or (parts.sha256 if parts else None)
     digest = f"sha256:{sha256}" if sha256 else None
     if said is None:
         cloud = recipe.cloud

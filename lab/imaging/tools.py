@@ -24,6 +24,7 @@ PACKAGES = {
     "debugfs": "e2fsprogs",
     "newuidmap": "uidmap",
     "qemu-img": "qemu-utils",
+    "qemu-io": "qemu-utils",
     "setpriv": "util-linux",
     "tar": "tar",
 }

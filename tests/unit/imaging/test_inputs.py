@@ -29,6 +29,7 @@ PLAIN = Recipe(
     bootstrap=None,
     cloud=Cloud("https://vendor.example/tiny.qcow2", None, None),
     iso=None,
+    windows=None,
     templates={},
     path="image.yaml",
 )
