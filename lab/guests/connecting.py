@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
@@ -12,15 +11,12 @@ from lab.guests.door import Door
 from lab.guests.identity import identities
 from lab.guests.keys import fingerprint
 from lab.guests.link import HostKeyError, Link, UnreachableError, end, patience
+from lab.guests.sockets import reached
 
 if TYPE_CHECKING:
     import paramiko
 
-CONNECT_SECONDS = 10.0
-"""For the TCP connection alone, so that one lost SYN does not use up a long deadline."""
 KEEPALIVE_SECONDS = 10
-DEAD_SECONDS = 45
-"""A transport whose packets nobody acknowledges for so long is given up."""
 _NO_BANNER = "connected, but the banner of an SSH server was not sent"
 _ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 
@@ -58,7 +54,11 @@ def connect(door: Door, through: Link | None, deadline: Deadline) -> Link:
     log = logging.getLogger("paramiko")
     if not log.handlers:
         log.addHandler(logging.NullHandler())  # its errors are raised here, not printed
-    sock = _through(doing, door, through, deadline) if through else _direct(doing, door, deadline)
+    sock = (
+        _through(doing, door, through, deadline)
+        if through
+        else reached(doing, door.host, door.port, deadline, _cure(door))
+    )
     transport = paramiko.Transport(sock)
     try:
         _offer(door, transport)
@@ -72,27 +72,6 @@ def connect(door: Door, through: Link | None, deadline: Deadline) -> Link:
         raise
     transport.set_keepalive(KEEPALIVE_SECONDS)
     return Link(door, transport)
-
-
-def _direct(doing: str, door: Door, deadline: Deadline) -> socket.socket:
-    try:
-        sock = socket.create_connection(
-            (door.host, door.port), timeout=min(patience(deadline), CONNECT_SECONDS)
-        )
-    except OSError as error:
-        raise UnreachableError(doing, _socket_words(error), _cure(door)) from error
-    # Data that nobody acknowledges means a dead peer, long before the kernel's own patience ends.
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_SECONDS * 1000)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock
-
-
-def _socket_words(error: OSError) -> str:
-    if isinstance(error, TimeoutError):
-        return "no answer to the connection"
-    if isinstance(error, socket.gaierror):
-        return "the host name is not known"
-    return (error.strerror or str(error)).lower()
 
 
 def _cure(door: Door) -> str:

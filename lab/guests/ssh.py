@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import re
 import shlex
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, DeadlineError
-from lab.guests.connecting import connect
+from lab._errors import BrokenError
+from lab.guests.connection import Connection
 from lab.guests.conversation import Lines, converse
 from lab.guests.door import Door, way
 from lab.guests.files import Files
 from lab.guests.identity import KeyFileError
-from lab.guests.jumps import JUMPS
 from lab.guests.lifeline import as_root, held
-from lab.guests.link import HostKeyError, Link, LostError, patience, watched
+from lab.guests.link import HostKeyError
 from lab.guests.session import Request, SessionEnds, request
 from lab.guests.shell import Completed, Reach
-
-if TYPE_CHECKING:
-    import paramiko
 
 ROOT = "root"
 TRY_SECONDS = 30.0
@@ -34,9 +27,6 @@ AGAIN_SECONDS = 0.25
 """Between two such tries."""
 ATTACH_SECONDS = 30.0
 """For connecting before a terminal is lent."""
-_STUCK_SECONDS = 5.0
-"""How long after its deadline a call may still be inside the library before the whole transport
-is given up: by then the peer takes no bytes any more."""
 _SHOWN = 120
 _WELL = "it takes commands"
 _SUDO = re.compile(r"sudo: a password is required|sudo: (command )?not found")
@@ -59,8 +49,7 @@ class SshShell:
         self._way = way(reach) if isinstance(reach, Reach) else reach
         self._door = self._way[-1]
         self._become = self._door.user != ROOT
-        self._lock = threading.Lock()
-        self._link: Link | None = None
+        self._connection = Connection(self._way)
 
     def run(self, command: Sequence[str], deadline: Deadline, stdin: bytes = b"") -> Completed:
         """Run a command to its end; see :class:`~lab.guests.shell.GuestShell`.
@@ -88,13 +77,13 @@ class SshShell:
     def put(self, content: bytes, path: str, mode: int, deadline: Deadline) -> None:
         """Write a file, whole or not at all; ``mode`` as in chmod(2). A link is replaced."""
         doing = f"writing '{path}' on '{self._door.name}'"
-        with self._session(doing, deadline) as (link, channel):
+        with self._connection.session(doing, deadline) as (link, channel):
             Files(doing, link, channel, deadline, self._become).put(content, path, mode)
 
     def get(self, path: str, deadline: Deadline) -> bytes:
         """Read a file."""
         doing = f"reading '{path}' of '{self._door.name}'"
-        with self._session(doing, deadline) as (link, channel):
+        with self._connection.session(doing, deadline) as (link, channel):
             return Files(doing, link, channel, deadline, self._become).get(path)
 
     def wait(self, deadline: Deadline) -> None:
@@ -135,7 +124,7 @@ class SshShell:
 
         doing = f"running '{_shown(command) or 'a shell'}' on '{self._door.name}'"
         deadline = Deadline(ATTACH_SECONDS)
-        link, channel = self._opened(doing, deadline)
+        link, channel = self._connection.opened(doing, deadline)
         try:
             wanted = Request(line=self._attached(command), terminal=own_terminal())
             request(doing, link, channel, wanted, deadline)
@@ -145,8 +134,7 @@ class SshShell:
 
     def close(self) -> None:
         """Give the connection up. What uses it ends with LostError; the next use connects."""
-        with self._lock:
-            self._drop()
+        self._connection.close()
 
     def _attached(self, command: Sequence[str]) -> str | None:
         if command:
@@ -168,7 +156,7 @@ class SshShell:
             out(said)
             err.extend(complained)
 
-        with self._session(doing, deadline) as (link, channel):
+        with self._connection.session(doing, deadline) as (link, channel):
             request(doing, link, channel, Request(line=line), deadline)
             ends = SessionEnds(doing, link, channel)
             code = converse(doing, ends, stdin, deadline, hear)
@@ -181,58 +169,6 @@ class SshShell:
                 "or log in as root",
             )
         return code, said
-
-    @contextmanager
-    def _session(self, doing: str, deadline: Deadline) -> Iterator[tuple[Link, paramiko.Channel]]:
-        link, channel = self._opened(doing, deadline)
-        try:
-            with watched(Deadline(deadline.left() + _STUCK_SECONDS), link.transport.close):
-                yield link, channel
-        finally:
-            link.done(channel)
-
-    def _opened(self, doing: str, deadline: Deadline) -> tuple[Link, paramiko.Channel]:
-        """A fresh session; a connection that proves dead before anything ran is made anew, once.
-
-        So is the one to the host that is gone through: both may have died unseen.
-        """
-        for _ in self._way:
-            with suppress(LostError):
-                link = self._alive(doing, deadline)
-                return link, link.open(doing, deadline)
-        link = self._alive(doing, deadline)
-        return link, link.open(doing, deadline)
-
-    def _alive(self, doing: str, deadline: Deadline) -> Link:
-        if not self._lock.acquire(timeout=patience(deadline)):
-            words = f"another thread was still connecting after {deadline.seconds:g} s"
-            raise DeadlineError(doing, words)
-        try:
-            if self._link is not None and not self._link.alive():
-                self._drop()
-            if self._link is None:
-                self._link = self._connect(deadline)
-            return self._link
-        finally:
-            self._lock.release()
-
-    def _connect(self, deadline: Deadline) -> Link:
-        if len(self._way) == 1:
-            return connect(self._door, None, deadline)
-        jump = JUMPS.borrow(self._way[0], deadline)
-        try:
-            return connect(self._door, jump, deadline)
-        except BaseException:
-            JUMPS.give_back(self._way[0])
-            raise
-
-    def _drop(self) -> None:
-        if self._link is None:
-            return
-        self._link.close()
-        self._link = None
-        if len(self._way) > 1:
-            JUMPS.give_back(self._way[0])
 
     def _try(self, deadline: Deadline) -> str:
         """What one try to run a command has met, in words."""

@@ -1,0 +1,77 @@
+"""Certificates and host keys as a guest makes them for itself."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import ipaddress
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
+from cryptography.x509.oid import NameOID
+
+
+def make_certificate(
+    certificate: Path, key: Path, name: str = "double", address: str = "127.0.0.1"
+) -> str:
+    """Write a self-signed certificate and its key (PEM); the SHA-256 of its DER, in hex."""
+    private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    begin = dt.datetime(2024, 1, 1)  # noqa: DTZ001  what every version of cryptography takes
+    names = [x509.DNSName(name), x509.IPAddress(ipaddress.ip_address(address))]
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(private.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(begin + dt.timedelta(days=36500))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(private, hashes.SHA256())
+    )
+    _write(certificate, made.public_bytes(serialization.Encoding.PEM))
+    _write(
+        key,
+        private.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )
+    return fingerprint(certificate)
+
+
+def fingerprint(certificate: Path) -> str:
+    """SHA-256 of its DER, 64 hex digits: what a guest says on COM1."""
+    return endpoint_hash(certificate).hex()
+
+
+def endpoint_hash(certificate: Path) -> bytes:
+    """As channel bindings name it (RFC 5929), for certificates signed with SHA-256."""
+    found = x509.load_pem_x509_certificate(certificate.read_bytes())
+    return hashlib.sha256(found.public_bytes(serialization.Encoding.DER)).digest()
+
+
+def make_host_key(path: Path) -> str:
+    """Write an Ed25519 key in OpenSSH's format; its public half, ``ssh-ed25519 AAAA...``."""
+    key = ed25519.Ed25519PrivateKey.generate()
+    _write(
+        path,
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.OpenSSH,
+            serialization.NoEncryption(),
+        ),
+    )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
+    return public.decode("ascii")
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.touch(mode=0o600)
+    path.write_bytes(content)

@@ -1,0 +1,231 @@
+"""Shells and commands of the WS-Management service, and the quotas on them."""
+
+from __future__ import annotations
+
+import base64
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from . import soap
+from .script import Answer, Asked, Responder, answered
+from .soap import Asking, FaultError
+
+LOOK_SECONDS = 0.02
+PIECE = 65_536
+"""Output in one Receive; larger ones are split, as the envelope's size wants it."""
+
+
+@dataclass
+class Command:
+    """One that was started, until it is signalled."""
+
+    asked: Asked
+    stdin: bytearray = field(default_factory=bytearray)
+    answer: Answer | None = None
+    pieces: list[tuple[bytes, bytes]] = field(default_factory=list)
+    told: bool = False
+    """Whether its end has been received."""
+    ended: bool = False
+    """Whether it was signalled, or its shell deleted."""
+
+    def resolve(self, respond: Responder) -> None:
+        if self.answer is not None:
+            return
+        facts = {**self.asked.__dict__, "stdin": bytes(self.stdin)}
+        self.answer = answered(respond, Asked(**facts))
+        self.pieces = list(self.answer.pieces)
+        self.pieces += _split(self.answer.stdout, self.answer.stderr)
+
+    def finished(self) -> bool:
+        if self.answer is None:
+            return False
+        return self.answer.held is None or self.answer.held.is_set()
+
+
+@dataclass
+class Shell:
+    user: str
+    codepage: str
+    commands: dict[str, Command] = field(default_factory=dict)
+
+
+class Shells:
+    """What the service knows; every verb is a method."""
+
+    def __init__(self, respond: Responder) -> None:
+        self.respond = respond
+        self.max_shells = 30
+        self.max_commands = 25
+        self.longest_wait = 3600.0
+        """Seconds that a Receive waits at most, whatever OperationTimeout says."""
+        self.open: dict[str, Shell] = {}
+        self.signals: list[str] = []
+        """Command lines that were signalled before their end was received."""
+        self.verbs: list[str] = []
+        self._lock = threading.RLock()
+        self._over = threading.Event()
+
+    def commands(self) -> list[str]:
+        """Command lines that are still known."""
+        with self._lock:
+            return [c.asked.line for s in self.open.values() for c in s.commands.values()]
+
+    def forget(self) -> None:
+        """As after a restart of the service."""
+        with self._lock:
+            for shell in self.open.values():
+                for command in shell.commands.values():
+                    command.ended = True
+            self.open.clear()
+
+    def verb(self, asking: Asking, user: str, gone: Callable[[], bool]) -> str:
+        """Do what is asked; the reply.
+
+        Raises
+        ------
+        FaultError
+            Where Windows gives a fault.
+        ConnectionError
+            When the client went away while it was waited for.
+
+        """
+        self.verbs.append(asking.action)
+        verbs = {"Create": self._create, "Command": self._command, "Send": self._send}
+        verbs |= {"Signal": self._signal, "Delete": self._delete}
+        if asking.action == "Receive":
+            return self._receive(asking, gone)
+        verb = verbs.get(asking.action)
+        if verb is None:
+            raise FaultError(soap.UNSUPPORTED, f"the action '{asking.action}' is not supported")
+        with self._lock:
+            return verb(asking, user)
+
+    def _create(self, asking: Asking, user: str) -> str:
+        if len(self.open) >= self.max_shells:
+            raise FaultError(
+                soap.TOO_MANY_SHELLS,
+                "The WS-Management service cannot process the request. This user is allowed a "
+                f"maximum number of {self.max_shells} concurrent shells, which has been exceeded. "
+                "Close existing shells or raise the quota for this user.",
+                "w:QuotaLimit",
+            )
+        name = str(uuid.uuid4()).upper()
+        self.open[name] = Shell(user, asking.option("WINRS_CODEPAGE"))
+        return soap.created(asking, name)
+
+    def _command(self, asking: Asking, user: str) -> str:
+        shell = self._shell(asking)
+        if len(shell.commands) >= self.max_commands:
+            raise FaultError(
+                soap.TOO_MANY_COMMANDS,
+                f"The maximum number of {self.max_commands} concurrent operations for this user "
+                "has been exceeded.",
+                "w:QuotaLimit",
+            )
+        line = " ".join(
+            word for word in (asking.body_text("Command"), asking.body_text("Arguments")) if word
+        )
+        skips = asking.option("WINRS_SKIP_CMD_SHELL") == "TRUE"
+        name = str(uuid.uuid4()).upper()
+        command = Command(Asked(line, "winrm", b"", skips, shell.codepage, user))
+        shell.commands[name] = command
+        if asking.option("WINRS_CONSOLEMODE_STDIN") != "FALSE":
+            command.resolve(self.respond)
+        return soap.commanded(asking, name)
+
+    def _send(self, asking: Asking, _: str) -> str:
+        stream = asking.body("Stream")
+        command = self._named(asking, stream.get("CommandId") if stream is not None else None)
+        if stream is None or command.answer is not None:
+            raise FaultError(109, "The pipe has been ended.")
+        command.stdin += base64.b64decode(stream.text or "")
+        if stream.get("End") == "true":
+            command.resolve(self.respond)
+        return soap.done(asking)
+
+    def unread(self, asking: Asking) -> None:
+        """The command of a Send reads no more, and ends as with the input that it has."""
+        stream = asking.body("Stream")
+        command = self._named(asking, stream.get("CommandId") if stream is not None else None)
+        command.resolve(self.respond)
+
+    def _receive(self, asking: Asking, gone: Callable[[], bool]) -> str:
+        wanted = asking.body("DesiredStream")
+        name = (wanted.get("CommandId") if wanted is not None else None) or ""
+        with self._lock:
+            command = self._named(asking, name)
+        left = min(asking.timeout, self.longest_wait)
+        while True:
+            with self._lock:
+                if command.ended:
+                    raise FaultError(soap.ABORTED, "The I/O operation has been aborted.")
+                if command.pieces:
+                    out, err = command.pieces.pop(0)
+                    code = self._last(command)
+                    streams = [("stdout", out), ("stderr", err)]
+                    return soap.received(asking, name, streams, code)
+                code = self._last(command)
+                if code is not None:
+                    return soap.received(asking, name, [], code)
+            if gone():
+                raise ConnectionError("the client has gone")
+            if left <= 0:
+                raise FaultError(
+                    soap.TIMED_OUT,
+                    "The WS-Management service cannot complete the operation within the time "
+                    "specified in OperationTimeout.",
+                    "w:TimedOut",
+                )
+            self._over.wait(min(LOOK_SECONDS, left))
+            left -= LOOK_SECONDS
+
+    def _last(self, command: Command) -> int | None:
+        if command.pieces or not command.finished() or command.answer is None:
+            return None
+        command.told = True
+        return command.answer.code
+
+    def _signal(self, asking: Asking, _: str) -> str:
+        signal = asking.body("Signal")
+        name = (signal.get("CommandId") if signal is not None else None) or ""
+        command = self._named(asking, name)
+        if not command.told:
+            self.signals.append(command.asked.line)
+        command.ended = True
+        del self._shell(asking).commands[name]
+        return soap.done(asking)
+
+    def _delete(self, asking: Asking, _: str) -> str:
+        for command in self._shell(asking).commands.values():
+            command.ended = True
+        del self.open[asking.shell]
+        return soap.done(asking)
+
+    def _shell(self, asking: Asking) -> Shell:
+        found = self.open.get(asking.shell)
+        if found is None:
+            raise FaultError(
+                soap.SHELL_NOT_FOUND,
+                f"The request for the Windows Remote Shell with ShellId {asking.shell} failed "
+                "because the shell was not found on the server.",
+                "w:InvalidSelectors",
+            )
+        return found
+
+    def _named(self, asking: Asking, name: str | None) -> Command:
+        found = self._shell(asking).commands.get(name or "")
+        if found is None:
+            raise FaultError(
+                soap.SHELL_NOT_FOUND,
+                "The Windows Remote Shell received a request to perform an operation on a command "
+                "identifier that does not exist.",
+                "w:InvalidSelectors",
+            )
+        return found
+
+
+def _split(out: bytes, err: bytes) -> list[tuple[bytes, bytes]]:
+    length = max(len(out), len(err))
+    return [(out[i : i + PIECE], err[i : i + PIECE]) for i in range(0, length, PIECE)]

@@ -1,0 +1,172 @@
+"""WS-Management messages: what is read of a request, and the replies' text."""
+
+from __future__ import annotations
+
+import base64
+import re
+import uuid
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable
+from dataclasses import dataclass
+from xml.sax.saxutils import escape
+
+SHELL = "http://schemas.microsoft.com/wbem/wsman/1/windows/shell"
+WSMAN = "http://schemas.dmtf.org/wbem/wsman/1/wsman.xsd"
+FAULT = "http://schemas.microsoft.com/wbem/wsman/1/wsmanfault"
+SOAP = "http://www.w3.org/2003/05/soap-envelope"
+ADDRESSING = "http://schemas.xmlsoap.org/ws/2004/08/addressing"
+TRANSFER = "http://schemas.xmlsoap.org/ws/2004/09/transfer"
+CMD = f"{SHELL}/cmd"
+
+TIMED_OUT = 2150858793
+SHELL_NOT_FOUND = 2150858843
+TOO_MANY_SHELLS = 2150859173
+TOO_MANY_COMMANDS = 2150859174
+ABORTED = 995
+UNSUPPORTED = 2150858817
+_SECONDS = re.compile(r"PT(?:(\d+)M)?(?:([\d.]+)S)?")
+
+
+class FaultError(Exception):
+    """What the server says instead of what was asked for."""
+
+    def __init__(self, code: int, reason: str, subcode: str = "w:InternalError") -> None:
+        super().__init__(reason)
+        self.code, self.reason, self.subcode = code, reason, subcode
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A request."""
+
+    root: ET.Element
+
+    @property
+    def action(self) -> str:
+        """Its last word: ``Create``, ``Command``, ``Send``, ``Receive``, ``Signal``, ``Delete``."""
+        return self.header("Action", ADDRESSING).rsplit("/", 1)[-1]
+
+    @property
+    def message(self) -> str:
+        return self.header("MessageID", ADDRESSING)
+
+    @property
+    def shell(self) -> str:
+        found = self.root.find(f".//{{{WSMAN}}}Selector[@Name='ShellId']")
+        return (found.text or "") if found is not None else ""
+
+    @property
+    def timeout(self) -> float:
+        """OperationTimeout, in seconds."""
+        found = _SECONDS.fullmatch(self.header("OperationTimeout", WSMAN))
+        return int(found[1] or 0) * 60 + float(found[2] or 0) if found else 60.0
+
+    def header(self, name: str, space: str) -> str:
+        found = self.root.find(f"{{{SOAP}}}Header/{{{space}}}{name}")
+        return (found.text or "").strip() if found is not None else ""
+
+    def option(self, name: str) -> str:
+        found = self.root.find(f".//{{{WSMAN}}}Option[@Name='{name}']")
+        return (found.text or "") if found is not None else ""
+
+    def body(self, name: str) -> ET.Element | None:
+        return self.root.find(f".//{{{SHELL}}}{name}")
+
+    def body_text(self, name: str) -> str:
+        found = self.body(name)
+        return (found.text or "") if found is not None else ""
+
+
+def read(body: bytes) -> Asking:
+    """The request in a body.
+
+    Raises
+    ------
+    FaultError
+        When it is no WS-Management request.
+
+    """
+    try:
+        root = ET.fromstring(body)
+    except ET.ParseError as error:
+        raise FaultError(UNSUPPORTED, f"the request is no XML: {error}") from error
+    if root.tag != f"{{{SOAP}}}Envelope":
+        raise FaultError(UNSUPPORTED, f"the request is no SOAP envelope but {root.tag}")
+    return Asking(root)
+
+
+def created(asking: Asking, shell: str) -> str:
+    return _envelope(
+        asking,
+        f"{TRANSFER}/CreateResponse",
+        f'<x:ResourceCreated xmlns:x="{TRANSFER}"><a:Address>http://double/wsman</a:Address>'
+        f"<a:ReferenceParameters><w:ResourceURI>{CMD}</w:ResourceURI><w:SelectorSet>"
+        f'<w:Selector Name="ShellId">{shell}</w:Selector></w:SelectorSet>'
+        f"</a:ReferenceParameters></x:ResourceCreated>"
+        f"<rsp:Shell><rsp:ShellId>{shell}</rsp:ShellId></rsp:Shell>",
+    )
+
+
+def commanded(asking: Asking, command: str) -> str:
+    return _envelope(
+        asking,
+        f"{SHELL}/CommandResponse",
+        f"<rsp:CommandResponse><rsp:CommandId>{command}</rsp:CommandId></rsp:CommandResponse>",
+    )
+
+
+def received(
+    asking: Asking, command: str, streams: Iterable[tuple[str, bytes]], code: int | None
+) -> str:
+    parts = [
+        f'<rsp:Stream Name="{name}" CommandId="{command}">{base64.b64encode(data).decode()}'
+        "</rsp:Stream>"
+        for name, data in streams
+        if data
+    ]
+    if code is not None:
+        parts += [
+            f'<rsp:Stream Name="{name}" CommandId="{command}" End="true"></rsp:Stream>'
+            for name in ("stdout", "stderr")
+        ]
+    state = "Done" if code is not None else "Running"
+    exit_code = f"<rsp:ExitCode>{code}</rsp:ExitCode>" if code is not None else ""
+    parts.append(
+        f'<rsp:CommandState CommandId="{command}" State="{SHELL}/CommandState/{state}">'
+        f"{exit_code}</rsp:CommandState>"
+    )
+    return _envelope(
+        asking,
+        f"{SHELL}/ReceiveResponse",
+        f"<rsp:ReceiveResponse>{''.join(parts)}</rsp:ReceiveResponse>",
+    )
+
+
+def done(asking: Asking) -> str:
+    """The reply to Send, Signal and Delete."""
+    if asking.action == "Delete":
+        return _envelope(asking, f"{TRANSFER}/DeleteResponse", "")
+    name = f"{asking.action}Response"
+    return _envelope(asking, f"{SHELL}/{name}", f"<rsp:{name}/>")
+
+
+def fault(asking: Asking | None, error: FaultError) -> str:
+    return _envelope(
+        asking,
+        f"{ADDRESSING}/fault",
+        f"<s:Fault><s:Code><s:Value>s:Receiver</s:Value><s:Subcode><s:Value>{error.subcode}"
+        f'</s:Value></s:Subcode></s:Code><s:Reason><s:Text xml:lang="en-US">'
+        f'{escape(error.reason)}</s:Text></s:Reason><s:Detail><f:WSManFault xmlns:f="{FAULT}" '
+        f'Code="{error.code}" Machine="double"><f:Message>{escape(error.reason)}</f:Message>'
+        "</f:WSManFault></s:Detail></s:Fault>",
+    )
+
+
+def _envelope(asking: Asking | None, action: str, body: str) -> str:
+    relates = f"<a:RelatesTo>{asking.message}</a:RelatesTo>" if asking else ""
+    return (
+        f'<s:Envelope xml:lang="en-US" xmlns:s="{SOAP}" xmlns:a="{ADDRESSING}" '
+        f'xmlns:w="{WSMAN}" xmlns:rsp="{SHELL}"><s:Header><a:Action>{action}</a:Action>'
+        f"<a:MessageID>uuid:{str(uuid.uuid4()).upper()}</a:MessageID>{relates}</s:Header>"
+        f"<s:Body>{body}</s:Body></s:Envelope>"
+    )

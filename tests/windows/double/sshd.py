@@ -1,0 +1,316 @@
+"""The SSH service: public keys alone, SFTP with Windows' paths, commands by the same table."""
+
+from __future__ import annotations
+
+import base64
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import paramiko
+
+from .script import Asked, Responder, answered
+
+BANNER = "SSH-2.0-OpenSSH_for_Windows_9.5"
+_PIECE = 32_768
+
+
+@dataclass
+class SshService:
+    """What a test may set, and look at."""
+
+    user: str
+    host_key: Path
+    authorized_keys: Path
+    """Read at each login."""
+    root: Path
+    """Holds the drives: ``C:\\x`` is ``root/C/x``."""
+    respond: Responder
+    forwards: bool = False
+    """Whether it lets itself be jumped through (a hypervisor, not a guest)."""
+    subsystem: bool = True
+    """Whether it has SFTP."""
+    logins: list[str] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
+    terminals: list[str] = field(default_factory=list)
+
+
+class Sshd:
+    """One listener, that can be stopped and started again on its port."""
+
+    def __init__(self, service: SshService, address: str = "127.0.0.1", port: int = 0) -> None:
+        self.service, self.address, self.port = service, address, port
+        self._listener: socket.socket | None = None
+        self._threads: list[threading.Thread] = []
+        self._transports: list[paramiko.Transport] = []
+        self._over = threading.Event()
+
+    def start(self) -> None:
+        self._over.clear()
+        self._listener = socket.create_server((self.address, self.port), backlog=64)
+        self.port = self._listener.getsockname()[1]
+        self._spawn(self._accept, "double-sshd")
+
+    def stop(self) -> None:
+        """Close the port and every connection."""
+        if self._listener is None:
+            return
+        self._over.set()
+        self.cut()
+        for thread in self._threads:
+            thread.join(10)
+        self.cut()  # one may have been let in meanwhile
+        self._threads.clear()
+        self._listener = None
+
+    def cut(self) -> None:
+        """Close every connection, and go on listening."""
+        for transport in list(self._transports):
+            self._transports.remove(transport)
+            transport.close()
+            transport.sock.close()
+            transport.packetizer.complete_handshake()
+            if transport.is_alive():
+                transport.join(5)
+
+    def _spawn(self, target: Callable[..., None], name: str, *args: object) -> None:
+        thread = threading.Thread(target=target, name=name, args=args, daemon=True)
+        self._threads = [one for one in self._threads if one.is_alive()]
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        listener = self._listener
+        assert listener is not None
+        with listener:
+            while not self._over.is_set():
+                if select.select([listener], [], [], 0.02)[0]:
+                    sock, _ = listener.accept()
+                    self._begin(sock)
+                for one in [t for t in self._transports if not t.is_active()]:
+                    self._transports.remove(one)
+
+    def _begin(self, sock: socket.socket) -> None:
+        transport = paramiko.Transport(sock)
+        transport.local_version = BANNER
+        key = paramiko.Ed25519Key(filename=str(self.service.host_key))
+        transport.add_server_key(key)
+        if self.service.subsystem:
+            transport.set_subsystem_handler("sftp", paramiko.SFTPServer, _Drives, self.service.root)
+        server = _Server(self.service, self._over, self._spawn)
+        server.transport = transport
+        self._transports.append(transport)
+        with suppress(paramiko.SSHException, EOFError):
+            transport.start_server(threading.Event(), server=server)
+
+
+class _Server(paramiko.ServerInterface):
+    def __init__(
+        self, service: SshService, over: threading.Event, spawn: Callable[..., None]
+    ) -> None:
+        self._service, self._over, self._spawn = service, over, spawn
+        self._targets: dict[int, tuple[str, int]] = {}
+        self.transport: paramiko.Transport | None = None
+
+    def get_allowed_auths(self, username: str) -> str:  # noqa: ARG002  paramiko's name
+        return "publickey"
+
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        known = {
+            tuple(line.split()[:2])
+            for line in self._service.authorized_keys.read_text().splitlines()
+            if line.strip()
+        }
+        shown = (key.get_name(), base64.b64encode(key.asbytes()).decode())
+        if username.lower() == self._service.user.lower() and shown in known:
+            self._service.logins.append(username)
+            return int(paramiko.AUTH_SUCCESSFUL)
+        return int(paramiko.AUTH_FAILED)
+
+    def check_channel_request(self, kind: str, chanid: int) -> int:  # noqa: ARG002  the same
+        if kind == "session":
+            return int(paramiko.OPEN_SUCCEEDED)
+        return int(paramiko.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED)
+
+    def check_channel_pty_request(self, channel: paramiko.Channel, term: bytes, *_: object) -> bool:  # noqa: ARG002  the same
+        self._service.terminals.append(term.decode())
+        return True
+
+    def check_channel_window_change_request(self, *_: object) -> bool:
+        return True
+
+    def check_channel_shell_request(self, channel: paramiko.Channel) -> bool:
+        self._spawn(self._answer, "double-shell", channel, "")
+        return True
+
+    def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
+        self._spawn(self._answer, "double-exec", channel, command.decode())
+        return True
+
+    def _answer(self, channel: paramiko.Channel, line: str) -> None:
+        asked = Asked(line, "ssh", user=self._service.user)
+        self._service.asked.append(asked)
+        answer = answered(self._service.respond, asked)
+        with suppress(OSError, EOFError):
+            for out, err in (*answer.pieces, (answer.stdout, answer.stderr)):
+                channel.sendall(out)
+                channel.sendall_stderr(err)
+            while answer.held is not None and not answer.held.wait(0.02):
+                if self._over.is_set() or channel.closed:
+                    break
+            channel.send_exit_status(answer.code)
+        channel.close()
+
+    def check_channel_direct_tcpip_request(
+        self,
+        chanid: int,
+        origin: tuple[str, int],  # noqa: ARG002  paramiko's name
+        destination: tuple[str, int],
+    ) -> int:
+        if not self._service.forwards:
+            return int(paramiko.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED)
+        try:
+            target = socket.create_connection(destination, timeout=5)
+        except OSError:
+            return int(paramiko.OPEN_FAILED_CONNECT_FAILED)
+        self._spawn(self._forward, "double-forward", chanid, target)
+        return int(paramiko.OPEN_SUCCEEDED)
+
+    def _forward(self, chanid: int, target: socket.socket) -> None:
+        assert self.transport is not None
+        channel = None
+        while channel is None or channel.chanid != chanid:  # paramiko hands it over afterwards
+            channel = self.transport.accept(0.05)
+            if channel is None and (self._over.is_set() or not self.transport.is_active()):
+                target.close()
+                return
+        with target, suppress(OSError, EOFError):
+            target.settimeout(None)
+            while not self._over.is_set():
+                ready = select.select([channel, target], [], [], 0.05)[0]
+                if channel in ready and not _passed(channel.recv, target.sendall):
+                    break
+                if target in ready and not _passed(target.recv, channel.sendall):
+                    break
+        channel.close()
+
+
+def _passed(take: Callable[[int], bytes], give: Callable[[bytes], object]) -> bool:
+    piece = take(_PIECE)
+    if piece:
+        give(piece)
+    return bool(piece)
+
+
+class _Drives(paramiko.SFTPServerInterface):
+    """Files below a directory, under the paths that Windows' OpenSSH gives them.
+
+    ``/C:/hybridlab/x``; upper and lower case are one; what is not on a drive is not there.
+    """
+
+    def __init__(self, server: paramiko.ServerInterface, root: Path) -> None:
+        super().__init__(server)
+        self._root = root
+
+    def canonicalize(self, path: str) -> str:
+        clean = os.path.normpath("/" + path.replace("\\", "/")).replace("//", "/")
+        return clean if clean != "/" else "/"
+
+    def list_folder(self, path: str) -> list[paramiko.SFTPAttributes] | int:
+        try:
+            found = []
+            for one in sorted(self._place(path).iterdir()):
+                attributes = paramiko.SFTPAttributes.from_stat(one.stat())
+                attributes.filename = one.name
+                found.append(attributes)
+        except OSError as error:
+            return _status(error)
+        return found
+
+    def stat(self, path: str) -> paramiko.SFTPAttributes | int:
+        try:
+            return paramiko.SFTPAttributes.from_stat(self._place(path).stat())
+        except OSError as error:
+            return _status(error)
+
+    lstat = stat
+
+    def open(
+        self,
+        path: str,
+        flags: int,
+        attr: paramiko.SFTPAttributes,  # noqa: ARG002  Windows has no modes
+    ) -> paramiko.SFTPHandle | int:
+        try:
+            descriptor = os.open(self._place(path), flags | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            return _status(error)
+        mode = {os.O_RDONLY: "rb", os.O_WRONLY: "wb", os.O_RDWR: "r+b"}[flags & os.O_ACCMODE]
+        file = os.fdopen(descriptor, mode)
+        handle = paramiko.SFTPHandle(flags)
+        handle.readfile = handle.writefile = file  # type: ignore[attr-defined]
+        return handle
+
+    def chattr(self, path: str, attr: paramiko.SFTPAttributes) -> int:  # noqa: ARG002  the same
+        return int(paramiko.SFTP_OP_UNSUPPORTED)
+
+    def remove(self, path: str) -> int:
+        return self._done(lambda: self._place(path).unlink())
+
+    def rename(self, oldpath: str, newpath: str) -> int:
+        if self._place(newpath).exists():
+            return int(paramiko.SFTP_FAILURE)
+        return self.posix_rename(oldpath, newpath)
+
+    def posix_rename(self, oldpath: str, newpath: str) -> int:
+        return self._done(lambda: self._place(oldpath).replace(self._place(newpath)))
+
+    def mkdir(self, path: str, attr: paramiko.SFTPAttributes) -> int:  # noqa: ARG002  the same
+        return self._done(lambda: self._place(path).mkdir())
+
+    def rmdir(self, path: str) -> int:
+        return self._done(lambda: self._place(path).rmdir())
+
+    def _done(self, act: Callable[[], object]) -> int:
+        try:
+            act()
+        except OSError as error:
+            return _status(error)
+        return int(paramiko.SFTP_OK)
+
+    def _place(self, path: str) -> Path:
+        """Where a path of the guest lies.
+
+        Raises
+        ------
+        FileNotFoundError
+            When it is on no drive.
+
+        """
+        parts = [part for part in self.canonicalize(path).split("/") if part]
+        if not parts:
+            return self._root
+        if len(parts[0]) != 2 or parts[0][1] != ":":
+            raise FileNotFoundError(2, "no such drive", path)
+        place = self._root
+        for part in (parts[0][0].upper(), *parts[1:]):
+            place = _same(place, part)
+        return place
+
+
+def _same(directory: Path, name: str) -> Path:
+    """The entry of that name, however it is written; as given where there is none."""
+    if not (directory / name).exists() and directory.is_dir():
+        for one in directory.iterdir():
+            if one.name.lower() == name.lower():
+                return one
+    return directory / name
+
+
+def _status(error: OSError) -> int:
+    return int(paramiko.SFTPServer.convert_errno(error.errno or 0))

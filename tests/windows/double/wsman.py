@@ -1,0 +1,431 @@
+"""The WinRM service: HTTP or HTTPS, NTLM with sealed bodies or Basic, and the shells behind it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import http.server
+import os
+import select
+import socket
+import socketserver
+import ssl
+import struct
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import soap
+from .shells import Shells
+from .soap import Asking, FaultError
+
+BOUNDARY = b"--Encrypted Boundary"
+PROTOCOL = "application/HTTP-SPNEGO-session-encrypted"
+_HANDSHAKE_SECONDS = 10
+_NTLM_LOCK = threading.Lock()
+"""pyspnego's acceptor reads its users from a file that an environment variable names."""
+
+
+@dataclass
+class Trouble:
+    """What goes wrong once, when the action is asked for; '' is any."""
+
+    action: str
+    kind: str
+    """``drop``: closed without a reply; ``reset``: the same by RST; ``part``: half a reply;
+    ``status``: an HTTP status without XML; ``fault``: a WS-Management fault; ``held``: the reply
+    waits for ``gate``; ``garbage``: a reply that is no XML."""
+    code: int = 0
+    after: bool = False
+    """Whether what is asked is done all the same."""
+    gate: threading.Event | None = None
+
+
+@dataclass
+class Service:
+    """What the doubles of one guest have in common, and what a test may look at."""
+
+    user: str
+    password: str
+    shells: Shells
+    basic: bool = False
+    """Whether Basic is let in too."""
+    unencrypted: bool = False
+    """Over HTTP: whether a body may come in the open."""
+    max_envelope: int = 512_000
+    """Bytes of a request's body (MaxEnvelopeSizekb); more is 413."""
+    troubles: list[Trouble] = field(default_factory=list)
+    wire: deque[tuple[str, bytes]] = field(default_factory=lambda: deque(maxlen=200))
+    """Content type and body as they came over the socket."""
+    logins: list[str] = field(default_factory=list)
+    """Who was let in, once for each connection."""
+    refused: int = 0
+    """How often a password was refused."""
+    handshakes: list[str] = field(default_factory=list)
+    """TLS handshakes that broke off."""
+
+    def trouble(self, action: str) -> Trouble | None:
+        for one in self.troubles:
+            if one.action in ("", action):
+                self.troubles.remove(one)
+                return one
+        return None
+
+
+class WsMan:
+    """One listener of the service, that can be stopped and started again on its port.
+
+    Parameters
+    ----------
+    service
+        What it serves.
+    address, port
+        0 for any free port, kept over restarts.
+    certificate, key
+        PEM files for HTTPS; None for HTTP.
+
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        address: str = "127.0.0.1",
+        port: int = 0,
+        certificate: Path | None = None,
+        key: Path | None = None,
+    ) -> None:
+        self.service, self.address, self.port = service, address, port
+        self._certificate, self._key = certificate, key
+        self._server: _Server | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._server = _Server((self.address, self.port), self.service)
+        self.port = self._server.server_address[1]
+        if self._certificate is not None:
+            self._server.tls = _tls(self._certificate, self._key)
+            self._server.certificate = self._certificate
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), name="double-wsman", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Close the port and every connection; the shells stay known."""
+        if self._server is None or self._thread is None:
+            return
+        self._server.shutdown()
+        self._thread.join()
+        self._server.end()
+        self._server = None
+
+    def cut(self) -> None:
+        """Close every connection, and go on listening."""
+        if self._server is not None:
+            self._server.cut()
+
+    def connections(self) -> int:
+        return len(self._server.live) if self._server else 0
+
+
+def _tls(certificate: Path, key: Path | None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+class _Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
+    daemon_threads = True
+    block_on_close = True
+    request_queue_size = 64
+
+    def __init__(self, address: tuple[str, int], service: Service) -> None:
+        self.service = service
+        self.tls: ssl.SSLContext | None = None
+        self.certificate: Path | None = None
+        self.live: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        handle, path = tempfile.mkstemp(prefix="double-ntlm-")
+        os.close(handle)
+        self.users = Path(path)
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        socketserver.TCPServer.server_bind(self)  # HTTPServer's own looks the host's name up
+        self.server_name, self.server_port = self.server_address[:2]
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        own = request
+        with self._lock:
+            self.live.add(own)
+        try:
+            if self.tls is not None:
+                request.settimeout(_HANDSHAKE_SECONDS)
+                own = self._shaken(request)
+                own.settimeout(None)
+            super().finish_request(own, client_address)
+        except (ssl.SSLError, OSError) as error:
+            self.service.handshakes.append(str(error))
+        finally:
+            with self._lock:
+                self.live.discard(own)
+                self.live.discard(request)
+            _closed(own)
+
+    def _shaken(self, request: socket.socket) -> socket.socket:
+        assert self.tls is not None
+        own = self.tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+        with self._lock:
+            self.live.discard(request)
+            self.live.add(own)
+        try:
+            own.do_handshake()
+        except BaseException:
+            with self._lock:
+                self.live.discard(own)
+            own.close()
+            raise
+        return own
+
+    def cut(self) -> None:
+        with self._lock:
+            for one in self.live:
+                with suppress(OSError):
+                    socket.socket.shutdown(one, socket.SHUT_RDWR)
+
+    def end(self) -> None:
+        self.cut()
+        self.server_close()
+        self.users.unlink(missing_ok=True)
+
+    def handle_error(self, *_: object) -> None:
+        """A connection that broke off is what tests are about."""
+
+
+def _closed(own: socket.socket) -> None:
+    with suppress(OSError):
+        own.close()
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    """One connection: NTLM lets a connection in, not a request."""
+
+    protocol_version = "HTTP/1.1"
+    server_version = "Microsoft-HTTPAPI/2.0"
+    sys_version = ""
+    wbufsize = -1
+    server: _Server
+
+    def setup(self) -> None:
+        super().setup()
+        self._context: Any = None
+        self._user = ""
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        service = self.server.service
+        if body:
+            service.wire.append((self.headers.get("Content-Type", ""), body))
+        if len(body) > service.max_envelope:
+            self._reply(413, b"")
+        elif self.path != "/wsman":
+            self._reply(404, b"")
+        elif self._let_in():
+            self._serve(body)
+
+    def _serve(self, body: bytes) -> None:
+        service = self.server.service
+        if not body:  # the client only opens its security context
+            self._reply(200, b"")
+            return
+        sealed = PROTOCOL in self.headers.get("Content-Type", "")
+        if not sealed and not self.server.tls and not service.unencrypted:
+            self._reply(401, b"", ("Negotiate",))
+            return
+        asking = None
+        try:
+            asking = soap.read(self._opened(body) if sealed else body)
+            self._told(asking, sealed)
+        except FaultError as error:
+            self._reply(500, soap.fault(asking, error).encode(), sealed=sealed)
+        except ConnectionError:
+            self.close_connection = True
+        except Exception:  # noqa: BLE001  a body that cannot be opened is a bad request
+            self._reply(400, b"")
+            self.close_connection = True
+
+    def _told(self, asking: Asking, sealed: bool) -> None:
+        service = self.server.service
+        trouble = service.trouble(asking.action)
+        if trouble is None:
+            text = service.shells.verb(asking, self._user, self._gone)
+            self._reply(200, text.encode(), sealed=sealed)
+            return
+        if trouble.kind == "fault" and asking.action == "Send":
+            service.shells.unread(asking)
+        text = (
+            service.shells.verb(asking, self._user, self._gone)
+            if trouble.after or trouble.kind == "held"
+            else ""
+        )
+        self._suffer(trouble, text, sealed)
+
+    def _suffer(self, trouble: Trouble, text: str, sealed: bool) -> None:
+        if trouble.kind == "fault":
+            raise FaultError(trouble.code, f"fault {trouble.code} that a test asked for")
+        if trouble.kind == "status":
+            self._reply(trouble.code, b"", ("Negotiate",) if trouble.code == 401 else ())
+        elif trouble.kind == "garbage":
+            self._reply(200, b"<no xml", sealed=sealed)
+        elif trouble.kind == "held":
+            assert trouble.gate is not None
+            while not trouble.gate.wait(0.02):
+                if self._gone():
+                    raise ConnectionError("the client has gone")
+            self._reply(200, text.encode(), sealed=sealed)
+        elif trouble.kind == "part":
+            self.send_response(200)
+            self.send_header("Content-Type", "application/soap+xml;charset=UTF-8")
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b"<s:Envelope")
+            self.close_connection = True
+        else:
+            if trouble.kind == "reset":
+                linger = struct.pack("ii", 1, 0)
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                os.close(self.connection.detach())
+            self.close_connection = True
+
+    def _gone(self) -> bool:
+        return bool(select.select([self.connection], [], [], 0)[0])
+
+    def _let_in(self) -> bool:
+        service = self.server.service
+        kind, _, given = self.headers.get("Authorization", "").partition(" ")
+        if not given:
+            if self._user:
+                return True
+        elif kind == "Basic" and service.basic:
+            if _basic(given) == (service.user, service.password):
+                self._user = service.user
+                service.logins.append("Basic")
+                return True
+            service.refused += 1
+        elif kind in ("Negotiate", "NTLM"):
+            return self._ntlm(kind, given)
+        self._refuse()
+        return False
+
+    def _ntlm(self, kind: str, given: str) -> bool:
+        import spnego  # noqa: PLC0415  only where it is spoken
+
+        service = self.server.service
+        try:
+            token = base64.b64decode(given, validate=True)
+            with _users(self.server.users, service):
+                if self._context is None or self._context.complete:
+                    self._context = spnego.server(
+                        protocol="ntlm", channel_bindings=self._bindings()
+                    )
+                reply = self._context.step(token)
+        except (binascii.Error, spnego.exceptions.SpnegoError):
+            self._context = None
+            service.refused += 1
+            self._refuse()
+            return False
+        if reply is not None:
+            self._reply(401, b"", (f"{kind} {base64.b64encode(reply).decode()}",))
+            return False
+        self._user = str(self._context.client_principal or service.user)
+        service.logins.append("NTLM")
+        return True
+
+    def _bindings(self) -> Any:
+        if self.server.certificate is None:
+            return None
+        from spnego.channel_bindings import GssChannelBindings  # noqa: PLC0415  as above
+
+        from .certificates import endpoint_hash  # noqa: PLC0415  as above
+
+        own = endpoint_hash(self.server.certificate)
+        return GssChannelBindings(application_data=b"tls-server-end-point:" + own)
+
+    def _refuse(self) -> None:
+        ways = ("Negotiate",) + (('Basic realm="WSMAN"',) if self.server.service.basic else ())
+        self._reply(401, b"", ways)
+
+    def _opened(self, body: bytes) -> bytes:
+        mark = b"\tContent-Type: application/octet-stream\r\n"
+        start = body.index(mark) + len(mark)
+        end = body.rindex(BOUNDARY + b"--\r\n")
+        sealed = body[start:end]
+        size = struct.unpack("<i", sealed[:4])[0]
+        opened: bytes = self._context.unwrap(sealed[4:]).data
+        assert size == 16
+        return opened
+
+    def _sealed(self, text: bytes) -> bytes:
+        wrapped = self._context.wrap(text, encrypt=True).data
+        return b"".join(
+            (
+                BOUNDARY + b"\r\n\tContent-Type: " + PROTOCOL.encode() + b"\r\n",
+                b"\tOriginalContent: type=application/soap+xml;charset=UTF-8;Length=",
+                str(len(text)).encode() + b"\r\n",
+                BOUNDARY + b"\r\n\tContent-Type: application/octet-stream\r\n",
+                struct.pack("<i", 16) + wrapped,
+                BOUNDARY + b"--\r\n",
+            )
+        )
+
+    def _reply(
+        self, status: int, text: bytes, ways: tuple[str, ...] = (), *, sealed: bool = False
+    ) -> None:
+        kind = "application/soap+xml;charset=UTF-8"
+        if sealed:
+            text = self._sealed(text)
+            kind = f'multipart/encrypted;protocol="{PROTOCOL}";boundary="Encrypted Boundary"'
+        self.send_response(status)
+        if text:
+            self.send_header("Content-Type", kind)
+        for way in ways:
+            self.send_header("WWW-Authenticate", way)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+        self.wfile.flush()
+
+
+def _basic(given: str) -> tuple[str, str]:
+    try:
+        user, _, password = base64.b64decode(given).decode().partition(":")
+    except ValueError:
+        return "", ""
+    return user, password
+
+
+@contextmanager
+def _users(path: Path, service: Service) -> Iterator[None]:
+    """Have pyspnego know the one user there is."""
+    from spnego._ntlm_raw.crypto import ntowfv1  # noqa: PLC0415  only where NTLM is spoken
+
+    digest = ntowfv1(service.password).hex().upper()
+    with _NTLM_LOCK:
+        path.write_text(f"{service.user}:1000:{'0' * 32}:{digest}:[U]:LCT-00000000\n")
+        before = os.environ.get("NTLM_USER_FILE")
+        os.environ["NTLM_USER_FILE"] = str(path)
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["NTLM_USER_FILE"]
+            else:
+                os.environ["NTLM_USER_FILE"] = before
