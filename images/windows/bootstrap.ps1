@@ -1,0 +1,89 @@
+<#
+.SYNOPSIS
+The first logon of an installation: makes a fresh Windows reachable over WinRM and SSH.
+
+.DESCRIPTION
+Run by the answer file from the root of the answer medium. Tells of each step on COM1; opens the
+ports last and says "phase ready". Log: C:\hybridlab\log\bootstrap.log.
+#>
+[CmdletBinding()]
+param([string]$Settings = (Join-Path -Path $PSScriptRoot -ChildPath 'settings.json'))
+
+Set-StrictMode -Version 3.0
+$ErrorActionPreference = 'Stop'
+$ProgressPreference = 'SilentlyContinue'
+Import-Module -Name (Join-Path -Path $PSScriptRoot -ChildPath 'hybridlab.psm1') -Force
+
+$shape = @{
+    release = 'string'
+    storage = 'string'
+    surface = 'string'
+    authorized_key = 'string'
+    virtio = 'bool'
+    openssh = 'string?'
+}
+
+$steps = [ordered]@{
+    'ports' = {
+        Close-Port
+    }
+    'console' = {
+        # A click into a console with QuickEdit stops what writes to it.
+        $null = Set-RegistryValue -Path 'HKCU:\Console' -Name 'QuickEdit' -Kind DWord -Value 0
+        $server = 'HKLM:\SOFTWARE\Microsoft\ServerManager'
+        $null = Set-RegistryValue -Path $server -Name 'DoNotOpenServerManagerAtLogon' -Kind DWord -Value 1
+    }
+    'sconfig' = {
+        param([Parameter(Mandatory)] [psobject]$Given)
+        # Server 2022 and later start SConfig at every logon of a core installation.
+        if ($Given.surface -eq 'core' -and $Given.release -ne '2019') {
+            Set-SConfig -AutoLaunch $false
+        }
+    }
+    'power' = {
+        # The high performance plan; 1: firmware without hibernation.
+        $null = Invoke-Native -Path 'powercfg.exe' -Arguments '/setactive', 'SCHEME_MIN'
+        foreach ($what in 'monitor-timeout-ac', 'disk-timeout-ac', 'standby-timeout-ac', 'hibernate-timeout-ac') {
+            $null = Invoke-Native -Path 'powercfg.exe' -Arguments '/change', $what, '0'
+        }
+        $null = Invoke-Native -Path 'powercfg.exe' -Arguments '/hibernate', 'off' -Accept 0, 1
+    }
+    'account' = {
+        Get-Administrator | Set-LocalUser -PasswordNeverExpires $true
+    }
+    'guest-tools' = {
+        param([Parameter(Mandatory)] [psobject]$Given)
+        if (-not $Given.virtio -or (Get-Service -Name 'QEMU-GA' -ErrorAction SilentlyContinue)) {
+            return
+        }
+        $name = 'virtio-win-guest-tools.exe'
+        $installer = Find-OnDrives -Name $name
+        if (-not $installer) {
+            throw "no drive has $name in its root: the virtio-win medium is not attached, or is none"
+        }
+        # 3010 asks for a reboot; the features' own comes later.
+        $null = Invoke-Native -Path $installer -Accept 0, 3010 -Arguments @(
+            '/install', '/norestart', '/quiet', '/log', 'C:\hybridlab\log\guest-tools.log')
+        if (-not (Get-Service -Name 'QEMU-GA' -ErrorAction SilentlyContinue)) {
+            throw 'the guest tools were installed, and there is no service QEMU-GA'
+        }
+    }
+    'openssh' = {
+        param([Parameter(Mandatory)] [psobject]$Given)
+        $archive = ''
+        if ($Given.openssh) {
+            $archive = Join-Path -Path $PSScriptRoot -ChildPath $Given.openssh
+        }
+        $null = Install-OpenSsh -Archive $archive
+        $null = Set-OpenSsh -AuthorizedKey $Given.authorized_key
+    }
+    'winrm' = {
+        Enable-WinRm -Address '' -TimeoutMs 1800000 -MemoryMB 1024
+    }
+    'autologon' = {
+        # A run that goes on after a reboot does so as SYSTEM: nobody has to log on again.
+        $null = Disable-Autologon
+    }
+}
+
+exit (Invoke-FirstLogon -Name 'bootstrap' -Script $PSCommandPath -Settings $Settings -Shape $shape -Steps $steps)
