@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lab.imaging.golden import Firmware, FirstBoot, GoldenImage
+from lab.imaging.golden import Firmware, FirstBoot, GoldenImage, Storage
 from lab.imaging.job import DISK, INITRD, KERNEL, Built
 from lab.imaging.recipe import Recipe
 from lab.scenario.scenario import Os
@@ -35,6 +35,7 @@ class Facts:
     """Seconds since 1970."""
     packages: tuple[str, ...]
     """``name version``, where it is known."""
+    storage: Storage = "virtio"
 
 
 def write(directory: Path, recipe: Recipe, digest: str, built: Built) -> None:
@@ -53,6 +54,7 @@ def write(directory: Path, recipe: Recipe, digest: str, built: Built) -> None:
         recipe.user,
         time.time(),
         built.packages,
+        "sata" if recipe.windows and not recipe.windows.virtio else "virtio",
     )
     (directory / FILE).write_text(json.dumps(asdict(facts), indent=1) + "\n", encoding="utf-8")
 
@@ -79,4 +81,5 @@ def image(directory: Path) -> GoldenImage:
         arguments=known.arguments,
         first_boot=known.first_boot,
         user=known.user,
+        storage=known.storage,
     )

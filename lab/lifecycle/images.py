@@ -28,7 +28,9 @@ def library() -> Library:
     """
     inventory = loader.current(os.environ, Path.cwd()) or STOCK
     hypervisors = inventory.hypervisors
-    installer = LibvirtInstaller(Host(hypervisors[0])) if hypervisors else None
+    installer = (
+        LibvirtInstaller(Host(hypervisors[0]), inventory.management) if hypervisors else None
+    )
     return Library(cache_directory(inventory), inventory, installer)
 
 
