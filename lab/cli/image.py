@@ -9,6 +9,9 @@ import click
 
 from lab._log import quantity, say
 from lab.cli.complete import images
+from lab.imaging.windows.media import Channel
+from lab.imaging.windows.release import Edition, Surface
+from lab.imaging.windows.settings import Firmware
 
 
 @click.group("image")
@@ -77,6 +80,41 @@ def show(name: str, as_json: bool) -> None:
     click.echo(f"first boot {facts.first_boot}; '{facts.user}' logs in with the lab's key")
     if facts.packages:
         click.echo(f"packages   {len(facts.packages)}; 'lab image show {name} --json' lists them")
+
+
+@command.command("answer-file")
+@click.argument("name", metavar="IMAGE", shell_complete=images)
+@click.option("--firmware", type=click.Choice(["bios", "uefi"]), help="Instead of the recipe's.")
+@click.option(
+    "--edition", type=click.Choice(["standard", "datacenter"]), help="Instead of the recipe's."
+)
+@click.option("--surface", type=click.Choice(["core", "desktop"]), help="Instead of the recipe's.")
+@click.option(
+    "--channel",
+    type=click.Choice(["evaluation", "volume"]),
+    default="evaluation",
+    show_default=True,
+    help="Licence of the medium: evaluation media take no product key.",
+)
+@click.option("--clone", is_flag=True, help="What a clone of the image is told.")
+def answer_file(
+    name: str,
+    firmware: Firmware | None,
+    edition: Edition | None,
+    surface: Surface | None,
+    channel: Channel,
+    clone: bool,
+) -> None:
+    """Print what Windows' setup is told, without its secrets."""
+    from lab.imaging import recipes
+    from lab.imaging.windows.preview import clone_preview, install_preview
+
+    recipe = recipes.load(name)
+    if clone:
+        text = clone_preview(recipe)
+    else:
+        text = install_preview(recipe, channel, firmware, edition, surface)
+    click.echo(text, nl=False)
 
 
 @command.command("gc")

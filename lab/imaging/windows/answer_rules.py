@@ -17,7 +17,15 @@ from xml.etree import ElementTree as ET
 
 from lab._errors import BrokenError
 from lab.imaging.windows.answer_disk import disk_findings
-from lab.imaging.windows.answer_structure import Place, every, local, places, structure, text
+from lab.imaging.windows.answer_structure import (
+    UNATTEND,
+    Place,
+    every,
+    local,
+    places,
+    structure,
+    text,
+)
 from lab.imaging.windows.media import Channel
 from lab.imaging.windows.passwords import Suffix
 from lab.imaging.windows.settings import Firmware, Settings, Storage
@@ -71,6 +79,8 @@ def findings(document: bytes, facts: Facts) -> tuple[str, ...]:
         root = ET.fromstring(document)  # noqa: S314  our own, and without DOCTYPE
     except ET.ParseError as error:
         return (f"the document is no XML: {error}",)
+    if root.tag != f"{UNATTEND}unattend":
+        return (f'the document is "{root.tag}", and no answer file',)
     found = [*structure(root, facts.role)]
     there = places(root)
     for rule in (_orders, _lengths, _signals, _passwords):

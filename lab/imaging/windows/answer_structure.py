@@ -57,9 +57,6 @@ def every(element: ET.Element, name: str) -> list[ET.Element]:
 
 def structure(root: ET.Element, role: Literal["install", "clone"]) -> Iterator[str]:
     """Findings on passes, components, elements, their number, and every value alone."""
-    if root.tag != f"{UNATTEND}unattend":
-        yield f'the document is "{root.tag}", and no answer file'
-        return
     seen: list[str] = []
     for settings in root:
         step = settings.get("pass", "")
@@ -131,9 +128,9 @@ def _children(
 
 def _element(found: ET.Element, element: Element, where: str, path: str) -> Iterator[str]:
     at = f"{where}: {path}{element.name}"
-    if element.many and found.get(f"{WCM}action") != "add":
+    if element.entry and found.get(f"{WCM}action") != "add":
         yield f'{at}: an entry of a list needs wcm:action="add"'
-    for name in sorted(set(found.attrib) - (_OF_AN_ENTRY if element.many else frozenset())):
+    for name in sorted(set(found.attrib) - (_OF_AN_ENTRY if element.entry else frozenset())):
         yield f"{at}: {name.rpartition('}')[2]} is no attribute of it"
     if not isinstance(element.holds, str):
         yield from _children(found, element.holds, where, f"{path}{element.name}/")
@@ -143,4 +140,4 @@ def _element(found: ET.Element, element: Element, where: str, path: str) -> Iter
     written = found.text or ""
     if not re.fullmatch(element.holds, written):
         secret = f"{path}{element.name}".endswith(("Password/Value", "Key"))
-        yield f"{at}: {'its value' if secret else repr(written)} is not what stands there"
+        yield f"{at}: it cannot be {'what it is' if secret else repr(written)}"

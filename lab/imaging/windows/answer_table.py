@@ -36,8 +36,10 @@ class Element:
     """A regular expression that its whole text matches, or its children in any order."""
     needed: bool = True
     """Whether it must be there where its parent is."""
-    many: bool = False
+    entry: bool = False
     """Whether it is an entry of a list: each of them has ``wcm:action="add"``."""
+    many: bool = False
+    """Whether there may be several."""
 
 
 def _maybe(name: str, holds: str | tuple[Element, ...]) -> Element:
@@ -45,7 +47,11 @@ def _maybe(name: str, holds: str | tuple[Element, ...]) -> Element:
 
 
 def _list(name: str, *children: Element) -> Element:
-    return Element(name, children, many=True)
+    return Element(name, children, entry=True, many=True)
+
+
+def _list_of_one(name: str, *children: Element) -> Element:
+    return Element(name, children, entry=True)
 
 
 _LANGUAGES = (
@@ -66,7 +72,7 @@ _RUN = Element(
     ),
 )
 _PASSWORD = (Element("Value", _BASE64), Element("PlainText", "false"))
-_DISK = _list(
+_DISK = _list_of_one(
     "Disk",
     Element("DiskID", _NUMBER),
     Element("WillWipeDisk", _TRUE),
@@ -102,7 +108,7 @@ _OS_IMAGE = Element(
     (
         Element(
             "InstallFrom",
-            (_list("MetaData", Element("Key", "/IMAGE/NAME"), Element("Value", _IMAGE)),),
+            (_list_of_one("MetaData", Element("Key", "/IMAGE/NAME"), Element("Value", _IMAGE)),),
         ),
         Element("InstallTo", (Element("DiskID", _NUMBER), Element("PartitionID", _NUMBER))),
         Element("WillShowUI", _SHOW_UI),

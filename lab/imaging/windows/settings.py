@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from lab.imaging.windows.release import Wanted
@@ -30,11 +30,11 @@ class Settings:
     wanted: Wanted
     firmware: Firmware
     storage: Storage
-    key: str | None
+    key: str | None = field(repr=False)
     """Product key; None on evaluation media, where any key stops the installation."""
     computer_name: str
     """At most 15 characters."""
-    administrator_password: str
+    administrator_password: str = field(repr=False)
     """Secret, and of this installation alone."""
     region: Region = Region()
     organization: str = "hybridlab"
@@ -58,7 +58,7 @@ class CloneSettings:
     """What makes a clone of a golden image one certain machine."""
 
     computer_name: str
-    administrator_password: str
+    administrator_password: str = field(repr=False)
     """Secret, and of this machine alone."""
     authorized_key: str
     """Who may log in over SSH: ``ssh-ed25519 AAAA... comment``."""
