@@ -123,7 +123,8 @@ function Set-Gateway {
     $route = @{ InterfaceIndex = $Index; DestinationPrefix = '0.0.0.0/0' }
     $there = @(Get-NetRoute @route -ErrorAction SilentlyContinue)
     $there | Where-Object -FilterScript { $_.NextHop -ne $Gateway } | Remove-NetRoute -Confirm:$false
-    if ($Gateway -and $there.NextHop -notcontains $Gateway) {
+    $right = @($there | Where-Object -FilterScript { $_.NextHop -eq $Gateway })
+    if ($Gateway -and $right.Count -eq 0) {
         $null = New-NetRoute @route -NextHop $Gateway
     }
 }
@@ -172,7 +173,7 @@ $steps = [ordered]@{
                 return $true
             }
             $there = @(Get-NetAdapter -ErrorAction SilentlyContinue | ForEach-Object -Process { $_.MacAddress })
-            return "$($missing.mac -join ', ') missing; there are $($there -join ', ')"
+            return "$(($missing | ForEach-Object -Process { $_.mac }) -join ', ') missing; there are $($there -join ', ')"
         }
         Set-AdapterName -Card $Given.cards
         foreach ($card in $Given.cards) {

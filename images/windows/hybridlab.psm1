@@ -312,14 +312,14 @@ function Confirm-Sha256 {
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [string]$Path,
-        [Parameter(Mandatory)] [ValidatePattern('^[0-9a-f]{64}$')] [string]$Sha256
+        [Parameter(Mandatory)] [ValidatePattern('^[0-9a-f]{64}$')] [string]$Digest
     )
     if (-not (Test-Path -LiteralPath $Path -PathType Leaf)) {
         throw "there is no file '$Path'"
     }
     $there = (Get-FileHash -LiteralPath $Path -Algorithm SHA256).Hash.ToLowerInvariant()
-    if ($there -cne $Sha256) {
-        throw "'$Path' has the SHA-256 $there, not $Sha256"
+    if ($there -cne $Digest) {
+        throw "'$Path' has the SHA-256 $there, not $Digest"
     }
 }
 
@@ -1242,7 +1242,9 @@ function Invoke-AsSystem {
             }
             return "the task is $state, its code $code"
         }
-        return [int][long](Get-ScheduledTaskInfo -TaskName 'hybridlab-once').LastTaskResult
+        # It is an unsigned number there; exit codes are signed.
+        $code = [uint32](Get-ScheduledTaskInfo -TaskName 'hybridlab-once').LastTaskResult
+        return [System.BitConverter]::ToInt32([System.BitConverter]::GetBytes($code), 0)
     } finally {
         $null = Remove-Task -Name 'once'
     }

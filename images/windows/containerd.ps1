@@ -1,0 +1,232 @@
+<#
+.SYNOPSIS
+Installs containerd and crictl from archives that lie ready, and has containerd answer on its pipe.
+
+.DESCRIPTION
+The configuration is containerd's own default with the places of CNI, the sandbox image and the
+folder of registries' mirrors put in; versions 2 and 3 of its format are known. Facts: version,
+config_version.
+#>
+[CmdletBinding()]
+param([Parameter(Mandatory)] [string]$Settings)
+
+Set-StrictMode -Version 3.0
+$ErrorActionPreference = 'Stop'
+$ProgressPreference = 'SilentlyContinue'
+Import-Module -Name (Join-Path -Path $PSScriptRoot -ChildPath 'hybridlab.psm1') -Force
+
+$shape = @{
+    archive = 'string'
+    archive_sha256 = 'string'
+    crictl = 'string?'
+    crictl_sha256 = 'string?'
+    sandbox_image = 'string'
+    cni_bin = 'string'
+    cni_conf = 'string'
+    mirrors = 'string'
+    pipe_seconds = 'int'
+}
+
+$folder = Join-Path -Path $env:ProgramFiles -ChildPath 'containerd'
+$program = Join-Path -Path $folder -ChildPath 'containerd.exe'
+$config = Join-Path -Path $folder -ChildPath 'config.toml'
+$stamp = Join-Path -Path $folder -ChildPath 'hybridlab.sha256'
+$pipe = 'containerd-containerd'
+
+function Install-Archive {
+    <#
+    .SYNOPSIS
+    Unpacks an archive into a folder.
+    #>
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory)] [string]$Archive,
+        [Parameter(Mandatory)] [string]$Digest,
+        [Parameter(Mandatory)] [int]$Strip
+    )
+    Confirm-Sha256 -Path $Archive -Digest $Digest
+    $null = New-Item -Path $folder -ItemType Directory -Force
+    $null = Invoke-Native -Path "$env:SystemRoot\System32\tar.exe" -Arguments @(
+        '-xzf', $Archive, "--strip-components=$Strip", '-C', $folder)
+}
+
+function Get-Section {
+    <#
+    .SYNOPSIS
+    The name of the table that a line of TOML opens, without quotes; empty for other lines.
+    #>
+    [CmdletBinding()]
+    [OutputType([string])]
+    param([Parameter(Mandatory)] [AllowEmptyString()] [string]$Line)
+    $found = [regex]::Match($Line, '^\s*\[([^\[\]]+)\]\s*$')
+    if (-not $found.Success) {
+        return ''
+    }
+    return ($found.Groups[1].Value -replace '["'']', '').Trim()
+}
+
+function Set-TomlValue {
+    <#
+    .SYNOPSIS
+    The lines of a TOML text with one key of one table set; a key that is not there is added, a
+    table that is not there is an error.
+    #>
+    [CmdletBinding()]
+    [OutputType([string[]])]
+    param(
+        [Parameter(Mandatory)] [AllowEmptyString()] [string[]]$Line,
+        [Parameter(Mandatory)] [string]$Section,
+        [Parameter(Mandatory)] [string]$Key,
+        [Parameter(Mandatory)] [string]$Value
+    )
+    $written = New-Object -TypeName 'System.Collections.Generic.List[string]'
+    $header = -1
+    $set = $false
+    $inside = $false
+    foreach ($one in $Line) {
+        $opened = Get-Section -Line $one
+        if ($opened -ne '') {
+            $inside = $opened -ceq $Section
+            if ($inside) {
+                $header = $written.Count
+            }
+        }
+        if ($inside -and $one -match "^\s*$Key\s*=") {
+            $written.Add("$Key = $Value")
+            $set = $true
+        } else {
+            $written.Add($one)
+        }
+    }
+    if ($header -lt 0) {
+        throw "the default configuration of containerd has no [$Section]: its format is a new one"
+    }
+    if (-not $set) {
+        $written.Insert($header + 1, "$Key = $Value")
+    }
+    return $written.ToArray()
+}
+
+function Get-Configuration {
+    <#
+    .SYNOPSIS
+    The configuration wanted, as text, and the version of its format.
+    #>
+    [CmdletBinding()]
+    [OutputType([pscustomobject])]
+    param([Parameter(Mandatory)] [psobject]$Given)
+    $lines = (Invoke-Native -Path $program -Arguments 'config', 'default').Output
+    $said = [regex]::Match($lines -join "`n", '(?m)^\s*version\s*=\s*(\d+)')
+    $version = if ($said.Success) { [int]$said.Groups[1].Value } else { 0 }
+    # In single quotes TOML takes a text as it stands, backslashes and all.
+    $bin = "'$($Given.cni_bin)'"
+    if ($version -eq 2) {
+        $cri = 'plugins.io.containerd.grpc.v1.cri'
+        $wanted = @(
+            @($cri, 'sandbox_image', "'$($Given.sandbox_image)'"),
+            @("$cri.cni", 'bin_dir', $bin),
+            @("$cri.cni", 'conf_dir', "'$($Given.cni_conf)'"),
+            @("$cri.registry", 'config_path', "'$($Given.mirrors)'"))
+    } elseif ($version -eq 3) {
+        $images = 'plugins.io.containerd.cri.v1.images'
+        $cni = 'plugins.io.containerd.cri.v1.runtime.cni'
+        # 2.0 has bin_dir alone; from 2.1 on there is bin_dirs, and both together are refused.
+        $many = @($lines | Where-Object -FilterScript { $_ -match '^\s*bin_dirs\s*=' }).Count -gt 0
+        $place = if ($many) { @($cni, 'bin_dirs', "[$bin]") } else { @($cni, 'bin_dir', $bin) }
+        $wanted = @(
+            @("$images.pinned_images", 'sandbox', "'$($Given.sandbox_image)'"),
+            $place,
+            @($cni, 'conf_dir', "'$($Given.cni_conf)'"),
+            @("$images.registry", 'config_path', "'$($Given.mirrors)'"))
+        if ($many) {
+            $lines = @($lines | Where-Object -FilterScript { $_ -notmatch '^\s*bin_dir\s*=' })
+        }
+    } else {
+        throw "containerd's configuration is of version $version; 2 and 3 are known"
+    }
+    foreach ($one in $wanted) {
+        $lines = Set-TomlValue -Line $lines -Section $one[0] -Key $one[1] -Value $one[2]
+    }
+    return [pscustomobject]@{ Text = ($lines -join "`n") + "`n"; Version = $version }
+}
+
+function Add-ToPath {
+    <#
+    .SYNOPSIS
+    Adds the folder to the computer's PATH; answers whether it was missing.
+    #>
+    [CmdletBinding()]
+    [OutputType([bool])]
+    param()
+    $path = [Environment]::GetEnvironmentVariable('Path', 'Machine')
+    if ($path -split ';' -contains $folder) {
+        return $false
+    }
+    [Environment]::SetEnvironmentVariable('Path', "$($path.TrimEnd(';'));$folder", 'Machine')
+    return $true
+}
+
+function Test-Stamp {
+    <#
+    .SYNOPSIS
+    Whether what is unpacked came out of these archives.
+    #>
+    [CmdletBinding()]
+    [OutputType([bool])]
+    param([Parameter(Mandatory)] [string]$Digests)
+    if (-not (Test-Path -LiteralPath $stamp -PathType Leaf)) {
+        return $false
+    }
+    return [System.IO.File]::ReadAllText($stamp) -ceq $Digests
+}
+
+function Wait-Pipe {
+    [CmdletBinding()]
+    param([Parameter(Mandatory)] [int]$Seconds)
+    Wait-Until -What "containerd's pipe" -Seconds $Seconds -Condition {
+        $pipes = [System.IO.Directory]::GetFiles('\\.\pipe\')
+        if ($pipes -contains "\\.\pipe\$pipe") {
+            return $true
+        }
+        return "no \\.\pipe\$pipe; the service is $((Get-Service -Name 'containerd').Status)"
+    }
+}
+
+exit (Invoke-Step -Name 'containerd' -Settings $Settings -Shape $shape -Body {
+        param([Parameter(Mandatory)] [psobject]$Given, [Parameter(Mandatory)] [psobject]$Result)
+        $digests = "$($Given.archive_sha256) $($Given.crictl_sha256)"
+        $service = Get-Service -Name 'containerd' -ErrorAction SilentlyContinue
+        if (-not (Test-Stamp -Digests $digests)) {
+            if ($service) {
+                Stop-Service -Name 'containerd' -Force
+            }
+            Install-Archive -Archive $Given.archive -Digest $Given.archive_sha256 -Strip 1
+            if ($Given.crictl) {
+                Install-Archive -Archive $Given.crictl -Digest $Given.crictl_sha256 -Strip 0
+            }
+            $null = Set-TextFile -Path $stamp -Text $digests
+            $Result.Changed = $true
+        }
+        $null = New-Item -Path $Given.cni_bin, $Given.cni_conf, $Given.mirrors -ItemType Directory -Force
+        $wanted = Get-Configuration -Given $Given
+        $configured = Set-TextFile -Path $config -Text $wanted.Text
+        $null = Set-TextFile -Path "$env:USERPROFILE\.crictl\crictl.yaml" -Text (
+            "runtime-endpoint: npipe:////./pipe/$pipe`nimage-endpoint: npipe:////./pipe/$pipe`n")
+        if (Add-ToPath) {
+            $Result.Changed = $true
+        }
+        if (-not $service) {
+            $null = Invoke-Native -Path $program -Arguments '--register-service'
+            $null = Invoke-Native -Path 'sc.exe' -Arguments 'failure', 'containerd', 'reset=', '0', 'actions=', 'restart/10000'
+            $Result.Changed = $true
+        }
+        if ($configured) {
+            Stop-Service -Name 'containerd' -Force
+            $Result.Changed = $true
+        }
+        Start-Service -Name 'containerd'
+        Wait-Pipe -Seconds $Given.pipe_seconds
+        $null = Invoke-Native -Path (Join-Path -Path $folder -ChildPath 'ctr.exe') -Arguments 'version'
+        $version = (Invoke-Native -Path $program -Arguments '--version').Output -join ' '
+        $Result.Facts = @{ version = $version; config_version = $wanted.Version }
+    })
