@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stand_in.guest import answer, drives, mutants, network, order, services
 from stand_in.guest.record import Record
-from stand_in.guest.screen import RestartError, StopError, say, show
+from stand_in.guest.screen import RestartError, StopError, flush, say, show
 from stand_in.guest.setup import start_drivers
 from stand_in.guest.state import CACHED, FOLDER, SECRET, State, load
 
@@ -186,8 +186,9 @@ def _ready(state: State, told: dict[str, object], record: Record) -> State:
         CACHED.unlink()
     state = replace(state, stage="installed").save()
     services.start(state, record)
+    flush()
     say(f"hybridlab: key {key}")
     say(f"hybridlab: certificate {certificate}")
-    say("hybridlab: phase ready")
     record.add("ready", key=key, certificate=certificate)
+    say("hybridlab: phase ready")
     return state
