@@ -4,7 +4,7 @@ Whole commands are timed as processes, the median of several runs. Ratios are wi
 another machine gives other figures, and much the same ratios.
 
     make bench                 all of it (a few minutes)
-    python benchmarks/bench.py start engine scale pytest mininet
+    python benchmarks/bench.py start engine scale pytest media mininet
 """
 
 from __future__ import annotations
@@ -74,6 +74,12 @@ def engine() -> None:
 def pytest_items() -> None:
     """10,000 cells through pytest with JUnit, beside plain parametrised tests."""
     script = str(HERE / "pytest_items.py")
+    subprocess.run([sys.executable, script], check=True, timeout=ENOUGH_SECONDS)
+
+
+def media() -> None:
+    """Reading an installation medium of 5 GiB beside other programs."""
+    script = str(HERE / "media.py")
     subprocess.run([sys.executable, script], check=True, timeout=ENOUGH_SECONDS)
 
 
@@ -171,6 +177,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "start": start,
     "engine": engine,
     "pytest": pytest_items,
+    "media": media,
     "scale": scale,
     "mininet": mininet,
 }

@@ -8,6 +8,7 @@ from dataclasses import asdict
 import click
 
 from lab._log import quantity, say
+from lab.cli import image_inspect
 from lab.cli.complete import images
 from lab.imaging.windows.media import Channel
 from lab.imaging.windows.release import Edition, Surface
@@ -142,3 +143,6 @@ def gc(yes: bool, as_json: bool) -> None:
     after = "" if yes or not found else "; 'lab image gc --yes' does it"
     size = f"{(result.bytes + sum(one.bytes for one in copies)) / 1e6:.0f} MB"
     click.echo(f"{done} {quantity(len(found), 'object')}, {size}{after}")
+
+
+command.add_command(image_inspect.command)

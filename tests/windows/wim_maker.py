@@ -3,16 +3,21 @@ files that are not Microsoft's."""
 
 from __future__ import annotations
 
+import struct
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import sparse
+
 Channel = Literal["evaluation", "volume", "retail"]
 Container = Literal["wim", "esd", "swm"]
 BUILDS = {"2019": (17763, 3650), "2022": (20348, 587), "2025": (26100, 32230)}
 """Build and revision of the public evaluation media."""
+HEADER = 208
+"""Bytes of a WIM's header."""
 ARCHITECTURES = {"i686": 0, "x86_64": 9, "aarch64": 12}
 """Names of processors to Windows' own numbers (PROCESSOR_ARCHITECTURE_...)."""
 
@@ -138,6 +143,23 @@ def make(directory: Path, images: Sequence[Image], container: Container = "wim")
     _wimlib("split", str(whole), str(directory / "install.swm"), "0.1")
     whole.unlink()
     return sorted(directory.glob("install*.swm"), key=lambda path: (len(path.name), path.name))
+
+
+def grown(wim: bytes, size: int) -> sparse.Holes:
+    """The same WIM with so many bytes: what is told last in it stays last, after a hole.
+
+    Table of resources (header 0x30) and XML (0x48) move to its end, where they are in true ones.
+    """
+    head, end = bytearray(wim[:HEADER]), size
+    moved = {0: b""}
+    for field_at in (0x48, 0x30):
+        length, offset, _ = struct.unpack_from("<QQQ", head, field_at)
+        length &= (1 << 56) - 1
+        end -= length
+        moved[end] = wim[offset : offset + length]
+        struct.pack_into("<Q", head, field_at + 8, end)
+    moved[0] = bytes(head) + wim[HEADER:]
+    return sparse.Holes(size, moved)
 
 
 def boot_wim(directory: Path, files: Mapping[str, bytes]) -> Path:

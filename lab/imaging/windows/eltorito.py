@@ -19,7 +19,6 @@ from typing import BinaryIO
 
 from lab._deadline import Deadline
 from lab._errors import PreflightError
-from lab.imaging import tools
 from lab.imaging.windows.media import Boot, BootKind, Extent, WindowsMedium
 
 SECTOR = 2048
@@ -196,6 +195,8 @@ def overlay(iso: Path, medium: WindowsMedium, out: Path) -> None:
         When a program fails.
 
     """
+    from lab.imaging import tools  # noqa: PLC0415  who reads a medium runs no programs
+
     layers = no_prompt(medium)
     doing = f"making the layer '{out}' over '{iso}'"
     if out.exists():
@@ -214,6 +215,8 @@ def overlay(iso: Path, medium: WindowsMedium, out: Path) -> None:
 
 
 def _write(doing: str, out: Path, layer: Patch, deadline: Deadline) -> None:
+    from lab.imaging import tools  # noqa: PLC0415  the same
+
     with TemporaryDirectory(prefix="hybridlab-") as scratch:
         content = Path(scratch) / "content"
         content.write_bytes(layer.content)

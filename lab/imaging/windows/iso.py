@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import struct
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from typing import BinaryIO
 
 from lab._errors import PreflightError
 from lab.imaging.windows import eltorito, foreign, wim
-from lab.imaging.windows.media import Channel, Extent, WindowsImage, WindowsMedium
+from lab.imaging.windows.media import Channel, WindowsImage, WindowsMedium
 from lab.imaging.windows.tree import Tree
 
 _DESCRIPTOR = 16 * 2048
@@ -45,17 +46,20 @@ def read(path: Path) -> WindowsMedium:
     doing = f"reading the medium '{path}'"
     try:
         with path.open("rb") as file:
-            label, size = _volume(doing, file)
-            boots = eltorito.boots(doing, file)
+            return _read(doing, path, file)
     except OSError as error:
         raise PreflightError(doing, f"{error.strerror}", "check the path") from error
-    with _opened(doing, path) as tree:
+
+
+def _read(doing: str, path: Path, file: BinaryIO) -> WindowsMedium:
+    label, size = _volume(doing, file)
+    boots = eltorito.boots(doing, file)
+    with _opened(doing, file) as tree:
         container = next(filter(None, map(tree.find, _CONTAINERS)), None)
         if container is None:
             raise PreflightError(doing, foreign.of_names(label, _names(tree)), _CURE)
-        _whole(doing, container, tree.extent(container), size)
         images = _images(doing, tree, container)
-        no_prompt = _lies(doing, tree, _NO_PROMPT, size)
+        no_prompt = tree.find(_NO_PROMPT)
         return WindowsMedium(
             path=path,
             label=label,
@@ -64,7 +68,7 @@ def read(path: Path) -> WindowsMedium:
             images=images,
             channel=channel(_edition_file(tree), images),
             boots=boots,
-            no_prompt=no_prompt,
+            no_prompt=tree.extent(no_prompt) if no_prompt else None,
         )
 
 
@@ -111,18 +115,19 @@ def _volume(doing: str, file: BinaryIO) -> tuple[str, int]:
 
 
 @contextmanager
-def _opened(doing: str, path: Path) -> Iterator[Tree]:
+def _opened(doing: str, file: BinaryIO) -> Iterator[Tree]:
     try:
         import pycdlib  # noqa: PLC0415  an extra: only who uses hypervisors has it
     except ImportError as error:
         raise PreflightError(doing, f"{error}", "pip install 'hybridlab[libvirt]'") from error
+    logging.getLogger("pycdlib").setLevel(logging.ERROR)  # what it tolerates is no news
     iso = pycdlib.PyCdlib()
     try:
-        iso.open(str(path))
+        iso.open_fp(file)
     except Exception as error:  # a damaged medium breaks its reader in many ways
         raise PreflightError(doing, f"it is damaged: {_told(error)}", _AGAIN) from error
     try:
-        yield Tree(iso, doing)
+        yield Tree(iso, file, doing)
     except (pycdlib.pycdlibexception.PyCdlibException, *_BROKEN) as error:
         raise PreflightError(doing, f"it is damaged: {_told(error)}", _AGAIN) from error
     finally:
@@ -135,8 +140,7 @@ def _told(error: Exception) -> str:
 
 def _images(doing: str, tree: Tree, container: str) -> tuple[WindowsImage, ...]:
     within = f"{doing}: its '{container}'"
-    with tree.opened(container) as file:
-        header, images = wim.read(within, file)
+    header, images = wim.read(within, tree.opened(container))
     if header.parts > 1:
         stem = container.rpartition(".")
 
@@ -147,35 +151,17 @@ def _images(doing: str, tree: Tree, container: str) -> tuple[WindowsImage, ...]:
             found = tree.find(name(number))
             if found is None:
                 return None
-            with tree.opened(found) as file:
-                return wim.header_of(f"{doing}: its '{found}'", file)
+            return wim.header_of(f"{doing}: its '{found}'", tree.opened(found))
 
         wim.check_set(within, header, name, part)
     return images
-
-
-def _lies(doing: str, tree: Tree, path: str, size: int) -> Extent | None:
-    found = tree.find(path)
-    if found is None:
-        return None
-    extent = tree.extent(found)
-    _whole(doing, found, extent, size)
-    return extent
-
-
-def _whole(doing: str, path: str, extent: Extent, size: int) -> None:
-    end = extent.offset + extent.length
-    if end > size:
-        what = f"it is cut off: its '{path}' ends at byte {end:,}, and the file has {size:,}"
-        raise PreflightError(doing, what, _AGAIN)
 
 
 def _edition_file(tree: Tree) -> str:
     path = tree.find(_EDITION_FILE)
     if path is None:
         return ""
-    with tree.opened(path) as file:
-        return file.read(_EDITION_FILE_MOST).decode("utf-8-sig", errors="replace")
+    return tree.opened(path).read(_EDITION_FILE_MOST).decode("utf-8-sig", errors="replace")
 
 
 def _names(tree: Tree) -> list[str]:

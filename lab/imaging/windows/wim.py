@@ -134,6 +134,8 @@ def images(doing: str, told: Header, xml: bytes) -> tuple[WindowsImage, ...]:
     root = _parsed(doing, xml)
     found = sorted((_image(doing, one) for one in root.iter("IMAGE")), key=lambda one: one.index)
     numbers = [image.index for image in found]
+    if not numbers and not told.images:
+        raise _damaged(doing, "it holds no images")
     if numbers != list(range(1, told.images + 1)):
         listed = ", ".join(map(str, numbers)) or "none"
         counted = quantity(told.images, "image")

@@ -1,0 +1,120 @@
+"""Reading an installation medium of 5 GiB, beside other programs, in one run.
+
+The medium is sparse, with a WIM of 5 GiB and 1,000 files, in Microsoft's layout: a stand-in, not
+Windows. Others do part of it: ``wiminfo`` reads a WIM that has been taken out of the medium
+before, ``xorriso`` sees the loaders and ISO 9660 but no UDF, ``7z l`` lists names. What is not
+there is left out.
+
+    python benchmarks/media.py [--runs 7]
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "windows"))
+
+import media_maker
+import sparse
+import wim_maker
+
+from lab.imaging.windows.eltorito import overlay
+from lab.imaging.windows.iso import read
+
+ROOT = Path(__file__).resolve().parents[1]
+SIZE = 5 << 30
+FILES = 1000
+OURS = "import sys; from pathlib import Path; from lab.imaging.windows.iso import read; "
+OURS += "read(Path(sys.argv[1]))"
+
+
+def median(runs: int, what: Callable[[], object]) -> float:
+    """Seconds; the first time, which fills the caches, does not count."""
+    what()
+    taken = []
+    for _ in range(runs):
+        started = time.perf_counter()
+        what()
+        taken.append(time.perf_counter() - started)
+    return statistics.median(taken)
+
+
+def process(*command: str) -> Callable[[], object]:
+    def run() -> None:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
+
+    return run
+
+
+def made(directory: Path) -> tuple[Path, Path]:
+    """A medium, and its WIM as a file of its own."""
+    (wim,) = wim_maker.make(directory / "wim", wim_maker.server_images())
+    grown = wim_maker.grown(wim.read_bytes(), SIZE)
+    many = {f"/support/{number:04}.dll": b"x" * 100 for number in range(FILES)}
+    medium = media_maker.make(directory, files={"/sources/install.wim": grown, **many})
+    alone = directory / "alone.wim"
+    grown.seek(0)
+    with alone.open("wb") as file:
+        sink = sparse.Sink(file)
+        while piece := grown.read(sparse.BLOCK):
+            sink.write(piece)
+    return medium, alone
+
+
+def layered(medium: Path, directory: Path) -> Callable[[], object]:
+    found, out = read(medium), directory / "layer.qcow2"
+
+    def run() -> None:
+        overlay(medium, found, out)
+        out.unlink()
+
+    return run
+
+
+def others(medium: Path, wim: Path) -> dict[str, list[str]]:
+    """Programs that do a part of it, as far as they are there."""
+    known = {
+        "wiminfo, the WIM alone": ["wiminfo", str(wim)],
+        "xorriso, loaders and ISO 9660": ["xorriso", "-indev", str(medium), "-pvd_info"],
+        "7z l, names": ["7z", "l", str(medium)],
+    }
+    return {what: command for what, command in known.items() if shutil.which(command[0])}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--runs", type=int, default=7)
+    runs = options.parse_args().runs
+    with tempfile.TemporaryDirectory(prefix="hybridlab-bench-") as name:
+        directory = Path(name)
+        medium, wim = made(directory)
+        print(f"a medium of {medium.stat().st_size / 1e9:.2f} GB, {FILES:,} files beside the WIM")
+        inspect = [sys.executable, "-m", "lab", "image", "inspect", str(medium)]
+        ways: dict[str, Callable[[], object]] = {
+            "read, in a process that has read one before": lambda: read(medium),
+            "read, a new Python": process(sys.executable, "-c", OURS, str(medium)),
+            "a new Python alone": process(sys.executable, "-c", "pass"),
+            "lab image inspect": process(*inspect),
+        }
+        ways |= {what: process(*command) for what, command in others(medium, wim).items()}
+        if shutil.which("qemu-io"):
+            ways["a layer that asks for no key"] = layered(medium, directory)
+        figures = {what: median(runs, way) for what, way in ways.items()}
+    ours = next(iter(figures.values()))
+    for what, seconds in figures.items():
+        print(f"{what:<52} {seconds * 1e3:>9.1f} ms  {seconds / ours:6.2f} times the first")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""``lab image inspect``: what an installation medium of Windows holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+
+@click.command("inspect")
+@click.argument("iso", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(iso: Path, as_json: bool) -> None:
+    """Show what Microsoft's installation ISO holds, and which images can be built from it.
+
+    Nothing is taken out of it, and nothing is made.
+    """
+    from lab.imaging import recipes
+    from lab.imaging.windows.inspection import uses
+    from lab.imaging.windows.iso import read
+    from lab.reports import windows_medium
+
+    medium = read(iso)
+    loaded = [recipes.load(name) for name in recipes.shipped()]
+    wanted = {recipe.name: recipe.windows.wanted for recipe in loaded if recipe.windows}
+    found = uses(medium, wanted)
+    if as_json:
+        click.echo(json.dumps(windows_medium.document(medium, found), indent=2, default=str))
+        return
+    for line in windows_medium.lines(medium, found):
+        click.echo(line)

@@ -1,0 +1,69 @@
+"""An installation medium of Windows, as a person reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from lab.imaging.windows.inspection import Use, version
+from lab.imaging.windows.media import WindowsMedium
+
+_CHANNELS = {
+    "evaluation": "evaluation: no product key goes with it",
+    "volume": "volume licence",
+    "retail": "retail",
+    "unknown": "it does not say how it is licensed",
+}
+_KINDS = {"bios": "BIOS", "uefi": "UEFI"}
+_MEGA, _GIGA = 1e6, 1e9
+
+
+def lines(medium: WindowsMedium, uses: Sequence[Use]) -> Iterator[str]:
+    """What is on it, and which recipes it serves."""
+    builds = dict.fromkeys(version(image) for image in medium.images)
+    spoken = dict.fromkeys(one for image in medium.images for one in image.languages)
+    made_for = dict.fromkeys(image.architecture for image in medium.images)
+    yield f"medium     {medium.label}, {_size(medium.bytes)}"
+    yield f"channel    {_CHANNELS[medium.channel]}"
+    yield f"images     {', '.join(builds)} for {', '.join(made_for)}, in {medium.container}"
+    yield f"languages  {', '.join(spoken) or 'not told'}"
+    yield f"boots by   {_boots(medium)}"
+    yield ""
+    yield from _table(medium)
+    yield ""
+    width = max((len(use.recipe) for use in uses), default=0)
+    for use in uses:
+        answer = f"no: {use.refusal}" if use.refusal else f"yes, installs '{use.image}'"
+        yield f"{use.recipe.ljust(width)}  {answer}"
+
+
+def document(medium: WindowsMedium, uses: Sequence[Use]) -> dict[str, object]:
+    """The same for programs."""
+    return {**asdict(medium), "uses": [asdict(use) for use in uses]}
+
+
+def _boots(medium: WindowsMedium) -> str:
+    kinds = list(dict.fromkeys(boot.kind for boot in medium.boots))
+    if not kinds:
+        return "nothing: no firmware starts it"
+    told = " and ".join(_KINDS[kind] for kind in kinds)
+    if "uefi" not in kinds:
+        return told
+    if medium.no_prompt is None:
+        return f"{told}; UEFI asks for a key press, and a loader that does not is not there"
+    return f"{told}; a UEFI loader that asks for no key press is there"
+
+
+def _table(medium: WindowsMedium) -> Iterator[str]:
+    rows = [("NO", "NAME", "DISPLAYNAME", "INSTALLED")]
+    rows += [
+        (str(one.index), one.name, one.display_name, _size(one.bytes)) for one in medium.images
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+
+
+def _size(count: int) -> str:
+    return f"{count / _GIGA:.2f} GB" if count >= _GIGA else f"{count / _MEGA:.1f} MB"

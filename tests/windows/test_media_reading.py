@@ -1,0 +1,419 @@
+"""Synthetic media in Microsoft's layout, through the reader: stand-ins, not Windows."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pycdlib", reason="pycdlib is not installed")
+if not shutil.which("wimlib-imagex"):
+    pytest.skip("wimlib-imagex (wimtools) is not installed", allow_module_level=True)
+
+import media_maker
+import pycdlib
+import sparse
+import wim_maker
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lab._errors import PreflightError
+from lab.cli.main import main
+from lab.imaging import medium as small_media
+from lab.imaging.windows.inspection import choose
+from lab.imaging.windows.iso import read
+from lab.imaging.windows.release import Wanted
+
+SECTOR = 2048
+
+
+@pytest.fixture(scope="module")
+def windows(tmp_path_factory) -> Path:
+    """An evaluation medium of Windows Server 2022."""
+    return media_maker.make(tmp_path_factory.mktemp("windows"))
+
+
+@pytest.fixture
+def copy(windows, tmp_path) -> Path:
+    """One of its own, to damage."""
+    return Path(shutil.copy(windows, tmp_path / "copy.iso"))
+
+
+def told_by_wimlib(wim: Path) -> list[dict[str, str]]:
+    """Every image as ``wiminfo`` prints it."""
+    done = subprocess.run(["wiminfo", str(wim)], capture_output=True, text=True, check=True)
+    blocks = done.stdout.partition("Available Images:")[2].strip().split("\n\n")
+    lines = (block.splitlines() for block in blocks)
+    return [
+        {
+            name.strip(): value.strip()
+            for name, _, value in (line.partition(":") for line in block if ":" in line)
+        }
+        for block in lines
+    ]
+
+
+def test_images_are_those_that_wimlib_tells_of(windows):
+    wim = windows.with_name("windows.iso.parts") / "install" / "install.wim"
+    found = read(windows)
+    assert [
+        {
+            "Index": str(one.index),
+            "Name": one.name,
+            "Display Name": one.display_name,
+            "Edition ID": one.edition,
+            "Installation Type": one.installation,
+            "Build": str(one.build),
+            "Service Pack Build": str(one.revision),
+            "Languages": " ".join(one.languages),
+            "Default Language": one.default_language,
+            "Architecture": one.architecture,
+            "Total Bytes": str(one.bytes),
+        }
+        for one in found.images
+    ] == [
+        {name: value for name, value in block.items() if name in _COMPARED}
+        for block in told_by_wimlib(wim)
+    ]
+
+
+_COMPARED = {
+    "Index",
+    "Name",
+    "Display Name",
+    "Edition ID",
+    "Installation Type",
+    "Build",
+    "Service Pack Build",
+    "Languages",
+    "Default Language",
+    "Architecture",
+    "Total Bytes",
+}
+
+
+def test_medium_is_told_whole(windows):
+    found = read(windows)
+    assert found.label == "SSS_X64FREE_EN-US_DV9"
+    assert found.bytes == windows.stat().st_size
+    assert found.container == "/sources/install.wim"
+    assert found.channel == "evaluation"
+    assert [boot.kind for boot in found.boots] == ["bios", "uefi"]
+
+
+def test_places_hold_the_very_bytes_that_they_are_said_to(windows):
+    found = read(windows)
+    content = windows.read_bytes()
+    plain = media_maker.PLAIN
+    places = [*(boot.extent for boot in found.boots), found.no_prompt]
+    expected = [plain.bios, plain.uefi, plain.uefi_no_prompt]
+    assert [content[one.offset : one.offset + one.length] for one in places] == expected
+
+
+def test_loaders_lie_where_xorriso_finds_them(windows):
+    if not shutil.which("xorriso"):
+        pytest.skip("xorriso is not installed")
+    done = subprocess.run(
+        ["xorriso", "-indev", str(windows), "-report_el_torito", "plain"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rows = [line.split() for line in done.stdout.splitlines() if "boot img" in line]
+    theirs = [(row[6].lower(), int(row[-1]) * SECTOR) for row in rows]
+    assert theirs == [(boot.kind, boot.extent.offset) for boot in read(windows).boots]
+
+
+@pytest.mark.parametrize("container", ["wim", "esd", "swm"])
+@pytest.mark.parametrize("year", ["2019", "2022", "2025"])
+def test_every_release_is_read_from_every_container(tmp_path, year, container):
+    found = read(media_maker.make(tmp_path, year=year, channel="volume", container=container))
+    assert found.container == f"/sources/install.{container}"
+    assert found.channel == "volume"
+    assert choose(found, Wanted(year, "datacenter", "desktop")).index == 4
+    assert not any(one.edition.endswith("Eval") for one in found.images)
+
+
+@pytest.mark.parametrize("platform", [0, 0xEF])
+@pytest.mark.parametrize("sectors", [None, 0, 1])
+def test_uefi_loader_is_found_whatever_the_catalogue_leaves_out(tmp_path, platform, sectors):
+    plain = media_maker.PLAIN
+    boots = media_maker.Boots(
+        plain.bios, plain.uefi, plain.uefi_no_prompt, uefi_sectors=sectors, uefi_platform=platform
+    )
+    _, uefi = read(media_maker.make(tmp_path, boots=boots)).boots
+    assert (uefi.kind, uefi.extent.length) == ("uefi", media_maker.FLOPPY)
+
+
+def test_medium_may_have_no_loaders_at_all(tmp_path):
+    found = read(media_maker.make(tmp_path, boots=None))
+    assert (found.boots, found.no_prompt) == ((), None)
+
+
+def test_missing_part_of_a_split_set_is_named(tmp_path):
+    made = media_maker.make(tmp_path, container="swm", files={"/sources/install3.swm": b""})
+    with pytest.raises(PreflightError, match=r"of its 4 parts there is no '/sources/install3.swm'"):
+        read(made)
+
+
+def test_part_of_another_set_is_named(tmp_path):
+    parts = wim_maker.make(tmp_path / "other", wim_maker.server_images("2019"), "swm")
+    other = {"/sources/install2.swm": parts[1]}
+    made = media_maker.make(tmp_path, container="swm", files=other)
+    with pytest.raises(PreflightError, match=r"install2.swm' is part 2 of 4 of another set"):
+        read(made)
+
+
+ANEW = {
+    "rock ridge": (["-R"], "/Sources/Install.wim"),
+    "joliet": (["--norock", "-J", "-joliet-long"], "/Sources/Install.wim"),
+    "plain": (["--norock"], "/SOURCES/INSTALL.WIM"),
+}
+"""Options of xorriso's mkisofs for one family of names, and the container's name in it."""
+
+
+def made_anew(windows: Path, directory: Path, options: list[str]) -> Path:
+    """A medium without UDF, as people make who take one apart."""
+    if not shutil.which("xorriso"):
+        pytest.skip("xorriso is not installed")
+    tree = directory / "tree"
+    parts = windows.with_name("windows.iso.parts")
+    for path, content in {
+        "Sources/Install.wim": (parts / "install" / "install.wim").read_bytes(),
+        "Sources/EI.CFG": b"[Channel]\r\nEval\r\n",
+        "efi/Microsoft/boot/efisys_noprompt.bin": b"no prompt" * 1000,
+    }.items():
+        (tree / path).parent.mkdir(parents=True, exist_ok=True)
+        (tree / path).write_bytes(content)
+    made = directory / "anew.iso"
+    command = ["xorriso", "-as", "mkisofs", "-quiet", "-V", "ANEW", "-iso-level", "3", *options]
+    subprocess.run([*command, "-o", str(made), str(tree)], check=True, capture_output=True)
+    return made
+
+
+@pytest.mark.parametrize("volume", ANEW)
+def test_medium_made_anew_without_udf_is_read_too(windows, tmp_path, volume):
+    options, container = ANEW[volume]
+    made = made_anew(windows, tmp_path, options)
+    found = read(made)
+    assert found.container == container
+    assert (len(found.images), found.channel, found.boots) == (4, "evaluation", ())
+    assert found.no_prompt is not None
+    at = found.no_prompt
+    assert made.read_bytes()[at.offset : at.offset + at.length] == b"no prompt" * 1000
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (0, "it is empty"),
+        (1, "it has 1 bytes|it begins"),
+        (20_000, "it has 20,000 bytes, too few for a medium"),
+        (33_000, "it has 33,000 bytes, too few for a medium"),
+        (40_000, r"it is cut off: the medium 'SSS_X64FREE_EN-US_DV9' has .* and the file 40,000"),
+        (1_000_000, r"it is cut off: .* \(2\d%\)"),
+        (-2048, r"it is cut off: .* \(100%\)"),
+        (-1, r"it is cut off"),
+    ],
+)
+def test_medium_that_is_cut_off_is_refused(copy, size, words):
+    whole = copy.stat().st_size
+    os.truncate(copy, size if size >= 0 else whole + size)
+    with pytest.raises(PreflightError, match=words) as raised:
+        read(copy)
+    assert str(copy) in raised.value.doing
+
+
+@pytest.mark.parametrize("left", [100_000, 300_000])
+def test_medium_cut_off_where_its_volume_tells_of_less_is_refused(windows, tmp_path, left):
+    made = made_anew(windows, tmp_path, ANEW["joliet"][0])
+    with made.open("r+b") as file:
+        file.seek(16 * SECTOR + 80)
+        file.write((40).to_bytes(4, "little") + (40).to_bytes(4, "big"))
+    os.truncate(made, left)
+    with pytest.raises(
+        PreflightError, match=r"Install.wim': its XML is said to end at byte .* has"
+    ):
+        read(made)
+
+
+@pytest.mark.parametrize("verb", ["open_fp", "list_children", "full_path_from_dirrecord"])
+@pytest.mark.parametrize("error", [IndexError("index out of range"), struct.error(), ValueError()])
+def test_library_that_stumbles_over_a_damaged_medium_is_no_defect(
+    windows, monkeypatch, verb, error
+):
+    def stumbling(*_arguments, **_named):
+        raise error
+
+    monkeypatch.setattr(pycdlib.PyCdlib, verb, stumbling)
+    with pytest.raises(PreflightError, match=rf"it is damaged: {error or type(error).__name__}"):
+        read(windows)
+
+
+def test_longer_file_than_the_medium_is_none_the_worse(copy):
+    with copy.open("ab") as file:
+        file.write(bytes(4096))
+    assert len(read(copy).images) == 4
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"/casper/vmlinuz": b"x"}, "the medium 'SSS_X64FREE_EN-US_DV9' is one of Linux"),
+        ({"/images": b"a file", "/pool/a": b"x"}, "EN-US_DV9' is one of Linux"),
+        ({}, "starts Windows PE and holds no Windows to install"),
+        ({"/sources/boot.wim": b"", "/NetKVM/2k22/amd64/netkvm.sys": b"x"}, "holds drivers"),
+        ({"/sources/install.wim": b"not a WIM"}, "its '/sources/install.wim': it is no WIM"),
+        ({"/sources/install.wim": b"MSWIM\0\0\0"}, "it ends after 8 bytes, within its header"),
+    ],
+)
+def test_medium_of_something_else_is_named(tmp_path, files, words):
+    wanted = {"/sources/install.wim": b"", **files}
+    with pytest.raises(PreflightError, match=words):
+        read(media_maker.make(tmp_path, files=wanted))
+
+
+def test_own_answer_medium_is_named(tmp_path):
+    path = tmp_path / "answers.iso"
+    path.write_bytes(small_media.medium("HYBRIDLAB", {"autounattend.xml": b"<unattend/>"}))
+    with pytest.raises(PreflightError, match="the medium 'HYBRIDLAB' holds answers for Setup"):
+        read(path)
+
+
+def test_medium_of_desktops_and_old_medium_are_read_and_then_refused(tmp_path):
+    desktops = read(media_maker.make(tmp_path, images=wim_maker.client_images(), channel="retail"))
+    with pytest.raises(PreflightError, match="it is a medium of Windows for desktops"):
+        choose(desktops, Wanted("2022", "standard", "core"))
+    old = read(media_maker.make(tmp_path, year="2019", revision=1, name="old.iso"))
+    with pytest.raises(PreflightError, match=r"17763.1, too old: VXLAN"):
+        choose(old, Wanted("2019", "standard", "core"))
+
+
+@pytest.mark.parametrize(("path", "words"), [("absent.iso", "No such file"), (".", "Is a dir")])
+def test_path_that_is_no_file_is_refused(tmp_path, path, words):
+    with pytest.raises(PreflightError, match=words):
+        read(tmp_path / path)
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(st.tuples(st.integers(0, 299 * SECTOR), st.binary(min_size=1, max_size=40))))
+def test_damaged_medium_is_read_or_refused(copy, damages):
+    before = copy.read_bytes()[: 301 * SECTOR]
+    try:
+        with copy.open("r+b") as file:
+            for offset, noise in damages:
+                file.seek(offset)
+                file.write(noise)
+        read(copy)
+    except PreflightError:
+        pass  # either way is right; anything else is not
+    finally:
+        with copy.open("r+b") as file:
+            file.write(before)
+
+
+LARGE = 5 << 30
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory) -> Path:
+    """A medium of more than 5 GiB, the XML of its WIM behind the fourth; 1,000 files beside."""
+    directory = tmp_path_factory.mktemp("large")
+    (wim,) = wim_maker.make(directory / "wim", wim_maker.server_images())
+    many = {f"/support/{number:04}.dll": b"x" * 100 for number in range(1000)}
+    grown = {"/sources/install.wim": wim_maker.grown(wim.read_bytes(), LARGE)}
+    return media_maker.make(directory, files=grown | many)
+
+
+def test_wim_of_more_than_four_gib_is_read(large):
+    assert large.stat().st_size > LARGE
+    assert large.stat().st_blocks * 512 < 100 << 20, "it is sparse"
+    found = read(large)
+    assert [one.index for one in found.images] == [1, 2, 3, 4]
+    assert found.container == "/sources/install.wim"
+
+
+@pytest.mark.parametrize("names", [{"joliet": 3}, {"rock_ridge": "1.09"}, {}])
+def test_wim_of_more_than_four_gib_is_read_without_udf_too(tmp_path, names):
+    """ISO 9660 has such a file in several records."""
+    (wim,) = wim_maker.make(tmp_path / "wim", wim_maker.server_images())
+    folder = {"joliet": {"joliet_path": "/sources"}, "rock_ridge": {"rr_name": "sources"}}
+    file = {
+        "joliet": {"joliet_path": "/sources/install.wim"},
+        "rock_ridge": {"rr_name": "install.wim"},
+    }
+    volume = next(iter(names), "plain")
+    iso = pycdlib.PyCdlib()
+    iso.new(interchange_level=3, vol_ident="ANEW", **names)
+    iso.add_directory("/SOURCES", **folder.get(volume, {}))
+    grown = wim_maker.grown(wim.read_bytes(), LARGE)
+    iso.add_fp(grown, LARGE, "/SOURCES/INSTALL.WIM;1", **file.get(volume, {}))
+    made = tmp_path / "anew.iso"
+    with made.open("wb") as out:
+        iso.write_fp(sparse.Sink(out), blocksize=sparse.BLOCK)
+    iso.close()
+    assert [one.index for one in read(made).images] == [1, 2, 3, 4]
+
+
+def test_grown_wim_is_one_to_wimlib_too(tmp_path):
+    (wim,) = wim_maker.make(tmp_path / "wim", wim_maker.server_images())
+    grown = tmp_path / "grown.wim"
+    with grown.open("wb") as file:
+        sink, source = sparse.Sink(file), wim_maker.grown(wim.read_bytes(), LARGE)
+        while piece := source.read(sparse.BLOCK):
+            sink.write(piece)
+    assert told_by_wimlib(grown) == told_by_wimlib(wim)
+
+
+def test_no_more_is_read_of_a_large_medium_than_its_tables(large):
+    read(large)  # what the interpreter reads of the library is not counted
+
+    def so_far() -> int:
+        lines = Path("/proc/self/io").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("rchar:")).split()[1])
+
+    before = so_far()
+    read(large)
+    assert so_far() - before < 8 << 20
+
+
+def lab(capfd, *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["image", "inspect", *arguments])
+    told = capfd.readouterr()
+    return ended.value.code, told.out, told.err
+
+
+def test_command_shows_what_a_medium_holds_and_serves(windows, capfd):
+    code, out, _ = lab(capfd, str(windows))
+    assert code == 0
+    assert "channel    evaluation" in out
+    assert "4   Windows Server 2022 SERVERDATACENTER  " in out
+    assert "windows-server-2022  yes, installs 'Windows Server 2022 SERVER" in out
+    assert "windows-server-2019  no: it is a medium of Windows Server 2022" in out
+
+
+def test_command_tells_programs_the_same(windows, capfd):
+    code, out, _ = lab(capfd, "--json", str(windows))
+    told = json.loads(out)
+    assert code == 0
+    assert told["path"] == str(windows)
+    assert [one["index"] for one in told["images"]] == [1, 2, 3, 4]
+    assert {one["recipe"]: one["refusal"] for one in told["uses"]}["windows-server-2022"] == ""
+
+
+def test_command_refuses_what_is_no_medium_with_its_code(tmp_path, capfd):
+    page = tmp_path / "page.iso"
+    page.write_text("<!doctype html><title>Sign in</title>")
+    code, out, err = lab(capfd, str(page))
+    assert (code, out) == (4, "")
+    assert "it is a web page" in err
+    assert "try: give the ISO of Windows Server" in err
+    assert lab(capfd, str(tmp_path / "absent.iso"))[0] == 2
