@@ -109,8 +109,8 @@ class Windows:
 
 
 EMULATED = 10
-"""How much longer an emulated processor takes, at most; Linux on QEMU's TCG was 5 to 8 times
-slower on the development machine, Windows has not been tried."""
+"""How many times longer a phase may take where the processor is emulated: a guess, since no Windows
+has been run so."""
 
 
 @dataclass(frozen=True, slots=True)

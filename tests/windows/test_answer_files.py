@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import answers
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from lxml import etree
 
 from lab.imaging import recipes
@@ -98,6 +100,14 @@ def test_words_with_markup_arrive_as_they_are():
     document = answers.golden(name)
     assert texts(document, "UserData/Organization") == [words]
     assert words.encode() not in document
+
+
+@example(words="one\u2028two\u00a0")
+@given(words=st.text(st.characters(exclude_categories=("Cc", "Cs", "Co", "Cn")), min_size=1))
+def test_any_words_arrive_as_they_are(words):
+    settings = answers.INSTALLATIONS["2022-desktop-bios-evaluation-sata"].settings
+    document = answer_file(replace(settings, organization=words))
+    assert texts(document, "UserData/Organization") == [words]
 
 
 def test_drivers_are_looked_for_on_every_letter_that_a_cd_may_have():

@@ -132,5 +132,5 @@ def _rendered(name: str, values: Mapping[str, Any], templates: Mapping[str, byte
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    lines = filler.get_template(name).render(values).splitlines()
+    lines = filler.get_template(name).render(values).split("\n")
     return "".join(f"{line}\n" for line in lines if line.strip()).encode()

@@ -11,7 +11,7 @@ from lab.imaging.windows.settings import Firmware
 Parts = Mapping[str, ET.Element]
 """Partitions by their number."""
 LEAST_EFI = 100
-"""MiB of an EFI system partition, by Microsoft's reference."""
+"""MiB of an EFI system partition: the least that a public recipe has."""
 
 
 def disk_findings(setup: ET.Element | None, firmware: Firmware | None) -> Iterator[str]:

@@ -36,7 +36,7 @@ MAX_NAME = 15
 MAX_PATH = 259
 """Characters of a RunSynchronousCommand's Path, by Microsoft's reference."""
 MAX_LINE = 1024
-"""Characters of a SynchronousCommand's CommandLine."""
+"""Characters of a SynchronousCommand's CommandLine: inferred, since no reference is at hand."""
 _REBOOTS = re.compile(
     r"\b(shutdown|reboot|restart-computer|stop-computer|wpeutil|sysprep)\b", re.IGNORECASE
 )

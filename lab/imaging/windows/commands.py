@@ -47,7 +47,8 @@ CLONE_SPECIALIZE: tuple[Command, ...] = (
     ),
 )
 """At the first start of a clone. A generalised image now and then asks for a new password at the
-first logon, where nobody is to answer (kubernetes-sigs/image-builder, pull request 2117)."""
+first logon, where nobody is to answer (kubernetes-sigs/image-builder, pull request 2117); Amazon's
+EC2Launch clears the mark in the same pass."""
 _POLICY = 'powershell -Command "Set-ExecutionPolicy -ExecutionPolicy RemoteSigned -Force"'
 _RUN = "powershell.exe -NoProfile -NonInteractive -ExecutionPolicy Bypass"
 

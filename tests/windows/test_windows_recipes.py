@@ -1,0 +1,154 @@
+"""Recipes of Windows, and ``lab image answer-file``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from lab._errors import PreflightError
+from lab.cli.main import main
+from lab.imaging import inputs, recipes
+from lab.imaging.recipe import Recipe, Windows, WindowsPhase
+from lab.imaging.windows.decision import decided
+from lab.imaging.windows.passwords import MASK
+from lab.imaging.windows.release import RELEASES
+from lab.imaging.windows.settings import Region
+from lab.inventory.inventory import STOCK, ImageSource
+
+NAMES = [f"windows-server-{year}" for year in RELEASES]
+RECIPE = Path(recipes.directory() / "windows-server-2022" / recipes.FILE)
+
+
+def windows(recipe: Recipe) -> Windows:
+    assert recipe.windows is not None
+    return recipe.windows
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shipped_recipe_is_of_its_release_and_has_every_template(name):
+    recipe = recipes.load(name)
+    assert recipe.kind == "windows"
+    assert windows(recipe).wanted.year == name[-4:]
+    assert windows(recipe).key is None
+    assert {"autounattend.xml.j2", "unattend.xml.j2"} <= set(recipe.templates)
+    assert (recipe.os, recipe.first_boot, recipe.user) == ("windows", "windows", "Administrator")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_phase_has_a_deadline(name):
+    assert set(windows(recipes.load(name)).deadlines) == set(get_args(WindowsPhase))
+
+
+def test_known_media_are_told_apart_by_their_digests():
+    known = [one.sha256 for name in NAMES for one in windows(recipes.load(name)).known]
+    assert len(known) == len(set(known)) == 4
+
+
+def written(tmp_path: Path, *changes: tuple[str, str]) -> Recipe:
+    text = RECIPE.read_text(encoding="utf-8")
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    own = tmp_path / "windows-server-2022"
+    own.mkdir()
+    (tmp_path / "windows").mkdir()
+    (own / recipes.FILE).write_text(text, encoding="utf-8")
+    return recipes.load("windows-server-2022", tmp_path)
+
+
+def test_what_a_recipe_says_of_windows_is_what_is_installed(tmp_path):
+    more = (
+        "\n  key: ABCDE-FGHIJ-KLMNO-PQRST-UVWXY\n  locale: de-DE\n  keyboard: 0407:00000407"
+        "\n  time_zone: W. Europe Standard Time\n  deadlines: {copy: 90, first_logon: 7}\n"
+    )
+    recipe = written(
+        tmp_path,
+        ("edition: standard", "edition: datacenter"),
+        ("surface: core", "surface: desktop"),
+        ("virtio: true", "virtio: false"),
+        ("  vcpus: 2\n", f"  vcpus: 3{more}"),
+    )
+    deadlines = windows(recipe).deadlines
+    assert (deadlines["copy"], deadlines["first-logon"], deadlines["disk"]) == (90, 7, 10)
+    settings = decided(windows(recipe), "uefi", "retail", "Secret-Password.1")
+    assert settings.wanted.name == "Windows Server 2022 SERVERDATACENTER"
+    assert (settings.storage, settings.firmware) == ("sata", "uefi")
+    assert settings.key == "ABCDE-FGHIJ-KLMNO-PQRST-UVWXY"
+    assert settings.region == Region("de-DE", "0407:00000407", "W. Europe Standard Time")
+    assert "ABCDE" not in repr(recipe)
+
+
+def test_what_a_recipe_leaves_out_has_a_default(tmp_path):
+    recipe = written(tmp_path, ("  edition: standard\n  surface: core\n  virtio: true\n", ""))
+    assert windows(recipe).wanted.name == "Windows Server 2022 SERVERSTANDARDCORE"
+    assert windows(recipe).virtio
+    assert windows(recipe).region == Region()
+
+
+def test_missing_medium_is_asked_for_by_its_name(tmp_path):
+    with pytest.raises(PreflightError, match="the ISO of Windows Server 2022") as refused:
+        inputs.found(recipes.load("windows-server-2022"), STOCK, tmp_path, lambda _: None)
+    assert "[images.windows-server-2022] path =" in refused.value.cure
+
+
+def test_unknown_medium_is_taken(tmp_path):
+    iso = tmp_path / "some.iso"
+    iso.write_bytes(b"not one of the known")
+    inventory = replace(STOCK, images={"windows-server-2022": ImageSource(str(iso), None)})
+    recipe = recipes.load("windows-server-2022")
+    found = inputs.found(recipe, inventory, tmp_path / "downloads", lambda _: None)
+    assert found["file"].startswith("sha256:")
+
+
+def lab(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["image", "answer-file", *arguments])
+    told = capfd.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, told.out, told.err
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("options", "there", "absent"),
+    [
+        ((), ["CORE</Value>", "<Active>true"], ["EFI", "<ProductKey>*"]),
+        (("--firmware", "uefi"), ["<Type>EFI</Type>", "<PartitionID>3<"], ["<Active>"]),
+        (("--edition", "datacenter", "--surface", "desktop"), ["SERVERDATACENTER<"], ["CORE<"]),
+        (("--channel", "volume"), ["<Key>", "</ProductKey>"], []),
+        (("--clone",), ["<ComputerName>WIN1<", "clone.ps1&#39;"], ["windowsPE", "bootstrap.ps1"]),
+    ],
+)
+def test_answer_file_is_printed_as_the_options_say(name, options, there, absent, capfd):
+    code, out, err = lab(capfd, name, *options)
+    assert (code, err) == (0, "")
+    assert all(text in out for text in there)
+    assert not any(text in out for text in absent)
+    assert out.count(f"<Value>{MASK}</Value>") == 2
+    ET.fromstring(out)
+
+
+def test_key_of_the_volume_licence_is_that_of_the_edition(capfd):
+    for edition in ("standard", "datacenter"):
+        _, out, _ = lab(capfd, "windows-server-2019", "--channel", "volume", "--edition", edition)
+        assert out.count(RELEASES["2019"].keys[edition]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("debian-12",), 2, "it is no image of Windows"),
+        (("debian-12", "--clone"), 2, "it is no image of Windows"),
+        (("windows-server-2023",), 2, 'did you mean "windows-server-20'),
+        (("windows-server-2022", "--firmware", "kernel"), 2, "'bios', 'uefi'"),
+        ((), 2, "Missing argument"),
+    ],
+)
+def test_refusal_says_what_to_do(arguments, code, words, capfd):
+    ended, out, err = lab(capfd, *arguments)
+    assert (ended, out) == (code, "")
+    assert words in err
