@@ -103,16 +103,29 @@ def converse(
         elif code is not None and (closed or quiet.left() == 0.0):
             return code
         if deadline.left() == 0.0:
-            raise _overdue(doing, deadline, last)
+            raise overdue(doing, deadline, last)
         if not said and not complained:
             ends.wait(min(deadline.left(), GIVE_SECONDS if left else LOOK_SECONDS))
 
 
-def _overdue(doing: str, deadline: Deadline, last: bytes) -> DeadlineError:
+def overdue(doing: str, deadline: Deadline, last: bytes, *, ended: bool = True) -> DeadlineError:
+    """The error for a command that has not ended in time.
+
+    Parameters
+    ----------
+    doing, deadline
+        What was done, and until when.
+    last
+        The last that it said.
+    ended
+        Whether it was made to end; else nobody knows.
+
+    """
     lines = last.decode(errors="replace").strip().splitlines()
     said = f"the last it said: '{lines[-1]}'" if lines else "it has said nothing"
+    fate = "and ended" if ended else "and whether it has ended is not known"
     return DeadlineError(
         doing,
-        f"not done within {deadline.seconds:g} s, and ended; {said}",
+        f"not done within {deadline.seconds:g} s, {fate}; {said}",
         "give it longer, or see what it waits for",
     )

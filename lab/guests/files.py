@@ -40,9 +40,11 @@ class Files:
     deadline: Deadline
     become: bool
     """Whether the user is not root."""
+    cure: str = "install openssh-sftp-server on it"
+    """Where no SFTP server answers."""
 
-    def put(self, content: bytes, path: str, mode: int) -> None:
-        """Write the file beside its place, with its mode, and move it there.
+    def put(self, content: bytes, path: str, mode: int | None) -> None:
+        """Write the file beside its place, with its mode if it is to have one, and move it there.
 
         Raises
         ------
@@ -57,12 +59,14 @@ class Files:
         with self._client() as client:
             try:
                 with client.open(draft, "wbx") as file:
-                    file.chmod(_PRIVATE)
+                    if mode is not None:
+                        file.chmod(_PRIVATE)
                     file.set_pipelined(pipelined=True)
                     for begin in range(0, len(content), _PIECE):
                         self._in_time(f"{begin:,} of {len(content):,} bytes")
                         file.write(content[begin : begin + _PIECE])
-                    file.chmod(mode)
+                    if mode is not None:
+                        file.chmod(mode)
                 client.posix_rename(draft, path)
             except BaseException:
                 with suppress(Exception):  # a lost connection takes no more; the first error counts
@@ -87,6 +91,16 @@ class Files:
                 self._in_time(f"{len(content):,} bytes")
         return bytes(content)
 
+    def look(self) -> None:
+        """See that files can be had at all; errors as of :meth:`get`."""
+        with self._client() as client:
+            client.normalize(".")
+
+    def remove(self, path: str) -> None:
+        """Remove the file; errors as of :meth:`get`."""
+        with self._client() as client:
+            client.remove(path)
+
     @contextmanager
     def _client(self) -> Iterator[paramiko.SFTPClient]:
         from paramiko import SFTPClient, SSHException  # noqa: PLC0415  slow to import
@@ -106,7 +120,7 @@ class Files:
             raise BrokenError(
                 self.doing,
                 f"no SFTP server answers there ({error or 'it ended at once'})",
-                "install openssh-sftp-server on it",
+                self.cure,
             ) from error
         except OSError as error:
             if not self.link.alive():

@@ -55,7 +55,9 @@ def _winrm(given: dict[str, Any], respond: Responder) -> WsMan | None:
     facts = given.get("winrm")
     if facts is None:
         return None
-    service = Service(given["user"], given["password"], Shells(respond))
+    root = given.get("ssh", {}).get("root")
+    shells = Shells(respond, Path(root) if root else None)
+    service = Service(given["user"], given["password"], shells)
     pair = [Path(facts[name]) if facts.get(name) else None for name in ("certificate", "key")]
     return WsMan(service, facts.get("address", "127.0.0.1"), facts.get("port", 0), *pair)
 

@@ -23,6 +23,8 @@ class Guest:
     encrypted: bool = True
     """HTTPS; else HTTP."""
     script: Script = field(default_factory=Script)
+    forwards: bool = False
+    """Whether it is a host that one goes through."""
 
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True)
@@ -34,13 +36,14 @@ class Guest:
         self.keyfile = self.directory / "client_key"
         authorized = self.directory / "authorized_keys"
         authorized.write_text(f"{make_host_key(self.keyfile)} client\n")
-        self.shells = Shells(self.script)
+        self.shells = Shells(self.script, self.root)
         self.service = Service(USER, PASSWORD, self.shells)
         pair = (certificate, key) if self.encrypted else (None, None)
         self.winrm = WsMan(self.service, "127.0.0.1", 0, *pair)
         self.ssh_service = SshService(
             USER, self.directory / "host_key", authorized, self.root, self.script
         )
+        self.ssh_service.forwards = self.forwards
         self.ssh = Sshd(self.ssh_service)
 
     def start(self) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 UNKNOWN_CODE = 1
+_FILE = re.compile(r"(?i)-file\s+(?:\"([^\"]+)\"|(\S+))")
 _ENCODED = re.compile(r"(?i)-e(?:nc(?:odedcommand)?)?\s+\"?([A-Za-z0-9+/=]+)\"?")
 
 
@@ -29,6 +30,14 @@ class Asked:
     """WinRM: whether it is to run without cmd.exe."""
     codepage: str = ""
     user: str = ""
+    file: str = ""
+    """What the script behind ``-File`` holds; empty if there is none."""
+
+    @property
+    def path(self) -> str:
+        """The path after ``-File``; empty if there is none."""
+        found = _FILE.search(self.line)
+        return (found[1] or found[2]) if found else ""
 
     @property
     def script(self) -> str:
@@ -66,16 +75,19 @@ class Script:
     rules: list[tuple[re.Pattern[str], Answer | Responder]] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
     unknown: list[Asked] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def on(self, pattern: str, answer: Answer | Responder | None = None, **parts: object) -> None:
-        """Answer what the pattern is found in: the command line, or the encoded PowerShell."""
+        """Answer what the pattern is found in: the command line, or the PowerShell it brings."""
         given = answer or Answer(**parts)  # type: ignore[arg-type]
         self.rules.append((re.compile(pattern, re.DOTALL), given))
 
     def __call__(self, asked: Asked) -> Answer | None:
-        self.asked.append(asked)
+        with self._lock:
+            self.asked.append(asked)
         for pattern, answer in self.rules:
-            if pattern.search(asked.line) or (asked.script and pattern.search(asked.script)):
+            texts = (asked.line, *(text for text in (asked.script, asked.file) if text))
+            if any(pattern.search(text) for text in texts):
                 found = answer(asked) if callable(answer) else answer
                 if found is not None:
                     return found

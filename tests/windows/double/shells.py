@@ -6,9 +6,11 @@ import base64
 import threading
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from . import soap
+from .drives import text_of
 from .script import Answer, Asked, Responder, answered
 from .soap import Asking, FaultError
 
@@ -33,15 +35,18 @@ class Command:
     def resolve(self, respond: Responder) -> None:
         if self.answer is not None:
             return
-        facts = {**self.asked.__dict__, "stdin": bytes(self.stdin)}
-        self.answer = answered(respond, Asked(**facts))
-        self.pieces = list(self.answer.pieces)
-        self.pieces += _split(self.answer.stdout, self.answer.stderr)
+        answer = answered(respond, replace(self.asked, stdin=bytes(self.stdin)))
+        self.pieces = [*answer.pieces, *_split(answer.stdout, answer.stderr)]
+        self.answer = answer
 
     def finished(self) -> bool:
         if self.answer is None:
             return False
         return self.answer.held is None or self.answer.held.is_set()
+
+
+_Done = tuple[str, Command | None]
+"""The reply, and the command that is to be answered now."""
 
 
 @dataclass
@@ -54,8 +59,8 @@ class Shell:
 class Shells:
     """What the service knows; every verb is a method."""
 
-    def __init__(self, respond: Responder) -> None:
-        self.respond = respond
+    def __init__(self, respond: Responder, root: Path | None = None) -> None:
+        self.respond, self._root = respond, root
         self.max_shells = 30
         self.max_commands = 25
         self.longest_wait = 3600.0
@@ -100,9 +105,12 @@ class Shells:
         if verb is None:
             raise FaultError(soap.UNSUPPORTED, f"the action '{asking.action}' is not supported")
         with self._lock:
-            return verb(asking, user)
+            reply, begun = verb(asking, user)
+        if begun is not None:  # not under the lock: the responder may take its time
+            begun.resolve(self.respond)
+        return reply
 
-    def _create(self, asking: Asking, user: str) -> str:
+    def _create(self, asking: Asking, user: str) -> _Done:
         if len(self.open) >= self.max_shells:
             raise FaultError(
                 soap.TOO_MANY_SHELLS,
@@ -113,9 +121,9 @@ class Shells:
             )
         name = str(uuid.uuid4()).upper()
         self.open[name] = Shell(user, asking.option("WINRS_CODEPAGE"))
-        return soap.created(asking, name)
+        return soap.created(asking, name), None
 
-    def _command(self, asking: Asking, user: str) -> str:
+    def _command(self, asking: Asking, user: str) -> _Done:
         shell = self._shell(asking)
         if len(shell.commands) >= self.max_commands:
             raise FaultError(
@@ -129,21 +137,19 @@ class Shells:
         )
         skips = asking.option("WINRS_SKIP_CMD_SHELL") == "TRUE"
         name = str(uuid.uuid4()).upper()
-        command = Command(Asked(line, "winrm", b"", skips, shell.codepage, user))
+        asked = Asked(line, "winrm", b"", skips, shell.codepage, user)
+        command = Command(replace(asked, file=text_of(self._root, asked.path)))
         shell.commands[name] = command
-        if asking.option("WINRS_CONSOLEMODE_STDIN") != "FALSE":
-            command.resolve(self.respond)
-        return soap.commanded(asking, name)
+        console = asking.option("WINRS_CONSOLEMODE_STDIN") != "FALSE"
+        return soap.commanded(asking, name), command if console else None
 
-    def _send(self, asking: Asking, _: str) -> str:
+    def _send(self, asking: Asking, _: str) -> _Done:
         stream = asking.body("Stream")
         command = self._named(asking, stream.get("CommandId") if stream is not None else None)
         if stream is None or command.answer is not None:
             raise FaultError(109, "The pipe has been ended.")
         command.stdin += base64.b64decode(stream.text or "")
-        if stream.get("End") == "true":
-            command.resolve(self.respond)
-        return soap.done(asking)
+        return soap.done(asking), command if stream.get("End") == "true" else None
 
     def unread(self, asking: Asking) -> None:
         """The command of a Send reads no more, and ends as with the input that it has."""
@@ -161,7 +167,7 @@ class Shells:
             with self._lock:
                 if command.ended:
                     raise FaultError(soap.ABORTED, "The I/O operation has been aborted.")
-                if command.pieces:
+                if command.answer is not None and command.pieces:
                     out, err = command.pieces.pop(0)
                     code = self._last(command)
                     streams = [("stdout", out), ("stderr", err)]
@@ -187,7 +193,7 @@ class Shells:
         command.told = True
         return command.answer.code
 
-    def _signal(self, asking: Asking, _: str) -> str:
+    def _signal(self, asking: Asking, _: str) -> _Done:
         signal = asking.body("Signal")
         name = (signal.get("CommandId") if signal is not None else None) or ""
         command = self._named(asking, name)
@@ -195,13 +201,13 @@ class Shells:
             self.signals.append(command.asked.line)
         command.ended = True
         del self._shell(asking).commands[name]
-        return soap.done(asking)
+        return soap.done(asking), None
 
-    def _delete(self, asking: Asking, _: str) -> str:
+    def _delete(self, asking: Asking, _: str) -> _Done:
         for command in self._shell(asking).commands.values():
             command.ended = True
         del self.open[asking.shell]
-        return soap.done(asking)
+        return soap.done(asking), None
 
     def _shell(self, asking: Asking) -> Shell:
         found = self.open.get(asking.shell)

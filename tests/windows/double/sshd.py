@@ -14,6 +14,7 @@ from pathlib import Path
 
 import paramiko
 
+from .drives import clean, place
 from .script import Asked, Responder, answered
 
 BANNER = "SSH-2.0-OpenSSH_for_Windows_9.5"
@@ -218,8 +219,7 @@ class _Drives(paramiko.SFTPServerInterface):
         self._root = root
 
     def canonicalize(self, path: str) -> str:
-        clean = os.path.normpath("/" + path.replace("\\", "/")).replace("//", "/")
-        return clean if clean != "/" else "/"
+        return clean(path)
 
     def list_folder(self, path: str) -> list[paramiko.SFTPAttributes] | int:
         try:
@@ -284,32 +284,7 @@ class _Drives(paramiko.SFTPServerInterface):
         return int(paramiko.SFTP_OK)
 
     def _place(self, path: str) -> Path:
-        """Where a path of the guest lies.
-
-        Raises
-        ------
-        FileNotFoundError
-            When it is on no drive.
-
-        """
-        parts = [part for part in self.canonicalize(path).split("/") if part]
-        if not parts:
-            return self._root
-        if len(parts[0]) != 2 or parts[0][1] != ":":
-            raise FileNotFoundError(2, "no such drive", path)
-        place = self._root
-        for part in (parts[0][0].upper(), *parts[1:]):
-            place = _same(place, part)
-        return place
-
-
-def _same(directory: Path, name: str) -> Path:
-    """The entry of that name, however it is written; as given where there is none."""
-    if not (directory / name).exists() and directory.is_dir():
-        for one in directory.iterdir():
-            if one.name.lower() == name.lower():
-                return one
-    return directory / name
+        return place(self._root, path)
 
 
 def _status(error: OSError) -> int:

@@ -37,7 +37,8 @@ class Trouble:
 
     action: str
     kind: str
-    """``drop``: closed without a reply; ``reset``: the same by RST; ``part``: half a reply;
+    """``drop``: closed without a reply; ``ragged``: the same without TLS's goodbye; ``reset``: the
+    same by RST; ``part``: half a reply;
     ``status``: an HTTP status without XML; ``fault``: a WS-Management fault; ``held``: the reply
     waits for ``gate``; ``garbage``: a reply that is no XML."""
     code: int = 0
@@ -271,12 +272,17 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return
         if trouble.kind == "fault" and asking.action == "Send":
             service.shells.unread(asking)
-        text = (
-            service.shells.verb(asking, self._user, self._gone)
-            if trouble.after or trouble.kind == "held"
-            else ""
-        )
+        if trouble.kind == "held" and not trouble.after:
+            self._wait(trouble)
+        done = trouble.after or trouble.kind == "held"
+        text = service.shells.verb(asking, self._user, self._gone) if done else ""
         self._suffer(trouble, text, sealed)
+
+    def _wait(self, trouble: Trouble) -> None:
+        assert trouble.gate is not None
+        while not trouble.gate.wait(0.02):
+            if self._gone():
+                raise ConnectionError("the client has gone")
 
     def _suffer(self, trouble: Trouble, text: str, sealed: bool) -> None:
         if trouble.kind == "fault":
@@ -286,10 +292,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         elif trouble.kind == "garbage":
             self._reply(200, b"<no xml", sealed=sealed)
         elif trouble.kind == "held":
-            assert trouble.gate is not None
-            while not trouble.gate.wait(0.02):
-                if self._gone():
-                    raise ConnectionError("the client has gone")
+            if trouble.after:
+                self._wait(trouble)
             self._reply(200, text.encode(), sealed=sealed)
         elif trouble.kind == "part":
             self.send_response(200)
@@ -299,6 +303,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(b"<s:Envelope")
             self.close_connection = True
         else:
+            if trouble.kind == "drop" and isinstance(self.connection, ssl.SSLSocket):
+                self.connection.settimeout(0)  # the goodbye is sent, and none awaited
+                with suppress(OSError):
+                    self.connection.unwrap()
             if trouble.kind == "reset":
                 linger = struct.pack("ii", 1, 0)
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)

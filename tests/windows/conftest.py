@@ -1,0 +1,69 @@
+"""Doubles of Windows guests, and the proof that nothing of them is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from double.guest import Guest
+from windows_guests import NewGuest, NewShell, reach, traces
+
+from lab._deadline import Deadline
+from lab.guests.windows_shell import WindowsShell
+
+
+@pytest.fixture
+def _nothing_left_of_guests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No thread and no file of ours; the double's own checks are in ``new_guest``."""
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # which nothing may use
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    before = traces()
+    yield
+    Deadline(5).wait("waiting for threads and files to go", traces, until=lambda now: now == before)
+
+
+@pytest.fixture
+def new_guest(_nothing_left_of_guests: None, tmp_path: Path) -> Iterator[NewGuest]:
+    made: list[Guest] = []
+
+    def make(name: str = "guest", **facts: object) -> Guest:
+        made.append(Guest(tmp_path / name, **facts))  # type: ignore[arg-type]
+        made[-1].script.on(r"cmd\.exe /d /c exit 0$")
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
+        assert not one.shells.open, "a shell was left on the guest"
+        assert not one.service.troubles, "a trouble that a test asked for did not come"
+
+
+@pytest.fixture
+def guest(new_guest: NewGuest) -> Guest:
+    return new_guest()
+
+
+@pytest.fixture(params=["https", "http"])
+def either_guest(request: pytest.FixtureRequest, new_guest: NewGuest) -> Guest:
+    """One over TLS, and one whose messages NTLM seals."""
+    return new_guest(encrypted=request.param == "https")
+
+
+@pytest.fixture
+def new_windows_shell(_nothing_left_of_guests: None) -> Iterator[NewShell]:
+    made: list[WindowsShell] = []
+
+    def make(guest: Guest, **changes: object) -> WindowsShell:
+        made.append(WindowsShell(reach(guest, **changes)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def windows_shell(guest: Guest, new_windows_shell: NewShell) -> WindowsShell:
+    return new_windows_shell(guest)

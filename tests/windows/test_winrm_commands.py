@@ -1,0 +1,470 @@
+"""Commands on a guest over WinRM, as a double answers: not Windows."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from double.guest import PASSWORD, USER, Guest
+from double.script import Answer, Asked
+from windows_guests import NewGuest, NewShell, encoded, lines, trouble
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError, PreflightError, UsageError
+from lab.guests.link import SESSIONS, LostError, UnreachableError
+from lab.guests.shell import Completed, GuestShell
+from lab.guests.windows_shell import WindowsShell
+from lab.guests.winrm_errors import CertificateError, FaultError, PasswordError
+
+PROGRAM = "C:\\tools\\it.exe"
+CLIXML = (
+    b'#< CLIXML\r\n<Objs Version="1.1.0.1" xmlns="http://schemas.microsoft.com/powershell/2004/04">'
+    b'<Obj S="progress" RefId="0"><MS><S N="Activity">Loading</S></MS></Obj>'
+    b'<S S="Error">it is broken_x000D__x000A_</S></Objs>'
+)
+
+
+def test_it_is_a_guest_shell(guest: Guest, windows_shell: WindowsShell) -> None:
+    one: GuestShell = windows_shell
+    guest.script.on("it.exe", stdout=b"said\r\n")
+    assert one.run([PROGRAM], Deadline(20)) == Completed(0, "said\r\n", "")
+
+
+def test_output_errors_and_exit_code_come_over_both_transports(
+    either_guest: Guest, new_windows_shell: NewShell
+) -> None:
+    either_guest.script.on("it.exe", code=3, stdout="h\u00e9\u20ac".encode(), stderr=b"oh")
+    done = new_windows_shell(either_guest).run([PROGRAM, "a b"], Deadline(20))
+    assert done == Completed(3, "h\u00e9\u20ac", "oh")
+    asked = either_guest.script.asked[-1]
+    assert asked.line == f'{PROGRAM} "a b"'
+    assert (asked.skips_cmd, asked.codepage, asked.user) == (True, "65001", USER)
+
+
+def test_what_travels_over_http_is_sealed(new_guest: NewGuest, new_windows_shell: NewShell) -> None:
+    guest = new_guest(encrypted=False)
+    guest.script.on("SECRETWORD", stdout=b"SECRETWORD back")
+    new_windows_shell(guest).run([PROGRAM, "SECRETWORD"], Deadline(20), b"SECRETWORD in")
+    assert guest.service.wire
+    for kind, body in guest.service.wire:
+        assert kind.startswith("multipart/encrypted")
+        assert b"SECRETWORD" not in body
+        assert b"Envelope" not in body
+
+
+@pytest.mark.parametrize("code", [0, 1, 1641, 3010, 3221225786, -1073741510])
+def test_exit_codes_are_true(guest: Guest, windows_shell: WindowsShell, code: int) -> None:
+    guest.script.on("it.exe", code=code)
+    assert windows_shell.run([PROGRAM], Deadline(20)).code == code
+
+
+def test_a_character_may_come_in_two_pieces(guest: Guest, windows_shell: WindowsShell) -> None:
+    guest.script.on("it.exe", pieces=[(b"\xe2\x82", b""), (b"\xac", b"")])
+    assert windows_shell.run([PROGRAM], Deadline(20)).stdout == "\u20ac"
+
+
+def test_errors_in_clixml_are_text(guest: Guest, windows_shell: WindowsShell) -> None:
+    guest.script.on("it.exe", code=1, stderr=CLIXML)
+    assert windows_shell.run([PROGRAM], Deadline(20)).stderr == "it is broken\n"
+    assert windows_shell.stream([PROGRAM], Deadline(20), print).stderr == "it is broken\n"
+
+
+def test_input_is_bytes_and_ends(either_guest: Guest, new_windows_shell: NewShell) -> None:
+    every = bytes(range(256)) * 1024
+    either_guest.script.on("it.exe", lambda asked: Answer(0, str(len(asked.stdin)).encode()))
+    done = new_windows_shell(either_guest).run([PROGRAM], Deadline(20), every)
+    assert done.stdout == str(len(every))
+    assert either_guest.script.asked[-1].stdin == every
+
+
+def test_a_command_without_input_finds_it_at_its_end(
+    guest: Guest, windows_shell: WindowsShell
+) -> None:
+    guest.script.on("it.exe", lambda asked: Answer(0, b"ended" + asked.stdin))
+    assert windows_shell.run([PROGRAM], Deadline(20)).stdout == "ended"
+
+
+def test_input_that_nobody_reads_does_not_matter(guest: Guest, windows_shell: WindowsShell) -> None:
+    guest.script.on("it.exe", stdout=b"done")
+    trouble(guest, "Send", "fault", code=109)
+    assert windows_shell.run([PROGRAM], Deadline(20), b"x" * 300_000).stdout == "done"
+
+
+def test_input_that_was_lost_is_said_and_not_given_twice(
+    guest: Guest, windows_shell: WindowsShell
+) -> None:
+    guest.shells.longest_wait = 0.1
+    guest.script.on("it.exe")
+    trouble(guest, "Send", "drop", after=True)
+    with pytest.raises(LostError, match="a part of its input was lost"):
+        windows_shell.run([PROGRAM], Deadline(20), b"x" * 300_000)
+    assert guest.shells.verbs.count("Send") == 1
+    assert guest.shells.signals == [PROGRAM]
+
+
+def test_much_output_comes_whole(guest: Guest, windows_shell: WindowsShell) -> None:
+    guest.script.on("it.exe", stdout=b"o" * 2_000_000, stderr=b"e" * 1_000_000)
+    done = windows_shell.run([PROGRAM], Deadline(20))
+    assert (len(done.stdout), len(done.stderr)) == (2_000_000, 1_000_000)
+
+
+def test_lines_are_told_as_they_come(guest: Guest, windows_shell: WindowsShell) -> None:
+    gate = threading.Event()
+    heard: list[bytes] = []
+
+    def hear(line: bytes) -> None:
+        heard.append(line)
+        gate.set()  # only a line that came before the end lets it end
+
+    pieces = [(b"one\r\ntw", b""), (b"o", b"err")]
+    guest.script.on("it.exe", code=7, pieces=pieces, held=gate)
+    done = windows_shell.stream([PROGRAM], Deadline(20), hear)
+    assert heard == [b"one\r\n", b"two"]
+    assert done == Completed(7, "", "err")
+
+
+def test_a_command_that_is_silent_for_long_is_asked_again(
+    guest: Guest, windows_shell: WindowsShell
+) -> None:
+    guest.shells.longest_wait = 0.05
+    gate = threading.Event()
+    guest.script.on("it.exe", stdout=b"at last", held=gate)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(windows_shell.run, [PROGRAM], Deadline(20))
+        Deadline(10).wait("asking", lambda: guest.shells.verbs.count("Receive") > 4)
+        gate.set()
+        assert running.result().stdout == "at last"
+    assert lines(guest) == [PROGRAM]
+
+
+def test_the_deadline_ends_the_command_and_its_shell(
+    either_guest: Guest, new_windows_shell: NewShell
+) -> None:
+    shell = new_windows_shell(either_guest)
+    shell.wait(Deadline(20))
+    either_guest.script.on("it.exe", pieces=[(b"begun\r\n", b"")], held=threading.Event())
+    with pytest.raises(DeadlineError, match=r"not done within 1.5 s, and ended.*'begun'"):
+        shell.run([PROGRAM], Deadline(1.5))
+    assert either_guest.shells.signals == [PROGRAM]
+    assert not either_guest.shells.open
+    assert shell.run(["cmd", "/d", "/c", "exit 0"], Deadline(20)).code == 0
+
+
+def test_a_guest_that_answers_nothing_ends_at_the_deadline_too(
+    guest: Guest, windows_shell: WindowsShell
+) -> None:
+    windows_shell.wait(Deadline(20))
+    trouble(guest, "Create", "held", gate=threading.Event())
+    with pytest.raises(DeadlineError, match=r"no answer within 1 s from 127.0.0.1 port"):
+        windows_shell.run([PROGRAM], Deadline(1))
+    assert lines(guest) == ["C:\\Windows\\System32\\cmd.exe /d /c exit 0"]
+
+
+def test_a_command_that_could_not_be_ended_is_said_to_run_perhaps(
+    guest: Guest, windows_shell: WindowsShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lab.guests.winrm_command.CLEAN_SECONDS", 0.5)
+    guest.script.on("it.exe", held=threading.Event())
+    for action in ("Signal", "Signal", "Delete", "Delete"):
+        trouble(guest, action, "status", code=503)
+    with pytest.raises(DeadlineError, match="whether it has ended is not known"):
+        windows_shell.run([PROGRAM], Deadline(1.2))
+    guest.service.troubles.clear()
+    guest.shells.forget()
+
+
+def test_a_connection_that_is_closed_while_nothing_was_said_is_made_anew(
+    either_guest: Guest, new_windows_shell: NewShell
+) -> None:
+    guest = either_guest
+    guest.script.on("it.exe", code=5, pieces=[(b"one ", b""), (b"two", b"")])
+    trouble(guest, "Receive", "drop")
+    assert new_windows_shell(guest).run([PROGRAM], Deadline(20)) == Completed(5, "one two", "")
+    assert lines(guest) == [PROGRAM]
+
+
+@pytest.mark.parametrize("kind", ["ragged", "reset", "part"])
+def test_output_that_may_have_been_lost_is_said_with_the_exit_code(
+    guest: Guest, windows_shell: WindowsShell, kind: str
+) -> None:
+    guest.script.on("it.exe", code=5, pieces=[(b"one ", b""), (b"two", b"")])
+    trouble(guest, "Receive", kind, after=True)
+    with pytest.raises(LostError, match=r"ended with exit code 5, but the connection broke"):
+        windows_shell.run([PROGRAM], Deadline(20))
+    assert lines(guest) == [PROGRAM]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["not begun", "begun"])
+@pytest.mark.parametrize("kind", ["drop", "reset"])
+def test_a_command_that_may_have_begun_is_never_begun_again(
+    either_guest: Guest, new_windows_shell: NewShell, kind: str, after: bool
+) -> None:
+    either_guest.script.on("it.exe")
+    trouble(either_guest, "Command", kind, after=after)
+    with pytest.raises(LostError, match="whether the command was begun is not known"):
+        new_windows_shell(either_guest).run([PROGRAM], Deadline(20))
+    assert either_guest.shells.verbs.count("Command") == int(after)
+    assert not either_guest.shells.open
+
+
+@pytest.mark.parametrize("kind", ["drop", "reset"])
+def test_before_the_command_a_lost_connection_is_made_anew(
+    either_guest: Guest, new_windows_shell: NewShell, kind: str
+) -> None:
+    either_guest.script.on("it.exe", stdout=b"ran")
+    trouble(either_guest, "Create", kind)
+    assert new_windows_shell(either_guest).run([PROGRAM], Deadline(20)).stdout == "ran"
+
+
+def test_a_connection_that_died_unseen_is_made_anew(
+    either_guest: Guest, new_windows_shell: NewShell
+) -> None:
+    shell = new_windows_shell(either_guest)
+    either_guest.script.on("it.exe")
+    shell.run([PROGRAM], Deadline(20))
+    either_guest.winrm.cut()
+    Deadline(5).wait("cutting", lambda: either_guest.winrm.connections() == 0)
+    shell.run([PROGRAM], Deadline(20))
+    assert either_guest.service.logins == ["NTLM", "NTLM"]
+    assert lines(either_guest) == [PROGRAM, PROGRAM]
+
+
+def test_one_connection_is_kept(either_guest: Guest, new_windows_shell: NewShell) -> None:
+    shell = new_windows_shell(either_guest)
+    either_guest.script.on("it.exe")
+    for _ in range(3):
+        shell.run([PROGRAM], Deadline(20))
+    assert either_guest.service.logins == ["NTLM"]
+    shell.close()
+    Deadline(5).wait("closing", lambda: either_guest.winrm.connections() == 0)
+    shell.run([PROGRAM], Deadline(20))
+    assert either_guest.service.logins == ["NTLM", "NTLM"]
+
+
+def restart(guest: Guest, *, forgets: bool) -> None:
+    Deadline(10).wait("waiting for it to run", lambda: "Receive" in guest.shells.verbs)
+    guest.winrm.stop()
+    if forgets:
+        guest.shells.forget()
+    guest.winrm.start()
+
+
+def test_a_service_that_comes_back_and_remembers_is_listened_to(
+    new_guest: NewGuest, new_windows_shell: NewShell
+) -> None:
+    guest = new_guest(encrypted=False)
+    windows_shell = new_windows_shell(guest)
+    gate = threading.Event()
+    guest.script.on("it.exe", stdout=b"all of it", held=gate)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(windows_shell.run, [PROGRAM], Deadline(30))
+        restart(guest, forgets=False)
+        gate.set()
+        assert running.result().stdout == "all of it"
+    assert lines(guest) == [PROGRAM]
+
+
+def test_a_service_that_comes_back_and_has_forgotten_is_said(
+    guest: Guest, windows_shell: WindowsShell
+) -> None:
+    guest.script.on("it.exe", held=threading.Event())
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(windows_shell.run, [PROGRAM], Deadline(30))
+        restart(guest, forgets=True)
+        with pytest.raises(LostError, match="no longer knows the command"):
+            running.result()
+    assert lines(guest) == [PROGRAM]
+
+
+def test_a_service_that_stays_away_is_given_up(
+    guest: Guest, windows_shell: WindowsShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lab.guests.winrm_command.AWAY_SECONDS", 0.6)
+    guest.script.on("it.exe", held=threading.Event())
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(windows_shell.run, [PROGRAM], Deadline(30))
+        Deadline(10).wait("waiting for it to run", lambda: "Receive" in guest.shells.verbs)
+        guest.winrm.stop()
+        with pytest.raises(LostError, match=r"connection refused, and not back within 0.6 s"):
+            running.result()
+    guest.shells.forget()
+
+
+def test_a_message_that_is_too_large_is_said(guest: Guest, windows_shell: WindowsShell) -> None:
+    guest.script.on("it.exe")
+    guest.service.max_envelope = 5_000
+    with pytest.raises(FaultError, match="413: 'win1' takes no message of that size") as caught:
+        windows_shell.run([PROGRAM, "x" * 10_000], Deadline(20))
+    assert "in a file" in caught.value.cure
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_status_without_words_is_said(
+    guest: Guest, windows_shell: WindowsShell, status: int
+) -> None:
+    trouble(guest, "Create", "status", code=status)
+    with pytest.raises(BrokenError, match=f"answered with HTTP status {status} and nothing else"):
+        windows_shell.run([PROGRAM], Deadline(20))
+
+
+def test_a_quota_is_said_with_its_cure(guest: Guest, windows_shell: WindowsShell) -> None:
+    guest.shells.max_shells = 0
+    with pytest.raises(FaultError, match=r"maximum number of 0 concurrent shells") as caught:
+        windows_shell.run([PROGRAM], Deadline(20))
+    assert "MaxShellsPerUser" in caught.value.cure
+    guest.shells.max_shells, guest.shells.max_commands = 30, 0
+    with pytest.raises(FaultError, match="maximum number of 0 concurrent operations"):
+        windows_shell.run([PROGRAM], Deadline(20))
+    assert not guest.shells.open
+
+
+@pytest.mark.parametrize("action", ["Create", "Command", "Receive"])
+def test_a_reply_that_is_no_xml_is_said(
+    guest: Guest, windows_shell: WindowsShell, action: str
+) -> None:
+    guest.script.on("it.exe", held=threading.Event())
+    trouble(guest, action, "garbage")
+    with pytest.raises(BrokenError, match="does not speak WinRM as Windows does"):
+        windows_shell.run([PROGRAM], Deadline(20))
+
+
+def test_another_password_is_refused_once_and_kept_out_of_the_message(
+    either_guest: Guest, new_windows_shell: NewShell
+) -> None:
+    shell = new_windows_shell(either_guest, password="other-secret")
+    with pytest.raises(PasswordError, match=f"401: the password of user '{USER}'") as caught:
+        shell.run([PROGRAM], Deadline(20))
+    assert either_guest.service.refused == 1
+    assert "other-secret" not in f"{caught.value} {shell!r}"
+    assert not lines(either_guest)
+
+
+def test_another_certificate_ends_it_before_a_password_is_sent(
+    guest: Guest, new_windows_shell: NewShell
+) -> None:
+    shell = new_windows_shell(guest, certificate="ab" * 32)
+    with pytest.raises(CertificateError, match="it shows the certificate") as caught:
+        shell.run([PROGRAM], Deadline(20))
+    assert guest.certificate in str(caught.value)
+    assert "ab" * 32 in str(caught.value)
+    assert not guest.service.wire
+    assert not guest.service.logins
+    assert guest.service.refused == 0
+
+
+def test_a_guest_that_wants_to_be_told_the_password_anew_is(
+    guest: Guest, windows_shell: WindowsShell
+) -> None:
+    guest.script.on("it.exe", stdout=b"in")
+    trouble(guest, "Receive", "status", code=401)
+    assert windows_shell.run([PROGRAM], Deadline(20)).stdout == "in"
+    assert guest.service.logins == ["NTLM", "NTLM"]
+
+
+def test_nobody_listening_is_said_at_once(guest: Guest, windows_shell: WindowsShell) -> None:
+    guest.winrm.stop()
+    with pytest.raises(UnreachableError, match="connection refused"):
+        windows_shell.run([PROGRAM], Deadline(20))
+
+
+def test_a_port_without_tls_is_said(new_guest: NewGuest, new_windows_shell: NewShell) -> None:
+    plain = new_guest(encrypted=False)
+    shell = new_windows_shell(plain, certificate="ab" * 32)
+    with pytest.raises(UnreachableError, match="connected, but the TLS handshake broke off"):
+        shell.run([PROGRAM], Deadline(20))
+
+
+def test_threads_have_their_commands_at_the_same_time(
+    either_guest: Guest, new_windows_shell: NewShell
+) -> None:
+    together = threading.Barrier(SESSIONS)
+
+    def answer(asked: Asked) -> Answer:
+        together.wait(20)
+        return Answer(0, asked.line.encode() + asked.stdin)
+
+    either_guest.script.on("it.exe", answer)
+    shell = new_windows_shell(either_guest)
+    with ThreadPoolExecutor(SESSIONS) as pool:
+        given = [str(number) for number in range(SESSIONS)]
+        done = list(pool.map(lambda n: shell.run([PROGRAM, n], Deadline(30), n.encode()), given))
+    assert [one.stdout for one in done] == [f"{PROGRAM} {n}{n}" for n in given]
+
+
+def test_one_command_more_than_there_is_room_for_waits(
+    guest: Guest, windows_shell: WindowsShell
+) -> None:
+    gate = threading.Event()
+    guest.script.on("it.exe", held=gate)
+    with ThreadPoolExecutor(SESSIONS) as pool:
+        running = [pool.submit(windows_shell.run, [PROGRAM], Deadline(30)) for _ in range(SESSIONS)]
+        Deadline(10).wait("waiting for all", lambda: len(guest.shells.commands()) == SESSIONS)
+        with pytest.raises(DeadlineError, match=r"8 other commands ran there for 0.2 s"):
+            windows_shell.run([PROGRAM], Deadline(0.2))
+        gate.set()
+        assert all(one.result().code == 0 for one in running)
+
+
+def test_a_program_without_a_path_is_looked_up_by_cmd(
+    guest: Guest, windows_shell: WindowsShell
+) -> None:
+    guest.script.on("hostname")
+    windows_shell.run(["hostname", "100%"], Deadline(20))
+    assert lines(guest) == ["C:\\Windows\\System32\\cmd.exe /d /s /c hostname 100^%"]
+
+
+def test_what_no_command_line_can_hold_is_refused_before_anything_is_sent(
+    guest: Guest, windows_shell: WindowsShell
+) -> None:
+    with pytest.raises(UsageError, match="line break"):
+        windows_shell.run([PROGRAM, "a\nb"], Deadline(20))
+    with pytest.raises(UsageError, match=r"32,766 are the most"):
+        windows_shell.run([PROGRAM, "x" * 33_000], Deadline(20))
+    assert not guest.service.wire
+
+
+def test_a_short_script_travels_on_the_command_line(
+    guest: Guest, windows_shell: WindowsShell
+) -> None:
+    guest.script.on("Get-Thing", code=4, stdout=b"thing")
+    assert windows_shell.powershell("Get-Thing '\u20ac'", Deadline(20)).code == 4
+    asked = guest.script.asked[-1]
+    assert asked.script.splitlines() == [
+        "$ErrorActionPreference = 'Stop'",
+        "$ProgressPreference = 'SilentlyContinue'",
+        "$global:LASTEXITCODE = 0",
+        "Get-Thing '\u20ac'",
+        "exit $LASTEXITCODE",
+    ]
+    assert asked.line.endswith(f"-EncodedCommand {encoded(asked.script)}")
+    assert len(asked.line) < 8_191
+
+
+def test_a_long_script_travels_as_a_file_and_is_removed(
+    guest: Guest, windows_shell: WindowsShell
+) -> None:
+    seen: list[bytes] = []
+
+    def answer(asked: Asked) -> Answer:
+        seen.append((guest.root / "C" / "hybridlab" / asked.path.split("\\")[-1]).read_bytes())
+        return Answer(3010, b"long")
+
+    guest.script.on("Get-Thing", answer)
+    script = "Get-Thing '\u20ac'\n" + "# and more of it\n" * 500
+    assert windows_shell.powershell(script, Deadline(20)) == Completed(3010, "long", "")
+    assert seen[0].startswith(b"\xef\xbb\xbf$ErrorActionPreference = 'Stop'\r\n")
+    assert b"\r\nGet-Thing '\xe2\x82\xac'\r\n" in seen[0]
+    assert "-EncodedCommand" not in lines(guest)[-1]
+    assert not list((guest.root / "C" / "hybridlab").iterdir())
+
+
+def test_without_pywinrm_the_extra_is_named(
+    guest: Guest, windows_shell: WindowsShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "winrm.protocol", None)
+    with pytest.raises(PreflightError, match="pywinrm") as caught:
+        windows_shell.run([PROGRAM], Deadline(20))
+    assert caught.value.cure == "pip install 'hybridlab[windows]'"
+    assert PASSWORD not in str(caught.value)
+    assert not lines(guest)

@@ -1,0 +1,123 @@
+"""Files on a guest over SFTP, as a double answers: not Windows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from double.guest import Guest
+from double.script import Answer
+from windows_guests import NewGuest, NewShell, jump, lines
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, UsageError
+from lab.guests.link import HostKeyError
+from lab.guests.windows_shell import WindowsShell
+from lab.guests.winrm_errors import CertificateError
+
+PLACE = "C:\\hybridlab\\it.bin"
+MIB = 1 << 20
+
+
+def test_a_file_comes_back_byte_for_byte(guest: Guest, windows_shell: WindowsShell) -> None:
+    content = os.urandom(MIB)
+    windows_shell.put(content, PLACE, 0o644, Deadline(30))
+    assert windows_shell.get(PLACE, Deadline(30)) == content
+    assert windows_shell.get("c:/HYBRIDLAB/It.bin", Deadline(30)) == content
+    assert [path.name for path in (guest.root / "C" / "hybridlab").iterdir()] == ["it.bin"]
+
+
+def test_a_file_is_replaced(windows_shell: WindowsShell) -> None:
+    for content in (b"one", b"", b"three"):
+        windows_shell.put(content, PLACE, 0o600, Deadline(20))
+        assert windows_shell.get(PLACE, Deadline(20)) == content
+
+
+def test_a_file_that_is_not_there_is_said(windows_shell: WindowsShell) -> None:
+    with pytest.raises(BrokenError, match=r"reading 'C:\\no\\x' of 'win1': no such file"):
+        windows_shell.get("C:\\no\\x", Deadline(20))
+    with pytest.raises(BrokenError, match=r"writing 'C:\\no\\x' on 'win1': no such file"):
+        windows_shell.put(b"x", "C:\\no\\x", 0o600, Deadline(20))
+
+
+@pytest.mark.parametrize("path", ["x", "/etc/passwd", "hybridlab\\x", "C:", "C:\\a?b", "C:\\a:b"])
+def test_a_path_that_windows_cannot_have_is_refused(
+    guest: Guest, windows_shell: WindowsShell, path: str
+) -> None:
+    with pytest.raises(UsageError):
+        windows_shell.put(b"x", path, 0o600, Deadline(20))
+    assert not guest.ssh_service.logins
+
+
+def test_no_sftp_server_is_said(guest: Guest, windows_shell: WindowsShell) -> None:
+    guest.ssh_service.subsystem = False
+    with pytest.raises(BrokenError, match="'win1' refused to start it"):
+        windows_shell.put(b"x", PLACE, 0o600, Deadline(20))
+
+
+def test_another_host_key_is_refused(guest: Guest, new_windows_shell: NewShell) -> None:
+    other = guest.keyfile.parent / "authorized_keys"
+    shell = new_windows_shell(guest, host_key=" ".join(other.read_text().split()[:2]))
+    with pytest.raises(HostKeyError):
+        shell.put(b"x", PLACE, 0o600, Deadline(20))
+    assert not guest.ssh_service.logins
+
+
+def test_a_file_of_ours_is_removed_and_one_that_is_not_there_is_no_matter(
+    guest: Guest, windows_shell: WindowsShell
+) -> None:
+    windows_shell.put(b"x", PLACE, 0o600, Deadline(20))
+    windows_shell.remove(PLACE)
+    windows_shell.remove(PLACE)
+    assert not list((guest.root / "C" / "hybridlab").iterdir())
+
+
+@pytest.fixture
+def host(new_guest: NewGuest) -> Guest:
+    """An SSH host to go through."""
+    return new_guest("host", encrypted=False, forwards=True)
+
+
+def test_commands_and_files_go_through_a_host(
+    host: Guest, either_guest: Guest, new_windows_shell: NewShell, tmp_path: Path
+) -> None:
+    shell = new_windows_shell(either_guest, jump=jump(host, tmp_path / "known"))
+    either_guest.script.on("it.exe", lambda asked: Answer(0, asked.stdin))
+    shell.wait(Deadline(20))
+    content = b"x" * MIB
+    assert len(shell.run(["C:\\it.exe"], Deadline(30), content).stdout) == MIB
+    shell.put(content, PLACE, 0o600, Deadline(30))
+    assert shell.get(PLACE, Deadline(30)) == content
+    assert host.ssh_service.logins == ["Administrator"], "one link to it is shared"
+
+
+def test_the_certificate_is_checked_through_a_host_too(
+    host: Guest, guest: Guest, new_windows_shell: NewShell, tmp_path: Path
+) -> None:
+    through = jump(host, tmp_path / "known")
+    shell = new_windows_shell(guest, jump=through, certificate="cd" * 32)
+    with pytest.raises(CertificateError):
+        shell.run(["C:\\it.exe"], Deadline(20))
+    assert not guest.service.wire
+
+
+def test_a_host_that_leads_nowhere_is_said(
+    host: Guest, guest: Guest, new_windows_shell: NewShell, tmp_path: Path
+) -> None:
+    shell = new_windows_shell(guest, jump=jump(host, tmp_path / "known"))
+    guest.winrm.stop()
+    with pytest.raises(BrokenError, match=r"127\.0\.0\.1 opens no channel to 127\.0\.0\.1 port"):
+        shell.run(["C:\\it.exe"], Deadline(20))
+
+
+def test_a_link_that_breaks_while_a_command_runs_is_made_anew(
+    host: Guest, guest: Guest, new_windows_shell: NewShell, tmp_path: Path
+) -> None:
+    shell = new_windows_shell(guest, jump=jump(host, tmp_path / "known"))
+    guest.script.on("it.exe")
+    shell.run(["C:\\it.exe"], Deadline(20))
+    host.ssh.cut()
+    shell.run(["C:\\it.exe"], Deadline(20))
+    assert lines(guest) == ["C:\\it.exe"] * 2
+    assert len(host.ssh_service.logins) == 2

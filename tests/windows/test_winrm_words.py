@@ -1,0 +1,187 @@
+"""What is decided without a guest: command lines, scripts, CLIXML, where to knock, meanings."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+import tree_sitter
+import tree_sitter_powershell
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lab._errors import UsageError
+from lab.guests import powershell
+from lab.guests.clixml import readable
+from lab.guests.command_line import started
+from lab.guests.reboot import QUERY
+from lab.guests.shell import Reach
+from lab.guests.windows_paths import sftp_path
+from lab.guests.windows_reach import WindowsReach
+from lab.guests.winrm_endpoint import endpoint
+
+CASES = Path(__file__).parents[1] / "cases" / "windows"
+CLIXML = sorted((CASES / "clixml").glob("*.in"))
+COMMANDS = json.loads((CASES / "command-lines.json").read_text())
+WORDS = st.text(st.characters(exclude_characters="\0\r\n", exclude_categories=["Cs"]), max_size=12)
+PIN = "0123456789abcdef" * 4
+
+
+@pytest.mark.parametrize("path", CLIXML, ids=lambda path: path.stem)
+def test_clixml_is_read(path: Path) -> None:
+    assert readable(path.read_bytes().decode()) == path.with_suffix(".out").read_bytes().decode()
+
+
+def test_there_are_cases() -> None:
+    assert len(CLIXML) > 10
+    assert len(COMMANDS) > 5
+
+
+@settings(deadline=None)
+@given(st.text(max_size=60))
+def test_whatever_comes_as_clixml_is_never_an_error(text: str) -> None:
+    readable(f"#< CLIXML\r\n<Objs>{text}</Objs>")
+
+
+@pytest.mark.parametrize("case", COMMANDS, ids=lambda case: case["name"])
+def test_a_command_line_is_written(case: dict[str, object]) -> None:
+    assert started(case["command"]).line == case["line"]  # type: ignore[arg-type]
+
+
+def microsoft_c(line: str) -> list[str]:
+    """Arguments as the Microsoft C runtime splits them (documented as 'Parsing C command-line
+    arguments'), without the program itself."""
+    words, word, quoted, begun, i = [], "", False, False, 0
+    while i < len(line):
+        slashes = 0
+        while i < len(line) and line[i] == "\\":
+            slashes, i = slashes + 1, i + 1
+        if i < len(line) and line[i] == '"':
+            word, begun = word + "\\" * (slashes // 2), True
+            if slashes % 2:
+                word += '"'
+            else:
+                quoted = not quoted
+            i += 1
+            continue
+        if slashes:
+            word, begun = word + "\\" * slashes, True
+        elif line[i] in " \t" and not quoted:
+            words, word, begun = [*words, word] if begun else words, "", False
+            i += 1
+        else:
+            word, begun, i = word + line[i], True, i + 1
+    return [*words, word] if begun else words
+
+
+def cmd(line: str) -> str:
+    """What cmd.exe hands on of a line whose every special character has a caret before it."""
+    text, i = "", 0
+    while i < len(line):
+        if line[i] == "^":
+            i += 1
+        else:
+            assert line[i] not in '()%!"<>&|', f"cmd.exe would interpret {line[i]!r}"
+        text, i = text + line[i], i + 1
+    return text
+
+
+@settings(deadline=None)
+@given(st.lists(WORDS))
+def test_a_program_gets_the_arguments_that_were_given(arguments: list[str]) -> None:
+    made = started(["C:\\it.exe", *arguments])
+    assert made.program == "C:\\it.exe"
+    assert microsoft_c(made.arguments) == arguments
+
+
+@settings(deadline=None)
+@given(st.lists(WORDS))
+def test_so_it_does_through_cmd(arguments: list[str]) -> None:
+    made = started(["net", *arguments])
+    assert microsoft_c(cmd(made.arguments.removeprefix("/d /s /c "))) == ["net", *arguments]
+
+
+@pytest.mark.parametrize("command", [[], [""], ["C:\\it.exe", "a\0"], ["net", "x" * 8_200]])
+def test_what_cannot_be_a_command_line_is_refused(command: list[str]) -> None:
+    with pytest.raises(UsageError):
+        started(command)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        QUERY,
+        powershell.whole("Get-Item -Path 'C:\\x'"),
+        powershell.interactive("C:\\it's.exe", 'a "b" \u2019'),
+    ],
+    ids=["boot", "whole", "interactive"],
+)
+def test_our_scripts_parse(script: str) -> None:
+    parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_powershell.language()))
+    tree = parser.parse(script.encode())
+    assert not tree.root_node.has_error, tree.root_node
+
+
+def test_a_literal_ends_at_no_quote_that_is_in_it() -> None:
+    assert powershell.quoted("it's \u2018so\u2019") == "'it''s \u2018\u2018so\u2019\u2019'"
+
+
+def test_a_script_that_just_fits_makes_a_line_that_cmd_takes() -> None:
+    longest = "x" * powershell.LONGEST
+    assert powershell.fits(longest)
+    assert not powershell.fits(f"{longest}x")
+    assert not powershell.fits("\U0001f600" * (powershell.LONGEST // 2 + 1))
+    line = started(powershell.encoded(longest)).line
+    assert len(f"cmd /c {line}") <= 8_191
+    assert base64.b64decode(line.split()[-1]).decode("utf-16-le") == longest
+
+
+@pytest.mark.parametrize(
+    ("path", "there"),
+    [
+        ("C:\\a\\b c.txt", "/C:/a/b c.txt"),
+        ("c:/a", "/c:/a"),
+        ("D:\\", "/D:/"),
+    ],
+)
+def test_paths_are_those_of_openssh(path: str, there: str) -> None:
+    assert sftp_path(path) == there
+
+
+def reach(**changes: object) -> WindowsReach:
+    ssh = Reach("win1", str(changes.pop("address", "192.0.2.5")), "Administrator", Path("k"), "a b")
+    return WindowsReach(ssh, "secret", **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given_", "url"),
+    [
+        ({"certificate": PIN}, "https://192.0.2.5:5986/wsman"),
+        ({"certificate": PIN.upper(), "port": 15986}, "https://192.0.2.5:15986/wsman"),
+        ({"port": 5985}, "http://192.0.2.5:5985/wsman"),
+        ({"port": 15985}, "http://192.0.2.5:15985/wsman"),
+        ({"certificate": PIN, "address": "2001:db8::5"}, "https://[2001:db8::5]:5986/wsman"),
+    ],
+)
+def test_where_to_knock(given_: dict[str, object], url: str) -> None:
+    found = endpoint(reach(**given_))
+    assert found.url == url
+    assert found.certificate in {PIN, ""}
+    assert "secret" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    "given_",
+    [
+        {},
+        {"certificate": PIN, "port": 5985},
+        {"certificate": "ab" * 20},
+        {"certificate": "zz" * 32},
+    ],
+    ids=["TLS without a pin", "a pin without TLS", "SHA-1", "no hex"],
+)
+def test_what_does_not_fit_together_is_refused(given_: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        endpoint(reach(**given_))

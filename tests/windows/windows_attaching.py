@@ -1,0 +1,20 @@
+"""A process that lends its streams to a command of a guest: HOST_KEY KEYFILE PORT COMMAND..."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from lab.guests.shell import Reach
+from lab.guests.windows_reach import WindowsReach
+from lab.guests.windows_shell import WindowsShell
+
+if __name__ == "__main__":
+    host_key, keyfile, port, *command = sys.argv[1:]
+    own = Reach("win1", "127.0.0.1", "Administrator", Path(keyfile), host_key, int(port))
+    shell = WindowsShell(WindowsReach(own, "unused", "ab" * 32))
+    try:
+        code = shell.attach(command)
+    finally:
+        shell.close()
+    sys.exit(code)

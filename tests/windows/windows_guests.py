@@ -1,0 +1,66 @@
+"""Doubles of Windows guests, and shells on them."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from double.guest import PASSWORD, USER, Guest
+from double.wsman import Trouble
+
+from lab.guests.shell import Jump, Reach
+from lab.guests.windows_reach import WindowsReach
+from lab.guests.windows_shell import WindowsShell
+
+NewGuest = Callable[..., Guest]
+NewShell = Callable[..., WindowsShell]
+"""What tests may ask for."""
+
+
+def traces() -> tuple[list[str], int]:
+    """Threads and open files of this process."""
+    return (
+        sorted(thread.name for thread in threading.enumerate()),
+        len(list(Path("/proc/self/fd").iterdir())),
+    )
+
+
+def reach(guest: Guest, **changes: object) -> WindowsReach:
+    """How to get in; ``password``, ``certificate`` and ``port`` are WinRM's, the rest SSH's."""
+    own = {
+        name: changes.pop(name, value)
+        for name, value in (
+            ("password", PASSWORD),
+            ("certificate", guest.certificate),
+            ("port", guest.winrm.port),
+        )
+    }
+    facts: dict[str, object] = {
+        "name": "win1",
+        "address": "127.0.0.1",
+        "user": USER,
+        "keyfile": guest.keyfile,
+        "host_key": guest.host_key,
+        "port": guest.ssh.port,
+    }
+    return WindowsReach(Reach(**{**facts, **changes}), **own)  # type: ignore[arg-type]
+
+
+def jump(host: Guest, known_hosts: Path) -> Jump:
+    known_hosts.write_text(f"[127.0.0.1]:{host.ssh.port} {host.host_key}\n")
+    return Jump("127.0.0.1", host.ssh.port, USER, host.keyfile, known_hosts)
+
+
+def trouble(guest: Guest, action: str, kind: str, **more: object) -> None:
+    """Have that go wrong once, the next time that it is asked for."""
+    guest.service.troubles.append(Trouble(action, kind, **more))  # type: ignore[arg-type]
+
+
+def lines(guest: Guest) -> list[str]:
+    return [asked.line for asked in guest.script.asked]
+
+
+def encoded(script: str) -> str:
+    return base64.b64encode(script.encode("utf-16-le")).decode()
