@@ -36,14 +36,15 @@ $steps = [ordered]@{
     'sconfig' = {
         param([Parameter(Mandatory)] [psobject]$Given)
         # Server 2022 and later start SConfig at every logon of a core installation.
-        if ($Given.surface -eq 'core' -and $Given.release -ne '2019') {
+        $there = Get-Command -Name 'Set-SConfig' -ErrorAction SilentlyContinue
+        if ($there -and $Given.surface -eq 'core' -and $Given.release -ne '2019') {
             Set-SConfig -AutoLaunch $false
         }
     }
     'power' = {
-        # The high performance plan; 1: firmware without hibernation.
+        # The high performance plan. Firmware without hibernation makes the last one end with 1.
         $null = Invoke-Native -Path 'powercfg.exe' -Arguments '/setactive', 'SCHEME_MIN'
-        foreach ($what in 'monitor-timeout-ac', 'disk-timeout-ac', 'standby-timeout-ac', 'hibernate-timeout-ac') {
+        foreach ($what in 'monitor-timeout-ac', 'disk-timeout-ac', 'standby-timeout-ac') {
             $null = Invoke-Native -Path 'powercfg.exe' -Arguments '/change', $what, '0'
         }
         $null = Invoke-Native -Path 'powercfg.exe' -Arguments '/hibernate', 'off' -Accept 0, 1

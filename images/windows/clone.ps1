@@ -101,9 +101,11 @@ function Set-Address {
     }
     $address, $length = $Card.address -split '/'
     Set-NetIPInterface @ip -Dhcp Disabled
-    $there = @(Get-NetIPAddress @ip -ErrorAction SilentlyContinue)
-    $there | Where-Object -FilterScript { $_.IPAddress -ne $address -or $_.PrefixLength -ne [int]$length } |
-        Remove-NetIPAddress -Confirm:$false
+    # Others than manual ones go by themselves.
+    $stale = @(Get-NetIPAddress @ip -ErrorAction SilentlyContinue | Where-Object -FilterScript {
+            [string]$_.PrefixOrigin -eq 'Manual' -and "$($_.IPAddress)/$($_.PrefixLength)" -ne $Card.address
+        })
+    $stale | Remove-NetIPAddress -Confirm:$false
     if (-not (Get-NetIPAddress @ip -IPAddress $address -ErrorAction SilentlyContinue)) {
         $null = New-NetIPAddress @ip -IPAddress $address -PrefixLength ([int]$length)
     }

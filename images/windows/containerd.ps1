@@ -4,8 +4,8 @@ Installs containerd and crictl from archives that lie ready, and has containerd 
 
 .DESCRIPTION
 The configuration is containerd's own default with the places of CNI, the sandbox image and the
-folder of registries' mirrors put in; versions 2 and 3 of its format are known. Facts: version,
-config_version.
+folder of registries' mirrors put in; versions 2, 3 and 4 of its format are known (containerd 1.7,
+2.0 to 2.2, 2.3). Facts: version, config_version.
 #>
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
@@ -127,10 +127,10 @@ function Get-Configuration {
             @("$cri.cni", 'bin_dir', $bin),
             @("$cri.cni", 'conf_dir', "'$($Given.cni_conf)'"),
             @("$cri.registry", 'config_path', "'$($Given.mirrors)'"))
-    } elseif ($version -eq 3) {
+    } elseif ($version -in 3, 4) {
         $images = 'plugins.io.containerd.cri.v1.images'
         $cni = 'plugins.io.containerd.cri.v1.runtime.cni'
-        # 2.0 has bin_dir alone; from 2.1 on there is bin_dirs, and both together are refused.
+        # 2.0 has bin_dir alone; from 2.1 on there is bin_dirs, and bin_dir is empty.
         $many = @($lines | Where-Object -FilterScript { $_ -match '^\s*bin_dirs\s*=' }).Count -gt 0
         $place = if ($many) { @($cni, 'bin_dirs', "[$bin]") } else { @($cni, 'bin_dir', $bin) }
         $wanted = @(
@@ -138,11 +138,8 @@ function Get-Configuration {
             $place,
             @($cni, 'conf_dir', "'$($Given.cni_conf)'"),
             @("$images.registry", 'config_path', "'$($Given.mirrors)'"))
-        if ($many) {
-            $lines = @($lines | Where-Object -FilterScript { $_ -notmatch '^\s*bin_dir\s*=' })
-        }
     } else {
-        throw "containerd's configuration is of version $version; 2 and 3 are known"
+        throw "containerd's configuration is of version $version; 2, 3 and 4 are known"
     }
     foreach ($one in $wanted) {
         $lines = Set-TomlValue -Line $lines -Section $one[0] -Key $one[1] -Value $one[2]

@@ -75,7 +75,7 @@ function Write-Line {
     Write-Log -Message $line
     # The target stands in front: a digit before ">" would be taken for the number of a stream.
     $arguments = @('/d', '/s', '/c', ">COM1 echo $line")
-    foreach ($try in 1..5) {
+    foreach ($try in 1, 2, 3, 4, 5) {
         try {
             $null = Invoke-Native -Path "$env:SystemRoot\System32\cmd.exe" -Arguments $arguments
             return
@@ -115,7 +115,7 @@ function Invoke-Native {
     Runs a program to its end and checks its exit code.
 
     .DESCRIPTION
-    Answers Code and Output (its lines, from both streams). Arguments must hold no double quote:
+    Answers Code and Output (lines of standard output). Arguments must hold no double quote:
     Windows PowerShell passes those on unescaped. Secrets have no business here.
     #>
     [CmdletBinding()]
@@ -131,15 +131,16 @@ function Invoke-Native {
     $global:LASTEXITCODE = -1
     # With "Stop" the first line that the program writes to standard error would end us.
     $ErrorActionPreference = 'Continue'
-    $output = @(& $Path @Arguments 2>&1 | ForEach-Object -Process { [string]$_ })
+    $said = @(& $Path @Arguments 2>&1)
     $code = $LASTEXITCODE
     $ErrorActionPreference = 'Stop'
     if ($Accept -notcontains $code) {
-        $last = ($output | Where-Object -FilterScript { $_.Trim() -ne '' } |
-                Select-Object -Last 5) -join '; '
+        $lines = $said | ForEach-Object -Process { "$_".Trim() }
+        $last = ($lines | Where-Object -FilterScript { $_ -ne '' } | Select-Object -Last 5) -join '; '
         throw "'$Path' ended with exit code ${code}: $last"
     }
-    return [pscustomobject]@{ Code = $code; Output = $output }
+    $output = $said | Where-Object -FilterScript { $_ -isnot [System.Management.Automation.ErrorRecord] }
+    return [pscustomobject]@{ Code = $code; Output = @($output | ForEach-Object -Process { "$_" }) }
 }
 
 function Wait-Until {
@@ -351,7 +352,7 @@ function Test-Kind {
         return $true
     }
     if ($Kind.EndsWith('?')) {
-        return $null -eq $Value -or (Test-Kind -Value $Value -Kind $Kind.TrimEnd('?'))
+        return $null -eq $Value -or (Test-Kind -Value $Value -Kind ($Kind.TrimEnd('?')))
     }
     switch ($Kind) {
         'string' { return $Value -is [string] }
@@ -875,9 +876,14 @@ function Enable-WinRm {
         [Parameter(Mandatory)] [int]$TimeoutMs,
         [Parameter(Mandatory)] [int]$MemoryMB
     )
-    Get-NetConnectionProfile -ErrorAction SilentlyContinue |
-        Where-Object -FilterScript { $_.NetworkCategory -notin 'DomainAuthenticated', 'Private' } |
-        Set-NetConnectionProfile -NetworkCategory Private
+    try {
+        Get-NetConnectionProfile |
+            Where-Object -FilterScript { $_.NetworkCategory -notin 'DomainAuthenticated', 'Private' } |
+            Set-NetConnectionProfile -NetworkCategory Private
+    } catch {
+        # A network that is still being identified has no category yet; our rules hold for all.
+        Write-Log -Message "a network stays public: $_"
+    }
     if ((Get-Service -Name 'WinRM').Status -ne 'Running') {
         Start-Service -Name 'WinRM'
     }

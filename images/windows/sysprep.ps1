@@ -23,6 +23,7 @@ $shape = @{
 }
 
 $folder = "$env:SystemRoot\System32\Sysprep"
+$kept = 'C:\hybridlab\sealing.json'
 $tag = Join-Path -Path $folder -ChildPath 'Sysprep_succeeded.tag'
 
 function Set-Generalize {
@@ -100,7 +101,9 @@ if ($After -ne 0) {
 exit (Invoke-Step -Name 'sysprep' -Settings $Settings -Shape $shape -Body {
         param([Parameter(Mandatory)] [psobject]$Given, [Parameter(Mandatory)] [psobject]$Result)
         $null = Remove-Task -Name 'sysprep'
-        $action = New-PowerShellAction -Arguments "-File $PSCommandPath -Settings $Settings -After $PID"
+        # Who asked takes the settings away after the answer.
+        [System.IO.File]::Copy($Settings, $kept, $true)
+        $action = New-PowerShellAction -Arguments "-File $PSCommandPath -Settings $kept -After $PID"
         $as = New-ScheduledTaskPrincipal -UserId 'S-1-5-18' -LogonType ServiceAccount -RunLevel Highest
         $null = Register-ScheduledTask -TaskName 'hybridlab-sysprep' -Action $action -Principal $as -Force
         Start-ScheduledTask -TaskName 'hybridlab-sysprep'

@@ -1,0 +1,347 @@
+"""Steps over the shell of a Windows guest: their typed parameters, deadlines and order.
+
+A step is a script ``images/windows/<name>.ps1``. :func:`lab.guests.windows_steps.run_step` sends it
+with the shared module and a JSON file of settings, and reads its answer. Keys of that file are the
+fields of the dataclasses here; a test holds both together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from lab.imaging.recipes import directory
+from lab.imaging.windows.release import RELEASES, Year
+
+FOLDER = "windows"
+"""Of the images' folder: where the scripts are."""
+MODULE = "hybridlab.psm1"
+"""What every script imports from beside itself."""
+_MINUTE = 60
+
+
+@dataclass(frozen=True, slots=True)
+class PatchLevel:
+    """Refuse a Windows that is too old, or bring it up to date."""
+
+    build: int
+    least_revision: int
+    why: str
+    """What older ones lack."""
+    update: str | None = None
+    """Path on the guest of an .msu."""
+    update_sha256: str | None = None
+    update_seconds: int = 90 * _MINUTE
+    """How long the update may take: cumulative ones of 2019 take over an hour on slow disks."""
+
+    name: ClassVar[str] = "patch-level"
+    deadline_s: ClassVar[int] = 95 * _MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """Time zone, and where the time comes from."""
+
+    zone: str
+    """A Windows time zone's name."""
+    server: str | None = None
+
+    name: ClassVar[str] = "time"
+    deadline_s: ClassVar[int] = 2 * _MINUTE
+
+
+HyperV = Literal["none", "full", "without-hypervisor"]
+"""``without-hypervisor`` where the guest cannot run one: the networking parts alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """Roles and features of Windows."""
+
+    features: tuple[str, ...] = ("Containers",)
+    hyper_v: HyperV = "without-hypervisor"
+
+    name: ClassVar[str] = "features"
+    deadline_s: ClassVar[int] = 30 * _MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Containerd:
+    """containerd from a release archive that lies on the guest."""
+
+    archive: str
+    """Path on the guest of ``containerd-<version>-windows-amd64.tar.gz``."""
+    archive_sha256: str
+    sandbox_image: str
+    """``registry.k8s.io/pause:3.10.2``."""
+    crictl: str | None = None
+    """Path on the guest of ``crictl-<version>-windows-amd64.tar.gz``."""
+    crictl_sha256: str | None = None
+    cni_bin: str = "C:\\opt\\cni\\bin"
+    cni_conf: str = "C:\\etc\\cni\\net.d"
+    mirrors: str = "C:\\ProgramData\\containerd\\certs.d"
+    """Folder of the registries' mirrors; that of the step ``registry-mirrors``."""
+    pipe_seconds: int = 120
+    """How long containerd may take to answer."""
+
+    name: ClassVar[str] = "containerd"
+    deadline_s: ClassVar[int] = 10 * _MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class HnsClean:
+    """What an earlier life left in the Host Networking Service is removed."""
+
+    stop: tuple[str, ...] = ("kubelet", "kube-proxy", "flanneld", "containerd")
+    """Services that would make it anew."""
+    keep: tuple[str, ...] = ()
+    """Names of networks that stay."""
+
+    name: ClassVar[str] = "hns-clean"
+    deadline_s: ClassVar[int] = 5 * _MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a node lets in."""
+
+    name: str
+    protocol: Literal["TCP", "UDP", "ICMPv4"]
+    ports: tuple[str, ...] = ()
+    """Numbers or ranges (``30000-32767``); none for ICMP."""
+    remote: tuple[str, ...] = ()
+    """Addresses or ranges that may come in; none for everybody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Firewall:
+    """The inbound rules of a node."""
+
+    rules: tuple[Rule, ...]
+
+    name: ClassVar[str] = "firewall"
+    deadline_s: ClassVar[int] = 3 * _MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSsh:
+    """OpenSSH is put right again."""
+
+    authorized_key: str
+    archive: str | None = None
+    """Path on the guest of Win32-OpenSSH's archive; None for Windows' own."""
+
+    name: ClassVar[str] = "openssh"
+    deadline_s: ClassVar[int] = 15 * _MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """Through which proxy the guest goes; None for none."""
+
+    http: str | None
+    https: str | None
+    no_proxy: tuple[str, ...] = ()
+    services: tuple[str, ...] = ()
+    """Services that are to see it without a reboot."""
+
+    name: ClassVar[str] = "proxy"
+    deadline_s: ClassVar[int] = 3 * _MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """Who is asked before a registry itself."""
+
+    registry: str
+    """``registry.k8s.io``, ``registry.example:5000``."""
+    endpoints: tuple[str, ...]
+    ca: str | None = None
+    """Path on the guest of a certificate to trust."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryMirrors:
+    """Mirrors of registries, for containerd."""
+
+    mirrors: tuple[Mirror, ...]
+    folder: str = "C:\\ProgramData\\containerd\\certs.d"
+
+    name: ClassVar[str] = "registry-mirrors"
+    deadline_s: ClassVar[int] = 2 * _MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryValue:
+    """A number (DWORD) in the guest's registry."""
+
+    path: str
+    """With PowerShell's drive: ``HKLM:\\SYSTEM\\...``."""
+    name: str
+    number: int
+
+
+_HNS = "HKLM:\\SYSTEM\\CurrentControlSet\\Services\\hns\\State"
+_OVERRIDES = "HKLM:\\SYSTEM\\CurrentControlSet\\Policies\\Microsoft\\FeatureManagement\\Overrides"
+_WCIFS = "HKLM:\\SYSTEM\\CurrentControlSet\\Services\\wcifs"
+_UPDATES = "HKLM:\\SOFTWARE\\Policies\\Microsoft\\Windows\\WindowsUpdate\\AU"
+
+EVERY_RELEASE: tuple[RegistryValue, ...] = (
+    RegistryValue(_UPDATES, "NoAutoUpdate", 1),
+    RegistryValue(_HNS, "EnableCompartmentNamespace", 1),
+)
+"""Values that Kubernetes' image-builder sets on all of them (its role systemprep)."""
+OF_RELEASE: Mapping[Year, tuple[RegistryValue, ...]] = {
+    "2019": (
+        RegistryValue(_HNS, "HNSControlFlag", 80),
+        RegistryValue(_WCIFS, "WcifsSOPCountDisabled", 0),
+    ),
+    "2022": (RegistryValue(_OVERRIDES, "1114842764", 0),),
+    "2025": (RegistryValue(_OVERRIDES, "520997518", 1),),
+}
+"""And on one alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """Settings of a node: registry, dynamic ports, what Defender leaves alone."""
+
+    registry: tuple[RegistryValue, ...]
+    port_start: int = 34000
+    """First dynamic TCP port; the range is image-builder's and leaves the NodePorts alone."""
+    port_count: int = 31536
+    defender_processes: tuple[str, ...] = ("containerd.exe", "ctr.exe")
+
+    name: ClassVar[str] = "settings"
+    deadline_s: ClassVar[int] = 3 * _MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class WsMan:
+    """WinRM is checked, its quotas are put right."""
+
+    certificate: str | None = None
+    """SHA-256 that the listener's certificate must have, 64 hex digits."""
+    timeout_ms: int = 1_800_000
+    memory_mb: int = 1024
+
+    name: ClassVar[str] = "wsman"
+    deadline_s: ClassVar[int] = 3 * _MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class SysprepPrepare:
+    """The installation is made ready for sysprep, or refused."""
+
+    packages: tuple[str, ...] = (
+        "Microsoft.MicrosoftEdge.*",
+        "Microsoft.Edge.*",
+        "Microsoft.WinAppRuntime.*",
+        "Microsoft.WindowsAppRuntime.*",
+    )
+    """Appx packages that stop sysprep on desktop editions, with wildcards."""
+
+    name: ClassVar[str] = "sysprep-prepare"
+    deadline_s: ClassVar[int] = 10 * _MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Sysprep:
+    """The installation is generalized, and shuts itself down some minutes after the answer."""
+
+    settle_seconds: int = 5
+    """Between the end of the shell that asked and the closing of the ports."""
+    keep_devices: bool = True
+    """Keep installed devices, so that virtio drivers live on."""
+    skip_rearm: bool = True
+    """Leave the evaluation's count of rearms alone."""
+
+    name: ClassVar[str] = "sysprep"
+    deadline_s: ClassVar[int] = 2 * _MINUTE
+    """Of the answer alone; for the shut-down see ``SHUT_OFF_S``."""
+
+
+SHUT_OFF_S = 30 * _MINUTE
+"""From sysprep's answer until the guest is off: minutes with KVM, and a factor for slow disks."""
+
+Step = (
+    PatchLevel
+    | Time
+    | Features
+    | Containerd
+    | HnsClean
+    | Firewall
+    | OpenSsh
+    | Proxy
+    | RegistryMirrors
+    | NodeSettings
+    | WsMan
+    | SysprepPrepare
+    | Sysprep
+)
+STEPS: tuple[type[Step], ...] = (
+    PatchLevel,
+    Time,
+    Features,
+    Containerd,
+    HnsClean,
+    Firewall,
+    OpenSsh,
+    Proxy,
+    RegistryMirrors,
+    NodeSettings,
+    WsMan,
+    SysprepPrepare,
+    Sysprep,
+)
+"""All there are."""
+GOLDEN_ORDER: tuple[str, ...] = (
+    "patch-level",
+    "wsman",
+    "features",
+    "settings",
+    "sysprep-prepare",
+    "sysprep",
+)
+"""Those of a golden image, in their order. What refuses comes first; features bring the services
+whose registry values are set then; nothing may be pending when sysprep begins, which is the last:
+after its answer the guest generalizes itself and shuts down."""
+
+
+def golden_steps(
+    year: Year, certificate: str, hyper_v: HyperV = "without-hypervisor"
+) -> tuple[Step, ...]:
+    """What is done to an installation of a release before it becomes a golden image, in order.
+
+    Parameters
+    ----------
+    year
+        The release.
+    certificate
+        SHA-256 of the certificate that its WinRM was pinned to, 64 hex digits.
+    hyper_v
+        What of Hyper-V is installed.
+
+    """
+    release = RELEASES[year]
+    made: tuple[Step, ...] = (
+        PatchLevel(release.build, release.least_revision, release.why),
+        WsMan(certificate),
+        Features(hyper_v=hyper_v),
+        NodeSettings((*EVERY_RELEASE, *OF_RELEASE[year])),
+        SysprepPrepare(),
+        Sysprep(),
+    )
+    return tuple(sorted(made, key=lambda step: GOLDEN_ORDER.index(step.name)))
+
+
+def settings(step: Step) -> dict[str, Any]:
+    """The step's settings, as JSON holds them and its script reads them."""
+    return asdict(step)
+
+
+def script(name: str, folder: Path | None = None) -> bytes:
+    """A shipped script or module by its file's name, byte for byte."""
+    return ((folder or directory()) / FOLDER / name).read_bytes()

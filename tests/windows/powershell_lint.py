@@ -1,0 +1,268 @@
+"""The house linter for PowerShell: one function a rule, each yields what it finds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from powershell_syntax import Call, Function, Script, enclosing, line, within
+from powershell_tables import (
+    ALIASES,
+    AUTOMATIC,
+    CMDLETS,
+    COMMON,
+    FORBIDDEN,
+    PREFERENCES,
+    SWITCHES,
+    VERBS,
+)
+from tree_sitter import Node
+
+from lab.imaging.windows import words
+
+WIDTH = 160
+HEADER = (
+    "Set-StrictMode -Version 3.0",
+    "$ErrorActionPreference = 'Stop'",
+    "$ProgressPreference = 'SilentlyContinue'",
+)
+SPEAKERS = {"write-line": "Word", "write-phase": "Name"}
+PHASES = frozenset(re.findall(r"[a-z-]+", re.findall(r"phase (\S+)", words.__doc__ or "")[0]))
+_NAME = re.compile(r"^[A-Z][A-Za-z]+-[A-Z][A-Za-z0-9]+$")
+_SECRET = re.compile(r"password|passwd|secret|credential|/passw", re.IGNORECASE)
+_STEP = re.compile(r"[a-z0-9-]+")
+
+
+def lint(script: Script, module: Script | None = None) -> list[str]:
+    """Everything wrong with a script; ``module`` is what it imports."""
+    shared = module.functions if module else ()
+    found = [*_bytes(script), *_header(script), *_ending(script), *_functions(script)]
+    found += [*_variables(script), *_parameters(script), *_speech(script)]
+    for call in script.calls:
+        found += [*_call(script, call, (*script.functions, *shared)), *_native(script, call)]
+    return [f"{script.name}:{text}" for text in found]
+
+
+def _bytes(script: Script) -> Iterator[str]:
+    if not script.source.endswith(b"\n") or script.source.endswith(b"\n\n"):
+        yield "0: the file does not end with one line feed"
+    for number, text in enumerate(script.source.split(b"\n"), 1):
+        if text != text.rstrip():
+            yield f"{number}: white space (or CR) at the end of the line"
+        if b"\t" in text:
+            yield f"{number}: a tab"
+        if not text.isascii():
+            yield f"{number}: not ASCII: Windows PowerShell would read it in its code page"
+        if len(text) > WIDTH:
+            yield f"{number}: longer than {WIDTH} characters"
+
+
+def _header(script: Script) -> Iterator[str]:
+    first = tuple(script.text(node).strip() for node in script.statements[: len(HEADER)])
+    for wanted in HEADER:
+        if wanted not in first:
+            yield f"1: '{wanted}' is not among the first statements"
+
+
+def _ending(script: Script) -> Iterator[str]:
+    if script.name.endswith(".psm1"):
+        return
+    last = script.text(script.statements[-1]) if script.statements else ""
+    if not last.startswith("exit "):
+        yield "0: the script does not end with an explicit exit"
+
+
+def _functions(script: Script) -> Iterator[str]:
+    for function in script.functions:
+        where = line(function.node)
+        if not _NAME.match(function.name):
+            yield f"{where}: '{function.name}' is not named Verb-Noun"
+        elif function.name.split("-")[0].lower() not in VERBS:
+            yield f"{where}: '{function.name}' has a verb that is not approved"
+        if "[CmdletBinding()]" not in script.text(function.node):
+            yield f"{where}: '{function.name}' has no [CmdletBinding()]"
+    for node in script.of("script_parameter"):
+        if not any(one.type == "type_literal" for one in within(node)):
+            yield f"{line(node)}: the parameter {script.text(node).split()[-1]} has no type"
+
+
+def _call(script: Script, call: Call, functions: tuple[Function, ...]) -> Iterator[str]:
+    if call.name is None:
+        if call.operator == ".":
+            yield f"{line(call.node)}: dot-sourcing: import the module"
+        return
+    name, where = call.name.lower(), line(call.node)
+    if name in ALIASES:
+        yield f"{where}: '{call.name}' is an alias"
+    elif name in FORBIDDEN:
+        yield f"{where}: '{call.name}': {FORBIDDEN[name]}"
+    elif not _native_name(name):
+        yield from _arguments(script, call, functions)
+
+
+def _arguments(script: Script, call: Call, functions: tuple[Function, ...]) -> Iterator[str]:
+    name, where = str(call.name).lower(), line(call.node)
+    own = next((one for one in functions if one.name.lower() == name), None)
+    if own:
+        known = {one.name.lower() for one in own.parameters}
+        switches = {one.name.lower() for one in own.parameters if one.kind == "switch"}
+        wanted = {one.name.lower() for one in own.parameters if one.mandatory}
+    elif name in CMDLETS:
+        known, switches, wanted = set(CMDLETS[name]), set(SWITCHES), set()
+    else:
+        yield f"{where}: '{call.name}' is no function of ours, and no cmdlet that we know"
+        return
+    given = {one.lower() for one in call.parameters}
+    for one in sorted(given - known - COMMON):
+        yield f"{where}: '{call.name}' has no parameter -{one}"
+    if not call.splats:
+        for one in sorted(wanted - given):
+            yield f"{where}: '{call.name}' is not given -{one}"
+    loose = list(call.positional)
+    loose += [
+        value
+        for parameter, value in call.after
+        if parameter.lower() in switches and ":" not in _before(script, value)
+    ]
+    for value in loose:
+        yield f"{where}: '{call.name}' is given {script.text(value)!r} by position"
+
+
+def _before(script: Script, node: Node) -> str:
+    return script.text(node.prev_sibling) if node.prev_sibling else ""
+
+
+def _native_name(name: str) -> bool:
+    return name.endswith((".exe", ".cmd", ".bat", ".com")) or "-" not in name
+
+
+def _native(script: Script, call: Call) -> Iterator[str]:
+    """Programs run in one place, which reads their exit code; elsewhere through Invoke-Native."""
+    where = line(call.node)
+    if call.name is not None and call.name.lower() == "invoke-native":
+        if _SECRET.search(script.text(call.node)):
+            yield f"{where}: a secret on a command line"
+        return
+    if call.name is not None and not (
+        call.name.lower() not in ALIASES and _native_name(call.name.lower())
+    ):
+        return
+    if call.name is None and (call.operator != "&" or _is_block(script, call)):
+        return
+    after = [
+        script.text(one.next_named_sibling)
+        for one in _upwards(call.node)
+        if one.parent and one.parent.type == "statement_list" and one.next_named_sibling
+    ]
+    if not after or "$LASTEXITCODE" not in after[0]:
+        yield f"{where}: a program whose exit code nobody reads: use Invoke-Native"
+
+
+def _is_block(script: Script, call: Call) -> bool:
+    """Whether what is called is a block of PowerShell, and no program."""
+    if call.target is None or call.target.type == "script_block_expression":
+        return call.target is not None
+    variable = script.text(call.target).lower()
+    function = next(enclosing(call.node, "function_statement"), script.root)
+    for one in script.parameters(function):
+        if f"${one.name}".lower() == variable:
+            return one.kind == "scriptblock"
+    text = script.text(function).lower()
+    return re.search(rf"{re.escape(variable)}\s*=\s*\[scriptblock\]", text) is not None
+
+
+def _upwards(node: Node | None) -> Iterator[Node]:
+    while node is not None and node.type != "function_statement":
+        yield node
+        node = node.parent
+
+
+def _variables(script: Script) -> Iterator[str]:
+    """Strict mode ends a script at a variable that was never set: none may be read unset."""
+    assigned: dict[int, set[str]] = {}
+    targets = list(_targets(script))
+    yield from _unread(script, targets)
+    for node, name in targets:
+        scope = next(enclosing(node, "function_statement"), script.root)
+        assigned.setdefault(scope.id, set()).add(name)
+        plain = name.split(":")[-1]
+        if plain in AUTOMATIC - {"null"} and name != "global:lastexitcode":
+            yield f"{line(node)}: ${name} is PowerShell's own: nobody may set it"
+        for one in script.parameters(scope):
+            written = script.text(node).lstrip("$")
+            if one.name != written and one.name.lower() == written.lower():
+                yield f"{line(node)}: ${written} is the parameter ${one.name}: case does not count"
+    for node in script.of("variable"):
+        name = script.text(node).lstrip("$@").strip("{}").lower()
+        if name.startswith("env:") or name in AUTOMATIC | PREFERENCES | {"global:lastexitcode"}:
+            continue
+        scopes = [script.root, *enclosing(node, "function_statement")]
+        known = set().union(*(assigned.get(one.id, set()) for one in scopes))
+        if name not in known and f"script:{name}" not in known:
+            yield f"{line(node)}: ${name} is read and never set"
+
+
+def _unread(script: Script, targets: list[tuple[Node, str]]) -> Iterator[str]:
+    """What is set for nobody is more often a slip of the pen than a thing too many."""
+    set_here = {node.id for node, _ in targets}
+    read = {_bare(script, node) for node in script.of("variable") if node.id not in set_here}
+    for node, name in targets:
+        bare = name.removeprefix("script:")
+        if bare not in read | PREFERENCES | {"null", "global:lastexitcode"}:
+            yield f"{line(node)}: ${bare} is set and never read"
+
+
+def _bare(script: Script, node: Node) -> str:
+    return script.text(node).lstrip("$@").strip("{}").lower().removeprefix("script:")
+
+
+def _targets(script: Script) -> Iterator[tuple[Node, str]]:
+    for node in script.of("left_assignment_expression", "script_parameter"):
+        for one in within(node):
+            if one.type == "variable" and not _indexes(one, node):
+                yield one, script.text(one).lstrip("$").lower()
+            if node.type == "script_parameter" and one.type == "script_parameter_default":
+                break
+    for node in script.of("foreach_statement"):
+        variable = next(one for one in node.named_children if one.type == "variable")
+        yield variable, script.text(variable).lstrip("$").lower()
+
+
+def _indexes(variable: Node, target: Node) -> bool:
+    """Whether a variable on the left is only part of what is set: ``$x.y = ``, ``$x[$y] = ``."""
+    parts = ("member_access", "element_access")
+    return any(one.start_byte >= target.start_byte for one in enclosing(variable, *parts))
+
+
+def _parameters(script: Script) -> Iterator[str]:
+    for node in script.of("redirection"):
+        function = next(enclosing(node, "function_statement"), None)
+        if function is None or "Invoke-Native" not in script.text(function)[:40]:
+            yield f"{line(node)}: a redirection outside Invoke-Native"
+
+
+def _speech(script: Script) -> Iterator[str]:
+    """What is said on COM1 is in the protocol that the host knows."""
+    for call in script.calls:
+        name = (call.name or "").lower()
+        if name not in SPEAKERS and name not in {"write-step", "write-failure"}:
+            continue
+        for parameter, value in call.after:
+            said = script.text(value)
+            if not said.startswith("'") or parameter not in {"Word", "Name"}:
+                continue
+            if not _understood(name, said.strip("'")):
+                yield f"{line(call.node)}: the host does not know the {name[6:]} {said}"
+    for node in script.of("string_literal"):
+        owner = next(enclosing(node, "function_statement"), None)
+        inside = owner is not None and "Write-Line" in script.text(owner)[:24]
+        if words.PREFIX in script.text(node) and not inside:
+            yield f"{line(node)}: a line for the host that Write-Line does not say"
+
+
+def _understood(speaker: str, said: str) -> bool:
+    if speaker == "write-line":
+        return words.heard(f"{words.PREFIX}{said} x") is not None
+    if speaker == "write-phase":
+        return said in PHASES
+    return _STEP.fullmatch(said) is not None

@@ -1,0 +1,197 @@
+"""PowerShell scripts as trees: what the linter and the tests ask of them.
+
+There is no PowerShell here. The grammar is tree-sitter's; it refuses some bare arguments that
+PowerShell takes (``$env:TEMP\\foo``, ``--flag=value``, a parameter whose name ends in digits), so
+ours are written without them, and no error at all is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import tree_sitter
+import tree_sitter_powershell
+from tree_sitter import Node
+
+FOLDER = Path(__file__).parents[2] / "images" / "windows"
+_PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_powershell.language()))
+
+
+@dataclass(frozen=True)
+class Parameter:
+    name: str
+    kind: str | None
+    mandatory: bool
+
+
+@dataclass(frozen=True)
+class Function:
+    name: str
+    node: Node
+    parameters: tuple[Parameter, ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A command: its name (None where it is computed) and what it is given."""
+
+    name: str | None
+    node: Node
+    operator: str | None
+    target: Node | None
+    parameters: tuple[str, ...]
+    positional: tuple[Node, ...]
+    """Values that no parameter stands before; switches are not known here."""
+    after: tuple[tuple[str, Node], ...]
+    """Each parameter that a value follows, with it."""
+    splats: bool
+
+
+@dataclass(frozen=True)
+class Script:
+    name: str
+    source: bytes
+
+    @cached_property
+    def root(self) -> Node:
+        return _PARSER.parse(self.source).root_node
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(_walk(self.root))
+
+    def text(self, node: Node) -> str:
+        return self.source[node.start_byte : node.end_byte].decode("ascii", errors="replace")
+
+    def of(self, *kinds: str) -> Iterator[Node]:
+        return (node for node in self.nodes if node.type in kinds)
+
+    @cached_property
+    def errors(self) -> tuple[str, ...]:
+        found = (node for node in self.nodes if node.is_error or node.is_missing)
+        return tuple(f"{self.name}:{line(node)}: {self.text(node)[:60]!r}" for node in found)
+
+    @cached_property
+    def statements(self) -> tuple[Node, ...]:
+        lists = [node for node in self.root.named_children if node.type == "statement_list"]
+        return tuple(
+            child for one in lists for child in one.named_children if child.type != "comment"
+        )
+
+    @cached_property
+    def functions(self) -> tuple[Function, ...]:
+        return tuple(
+            Function(self.text(child_of(node, "function_name")), node, self.parameters(node))
+            for node in self.of("function_statement")
+        )
+
+    @cached_property
+    def calls(self) -> tuple[Call, ...]:
+        return tuple(self._call(node) for node in self.of("command"))
+
+    def parameters(self, node: Node) -> tuple[Parameter, ...]:
+        """Of a function, of a script block, or of the script itself (its root)."""
+        block = next((one for one in _walk(node) if one.type == "param_block"), None)
+        if block is None or _owner(block) != node:
+            return ()
+        return tuple(self._parameter(one) for one in _walk(block) if one.type == "script_parameter")
+
+    def _parameter(self, node: Node) -> Parameter:
+        variable = next(child for child in node.named_children if child.type == "variable")
+        attributes = next(
+            (child for child in node.named_children if child.type == "attribute_list"), None
+        )
+        kind, mandatory = None, False
+        for one in attributes.named_children if attributes else ():
+            if one.named_children and one.named_children[0].type == "type_literal":
+                kind = self.text(one)[1:-1].lower()
+            elif self.text(one).lower().startswith("[parameter(mandatory"):
+                mandatory = True
+        return Parameter(self.text(variable)[1:], kind, mandatory)
+
+    def _call(self, node: Node) -> Call:
+        named = {child.type: child for child in node.named_children}
+        operator = named.get("command_invokation_operator")
+        computed = named.get("command_name_expr")
+        parameters, positional, after, splats = [], [], [], False
+        pending: str | None = None
+        elements = named.get("command_elements")
+        for child in elements.named_children if elements else ():
+            if child.type in {"command_argument_sep", "redirection", "comment"}:
+                continue
+            if child.type == "command_parameter":
+                pending = self.text(child)[1:]
+                parameters.append(pending)
+            elif self.text(child).startswith("@") and self.text(child)[1:2].isalpha():
+                splats = True
+            elif pending is not None:
+                after.append((pending, child))
+                pending = None
+            else:
+                positional.append(child)
+        return Call(
+            name=self.text(named["command_name"]) if "command_name" in named else None,
+            node=node,
+            operator=self.text(operator) if operator else None,
+            target=computed.named_children[0] if computed else None,
+            parameters=tuple(parameters),
+            positional=tuple(positional),
+            after=tuple(after),
+            splats=splats,
+        )
+
+    def hash_table(self, variable: str) -> dict[str, str]:
+        """Keys and texts of the values of a hash table that is assigned to a variable."""
+        for node in self.of("assignment_expression"):
+            if self.text(node.named_children[0]) != variable:
+                continue
+            body = next(one for one in _walk(node) if one.type == "hash_literal_body")
+            entries = (one for one in body.named_children if one.type == "hash_entry")
+            return {
+                self.text(one.named_children[0]).strip("'"): self.text(one.named_children[-1])
+                for one in entries
+            }
+        raise KeyError(variable)
+
+
+def load(name: str) -> Script:
+    return Script(name, (FOLDER / name).read_bytes())
+
+
+def names() -> tuple[str, ...]:
+    return tuple(sorted(path.name for path in FOLDER.iterdir() if path.suffix in {".ps1", ".psm1"}))
+
+
+def line(node: Node) -> int:
+    return node.start_point.row + 1
+
+
+def child_of(node: Node, kind: str) -> Node:
+    return next(child for child in node.named_children if child.type == kind)
+
+
+def enclosing(node: Node, *kinds: str) -> Iterator[Node]:
+    """Every node of those kinds that this one is in, the nearest first."""
+    above = node.parent
+    while above is not None:
+        if above.type in kinds:
+            yield above
+        above = above.parent
+
+
+def within(node: Node) -> Iterator[Node]:
+    return _walk(node)
+
+
+def _owner(block: Node) -> Node | None:
+    """Whose parameters a block declares: a function, a script block, or the script."""
+    return next(enclosing(block, "function_statement", "script_block_expression", "program"), None)
+
+
+def _walk(node: Node) -> Iterator[Node]:
+    yield node
+    for child in node.children:
+        yield from _walk(child)

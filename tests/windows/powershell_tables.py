@@ -1,0 +1,155 @@
+"""What the linter knows of Windows PowerShell 5.1: words, not opinions."""
+
+from __future__ import annotations
+
+VERBS = frozenset(
+    """
+    add approve assert backup block checkpoint clear close compare complete compress confirm
+    connect convert convertfrom convertto copy debug deny disable disconnect dismount edit enable
+    enter exit expand export find format get grant group hide import initialize install invoke
+    join limit lock measure merge mount move new open optimize out ping pop protect publish push
+    read receive redo register remove rename repair request reset resize resolve restart restore
+    resume revoke save search select send set show skip split start step stop submit suspend
+    switch sync test trace unblock undo uninstall unlock unprotect unpublish unregister update use
+    wait watch write
+    """.split()  # noqa: SIM905  a table that people read
+)
+"""Approved verbs: what ``Get-Verb`` prints."""
+
+ALIASES = frozenset(
+    """
+    % ? ac asnp cat cd chdir clc clear clhy cli clp cls clv cnsn compare copy cp cpi cpp curl cvpa
+    dbp del diff dir dnsn ebp echo epal epcsv epsn erase etsn exsn fc fhx fl foreach ft fw gal gbp
+    gc gci gcm gcs gdr ghy gi gjb gl gm gmo gp gps gpv group gsn gsnp gsv gtz gu gv gwmi h history
+    icm iex ihy ii ipal ipcsv ipmo ipsn irm ise iwmi iwr kill lp ls man md measure mi mkdir more
+    mount move mp mv nal ndr ni nmo npssc nsn nv ogv oh popd ps pushd pwd r rbp rcjb rcsn rd rdr
+    ren ri rjb rm rmdir rmo rni rnp rp rsn rsnp rujb rv rvpa rwmi sajb sal saps sasv sbp sc select
+    set shcm si sl sleep sls sort sp spjb spps spsv start stz sujb sv swmi tee trcm type wget where
+    wjb write
+    """.split()  # noqa: SIM905  a table that people read
+)
+"""Those of a fresh session (``Get-Alias``)."""
+
+FORBIDDEN = {
+    "write-host": "standard output is for the result alone: use Write-Log",
+    "write-output": "standard output is for the result alone: use Write-Log",
+    "out-host": "standard output is for the result alone: use Write-Log",
+    "invoke-expression": "text is never run",
+    "convertto-securestring": "secrets are the answer file's business, not the scripts'",
+}
+
+AUTOMATIC = frozenset(
+    """
+    _ args env error event executioncontext false foreach home host input lastexitcode matches
+    myinvocation null pid profile pscmdlet pscommandpath
+    psculture pshome psitem psscriptroot pswversiontable pwd sender shellid stacktrace switch this
+    true
+    """.split()  # noqa: SIM905  a table that people read
+)
+"""Variables that PowerShell sets itself: they are always there, and nobody assigns to them."""
+
+PREFERENCES = frozenset({"erroractionpreference", "progresspreference"})
+
+SWITCHES = frozenset(
+    """
+    allusers atstartup force includehidden includemanagementtools leaf online parent recurse
+    resetserveraddresses skipnetworkprofilecheck unique compress directory file disablenamechecking
+    """.split()  # noqa: SIM905  a table that people read
+)
+"""Parameters that take no value."""
+
+COMMON = frozenset({"erroraction", "confirm"})
+
+CMDLETS = {
+    name.lower(): frozenset(parameters.lower().split())
+    for name, parameters in {
+        "Add-Content": "LiteralPath Value Encoding",
+        "Add-MpPreference": "ExclusionProcess Force",
+        "Add-Type": "TypeDefinition",
+        "Add-WindowsCapability": "Online Name",
+        "ConvertFrom-Json": "InputObject",
+        "ConvertTo-Json": "InputObject Compress Depth",
+        "Disable-NetFirewallRule": "",
+        "Enable-NetFirewallRule": "Name",
+        "Enable-PSRemoting": "SkipNetworkProfileCheck Force",
+        "Expand-Archive": "LiteralPath DestinationPath Force",
+        "Export-ModuleMember": "Function",
+        "ForEach-Object": "Process",
+        "Get-AppxPackage": "AllUsers",
+        "Get-ChildItem": "Path LiteralPath Filter Recurse Directory File",
+        "Get-Command": "Name CommandType",
+        "Get-Content": "LiteralPath Tail",
+        "Get-Date": "",
+        "Get-FileHash": "LiteralPath Algorithm",
+        "Get-HnsEndpoint": "",
+        "Get-HnsNetwork": "",
+        "Get-HnsPolicyList": "",
+        "Get-Item": "Path LiteralPath",
+        "Get-ItemProperty": "LiteralPath",
+        "Get-LocalUser": "",
+        "Get-MpPreference": "",
+        "Get-NetAdapter": "Name IncludeHidden",
+        "Get-NetConnectionProfile": "",
+        "Get-NetFirewallRule": "Name",
+        "Get-NetIPAddress": "InterfaceIndex AddressFamily IPAddress",
+        "Get-NetRoute": "InterfaceIndex DestinationPrefix",
+        "Get-NetTCPConnection": "State LocalPort",
+        "Get-Process": "Id",
+        "Get-PSDrive": "PSProvider",
+        "Get-ScheduledTask": "TaskName",
+        "Get-ScheduledTaskInfo": "TaskName",
+        "Get-Service": "Name",
+        "Get-TimeZone": "",
+        "Get-WindowsFeature": "Name",
+        "Get-WindowsOptionalFeature": "Online FeatureName",
+        "Import-Module": "Name Force",
+        "Install-WindowsFeature": "Name IncludeManagementTools",
+        "Join-Path": "Path ChildPath",
+        "Move-Item": "LiteralPath Destination",
+        "New-Item": "Path ItemType Force Transport Address CertificateThumbPrint",
+        "New-ItemProperty": "LiteralPath Name PropertyType Value Force",
+        "New-NetFirewallRule": "Name DisplayName Description Direction Action Protocol LocalPort"
+        " RemoteAddress Profile",
+        "New-NetIPAddress": "InterfaceIndex AddressFamily IPAddress PrefixLength",
+        "New-NetRoute": "InterfaceIndex DestinationPrefix NextHop",
+        "New-Object": "TypeName ArgumentList",
+        "New-ScheduledTaskAction": "Execute Argument",
+        "New-ScheduledTaskPrincipal": "UserId LogonType RunLevel",
+        "New-ScheduledTaskTrigger": "AtStartup",
+        "New-SelfSignedCertificate": "",
+        "Register-ScheduledTask": "TaskName Action Trigger Principal Force",
+        "Remove-AppxPackage": "AllUsers Package",
+        "Remove-HnsEndpoint": "",
+        "Remove-HnsNetwork": "",
+        "Remove-HnsPolicyList": "",
+        "Remove-Item": "Path LiteralPath Recurse Force",
+        "Remove-ItemProperty": "LiteralPath Name Force",
+        "Remove-NetFirewallRule": "",
+        "Remove-NetIPAddress": "",
+        "Remove-NetRoute": "",
+        "Rename-NetAdapter": "InputObject NewName",
+        "Resolve-Path": "LiteralPath",
+        "Restart-Service": "Name Force",
+        "Select-Object": "First Last",
+        "Set-DnsClientServerAddress": "InterfaceIndex ServerAddresses ResetServerAddresses",
+        "Set-Item": "Path Value Force",
+        "Set-LocalUser": "PasswordNeverExpires",
+        "Set-NetConnectionProfile": "NetworkCategory",
+        "Set-NetIPInterface": "InterfaceIndex AddressFamily Dhcp InterfaceMetric NlMtuBytes",
+        "Set-SConfig": "AutoLaunch",
+        "Set-Service": "Name StartupType",
+        "Set-StrictMode": "Version",
+        "Set-TimeZone": "Id",
+        "Sort-Object": "Unique",
+        "Split-Path": "Path Parent Leaf",
+        "Start-ScheduledTask": "TaskName",
+        "Start-Service": "Name",
+        "Start-Sleep": "Seconds Milliseconds",
+        "Stop-Service": "Name Force",
+        "Test-Path": "Path LiteralPath PathType",
+        "Unregister-ScheduledTask": "InputObject",
+        "Where-Object": "FilterScript",
+    }.items()
+}
+"""Cmdlets in use, with the parameters in use: a misspelt one shows, and a new one is looked up in
+Microsoft's documentation before it is added here."""
