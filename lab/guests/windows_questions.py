@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from lab._deadline import Deadline
-from lab.guests.shell import GuestShell
+from lab.guests.windows_shell import WindowsShell
 
 QUESTIONS: Mapping[str, str] = {
     "systeminfo.txt": "systeminfo.exe",
@@ -41,7 +41,7 @@ QUESTIONS: Mapping[str, str] = {
 _EACH_SECONDS = 60.0
 
 
-def answers(shell: GuestShell, deadline: Deadline) -> Iterator[tuple[str, bytes]]:
+def answers(shell: WindowsShell, deadline: Deadline) -> Iterator[tuple[str, bytes]]:
     """Every answer by its name; what a command complains of stands in it.
 
     Raises
@@ -52,10 +52,5 @@ def answers(shell: GuestShell, deadline: Deadline) -> Iterator[tuple[str, bytes]
     """
     for name, question in QUESTIONS.items():
         own = Deadline(min(_EACH_SECONDS, deadline.left()))
-        done = shell.run(asked(question), own)
+        done = shell.powershell(question, own)
         yield name, (done.stdout + done.stderr).encode()
-
-
-def asked(question: str) -> tuple[str, ...]:
-    """The command that asks PowerShell."""
-    return ("powershell.exe", "-NoProfile", "-NonInteractive", "-Command", question)

@@ -47,6 +47,8 @@ class Watch:
     witness
         Called when the machine is given up, with a way into it if there was one; what it says
         goes into the message.
+    reset
+        Is told how often it was reset, all in all, whenever it was again.
 
     """
 
@@ -57,6 +59,7 @@ class Watch:
     tell: Callable[[str], None]
     resets_before: int = 0
     witness: Callable[[Progress], str] = lambda _: ""
+    reset: Callable[[int], None] = lambda _: None
     progress: Progress = field(init=False)
     _heard: int = 0
     _pictured: float = -_PICTURE_SECONDS
@@ -122,6 +125,8 @@ class Watch:
         with self.console.open("ab") as log:
             log.write(glance.said)
         before, self.progress = self.progress, phases.advance(self.progress, seen)
+        if self.progress.reboots != before.reboots:
+            self.reset(self.progress.reboots)
         self._tell(before)
 
     def _tell(self, before: Progress) -> None:
@@ -140,20 +145,24 @@ class Watch:
             return hashlib.sha256(self.machine.picture()).hexdigest()
         return ""
 
-    def _story(self, what: str) -> tuple[str, str, str]:
-        """Doing, happened and cure of an error that ends the installation."""
+    def evidence(self) -> str:
+        """All that was seen of the present phase, and where pictures and logs are kept."""
         now, at = self.progress, time.monotonic()
-        happened = [what, phases.account(now, at)]
+        seen = [phases.account(now, at)]
         with suppress(LabError, OSError):
             path = self.logs / f"{self.image}-{now.phase}.png"
             path.write_bytes(self.machine.picture())
-            happened.append(f"its screen is in '{path}'")
+            seen.append(f"its screen is in '{path}'")
         with suppress(LabError):
             said = self.witness(now)
-            happened += [said] if said else []
-        happened.append(f"all of its console is in '{self.console}', which ends:{_tail(now)}")
-        look = f"look at {phases.LOOK_AT[now.phase]}; then build it again"
-        return f"installing image '{self.image}'", "; ".join(happened), look
+            seen += [said] if said else []
+        seen.append(f"all of its console is in '{self.console}', which ends:{_tail(now)}")
+        return "; ".join(seen)
+
+    def _story(self, what: str) -> tuple[str, str, str]:
+        """Doing, happened and cure of an error that ends the installation."""
+        look = f"look at {phases.LOOK_AT[self.progress.phase]}; then build it again"
+        return f"installing image '{self.image}'", f"{what}; {self.evidence()}", look
 
 
 def _ended(progress: Progress) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from lab.guests.shell import Jump
+from lab.guests.windows_reach import WINRM_TLS_PORT
 from lab.imaging.recipe import Architecture
 from lab.imaging.windows.settings import Firmware, Storage
 
@@ -66,6 +67,8 @@ class Address:
     address: str
     jump: Jump | None
     """The host to go through; None where this machine reaches it."""
+    ssh_port: int = 22
+    winrm_port: int = WINRM_TLS_PORT
 
 
 class Building(Protocol):

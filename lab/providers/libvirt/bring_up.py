@@ -189,7 +189,7 @@ class BringUp:
         else:
             machines.reach(host, recipe, guests.shell(name))
         if before == "saved" and recipe.is_windows:
-            windows_machines.set_clock(guests.shell(name))
+            windows_machines.set_clock(guests.windows_shell(name))
         elif before == "saved":
             machines.set_clock(guests.shell(name))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
@@ -28,6 +28,9 @@ from lab.providers.provider import (
 )
 from lab.topology.intent import Intent
 
+if TYPE_CHECKING:
+    from lab.guests.windows_shell import WindowsShell
+
 EMULATION = 8
 """How much slower than KVM things may go under TCG before they count as not going at all."""
 _APPLY_SECONDS = 60.0
@@ -42,6 +45,7 @@ class Guests:
         self._layout = layout
         self._hosts = hosts
         self._shells: dict[str, GuestShell] = {}
+        self._windows_shells: dict[str, WindowsShell] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -56,9 +60,10 @@ class Guests:
 
     def close(self) -> None:
         """Give every connection up."""
-        for shell in self._shells.values():
+        for shell in (*self._shells.values(), *self._windows_shells.values()):
             shell.close()
         self._shells.clear()
+        self._windows_shells.clear()
 
     @cached_property
     def _addresses(self) -> Mapping[str, str]:
@@ -119,21 +124,24 @@ class Guests:
 
     def shell(self, machine: str) -> GuestShell:
         """A shell on the machine; always the same one."""
+        if machine in self._layout.windows:
+            return self.windows_shell(machine)
         if machine not in self._shells:
-            self._shells[machine] = self._opened(machine)
-        return self._shells[machine]
-
-    def _opened(self, machine: str) -> GuestShell:
-        if machine not in self._layout.windows:
             from lab.guests.ssh import SshShell  # noqa: PLC0415  slow, and an extra
 
-            return SshShell(self.reach(machine))
-        from lab.guests.windows_reach import WindowsReach  # noqa: PLC0415  few labs have one
-        from lab.guests.windows_shell import WindowsShell  # noqa: PLC0415  slow, and an extra
+            self._shells[machine] = SshShell(self.reach(machine))
+        return self._shells[machine]
 
-        password = keyring.password(self._lab, machine)
-        certificate = self._pins(machine).certificate
-        return WindowsShell(WindowsReach(self.reach(machine), password, certificate))
+    def windows_shell(self, machine: str) -> WindowsShell:
+        """A shell on a Windows machine; always the same one."""
+        if machine not in self._windows_shells:
+            from lab.guests.windows_reach import WindowsReach  # noqa: PLC0415  few labs have one
+            from lab.guests.windows_shell import WindowsShell  # noqa: PLC0415  slow, and an extra
+
+            password = keyring.password(self._lab, machine)
+            reach = WindowsReach(self.reach(machine), password, self._pins(machine).certificate)
+            self._windows_shells[machine] = WindowsShell(reach)
+        return self._windows_shells[machine]
 
     @cached_property
     def _controls(self) -> Mapping[str, NodeControl]:

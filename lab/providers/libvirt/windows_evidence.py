@@ -14,7 +14,7 @@ from lab.providers.provider import Evidence
 def pieces(guests: Guests, machine: str, deadline: Deadline) -> Iterator[Evidence]:
     """Every answer that it gives; what cannot be had says why. Never raises."""
     try:
-        for name, content in answers(guests.shell(machine), deadline):
+        for name, content in answers(guests.windows_shell(machine), deadline):
             yield Evidence(f"{machine}/windows/{name}", content)
     except LabError as error:
         yield Evidence(f"{machine}/windows/missing.txt", f"{error}\n".encode())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.guests.shell import GuestShell
+from lab.imaging import recipes
 from lab.imaging.recipe import WindowsPhase
 from lab.imaging.windows import phases
 from lab.imaging.windows.phases import Progress, Seen
@@ -26,6 +27,7 @@ from lab.topology.intent import Interface, MachineIntent
 if TYPE_CHECKING:
     import libvirt
 
+    from lab.guests.windows_shell import WindowsShell
     from lab.providers.libvirt.machines import Recipe
     from lab.providers.libvirt.ownership import Owner
 
@@ -106,7 +108,8 @@ def define(
     lab, machine, image = recipe.lab, recipe.machine, recipe.image
     assert image.firmware != "kernel", "no Windows boots so"
     keyring.unpin(lab, machine.name)
-    seed = volumes.write(pool, seed_volume(machine.name), clone_medium(settings(recipe)))
+    files = recipes.load(image.name).templates
+    seed = volumes.write(pool, seed_volume(machine.name), clone_medium(settings(recipe), files))
     directory = volumes.path_of(pool)
     spec = documents.WindowsDomain(
         name=names.domain(lab, machine.name),
@@ -210,7 +213,7 @@ def reach(recipe: Recipe, shell: GuestShell) -> None:
     shell.wait(Deadline(SHELL_SECONDS[recipe.accelerated]))
 
 
-def set_clock(shell: GuestShell) -> None:
+def set_clock(shell: WindowsShell) -> None:
     """Put the clock of a resumed guest right: it stood still with its memory.
 
     Raises
@@ -219,15 +222,10 @@ def set_clock(shell: GuestShell) -> None:
         When it refuses.
 
     """
-    now = int(time.time() * 1000)
-    words = (
-        "Set-Date -Date ([DateTimeOffset]::FromUnixTimeMilliseconds("
-        f"{now})).LocalDateTime | Out-Null"
-    )
-    done = shell.run(
-        ("powershell.exe", "-NoProfile", "-NonInteractive", "-Command", words),
-        Deadline(_CLOCK_SECONDS),
-    )
+    milliseconds = int(time.time() * 1000)
+    moment = f"[DateTimeOffset]::FromUnixTimeMilliseconds({milliseconds})"
+    script = f"$null = Set-Date -Date {moment}.LocalDateTime"
+    done = shell.powershell(script, Deadline(_CLOCK_SECONDS))
     if done.code:
         raise BrokenError(
             "setting the clock of a machine that was suspended",

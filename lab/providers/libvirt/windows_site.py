@@ -65,7 +65,7 @@ class LibvirtSite:
         connection.hear_events()  # before the connection is there
         with self._host.told("looking for an interrupted installation"):
             domain = sites.find(self._host.connected, site)
-        return None if domain is None else SiteMachine(self._host, site, domain)
+            return None if domain is None else SiteMachine(self._host, site, domain)
 
     def remove(self, site: Path) -> None:
         """Take away what an earlier command has left for that directory, half made or whole."""
