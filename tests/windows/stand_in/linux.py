@@ -6,16 +6,17 @@ drives, GRUB's parts. Kept between runs in the user's cache, by the hash of all 
 
 from __future__ import annotations
 
+import compileall
 import hashlib
 import importlib.metadata
 import importlib.util
-import io
 import json
 import lzma
 import os
 import platform
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
 from dataclasses import dataclass
@@ -63,6 +64,15 @@ _UNWANTED = (
     "usr/lib/modules",
     "lib/modules",
     "lib/firmware",
+    "usr/bin/perl*",
+    "usr/lib/x86_64-linux-gnu/gconv",
+    "usr/lib/x86_64-linux-gnu/perl*",
+    "usr/lib/x86_64-linux-gnu/libperl*",
+    "usr/lib/python3.*/ensurepip",
+    "usr/lib/python3.*/idlelib",
+    "usr/lib/python3.*/lib2to3",
+    "usr/lib/python3.*/pydoc_data",
+    "usr/lib/python3.*/tkinter",
     "usr/lib/python3.*/test",
     "usr/share/doc",
     "usr/share/grub",
@@ -74,7 +84,6 @@ _UNWANTED = (
     "usr/sbin/grub-*",
     "var",
 )
-_COMPILE = 'chroot "$1" python3 -m compileall -q -j 2 /usr/lib/python3 /usr/lib/python3.*'
 _ROOM = 24 << 20
 """Free space in the root file system; nothing is written to it, mke2fs needs some."""
 
@@ -137,11 +146,13 @@ def _make(home: Path) -> None:
         work, made = Path(scratch), Path(scratch, "made")
         made.mkdir()
         tree = work / "tree"
-        _packages(work / "root.tar", work / "spnego.tar")
+        _packages(work / "root.tar")
         tree.mkdir()
         with tarfile.open(work / "root.tar") as tar:
             wanted = (one for one in tar if not one.ischr() and not one.isblk())
             tar.extractall(tree, members=wanted, filter="fully_trusted")
+        _add_package("spnego", tree)
+        _compile(tree)
         _kernel(tree, made)
         shutil.copytree(tree / "usr/lib/grub", made / "grub")
         shutil.copy(_first(tree, "bin/busybox", "usr/bin/busybox"), made / "busybox")
@@ -149,9 +160,8 @@ def _make(home: Path) -> None:
         made.rename(home)
 
 
-def _packages(packed: Path, spnego: Path) -> None:
+def _packages(packed: Path) -> None:
     """All packages, unpacked but not set up, as a tar."""
-    _tar_of("spnego", spnego)
     sources = bootstrap.host_sources("debian", _suite())
     if not sources:
         raise MissingError("apt on this machine has no mirror of Debian")
@@ -164,8 +174,6 @@ def _packages(packed: Path, spnego: Path) -> None:
         f"--include={','.join(PACKAGES)}",
         '--aptopt=APT::Install-Recommends "false"',
         *(f"--aptopt={option}" for option in bootstrap.host_options()),
-        f"--customize-hook=tar-in {spnego} /usr/lib/python3/dist-packages",
-        f"--customize-hook={_COMPILE}",
         _suite(),
         str(packed),
         *(source.line() for source in sources),
@@ -175,21 +183,25 @@ def _packages(packed: Path, spnego: Path) -> None:
         raise MissingError(f"mmdebstrap: {done.stderr[-800:]}")
 
 
-def _tar_of(package: str, target: Path) -> None:
-    """A package of this Python: pure ones only, it goes to another."""
-    found = importlib.util.find_spec(package)
+def _add_package(name: str, tree: Path) -> None:
+    """Copy a package of this Python: a pure one, as it goes to another."""
+    found = importlib.util.find_spec(name)
     if found is None or found.origin is None:
-        raise MissingError(f"{package} is not installed: pip install 'hybridlab[windows]'")
+        raise MissingError(f"{name} is not installed: pip install 'hybridlab[windows]'")
     folder = Path(found.origin).parent
     native = [path.name for path in folder.rglob("*.so")]
     if native:
-        raise MissingError(f"{package} is not pure Python: {native}")
-    with tarfile.open(target, "w") as tar:
-        for path in sorted(folder.rglob("*.py")):
-            info = tarfile.TarInfo(f"{package}/{path.relative_to(folder)}")
-            content = path.read_bytes()
-            info.size, info.mode = len(content), 0o644
-            tar.addfile(info, io.BytesIO(content))
+        raise MissingError(f"{name} is not pure Python: {native}")
+    target = tree / "usr/lib/python3/dist-packages" / name
+    shutil.copytree(folder, target, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def _compile(tree: Path) -> None:
+    """Compile what is there, where this Python and that one understand each other."""
+    own = tree / f"usr/lib/python{sys.version_info.major}.{sys.version_info.minor}"
+    if own.exists():
+        for folder in (own, tree / "usr/lib/python3"):
+            compileall.compile_dir(folder, quiet=2, stripdir=str(tree), prependdir="/", workers=2)
 
 
 def _kernel(tree: Path, made: Path) -> None:
