@@ -16,7 +16,7 @@ LABEL  = $(or $(NAME),$(if $(filter %.yaml %.yml,$(SCENARIO)),$(OWN),$(SCENARIO)
 UP    := $(if $(NAME),--name '$(NAME)') $(if $(PROVIDER),--provider $(PROVIDER)) $(if $(ONLY),--only $(ONLY))
 
 .DEFAULT_GOAL := help
-.PHONY: help lab-up lab-test lab-status lab-down nightly test test-libvirt drill-libvirt lint bench wheel lock setup develop
+.PHONY: help lab-up lab-test lab-status lab-down nightly test test-libvirt test-windows drill-libvirt lint bench wheel lock setup develop
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 15
@@ -41,7 +41,7 @@ nightly: setup ## every scenario on the hypervisors, one night: SCENARIOS=, OUTP
 		$(if $(ONLY),--only $(ONLY)) $(if $(OUTPUT),--output '$(OUTPUT)')
 
 test: develop ## the project's own tests
-	@.venv/bin/python -m pytest --ignore=tests/libvirt
+	@.venv/bin/python -m pytest --ignore=tests/libvirt -m 'not machines'
 
 test-libvirt: ## tests with real machines; installs and starts libvirt
 	@tools/setup develop libvirt
@@ -50,6 +50,10 @@ test-libvirt: ## tests with real machines; installs and starts libvirt
 drill-libvirt: ## the long ones: labs killed at every step, several at once, two hypervisors
 	@tools/setup develop libvirt
 	@.venv/bin/python -m pytest tests/libvirt -m drill
+
+test-windows: ## tests of Windows guests, without Windows; installs and starts libvirt
+	@tools/setup develop libvirt
+	@.venv/bin/python -m pytest tests/windows
 
 lint: develop ## ruff and mypy
 	@.venv/bin/ruff format --check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 
@@ -25,13 +26,39 @@ def command() -> None:
 
 @command.command("build")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=images)
+@click.option(
+    "--iso",
+    type=click.Path(path_type=Path),
+    help="Microsoft's installation medium, for an image of Windows.",
+)
+@click.option(
+    "--virtio-win", type=click.Path(path_type=Path), help="The virtio-win ISO, with its drivers."
+)
+@click.option(
+    "--openssh",
+    type=click.Path(path_type=Path),
+    help="Win32-OpenSSH's OpenSSH-Win64.zip; without it Windows fetches its own from the network.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the images as JSON.")
-def build(names: tuple[str, ...], as_json: bool) -> None:
-    """Build images that are not there, and print where their disks are."""
-    from lab.lifecycle.images import library
+def build(
+    names: tuple[str, ...],
+    iso: Path | None,
+    virtio_win: Path | None,
+    openssh: Path | None,
+    as_json: bool,
+) -> None:
+    """Build images that are not there, and print where their disks are.
 
-    there = library()
-    made = [there.get(name, say) for name in names]
+    Where media are is remembered: later commands, 'lab up' among them, need not be told again. The
+    inventory's [images.NAME], [images.virtio-win] and [images.openssh-windows] say it too; an
+    option that says otherwise is refused. An installation of Windows lives on when this command is
+    stopped: the same command goes on with it, and 'lab image gc --yes' removes it.
+    """
+    from lab.lifecycle import images
+
+    given = {"iso": iso, "virtio-win": virtio_win, "openssh": openssh}
+    files = {name: path for name, path in given.items() if path is not None}
+    made = [images.build(name, files, say) for name in names]
     if as_json:
         shown = [asdict(one) for one in made]
         click.echo(json.dumps(shown, indent=2, default=str))
@@ -124,7 +151,8 @@ def answer_file(
 def gc(yes: bool, as_json: bool) -> None:
     """Remove images of older recipes, and what was interrupted.
 
-    Interrupted are builds and downloads that nobody waits for.
+    Interrupted are builds and downloads that nobody waits for; what such a build has left on
+    hypervisors goes, too.
 
     On hypervisors, copies go that no recipe leads to any more; what a machine stands on stays.
     """
@@ -132,11 +160,18 @@ def gc(yes: bool, as_json: bool) -> None:
 
     result = images.library().gc((), yes)
     copies = images.collect_copies(yes, say)
+    sites = images.collect_sites(yes, say)
     if as_json:
-        document = {**asdict(result), "hypervisors": [asdict(one) for one in copies]}
+        document = {
+            **asdict(result),
+            "hypervisors": [asdict(one) for one in copies],
+            "installations": [asdict(one) for one in sites],
+        }
         click.echo(json.dumps(document, indent=2))
         return
-    found = [*result.found, *(f"{one.hypervisor}: {name}" for one in copies for name in one.names)]
+    left = [(one.hypervisor, name) for one in copies for name in one.names]
+    left += [(one.hypervisor, name) for one in sites for name in one.names]
+    found = [*result.found, *(f"{hypervisor}: {name}" for hypervisor, name in left)]
     for path in found:
         say(path)
     done = "removed" if yes else "would remove"

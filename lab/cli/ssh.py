@@ -16,21 +16,17 @@ from lab.cli.execute import Exec
 def command(name: str, machine: str, words: tuple[str, ...]) -> int:
     """Log in to a machine of LAB over SSH, as root, or run CMD there with its exit code.
 
+    On Windows as Administrator.
+
     For labs of real machines; "lab shell" and "lab exec" work on every lab, and in pods.
 
     \b
       lab ssh overlay worker1
       lab ssh overlay worker1 -- journalctl -b
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
-    from lab.guests.ssh import SshShell
     from lab.lifecycle.desk import open_any
-    from lab.lifecycle.ssh_access import reach_of
+    from lab.lifecycle.ssh_access import log_in
 
     opened = open_any(name)
-    reach = reach_of(opened, machine, f"logging in to '{machine}' of lab '{name}'")
     say(opened.banner)
-    shell = SshShell(reach)
-    try:
-        return shell.attach(words)
-    finally:
-        shell.close()
+    return log_in(opened, machine, words, f"logging in to '{machine}' of lab '{name}'")

@@ -122,7 +122,7 @@ def _command(job: Job, parts: Bootstrap, packed: Path, overlay: Path) -> list[st
         "--format=tar",
         f"--include={','.join(parts.packages)}",
         '--aptopt=APT::Install-Recommends "false"',
-        *(f"--aptopt={option}" for option in _host_options()),
+        *(f"--aptopt={option}" for option in host_options()),
         *(f"--dpkgopt=path-exclude={path}" for path in _UNWANTED),
         *((f"--keyring={_KEYRING}",) if _KEYRING.exists() else ()),
         f"--customize-hook=tar-in {overlay} /",
@@ -145,7 +145,7 @@ def _proxies(job: Job) -> dict[str, str]:
     return {names[name]: value for name, value in job.inventory.proxies.items()}
 
 
-def _host_options() -> list[str]:
+def host_options() -> list[str]:
     """What apt of this machine was told about its mirror: proxies, and dates not to look at."""
     told = tools.ask(["apt-config", "dump", "--no-empty", "--format", "%f %v%n", "Acquire"])
     wanted = ("acquire::http::", "acquire::https::", "acquire::check-")

@@ -13,6 +13,8 @@ Firmware = Literal["kernel", "bios", "uefi"]
 FirstBoot = Literal["light", "cloud-init", "windows"]
 """Who reads the seed: the light script of our own images, cloud-init, or Windows' answer file."""
 
+Storage = Literal["virtio", "sata"]
+
 
 @dataclass(frozen=True, slots=True)
 class GoldenImage:
@@ -35,3 +37,5 @@ class GoldenImage:
     first_boot: FirstBoot
     user: str
     """Who logs in with the lab's key, and may become root without a password."""
+    storage: Storage = "virtio"
+    """What disk and network cards its drivers are for; ``sata`` stands for e1000e, too."""

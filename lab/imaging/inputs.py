@@ -17,11 +17,10 @@ from lab._errors import LabError, PreflightError
 from lab.imaging import download, recipes, source
 from lab.imaging.job import Job, Say
 from lab.imaging.recipe import Recipe
-from lab.imaging.source import Source
+from lab.imaging.source import Need, Source
 from lab.inventory.inventory import Inventory
 from lab.state.failure import guarded_files
 
-_NAME = "file"
 _SHORT = 32
 
 
@@ -34,33 +33,45 @@ def found(recipe: Recipe, inventory: Inventory, downloads: Path, say: Say) -> Ma
         When an input is missing, cannot be looked up, or is not what it must be.
 
     """
-    if recipe.kind == "bootstrap":
-        return {}
-    where = source.of(recipe, inventory)
-    doing = f"looking for the input of image '{recipe.name}'"
-    if where.path is not None:
-        return {_NAME: _of_file(where.path, where.digest, downloads, doing, say)}
-    if where.url is None:
-        raise _missing(recipe)
-    return {_NAME: where.digest or _pinned(recipe, where, inventory, downloads, doing)}
+    digests = {
+        need.name: _found(need, recipe, inventory, downloads, say) for need in source.needs(recipe)
+    }
+    return {name: digest for name, digest in digests.items() if digest is not None}
 
 
 def known(recipe: Recipe, inventory: Inventory, downloads: Path) -> Mapping[str, str] | None:
     """The same without asking anyone or reading a large file; None where that is not enough."""
-    if recipe.kind == "bootstrap":
-        return {}
-    where = source.of(recipe, inventory)
-    if where.path is not None:
-        digest = _seen(where.path, downloads)
-    elif where.url is not None:
-        digest = where.digest or _pin(where.url, downloads)
-    else:
-        return None
-    return {_NAME: digest} if digest else None
+    digests: dict[str, str] = {}
+    for need in source.needs(recipe):
+        where = source.of(need, recipe, inventory)
+        if where.path is None and where.url is None and need.optional:
+            continue
+        digest = _known(where, downloads)
+        if not digest:
+            return None
+        digests[need.name] = digest
+    return digests
 
 
-def provide(job: Job) -> Path:
-    """The input as a file of this machine, downloaded if need be.
+def check(recipe: Recipe, inventory: Inventory) -> None:
+    """See that somebody said where every input is, and that the files are there; reads none.
+
+    Raises
+    ------
+    PreflightError
+        Naming the first that is missing, and how to get it.
+
+    """
+    for need in source.needs(recipe):
+        where = source.of(need, recipe, inventory)
+        if where.path is None and where.url is None and not need.optional:
+            raise _missing(need, recipe)
+        if where.path is not None and not where.path.is_file():
+            raise _gone(need, recipe, where.path)
+
+
+def provide(job: Job, name: str = source.FILE) -> Path:
+    """An input as a file of this machine, downloaded if need be.
 
     Raises
     ------
@@ -68,11 +79,22 @@ def provide(job: Job) -> Path:
         As :func:`lab.imaging.download.fetch` does.
 
     """
-    where = source.of(job.recipe, job.inventory)
+    path = provided(job, name)
+    assert path is not None, "found() has looked"
+    return path
+
+
+def provided(job: Job, name: str) -> Path | None:
+    """The same; None for one that is optional and not there."""
+    need = next((one for one in source.needs(job.recipe) if one.name == name), None)
+    if need is None:
+        return None
+    where = source.of(need, job.recipe, job.inventory)
     if where.path is not None:
         return where.path
-    assert where.url is not None, "found() has looked"
-    digest = found(job.recipe, job.inventory, job.downloads, job.say)[_NAME]
+    if where.url is None:
+        return None
+    digest = found(job.recipe, job.inventory, job.downloads, job.say)[name]
     target = job.downloads / f"{_short(digest.partition(':')[2])}.file"
     job.tell(f"downloading {where.url}")
     with guarded_files(f"downloading {where.url}"):
@@ -96,12 +118,11 @@ def wanted(folder: Path | None, inventory: Inventory) -> frozenset[str]:
             recipe = recipes.load(name, folder)
         except LabError:
             continue
-        if recipe.kind == "bootstrap":
-            continue
-        where = source.of(recipe, inventory)
-        names |= {_key(str(place)) for place in (where.url, where.path) if place}
-        if where.digest:
-            names.add(_short(where.digest.partition(":")[2]))
+        for need in source.needs(recipe):
+            where = source.of(need, recipe, inventory)
+            names |= {_key(str(place)) for place in (where.url, where.path) if place}
+            if where.digest:
+                names.add(_short(where.digest.partition(":")[2]))
     return frozenset(names)
 
 
@@ -111,20 +132,57 @@ def pinned(downloads: Path) -> frozenset[str]:
     return frozenset(_short(digest.strip().partition(":")[2]) for digest in held)
 
 
-def _missing(recipe: Recipe) -> PreflightError:
-    parts = recipe.iso or recipe.windows
-    assert parts is not None, "a cloud recipe has an address"
+def _found(
+    need: Need, recipe: Recipe, inventory: Inventory, downloads: Path, say: Say
+) -> str | None:
+    """The digest of one input; None for one that is optional and not there."""
+    where = source.of(need, recipe, inventory)
+    doing = f"looking for the input of image '{recipe.name}'"
+    if where.path is not None:
+        if not where.path.is_file():
+            raise _gone(need, recipe, where.path)
+        return _of_file(where.path, where.digest, downloads, doing, say)
+    if where.url is not None:
+        return where.digest or _pinned(need.image, where, inventory, downloads, doing)
+    if need.optional:
+        return None
+    raise _missing(need, recipe)
+
+
+def _known(where: Source, downloads: Path) -> str | None:
+    if where.path is not None:
+        return _seen(where.path, downloads)
+    if where.url is not None:
+        return where.digest or _pin(where.url, downloads)
+    return None
+
+
+def _missing(need: Need, recipe: Recipe) -> PreflightError:
+    option = "" if need.name == source.FILE else f", or give it: {_by_option(need, recipe)}"
     return PreflightError(
         f"looking for the input of image '{recipe.name}'",
-        f"it needs {parts.medium}, which cannot be downloaded from here",
-        f"get it from its vendor and name it in the inventory: [images.{recipe.name}] "
-        'path = "/where/it/is.iso"',
+        f"it needs {need.what}, which cannot be downloaded from here",
+        f"get it from its vendor and name it in the inventory: [images.{need.image}] "
+        f'path = "/where/it/is.iso"{option}',
     )
 
 
-def _pinned(
-    recipe: Recipe, where: Source, inventory: Inventory, downloads: Path, doing: str
-) -> str:
+def _gone(need: Need, recipe: Recipe, path: Path) -> PreflightError:
+    cure = "correct 'path' in the inventory"
+    if need.name != source.FILE:
+        cure = f"say where it is: {_by_option(need, recipe)}, or 'path' in the inventory"
+    return PreflightError(
+        f"looking for the input of image '{recipe.name}'",
+        f"'{path}': No such file or directory",
+        cure,
+    )
+
+
+def _by_option(need: Need, recipe: Recipe) -> str:
+    return f"'lab image build {recipe.name} --{need.name} PATH'"
+
+
+def _pinned(image: str, where: Source, inventory: Inventory, downloads: Path, doing: str) -> str:
     """The digest that the vendor lists for an address, asked once."""
     assert where.url is not None, "the caller has looked"
     pin = _pin(where.url, downloads)
@@ -134,7 +192,7 @@ def _pinned(
         raise PreflightError(
             doing,
             f"nobody says what {where.url} must be",
-            f"write its digest into the inventory: [images.{recipe.name}] sha256 = ...",
+            f"write its digest into the inventory: [images.{image}] sha256 = ...",
         )
     text = _web(inventory).text(where.checksums, doing)
     name = where.url.rpartition("/")[2]
@@ -143,7 +201,7 @@ def _pinned(
         raise PreflightError(
             doing,
             f"{where.checksums} does not list '{name}'",
-            f"write its digest into the inventory: [images.{recipe.name}] sha256 = ...",
+            f"write its digest into the inventory: [images.{image}] sha256 = ...",
         )
     with guarded_files(doing):
         downloads.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 
 from lab._deadline import Deadline
 from lab.imaging.recipe import Architecture, Phase
+from lab.imaging.windows.machine import Site
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,10 @@ class Installation:
 
 class Installer(Protocol):
     """Runs installations."""
+
+    @property
+    def windows(self) -> Site:
+        """Where Windows is installed, in a machine that outlives the command."""
 
     def install(
         self,

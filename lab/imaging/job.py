@@ -14,6 +14,8 @@ from lab.inventory.inventory import Inventory
 
 Say = Callable[[str], None]
 DISK = "disk.qcow2"
+UNFINISHED = "unfinished.json"
+"""While it is in the scratch directory, a build that was interrupted goes on there."""
 KERNEL = "kernel"
 INITRD = "initrd"
 MORE_ROOM = "free some space ('lab image gc'), or put 'cache' of the inventory on a larger disk"

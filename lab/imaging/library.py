@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from lab._errors import LabError, PreflightError, UsageError
-from lab.imaging import identity, inputs, recipes, stored
+from lab.imaging import identity, inputs, recipes, remembered, stored
 from lab.imaging.golden import GoldenImage
 from lab.imaging.installer import Installer
-from lab.imaging.job import Job, Say
+from lab.imaging.job import UNFINISHED, Job, Say
 from lab.imaging.recipe import Recipe
 from lab.inventory.inventory import Inventory
 from lab.state.failure import guarded_files
@@ -88,7 +88,8 @@ class Library:
         self._cache = cache
         self._images = cache / "images"
         self._downloads = cache / "downloads"
-        self._inventory = inventory
+        self._said = inventory
+        self._inventory = remembered.merged(cache, inventory)
         self._installer = installer
         self._folder = folder
 
@@ -121,6 +122,40 @@ class Library:
         recipe = recipes.load(name, self._folder)
         digest = identity.known(recipe, self._inventory, self._downloads)
         return self._stored(recipe, digest) if digest else None
+
+    def require(self, name: str) -> None:
+        """See that the inputs of a recipe's image are there; none of them is read.
+
+        Raises
+        ------
+        PreflightError
+            What to get and where to put it.
+
+        """
+        inputs.check(recipes.load(name, self._folder), self._inventory)
+
+    def remember(self, name: str, given: Mapping[str, Path]) -> None:
+        """Know from now on where inputs of a recipe's image are; see :mod:`remembered`."""
+        recipe = recipes.load(name, self._folder)
+        remembered.remember(self._cache, self._said, recipe, given)
+        self._inventory = remembered.merged(self._cache, self._said)
+
+    def is_building(self, scratch: Path) -> bool:
+        """Whether somebody builds in that directory at this moment, or what he left is kept."""
+        if scratch.parent != self._images:
+            return scratch.is_dir()
+        name = scratch.name.removeprefix(".").removesuffix(_PARTIAL)
+        return scratch.is_dir() and holder(self._lock(name)) is not None
+
+    def media(self) -> frozenset[str]:
+        """Hex SHA-256 of all inputs that recipes lead to, as far as they are known."""
+        found: set[str] = set()
+        for name in recipes.shipped(self._folder):
+            with suppress(LabError):
+                recipe = recipes.load(name, self._folder)
+                there = inputs.known(recipe, self._inventory, self._downloads) or {}
+                found |= {digest.rpartition(":")[2] for digest in there.values()}
+        return frozenset(found)
 
     def digest(self, name: str) -> str:
         """Hex SHA-256 of all that goes into the image.
@@ -185,10 +220,12 @@ class Library:
             if final.exists():
                 say(f"image '{recipe.name}': {stored.damage(final)}: it is built anew")
                 _remove(final)
-            if scratch.exists():
+            if (scratch / UNFINISHED).exists():
+                say(f"image '{recipe.name}': there is an interrupted build")
+            elif scratch.exists():
                 say(f"image '{recipe.name}': an interrupted build is done anew")
                 shutil.rmtree(scratch)
-            scratch.mkdir(parents=True, mode=0o755)
+            scratch.mkdir(parents=True, mode=0o755, exist_ok=True)
             self._downloads.mkdir(exist_ok=True)
             try:
                 job = Job(recipe, scratch, self._downloads, self._inventory, self._installer, say)
@@ -196,7 +233,8 @@ class Library:
                 _settle(scratch)
                 scratch.rename(final)
             except BaseException:
-                shutil.rmtree(scratch, ignore_errors=True)
+                if not (scratch / UNFINISHED).exists():
+                    shutil.rmtree(scratch, ignore_errors=True)
                 raise
         say(f"image '{recipe.name}': built, {_size(final) / 1e6:.0f} MB")
         return stored.image(final)

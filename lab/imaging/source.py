@@ -30,11 +30,45 @@ class Source:
     """Address of the vendor's list of digests."""
 
 
-def of(recipe: Recipe, inventory: Inventory) -> Source:
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One file that an image is made from."""
+
+    name: str
+    """In the image's digest; one of the recipe's own."""
+    image: str
+    """Whose entry in the inventory says where it is: ``[images.<image>]``."""
+    what: str
+    """What to get, in words."""
+    optional: bool = False
+
+
+FILE = "file"
+"""The one input of a ``cloud`` or ``iso`` image."""
+ISO = "iso"
+VIRTIO = "virtio-win"
+OPENSSH = "openssh"
+OPENSSH_IMAGE = "openssh-windows"
+
+
+def needs(recipe: Recipe) -> tuple[Need, ...]:
+    """All that an image is made from."""
+    if recipe.cloud:
+        return (Need(FILE, recipe.name, f"the disk at {recipe.cloud.url}"),)
+    if recipe.iso:
+        return (Need(FILE, recipe.name, recipe.iso.medium),)
+    if recipe.windows:
+        medium = Need(ISO, recipe.name, recipe.windows.medium)
+        drivers = Need(VIRTIO, VIRTIO, "the virtio-win ISO, with the drivers of disk and card")
+        shell = Need(OPENSSH, OPENSSH_IMAGE, "Win32-OpenSSH's OpenSSH-Win64.zip", optional=True)
+        return (medium, *((drivers,) if recipe.windows.virtio else ()), shell)
+    return ()
+
+
+def of(need: Need, recipe: Recipe, inventory: Inventory) -> Source:
     """What recipe and inventory say; the inventory's word counts more."""
-    own = inventory.images.get(recipe.name)
+    own = inventory.images.get(need.image)
     said = own.url if own else None
-    assert recipe.kind != "bootstrap", "bootstrap images have no such input"
     parts = recipe.cloud or recipe.iso
     sha256 = (own.sha256 if own else None) or (parts.sha256 if parts else None)
     digest = f"sha256:{sha256}" if sha256 else None

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from lab.imaging.golden import Firmware, FirstBoot, GoldenImage
+from lab.imaging.golden import Firmware, FirstBoot, GoldenImage, Storage
 from lab.imaging.job import DISK, INITRD, KERNEL, Built
 from lab.imaging.recipe import Recipe
 from lab.scenario.scenario import Os
@@ -38,6 +38,7 @@ class Facts:
     """``name version``, where it is known."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Bytes of each file beside ``image.json``, by its name."""
+    storage: Storage = "virtio"
 
 
 def write(directory: Path, recipe: Recipe, digest: str, built: Built) -> None:
@@ -57,6 +58,7 @@ def write(directory: Path, recipe: Recipe, digest: str, built: Built) -> None:
         time.time(),
         built.packages,
         {path.name: path.stat().st_size for path in sorted(directory.iterdir())},
+        "sata" if recipe.windows and not recipe.windows.virtio else "virtio",
     )
     (directory / FILE).write_text(json.dumps(asdict(facts), indent=1) + "\n", encoding="utf-8")
 
@@ -95,4 +97,5 @@ def image(directory: Path) -> GoldenImage:
         arguments=known.arguments,
         first_boot=known.first_boot,
         user=known.user,
+        storage=known.storage,
     )

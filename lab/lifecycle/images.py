@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from lab._errors import LabError
+from lab.imaging.golden import GoldenImage
 from lab.imaging.library import Library
 from lab.inventory import loader
 from lab.inventory.inventory import STOCK
-from lab.providers.libvirt import connection, image_copies
+from lab.providers.libvirt import connection, image_copies, sites
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.image_copies import Copies
 from lab.providers.libvirt.installing import LibvirtInstaller
 from lab.providers.libvirt.provider import cache_directory
+from lab.providers.libvirt.sites import Left
 
 
 def library() -> Library:
@@ -28,8 +30,48 @@ def library() -> Library:
     """
     inventory = loader.current(os.environ, Path.cwd()) or STOCK
     hypervisors = inventory.hypervisors
-    installer = LibvirtInstaller(Host(hypervisors[0])) if hypervisors else None
+    installer = (
+        LibvirtInstaller(Host(hypervisors[0]), inventory.management) if hypervisors else None
+    )
     return Library(cache_directory(inventory), inventory, installer)
+
+
+def build(name: str, given: Mapping[str, Path], say: Callable[[str], None]) -> GoldenImage:
+    """The image of that name, built if it is not there.
+
+    Parameters
+    ----------
+    given
+        Files of this machine by the names of the recipe's inputs; known from now on.
+
+    Raises
+    ------
+    LabError
+        As :meth:`Library.get` does; PreflightError when a file is not there, or asked by nobody.
+
+    """
+    there = library()
+    if given:
+        there.remember(name, given)
+    return there.get(name, say)
+
+
+def collect_sites(yes: bool, say: Callable[[str], None]) -> tuple[Left, ...]:
+    """Find, and with ``yes`` remove, installations that were interrupted and nobody goes on with.
+
+    A hypervisor that cannot be reached is said and left.
+    """
+    inventory = loader.current(os.environ, Path.cwd()) or STOCK
+    alive = library().is_building
+    found: list[Left] = []
+    for hypervisor in inventory.hypervisors:
+        if hypervisor.line == 0 and not connection.is_here(hypervisor):
+            continue
+        try:
+            found.append(sites.collect(Host(hypervisor), alive, yes=yes))
+        except LabError as error:
+            say(f"note: {error.doing}: {error.happened}")
+    return tuple(found)
 
 
 def collect_copies(yes: bool, say: Callable[[str], None]) -> tuple[Copies, ...]:
@@ -38,13 +80,15 @@ def collect_copies(yes: bool, say: Callable[[str], None]) -> tuple[Copies, ...]:
     A hypervisor that cannot be reached is said and left.
     """
     inventory = loader.current(os.environ, Path.cwd()) or STOCK
-    current = [listed.digest for listed in library().list() if listed.digest]
+    there = library()
+    current = [listed.digest for listed in there.list() if listed.digest]
+    media = there.media()
     found: list[Copies] = []
     for hypervisor in inventory.hypervisors:
         if hypervisor.line == 0 and not connection.is_here(hypervisor):
             continue
         try:
-            found.append(image_copies.collect(Host(hypervisor), current, yes=yes))
+            found.append(image_copies.collect(Host(hypervisor), current, media, yes=yes))
         except LabError as error:
             say(f"note: {error.doing}: {error.happened}")
     return tuple(found)

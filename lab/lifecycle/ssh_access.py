@@ -14,6 +14,7 @@ from lab.guests.ssh_config import alias, known_hosts, ssh_config
 from lab.lifecycle.real_machines import real_machines
 from lab.lifecycle.session import OpenLab
 from lab.plan.plan import Plan
+from lab.scenario.scenario import Os
 from lab.state.directory import make_private
 from lab.state.files import write_private
 from lab.topology.intent import Intent
@@ -83,6 +84,32 @@ def reach_of(opened: OpenLab, name: str, doing: str) -> Reach:
     return next(one for one in reaches if one.name == wanted)
 
 
+def log_in(opened: OpenLab, name: str, words: tuple[str, ...], doing: str) -> int:
+    """Log in to one machine over SSH, or run a command there; its exit code.
+
+    A Windows machine's administrator needs no sudo, and there is none.
+
+    Raises
+    ------
+    UsageError
+        When there is no such machine, or the provider's are none to log in to.
+    BrokenError
+        When the lab's machines are not there.
+
+    """
+    from lab.guests.ssh import SshShell  # noqa: PLC0415  slow, and an extra
+
+    real_machines(opened.provider, doing)
+    wanted = machine_name(opened, name, doing)
+    if opened.intent.machine(wanted).os == "windows":
+        return opened.provider.machine(opened.handle, opened.intent, wanted).attach(words)
+    shell = SshShell(reach_of(opened, wanted, doing))
+    try:
+        return shell.attach(words)
+    finally:
+        shell.close()
+
+
 def write_ssh_files(opened: OpenLab, doing: str) -> SshFiles:
     """Write configuration and known hosts into the lab's directory.
 
@@ -124,7 +151,8 @@ def inventory(
     Groups are the operating systems, the kinds ``nodes``, ``routers`` and ``clients``, and of
     nodes the roles, with ``_`` for ``-``.
     """
-    hosts = {one.name: _host(lab, one) for one in reaches}
+    systems = {machine.name: machine.os for machine in intent.machines}
+    hosts = {one.name: _host(lab, one, systems.get(one.name, "linux")) for one in reaches}
     groups: dict[str, dict[str, Any]] = {}
     for machine in intent.machines:
         if machine.name not in hosts:
@@ -145,8 +173,10 @@ def inventory(
     }
 
 
-def _host(lab: str, reach: Reach) -> Mapping[str, object]:
+def _host(lab: str, reach: Reach, os: Os) -> Mapping[str, object]:
     facts: dict[str, object] = {"ansible_host": alias(lab, reach.name)}
-    if reach.user != _ROOT:
+    if os == "windows":
+        facts |= {"ansible_connection": "ssh", "ansible_shell_type": "powershell"}
+    elif reach.user != _ROOT:
         facts["ansible_become"] = True
     return facts

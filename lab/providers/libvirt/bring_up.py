@@ -14,11 +14,19 @@ from hashlib import sha256
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab._log import say
-from lab.guests.shell import GuestShell
 from lab.imaging.golden import GoldenImage
 from lab.inventory.inventory import Inventory
 from lab.plan.canonical import digest, plain
-from lab.providers.libvirt import images, keyring, layout, machines, names, networks, volumes
+from lab.providers.libvirt import (
+    images,
+    keyring,
+    layout,
+    machines,
+    names,
+    networks,
+    volumes,
+    windows_machines,
+)
 from lab.providers.libvirt.boots import in_parallel
 from lab.providers.libvirt.carriage import Carriage
 from lab.providers.libvirt.connection import controller_id
@@ -119,7 +127,9 @@ class BringUp:
         self._settle(replace(self._layout, users=users))
 
     def _networks(self) -> None:
-        keyring.ensure(self.lab, [machine.name for machine in self.intent.machines])
+        systems = {machine.name: machine.os for machine in self.intent.machines}
+        keyring.ensure(self.lab, [name for name, os in systems.items() if os == "linux"])
+        keyring.ensure_passwords(self.lab, [name for name, os in systems.items() if os != "linux"])
         owner = self._owner()
         for host in self._used():
             asked = Management(
@@ -150,9 +160,15 @@ class BringUp:
         }
         limits = {host.name: host.boots_at_once for host in self._used()}
         try:
-            in_parallel(jobs, limits, Deadline(ALL_SECONDS))
+            in_parallel(jobs, limits, Deadline(self._all_seconds()))
         finally:
             guests.close()
+
+    def _all_seconds(self) -> float:
+        """For all machines together: Windows has a first start that takes its time."""
+        patient = all(self._layout.accelerated.values())
+        first = windows_machines.SPEAK_SECONDS[patient] + windows_machines.SHELL_SECONDS[patient]
+        return ALL_SECONDS + len(self._layout.windows) * first
 
     def _boot(self, host: Host, machine: MachineIntent, guests: Guests) -> Callable[[], None]:
         recipe = machines.Recipe(
@@ -164,13 +180,12 @@ class BringUp:
             management_address=guests.address(machine.name),
             management_prefix=networks.SUBNET_BITS,
         )
-        shell = guests.shell(machine.name)
 
         def boot() -> None:
             began = time.monotonic()
             owner = self._owner(machine.name, recipe.digest())
             before = machines.ensure(host, recipe, owner, say)
-            self._greet(host, recipe, shell, before)
+            self._greet(host, recipe, guests, before)
             if before != "running":
                 how = "resumed" if before == "saved" else "booted"
                 say(f"{machine.name}: {how} in {time.monotonic() - began:.1f} s")
@@ -178,10 +193,18 @@ class BringUp:
         return boot
 
     @staticmethod
-    def _greet(host: Host, recipe: machines.Recipe, shell: GuestShell, before: str) -> None:
-        machines.reach(host, recipe, shell)
-        if before == "saved":
-            machines.set_clock(shell)
+    def _greet(host: Host, recipe: machines.Recipe, guests: Guests, before: str) -> None:
+        """Wait for its shell; a Windows machine has to say its keys before anyone can knock."""
+        lab, name = recipe.lab, recipe.machine.name
+        if recipe.is_windows:
+            windows_machines.meet(host, recipe, lambda: machines.console_text(host, lab, name))
+            windows_machines.reach(recipe, guests.shell(name))
+        else:
+            machines.reach(host, recipe, guests.shell(name))
+        if before == "saved" and recipe.is_windows:
+            windows_machines.set_clock(guests.windows_shell(name))
+        elif before == "saved":
+            machines.set_clock(guests.shell(name))
 
     def _network(self) -> None:
         with Guests(self.lab, self._layout, self.hosts) as guests:

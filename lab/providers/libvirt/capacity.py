@@ -43,7 +43,8 @@ def decide(lab: LabHandle, intent: Intent, hosts: Mapping[str, Host]) -> Layout:
     known = before.accelerated if before else {}
     accelerated = {name: known[name] if name in known else hosts[name].accelerated for name in used}
     homes = {name: hosts[name].hypervisor for name in used}
-    return Layout(machines, accelerated, homes, before.users if before else {})
+    windows = tuple(machine.name for machine in intent.machines if machine.os == "windows")
+    return Layout(machines, accelerated, homes, before.users if before else {}, windows)
 
 
 def _refuse_strangers(

@@ -23,6 +23,8 @@ TEMPLATES = Path(__file__).with_name("templates")
 GATEWAY_OFFSET = 1
 """The hypervisor's own address in a management range."""
 FIRST_GUEST_OFFSET = 10
+SCRATCH_MTU = 1500
+"""Of a network that no other hypervisor has a part of; Ethernet's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,66 @@ class Installation:
 
 
 @dataclass(frozen=True, slots=True)
+class Disc:
+    """A CD in a drive of its own; the drives are SATA's, in order."""
+
+    path: str | None
+    """The hypervisor's; None for an empty drive."""
+    below: str | None = None
+    """The ISO image that the file at ``path`` lies on top of (qcow2)."""
+    foreign: bool = False
+    """Whether the ISO image is the user's: its owner and mode are left as they are."""
+    boots: bool = False
+    """Whether the firmware may start it, after the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsDomain:
+    """A virtual machine for Windows: one that it is installed in, or one that it runs in.
+
+    Paths are the hypervisor's.
+    """
+
+    name: str
+    uuid: str
+    title: str
+    accelerated: bool
+    hyperv: tuple[str, ...]
+    """Of :data:`HYPERV`, those that the hypervisor offers."""
+    vcpus: int
+    memory_mib: int
+    firmware: Literal["bios", "uefi"]
+    nvram: str
+    """Where UEFI keeps its variables."""
+    storage: Literal["virtio", "sata"]
+    """Of disk and network cards; ``sata`` stands for e1000e, too."""
+    disk: str
+    discs: tuple[Disc, ...]
+    console_log: str
+    cards: tuple[Card, ...]
+    fleeting: bool = False
+    """Whether a loss of power may cost the disk: it is made anew then."""
+
+
+HYPERV = (
+    "relaxed",
+    "vapic",
+    "spinlocks",
+    "vpindex",
+    "runtime",
+    "synic",
+    "stimer",
+    "reset",
+    "frequencies",
+    "reenlightenment",
+    "tlbflush",
+    "ipi",
+)
+"""Hyper-V enlightenments that Windows is given where the host offers them. Left out: ``evmcs``
+is Intel's alone and ``avic`` wants a certain interrupt controller."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reservation:
     """The management address that a machine always gets."""
 
@@ -107,6 +169,45 @@ def domain(spec: Domain, owner: Owner) -> str:
 def installation(spec: Installation) -> str:
     """The document of a virtual machine that runs an installer."""
     return _fill("installation.xml", None, **asdict(spec))
+
+
+def windows(spec: WindowsDomain, metadata: str) -> str:
+    """The document of a virtual machine for Windows; ``metadata`` is its mark, as XML.
+
+    Without KVM there are no enlightenments: they are KVM's.
+    """
+    from markupsafe import Markup  # noqa: PLC0415  slow
+
+    values = asdict(spec)
+    values["hyperv"] = spec.hyperv if spec.accelerated else ()
+    values["metadata"] = Markup(metadata)  # noqa: S704  written by ElementTree
+    return _fill("windows.xml", None, **values)
+
+
+def empty_drive(target: str) -> str:
+    """The CD drive of that name with nothing in it."""
+    return (
+        f'<disk type="file" device="cdrom"><driver name="qemu" type="raw"/>'
+        f'<target dev="{target}" bus="sata"/><readonly/></disk>'
+    )
+
+
+def scratch_network(name: str, metadata: str, subnet: IPv4Network, host: Reservation) -> str:
+    """A network with NAT for one machine for a while; ``metadata`` is its mark, as XML."""
+    from markupsafe import Markup  # noqa: PLC0415  slow
+
+    return _fill(
+        "management.xml",
+        None,
+        name=name,
+        metadata=Markup(metadata),  # noqa: S704  written by ElementTree
+        uuid="",
+        bridge=names.scratch_bridge(name),
+        mtu=SCRATCH_MTU,
+        gateway=subnet[GATEWAY_OFFSET],
+        prefix=subnet.prefixlen,
+        hosts=(host,),
+    )
 
 
 def management(

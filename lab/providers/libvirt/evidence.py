@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from lab.providers.libvirt import connection, console, domains, machines, networks, pictures
+from lab._deadline import Deadline
+from lab.providers.libvirt import (
+    connection,
+    console,
+    domains,
+    machines,
+    networks,
+    pictures,
+    windows_evidence,
+)
 from lab.providers.libvirt.guests import Guests
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.layout import Layout
-from lab.providers.provider import Evidence, LabHandle
+from lab.providers.provider import SLOW_EVIDENCE_SECONDS, Evidence, LabHandle
 
 
 def pieces(lab: LabHandle, decided: Layout, hosts: Mapping[str, Host]) -> Iterator[Evidence]:
@@ -19,6 +28,8 @@ def pieces(lab: LabHandle, decided: Layout, hosts: Mapping[str, Host]) -> Iterat
         yield from _of_machine(lab, machine, hosts[where])
     with Guests(lab, decided, hosts) as guests:
         yield from guests.evidence()
+        for machine in decided.windows:
+            yield from windows_evidence.pieces(guests, machine, Deadline(SLOW_EVIDENCE_SECONDS))
 
 
 def _of_hypervisor(lab: LabHandle, host: Host) -> Iterator[Evidence]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError
+from lab._errors import BrokenError, LabError
 from lab.guests.shell import GuestShell, Reach
-from lab.providers.libvirt import keyring, names, networks
+from lab.providers.libvirt import keyring, names, networks, windows
 from lab.providers.libvirt.host import Host
+from lab.providers.libvirt.keyring import Pins
 from lab.providers.libvirt.layout import Layout
+from lab.providers.libvirt.windows import WindowsMachine
 from lab.providers.node.control import NodeControl
 from lab.providers.node.fleet import Fleet
 from lab.providers.provider import (
@@ -25,6 +27,9 @@ from lab.providers.provider import (
     ProbeSettings,
 )
 from lab.topology.intent import Intent
+
+if TYPE_CHECKING:
+    from lab.guests.windows_shell import WindowsShell
 
 EMULATION = 8
 """How much slower than KVM things may go under TCG before they count as not going at all."""
@@ -40,6 +45,7 @@ class Guests:
         self._layout = layout
         self._hosts = hosts
         self._shells: dict[str, GuestShell] = {}
+        self._windows_shells: dict[str, WindowsShell] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -54,9 +60,10 @@ class Guests:
 
     def close(self) -> None:
         """Give every connection up."""
-        for shell in self._shells.values():
+        for shell in (*self._shells.values(), *self._windows_shells.values()):
             shell.close()
         self._shells.clear()
+        self._windows_shells.clear()
 
     @cached_property
     def _addresses(self) -> Mapping[str, str]:
@@ -95,17 +102,46 @@ class Guests:
             address=self.address(machine),
             user=self._layout.users[machine],
             keyfile=keyring.client_file(self._lab),
-            host_key=keyring.host_key(self._lab, machine).public,
+            host_key=self._host_key(machine),
             jump=jump_to(self._hosts[self._layout.machines[machine]].hypervisor),
         )
 
+    def _host_key(self, machine: str) -> str:
+        if machine in self._layout.windows:
+            return self._pins(machine).key
+        return keyring.host_key(self._lab, machine).public
+
+    def _pins(self, machine: str) -> Pins:
+        """What a Windows machine has said it will show; it is reached by nothing else."""
+        pins = keyring.pins(self._lab, machine)
+        if pins is None:
+            raise BrokenError(
+                f"getting a shell on machine '{machine}'",
+                "it has not said its keys on its console yet, so nothing that answers is it",
+                f"'lab up {self._lab.name}' waits for them; 'lab console' shows how far it is",
+            )
+        return pins
+
     def shell(self, machine: str) -> GuestShell:
         """A shell on the machine; always the same one."""
+        if machine in self._layout.windows:
+            return self.windows_shell(machine)
         if machine not in self._shells:
             from lab.guests.ssh import SshShell  # noqa: PLC0415  slow, and an extra
 
             self._shells[machine] = SshShell(self.reach(machine))
         return self._shells[machine]
+
+    def windows_shell(self, machine: str) -> WindowsShell:
+        """A shell on a Windows machine; always the same one."""
+        if machine not in self._windows_shells:
+            from lab.guests.windows_reach import WindowsReach  # noqa: PLC0415  few labs have one
+            from lab.guests.windows_shell import WindowsShell  # noqa: PLC0415  slow, and an extra
+
+            password = keyring.password(self._lab, machine)
+            reach = WindowsReach(self.reach(machine), password, self._pins(machine).certificate)
+            self._windows_shells[machine] = WindowsShell(reach)
+        return self._windows_shells[machine]
 
     @cached_property
     def _controls(self) -> Mapping[str, NodeControl]:
@@ -113,6 +149,7 @@ class Guests:
         return {
             name: NodeControl(name, self.shell(name), (*by_hand, name, "--"))
             for name in self._layout.machines
+            if name not in self._layout.windows
         }
 
     @cached_property
@@ -134,8 +171,21 @@ class Guests:
             fleet.up_all(intent, Deadline(_APPLY_SECONDS * self._patience))
 
     def ailments(self, intent: Intent) -> Mapping[str, str]:
-        """What is wrong with each machine that something is wrong with."""
+        """What is wrong with the network of each machine that something is wrong with.
+
+        Windows machines have none of the lab's making: that of their pods is Kubernetes' own.
+        """
         return self._fleet.ailments(intent, Deadline(_LOOK_SECONDS * self._patience))
+
+    def silent(self) -> Mapping[str, str]:
+        """The Windows machines that take no command, and what was met."""
+        found: dict[str, str] = {}
+        for name in self._layout.windows:
+            try:
+                self.shell(name).run(("hostname",), Deadline(_LOOK_SECONDS * self._patience))
+            except LabError as error:
+                found[name] = error.happened
+        return found
 
     def probe(
         self,
@@ -144,11 +194,19 @@ class Guests:
         settings: ProbeSettings,
         progress: Callable[[int], None],
     ) -> Mapping[int, Outcome]:
-        """Try every probe, each from its own machine."""
-        return self._fleet.probe_all(intent, probes, self._slower(settings), progress)
+        """Try every probe, each from its own machine; those that need pods on Windows cannot be."""
+        barred = windows.unprobeable(intent, probes)
+        rest = [probe for probe in probes if probe.key not in barred]
+        done = self._fleet.probe_all(
+            intent, rest, self._slower(settings), lambda ended: progress(ended + len(barred))
+        )
+        return {probe.key: (barred.get(probe.key) or done[probe.key]) for probe in probes}
 
     def machine(self, intent: Intent, name: str) -> Machine:
         """The pod or machine of that name; UsageError if there is none."""
+        if name in self._layout.windows:
+            return WindowsMachine(name, self._lab.name, self.shell(name))
+        windows.refuse_pod(intent, name)
         return self._fleet.machine(intent, name)
 
     def evidence(self) -> Iterator[Evidence]:

@@ -39,6 +39,7 @@ def look(lab: LabHandle, intent: Intent, decided: Layout, hosts: Mapping[str, Ho
         ill = {
             name: what for name, what in guests.ailments(intent).items() if what != OTHER
         }  # a network that is to be another is not broken: its step runs for that alone
+        ill |= guests.silent()
     if ill:
         name, what = next(iter(ill.items()))
         more = f", and {len(ill) - 1} more are not well" if len(ill) > 1 else ""

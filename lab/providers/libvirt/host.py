@@ -7,11 +7,20 @@ from contextlib import contextmanager
 from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
 
 from lab._deadline import Deadline
 from lab._errors import UsageError
 from lab.inventory.inventory import Hypervisor
-from lab.providers.libvirt import acceleration, carrier, connection, domains, networks, volumes
+from lab.providers.libvirt import (
+    acceleration,
+    carrier,
+    connection,
+    documents,
+    domains,
+    networks,
+    volumes,
+)
 from lab.providers.libvirt.ownership import Owner
 
 if TYPE_CHECKING:
@@ -21,6 +30,13 @@ if TYPE_CHECKING:
 
 _TUNNEL_SECONDS = 60.0
 """For a shell on the hypervisor and three commands."""
+
+
+def offered(document: str) -> tuple[str, ...]:
+    """Of the enlightenments that Windows is to have, those in a domain capabilities' XML. Pure."""
+    path = "features/hyperv[@supported='yes']/enum[@name='features']/value"
+    there = {one.text for one in ET.fromstring(document).iterfind(path)}  # noqa: S314  libvirt's own
+    return tuple(name for name in documents.HYPERV if name in there)
 
 
 class Host:
@@ -78,6 +94,15 @@ class Host:
         """
         with self.told("starting a tiny guest"):
             return acceleration.probe(self.connected, self.hypervisor).kind == "kvm"
+
+    @cached_property
+    def hyperv(self) -> tuple[str, ...]:
+        """The Hyper-V enlightenments that it offers to guests on KVM, of those that we want."""
+        if not self.accelerated:
+            return ()
+        with self.told("asking what it offers to guests"):
+            document = self.connected.getDomainCapabilities(None, "x86_64", "q35", "kvm")
+        return offered(document)
 
     @property
     def boots_at_once(self) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from lab.providers.libvirt import connection, names, volumes
+from lab.providers.libvirt import connection, media, names, volumes
 from lab.providers.libvirt.host import Host
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ class Copies:
     bytes: int
 
 
-def collect(host: Host, current: Collection[str], *, yes: bool) -> Copies:
+def collect(
+    host: Host, current: Collection[str], discs: Collection[str] = (), *, yes: bool
+) -> Copies:
     """Find, and with ``yes`` remove, copies that no recipe leads to and no machine stands on.
 
     Parameters
@@ -32,6 +34,8 @@ def collect(host: Host, current: Collection[str], *, yes: bool) -> Copies:
         The hypervisor.
     current
         Digests of the images that recipes lead to now; their copies stay.
+    discs
+        Digests of the installation media that recipes ask for; so do those.
 
     Raises
     ------
@@ -49,6 +53,7 @@ def collect(host: Host, current: Collection[str], *, yes: bool) -> Copies:
             volume
             for volume in pool.listAllVolumes()
             if not _is_current(volume.name(), current)
+            and not media.is_current(volume.name(), discs)
             and volume.path().removesuffix(".ok") not in used
         ]
         listed = tuple(sorted(volume.name() for volume in found))
@@ -79,6 +84,10 @@ def _used(connected: libvirt.virConnect) -> Iterator[str]:
         document = ET.fromstring(text)  # noqa: S314  libvirt's own
         yield document.findtext("os/kernel") or ""
         yield document.findtext("os/initrd") or ""
+        for source in document.iterfind("devices/disk/source"):
+            yield source.get("file", "")
+        for below in document.iterfind("devices/disk/backingStore/source"):
+            yield below.get("file", "")
     for pool in connected.listAllStoragePools():
         if not pool.isActive():
             continue

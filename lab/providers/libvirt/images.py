@@ -62,7 +62,7 @@ def ensure(
         if file is None:
             return None
         name = f"{image.name}-{image.digest[:16]}{ending}"
-        return _ensure_file(shared, name, file, f"{what} of image '{image.name}'", say)
+        return ensure_file(shared, name, file, f"{what} of image '{image.name}'", say)
 
     disk = there(image.disk, "disk", ".qcow2")
     assert disk is not None
@@ -81,14 +81,14 @@ def paths(storage: str, image: GoldenImage) -> HostImage:
     )
 
 
-def _ensure_file(
+def ensure_file(
     shared: libvirt.virStoragePool,
     name: str,
     file: Path,
     what: str,
     say: Callable[[str], None],
 ) -> str:
-    """Copy one file, unless it is there, whole, or another controller is quicker."""
+    """Copy one file, unless it is there, whole, or another controller is quicker; its path."""
     deadline = Deadline(_COPY_SECONDS)
     while True:
         path = _whole(shared, name, what, say)

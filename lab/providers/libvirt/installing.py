@@ -10,14 +10,18 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Callable
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab._errors import BrokenError, DeadlineError, PreflightError
 from lab.imaging.installer import Installation
 from lab.imaging.recipe import Phase
+from lab.imaging.windows.machine import Site
+from lab.inventory.inventory import MANAGEMENT
 from lab.providers.libvirt import connection, console, documents, scratch, volumes
 from lab.providers.libvirt.host import Host
+from lab.providers.libvirt.windows_site import LibvirtSite
 
 if TYPE_CHECKING:
     import libvirt
@@ -67,9 +71,18 @@ class Story:
 class LibvirtInstaller:
     """Runs installations on one hypervisor; :class:`lab.imaging.installer.Installer`."""
 
-    def __init__(self, host: Host) -> None:
-        """Use a hypervisor, which is connected to when the first installation runs."""
+    def __init__(self, host: Host, management: IPv4Network = MANAGEMENT) -> None:
+        """Use a hypervisor, which is connected to when the first installation runs.
+
+        ``management``: the range that guests take addresses from which we have to reach.
+        """
         self._host = host
+        self._management = management
+
+    @property
+    def windows(self) -> Site:
+        """Where Windows is installed; by a connection of its own, which hears of reboots."""
+        return LibvirtSite(self._host.hypervisor, self._management)
 
     def install(
         self,

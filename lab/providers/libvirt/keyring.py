@@ -1,4 +1,7 @@
-"""The lab's SSH keys: made once, in files of the lab's own directory with mode 0600."""
+"""The lab's secrets: made once, in files of the lab's own directory with mode 0600.
+
+SSH keys, and for a Windows machine a password and what it has said its own keys are.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from lab.state.files import write_private
 
 _DIRECTORY = "secrets"
 _CLIENT = "client"
+_PINS = "pins"
+"""What machines have said they will show. No secrets: those have a directory of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,16 @@ class HostKey:
 
     private: str
     public: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """What a Windows machine has said on its console that it will show."""
+
+    key: str
+    """Its SSH host key, ``ssh-ed25519 AAAA...``."""
+    certificate: str
+    """SHA-256 of its WinRM certificate, in hex."""
 
 
 def client_file(lab: LabHandle) -> Path:
@@ -57,6 +72,57 @@ def client_public(lab: LabHandle) -> str:
 def host_key(lab: LabHandle, machine: str) -> HostKey:
     """The key that the machine shows, and is known by."""
     return HostKey(_read(lab, f"host-{machine}"), _read(lab, f"host-{machine}.pub").strip())
+
+
+def ensure_passwords(lab: LabHandle, machines: Iterable[str]) -> None:
+    """Make the passwords of Windows machines that are not there yet.
+
+    Raises
+    ------
+    StateError
+        When they cannot be written.
+
+    """
+    from lab.imaging.windows.passwords import random_password  # noqa: PLC0415  few labs need it
+
+    make_private(lab.directory / _DIRECTORY)
+    for machine in machines:
+        path = _password_file(lab, machine)
+        if not path.exists():
+            write_private(path, f"{random_password()}\n")
+
+
+def password(lab: LabHandle, machine: str) -> str:
+    """The administrator's password on a Windows machine."""
+    return _read(lab, _password_file(lab, machine).name).strip()
+
+
+def pin(lab: LabHandle, machine: str, pins: Pins) -> None:
+    """Keep what a Windows machine has said; from now on it must show nothing else."""
+    make_private(lab.directory / _PINS)
+    write_private(_pins_file(lab, machine), f"{pins.key}\n{pins.certificate}\n")
+
+
+def pins(lab: LabHandle, machine: str) -> Pins | None:
+    """What a Windows machine must show; None as long as it has not said it."""
+    try:
+        key, certificate = _pins_file(lab, machine).read_text(encoding="ascii").splitlines()
+    except (OSError, ValueError):
+        return None
+    return Pins(key, certificate)
+
+
+def unpin(lab: LabHandle, machine: str) -> None:
+    """Forget it: the machine is made anew."""
+    _pins_file(lab, machine).unlink(missing_ok=True)
+
+
+def _password_file(lab: LabHandle, machine: str) -> Path:
+    return lab.directory / _DIRECTORY / f"password-{machine}"
+
+
+def _pins_file(lab: LabHandle, machine: str) -> Path:
+    return lab.directory / _PINS / machine
 
 
 def _read(lab: LabHandle, name: str) -> str:

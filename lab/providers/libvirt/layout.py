@@ -27,6 +27,8 @@ class Layout:
     """The hypervisors, as they were in the inventory: a lab is found without one too."""
     users: Mapping[str, str] = field(default_factory=dict)
     """Machine to who logs in; empty until its image is known."""
+    windows: tuple[str, ...] = ()
+    """Those that run Windows."""
 
     def hypervisors(self) -> tuple[str, ...]:
         """Those that have a machine, in order."""
@@ -42,7 +44,8 @@ def load(lab: LabHandle) -> Layout | None:
     try:
         found = json.loads((lab.directory / FILE).read_text(encoding="utf-8"))
         homes = {name: _hypervisor(fields) for name, fields in found["homes"].items()}
-        return Layout(found["machines"], found["accelerated"], homes, found["users"])
+        windows = tuple(found.get("windows", ()))
+        return Layout(found["machines"], found["accelerated"], homes, found["users"], windows)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

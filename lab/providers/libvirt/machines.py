@@ -21,6 +21,7 @@ from lab.providers.libvirt import (
     keyring,
     names,
     volumes,
+    windows_machines,
 )
 from lab.providers.libvirt.documents import Card
 from lab.providers.libvirt.host import Host
@@ -64,16 +65,19 @@ class Recipe:
         """Hash of all that makes another machine of it; not of its network's configuration."""
         hardware = asdict(self.machine.hardware)
         cards = [(card.name, card.mac, card.segment, card.mtu) for card in self.machine.interfaces]
-        keys = (
-            keyring.client_public(self.lab),
-            keyring.host_key(self.lab, self.machine.name).public,
-        )
+        own = () if self.is_windows else (keyring.host_key(self.lab, self.machine.name).public,)
+        keys = (keyring.client_public(self.lab), *own)
         parts = (_FORM, self.image.digest, hardware, cards, keys, self.accelerated)
         addressed = (self.management_address, self.management_prefix, self.management_mtu)
         return sha256(repr((parts, addressed)).encode()).hexdigest()
 
+    @property
+    def is_windows(self) -> bool:
+        """Whether it is told who it is by an answer file, and makes its own keys."""
+        return self.image.first_boot == "windows"
+
     def identity(self) -> Identity:
-        """What the machine finds on its seed."""
+        """What the machine finds on its seed, if it runs Linux."""
         from lab.imaging.seed import Card as SeedCard  # noqa: PLC0415  an extra
         from lab.imaging.seed import Identity  # noqa: PLC0415  an extra
 
@@ -153,8 +157,6 @@ def ensure(host: Host, recipe: Recipe, owner: Owner, say: Callable[[str], None])
 
 def _make(host: Host, recipe: Recipe, owner: Owner) -> libvirt.virDomain:
     """Disk, seed and definition, anew."""
-    from lab.imaging.seed import seed_files, seed_image  # noqa: PLC0415  an extra
-
     lab, machine, image = recipe.lab, recipe.machine, recipe.image
     pool = host.lab_pool(lab.token)
     if pool is None:
@@ -164,6 +166,25 @@ def _make(host: Host, recipe: Recipe, owner: Owner) -> libvirt.virDomain:
     golden = images.paths(host.hypervisor.storage, image)
     size = max(machine.hardware.disk_gib, image.virtual_gib) * GIB
     volumes.remove(pool, console_volume(machine.name))
+    disk = volumes.clone(pool, f"{machine.name}.qcow2", golden.disk, size)
+    if recipe.is_windows:
+        document = windows_machines.define(host, recipe, owner, disk, pool)
+    else:
+        document = _linux(recipe, owner, golden, disk, pool)
+    return host.connected.defineXML(document)
+
+
+def _linux(
+    recipe: Recipe,
+    owner: Owner,
+    golden: images.HostImage,
+    disk: str,
+    pool: libvirt.virStoragePool,
+) -> str:
+    """Write the seed, and the document of the domain."""
+    from lab.imaging.seed import seed_files, seed_image  # noqa: PLC0415  an extra
+
+    lab, machine, image = recipe.lab, recipe.machine, recipe.image
     spec = documents.Domain(
         name=names.domain(lab, machine.name),
         uuid=names.uuid(lab, "domain", machine.name),
@@ -175,12 +196,12 @@ def _make(host: Host, recipe: Recipe, owner: Owner) -> libvirt.virDomain:
         kernel=golden.kernel,
         initrd=golden.initrd,
         arguments=image.arguments,
-        disk=volumes.clone(pool, f"{machine.name}.qcow2", golden.disk, size),
+        disk=disk,
         seed=volumes.write(pool, f"{machine.name}.seed", seed_image(seed_files(recipe.identity()))),
         console_log=f"{volumes.path_of(pool)}/{console_volume(machine.name)}",
         cards=recipe.cards(),
     )
-    return host.connected.defineXML(documents.domain(spec, owner))
+    return documents.domain(spec, owner)
 
 
 def reach(host: Host, recipe: Recipe, shell: GuestShell) -> None:

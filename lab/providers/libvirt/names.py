@@ -47,6 +47,11 @@ def bridge(lab: LabHandle, segment: str) -> str:
     return f"hl{lab.token[:_BRIDGE_DIGITS]}-{segment[:4]}"
 
 
+def scratch_bridge(name: str) -> str:
+    """The bridge of a scratch network, whose name ends with eight hex digits of its own."""
+    return f"hb{name[-_BRIDGE_DIGITS:]}"
+
+
 def carrier(lab: LabHandle, segment: str) -> str:
     """The tunnel end of a segment, on its bridge: ``hx3fa9c2d1-clus``."""
     return f"hx{lab.token[:_BRIDGE_DIGITS]}-{segment[:4]}"

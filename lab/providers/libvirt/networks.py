@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv4Network
 from typing import TYPE_CHECKING
@@ -56,20 +56,46 @@ def ensure_management(
     if found is not None:
         _start(found)
         return subnet_of(found.XMLDesc())
-    last = "none was free"
-    for subnet in _free(connected, asked.pool, lab):
+
+    def document(subnet: IPv4Network) -> str:
         hosts = tuple(
             _reserved(lab, machine, subnet, at) for at, machine in enumerate(asked.machines)
         )
-        document = documents.management(lab, owner, subnet, asked.mtu, hosts)
-        refusal = _made(connected, document)
+        return documents.management(lab, owner, subnet, asked.mtu, hosts)
+
+    doing = f"finding a management range for lab '{lab.name}'"
+    return take_range(connected, asked.pool, lab.token, document, doing)
+
+
+def take_range(
+    connected: libvirt.virConnect,
+    pool: IPv4Network,
+    token: str,
+    document: Callable[[IPv4Network], str],
+    doing: str,
+) -> IPv4Network:
+    """Make a network with the first range of the pool that is free; the range.
+
+    ``token`` is hex digits that say where in the pool to begin; ``document`` writes the network
+    with a range; ``doing`` is for the refusal.
+
+    Raises
+    ------
+    PreflightError
+        When the whole pool is in use.
+    libvirt.libvirtError
+        As libvirt refuses.
+
+    """
+    last = "none was free"
+    for subnet in _free(connected, pool, token):
+        refusal = _made(connected, document(subnet))
         if refusal is None:
             return subnet
         last = f"{subnet}: {refusal}"
     raise PreflightError(
-        f"finding a management range for lab '{lab.name}'",
-        f"every /{SUBNET_BITS} of {asked.pool} is in use on host '{connected.getHostname()}'; "
-        f"{last}",
+        doing,
+        f"every /{SUBNET_BITS} of {pool} is in use on host '{connected.getHostname()}'; {last}",
         "take labs down that nobody needs ('lab gc'), or give [management] another 'cidr'",
     )
 
@@ -186,10 +212,8 @@ def _reserved(lab: LabHandle, machine: str, subnet: IPv4Network, at: int) -> Res
     return Reservation(machine, names.management_mac(lab, machine), address)
 
 
-def _free(
-    connected: libvirt.virConnect, pool: IPv4Network, lab: LabHandle
-) -> Iterator[IPv4Network]:
-    """Ranges that no network of libvirt has, from a place of the lab's own in the pool on.
+def _free(connected: libvirt.virConnect, pool: IPv4Network, token: str) -> Iterator[IPv4Network]:
+    """Ranges that no network of libvirt has, from a place of the token's own in the pool on.
 
     Starting at different places, labs that come up at once seldom want the same one; and two
     hypervisors seldom give two labs of one controller the same.
@@ -201,7 +225,7 @@ def _free(
         for subnet in subnets(document)
     ]
     ranges = list(pool.subnets(new_prefix=max(SUBNET_BITS, pool.prefixlen)))
-    first = int(lab.token[:8], 16) % len(ranges)
+    first = int(token[:8], 16) % len(ranges)
     for subnet in ranges[first:] + ranges[:first]:
         if not any(subnet.overlaps(other) for other in taken):
             yield subnet

@@ -89,7 +89,8 @@ class LibvirtProvider:
         from lab.providers.libvirt.installing import LibvirtInstaller  # noqa: PLC0415  the same
 
         first = next(iter(self._hosts.values()))
-        return Library(cache_directory(self._inventory), self._inventory, LibvirtInstaller(first))
+        installer = LibvirtInstaller(first, self._inventory.management)
+        return Library(cache_directory(self._inventory), self._inventory, installer)
 
     def banner(self, intent: Intent | None) -> str:
         """One sentence: which provider, and where its machines are."""
@@ -118,7 +119,7 @@ class LibvirtProvider:
             When there is no such image, and it cannot be built here.
 
         """
-        windows.require(intent, self._inventory)
+        windows.require(intent, self._require)
         built = {
             name: self._library.peek(name) is not None
             for name in dict.fromkeys(machine.hardware.image for machine in intent.machines)
@@ -146,7 +147,7 @@ class LibvirtProvider:
             When there is no such image, and it cannot be built here.
 
         """
-        windows.require(intent, self._inventory)
+        windows.require(intent, self._require)
         return BringUp(
             lab=lab,
             intent=intent,
@@ -156,6 +157,10 @@ class LibvirtProvider:
             digest_of=self._library.digest,
             decide=lambda: self._layout(lab, intent),
         ).steps()
+
+    def _require(self, image: str) -> None:
+        if self._library.peek(image) is None:
+            self._library.require(image)
 
     def _image(self, name: str) -> GoldenImage:
         return self._library.get(name, say)

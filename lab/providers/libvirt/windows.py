@@ -1,16 +1,56 @@
-"""Windows machines that are asked for: whether they can be had."""
+"""Windows machines of a lab: what can be asked of them here, and what cannot yet.
+
+They come up, and take commands. The network of their pods is Kubernetes' work (HNS, kube-proxy,
+a CNI), and no Kubernetes is brought up here yet: what would need such a pod is refused in words.
+"""
 
 from __future__ import annotations
 
-from lab._errors import PreflightError
-from lab.inventory.inventory import Inventory
-from lab.topology.intent import Intent
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-_WITHOUT = "or go on without its Windows nodes: '--only linux' (make: ONLY=linux)"
+from lab._deadline import Deadline
+from lab._errors import PreflightError, UsageError
+from lab.guests.shell import Completed, GuestShell
+from lab.providers.provider import Outcome, Probe
+from lab.topology.intent import Intent, MachineIntent
+
+WITHOUT = "'--only linux' (make: ONLY=linux) goes on without Windows nodes"
+WHY = (
+    "pods and their network on Windows machines are Kubernetes' work, which is not brought up "
+    f"here yet; {WITHOUT}"
+)
 
 
-def require(intent: Intent, inventory: Inventory) -> None:
-    """See that the installation media of every Windows image are there.
+@dataclass(frozen=True, slots=True)
+class WindowsMachine:
+    """A node that runs Windows, as a place to run commands in."""
+
+    name: str
+    lab: str
+    shell: GuestShell
+
+    def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
+        """Run a command to its end; see :class:`lab.providers.provider.Machine`."""
+        return self.shell.run(command, deadline)
+
+    def attach(self, command: Sequence[str]) -> int:
+        """Run a command with this terminal as its own; an empty one is PowerShell."""
+        return self.shell.attach(command)
+
+    def command_line(self, command: Sequence[str]) -> str:
+        """The shell line that does the same by hand."""
+        return shlex.join(("lab", "ssh", self.lab, self.name, "--", *command))
+
+
+def require(intent: Intent, check: Callable[[str], None]) -> None:
+    """See that the installation media of every Windows image are there, or the image is.
+
+    Parameters
+    ----------
+    check
+        Raises PreflightError for an image that neither is there nor can be built.
 
     Raises
     ------
@@ -24,17 +64,86 @@ def require(intent: Intent, inventory: Inventory) -> None:
         if machine.os == "windows"
     }
     for image, node in wanted.items():
-        doing = f"checking the images of scenario '{intent.scenario}'"
-        source = inventory.images.get(image)
-        if source is None or source.url is None:
+        try:
+            check(image)
+        except PreflightError as error:
             raise PreflightError(
-                doing,
-                f"node '{node}' wants image '{image}', and its installation ISO is not known",
-                f"get the ISO of {image} from Microsoft (the evaluation edition will do), name it "
-                f"in the inventory as 'path' of [images.{image}], {_WITHOUT}",
+                f"checking the images of scenario '{intent.scenario}'",
+                f"node '{node}' wants image '{image}': {error.happened}",
+                f"{error.cure}; or {WITHOUT}",
+            ) from error
+
+
+def refuse_pod(intent: Intent, name: str) -> None:
+    """See that it is no pod on a Windows machine.
+
+    Raises
+    ------
+    UsageError
+        When it is.
+
+    """
+    for machine in _windows(intent):
+        if name in {pod.name for pod in machine.pods}:
+            raise UsageError(
+                f"looking for pod '{name}' on '{machine.name}'",
+                WHY,
+                f"the machine itself is there: '{machine.name}'",
             )
-        raise PreflightError(
-            doing,
-            f"node '{node}' wants image '{image}', and Windows images are not built yet",
-            _WITHOUT.removeprefix("or "),
+
+
+def unprobeable(intent: Intent, probes: Sequence[Probe]) -> Mapping[int, Outcome]:
+    """The probes that start or would end on a Windows machine, each as an error. Pure."""
+    sources = {
+        name: machine.name
+        for machine in _windows(intent)
+        for name in (machine.name, *(pod.name for pod in machine.pods))
+    }
+    hosts = dict(_addresses(intent))
+    services = dict(_services(intent))
+    found: dict[int, Outcome] = {}
+    for probe in probes:
+        machine = (
+            sources.get(probe.source)
+            or services.get((probe.address, probe.port))
+            or hosts.get(probe.address)
         )
+        if machine is not None:
+            found[probe.key] = _barred(probe, machine)
+    return found
+
+
+def _barred(probe: Probe, machine: str) -> Outcome:
+    detail = f"cannot probe from or to '{machine}': {WHY}"
+    return Outcome(probe.key, "error", detail, None, (), None, 0.0)
+
+
+def _windows(intent: Intent) -> Iterator[MachineIntent]:
+    return (machine for machine in intent.machines if machine.os == "windows")
+
+
+def _addresses(intent: Intent) -> Iterator[tuple[str, str]]:
+    """Address of a Windows machine or of its pod, and the machine."""
+    for machine in _windows(intent):
+        given = [address for card in machine.interfaces for address in card.addresses]
+        for address in (*given, *(pod.address for pod in machine.pods)):
+            yield address.partition("/")[0], machine.name
+
+
+def _services(intent: Intent) -> Iterator[tuple[tuple[str, int], str]]:
+    """Address and port of a Service with a backend on a Windows machine, and the machine."""
+    home = {pod.name: machine.name for machine in _windows(intent) for pod in machine.pods}
+    own = [
+        address.partition("/")[0]
+        for machine in intent.machines
+        for card in machine.interfaces
+        for address in card.addresses
+    ]
+    for machine in intent.machines:
+        for service in machine.translation.services if machine.translation else ():
+            behind = next((home[one.pod] for one in service.backends if one.pod in home), None)
+            if behind is None:
+                continue
+            yield (service.address, service.port), behind
+            if service.node_port is not None:
+                yield from (((address, service.node_port), behind) for address in own)

@@ -83,7 +83,7 @@ def cloud(url: str, sha256: str | None = None, checksums: str | None = None) -> 
     ],
 )
 def test_inventory_counts_more_than_recipe(recipe, inventory, url, path, digest):
-    found = source.of(recipe, inventory)
+    found = source.of(source.needs(recipe)[0], recipe, inventory)
     assert (found.url, found.path, found.digest) == (url, path and Path(path), digest)
 
 

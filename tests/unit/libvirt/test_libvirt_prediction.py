@@ -35,6 +35,6 @@ def test_two_hypervisors_boot_sooner_than_one() -> None:
 
 def test_the_cost_of_windows_machines_without_their_iso_is_refused_with_the_way_round() -> None:
     provider = LibvirtProvider(STOCK)
-    with pytest.raises(PreflightError, match="its installation ISO is not known") as caught:
+    with pytest.raises(PreflightError, match="it needs the ISO of Windows Server 2022") as caught:
         provider.cost(draw("overlay").intent)
     assert "--only linux" in caught.value.cure

@@ -141,11 +141,16 @@ def reach(name: str = "worker1", **changes: object) -> Reach:
     return replace(facts, **changes)  # type: ignore[arg-type]
 
 
-def test_roles_are_groups_and_another_user_becomes_root() -> None:
-    reaches = [reach("worker1"), reach("win1", user="admin")]
+def test_roles_are_groups_another_user_becomes_root_and_windows_speaks_powershell() -> None:
+    reaches = [reach("worker1", user="admin"), reach("win1", user="Administrator")]
     document = inventory("o", PLAN, small_lab.intent(), reaches, Path("/a b/config"))["all"]
     assert document["vars"]["ansible_ssh_common_args"] == "-F '/a b/config'"
-    assert document["hosts"]["win1"] == {"ansible_host": "o-win1", "ansible_become": True}
+    assert document["hosts"]["worker1"] == {"ansible_host": "o-worker1", "ansible_become": True}
+    assert document["hosts"]["win1"] == {
+        "ansible_host": "o-win1",
+        "ansible_connection": "ssh",
+        "ansible_shell_type": "powershell",
+    }
     assert set(document["children"]) == {"linux", "windows", "nodes", "worker"}
 
 

@@ -1,0 +1,86 @@
+"""Where the user's files were when an image was last built: said once, known from then on.
+
+``lab image build NAME --iso PATH`` writes it down in the cache, so that ``lab up`` finds the image
+that was built so. What the inventory says counts more, so a path beside it that is another one is
+refused: ``lab up`` would look for another image.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from lab._errors import PreflightError, UsageError
+from lab.imaging import source
+from lab.imaging.recipe import Recipe
+from lab.imaging.source import Need
+from lab.inventory.inventory import ImageSource, Inventory
+from lab.state.failure import guarded_files
+from lab.state.files import write_private
+
+FILE = "inputs.json"
+
+
+def merged(cache: Path, inventory: Inventory) -> Inventory:
+    """The inventory, and for images that it says no place of, what is remembered."""
+    images = dict(inventory.images)
+    for name, path in _read(cache).items():
+        there = images.get(name)
+        if there is None or there.url is None:
+            images[name] = ImageSource(path, there.sha256 if there else None)
+    return replace(inventory, images=images)
+
+
+def remember(cache: Path, inventory: Inventory, recipe: Recipe, given: Mapping[str, Path]) -> None:
+    """Write down where files are, by the names of the recipe's inputs.
+
+    Raises
+    ------
+    PreflightError
+        When the recipe has no such input, or there is no such file.
+    UsageError
+        When the inventory says that it is somewhere else.
+
+    """
+    needs = {need.name: need for need in source.needs(recipe)}
+    kept = dict(_read(cache))
+    for name, path in given.items():
+        if name not in needs or name == source.FILE:
+            raise _unasked(recipe, name, needs)
+        if not path.is_file():
+            raise PreflightError(
+                f"building image '{recipe.name}'",
+                f"--{name}: '{path}' is no file",
+                f"give the path of {needs[name].what}",
+            )
+        own = inventory.images.get(needs[name].image)
+        if own is not None and own.url not in {None, str(path.absolute())}:
+            raise UsageError(
+                f"building image '{recipe.name}'",
+                f"--{name} is '{path}', and [images.{needs[name].image}] of the inventory says "
+                f"'{own.url}'",
+                "leave the option out, or change the inventory: 'lab up' reads that",
+            )
+        kept[needs[name].image] = str(path.absolute())
+    with guarded_files("writing down where media are"):
+        cache.mkdir(parents=True, exist_ok=True)
+        write_private(cache / FILE, json.dumps(kept, indent=1, sort_keys=True) + "\n")
+
+
+def _unasked(recipe: Recipe, name: str, needs: Mapping[str, Need]) -> PreflightError:
+    options = [f"--{one}" for one in needs if one != source.FILE]
+    return PreflightError(
+        f"building image '{recipe.name}'",
+        f"it is made from no '{name}'",
+        f"give it {', '.join(options)}" if options else "leave the option out",
+    )
+
+
+def _read(cache: Path) -> Mapping[str, str]:
+    try:
+        found = json.loads((cache / FILE).read_text(encoding="utf-8"))
+        return {str(name): str(path) for name, path in found.items()}
+    except (OSError, ValueError, AttributeError):
+        return {}

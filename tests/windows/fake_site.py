@@ -1,0 +1,91 @@
+"""A place for installations that has no hypervisor: the machine is a table that a test gives."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lab._errors import BrokenError
+from lab.imaging.windows.machine import Address, Building, Glance, Machine
+
+PICTURE = b"\x89PNG\r\n\x1a\nnothing"
+
+
+@dataclass
+class FakeMachine:
+    """A machine that says what it is told to say."""
+
+    asked: Machine
+    at: Address
+    console: bytearray = field(default_factory=bytearray)
+    resets: int = 0
+    runs: bool = True
+    disk_bytes: int = 1 << 20
+    has_answers: bool = True
+    removed: bool = False
+    refuses: str = ""
+    """Why it cannot be removed."""
+    every_look: Callable[[FakeMachine], None] = lambda _: None
+    accelerated: bool = True
+    where: str = "machine 'fake' on 'nowhere'"
+
+    def say(self, *lines: str) -> None:
+        self.console += "".join(f"{line}\r\n" for line in lines).encode()
+
+    def look(self, heard: int) -> Glance:
+        self.every_look(self)
+        return Glance(bytes(self.console[heard:]), self.disk_bytes, self.resets, self.runs)
+
+    def picture(self) -> bytes:
+        return PICTURE
+
+    def address(self) -> Address:
+        return self.at
+
+    def take_answers(self) -> None:
+        self.has_answers = False
+
+    def bring_home(self, disk: Path) -> None:
+        assert not self.runs, "a disk in use was copied"
+        subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", disk, "1G"], check=True)
+
+    def remove(self) -> None:
+        if self.refuses:
+            raise BrokenError("removing the machine", self.refuses)
+        self.removed = True
+
+
+@dataclass
+class FakeSite:
+    """Where one such machine can be; it stays there when a command is killed."""
+
+    at: Address
+    prepare: Callable[[FakeMachine], None] = lambda _: None
+    begun: list[FakeMachine] = field(default_factory=list)
+    refuses: BaseException | None = None
+
+    @property
+    def windows(self) -> FakeSite:
+        """It stands for the whole installer, too."""
+        return self
+
+    def find(self, site: Path) -> Building | None:
+        return next((one for one in self.begun if one.asked.site == site and not one.removed), None)
+
+    def remove(self, site: Path) -> None:
+        for one in self.begun:
+            if one.asked.site == site:
+                one.removed = True
+
+    def begin(self, machine: Machine) -> Building:
+        if self.refuses is not None:
+            raise self.refuses
+        if machine.overlay is not None:
+            shutil.copy(machine.overlay, machine.site / "seen-overlay")
+        made = FakeMachine(machine, self.at)
+        self.begun.append(made)
+        self.prepare(made)
+        return made

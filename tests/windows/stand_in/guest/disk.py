@@ -1,0 +1,184 @@
+"""The disk of an installation: partitions as the answer file says, and what starts from it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stand_in.guest.answer import Disk, Partition, Target
+from stand_in.guest.screen import StopError, flush
+
+KINDS = {
+    "uefi": {
+        "EFI": "C12A7328-F81F-11D2-BA4B-00A0C93EC93B",
+        "MSR": "E3C9E316-0B5C-4DB8-817D-F92DF00215AE",
+        "Primary": "EBD0A0A2-B9E5-4433-87C0-68B6B72699C7",
+    },
+    "bios": {"Primary": "7"},
+}
+"""Firmware to kinds of partitions, and their types in GPT or in MBR."""
+LEAST_MIB = 32 * 1024
+"""Of Windows' partition: Microsoft's least for a server."""
+BEFORE_FIRST = 1 << 20
+BOOT_CODE = 440
+"""Bytes of the first sector that are the loader's; then come signature and partition table."""
+CHUNK = 4 << 20
+SHARE = "/c/Windows/stand-in"
+LAID_DOWN = 320 << 20
+"""Bytes of files that no one reads: as Windows' own, they make the disk grow."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is laid down."""
+
+    medium: Path
+    """Folder of the setup medium."""
+    firmware: str
+
+
+def check(disks: Sequence[Disk], target: Target, firmware: str) -> Disk:
+    """The disk that is partitioned; StopError with what Setup dislikes."""
+    mine = [disk for disk in disks if disk.number == target.disk]
+    if len(disks) != 1 or not mine:
+        raise StopError(f"disks {[one.number for one in disks]}, and Windows goes to {target.disk}")
+    disk = mine[0]
+    if disk.number != 0:
+        raise StopError(f"there is no disk {disk.number}")
+    if not disk.wipe:
+        raise StopError("WillWipeDisk is not true: Setup finds partitions that are not its own")
+    for one in disk.partitions:
+        if one.kind not in KINDS[firmware]:
+            raise StopError(
+                f"a partition of type {one.kind} on a machine that starts by {firmware}"
+            )
+        if one.format is None and one.kind == "Primary":
+            raise StopError(f"partition {one.number} is not formatted")
+    _check_start(disk.partitions, firmware)
+    if not any(one.number == target.partition for one in disk.partitions):
+        raise StopError(f"Windows goes to partition {target.partition}, which is not created")
+    return disk
+
+
+def _check_start(partitions: Sequence[Partition], firmware: str) -> None:
+    """There is something for the firmware to start from."""
+    if firmware == "uefi":
+        efi = [one for one in partitions if one.kind == "EFI"]
+        if len(efi) != 1 or efi[0].format != "FAT32":
+            raise StopError("UEFI needs one EFI partition, formatted as FAT32")
+    elif sum(one.active for one in partitions) != 1:
+        raise StopError("BIOS needs one partition that is active")
+    if any(one.mib is None for one in partitions[:-1]):
+        raise StopError("only the last partition can extend")
+
+
+def script(disk: Disk, firmware: str) -> str:
+    """What sfdisk is told."""
+    label = "gpt" if firmware == "uefi" else "dos"
+    lines = [f"label: {label}", "first-lba: 2048"] if label == "gpt" else [f"label: {label}"]
+    for one in disk.partitions:
+        size = "" if one.mib is None else f"size={one.mib}MiB, "
+        active = ", bootable" if one.active else ""
+        lines.append(f"{size}type={KINDS[firmware][one.kind]}{active}")
+    return "\n".join(lines) + "\n"
+
+
+def found(seconds: float) -> str | None:
+    """The first disk; None if none comes."""
+    for _ in range(int(seconds * 10)):
+        names = sorted(
+            path.name for kind in ("vd*", "sd*") for path in Path("/sys/block").glob(kind)
+        )
+        if names:
+            return names[0]
+        time.sleep(0.1)
+    return None
+
+
+def partition(name: str, disk: Disk, target: Target, firmware: str) -> None:
+    """Partition and format it; the partition for Windows is then ``/c``, EFI's ``/media/efi``."""
+    mib = int(Path(f"/sys/block/{name}/size").read_text()) >> 11
+    wanted = sum(one.mib or 0 for one in disk.partitions)
+    if mib - wanted < LEAST_MIB:
+        raise StopError(f"the disk has {mib} MiB, too few for Windows")
+    _run(["sfdisk", "--quiet", "--wipe", "always", f"/dev/{name}"], script(disk, firmware))
+    for one in disk.partitions:
+        device = Path(f"/dev/{name}{one.number}")
+        for _ in range(100):
+            if device.exists():
+                break
+            time.sleep(0.05)
+        if one.format == "FAT32":
+            _run(["mkfs.vfat", "-F", "32", "-n", one.label.upper()[:11] or "SYSTEM", str(device)])
+        elif one.format == "NTFS":
+            _format(device, one.label)
+        if one.kind == "EFI":
+            _mount(device, "/media/efi", "vfat")
+        if one.number == target.partition:
+            _mount(device, "/c", "ext4")
+
+
+def _format(device: Path, label: str) -> None:
+    """What stands for NTFS: a file system that the loader and the kernel read."""
+    features = "^metadata_csum,^orphan_file"
+    lazy = "lazy_itable_init=1,lazy_journal_init=1,nodiscard"
+    small = ["-N", "65536", "-J", "size=16", "-L", label[:16]]
+    _run(["mke2fs", "-q", "-F", "-t", "ext4", "-O", features, "-E", lazy, *small, str(device)])
+
+
+def lay_down(name: str, source: Source, whole: bool) -> None:  # noqa: FBT001  a mutant's
+    """Copy the system, and bytes beside it, so that the disk grows for a while as under Setup.
+
+    ``whole`` is false for the mutant that stays at the beginning for ever.
+    """
+    share = Path(SHARE)
+    share.mkdir(parents=True)
+    for one in ("kernel", "initrd", "root.ext4"):
+        _copy(source.medium / one, share / one)
+        if not whole:
+            while True:
+                time.sleep(3600)
+    with (share / "laid-down").open("wb", buffering=0) as out:
+        for _ in range(LAID_DOWN // CHUNK):
+            out.write(os.urandom(1 << 12) * (CHUNK >> 12))
+            os.fdatasync(out.fileno())
+    _loader(name, source)
+    flush()
+
+
+def _copy(what: Path, target: Path) -> None:
+    with what.open("rb") as from_, target.open("wb", buffering=0) as out:
+        while piece := from_.read(CHUNK):
+            out.write(piece)
+            os.fdatasync(out.fileno())
+
+
+def _loader(name: str, source: Source) -> None:
+    if source.firmware == "uefi":
+        folder = Path("/media/efi/EFI/BOOT")
+        folder.mkdir(parents=True)
+        _copy(source.medium / "bootx64.efi", folder / "BOOTX64.EFI")
+        _run(["/bin/busybox", "umount", "/media/efi"])
+        return
+    code = (source.medium / "disk.img").read_bytes()
+    if len(code) > BEFORE_FIRST:
+        raise StopError("the loader does not fit before the first partition")
+    with Path(f"/dev/{name}").open("r+b", buffering=0) as disk:
+        disk.write(code[:BOOT_CODE])
+        disk.seek(512)
+        disk.write(code[512:])
+
+
+def _mount(device: Path, place: str, kind: str) -> None:
+    Path(place).mkdir(parents=True, exist_ok=True)
+    _run(["/bin/busybox", "mount", "-t", kind, str(device), place])
+
+
+def _run(command: list[str], text: str = "") -> None:
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise StopError(f"{' '.join(command)}: {done.stderr.strip()[-300:]}")

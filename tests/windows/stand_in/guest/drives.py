@@ -1,0 +1,60 @@
+"""CDs as Windows sees them: letters from D on in the order of their ports, names in any case."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+Drives = Mapping[str, Path]
+"""Letter to where it is mounted."""
+
+
+def mounted() -> Drives:
+    """Mount every CD that there is."""
+    found = {}
+    for number, device in enumerate(sorted(Path("/sys/block").glob("sr*"))):
+        place = Path("/media", device.name)
+        place.mkdir(parents=True, exist_ok=True)
+        for kind, options in (("udf", "ro"), ("iso9660", "ro,norock")):
+            command = ["mount", "-t", kind, "-o", options, f"/dev/{device.name}", str(place)]
+            if (
+                place.is_mount()
+                or subprocess.run(
+                    ["/bin/busybox", *command], capture_output=True, check=False
+                ).returncode
+                == 0
+            ):
+                found["DEFGHIJ"[number]] = place
+                break
+    return found
+
+
+def resolve(drives: Drives, path: str) -> Path | None:
+    r"""Where ``E:\viostor\2k22\amd64`` is; None if it is not there."""
+    letter, colon, rest = path.partition(":")
+    place = drives.get(letter.upper())
+    if not colon or place is None:
+        return None
+    for part in rest.replace("\\", "/").split("/"):
+        if part:
+            place = named(place, part)
+            if place is None:
+                return None
+    return place
+
+
+def in_roots(drives: Drives, name: str) -> list[Path]:
+    """Files of that name in the drives' roots, by letter."""
+    found = (named(drives[letter], name) for letter in sorted(drives))
+    return [path for path in found if path is not None]
+
+
+def named(folder: Path, name: str) -> Path | None:
+    """The entry of a folder, in whatever case."""
+    if not folder.is_dir():
+        return None
+    for entry in sorted(folder.iterdir()):
+        if entry.name.lower() == name.lower():
+            return entry
+    return None

@@ -1,0 +1,89 @@
+"""Images of ``install.wim``: its header and XML, read by a few lines of the stand-in's own."""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+from stand_in.guest.answer import Preinstallation
+from stand_in.guest.screen import StopError
+
+_XML = 0x48
+FOLDERS = {17763: "2k19", 20348: "2k22", 26100: "2k25"}
+"""Build of a release to the folder that virtio-win has for it."""
+NONE = "No images are available"
+"""What Setup says of a name that is not in the WIM, and of a key on an evaluation medium."""
+
+
+@dataclass(frozen=True)
+class Image:
+    index: int
+    name: str
+    edition: str
+    build: int
+    revision: int
+    languages: tuple[str, ...]
+
+    @property
+    def evaluation(self) -> bool:
+        return self.edition.endswith("Eval")
+
+
+def read(wim: Path) -> tuple[Image, ...]:
+    """All images; StopError if it is no WIM."""
+    with wim.open("rb") as file:
+        header = file.read(208)
+        if header[:8] != b"MSWIM\0\0\0":
+            raise StopError(f"{wim.name} is no WIM")
+        size, offset = struct.unpack_from("<QQ", header, _XML)
+        file.seek(offset)
+        text = file.read(size & ((1 << 56) - 1)).decode("utf-16")
+    return tuple(_image(one) for one in ElementTree.fromstring(text).iter("IMAGE"))
+
+
+def _image(element: ElementTree.Element) -> Image:
+    windows = element.find("WINDOWS")
+    assert windows is not None
+    return Image(
+        index=int(element.get("INDEX", "0")),
+        name=element.findtext("NAME", ""),
+        edition=windows.findtext("EDITIONID", ""),
+        build=int(windows.findtext("VERSION/BUILD", "0")),
+        revision=int(windows.findtext("VERSION/SPBUILD", "0")),
+        languages=tuple(one.text or "" for one in windows.iterfind("LANGUAGES/LANGUAGE")),
+    )
+
+
+def chosen(images: tuple[Image, ...], told: Preinstallation) -> Image:
+    """The image that an answer file asks for; StopError with what Setup says if there is none."""
+    key, value = told.image
+    by = {"/IMAGE/NAME": lambda one: one.name, "/IMAGE/INDEX": lambda one: str(one.index)}
+    if key not in by:
+        raise StopError(f"unknown element MetaData/Key {key!r}")
+    found = [one for one in images if by[key](one) == value]
+    if not found:
+        names = ", ".join(one.name for one in images)
+        raise StopError(f"{NONE}: the answer file says {value!r}, the medium has {names}")
+    image = found[0]
+    if image.evaluation and told.key is not None:
+        raise StopError(f"{NONE}: a product key, and this is an evaluation medium")
+    if not image.evaluation and told.key is None:
+        raise StopError("Setup asks for a product key: a volume medium, and the file has none")
+    if told.language not in image.languages:
+        raise StopError(f"Setup asks for a language: {told.language!r} is not of the medium's")
+    return image
+
+
+def drivers(folders: list[Path], image: Image) -> tuple[str, ...]:
+    """Names of the drivers for an image's release that folders hold, below them too."""
+    release = FOLDERS.get(image.build)
+    found = {}
+    for folder in folders:
+        for file in sorted(folder.rglob("*")):
+            parts = [part.lower() for part in file.parts]
+            if re.fullmatch(r"(?i).+\.inf", file.name) and {release, "amd64"} <= set(parts):
+                found[file.stem.lower()] = None
+    return tuple(found)

@@ -1,0 +1,61 @@
+"""Commands, compared with the golden order that the test gives; none of them is run.
+
+Only ``cmd /c echo TEXT> COM1`` has its effect: the text is said on COM1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from stand_in.guest.record import Record
+from stand_in.guest.screen import StopError
+
+_ECHO = re.compile(r"cmd(?:\.exe)? /c echo (?P<text>[^<>|&]+)> ?COM1")
+_STEP = re.compile(r"^    '(?P<name>[a-z0-9-]+)' = \{$", re.MULTILINE)
+_TABLE = re.compile(r"^\$steps = \[ordered\]@\{$(?P<body>.*?)^\}$", re.MULTILINE | re.DOTALL)
+_AT = re.compile(r"^\s+\$at = '(?P<name>[a-z0-9-]+)'$", re.MULTILINE)
+_LOGON = re.compile(r"^function Invoke-FirstLogon \{$(?P<body>.*?)^\}$", re.MULTILINE | re.DOTALL)
+
+
+def run(
+    place: str,
+    lines: Sequence[str],
+    golden: Mapping[str, Sequence[str]],
+    record: Record,
+    say: Callable[[str], None],
+) -> None:
+    """Record commands of a pass, and say what they echo; StopError where the order is another."""
+    compare(place, lines, golden)
+    for number, line in enumerate(lines, 1):
+        echo = _ECHO.fullmatch(line)
+        record.add("command", place=place, number=number, line=line, run=echo is not None)
+        if echo is not None:
+            say(echo["text"])
+
+
+def compare(place: str, lines: Sequence[str], golden: Mapping[str, Sequence[str]]) -> None:
+    """Raise StopError at the first line that is not the golden order's."""
+    wanted = golden.get(place)
+    if wanted is None:
+        raise StopError(f"no golden order for {place}")
+    for number in range(max(len(lines), len(wanted))):
+        got = lines[number] if number < len(lines) else "nothing"
+        want = wanted[number] if number < len(wanted) else "nothing"
+        if got != want:
+            raise StopError(f"order of {place}: command {number + 1} is {got!r}, not {want!r}")
+
+
+def steps(script: str, module: str) -> list[str]:
+    """Names of a first-logon script's steps, as they would be said; StopError if none is found.
+
+    From the text alone: the table ``$steps``, between what Invoke-FirstLogon has before and after.
+    """
+    table, around = _TABLE.search(script), _LOGON.search(module)
+    if table is None or around is None:
+        raise StopError("the script has no table of steps, or its module no Invoke-FirstLogon")
+    inside = [one["name"] for one in _STEP.finditer(table["body"])]
+    outside = [one["name"] for one in _AT.finditer(around["body"])]
+    if not inside or len(outside) != 2:  # noqa: PLR2004  one before the table, one after it
+        raise StopError(f"steps {inside} between {outside}: another script than is known here")
+    return [outside[0], *inside, outside[1]]

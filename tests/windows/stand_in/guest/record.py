@@ -1,0 +1,42 @@
+r"""What the stand-in has seen and done, for the tests: ``C:\stand-in\record.json``. No secrets."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass
+class Record:
+    """Events in their order, kept on the disk as soon as there is one."""
+
+    path: Path | None = None
+    events: list[dict[str, Any]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, kind: str, **facts: Any) -> None:
+        with self._lock:
+            self.events.append({"event": kind, **facts})
+            self._write()
+
+    def keep(self, path: Path) -> None:
+        """From now on, and what was before is behind what the file has."""
+        with self._lock:
+            if path.exists():
+                self.events = json.loads(path.read_text(encoding="utf-8")) + self.events
+            self.path = path
+            self._write()
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [one for one in self.events if one["event"] == kind]
+
+    def _write(self) -> None:
+        if self.path is None:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        made = self.path.with_suffix(".new")
+        made.write_text(json.dumps(self.events, indent=1) + "\n", encoding="utf-8")
+        made.replace(self.path)

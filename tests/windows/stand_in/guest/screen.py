@@ -1,0 +1,62 @@
+"""What the stand-in says: on COM1, and on its screen."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+from typing import NoReturn
+
+COM1 = Path("/dev/ttyS0")
+SCREEN = Path("/dev/tty0")
+
+
+class StopError(Exception):
+    """It shows an error, and waits for a person: Setup does not go on."""
+
+
+class RestartError(Exception):
+    """It restarts here, whatever it was doing."""
+
+
+def say(line: str) -> None:
+    """A line on COM1, as ``echo`` of cmd.exe writes it."""
+    with COM1.open("wb", buffering=0) as port:
+        port.write(f"{line}\r\n".encode("ascii", errors="replace"))
+
+
+def show(line: str) -> None:
+    """A line on the screen."""
+    with SCREEN.open("wb", buffering=0) as screen:
+        screen.write(f"{line}\r\n".encode())
+
+
+def stop(why: str) -> NoReturn:
+    """The error screen: no restart, and nothing more."""
+    say(f"stand-in: {why}")
+    show(f"\033[2J\033[H\033[44mWindows Setup (a stand-in, not Windows)\r\n\r\n{why}\r\n\r\n[ OK ]")
+    flush()
+    while True:
+        time.sleep(3600)
+
+
+def flush() -> None:
+    """All that was written is on the disk."""
+    subprocess.run(["/bin/busybox", "sync"], check=True)
+
+
+def restart() -> NoReturn:
+    """As the machine's own reset."""
+    _down("reboot")
+
+
+def power_off() -> NoReturn:
+    _down("poweroff")
+
+
+def _down(verb: str) -> NoReturn:
+    flush()
+    subprocess.run(["/bin/busybox", "mount", "-o", "remount,ro", "/c"], check=False)
+    subprocess.run(["/bin/busybox", verb, "-f"], check=True)
+    while True:
+        time.sleep(3600)

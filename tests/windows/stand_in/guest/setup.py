@@ -1,0 +1,99 @@
+"""Setup: pass windowsPE, from the medium to the first restart."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from stand_in.guest import answer, disk, drives, images, mutants, order
+from stand_in.guest.record import Record
+from stand_in.guest.screen import StopError, say, show
+from stand_in.guest.state import CACHED, State
+
+MEDIUM = Path("/cd")
+FOLDER = MEDIUM / "stand-in"
+MODULES = Path("/programs/modules")
+NAME = "autounattend.xml"
+SECONDS = 10.0
+"""That a disk has to appear."""
+
+
+def run() -> None:
+    """All of it; the machine is to be restarted then."""
+    record = Record()
+    golden = json.loads((FOLDER / "order.json").read_text())
+    mutant = (FOLDER / "mutant.txt").read_text().strip()
+    if mutant and mutant not in mutants.ALL:
+        raise StopError(f"unknown mutant {mutant!r}")
+    firmware = "uefi" if Path("/sys/firmware/efi").exists() else "bios"
+    letters = drives.mounted()
+    text, told = _answer(letters, record)
+    order.run("windowsPE", told.commands, golden, record, say)
+    all_images = images.read(MEDIUM / "sources/install.wim")
+    if mutant == mutants.IMAGE:
+        all_images = tuple(one for one in all_images if one.name != told.image[1])
+    image = images.chosen(all_images, told)
+    record.add("image", name=image.name, build=image.build, revision=image.revision)
+    drivers = _drivers(letters, told, image, mutant, record)
+    name = disk.found(SECONDS)
+    if name is None:
+        raise StopError("no disk: Setup has no driver for it, and asks for one")
+    layout = disk.check(told.disks, told.target, firmware)
+    show(f"Installing {image.name}")
+    disk.partition(name, layout, told.target, firmware)
+    record.add("disk", firmware=firmware, script=disk.script(layout, firmware), name=name)
+    _keep(text, record, State("specialize", golden, mutant, drivers, *_version(image)))
+    disk.lay_down(name, disk.Source(FOLDER, firmware), mutant != mutants.COPY)
+    record.add("laid-down")
+
+
+def _version(image: images.Image) -> tuple[int, int, str]:
+    return image.build, image.revision, image.edition
+
+
+def _answer(letters: drives.Drives, record: Record) -> tuple[bytes, answer.Preinstallation]:
+    found = drives.in_roots(letters, NAME)
+    if not found:
+        raise StopError(f"no drive has {NAME}: Setup shows its first page and waits")
+    record.add("answer-file", path=str(found[0]))
+    text = found[0].read_bytes()
+    told = answer.read(text)
+    if told.preinstallation is None:
+        raise StopError("the answer file has no pass windowsPE: Setup shows its first page")
+    if told.autologon is None or told.password is None:
+        raise StopError("no autologon, or no password: nobody would log on")
+    return text, told.preinstallation
+
+
+def _drivers(
+    letters: drives.Drives,
+    told: answer.Preinstallation,
+    image: images.Image,
+    mutant: str,
+    record: Record,
+) -> tuple[str, ...]:
+    """Lay down the drivers that the paths lead to, and start those that something stands for."""
+    folders = [place for path in told.drivers if (place := drives.resolve(letters, path))]
+    names = images.drivers(folders, image)
+    if mutant == mutants.DRIVER:
+        names = tuple(one for one in names if one != "viostor")
+    record.add("drivers", asked=list(told.drivers), found=list(names))
+    start_drivers(names)
+    return names
+
+
+def start_drivers(names: tuple[str, ...]) -> None:
+    """Load what stands for them."""
+    for name, modules in json.loads((MODULES / "drivers.json").read_text()).items():
+        if name.lower() in names:
+            for module in modules:
+                command = ["/bin/busybox", "insmod", str(MODULES / module)]
+                subprocess.run(command, capture_output=True, check=False)  # one may be loaded
+
+
+def _keep(text: bytes, record: Record, state: State) -> None:
+    CACHED.parent.mkdir(parents=True)
+    CACHED.write_bytes(text)
+    state.save()
+    record.keep(Path("/c/stand-in/record.json"))

@@ -1,0 +1,56 @@
+r"""What is kept on the disk between two starts: ``C:\stand-in\state.json``, and the answer file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path("/c/stand-in")
+FILE = FOLDER / "state.json"
+CACHED = Path("/c/Windows/Panther/unattend.xml")
+"""Setup's own copy of the answer file, which wins over those on media until it is removed."""
+SECRET = FOLDER / "secret"
+"""The administrator's password: what the accounts' database is to Windows."""
+
+
+@dataclass(frozen=True)
+class State:
+    """Of one disk."""
+
+    stage: str
+    """``specialize``, ``oobe``, ``installed``, ``generalized``."""
+    golden: Mapping[str, Sequence[str]]
+    mutant: str
+    drivers: tuple[str, ...]
+    """Laid down by Setup, lower case."""
+    build: int
+    revision: int
+    edition: str
+    script: str = "bootstrap.ps1"
+    """What the first logon runs: ``clone.ps1`` on a clone."""
+    computer_name: str = ""
+    sid: str = ""
+    """The machine's; another one after it was generalized."""
+    steps: tuple[str, ...] = ()
+    """Those done over a shell."""
+    restarts: int = 0
+    """Of a mutant."""
+
+    def save(self) -> State:
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        made = FILE.with_suffix(".new")
+        made.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+        made.replace(FILE)
+        return self
+
+    def with_(self, **changes: Any) -> State:
+        """Changed and saved."""
+        return replace(self, **changes).save()
+
+
+def load() -> State:
+    told = json.loads(FILE.read_text(encoding="utf-8"))
+    return State(**{k: tuple(v) if isinstance(v, list) else v for k, v in told.items()})

@@ -1,0 +1,194 @@
+"""The installed system, from its first start on: specialize, OOBE, first logon, and then the
+services; after sysprep the same as another machine."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+from stand_in.guest import answer, drives, mutants, network, order, services
+from stand_in.guest.record import Record
+from stand_in.guest.screen import RestartError, StopError, flush, say, show
+from stand_in.guest.setup import start_drivers
+from stand_in.guest.state import CACHED, FOLDER, SECRET, State, load
+
+NAME = "Unattend.xml"
+"""That is looked for outside windowsPE."""
+RECORD = FOLDER / "record.json"
+
+
+def run() -> None:
+    """Go on from what the disk says; RestartError where Windows restarts."""
+    record = Record()
+    record.keep(RECORD)
+    state = load()
+    record.add("start", stage=state.stage)
+    if state.stage == "generalized":
+        state = _adopt(state, record)
+    start_drivers(state.drivers)
+    if state.stage == "specialize":
+        _specialize(state, _answer(), record)
+        raise RestartError
+    if state.stage == "oobe":
+        state = _first_logon(state, _answer(), record)
+    elif state.stage == "installed":
+        network.set_up(state.computer_name, _cards())
+        services.start(state, record)
+    else:
+        raise StopError(f"unknown stage {state.stage}")
+
+
+def _adopt(state: State, record: Record) -> State:
+    """The first start of a clone: what it is to be."""
+    sid = f"S-1-5-21-{uuid.uuid4().int % 10**9}-{uuid.uuid4().int % 10**9}"
+    if not CACHED.exists():
+        found = drives.in_roots(drives.mounted(), NAME)
+        if not found:
+            raise StopError(f"no drive has {NAME}: Windows asks for language and password")
+        record.add("answer-file", path=str(found[0]))
+        CACHED.parent.mkdir(parents=True, exist_ok=True)
+        CACHED.write_bytes(found[0].read_bytes())
+    else:
+        record.add("answer-file", path=str(CACHED))
+    return state.with_(stage="specialize", script="clone.ps1", sid=sid, steps=())
+
+
+def _answer() -> answer.Answer:
+    return answer.read(CACHED.read_bytes())
+
+
+def _specialize(state: State, told: answer.Answer, record: Record) -> None:
+    """Names, and commands."""
+    if not told.computer_name:
+        raise StopError("the answer file has no ComputerName")
+    place = "specialize" if state.script == "bootstrap.ps1" else "clone specialize"
+    if state.mutant in {mutants.SPECIALIZE_ONCE, mutants.SPECIALIZE_EVER, mutants.SPECIALIZE_STOPS}:
+        _restarted(state, told, record, place)
+    order.run(place, told.specialize, state.golden, record, say)
+    sid = state.sid or f"S-1-5-21-{uuid.uuid4().int % 10**9}-1"
+    record.add("name", computer_name=told.computer_name, time_zone=told.time_zone, sid=sid)
+    state.with_(stage="oobe", computer_name=told.computer_name.upper(), sid=sid)
+
+
+def _restarted(state: State, told: answer.Answer, record: Record, place: str) -> None:
+    if state.mutant == mutants.SPECIALIZE_STOPS and state.restarts:
+        raise StopError(
+            "The computer restarted unexpectedly or encountered an unexpected error. "
+            "Windows installation cannot proceed."
+        )
+    if state.mutant == mutants.SPECIALIZE_EVER or not state.restarts:
+        order.compare(place, told.specialize, state.golden)
+        only = {place: told.specialize[:1]}
+        order.run(place, told.specialize[:1], only, record, say)
+        state.with_(restarts=state.restarts + 1)
+        raise RestartError
+
+
+def _first_logon(state: State, told: answer.Answer, record: Record) -> State:
+    """OOBE, autologon, and the commands of the first logon."""
+    logon = told.autologon
+    if logon is None or told.password is None:
+        raise StopError("no autologon, or no password: Windows waits at its logon screen")
+    if logon.user.lower() != "administrator" or logon.password != told.password:
+        raise StopError("autologon: the user name or password is incorrect")
+    SECRET.touch(mode=0o600)
+    SECRET.write_text(told.password, encoding="utf-8")
+    show(f"{state.computer_name}: logged on as {logon.user}")
+    record.add("logon", user=logon.user)
+    cards = network.cards()
+    if state.script == "bootstrap.ps1":
+        network.set_up(state.computer_name, None)  # Windows has DHCP from its first start on
+    record.add("cards", found=[list(card) for card in cards])
+    place = "first-logon" if state.script == "bootstrap.ps1" else "clone first-logon"
+    *before, script = told.first_logon or ("",)
+    order.compare(place, told.first_logon, state.golden)
+    order.run(place, before, {place: before}, record, say)
+    record.add("command", place=place, number=len(before) + 1, line=script, run=False)
+    if state.script not in script:
+        raise StopError(f"the last command of the first logon does not run {state.script}")
+    return _script(state, record)
+
+
+def _script(state: State, record: Record) -> State:
+    """What the script would look like from outside, told by its text; it is not run."""
+    found = drives.in_roots(drives.mounted(), state.script)
+    if not found:
+        say(f"hybridlab: failed first-logon: no drive has {state.script}")
+        raise StopError(f"no drive has {state.script}")
+    medium = found[0].parent
+    settings = "settings.json" if state.script == "bootstrap.ps1" else "clone.json"
+    module = _need(medium, "hybridlab.psm1").read_text(encoding="utf-8-sig")
+    told = json.loads(_need(medium, settings).read_text(encoding="ascii"))
+    names = order.steps(found[0].read_text(encoding="utf-8-sig"), module)
+    place = "bootstrap steps" if state.script == "bootstrap.ps1" else "clone steps"
+    order.compare(place, names, state.golden)
+    for name in names:
+        say(f"hybridlab: step {name}")
+        record.add("first-logon-step", name=name)
+        if why := _why_not(name, state, told, medium):
+            say(f"hybridlab: failed {name}: {why}")
+            raise StopError(f"step {name}: {why}")
+        if name == "cards":
+            _set_cards(told["cards"])
+            network.set_up(state.computer_name, told["cards"])
+            record.add("network", cards=told["cards"])
+        if state.mutant == mutants.LOGON_DIES and name == "openssh":
+            raise StopError("the script has ended")
+    return _ready(state, told, record)
+
+
+def _need(medium: Path, name: str) -> Path:
+    path = drives.named(medium, name)
+    if path is None:
+        raise StopError(f"the medium has no {name}")
+    return path
+
+
+def _why_not(name: str, state: State, told: dict[str, object], medium: Path) -> str:
+    """What a step would find missing; empty where nothing is."""
+    if state.mutant == mutants.LOGON_FAILS and name == "openssh":
+        return "a fault that the test has asked for"
+    if name == "guest-tools" and told["virtio"]:
+        tools = "virtio-win-guest-tools.exe"
+        return "" if drives.in_roots(drives.mounted(), tools) else f"no drive has {tools}"
+    if name == "openssh" and state.script == "bootstrap.ps1":
+        archive = told["openssh"]
+        if archive is None:
+            return "Windows Update cannot be reached"
+        return "" if drives.named(medium, str(archive)) else f"the medium has no {archive}"
+    if name == "identity" and state.computer_name != str(told["computer_name"]).upper():
+        return f"the computer is called {state.computer_name}, not {told['computer_name']}"
+    if name == "cards":
+        there = {mac for _, mac in network.cards()}
+        missing = {card["mac"].lower() for card in told["cards"]} - there  # type: ignore[attr-defined]
+        return f"{', '.join(sorted(missing))} missing" if missing else ""
+    return ""
+
+
+def _set_cards(cards: object) -> None:
+    (FOLDER / "cards.json").write_text(json.dumps(cards))
+
+
+def _cards() -> list[dict[str, object]] | None:
+    path = FOLDER / "cards.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def _ready(state: State, told: dict[str, object], record: Record) -> State:
+    """Keys of its own, the ports, and the word."""
+    address = told.get("management_address")
+    key, certificate = services.new_keys(
+        state.computer_name, str(told["authorized_key"]), str(address or "")
+    )
+    if state.script == "clone.ps1":
+        CACHED.unlink()
+    state = replace(state, stage="installed").save()
+    services.start(state, record)
+    flush()
+    say(f"hybridlab: key {key}")
+    say(f"hybridlab: certificate {certificate}")
+    record.add("ready", key=key, certificate=certificate)
+    say("hybridlab: phase ready")
+    return state

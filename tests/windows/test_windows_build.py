@@ -1,0 +1,337 @@
+"""``lab image build`` of Windows with a machine that is a table: phases, steps, kills, failures.
+
+Shells answer as the WinRM double does. Stand-ins, not Windows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import media_maker
+import pytest
+from double.guest import Guest
+from double.script import Answer, Asked
+from fake_site import FakeMachine, FakeSite
+from paramiko import Ed25519Key
+from windows_guests import NewGuest
+
+from lab._errors import BrokenError, DeadlineError, PreflightError
+from lab.imaging import recipes
+from lab.imaging.golden import GoldenImage
+from lab.imaging.job import UNFINISHED
+from lab.imaging.library import Library
+from lab.imaging.windows import following, record
+from lab.imaging.windows.machine import Address
+from lab.imaging.windows.steps import GOLDEN_ORDER
+from lab.inventory.inventory import ImageSource, Inventory
+
+NAME = "windows-server-2022"
+STEP = re.compile(r"hybridlab\\([a-z-]+)\.ps1")
+UP = "2026-11-21T10:00:00.0000000Z 100\r\n"
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No wait between two looks: the table answers at once."""
+    monkeypatch.setattr(following, "LOOK_SECONDS", 0.0)
+
+
+@pytest.fixture(scope="module")
+def media(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("media")
+    iso = media_maker.make(folder, year="2022", channel="evaluation")
+    virtio, openssh = folder / "virtio-win.iso", folder / "OpenSSH-Win64.zip"
+    virtio.write_bytes(b"drivers" * 999)
+    openssh.write_bytes(b"PK\x03\x04")
+    return {NAME: iso, "virtio-win": virtio, "openssh-windows": openssh}
+
+
+def steps_of(guest: Guest) -> list[str]:
+    return [found[1] for one in guest.script.asked if (found := STEP.search(one.path))]
+
+
+def answering(guest: Guest, fails: str = "") -> None:
+    """Have the double answer every step of a golden image; the one that fails says so."""
+
+    def step(asked: Asked) -> Answer | None:
+        found = STEP.search(asked.path)
+        if found is None:
+            return None
+        if found[1] == fails:
+            said = {"step": found[1], "error": "no room for the feature"}
+            return Answer(1, json.dumps(said).encode())
+        said = {"step": found[1], "changed": True, "reboot": False, "facts": {}}
+        return Answer(0, json.dumps(said).encode())
+
+    guest.script.on("LastBootUpTime", Answer(0, UP.encode()))
+    guest.script.on(r"-[Ff]ile", step)
+
+
+class Bench:
+    """A library whose installations are in a :class:`FakeSite`."""
+
+    def __init__(self, folder: Path, media: dict[str, Path], guest: Guest) -> None:
+        self.guest = guest
+        at = Address("127.0.0.1", None, guest.ssh.port, guest.winrm.port)
+        self.site = FakeSite(at, self.prepared)
+        self.cache = folder / "cache"
+        images = {name: ImageSource(str(path)) for name, path in media.items()}
+        self.library = Library(self.cache, Inventory((), images=images), self.site)  # type: ignore[arg-type]
+        self.told: list[str] = []
+        self.story: Callable[[FakeMachine], None] = self.usual
+
+    def prepared(self, machine: FakeMachine) -> None:
+        machine.every_look = lambda one: self.story(one)  # noqa: PLW0108  another one later
+
+    def usual(self, machine: FakeMachine) -> None:
+        """All goes well; it goes down when sysprep was asked for."""
+        if not machine.console:
+            machine.say("hybridlab: phase winpe", "hybridlab: phase specialize")
+            machine.say("hybridlab: phase first-logon", "hybridlab: step winrm")
+            machine.say(f"hybridlab: key {self.guest.host_key}")
+            machine.say(f"hybridlab: certificate {self.guest.certificate}")
+            self.admit()
+            machine.say("hybridlab: phase ready")
+        if "sysprep" in steps_of(self.guest) and machine.runs:
+            machine.say("hybridlab: phase sysprep")
+            machine.runs = False
+
+    def admit(self) -> None:
+        """The guest takes the password and the key of this build, as the answer medium says."""
+        kept = record.load(self.scratch)
+        assert kept is not None
+        self.guest.service.password = kept.password
+        Path(self.guest.directory / "authorized_keys").write_text(
+            f"{_public(self.scratch / record.KEY)} build\n"
+        )
+
+    @property
+    def scratch(self) -> Path:
+        (found,) = (self.cache / "images").glob(".*.partial")
+        return found
+
+    def build(self) -> GoldenImage:
+        return self.library.get(NAME, self.told.append)
+
+    def left(self) -> list[str]:
+        return sorted(path.name for path in (self.cache / "images").iterdir())
+
+
+def _public(private: Path) -> str:
+    key = Ed25519Key.from_private_key_file(str(private))
+    return f"{key.get_name()} {key.get_base64()}"
+
+
+@pytest.fixture
+def bench(tmp_path: Path, media: dict[str, Path], new_guest: NewGuest) -> Iterator[Bench]:
+    guest = new_guest()
+    answering(guest)
+    made = Bench(tmp_path, media, guest)
+    yield made
+    for path in (made.cache / "images").glob(".*.partial/*"):
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0 or path.is_dir()
+
+
+def test_an_installation_becomes_a_golden_image_and_nothing_secret_is_left(bench: Bench) -> None:
+    image = bench.build()
+
+    assert image.os == "windows"
+    assert image.first_boot == "windows"
+    assert sorted(path.name for path in image.disk.parent.iterdir()) == ["disk.qcow2", "image.json"]
+    (machine,) = bench.site.begun
+    assert machine.removed
+    assert not machine.has_answers
+    assert tuple(steps_of(bench.guest)) == GOLDEN_ORDER
+    told = "\n".join(bench.told)
+    for words in ("SERVERSTANDARDCORE", "ready: steps are run", "step 'sysprep'", "home"):
+        assert words in told
+    assert bench.library.get(NAME, pytest.fail) == image
+
+
+def test_the_machine_gets_what_recipe_and_media_say(bench: Bench, media: dict[str, Path]) -> None:
+    bench.build()
+
+    asked = bench.site.begun[0].asked
+    assert asked.setup.path == media[NAME]
+    assert asked.virtio is not None
+    assert asked.virtio.path == media["virtio-win"]
+    assert asked.overlay is None
+    assert (asked.firmware, asked.storage, asked.disk_gib) == ("bios", "virtio", 64)
+    assert b"HYBRIDLAB" in asked.answers
+
+
+def test_a_command_that_is_killed_while_windows_installs_itself_is_gone_on_with(
+    bench: Bench,
+) -> None:
+    def killed(machine: FakeMachine) -> None:
+        machine.say("hybridlab: phase winpe")
+        raise KeyboardInterrupt
+
+    bench.story = killed
+    with pytest.raises(KeyboardInterrupt):
+        bench.build()
+    assert not bench.site.begun[0].removed
+    assert "goes on by itself" in bench.told[-1]
+    mode = stat.S_IMODE((bench.scratch / UNFINISHED).stat().st_mode)
+    assert mode == stat.S_IMODE((bench.scratch / record.KEY).stat().st_mode) == 0o600
+
+    bench.site.begun[0].console.clear()
+    bench.story = bench.usual
+    bench.build()
+
+    assert len(bench.site.begun) == 1
+    assert any("going on with the installation" in line for line in bench.told)
+
+
+def test_steps_that_are_done_are_not_done_again(bench: Bench) -> None:
+    rules = bench.guest.script.rules
+    before = list(rules)
+
+    def killed(_: Asked) -> Answer:
+        os.kill(os.getpid(), 2)
+        return Answer(1)
+
+    bench.guest.script.rules.insert(1, (re.compile(r"features\.ps1"), killed))
+    with pytest.raises(KeyboardInterrupt):
+        bench.build()
+    kept = record.load(bench.scratch)
+    assert kept is not None
+    assert kept.stage == "steps"
+    assert kept.steps == ("patch-level", "wsman")
+    rules[:] = before
+    bench.guest.script.asked.clear()
+
+    bench.build()
+
+    assert tuple(steps_of(bench.guest)) == GOLDEN_ORDER[2:]
+
+
+def test_a_build_whose_machine_has_gone_is_done_anew(bench: Bench) -> None:
+    def killed(_: FakeMachine) -> None:
+        raise KeyboardInterrupt
+
+    bench.story = killed
+    with pytest.raises(KeyboardInterrupt):
+        bench.build()
+    bench.site.begun[0].removed = True
+    bench.story = bench.usual
+
+    bench.build()
+
+    assert len(bench.site.begun) == 2
+
+
+def test_a_step_that_fails_in_the_guest_ends_it_at_once_with_all_that_was_seen(
+    bench: Bench,
+) -> None:
+    def failing(machine: FakeMachine) -> None:
+        machine.say("hybridlab: phase first-logon", "hybridlab: step openssh")
+        machine.say("hybridlab: failed openssh: the archive is damaged")
+
+    bench.story = failing
+    with pytest.raises(BrokenError) as broken:
+        bench.build()
+
+    said = str(broken.value)
+    assert "step openssh: the archive is damaged" in said
+    assert "at 'first-logon'" in said
+    picture = bench.cache / "logs" / f"{NAME}-first-logon.png"
+    assert f"its screen is in '{picture}'" in said
+    assert picture.exists()
+    assert "| hybridlab: failed openssh" in said
+    assert bench.site.begun[0].removed
+    assert bench.left() == []
+
+
+@pytest.mark.parametrize("phase", ["winpe", "specialize", "first-logon"])
+def test_a_phase_that_is_stuck_is_named(
+    phase: str, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipes.load(NAME)
+    assert recipe.windows is not None
+    short = dict.fromkeys(recipe.windows.deadlines, 0)
+    stuck = replace(recipe, windows=replace(recipe.windows, deadlines=short))
+    monkeypatch.setattr(recipes, "load", lambda *_: stuck)
+    bench.story = lambda one: None if one.console else one.say(f"hybridlab: phase {phase}")
+    with pytest.raises(DeadlineError) as late:
+        bench.build()
+    assert f"phase '{phase}' has not ended" in str(late.value)
+    assert "WinRM" not in late.value.happened
+    assert bench.site.begun[0].removed
+
+
+def test_a_machine_that_goes_down_before_its_time_is_said(bench: Bench) -> None:
+    def down(machine: FakeMachine) -> None:
+        machine.say("hybridlab: phase specialize")
+        machine.runs = False
+
+    bench.story = down
+    with pytest.raises(BrokenError, match="went down at 'specialize'"):
+        bench.build()
+
+
+def test_a_step_over_the_shell_that_fails_is_named_and_the_guest_s_logs_are_fetched(
+    bench: Bench,
+) -> None:
+    bench.guest.script.rules.clear()
+    bench.guest.script.on(r"cmd\.exe /d /c exit 0$")
+    answering(bench.guest, fails="features")
+    bench.guest.script.on("Get-|systeminfo|ipconfig", Answer(0, b"what it shows"))
+    with pytest.raises(BrokenError) as broken:
+        bench.build()
+    assert "features" in str(broken.value)
+    assert "no room for the feature" in str(broken.value)
+    logs = bench.cache / "logs" / f"{NAME}-guest"
+    assert (logs / "panther-setupact.txt").read_bytes() == b"what it shows"
+
+
+def test_a_certificate_that_is_not_the_one_from_the_console_is_fatal(bench: Bench) -> None:
+    def lying(machine: FakeMachine) -> None:
+        if not machine.console:
+            machine.say(f"hybridlab: key {bench.guest.host_key}")
+            machine.say(f"hybridlab: certificate {'0' * 64}", "hybridlab: phase ready")
+            bench.admit()
+
+    bench.story = lying
+    with pytest.raises(BrokenError, match="certificate"):
+        bench.build()
+    assert steps_of(bench.guest) == []
+
+
+def test_a_machine_that_cannot_be_removed_is_removed_by_the_next_command(bench: Bench) -> None:
+    def failing(machine: FakeMachine) -> None:
+        machine.refuses = "the hypervisor is gone"
+        machine.say("hybridlab: failed disk: none there")
+
+    bench.story = failing
+    with pytest.raises(BrokenError, match="none there"):
+        bench.build()
+    assert any("is left: the hypervisor is gone" in line for line in bench.told)
+    bench.story = bench.usual
+
+    bench.build()
+
+    assert [one.removed for one in bench.site.begun] == [True, True]
+
+
+def test_what_cannot_be_begun_leaves_nothing(bench: Bench) -> None:
+    bench.site.refuses = PreflightError("installing", "there is no room")
+    with pytest.raises(PreflightError, match="no room"):
+        bench.build()
+    assert bench.left() == []
+
+
+def test_a_wrong_medium_is_refused_before_any_machine_is_made(bench: Bench, tmp_path: Path) -> None:
+    other = media_maker.make(tmp_path, year="2019", channel="evaluation")
+    images = {NAME: ImageSource(str(other)), "virtio-win": ImageSource(str(other))}
+    library = Library(bench.cache, Inventory((), images=images), bench.site)  # type: ignore[arg-type]
+    with pytest.raises(PreflightError, match="medium of Windows Server 2019"):
+        library.get(NAME, print)
+    assert not bench.site.begun
+    assert bench.left() == []

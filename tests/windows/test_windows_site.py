@@ -1,0 +1,287 @@
+"""The machine that Windows is installed in, on this machine's own libvirtd.
+
+What it boots is one sector that speaks on COM1 as a guest of ours does: a stand-in, not Windows.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+pytest.importorskip("pycdlib", reason="pycdlib is not installed")
+
+import boot_disc  # noqa: E402
+
+from lab._deadline import Deadline  # noqa: E402
+from lab._errors import BrokenError, DeadlineError, PreflightError  # noqa: E402
+from lab.imaging.windows.following import Watch  # noqa: E402
+from lab.imaging.windows.machine import Disc, Machine  # noqa: E402
+from lab.imaging.windows.phases import ORDER  # noqa: E402
+from lab.inventory.inventory import MANAGEMENT, Hypervisor  # noqa: E402
+from lab.providers.libvirt import media, sites  # noqa: E402
+from lab.providers.libvirt.host import Host  # noqa: E402
+from lab.providers.libvirt.windows_site import LibvirtSite  # noqa: E402
+
+pytestmark = pytest.mark.machines
+LOCAL = Hypervisor("local", "qemu:///system", acceleration="tcg")
+SCHEMA = Path("/usr/share/libvirt/schemas/domain.rng")
+NewMachine = Callable[..., Machine]
+READY = (
+    "hybridlab: phase winpe",
+    "hybridlab: key ssh-ed25519 AAAA",
+    f"hybridlab: certificate {'a' * 64}",
+    "hybridlab: phase ready",
+)
+
+
+@pytest.fixture
+def connected() -> Iterator[Any]:
+    try:
+        found = libvirt.open("qemu:///system")
+    except libvirt.libvirtError as error:
+        pytest.skip(f"no libvirtd: {error}")
+    yield found
+    found.close()
+
+
+def objects(connected: Any, site: Path) -> set[str]:
+    kinds = (connected.listAllDomains, connected.listAllNetworks, connected.listAllStoragePools)
+    ending = sites.token(site)
+    return {one.name() for kind in kinds for one in kind() if one.name().endswith(ending)}
+
+
+@pytest.fixture
+def folder(connected: Any, tmp_path: Path) -> Iterator[Path]:
+    """The directory of a build, which QEMU may look into."""
+    for one in (tmp_path, *tmp_path.parents[:2]):
+        one.chmod(0o755)
+    yield tmp_path / "site"
+    sites.remove(connected, tmp_path / "site")
+    assert objects(connected, tmp_path / "site") == set()
+
+
+@pytest.fixture
+def asked(folder: Path) -> NewMachine:
+    def make(*said: str, then: str = "halt", **changes: Any) -> Machine:
+        iso = boot_disc.disc(folder.with_name("setup.iso"), boot_disc.lines(*said), then)
+        facts = {
+            "image": "stand-in",
+            "site": folder,
+            "architecture": "x86_64",
+            "disk_gib": 1,
+            "memory_mib": 256,
+            "vcpus": 1,
+            "firmware": "bios",
+            "storage": "virtio",
+            "setup": Disc(iso, sha256(iso.read_bytes()).hexdigest()),
+            "overlay": None,
+            "virtio": None,
+            "answers": b"answers" * 999,
+        }
+        return Machine(**{**facts, **changes})
+
+    return make
+
+
+def watch(folder: Path, machine: Any, minutes: float = 2.0) -> Watch:
+    told: list[str] = []
+    return Watch(
+        "stand-in",
+        machine,
+        dict.fromkeys(ORDER, minutes / 10),  # it is emulated: ten times as long
+        folder.with_name("logs"),
+        told.append,
+    )
+
+
+@pytest.mark.parametrize("storage", ["virtio", "sata"])
+def test_a_medium_on_this_machine_is_booted_where_it_lies_and_stays_as_it_is(
+    storage: str, asked: NewMachine, folder: Path, connected: Any
+) -> None:
+    wanted = asked(*READY, storage=storage)
+    wanted.setup.path.chmod(0o444)
+    before = wanted.setup.path.stat()
+    machine = LibvirtSite(LOCAL, MANAGEMENT).begin(wanted)
+    seen = watch(folder, machine)
+
+    seen.until(lambda now: now.phase == "ready")
+
+    assert seen.progress.key == "ssh-ed25519 AAAA"
+    assert seen.progress.certificate == "a" * 64
+    after = wanted.setup.path.stat()
+    assert (before.st_uid, before.st_mode, before.st_mtime_ns) == (
+        after.st_uid,
+        after.st_mode,
+        after.st_mtime_ns,
+    )
+    (name,) = objects(connected, folder)
+    pool = connected.storagePoolLookupByName(name)
+    assert sorted(one.name() for one in pool.listAllVolumes()) == ["answers", "console", "disk"]
+    document = connected.lookupByName(name).XMLDesc()
+    assert str(wanted.setup.path) in document
+    machine.remove()
+    assert objects(connected, folder) == set()
+
+
+def test_a_layer_over_the_medium_is_read_instead_of_it(
+    asked: NewMachine, folder: Path, connected: Any
+) -> None:
+    wanted = asked("hybridlab: phase winpe")
+    layer = folder.with_name("layer.qcow2")
+    create = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", "/nowhere", "-u"]
+    subprocess.run([*create, layer, str(wanted.setup.path.stat().st_size)], check=True)
+    machine = LibvirtSite(LOCAL, MANAGEMENT).begin(replace(wanted, overlay=layer))
+    watch(folder, machine).until(lambda now: now.phase == "winpe")
+    (name,) = objects(connected, folder)
+    disc = ET.fromstring(connected.lookupByName(name).XMLDesc()).find(
+        "devices/disk[@device='cdrom']"
+    )
+    assert disc.find("source").get("file").endswith("/setup")
+    assert disc.find("backingStore/source").get("file") == str(wanted.setup.path)
+    assert wanted.setup.path.stat().st_uid == os.getuid()
+    machine.remove()
+
+
+@pytest.mark.skipif(not SCHEMA.exists(), reason="libvirt's schemas are not installed")
+@pytest.mark.parametrize("firmware", ["bios", "uefi"])
+def test_what_libvirt_made_of_the_document_is_what_was_meant(
+    firmware: str, asked: NewMachine, folder: Path, connected: Any
+) -> None:
+    machine = LibvirtSite(LOCAL, MANAGEMENT).begin(asked(firmware=firmware))
+    (name,) = objects(connected, folder)
+    text = connected.lookupByName(name).XMLDesc()
+
+    subprocess.run(
+        ["xmllint", "--noout", "--relaxng", SCHEMA, "-"],
+        input=text.encode(),
+        check=True,
+        capture_output=True,
+    )
+    found = ET.fromstring(text)
+    nvram = found.find("os/nvram")
+    assert (nvram is not None) == (firmware == "uefi")
+    if nvram is not None:
+        assert name in str(nvram.text)
+        assert found.find("os/loader").get("secure") in {None, "no"}
+    assert machine.address().address.endswith(".10")
+    machine.remove()
+
+
+def test_a_reboot_is_heard_and_a_medium_that_boots_again_is_named(
+    asked: NewMachine, folder: Path
+) -> None:
+    machine = LibvirtSite(LOCAL, MANAGEMENT).begin(asked("hybridlab: phase winpe", then="reset"))
+    seen = watch(folder, machine)
+    with pytest.raises(BrokenError, match="Setup has begun a second time"):
+        seen.until(lambda now: now.phase == "ready")
+    Deadline(30).wait(
+        "waiting for libvirt to tell of the reset",
+        lambda: machine.look(0).resets,
+        every=0.2,
+    )
+    machine.remove()
+
+
+def test_a_machine_that_goes_down_is_seen_with_its_last_words(
+    asked: NewMachine, folder: Path
+) -> None:
+    machine = LibvirtSite(LOCAL, MANAGEMENT).begin(asked("hybridlab: phase specialize", then="off"))
+    seen = watch(folder, machine)
+    with pytest.raises(BrokenError, match="went down at 'specialize'"):
+        seen.until(lambda now: now.phase == "ready")
+    machine.remove()
+
+
+def test_a_stuck_phase_is_named_with_its_picture(asked: NewMachine, folder: Path) -> None:
+    machine = LibvirtSite(LOCAL, MANAGEMENT).begin(asked("hybridlab: phase specialize"))
+    seen = watch(folder, machine, minutes=0.1)
+    with pytest.raises(DeadlineError, match="phase 'specialize' has not ended") as late:
+        seen.until(lambda now: now.phase == "ready")
+    assert "| hybridlab: phase specialize" in str(late.value)
+    assert (folder.with_name("logs") / "stand-in-specialize.png").read_bytes()[:4] == b"\x89PNG"
+    machine.remove()
+
+
+def test_the_answers_are_taken_out_while_it_runs_and_deleted(
+    asked: NewMachine, folder: Path, connected: Any
+) -> None:
+    machine = LibvirtSite(LOCAL, MANAGEMENT).begin(asked(*READY))
+    machine.take_answers()
+    machine.take_answers()
+    (name,) = objects(connected, folder)
+    assert "/answers" not in connected.lookupByName(name).XMLDesc()
+    pool = connected.storagePoolLookupByName(name)
+    pool.refresh()
+    assert "answers" not in {one.name() for one in pool.listAllVolumes()}
+    machine.remove()
+
+
+PROGRAM = """
+import sys, os, signal
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import test_windows_site as here
+from lab.imaging.windows.machine import Disc, Machine
+iso = Path(sys.argv[3])
+site = here.LibvirtSite(here.LOCAL, here.MANAGEMENT)
+site.begin(Machine("stand-in", Path(sys.argv[2]), "x86_64", 1, 256, 1, "bios", "virtio",
+                   Disc(iso, "0" * 64), None, None, b"answers"))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_machine_outlives_the_command_and_is_found_by_the_next_one(
+    asked: NewMachine, folder: Path, connected: Any
+) -> None:
+    wanted = asked(*READY)
+    words = [sys.executable, "-c", PROGRAM, str(Path(__file__).parent), str(folder)]
+    subprocess.run([*words, str(wanted.setup.path)], check=False, timeout=120)
+
+    found = LibvirtSite(LOCAL, MANAGEMENT).find(folder)
+
+    assert found is not None
+    watch(folder, found).until(lambda now: now.phase == "ready")
+    assert LibvirtSite(LOCAL, MANAGEMENT).find(folder.with_name("other")) is None
+    collected = sites.collect(Host(LOCAL), lambda site: site != folder, yes=False)
+    assert collected.names == tuple(objects(connected, folder))
+    kept = sites.collect(Host(LOCAL), lambda _: True, yes=True)
+    assert kept.names == ()
+    assert objects(connected, folder)
+    assert sites.collect(Host(LOCAL), lambda site: site != folder, yes=True) == collected
+    assert objects(connected, folder) == set()
+
+
+def test_begin_takes_away_what_was_left_half_made(
+    asked: NewMachine, folder: Path, connected: Any
+) -> None:
+    name = sites.new_name(folder)
+    pool = connected.storagePoolDefineXML(
+        f"<pool type='dir'><name>{name}</name><target><path>{folder}-pool</path></target></pool>"
+    )
+    pool.build()
+    pool.create()
+    machine = LibvirtSite(LOCAL, MANAGEMENT).begin(asked())
+    assert objects(connected, folder) == {machine.where.split("'")[1]}
+    machine.remove()
+
+
+def test_a_medium_that_qemu_cannot_read_is_refused_with_the_cure(
+    asked: NewMachine, folder: Path, connected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = asked()
+    wanted.setup.path.chmod(0o600)
+    monkeypatch.setattr(media, "reader", lambda _: media.Reader(64055, frozenset({64055})))
+    with pytest.raises(PreflightError, match=r"QEMU .* may not") as refused:
+        LibvirtSite(LOCAL, MANAGEMENT).begin(wanted)
+    assert "chmod" in refused.value.cure
+    assert objects(connected, folder) == set()
