@@ -130,7 +130,7 @@ def _format(device: Path, label: str) -> None:
     _run(["mke2fs", "-q", "-F", "-t", "ext4", "-O", features, "-E", lazy, *small, str(device)])
 
 
-def lay_down(name: str, source: Source, whole: bool) -> None:  # noqa: FBT001  a mutant's
+def lay_down(name: str, source: Source, whole: bool) -> None:
     """Copy the system, and bytes beside it, so that the disk grows for a while as under Setup.
 
     ``whole`` is false for the mutant that stays at the beginning for ever.
