@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import TypeVar
 
 from lab._deadline import Deadline
@@ -21,7 +19,8 @@ from lab.guests.winrm_errors import (
     ReplyLostError,
     StaleError,
 )
-from lab.guests.winrm_line import Line, Protocol, Trunk
+from lab.guests.winrm_input import Feeder
+from lab.guests.winrm_line import Protocol, Trunk
 
 T = TypeVar("T")
 
@@ -34,11 +33,6 @@ AWAY_SECONDS = 60.0
 AGAIN_SECONDS = 0.25
 CLEAN_SECONDS = 5.0
 """For ending the command and its shell, after the deadline too."""
-PIECE = 65_536
-"""Bytes of input in one message: 88 kB of it, and the service takes 150 kB and more
-(MaxEnvelopeSizekb)."""
-SEND_SECONDS = 1_800
-"""How long the service may wait until the command reads a piece (MaxTimeoutms)."""
 _STUCK_SECONDS = 10.0
 """How long after its deadline a call may still be inside the library before it is cut off."""
 
@@ -69,7 +63,7 @@ class WinrmCommand:
         self._trunk, self._doing, self._deadline, self._heard = trunk, doing, deadline, heard
         self._line = trunk.take()
         self._shell = self._command = ""
-        self._feeder: _Feeder | None = None
+        self._feeder: Feeder | None = None
         self._last = b""
         self._gap = False
 
@@ -122,7 +116,7 @@ class WinrmCommand:
             words = f"{error.happened}; whether the command was begun is not known"
             raise LostError(self._doing, words, error.cure) from error
         if stdin:
-            self._feeder = _Feeder(self._trunk, self._doing, (self._shell, self._command))
+            self._feeder = Feeder(self._trunk, self._doing, (self._shell, self._command))
             self._feeder.start(stdin, self._deadline)
             return
         with suppress(FaultError, ReplyLostError):  # it may have ended, and reads nothing then
@@ -249,55 +243,3 @@ class WinrmCommand:
             else:
                 return True
         return False
-
-
-class _Feeder:
-    """Gives a command its input, on a connection of its own: it may talk before it listens."""
-
-    def __init__(self, trunk: Trunk, doing: str, names: tuple[str, str]) -> None:
-        self._line: Line = trunk.fresh()
-        self._doing, self._names = doing, names
-        self.lost = ""
-        """Why it could not go on; empty as long as it can, or where nobody reads it any more."""
-        self._over = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self, content: bytes, deadline: Deadline) -> None:
-        """Begin, in a thread."""
-        self._thread = threading.Thread(
-            target=self._feed, args=(content, deadline), name="winrm-input", daemon=True
-        )
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Give no more."""
-        self._over.set()
-        self._line.cut()
-        if self._thread:
-            self._thread.join(CLEAN_SECONDS)
-        self._line.close()
-
-    def _feed(self, content: bytes, deadline: Deadline) -> None:
-        """Give piece after piece, none of them twice.
-
-        Where one is refused the command reads no more, and its end is told by its exit code.
-        """
-        shell, command = self._names
-        view = memoryview(content)
-        while view and not self._over.is_set():
-            piece, view = bytes(view[:PIECE]), view[PIECE:]
-            give = partial(_give, shell, command, piece, end=not view)
-            try:
-                self._line.ask(self._doing, deadline, give, wait=SEND_SECONDS)
-            except FaultError:
-                return
-            except QuietError:
-                self.lost = "the command did not read it in time"
-                return
-            except BrokenError as error:
-                self.lost = error.happened
-                return
-
-
-def _give(shell: str, command: str, piece: bytes, client: Protocol, *, end: bool) -> None:
-    client.send_command_input(shell, command, piece, end=end)

@@ -122,7 +122,7 @@ class _Passage:
         """End both directions, and give the way back. The near end is somebody else's."""
         with suppress(OSError):
             self._far.shutdown(socket.SHUT_RDWR)
-        self._channel.close()
+        self._hang_up()
         for thread in self._threads:
             thread.join(_END_SECONDS)
         self._far.close()
@@ -132,7 +132,7 @@ class _Passage:
         with suppress(OSError, EOFError):
             while piece := self._far.recv(_PIECE):
                 self._channel.sendall(piece)
-        self._channel.close()
+        self._hang_up()
 
     def _back(self) -> None:
         with suppress(OSError, EOFError):
@@ -140,3 +140,7 @@ class _Passage:
                 self._far.sendall(piece)
         with suppress(OSError):
             self._far.shutdown(socket.SHUT_RDWR)
+
+    def _hang_up(self) -> None:
+        with suppress(OSError, EOFError):  # the link itself may have gone
+            self._channel.close()

@@ -11,9 +11,9 @@ from lab._errors import BrokenError, DeadlineError
 from lab.guests.link import LostError, UnreachableError
 from lab.guests.winrm_endpoint import Endpoint
 
-FORGOTTEN = frozenset({2150858843, 995, 2150858907})
-"""Faults that say: this shell or command is not known (any more). Codes as clients in use have
-them: winrm (Ruby) and pypsrp."""
+FORGOTTEN = frozenset({2150858843, 995})
+"""Faults that say: this shell or command is not known (any more), or was ended. As other clients
+of WinRM know them; not seen from a Windows of our own."""
 _TOO_LARGE = 413
 _SAID = 300
 

@@ -10,6 +10,7 @@ from double.guest import Guest
 from windows_guests import NewGuest, NewShell, reach, traces
 
 from lab._deadline import Deadline
+from lab.guests.jumps import JUMPS
 from lab.guests.windows_shell import WindowsShell
 
 
@@ -21,6 +22,7 @@ def _nothing_left_of_guests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = traces()
     yield
     Deadline(5).wait("waiting for threads and files to go", traces, until=lambda now: now == before)
+    assert not JUMPS._shared, "a link to a host was not given back"
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from windows_guests import NewGuest, NewShell, jump, lines
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, UsageError
-from lab.guests.link import HostKeyError
+from lab.guests.link import HostKeyError, LostError
 from lab.guests.windows_shell import WindowsShell
 from lab.guests.winrm_errors import CertificateError
 
@@ -121,3 +123,20 @@ def test_a_link_that_breaks_while_a_command_runs_is_made_anew(
     shell.run(["C:\\it.exe"], Deadline(20))
     assert lines(guest) == ["C:\\it.exe"] * 2
     assert len(host.ssh_service.logins) == 2
+
+
+def test_output_that_a_host_may_have_swallowed_is_said(
+    host: Guest, new_guest: NewGuest, new_windows_shell: NewShell, tmp_path: Path
+) -> None:
+    guest = new_guest(encrypted=False)
+    shell = new_windows_shell(guest, jump=jump(host, tmp_path / "known"))
+    gate = threading.Event()
+    guest.script.on("it.exe", code=6, stdout=b"all", held=gate)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(shell.run, ["C:\\it.exe"], Deadline(30))
+        Deadline(10).wait("waiting for it to run", lambda: "Receive" in guest.shells.verbs)
+        host.ssh.cut()
+        gate.set()
+        with pytest.raises(LostError, match="ended with exit code 6, but the connection broke"):
+            running.result()
+    assert lines(guest) == ["C:\\it.exe"]

@@ -10,9 +10,12 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import paramiko
+from paramiko.common import MSG_CHANNEL_REQUEST
 
 from .drives import clean, place
 from .script import Asked, Responder, answered
@@ -97,7 +100,7 @@ class Sshd:
                     self._transports.remove(one)
 
     def _begin(self, sock: socket.socket) -> None:
-        transport = paramiko.Transport(sock)
+        transport = _Transport(sock)
         transport.local_version = BANNER
         key = paramiko.Ed25519Key(filename=str(self.service.host_key))
         transport.add_server_key(key)
@@ -108,6 +111,22 @@ class Sshd:
         self._transports.append(transport)
         with suppress(paramiko.SSHException, EOFError):
             transport.start_server(threading.Event(), server=server)
+
+
+def _requested(channel: paramiko.Channel, message: paramiko.Message) -> None:
+    """Begin what was asked for only after the client was told that it is: else its end, and the
+    channel's, may come first."""
+    paramiko.Channel._handle_request(channel, message)
+    begin = channel.__dict__.pop("begin", None)
+    if begin is not None:
+        begin()
+
+
+class _Transport(paramiko.Transport):
+    _channel_handler_table: ClassVar = {
+        **paramiko.Transport._channel_handler_table,
+        MSG_CHANNEL_REQUEST: _requested,
+    }
 
 
 class _Server(paramiko.ServerInterface):
@@ -146,11 +165,13 @@ class _Server(paramiko.ServerInterface):
         return True
 
     def check_channel_shell_request(self, channel: paramiko.Channel) -> bool:
-        self._spawn(self._answer, "double-shell", channel, "")
-        return True
+        return self._begins(channel, "")
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
-        self._spawn(self._answer, "double-exec", channel, command.decode())
+        return self._begins(channel, command.decode())
+
+    def _begins(self, channel: paramiko.Channel, line: str) -> bool:
+        channel.__dict__["begin"] = partial(self._spawn, self._answer, "double-exec", channel, line)
         return True
 
     def _answer(self, channel: paramiko.Channel, line: str) -> None:
@@ -165,7 +186,8 @@ class _Server(paramiko.ServerInterface):
                 if self._over.is_set() or channel.closed:
                     break
             channel.send_exit_status(answer.code)
-        channel.close()
+        with suppress(OSError, EOFError):
+            channel.close()
 
     def check_channel_direct_tcpip_request(
         self,
@@ -198,7 +220,8 @@ class _Server(paramiko.ServerInterface):
                     break
                 if target in ready and not _passed(target.recv, channel.sendall):
                     break
-        channel.close()
+        with suppress(OSError, EOFError):
+            channel.close()
 
 
 def _passed(take: Callable[[int], bytes], give: Callable[[bytes], object]) -> bool:
