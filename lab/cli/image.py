@@ -50,9 +50,9 @@ def build(
     """Build images that are not there, and print where their disks are.
 
     Where media are is remembered: later commands, 'lab up' among them, need not be told again. The
-    inventory's [images.NAME], [images.virtio-win] and [images.openssh-windows] say it too, and
-    count more. An installation of Windows lives on when this command is stopped: the same command
-    goes on with it, and 'lab image gc --yes' removes it.
+    inventory's [images.NAME], [images.virtio-win] and [images.openssh-windows] say it too; an
+    option that says otherwise is refused. An installation of Windows lives on when this command is
+    stopped: the same command goes on with it, and 'lab image gc --yes' removes it.
     """
     from lab.lifecycle import images
 

@@ -23,6 +23,10 @@ QUESTIONS: Mapping[str, str] = {
         "Get-WinEvent -LogName 'Application' -MaxEvents 200 | Format-List -Property "
         "TimeCreated, LevelDisplayName, ProviderName, Id, Message"
     ),
+    "lab-log.txt": (
+        "Get-ChildItem -LiteralPath 'C:\\hybridlab\\log' -Filter '*.log' | ForEach-Object "
+        "-Process { $_.FullName; Get-Content -LiteralPath $_.FullName -Tail 1000 }"
+    ),
     "panther-setupact.txt": (
         "Get-Content -LiteralPath 'C:\\Windows\\Panther\\setupact.log' -Tail 2000"
     ),

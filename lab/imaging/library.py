@@ -88,6 +88,7 @@ class Library:
         self._cache = cache
         self._images = cache / "images"
         self._downloads = cache / "downloads"
+        self._said = inventory
         self._inventory = remembered.merged(cache, inventory)
         self._installer = installer
         self._folder = folder
@@ -136,8 +137,8 @@ class Library:
     def remember(self, name: str, given: Mapping[str, Path]) -> None:
         """Know from now on where inputs of a recipe's image are; see :mod:`remembered`."""
         recipe = recipes.load(name, self._folder)
-        remembered.remember(self._cache, recipe, given)
-        self._inventory = remembered.merged(self._cache, self._inventory)
+        remembered.remember(self._cache, self._said, recipe, given)
+        self._inventory = remembered.merged(self._cache, self._said)
 
     def is_building(self, scratch: Path) -> bool:
         """Whether somebody builds in that directory at this moment, or what he left is kept."""

@@ -1,7 +1,8 @@
 """Where the user's files were when an image was last built: said once, known from then on.
 
 ``lab image build NAME --iso PATH`` writes it down in the cache, so that ``lab up`` finds the image
-that was built so. What the inventory says counts more.
+that was built so. What the inventory says counts more, so a path beside it that is another one is
+refused: ``lab up`` would look for another image.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from lab._errors import PreflightError
+from lab._errors import PreflightError, UsageError
 from lab.imaging import source
 from lab.imaging.recipe import Recipe
 from lab.imaging.source import Need
@@ -32,13 +33,15 @@ def merged(cache: Path, inventory: Inventory) -> Inventory:
     return replace(inventory, images=images)
 
 
-def remember(cache: Path, recipe: Recipe, given: Mapping[str, Path]) -> None:
+def remember(cache: Path, inventory: Inventory, recipe: Recipe, given: Mapping[str, Path]) -> None:
     """Write down where files are, by the names of the recipe's inputs.
 
     Raises
     ------
     PreflightError
         When the recipe has no such input, or there is no such file.
+    UsageError
+        When the inventory says that it is somewhere else.
 
     """
     needs = {need.name: need for need in source.needs(recipe)}
@@ -51,6 +54,14 @@ def remember(cache: Path, recipe: Recipe, given: Mapping[str, Path]) -> None:
                 f"building image '{recipe.name}'",
                 f"--{name}: '{path}' is no file",
                 f"give the path of {needs[name].what}",
+            )
+        own = inventory.images.get(needs[name].image)
+        if own is not None and own.url not in {None, str(path.absolute())}:
+            raise UsageError(
+                f"building image '{recipe.name}'",
+                f"--{name} is '{path}', and [images.{needs[name].image}] of the inventory says "
+                f"'{own.url}'",
+                "leave the option out, or change the inventory: 'lab up' reads that",
             )
         kept[needs[name].image] = str(path.absolute())
     with guarded_files("writing down where media are"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 from pathlib import Path
 
 import pycdlib
@@ -42,3 +43,17 @@ def disc(path: Path, text: str, then: str = "halt") -> Path:
 def lines(*said: str) -> str:
     """Lines as a Windows guest ends them."""
     return "".join(f"{line}\r\n" for line in said)
+
+
+def disk(path: Path, text: str, then: str = "halt") -> Path:
+    """A disk of 1 GiB that a BIOS starts, as a golden image has it."""
+    raw = path.with_suffix(".raw")
+    sector = program(text, then).rstrip(b"\0") + b"\0"
+    assert len(sector) <= 510, "the text is too long for one sector"
+    raw.write_bytes(sector.ljust(510, b"\0") + b"\x55\xaa")
+    with raw.open("r+b") as file:
+        file.truncate(1 << 30)
+    command = ("qemu-img", "convert", "-q", "-f", "raw", "-O", "qcow2", raw, path)
+    subprocess.run(command, check=True)
+    raw.unlink()
+    return path

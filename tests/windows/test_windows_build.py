@@ -18,6 +18,7 @@ import pytest
 from double.guest import Guest
 from double.script import Answer, Asked
 from fake_site import FakeMachine, FakeSite
+from paramiko import Ed25519Key
 from windows_guests import NewGuest
 
 from lab._errors import BrokenError, DeadlineError, PreflightError
@@ -86,7 +87,7 @@ class Bench:
         self.story: Callable[[FakeMachine], None] = self.usual
 
     def prepared(self, machine: FakeMachine) -> None:
-        machine.every_look = lambda one: self.story(one)
+        machine.every_look = lambda one: self.story(one)  # noqa: PLW0108  another one later
 
     def usual(self, machine: FakeMachine) -> None:
         """All goes well; it goes down when sysprep was asked for."""
@@ -123,8 +124,6 @@ class Bench:
 
 
 def _public(private: Path) -> str:
-    from paramiko import Ed25519Key
-
     key = Ed25519Key.from_private_key_file(str(private))
     return f"{key.get_name()} {key.get_base64()}"
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from lab.imaging.windows.following import Watch  # noqa: E402
 from lab.imaging.windows.machine import Disc, Machine  # noqa: E402
 from lab.imaging.windows.phases import ORDER  # noqa: E402
 from lab.inventory.inventory import MANAGEMENT, Hypervisor  # noqa: E402
-from lab.providers.libvirt import sites  # noqa: E402
+from lab.providers.libvirt import media, sites  # noqa: E402
 from lab.providers.libvirt.host import Host  # noqa: E402
 from lab.providers.libvirt.windows_site import LibvirtSite  # noqa: E402
 
@@ -109,7 +109,7 @@ def test_a_medium_on_this_machine_is_booted_where_it_lies_and_stays_as_it_is(
     storage: str, asked: NewMachine, folder: Path, connected: Any
 ) -> None:
     wanted = asked(*READY, storage=storage)
-    os.chmod(wanted.setup.path, 0o444)
+    wanted.setup.path.chmod(0o444)
     before = wanted.setup.path.stat()
     machine = LibvirtSite(LOCAL, MANAGEMENT).begin(wanted)
     seen = watch(folder, machine)
@@ -131,6 +131,25 @@ def test_a_medium_on_this_machine_is_booted_where_it_lies_and_stays_as_it_is(
     assert str(wanted.setup.path) in document
     machine.remove()
     assert objects(connected, folder) == set()
+
+
+def test_a_layer_over_the_medium_is_read_instead_of_it(
+    asked: NewMachine, folder: Path, connected: Any
+) -> None:
+    wanted = asked("hybridlab: phase winpe")
+    layer = folder.with_name("layer.qcow2")
+    create = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", "/nowhere", "-u"]
+    subprocess.run([*create, layer, str(wanted.setup.path.stat().st_size)], check=True)
+    machine = LibvirtSite(LOCAL, MANAGEMENT).begin(replace(wanted, overlay=layer))
+    watch(folder, machine).until(lambda now: now.phase == "winpe")
+    (name,) = objects(connected, folder)
+    disc = ET.fromstring(connected.lookupByName(name).XMLDesc()).find(
+        "devices/disk[@device='cdrom']"
+    )
+    assert disc.find("source").get("file").endswith("/setup")
+    assert disc.find("backingStore/source").get("file") == str(wanted.setup.path)
+    assert wanted.setup.path.stat().st_uid == os.getuid()
+    machine.remove()
 
 
 @pytest.mark.skipif(not SCHEMA.exists(), reason="libvirt's schemas are not installed")
@@ -251,7 +270,6 @@ def test_begin_takes_away_what_was_left_half_made(
     )
     pool.build()
     pool.create()
-    time.sleep(1.1)  # so that the next name is another one
     machine = LibvirtSite(LOCAL, MANAGEMENT).begin(asked())
     assert objects(connected, folder) == {machine.where.split("'")[1]}
     machine.remove()
@@ -260,12 +278,10 @@ def test_begin_takes_away_what_was_left_half_made(
 def test_a_medium_that_qemu_cannot_read_is_refused_with_the_cure(
     asked: NewMachine, folder: Path, connected: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lab.providers.libvirt import media
-
     wanted = asked()
-    os.chmod(wanted.setup.path, 0o600)
+    wanted.setup.path.chmod(0o600)
     monkeypatch.setattr(media, "reader", lambda _: media.Reader(64055, frozenset({64055})))
-    with pytest.raises(PreflightError, match="QEMU .* may not") as refused:
+    with pytest.raises(PreflightError, match=r"QEMU .* may not") as refused:
         LibvirtSite(LOCAL, MANAGEMENT).begin(wanted)
     assert "chmod" in refused.value.cure
     assert objects(connected, folder) == set()

@@ -92,7 +92,7 @@ def _begun(job: Job, site: Site) -> tuple[Building, Record]:
     from lab.guests.keys import make_key_pair  # noqa: PLC0415  slow, and an extra
     from lab.imaging.windows.passwords import random_password  # noqa: PLC0415  as above
 
-    job.room(_CONTENT // 2, "the installed disk")
+    job.room(min(_CONTENT, job.recipe.disk_gib << 30) // 2, "the installed disk")
     record = Record("making", random_password())
     pair = make_key_pair(f"hybridlab build of {job.recipe.name}")
     asked = _machine(job, record, pair.public)

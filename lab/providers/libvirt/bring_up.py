@@ -153,9 +153,15 @@ class BringUp:
         }
         limits = {host.name: host.boots_at_once for host in self._used()}
         try:
-            in_parallel(jobs, limits, Deadline(ALL_SECONDS))
+            in_parallel(jobs, limits, Deadline(self._all_seconds()))
         finally:
             guests.close()
+
+    def _all_seconds(self) -> float:
+        """For all machines together: Windows has a first start that takes its time."""
+        patient = all(self._layout.accelerated.values())
+        first = windows_machines.SPEAK_SECONDS[patient] + windows_machines.SHELL_SECONDS[patient]
+        return ALL_SECONDS + len(self._layout.windows) * first
 
     def _boot(self, host: Host, machine: MachineIntent, guests: Guests) -> Callable[[], None]:
         recipe = machines.Recipe(

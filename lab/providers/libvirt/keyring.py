@@ -16,6 +16,8 @@ from lab.state.files import write_private
 
 _DIRECTORY = "secrets"
 _CLIENT = "client"
+_PINS = "pins"
+"""What machines have said they will show. No secrets: those have a directory of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ def password(lab: LabHandle, machine: str) -> str:
 
 def pin(lab: LabHandle, machine: str, pins: Pins) -> None:
     """Keep what a Windows machine has said; from now on it must show nothing else."""
+    make_private(lab.directory / _PINS)
     write_private(_pins_file(lab, machine), f"{pins.key}\n{pins.certificate}\n")
 
 
@@ -119,7 +122,7 @@ def _password_file(lab: LabHandle, machine: str) -> Path:
 
 
 def _pins_file(lab: LabHandle, machine: str) -> Path:
-    return lab.directory / _DIRECTORY / f"pins-{machine}"
+    return lab.directory / _PINS / machine
 
 
 def _read(lab: LabHandle, name: str) -> str:

@@ -1,0 +1,94 @@
+"""Where the user's media are: given once, remembered, the inventory counting more."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from lab._errors import PreflightError, UsageError
+from lab.imaging import inputs, recipes, remembered
+from lab.inventory.inventory import ImageSource, Inventory
+
+RECIPE = recipes.load("windows-server-2022")
+NOTHING = Inventory(())
+
+
+@pytest.fixture
+def media(tmp_path: Path) -> dict[str, Path]:
+    found = {name: tmp_path / name for name in ("iso", "virtio-win", "openssh")}
+    for name, path in found.items():
+        path.write_text(name)
+    return found
+
+
+def test_what_was_given_once_is_known_from_then_on(tmp_path: Path, media: dict[str, Path]) -> None:
+    cache = tmp_path / "cache"
+    remembered.remember(cache, NOTHING, RECIPE, media)
+    inventory = remembered.merged(cache, NOTHING)
+    found = inputs.found(RECIPE, inventory, tmp_path / "downloads", lambda _: None)
+    assert set(found) == {"iso", "virtio-win", "openssh"}
+    assert inputs.known(RECIPE, inventory, tmp_path / "downloads") == found
+    assert stat.S_IMODE((cache / remembered.FILE).stat().st_mode) == 0o600
+    remembered.remember(cache, NOTHING, RECIPE, {"iso": media["openssh"]})
+    inventory = remembered.merged(cache, NOTHING)
+    assert inventory.images[RECIPE.name].url == str(media["openssh"])
+    assert inventory.images["virtio-win"].url == str(media["virtio-win"])
+
+
+def test_the_inventory_counts_more(tmp_path: Path, media: dict[str, Path]) -> None:
+    remembered.remember(tmp_path, NOTHING, RECIPE, media)
+    own = Inventory((), images={RECIPE.name: ImageSource("/mine"), "virtio-win": ImageSource()})
+    merged = remembered.merged(tmp_path, own)
+    assert merged.images[RECIPE.name].url == "/mine"
+    assert merged.images["virtio-win"].url == str(media["virtio-win"])
+
+
+def test_a_file_that_is_not_there_is_refused_and_nothing_is_remembered(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match=r"--iso: .* is no file"):
+        remembered.remember(tmp_path, NOTHING, RECIPE, {"iso": tmp_path / "none"})
+    assert remembered.merged(tmp_path, NOTHING) == NOTHING
+
+
+def test_an_option_that_the_image_has_no_use_for_is_refused(
+    tmp_path: Path, media: dict[str, Path]
+) -> None:
+    with pytest.raises(PreflightError, match="made from no 'iso'"):
+        remembered.remember(tmp_path, NOTHING, recipes.load("debian-12"), {"iso": media["iso"]})
+
+
+def test_a_path_beside_another_one_of_the_inventory_is_refused(
+    tmp_path: Path, media: dict[str, Path]
+) -> None:
+    own = Inventory((), images={RECIPE.name: ImageSource("/mine.iso")})
+    with pytest.raises(UsageError, match=r"of the inventory says '/mine\.iso'"):
+        remembered.remember(tmp_path, own, RECIPE, media)
+    same = Inventory((), images={RECIPE.name: ImageSource(str(media["iso"]))})
+    remembered.remember(tmp_path, same, RECIPE, media)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '"x"'])
+def test_a_damaged_memory_is_none(text: str, tmp_path: Path) -> None:
+    (tmp_path / remembered.FILE).write_text(text)
+    assert remembered.merged(tmp_path, NOTHING) == NOTHING
+
+
+def test_every_missing_medium_is_named_with_both_ways_to_give_it(
+    tmp_path: Path, media: dict[str, Path]
+) -> None:
+    with pytest.raises(PreflightError) as refused:
+        inputs.check(RECIPE, NOTHING)
+    assert "--iso PATH" in refused.value.cure
+    assert f"[images.{RECIPE.name}]" in refused.value.cure
+    iso = Inventory((), images={RECIPE.name: ImageSource(str(media["iso"]))})
+    with pytest.raises(PreflightError) as refused:
+        inputs.found(RECIPE, iso, tmp_path, lambda _: None)
+    assert "virtio-win" in refused.value.happened
+    assert inputs.known(RECIPE, iso, tmp_path) is None
+
+
+def test_a_medium_that_has_gone_is_said(tmp_path: Path) -> None:
+    gone = Inventory((), images={RECIPE.name: ImageSource(str(tmp_path / "gone.iso"))})
+    with pytest.raises(PreflightError, match="No such file"):
+        inputs.check(RECIPE, gone)

@@ -1,0 +1,407 @@
+"""Windows nodes of a lab: what cannot be probed, what is pinned, how the document looks."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from lab._errors import BrokenError, DeadlineError, PreflightError, UsageError
+from lab.lifecycle.blueprint import draw
+from lab.providers.libvirt import (
+    documents,
+    drives,
+    keyring,
+    layout,
+    media,
+    sites,
+    windows,
+    windows_machines,
+)
+from lab.providers.libvirt.documents import Card, Disc, WindowsDomain
+from lab.providers.libvirt.guests import Guests
+from lab.providers.libvirt.host import Host, offered
+from lab.providers.libvirt.keyring import Pins
+from lab.providers.libvirt.machines import Recipe
+from lab.providers.libvirt.media import Reader
+from lab.providers.provider import LabHandle, Probe, ProbeSettings
+
+INTENT = draw("overlay").intent
+WINDOWS = next(one for one in INTENT.machines if one.os == "windows")
+LINUX = next(one for one in INTENT.machines if one.os == "linux" and one.pods)
+
+
+def probe(source: str, address: str, port: int = 8080) -> Probe:
+    return Probe(1, source, "tcp", "small", address, port, 1400)
+
+
+def plain(address: str) -> str:
+    return address.partition("/")[0]
+
+
+def services(os: str) -> Iterator[tuple[str, int, int | None]]:
+    pods = {pod.name for one in INTENT.machines if one.os == os for pod in one.pods}
+    assert LINUX.translation is not None
+    for service in LINUX.translation.services:
+        if {backend.pod for backend in service.backends} <= pods:
+            yield service.address, service.port, service.node_port
+
+
+OWN = plain(LINUX.interfaces[0].addresses[0])
+THEIRS = plain(WINDOWS.interfaces[0].addresses[0])
+VIP, PORT, NODE_PORT = next(one for one in services("windows") if one[2])
+LINUX_VIP, LINUX_PORT, _ = next(services("linux"))
+
+
+@pytest.mark.parametrize(
+    ("source", "address", "port", "barred"),
+    [
+        (WINDOWS.name, OWN, 1, True),
+        (WINDOWS.pods[0].name, "192.0.2.1", 1, True),
+        (LINUX.name, THEIRS, 1, True),
+        (LINUX.pods[0].name, plain(WINDOWS.pods[0].address), 1, True),
+        (LINUX.pods[0].name, VIP, PORT, True),
+        ("client", OWN, NODE_PORT, True),
+        ("client", THEIRS, NODE_PORT, True),
+        (LINUX.pods[0].name, LINUX_VIP, LINUX_PORT, False),
+        (LINUX.name, OWN, 1, False),
+        (LINUX.pods[0].name, plain(LINUX.pods[0].address), 1, False),
+    ],
+)
+def test_what_starts_or_ends_on_windows_is_an_error_with_its_reason(
+    source: str, address: str, port: int, barred: bool
+) -> None:
+    found = windows.unprobeable(INTENT, [probe(source, address, port)])
+    assert bool(found) == barred
+    for outcome in found.values():
+        assert outcome.status == "error"
+        assert WINDOWS.name.rstrip("0123456789") in outcome.detail
+        assert "Kubernetes" in outcome.detail
+        assert "--only linux" in outcome.detail
+
+
+def test_probes_that_cannot_be_are_never_sent_and_every_probe_has_an_outcome(
+    tmp_path: Path,
+) -> None:
+    lab = LabHandle("overlay", tmp_path, "t" * 16)
+    everyone = {one.name: "local" for one in INTENT.machines}
+    only = tuple(one.name for one in INTENT.machines if one.os == "windows")
+    decided = layout.Layout(everyone, {"local": True}, {}, {}, only)
+    probes = [replace(probe(WINDOWS.name, OWN), key=key) for key in (7, 9)]
+    told: list[int] = []
+    with Guests(lab, decided, {}) as guests:
+        guests._controls = {}  # no machine is there to connect to
+        found = guests.probe(INTENT, probes, ProbeSettings(1.0, 4), told.append)
+    assert {key: one.status for key, one in found.items()} == {7: "error", 9: "error"}
+    assert told[-1] == 2
+
+
+def test_a_pod_on_windows_is_refused_with_its_reason() -> None:
+    with pytest.raises(UsageError, match="Kubernetes"):
+        windows.refuse_pod(INTENT, WINDOWS.pods[0].name)
+    windows.refuse_pod(INTENT, LINUX.pods[0].name)
+
+
+def test_a_layout_knows_its_windows_machines_and_one_of_older_versions_has_none(
+    tmp_path: Path,
+) -> None:
+    lab = LabHandle("overlay", tmp_path, "t" * 16)
+    layout.save(lab, layout.Layout({"win1": "local"}, {}, {}, {}, ("win1",)))
+    found = layout.load(lab)
+    assert found is not None
+    assert found.windows == ("win1",)
+    text = (tmp_path / layout.FILE).read_text().replace('"windows"', '"other"')
+    (tmp_path / layout.FILE).write_text(text)
+    found = layout.load(lab)
+    assert found is not None
+    assert found.windows == ()
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> LabHandle:
+    handle = LabHandle("overlay", tmp_path, "3fa9c2d1e0b7a655")
+    keyring.ensure(handle, [])
+    keyring.ensure_passwords(handle, ["win1"])
+    return handle
+
+
+def test_passwords_and_pins_are_in_files_of_their_own_that_nobody_else_reads(
+    lab: LabHandle,
+) -> None:
+    first = keyring.password(lab, "win1")
+    keyring.ensure_passwords(lab, ["win1"])
+    assert keyring.password(lab, "win1") == first
+    assert keyring.pins(lab, "win1") is None
+    keyring.pin(lab, "win1", Pins("ssh-ed25519 AAAA", "ab" * 32))
+    assert keyring.pins(lab, "win1") == Pins("ssh-ed25519 AAAA", "ab" * 32)
+    for path in (*(lab.directory / "secrets").iterdir(), *(lab.directory / "pins").iterdir()):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    keyring.unpin(lab, "win1")
+    keyring.unpin(lab, "win1")
+    assert keyring.pins(lab, "win1") is None
+
+
+def test_a_machine_that_has_not_said_its_keys_is_not_knocked_at(lab: LabHandle) -> None:
+    decided = layout.Layout({"win1": "local"}, {}, {}, {"win1": "Administrator"}, ("win1",))
+    guests = Guests(lab, decided, {})
+    guests.__dict__["_addresses"] = {"win1": "192.0.2.1"}
+    with pytest.raises(BrokenError, match="has not said its keys"):
+        guests.windows_shell("win1")
+
+
+class Domain:
+    """A domain that runs or not, with one CD."""
+
+    def __init__(self) -> None:
+        self.states = ["running"]
+
+    def state(self) -> str:
+        return self.states[0]
+
+
+@pytest.fixture
+def clone(lab: LabHandle, monkeypatch: pytest.MonkeyPatch) -> Any:
+    domain = Domain()
+
+    class There:
+        connected = None
+
+        @contextmanager
+        def told(self, _: str) -> Iterator[None]:
+            yield
+
+        def lab_pool(self, _: str) -> object:
+            return object()
+
+    monkeypatch.setattr(windows_machines.domains, "find", lambda *_: (domain, None))
+    monkeypatch.setattr(windows_machines.domains, "state", lambda one: one.state())
+    monkeypatch.setattr(windows_machines, "_LOOK_SECONDS", 0.0)
+    discarded: list[str] = []
+    monkeypatch.setattr(drives, "discard", lambda *words: discarded.append(words[2]))
+    recipe = Recipe(
+        lab, replace(WINDOWS, name="win1"), cast("Any", None), True, 1400, "192.0.2.10", 24
+    )
+    return SimpleNamespace(
+        host=cast("Host", There()), recipe=recipe, domain=domain, discarded=discarded, lab=lab
+    )
+
+
+KEYS = "hybridlab: key ssh-ed25519 AAAA\r\nhybridlab: certificate " + "AB" * 32 + "\r\n"
+
+
+def test_a_clone_is_pinned_by_what_it_says_and_its_medium_taken_away(clone: Any) -> None:
+    said = iter(["", "hybridlab: phase specialize\r\n", KEYS, f"{KEYS}hybridlab: phase ready\r\n"])
+    windows_machines.meet(clone.host, clone.recipe, lambda: next(said))
+    assert keyring.pins(clone.lab, "win1") == Pins("ssh-ed25519 AAAA", "ab" * 32)
+    assert clone.discarded == ["win1.seed"]
+
+
+def test_a_clone_that_is_pinned_is_not_listened_to_again(clone: Any) -> None:
+    keyring.pin(clone.lab, "win1", Pins("ssh-ed25519 OLD", "cd" * 32))
+    windows_machines.meet(clone.host, clone.recipe, pytest.fail)
+    assert keyring.pins(clone.lab, "win1") == Pins("ssh-ed25519 OLD", "cd" * 32)
+
+
+@pytest.mark.parametrize(
+    ("said", "state", "words"),
+    [
+        ("hybridlab: step cards\r\nhybridlab: failed cards: none\r\n", "running", "cards: none"),
+        ("hybridlab: phase specialize\r\n", "off", "its domain has stopped"),
+        ("hybridlab: phase winpe\r\nhybridlab: phase winpe\r\n", "running", "begun Setup"),
+    ],
+)
+def test_a_clone_that_will_never_be_ready_is_given_up_at_once(
+    said: str, state: str, words: str, clone: Any
+) -> None:
+    clone.domain.states = [state]
+    with pytest.raises(BrokenError, match=words) as broken:
+        windows_machines.meet(clone.host, clone.recipe, lambda: said)
+    assert "| hybridlab:" in broken.value.happened
+    assert keyring.pins(clone.lab, "win1") is None
+    assert clone.discarded == []
+
+
+def test_a_clone_that_takes_too_long_is_named_by_its_phase(
+    clone: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(windows_machines, "SPEAK_SECONDS", {True: 0.0, False: 0.0})
+    said = "hybridlab: phase first-logon\r\nhybridlab: step winrm\r\n"
+    with pytest.raises(DeadlineError, match=r"first logon runs clone\.ps1, step 'winrm'"):
+        windows_machines.meet(clone.host, clone.recipe, lambda: said)
+
+
+def test_the_cards_of_a_clone_are_those_of_the_intent(lab: LabHandle) -> None:
+    machine = replace(WINDOWS, name="win1")
+    recipe = Recipe(lab, machine, cast("Any", None), True, 1400, "192.0.2.10", 24)
+    told = windows_machines.settings(recipe)
+    assert [card.name for card in told.cards] == [
+        "mgmt0",
+        *(card.name for card in WINDOWS.interfaces),
+    ]
+    assert told.cards[0].address == "192.0.2.10/24"
+    assert told.cards[0].gateway is None
+    assert told.cards[1].address == WINDOWS.interfaces[0].addresses[0]
+    via = next(route.via for route in WINDOWS.routes if route.destination == "default")
+    assert told.cards[1].gateway == via
+
+
+SPEC = WindowsDomain(
+    name="w",
+    uuid="",
+    title="",
+    accelerated=True,
+    hyperv=("relaxed", "spinlocks", "stimer"),
+    vcpus=4,
+    memory_mib=4096,
+    firmware="bios",
+    nvram="/p/w.fd",
+    storage="virtio",
+    disk="/p/disk",
+    discs=(Disc("/iso", foreign=True, boots=True), Disc("/virtio"), Disc("/answers")),
+    console_log="/p/console",
+    cards=(Card("52:56:00:00:00:01", "net", 1400),),
+)
+
+
+def tree(**changes: Any) -> ET.Element:
+    return ET.fromstring(documents.windows(replace(SPEC, **changes), "<x/>"))
+
+
+def test_the_disk_boots_before_the_medium_and_media_come_in_order() -> None:
+    found = tree()
+    orders = {
+        disk.find("target").get("dev"): disk.find("boot").get("order")
+        for disk in found.iterfind("devices/disk")
+        if disk.find("boot") is not None
+    }
+    assert orders == {"vda": "1", "sda": "2"}
+    discs = found.findall("devices/disk[@device='cdrom']")
+    assert [one.find("source").get("file") for one in discs] == ["/iso", "/virtio", "/answers"]
+    assert [one.find("target").get("bus") for one in discs] == ["sata"] * 3
+    labels = [one.find("source/seclabel") is not None for one in discs]
+    assert labels == [True, False, False]
+    assert found.find("os/boot") is None
+
+
+def test_without_drivers_disk_and_card_are_what_windows_knows_by_itself() -> None:
+    found = tree(storage="sata")
+    (disk,) = found.findall("devices/disk[@device='disk']")
+    assert disk.find("target").get("bus") == "sata"
+    card = found.find("devices/interface")
+    assert card.find("model").get("type") == "e1000e"
+    assert card.find("mtu") is None
+
+
+def test_enlightenments_and_their_clock_are_kvm_s_alone() -> None:
+    found = tree()
+    assert [one.tag for one in found.find("features/hyperv")] == ["relaxed", "spinlocks", "stimer"]
+    assert found.find("features/hyperv/stimer/direct") is not None
+    assert found.find("clock/timer[@name='hypervclock']") is not None
+    found = tree(accelerated=False)
+    assert found.find("features/hyperv") is None
+    assert found.find("clock/timer[@name='hypervclock']") is None
+    assert found.find("cpu").get("mode") == "maximum"
+
+
+def test_one_socket_has_all_cores_and_the_clock_is_local_time() -> None:
+    found = tree()
+    topology = found.find("cpu/topology")
+    assert (topology.get("sockets"), topology.get("cores")) == ("1", "4")
+    assert found.find("clock").get("offset") == "localtime"
+    assert found.findtext("on_reboot") == "restart"
+    assert found.find("devices/graphics").get("listen") == "127.0.0.1"
+
+
+def test_uefi_is_without_secure_boot_and_has_variables_of_its_own() -> None:
+    found = tree(firmware="uefi")
+    features = {
+        one.get("name"): one.get("enabled") for one in found.iterfind("os/firmware/feature")
+    }
+    assert features == {"enrolled-keys": "no", "secure-boot": "no"}
+    assert found.findtext("os/nvram") == "/p/w.fd"
+
+
+def test_a_layer_over_a_medium_names_it_and_leaves_it_alone() -> None:
+    found = tree(discs=(Disc("/layer", "/iso", foreign=True, boots=True),))
+    disk = found.find("devices/disk[@device='cdrom']")
+    assert disk.find("driver").get("type") == "qcow2"
+    assert disk.find("source").get("file") == "/layer"
+    below = disk.find("backingStore/source")
+    assert below.get("file") == "/iso"
+    assert below.find("seclabel").get("relabel") == "no"
+    assert drives.holding(ET.tostring(found, encoding="unicode"), "/layer") == ("sda",)
+
+
+def test_only_what_the_hypervisor_offers_is_asked_for() -> None:
+    text = (
+        "<domainCapabilities><features><hyperv supported='yes'><enum name='features'>"
+        "<value>spinlocks</value><value>evmcs</value><value>relaxed</value></enum></hyperv>"
+        "</features></domainCapabilities>"
+    )
+    assert offered(text) == ("relaxed", "spinlocks")
+    assert offered(text.replace("'yes'", "'no'")) == ()
+
+
+def test_a_site_is_known_by_its_mark_and_a_lab_s_mark_is_none() -> None:
+    mark = sites.Mark("windows-server-2022", Path("/cache/a <b>"), "00ff")
+    assert sites.read(f"<domain><metadata>{sites.write(mark)}</metadata></domain>") == mark
+    assert sites.read("<domain><metadata/></domain>") is None
+    assert sites.read(documents.windows(SPEC, "<x/>")) is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "who", "may"),
+    [
+        (0o644, Reader(7, frozenset({7})), True),
+        (0o640, Reader(7, frozenset({7})), False),
+        (0o640, Reader(7, frozenset({7, 200})), True),
+        (0o604, Reader(7, frozenset({7, 200})), False),
+        (0o400, Reader(100, frozenset()), True),
+        (0o044, Reader(100, frozenset({200})), False),
+        (0o000, Reader(0, frozenset()), True),
+    ],
+)
+def test_who_may_read_follows_from_owner_group_and_mode(mode: int, who: Reader, may: bool) -> None:
+    status = os.stat_result((mode, 0, 0, 1, 100, 200, 0, 0, 0, 0))
+    assert media.may(status, who, stat.S_IROTH) == may
+
+
+def test_a_folder_that_qemu_may_not_enter_is_named(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "windows.iso").write_bytes(b"")
+    for one in (tmp_path, *tmp_path.parents[:2]):
+        one.chmod(0o755)
+    stranger = Reader(64055, frozenset({64055}))
+    with pytest.raises(PreflightError, match=f"may not enter '{closed}'"):
+        media.check(closed / "windows.iso", stranger, "medium")
+    closed.chmod(0o711)
+    media.check(closed / "windows.iso", stranger, "medium")
+    (closed / "windows.iso").chmod(0o600)
+    with pytest.raises(PreflightError, match="may not read it"):
+        media.check(closed / "windows.iso", stranger, "medium")
+
+
+def test_media_of_recipes_stay_on_a_hypervisor_and_others_go() -> None:
+    name = media.kept_name(media.Disc(Path("/x"), "ab" * 32))
+    assert media.is_current(name, ["ab" * 32])
+    assert media.is_current(f"{name}.ok", ["ab" * 32])
+    assert not media.is_current(name, ["cd" * 32])
+
+
+def test_a_missing_medium_is_said_with_the_node_that_wants_it_and_the_way_round() -> None:
+    def check(image: str) -> None:
+        raise PreflightError("looking", f"{image} is not there", "get it")
+
+    with pytest.raises(PreflightError, match=f"node '{WINDOWS.name}' wants image") as refused:
+        windows.require(INTENT, check)
+    assert "--only linux" in refused.value.cure
+    windows.require(INTENT, lambda _: None)

@@ -1,0 +1,192 @@
+"""A clone on this machine's own libvirtd: it is pinned by what it says, and its medium goes.
+
+What boots is one sector that speaks on COM1 as a clone does: a stand-in, not Windows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+pytest.importorskip("pycdlib", reason="pycdlib is not installed")
+
+import boot_disc  # noqa: E402
+
+from lab.imaging.golden import GoldenImage  # noqa: E402
+from lab.imaging.medium import label_of  # noqa: E402
+from lab.inventory.inventory import Hypervisor  # noqa: E402
+from lab.lifecycle.blueprint import draw  # noqa: E402
+from lab.providers.libvirt import (  # noqa: E402
+    domains,
+    images,
+    keyring,
+    machines,
+    names,
+    networks,
+    volumes,
+    windows_machines,
+)
+from lab.providers.libvirt.host import Host  # noqa: E402
+from lab.providers.libvirt.keyring import Pins  # noqa: E402
+from lab.providers.libvirt.machines import Recipe  # noqa: E402
+from lab.providers.libvirt.networks import Management  # noqa: E402
+from lab.providers.libvirt.ownership import Owner  # noqa: E402
+from lab.providers.provider import LabHandle  # noqa: E402
+from lab.topology.intent import MachineIntent  # noqa: E402
+
+pytestmark = pytest.mark.machines
+INTENT = draw("overlay").intent
+WINDOWS = next(one for one in INTENT.machines if one.os == "windows")
+SAYS = boot_disc.lines(
+    "hybridlab: phase specialize",
+    "hybridlab: key ssh-ed25519 AAAAC3",
+    f"hybridlab: certificate {'c' * 64}",
+    "hybridlab: phase ready",
+)
+
+
+@dataclass
+class Place:
+    """A lab with its pool and networks, and one machine to be made."""
+
+    host: Host
+    lab: LabHandle
+    machine: MachineIntent
+    owner: Owner
+    folder: Path
+
+    def recipe(self, firmware: Any = "bios", storage: Any = "virtio") -> Recipe:
+        disk = boot_disc.disk(self.folder / f"golden-{firmware}-{storage}.qcow2", SAYS)
+        digest = os.urandom(32).hex()
+        image = GoldenImage(
+            name="windows-server-2022",
+            digest=digest,
+            os="windows",
+            disk=disk,
+            virtual_gib=1,
+            firmware=firmware,
+            kernel=None,
+            initrd=None,
+            arguments="",
+            first_boot="windows",
+            user="Administrator",
+            storage=storage,
+        )
+        images.ensure(self.host.connected, self.host.hypervisor.storage, image, lambda _: None)
+        return Recipe(self.lab, self.machine, image, False, 1400, "10.201.7.10", 24)
+
+    def made(self, recipe: Recipe) -> str:
+        owner = replace(self.owner, machine=self.machine.name, made_from=recipe.digest())
+        return machines.ensure(self.host, recipe, owner, lambda _: None)
+
+    def meet(self, recipe: Recipe) -> None:
+        name = self.machine.name
+        windows_machines.meet(
+            self.host, recipe, lambda: machines.console_text(self.host, self.lab, name)
+        )
+
+    def volumes(self) -> set[str]:
+        pool = self.host.lab_pool(self.lab.token)
+        assert pool is not None
+        volumes.refresh(pool)
+        return {one.name() for one in pool.listAllVolumes()}
+
+    def domain(self) -> Any:
+        found = domains.find(self.host.connected, self.lab, self.machine.name)
+        assert found is not None
+        return found[0]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    host = Host(Hypervisor("local", "qemu:///system", acceleration="tcg"))
+    try:
+        connected = libvirt.open("qemu:///system")
+    except libvirt.libvirtError as error:
+        pytest.skip(f"no libvirtd: {error}")
+    machine = replace(
+        WINDOWS, hardware=replace(WINDOWS.hardware, memory_mib=256, vcpus=1, disk_gib=1)
+    )
+    lab = LabHandle(f"clone{os.urandom(2).hex()}", tmp_path, os.urandom(8).hex())
+    owner = Owner(lab.name, lab.token, tmp_path, "test", "test", 0.0)
+    keyring.ensure(lab, [])
+    keyring.ensure_passwords(lab, [machine.name])
+    asked = Management((machine.name,), IPv4Network("10.201.0.0/16"), 1400)
+    networks.ensure_management(host.connected, lab, owner, asked)
+    for segment in INTENT.segments:
+        networks.ensure_segment(host.connected, lab, owner, segment)
+    path = volumes.lab_path(host.hypervisor.storage, lab.token)
+    volumes.ensure_pool(host.connected, names.pool(lab), names.uuid(lab, "pool", ""), path)
+    before = _images(connected)
+    yield Place(host, lab, machine, owner, tmp_path)
+    host.destroy(lab.token)
+    shared = connected.storagePoolLookupByName(names.IMAGES_POOL)
+    volumes.refresh(shared)
+    for name in _images(connected) - before:
+        volumes.remove(shared, name)
+    left = [one.name() for one in connected.listAllDomains() if one.name().startswith(lab.name)]
+    assert left == []
+    connected.close()
+
+
+def _images(connected: Any) -> set[str]:
+    try:
+        shared = connected.storagePoolLookupByName(names.IMAGES_POOL)
+    except libvirt.libvirtError:
+        return set()
+    volumes.refresh(shared)
+    return {one.name() for one in shared.listAllVolumes()}
+
+
+@pytest.mark.parametrize("storage", ["virtio", "sata"])
+def test_a_clone_says_its_keys_is_pinned_and_loses_its_medium(place: Place, storage: str) -> None:
+    recipe = place.recipe(storage=storage)
+    name = place.machine.name
+    assert place.made(recipe) == "new"
+    assert f"{name}.seed" in place.volumes()
+
+    place.meet(recipe)
+
+    assert keyring.pins(place.lab, name) == Pins("ssh-ed25519 AAAAC3", "c" * 64)
+    assert f"{name}.seed" not in place.volumes()
+    assert ".seed" not in place.domain().XMLDesc()
+    assert place.made(recipe) == "running"
+    place.meet(recipe)
+
+
+def test_the_medium_of_a_clone_is_what_windows_looks_for(place: Place) -> None:
+    recipe = place.recipe()
+    place.made(recipe)
+    pool = place.host.lab_pool(place.lab.token)
+    assert pool is not None
+    content = volumes.read(pool, f"{place.machine.name}.seed")
+    assert content is not None
+    seed = place.folder / "seed.iso"
+    seed.write_bytes(content)
+    assert label_of(seed) == "HYBRIDLAB"
+    assert place.machine.name.encode() in content
+    assert keyring.password(place.lab, place.machine.name).encode() not in content
+
+
+def test_a_clone_that_is_made_anew_has_to_say_its_keys_again(place: Place) -> None:
+    recipe = place.recipe()
+    place.made(recipe)
+    place.meet(recipe)
+    other = place.recipe(storage="sata")
+    assert place.made(other) == "new"
+    assert keyring.pins(place.lab, place.machine.name) is None
+    place.meet(other)
+
+
+def test_a_clone_under_uefi_has_firmware_variables_in_the_lab_s_pool(place: Place) -> None:
+    recipe = place.recipe(firmware="uefi")
+    place.made(recipe)
+    assert f"{place.machine.name}.firmware" in place.domain().XMLDesc()
+    assert f"{place.machine.name}.firmware" in place.volumes()
