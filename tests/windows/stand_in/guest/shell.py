@@ -22,7 +22,7 @@ from double.script import Answer, Asked
 
 from stand_in.guest import mutants
 from stand_in.guest.record import Record
-from stand_in.guest.screen import power_off, restart, say
+from stand_in.guest.screen import flush, power_off, restart, say
 from stand_in.guest.state import CACHED, FOLDER, SECRET, State
 
 HERE = Path("/c/hybridlab")
@@ -133,6 +133,7 @@ def generalize(state: State, record: Record) -> None:
     for path in (CACHED, SECRET, FOLDER / "cards.json", *(FOLDER / "keys").glob("*")):
         path.unlink(missing_ok=True)
     Path("/c/Windows/stand-in/laid-down").unlink(missing_ok=True)
+    flush()
     subprocess.run(["/bin/busybox", "fstrim", "/c"], capture_output=True, check=False)
     record.add("generalized", sid=state.sid)
     state.with_(stage="generalized", computer_name="", sid="", steps=(), mutant="", restarts=0)
