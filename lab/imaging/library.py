@@ -217,6 +217,9 @@ class Library:
         final = self._place(recipe, digest)
         scratch = final.with_name(f".{final.name}{_PARTIAL}")
         with guarded_files(f"building image '{recipe.name}'"):
+            if final.exists():
+                say(f"image '{recipe.name}': {stored.damage(final)}: it is built anew")
+                _remove(final)
             if (scratch / UNFINISHED).exists():
                 say(f"image '{recipe.name}': there is an interrupted build")
             elif scratch.exists():
@@ -238,7 +241,7 @@ class Library:
 
     def _stored(self, recipe: Recipe, digest: str) -> GoldenImage | None:
         place = self._place(recipe, digest)
-        return stored.image(place) if place.is_dir() else None
+        return stored.image(place) if place.is_dir() and not stored.damage(place) else None
 
     def _place(self, recipe: Recipe, digest: str) -> Path:
         return self._images / f"{recipe.name}-{digest[:_SHORT]}"

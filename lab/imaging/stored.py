@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from lab.imaging.golden import Firmware, FirstBoot, GoldenImage, Storage
@@ -35,6 +36,8 @@ class Facts:
     """Seconds since 1970."""
     packages: tuple[str, ...]
     """``name version``, where it is known."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of each file beside ``image.json``, by its name."""
     storage: Storage = "virtio"
 
 
@@ -54,6 +57,7 @@ def write(directory: Path, recipe: Recipe, digest: str, built: Built) -> None:
         recipe.user,
         time.time(),
         built.packages,
+        {path.name: path.stat().st_size for path in sorted(directory.iterdir())},
         "sata" if recipe.windows and not recipe.windows.virtio else "virtio",
     )
     (directory / FILE).write_text(json.dumps(asdict(facts), indent=1) + "\n", encoding="utf-8")
@@ -63,6 +67,18 @@ def facts(directory: Path) -> Facts:
     """What an image's ``image.json`` says."""
     found = json.loads((directory / FILE).read_text(encoding="utf-8"))
     return Facts(**{**found, "packages": tuple(found["packages"])})
+
+
+def damage(directory: Path) -> str | None:
+    """What is wrong with an image in the cache, in words; None if every file is whole."""
+    for name, size in facts(directory).sizes.items():
+        try:
+            there = (directory / name).stat().st_size
+        except FileNotFoundError:
+            return f"'{directory / name}' is gone"
+        if there != size:
+            return f"'{directory / name}' has {there} bytes of {size}"
+    return None
 
 
 def image(directory: Path) -> GoldenImage:

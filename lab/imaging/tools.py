@@ -9,6 +9,7 @@ import signal
 import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from threading import Timer
 
@@ -61,6 +62,12 @@ def version(name: str) -> str:
     path = _find(name)
     if path is None:
         return ""
+    return _version(path, option)
+
+
+@cache
+def _version(path: str, option: str) -> str:
+    """Asked once a process: it is wanted whenever an image's digest is."""
     told = subprocess.run(  # noqa: S603  one of PACKAGES
         [path, option], capture_output=True, text=True, check=False, env=_environment({})
     )

@@ -83,4 +83,12 @@ def keep_only(scenario: Scenario, system: str) -> Scenario:
         replace(service, backends=min(service.backends, pods))
         for service in scenario.shared_services
     )
-    return replace(scenario, nodes=nodes, shared_services=shared)
+    left_out = len(nodes) < len(scenario.nodes)
+    return replace(
+        scenario,
+        summary=f"{scenario.summary}: {system.capitalize()} nodes alone"
+        if left_out
+        else scenario.summary,
+        nodes=nodes,
+        shared_services=shared,
+    )

@@ -22,6 +22,8 @@ ADDRESS = r"^[0-9]{1,3}(\.[0-9]{1,3}){3}$"
 VERSION = r"^1\.[0-9]{1,3}$"
 MAC = r"^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$"
 MEMORY = r"^[1-9][0-9]{0,6}(MiB|GiB)$"
+LEAST_MEMORY_MIB = 64
+"""Less holds no kernel with its initramfs."""
 DISK = r"^[1-9][0-9]{0,6}(GiB|TiB)$"
 PORTS = r"^[0-9]{1,5}-[0-9]{1,5}$"
 
@@ -154,7 +156,11 @@ def mac(value: object) -> str:
 
 def memory(value: object) -> int:
     """Memory in MiB."""
-    return _amount(value, MEMORY, {"MiB": 1, "GiB": 1024}, "2GiB")
+    found = _amount(value, MEMORY, {"MiB": 1, "GiB": 1024}, "2GiB")
+    if found < LEAST_MEMORY_MIB:
+        what = f"no machine starts with {quoted(text(value))} of memory"
+        raise wrong(what, f'write at least "{LEAST_MEMORY_MIB}MiB"; "2GiB" is usual')
+    return found
 
 
 def disk(value: object) -> int:

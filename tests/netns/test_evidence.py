@@ -9,6 +9,7 @@ import pytest
 from netns_intents import cluster
 from netns_running import BringUp, NewLab, Running
 
+from lab._deadline import Deadline
 from lab.guests.shell import Completed
 from lab.providers.netns import evidence, resolvers
 from lab.providers.netns.provider import NetnsProvider
@@ -77,7 +78,15 @@ def test_a_look_that_hangs_leaves_the_others_and_says_so(
     found = pieces(running)
     assert found["worker1/first.txt"] == "$ echo first\nfirst\n"
     assert "not done within 1 s" in found["worker1/slow.txt"]
-    assert subprocess.run(["pgrep", "-fx", f"sleep {seconds}"], check=False).returncode == 1
+    Deadline(20).wait(
+        "waiting for the look to end",
+        lambda: (
+            subprocess.run(
+                ["pgrep", "-fx", f"sleep {seconds}"], capture_output=True, check=False
+            ).returncode
+        ),
+        until=lambda code: code == 1,
+    )
 
 
 @pytest.mark.parametrize(

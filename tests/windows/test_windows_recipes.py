@@ -98,10 +98,11 @@ def test_missing_medium_is_asked_for_by_its_name(tmp_path):
 def test_unknown_medium_is_taken(tmp_path):
     iso = tmp_path / "some.iso"
     iso.write_bytes(b"not one of the known")
-    inventory = replace(STOCK, images={"windows-server-2022": ImageSource(str(iso), None)})
+    source = ImageSource(str(iso), None)
+    inventory = replace(STOCK, images={"windows-server-2022": source, "virtio-win": source})
     recipe = recipes.load("windows-server-2022")
     found = inputs.found(recipe, inventory, tmp_path / "downloads", lambda _: None)
-    assert found["file"].startswith("sha256:")
+    assert found["iso"].startswith("sha256:")
 
 
 def lab(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

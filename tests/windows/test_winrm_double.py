@@ -126,14 +126,14 @@ def program(tmp_path: Path, _nothing_left_of_guests: None) -> Iterator[tuple[Win
     host_key, client = make_host_key(tmp_path / "h"), make_host_key(tmp_path / "client")
     (tmp_path / "authorized").write_text(client + "\n")
     (tmp_path / "drives" / "C" / "hybridlab").mkdir(parents=True)
-    (tmp_path / "answers.py").write_text(RESPONDER)
+    (tmp_path / "told_answers.py").write_text(RESPONDER)
     names = {"host_key": "h", "authorized_keys": "authorized", "root": "drives"}
     configuration = {
         "user": USER,
         "password": PASSWORD,
         "winrm": {"certificate": str(tmp_path / "c.pem"), "key": str(tmp_path / "k.pem")},
         "ssh": {name: str(tmp_path / file) for name, file in names.items()},
-        "responder": "answers:respond",
+        "responder": "told_answers:respond",
         "journal": str(tmp_path / "journal"),
     }
     (tmp_path / "double.json").write_text(json.dumps(configuration))

@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lab._deadline import Deadline
@@ -115,18 +115,23 @@ class Watch:
         at = time.monotonic()
         seen = Seen(
             at=at,
-            said=glance.said.decode("ascii", errors="replace"),
             disk_bytes=glance.disk_bytes,
             reboots=self.resets_before + glance.resets,
-            runs=glance.runs,
             picture=self._screen(at) if glance.runs else "",
         )
         self._heard += len(glance.said)
         with self.console.open("ab") as log:
             log.write(glance.said)
-        before, self.progress = self.progress, phases.advance(self.progress, seen)
-        if self.progress.reboots != before.reboots:
+        resets = self.progress.reboots
+        for line in glance.said.decode("ascii", errors="replace").splitlines(keepends=True):
+            self._take(replace(seen, said=line))
+        self._take(replace(seen, runs=glance.runs))
+        if self.progress.reboots != resets:
             self.reset(self.progress.reboots)
+
+    def _take(self, seen: Seen) -> None:
+        """Add what was seen, and tell what is new in it."""
+        before, self.progress = self.progress, phases.advance(self.progress, seen)
         self._tell(before)
 
     def _tell(self, before: Progress) -> None:

@@ -98,7 +98,14 @@ class BringUp:
         return tuple(self.hosts[name] for name in self._layout.hypervisors())
 
     def _place(self) -> None:
-        self._settle(self.decide())
+        decided = self.decide()
+        slow = [name for name in decided.hypervisors() if not decided.accelerated[name]]
+        if slow:
+            say(
+                f"KVM does not work on hypervisor {', '.join(slow)}: machines are emulated there "
+                "(TCG), and take about ten times as long"
+            )
+        self._settle(decided)
 
     def _settle(self, decided: Layout) -> None:
         layout.save(self.lab, decided)

@@ -117,8 +117,16 @@ def test_program_that_never_ends_is_ended_with_its_children(tmp_path, monkeypatc
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(DeadlineError, match=r"not ended within 0\.5 s; last lines:\n    started"):
         tools.run("testing", ["tar"], Deadline(0.5))
-    child = (tmp_path / "child").read_text().strip()
-    assert not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text()
+    child = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
+    Deadline(20).wait("waiting for the child to end", lambda: _state(child), until="Z".__eq__)
+
+
+def _state(stat: Path) -> str:
+    """Of a process, as proc(5) has it; of one that is gone as of a zombie."""
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z"
 
 
 def test_what_a_program_says_is_heard_while_it_runs():

@@ -59,6 +59,23 @@ def test_image_is_built_once_and_found_again(library):
     assert "image 'tiny': built" in told[-1]
 
 
+@pytest.mark.parametrize("harm", ["shorter", "gone"])
+def test_image_whose_disk_was_harmed_in_the_cache_is_built_anew(library, harm):
+    image = library.get("tiny", print)
+    whole = image.disk.read_bytes()
+    image.disk.chmod(0o600)
+    if harm == "gone":
+        image.disk.unlink()
+    else:
+        image.disk.write_bytes(whole[:-1])
+    assert library.peek("tiny") is None
+    told: list[str] = []
+    assert library.get("tiny", told.append) == image
+    assert image.disk.read_bytes() == whole
+    wanted = {"gone": "is gone", "shorter": f"has {len(whole) - 1} bytes of {len(whole)}"}
+    assert f"disk.qcow2' {wanted[harm]}: it is built anew" in told[0]
+
+
 def test_peek_builds_nothing(library, tmp_path):
     assert library.peek("tiny") is None
     assert not (tmp_path / "cache").exists()

@@ -54,7 +54,10 @@ def test_without_kvm_a_domain_is_emulated_with_a_bounded_translation_cache() -> 
     assert found.findtext("features/tcg/tb-cache") == "128"
     cpu = found.find("cpu")
     assert cpu is not None
-    assert cpu.get("mode") == "maximum"
+    assert cpu.get("mode") == "custom"
+    assert cpu.findtext("model") == "qemu64"
+    wanted = {"ssse3", "sse4.1", "sse4.2", "popcnt"}  # x86-64-v2, on top of it
+    assert {one.get("name") for one in cpu.findall("feature")} == wanted
 
 
 def test_with_kvm_a_domain_has_the_host_s_processor() -> None:

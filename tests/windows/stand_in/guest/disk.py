@@ -53,7 +53,9 @@ def check(disks: Sequence[Disk], target: Target, firmware: str) -> Disk:
         raise StopError("WillWipeDisk is not true: Setup finds partitions that are not its own")
     for one in disk.partitions:
         if one.kind not in KINDS[firmware]:
-            raise StopError(f"a partition of type {one.kind} on a machine that starts by {firmware}")
+            raise StopError(
+                f"a partition of type {one.kind} on a machine that starts by {firmware}"
+            )
         if one.format is None and one.kind == "Primary":
             raise StopError(f"partition {one.number} is not formatted")
     _check_start(disk.partitions, firmware)

@@ -56,7 +56,17 @@ def _one(device: str, card: dict[str, Any], name: str) -> None:
             _ip("route", "replace", "default", "via", card["gateway"], "dev", device)
         return
     subprocess.Popen(
-        ["/bin/busybox", "udhcpc", "-f", "-i", device, "-s", "/tmp/lease.sh", "-x", f"hostname:{name}"],
+        [
+            "/bin/busybox",
+            "udhcpc",
+            "-f",
+            "-i",
+            device,
+            "-s",
+            "/tmp/lease.sh",
+            "-x",
+            f"hostname:{name}",
+        ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

@@ -60,4 +60,3 @@ def _down(verb: str) -> NoReturn:
     subprocess.run(["/bin/busybox", verb, "-f"], check=True)
     while True:
         time.sleep(3600)
-

@@ -32,9 +32,7 @@ def new_keys(computer_name: str, authorized: str, address: str) -> tuple[str, st
     AUTHORIZED.write_text(authorized.strip() + "\n")
     key = make_host_key(HOST_KEY)
     names = {"address": address} if address else {}
-    return " ".join(key.split()[:2]), make_certificate(
-        CERTIFICATE, PRIVATE, computer_name, **names
-    )
+    return " ".join(key.split()[:2]), make_certificate(CERTIFICATE, PRIVATE, computer_name, **names)
 
 
 def start(state: State, record: Record) -> None:
