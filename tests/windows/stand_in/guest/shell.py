@@ -39,6 +39,11 @@ CLOCK = re.compile(
     r"(?s).*\n\$null = Set-Date -Date "
     r"\[DateTimeOffset\]::FromUnixTimeMilliseconds\((?P<ms>\d+)\)\.LocalDateTime\n.*"
 )
+LENT = re.compile(
+    r"(?s).*\$start\.FileName = '(?P<program>[^'\n]+)'\n"
+    r"\$start\.Arguments = '(?P<arguments>[^'\n]*)'\n.*\$process\.WaitForExit\(\)\n.*"
+)
+"""A program that is given somebody's terminal."""
 REBOOT_NEEDED = 3010
 REBOOTS = ("features", "settings")
 """Steps that ask for a restart when they are run for the first time."""
@@ -62,13 +67,16 @@ class Shell:
 
     def __call__(self, asked: Asked) -> Answer | None:
         with self._lock:
-            self._record.add("asked", via=asked.via, line=asked.line, script=asked.script)
+            told = {"script": asked.script} if asked.script else {"line": asked.line}
+            self._record.add("asked", via=asked.via, **told)
             step = STEP.fullmatch(asked.line.strip())
             if step is not None:
                 return self._step(step["name"], step["settings"])
             return self._plain(asked.line.strip(), asked.script)
 
     def _plain(self, line: str, script: str) -> Answer | None:
+        if lent := LENT.fullmatch(script):
+            return self._plain(f"{lent['program']} {lent['arguments']}", "")
         if NOTHING.fullmatch(line):
             return Answer()
         if BOOT.fullmatch(script):
