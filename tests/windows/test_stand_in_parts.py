@@ -237,7 +237,7 @@ def new_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     monkeypatch.setattr(state, "FILE", tmp_path / "state.json")
 
     def make(**changes: object) -> shell.Shell:
-        made = State("installed", golden(), "", (), 20348, 587, "ServerStandardEval")
+        made = State("installed", golden(), (), (), 20348, 587, "ServerStandardEval")
         found = shell.Shell(replace(made, **changes), Record(), tmp_path)  # type: ignore[arg-type]
         found.later = later.append
         return found

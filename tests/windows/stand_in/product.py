@@ -119,7 +119,14 @@ def product(folder: Path, connected: Any, change: Callable[[str], str] | None = 
         yield made
         assert made.objects() == before
     finally:
+        remove_sites(connected, made.images)
         _remove_images(made)
+
+
+def remove_sites(connected: Any, images: Path) -> None:
+    """Take away what builds in that directory have left, where a test has failed."""
+    for place in images.glob(".*.partial"):
+        sites.remove(connected, place)
 
 
 def _remove_images(made: Product) -> None:

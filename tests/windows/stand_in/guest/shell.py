@@ -131,7 +131,7 @@ class Shell:
     def _sysprep(self) -> None:
         say("hybridlab: phase sysprep")
         self.closing()
-        if self._state.mutant != mutants.SYSPREP:
+        if mutants.SYSPREP not in self._state.mutants:
             generalize(self._state, self._record)
             power_off()
 
@@ -144,7 +144,7 @@ def generalize(state: State, record: Record) -> None:
     flush()
     subprocess.run(["/bin/busybox", "fstrim", "/c"], capture_output=True, check=False)
     record.add("generalized", sid=state.sid)
-    state.with_(stage="generalized", computer_name="", sid="", steps=(), mutant="", restarts=0)
+    state.with_(stage="generalized", computer_name="", sid="", steps=(), mutants=(), restarts=0)
 
 
 def uptime() -> float:

@@ -64,7 +64,7 @@ def _specialize(state: State, told: answer.Answer, record: Record) -> None:
     if not told.computer_name:
         raise StopError("the answer file has no ComputerName")
     place = "specialize" if state.script == "bootstrap.ps1" else "clone specialize"
-    if state.mutant in {mutants.SPECIALIZE_ONCE, mutants.SPECIALIZE_EVER, mutants.SPECIALIZE_STOPS}:
+    if set(state.mutants) & mutants.RESTARTS:
         _restarted(state, told, record, place)
     order.run(place, told.specialize, state.golden, record, say)
     sid = state.sid or f"S-1-5-21-{uuid.uuid4().int % 10**9}-1"
@@ -73,12 +73,12 @@ def _specialize(state: State, told: answer.Answer, record: Record) -> None:
 
 
 def _restarted(state: State, told: answer.Answer, record: Record, place: str) -> None:
-    if state.mutant == mutants.SPECIALIZE_STOPS and state.restarts:
+    if mutants.SPECIALIZE_STOPS in state.mutants and state.restarts:
         raise StopError(
             "The computer restarted unexpectedly or encountered an unexpected error. "
             "Windows installation cannot proceed."
         )
-    if state.mutant == mutants.SPECIALIZE_EVER or not state.restarts:
+    if mutants.SPECIALIZE_EVER in state.mutants or not state.restarts:
         order.compare(place, told.specialize, state.golden)
         only = {place: told.specialize[:1]}
         order.run(place, told.specialize[:1], only, record, say)
@@ -134,7 +134,7 @@ def _script(state: State, record: Record) -> State:
             _set_cards(told["cards"])
             network.set_up(state.computer_name, told["cards"])
             record.add("network", cards=told["cards"])
-        if state.mutant == mutants.LOGON_DIES and name == "openssh":
+        if mutants.LOGON_DIES in state.mutants and name == "openssh":
             raise StopError("the script has ended")
     return _ready(state, told, record)
 
@@ -148,7 +148,7 @@ def _need(medium: Path, name: str) -> Path:
 
 def _why_not(name: str, state: State, told: dict[str, object], medium: Path) -> str:
     """What a step would find missing; empty where nothing is."""
-    if state.mutant == mutants.LOGON_FAILS and name == "openssh":
+    if mutants.LOGON_FAILS in state.mutants and name == "openssh":
         return "a fault that the test has asked for"
     if name == "guest-tools" and told["virtio"]:
         tools = "virtio-win-guest-tools.exe"
