@@ -50,14 +50,17 @@ def test_partitions_are_as_the_firmware_wants_them(firmware: str) -> None:
     (disk,) = first.disks
     kinds = [(one.number, one.kind, one.format, one.active) for one in disk.partitions]
     assert disk.wipe
-    assert kinds == {
-        "bios": [(1, "Primary", "NTFS", True), (2, "Primary", "NTFS", False)],
-        "uefi": [
-            (1, "EFI", "FAT32", False),
-            (2, "MSR", None, False),
-            (3, "Primary", "NTFS", False),
-        ],
-    }[firmware]
+    assert (
+        kinds
+        == {
+            "bios": [(1, "Primary", "NTFS", True), (2, "Primary", "NTFS", False)],
+            "uefi": [
+                (1, "EFI", "FAT32", False),
+                (2, "MSR", None, False),
+                (3, "Primary", "NTFS", False),
+            ],
+        }[firmware]
+    )
 
 
 def test_a_volume_licence_s_key_is_read() -> None:
@@ -152,7 +155,7 @@ def test_a_password_has_to_be_encoded_as_setup_reads_it() -> None:
 
 def test_a_command_that_is_too_long_is_refused() -> None:
     text = installation().replace("cmd /c echo hybridlab: phase winpe", f"cmd /c {'x' * 260}")
-    with pytest.raises(AnswerError, match="a command of 2.. characters; from 1 to 259"):
+    with pytest.raises(AnswerError, match=r"a command of \d+ characters; from 1 to 259"):
         read(text)
 
 

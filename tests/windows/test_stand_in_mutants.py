@@ -52,8 +52,12 @@ class Fault:
 
 FAULTS = (
     Fault((mutants.IMAGE,), "winpe", DeadlineError, "phase 'winpe' has not ended.*No images are"),
-    Fault((mutants.DRIVER,), "winpe", DeadlineError, "phase 'winpe' has not ended.*no disk.*driver"),
-    Fault((mutants.COPY,), "copy", DeadlineError, "phase 'copy' has not ended.*the last \\d+ s ago"),
+    Fault(
+        (mutants.DRIVER,), "winpe", DeadlineError, "phase 'winpe' has not ended.*no disk.*driver"
+    ),
+    Fault(
+        (mutants.COPY,), "copy", DeadlineError, "phase 'copy' has not ended.*the last \\d+ s ago"
+    ),
     Fault(
         (mutants.SPECIALIZE_EVER,),
         "oobe",
@@ -80,7 +84,9 @@ FAULTS = (
 
 
 @pytest.fixture
-def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Fault], list[str]]]:
+def build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[Fault], list[str]]]:
     try:
         connected = libvirt.open("qemu:///system")
         system = linux.linux()

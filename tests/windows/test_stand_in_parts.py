@@ -115,10 +115,12 @@ def test_a_file_in_a_root_is_found_in_any_case_and_in_the_order_of_letters(tmp_p
         ("bios", "label: dos\nsize=350MiB, type=7, bootable\ntype=7\n"),
         (
             "uefi",
-            "label: gpt\nfirst-lba: 2048\n"
-            "size=260MiB, type=C12A7328-F81F-11D2-BA4B-00A0C93EC93B\n"
-            "size=16MiB, type=E3C9E316-0B5C-4DB8-817D-F92DF00215AE\n"
-            "type=EBD0A0A2-B9E5-4433-87C0-68B6B72699C7\n",
+            (
+                "label: gpt\nfirst-lba: 2048\n"
+                "size=260MiB, type=C12A7328-F81F-11D2-BA4B-00A0C93EC93B\n"
+                "size=16MiB, type=E3C9E316-0B5C-4DB8-817D-F92DF00215AE\n"
+                "type=EBD0A0A2-B9E5-4433-87C0-68B6B72699C7\n"
+            ),
         ),
     ],
 )

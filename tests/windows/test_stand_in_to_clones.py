@@ -51,11 +51,18 @@ def media(tmp_path: Path) -> tuple[str, ...]:
 
 
 def record(lab: Product, node: str) -> list[dict[str, Any]]:
-    r"""``C:\stand-in\record.json``, fetched as anyone fetches a file: by sftp, with the lab's pins."""
+    r"""``C:\stand-in\record.json``, fetched as anyone would: by sftp, with the lab's pins."""
     config = lab.folder / "ssh_config"
     config.write_text(lab.run("ssh-config", LAB).stdout)
     target = lab.folder / f"{node}.json"
-    command = ["sftp", "-q", "-F", str(config), f"{LAB}-{node}:/C:/stand-in/record.json", str(target)]
+    command = [
+        "sftp",
+        "-q",
+        "-F",
+        str(config),
+        f"{LAB}-{node}:/C:/stand-in/record.json",
+        str(target),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found: list[dict[str, Any]] = json.loads(target.read_text())

@@ -96,7 +96,9 @@ LAB = "standin"
 
 
 @contextmanager
-def product(folder: Path, connected: Any, change: Callable[[str], str] | None = None) -> Iterator[Product]:
+def product(
+    folder: Path, connected: Any, change: Callable[[str], str] | None = None
+) -> Iterator[Product]:
     """The product in a directory that QEMU may look into; nothing is left of it afterwards.
 
     ``change``: of the recipe's text; the product is then a copy with that recipe among its images,

@@ -56,6 +56,6 @@ def steps(script: str, module: str) -> list[str]:
         raise StopError("the script has no table of steps, or its module no Invoke-FirstLogon")
     inside = [one["name"] for one in _STEP.finditer(table["body"])]
     outside = [one["name"] for one in _AT.finditer(around["body"])]
-    if not inside or len(outside) != 2:  # noqa: PLR2004  one before the table, one after it
+    if not inside or len(outside) != 2:
         raise StopError(f"steps {inside} between {outside}: another script than is known here")
     return [outside[0], *inside, outside[1]]

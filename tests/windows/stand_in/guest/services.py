@@ -10,7 +10,6 @@ from double.certificates import make_certificate, make_host_key
 from double.shells import Shells
 from double.sshd import Sshd, SshService
 from double.wsman import Service, WsMan
-
 from stand_in.guest import mutants
 from stand_in.guest.record import Record
 from stand_in.guest.shell import Shell

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from double.script import Answer, Asked
-
 from stand_in.guest import mutants
 from stand_in.guest.record import Record
 from stand_in.guest.screen import flush, power_off, restart, say
