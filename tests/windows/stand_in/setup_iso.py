@@ -41,7 +41,7 @@ def make(  # noqa: PLR0913  each has its usual value
     linux: Linux,
     *,
     order: Mapping[str, Sequence[str]],
-    mutant: str = "",
+    mutants: Sequence[str] = (),
     year: str = "2022",
     channel: media_maker.Channel = "evaluation",
     **others: Any,
@@ -53,8 +53,8 @@ def make(  # noqa: PLR0913  each has its usual value
     order
         The golden order of commands: ``windowsPE``, ``specialize``, ``first-logon``, ``clone``
         and ``steps`` to their lines.
-    mutant
-        Name of the fault that it has; see `stand_in.guest.mutants`.
+    mutants
+        Faults that it has, by their names in `stand_in.guest.mutants`.
     others
         For `media_maker.make`.
 
@@ -69,7 +69,7 @@ def make(  # noqa: PLR0913  each has its usual value
         "/stand-in/disk.img": made.disk_bios,
         "/stand-in/bootx64.efi": made.disk_uefi,
         ORDER: json.dumps(order).encode(),
-        MUTANT: f"{mutant}\n".encode(),
+        MUTANT: "".join(f"{name}\n" for name in mutants).encode(),
     }
     iso = media_maker.make(
         folder,

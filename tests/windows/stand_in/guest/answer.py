@@ -6,7 +6,7 @@ import base64
 import binascii
 import re
 from dataclasses import dataclass
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from stand_in.guest.known import COMPONENTS, VALUES
 
@@ -93,17 +93,17 @@ def read(text: bytes) -> Answer:
     if b"<!DOCTYPE" in text or b"<!ENTITY" in text:
         raise AnswerError("a document type is not taken")
     try:
-        root = ElementTree.fromstring(text)
-    except ElementTree.ParseError as error:
+        root = ET.fromstring(text)
+    except ET.ParseError as error:
         raise AnswerError(f"no XML: {error}") from error
     return _answer(_passes(root))
 
 
-def _passes(root: ElementTree.Element) -> dict[tuple[str, str], ElementTree.Element]:
+def _passes(root: ET.Element) -> dict[tuple[str, str], ET.Element]:
     """Components by (pass, name), each looked at whole."""
     if root.tag != f"{UNATTEND}unattend":
         raise AnswerError(f"unknown element {root.tag}")
-    found: dict[tuple[str, str], ElementTree.Element] = {}
+    found: dict[tuple[str, str], ET.Element] = {}
     for settings in root:
         name = settings.get("pass", "")
         if settings.tag != f"{UNATTEND}settings" or set(settings.attrib) != {"pass"}:
@@ -118,7 +118,7 @@ def _passes(root: ElementTree.Element) -> dict[tuple[str, str], ElementTree.Elem
     return found
 
 
-def _component(name: str, component: ElementTree.Element) -> str:
+def _component(name: str, component: ET.Element) -> str:
     given = dict(component.attrib)
     kind = given.pop("name", "")
     if component.tag != f"{UNATTEND}component" or kind not in COMPONENTS[name]:
@@ -130,7 +130,7 @@ def _component(name: str, component: ElementTree.Element) -> str:
 
 
 def _check(
-    element: ElementTree.Element, path: tuple[str, ...], known: frozenset[tuple[str, ...]], at: str
+    element: ET.Element, path: tuple[str, ...], known: frozenset[tuple[str, ...]], at: str
 ) -> None:
     """Refuse what is not in the table, is there twice, or has a value that is none."""
     seen: set[str] = set()
@@ -153,7 +153,7 @@ def _check(
             _check(child, here, known, where)
 
 
-def _leaf(element: ElementTree.Element, name: str, where: str) -> None:
+def _leaf(element: ET.Element, name: str, where: str) -> None:
     if len(element):
         raise AnswerError(f"unknown element {where}/{_plain(element[0])}")
     value = element.text or ""
@@ -162,7 +162,7 @@ def _leaf(element: ElementTree.Element, name: str, where: str) -> None:
         raise AnswerError(f"{where} is {value!r}")
 
 
-def _answer(found: dict[tuple[str, str], ElementTree.Element]) -> Answer:
+def _answer(found: dict[tuple[str, str], ET.Element]) -> Answer:
     shell = found.get(("specialize", "Microsoft-Windows-Shell-Setup"))
     oobe = found.get(("oobeSystem", "Microsoft-Windows-Shell-Setup"))
     deployment = found.get(("specialize", "Microsoft-Windows-Deployment"))
@@ -186,7 +186,7 @@ def _answer(found: dict[tuple[str, str], ElementTree.Element]) -> Answer:
 
 
 def _preinstallation(
-    found: dict[tuple[str, str], ElementTree.Element],
+    found: dict[tuple[str, str], ET.Element],
 ) -> Preinstallation | None:
     setup = found.get(("windowsPE", "Microsoft-Windows-Setup"))
     if setup is None:
@@ -213,7 +213,7 @@ def _preinstallation(
     )
 
 
-def _drivers(component: ElementTree.Element | None) -> tuple[str, ...]:
+def _drivers(component: ET.Element | None) -> tuple[str, ...]:
     listed = _all(component, "DriverPaths/PathAndCredentials")
     keys = [one.get(f"{WCM}keyValue") for one in listed]
     if None in keys or len(set(keys)) != len(keys):
@@ -221,14 +221,14 @@ def _drivers(component: ElementTree.Element | None) -> tuple[str, ...]:
     return tuple(_text(one, "Path") for one in listed)
 
 
-def _image(image: ElementTree.Element | None) -> tuple[str, str]:
+def _image(image: ET.Element | None) -> tuple[str, str]:
     meta = _all(image, "InstallFrom/MetaData")
     if len(meta) != 1:
         raise AnswerError(f"{len(meta)} of InstallFrom/MetaData: Setup shows the images and waits")
     return _text(meta[0], "Key"), _text(meta[0], "Value")
 
 
-def _disk(element: ElementTree.Element) -> Disk:
+def _disk(element: ET.Element) -> Disk:
     changes = {
         int(_text(one, "PartitionID")): one
         for one in _ordered(_all(element, "ModifyPartitions/ModifyPartition"))
@@ -256,7 +256,7 @@ def _disk(element: ElementTree.Element) -> Disk:
     return Disk(int(_text(element, "DiskID") or -1), wipe, tuple(made))
 
 
-def _autologon(oobe: ElementTree.Element | None) -> Logon | None:
+def _autologon(oobe: ET.Element | None) -> Logon | None:
     logon = _find(oobe, "AutoLogon")
     if logon is None or _text(logon, "Enabled") != "true":
         return None
@@ -266,7 +266,7 @@ def _autologon(oobe: ElementTree.Element | None) -> Logon | None:
     return Logon(_text(logon, "Username"), _password(password, "Password"))
 
 
-def _password(element: ElementTree.Element, kind: str) -> str:
+def _password(element: ET.Element, kind: str) -> str:
     """Plain, or base64 of UTF-16 of the password and its element's name."""
     value = _text(element, "Value")
     if _text(element, "PlainText") != "false":
@@ -280,9 +280,7 @@ def _password(element: ElementTree.Element, kind: str) -> str:
     return plain.removesuffix(kind)
 
 
-def _commands(
-    element: ElementTree.Element | None, path: str, leaf: str, longest: int
-) -> tuple[str, ...]:
+def _commands(element: ET.Element | None, path: str, leaf: str, longest: int) -> tuple[str, ...]:
     lines = tuple(_text(one, leaf) for one in _ordered(_all(element, path)))
     for line in lines:
         if not line or len(line) > longest:
@@ -290,7 +288,7 @@ def _commands(
     return lines
 
 
-def _ordered(elements: list[ElementTree.Element]) -> list[ElementTree.Element]:
+def _ordered(elements: list[ET.Element]) -> list[ET.Element]:
     """By Order, which counts from 1 without gaps."""
     orders = [int(_text(one, "Order") or 0) for one in elements]
     if sorted(orders) != list(range(1, len(orders) + 1)):
@@ -298,21 +296,21 @@ def _ordered(elements: list[ElementTree.Element]) -> list[ElementTree.Element]:
     return sorted(elements, key=lambda one: int(_text(one, "Order")))
 
 
-def _all(element: ElementTree.Element | None, path: str) -> list[ElementTree.Element]:
+def _all(element: ET.Element | None, path: str) -> list[ET.Element]:
     if element is None:
         return []
     return element.findall("/".join(f"{UNATTEND}{name}" for name in path.split("/")))
 
 
-def _find(element: ElementTree.Element | None, path: str) -> ElementTree.Element | None:
+def _find(element: ET.Element | None, path: str) -> ET.Element | None:
     found = _all(element, path)
     return found[0] if found else None
 
 
-def _text(element: ElementTree.Element | None, path: str) -> str:
+def _text(element: ET.Element | None, path: str) -> str:
     found = _find(element, path)
     return "" if found is None else (found.text or "")
 
 
-def _plain(element: ElementTree.Element) -> str:
+def _plain(element: ET.Element) -> str:
     return element.tag.removeprefix(UNATTEND)

@@ -6,7 +6,7 @@ import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from stand_in.guest.answer import Preinstallation
 from stand_in.guest.screen import StopError
@@ -41,10 +41,10 @@ def read(wim: Path) -> tuple[Image, ...]:
         size, offset = struct.unpack_from("<QQ", header, _XML)
         file.seek(offset)
         text = file.read(size & ((1 << 56) - 1)).decode("utf-16")
-    return tuple(_image(one) for one in ElementTree.fromstring(text).iter("IMAGE"))
+    return tuple(_image(one) for one in ET.fromstring(text).iter("IMAGE"))
 
 
-def _image(element: ElementTree.Element) -> Image:
+def _image(element: ET.Element) -> Image:
     windows = element.find("WINDOWS")
     assert windows is not None
     return Image(

@@ -1,9 +1,11 @@
 """Faults that a stand-in can be made with, each as a true installation has shown it.
 
-The first line of ``mutant.txt`` on the setup medium names one; it goes to the disk with the rest.
+``mutant.txt`` on the setup medium names them; they go to the disk with the rest.
 """
 
 from __future__ import annotations
+
+from stand_in.guest.screen import StopError
 
 IMAGE = "image-name"
 """Setup finds no image of the name."""
@@ -25,15 +27,13 @@ WINRM = "winrm-refuses"
 """WinRM answers, and lets nobody in."""
 SYSPREP = "sysprep-hangs"
 """Sysprep does not come to an end."""
-ALL = (
-    IMAGE,
-    DRIVER,
-    COPY,
-    SPECIALIZE_ONCE,
-    SPECIALIZE_EVER,
-    SPECIALIZE_STOPS,
-    LOGON_FAILS,
-    LOGON_DIES,
-    WINRM,
-    SYSPREP,
-)
+RESTARTS = frozenset({SPECIALIZE_ONCE, SPECIALIZE_EVER, SPECIALIZE_STOPS})
+ALL = RESTARTS | {IMAGE, DRIVER, COPY, LOGON_FAILS, LOGON_DIES, WINRM, SYSPREP}
+
+
+def read(text: str) -> tuple[str, ...]:
+    """Names in a text; StopError where there is no such fault."""
+    names = tuple(text.split())
+    if unknown := set(names) - ALL:
+        raise StopError(f"unknown mutants {sorted(unknown)}")
+    return names

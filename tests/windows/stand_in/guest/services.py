@@ -40,7 +40,7 @@ def start(state: State, record: Record) -> None:
     (DRIVES / "C").symlink_to("/c")
     Path("/c/hybridlab").mkdir(exist_ok=True)
     password = SECRET.read_text(encoding="utf-8")
-    if state.mutant == mutants.WINRM:
+    if mutants.WINRM in state.mutants:
         password = secrets.token_hex()
     shell = Shell(state, record)
     service = Service(USER, password, Shells(shell))

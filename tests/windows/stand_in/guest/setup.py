@@ -23,19 +23,17 @@ def run() -> None:
     """All of it; the machine is to be restarted then."""
     record = Record()
     golden = json.loads((FOLDER / "order.json").read_text())
-    mutant = (FOLDER / "mutant.txt").read_text().strip()
-    if mutant and mutant not in mutants.ALL:
-        raise StopError(f"unknown mutant {mutant!r}")
+    faults = mutants.read((FOLDER / "mutant.txt").read_text())
     firmware = "uefi" if Path("/sys/firmware/efi").exists() else "bios"
     letters = drives.mounted()
     text, told = _answer(letters, record)
     order.run("windowsPE", told.commands, golden, record, say)
     all_images = images.read(MEDIUM / "sources/install.wim")
-    if mutant == mutants.IMAGE:
+    if mutants.IMAGE in faults:
         all_images = tuple(one for one in all_images if one.name != told.image[1])
     image = images.chosen(all_images, told)
     record.add("image", name=image.name, build=image.build, revision=image.revision)
-    drivers = _drivers(letters, told, image, mutant, record)
+    drivers = _drivers(letters, told, image, faults, record)
     name = disk.found(SECONDS)
     if name is None:
         raise StopError("no disk: Setup has no driver for it, and asks for one")
@@ -43,8 +41,8 @@ def run() -> None:
     show(f"Installing {image.name}")
     disk.partition(name, layout, told.target, firmware)
     record.add("disk", firmware=firmware, script=disk.script(layout, firmware), name=name)
-    _keep(text, record, State("specialize", golden, mutant, drivers, *_version(image)))
-    disk.lay_down(name, disk.Source(FOLDER, firmware), mutant != mutants.COPY)
+    _keep(text, record, State("specialize", golden, faults, drivers, *_version(image)))
+    disk.lay_down(name, disk.Source(FOLDER, firmware), hangs=mutants.COPY in faults)
     record.add("laid-down")
 
 
@@ -70,13 +68,13 @@ def _drivers(
     letters: drives.Drives,
     told: answer.Preinstallation,
     image: images.Image,
-    mutant: str,
+    faults: tuple[str, ...],
     record: Record,
 ) -> tuple[str, ...]:
     """Lay down the drivers that the paths lead to, and start those that something stands for."""
     folders = [place for path in told.drivers if (place := drives.resolve(letters, path))]
     names = images.drivers(folders, image)
-    if mutant == mutants.DRIVER:
+    if mutants.DRIVER in faults:
         names = tuple(one for one in names if one != "viostor")
     record.add("drivers", asked=list(told.drivers), found=list(names))
     start_drivers(names)

@@ -21,7 +21,7 @@ from typing import Any
 from double.script import Answer, Asked
 from stand_in.guest import mutants
 from stand_in.guest.record import Record
-from stand_in.guest.screen import power_off, restart, say
+from stand_in.guest.screen import flush, power_off, restart, say
 from stand_in.guest.state import CACHED, FOLDER, SECRET, State
 
 HERE = Path("/c/hybridlab")
@@ -38,6 +38,11 @@ CLOCK = re.compile(
     r"(?s).*\n\$null = Set-Date -Date "
     r"\[DateTimeOffset\]::FromUnixTimeMilliseconds\((?P<ms>\d+)\)\.LocalDateTime\n.*"
 )
+LENT = re.compile(
+    r"(?s).*\$start\.FileName = '(?P<program>[^'\n]+)'\n"
+    r"\$start\.Arguments = '(?P<arguments>[^'\n]*)'\n.*\$process\.WaitForExit\(\)\n.*"
+)
+"""A program that is given somebody's terminal."""
 REBOOT_NEEDED = 3010
 REBOOTS = ("features", "settings")
 """Steps that ask for a restart when they are run for the first time."""
@@ -61,13 +66,16 @@ class Shell:
 
     def __call__(self, asked: Asked) -> Answer | None:
         with self._lock:
-            self._record.add("asked", via=asked.via, line=asked.line, script=asked.script)
+            told = {"script": asked.script} if asked.script else {"line": asked.line}
+            self._record.add("asked", via=asked.via, **told)
             step = STEP.fullmatch(asked.line.strip())
             if step is not None:
                 return self._step(step["name"], step["settings"])
             return self._plain(asked.line.strip(), asked.script)
 
     def _plain(self, line: str, script: str) -> Answer | None:
+        if lent := LENT.fullmatch(script):
+            return self._plain(f"{lent['program']} {lent['arguments']}", "")
         if NOTHING.fullmatch(line):
             return Answer()
         if BOOT.fullmatch(script):
@@ -122,7 +130,7 @@ class Shell:
     def _sysprep(self) -> None:
         say("hybridlab: phase sysprep")
         self.closing()
-        if self._state.mutant != mutants.SYSPREP:
+        if mutants.SYSPREP not in self._state.mutants:
             generalize(self._state, self._record)
             power_off()
 
@@ -132,9 +140,10 @@ def generalize(state: State, record: Record) -> None:
     for path in (CACHED, SECRET, FOLDER / "cards.json", *(FOLDER / "keys").glob("*")):
         path.unlink(missing_ok=True)
     Path("/c/Windows/stand-in/laid-down").unlink(missing_ok=True)
+    flush()
     subprocess.run(["/bin/busybox", "fstrim", "/c"], capture_output=True, check=False)
     record.add("generalized", sid=state.sid)
-    state.with_(stage="generalized", computer_name="", sid="", steps=(), mutant="", restarts=0)
+    state.with_(stage="generalized", computer_name="", sid="", steps=(), mutants=(), restarts=0)
 
 
 def uptime() -> float:

@@ -23,7 +23,7 @@ class State:
     stage: str
     """``specialize``, ``oobe``, ``installed``, ``generalized``."""
     golden: Mapping[str, Sequence[str]]
-    mutant: str
+    mutants: tuple[str, ...]
     drivers: tuple[str, ...]
     """Laid down by Setup, lower case."""
     build: int

@@ -1,0 +1,155 @@
+"""The product's own commands, on a cache, a state and recipes of a test's own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.imaging import recipes
+from lab.imaging.library import Library
+from lab.inventory.inventory import STOCK
+from lab.providers.libvirt import names, sites, volumes
+from lab.providers.libvirt.host import Host
+from lab.providers.libvirt.provider import cache_directory
+
+NAME = "windows-server-2022"
+PACKAGE = Path(__file__).parents[3] / "lab"
+SECONDS = 1500
+"""For one command, on an emulated processor that others use too."""
+INVENTORY = """
+cache = "{cache}"
+[hypervisors.local]
+uri = "qemu:///system"
+acceleration = "tcg"
+"""
+
+
+@dataclass
+class Product:
+    """The ``lab`` command, unchanged; ``home`` is where it is imported from."""
+
+    folder: Path
+    home: Path
+    connected: Any
+
+    @property
+    def environment(self) -> dict[str, str]:
+        own = {
+            "HYBRIDLAB_INVENTORY": str(self.folder / "lab.toml"),
+            "HYBRIDLAB_STATE": str(self.folder / "state"),
+            "PYTHONPATH": str(self.home),
+            "COLUMNS": "100",
+        }
+        return {**os.environ, **own}
+
+    @property
+    def images(self) -> Path:
+        return self.folder / "cache" / "images"
+
+    def run(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "lab", *words],
+            env=self.environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+        said = f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == code, said
+        assert "Traceback" not in done.stderr, said
+        return done
+
+    def borrow(self, image: str) -> None:
+        """Have a golden image that this user's own cache has, or that is built there now."""
+        found = Library(cache_directory(STOCK), STOCK).get(image, print)
+        target = self.images / found.disk.parent.name
+        shutil.copytree(found.disk.parent, target, copy_function=_linked)
+
+    def objects(self) -> set[str]:
+        """All that this libvirtd has; images are kept apart."""
+        kinds = (
+            self.connected.listAllDomains,
+            self.connected.listAllNetworks,
+            self.connected.listAllStoragePools,
+        )
+        found = {one.name() for kind in kinds for one in kind()}
+        return {name for name in found if name != names.IMAGES_POOL and self._mine(name)}
+
+    def _mine(self, name: str) -> bool:
+        built = tuple(sites.token(place) for place in self.images.glob(".*.partial"))
+        return name.startswith(LAB) or name.endswith(built or ("\0",))
+
+
+LAB = "standin"
+"""Beginning of the names of labs."""
+
+
+@contextmanager
+def product(
+    folder: Path, connected: Any, change: Callable[[str], str] | None = None
+) -> Iterator[Product]:
+    """The product in a directory that QEMU may look into; nothing is left of it afterwards.
+
+    ``change``: of the recipe's text; the product is then a copy with that recipe among its images,
+    as whoever writes a recipe of their own has it.
+    """
+    folder.mkdir()
+    for one in (folder, *folder.parents[:3]):
+        one.chmod(one.stat().st_mode | 0o055)
+    (folder / "lab.toml").write_text(INVENTORY.format(cache=folder / "cache"))
+    home = PACKAGE.parent
+    if change is not None:
+        home = folder / "product"
+        shutil.copytree(PACKAGE, home / "lab", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(recipes.directory(), home / "images")
+        recipe = home / "images" / NAME / recipes.FILE
+        recipe.write_text(change(recipe.read_text()))
+    made = Product(folder, home, connected)
+    before = made.objects()
+    try:
+        yield made
+        assert made.objects() == before
+    finally:
+        remove_sites(connected, made.images)
+        _remove_images(made)
+
+
+def remove_sites(connected: Any, images: Path) -> None:
+    """Take away what builds in that directory have left, where a test has failed."""
+    for place in images.glob(".*.partial"):
+        sites.remove(connected, place)
+
+
+def _remove_images(made: Product) -> None:
+    """What the hypervisor keeps of this cache's Windows images goes; other caches' stays."""
+    pool = Host(STOCK.hypervisors[0])
+    with pool.told("removing the test's images"):
+        found = pool.connected.storagePoolLookupByName(names.IMAGES_POOL)
+        volumes.refresh(found)
+        digests = [one.name.rpartition("-")[2] for one in made.images.glob(f"{NAME}-*")]
+        for volume in found.listAllVolumes():
+            if any(digest in volume.name() for digest in digests):
+                volume.delete()
+
+
+def _linked(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copy2(source, target)
+
+
+def firmware(kind: str) -> Callable[[str], str]:
+    """A change of the recipe."""
+    return lambda text: re.sub(r"(?m)^firmware: .*$", f"firmware: {kind}", text)

@@ -1,0 +1,147 @@
+"""From Microsoft's ISO to two machines of a lab, through the product's own commands.
+
+What boots is a stand-in of Setup, not Windows: see ``stand_in``. It obeys the answer files and
+refuses what it does not know; what it was told is in its record.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+pytest.importorskip("pycdlib", reason="pycdlib is not installed")
+
+from stand_in import linux, orders, setup_iso  # noqa: E402
+from stand_in.product import LAB, NAME, Product, firmware, product  # noqa: E402
+
+pytestmark = pytest.mark.machines
+TWO = Path(__file__).parent / "stand_in" / "two.yaml"
+NODES = ("win1", "win2")
+
+
+@pytest.fixture
+def connected() -> Iterator[Any]:
+    try:
+        found = libvirt.open("qemu:///system")
+    except libvirt.libvirtError as error:
+        pytest.skip(f"no libvirtd: {error}")
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def media(tmp_path: Path) -> tuple[str, ...]:
+    """Options that name them."""
+    try:
+        system = linux.linux()
+    except linux.MissingError as why:
+        pytest.skip(str(why))
+    folder = tmp_path / "media"
+    iso = setup_iso.make(folder, system, order=orders.golden())
+    drivers = setup_iso.virtio_win(folder / "virtio-win.iso")
+    archive = folder / "OpenSSH-Win64.zip"
+    archive.write_bytes(b"PK\3\4 stand-in of OpenSSH")
+    return ("--iso", str(iso), "--virtio-win", str(drivers), "--openssh", str(archive))
+
+
+def record(lab: Product, node: str) -> list[dict[str, Any]]:
+    r"""``C:\stand-in\record.json``, fetched as anyone would: by sftp, with the lab's pins."""
+    config = lab.folder / "ssh_config"
+    config.write_text(lab.run("ssh-config", LAB).stdout)
+    target = lab.folder / f"{node}.json"
+    command = [
+        "sftp",
+        "-q",
+        "-F",
+        str(config),
+        f"{LAB}-{node}:/C:/stand-in/record.json",
+        str(target),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(target.read_text())
+    return found
+
+
+def of(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [one for one in events if one["event"] == kind]
+
+
+@pytest.mark.parametrize("kind", ["bios", "uefi"])
+def test_the_iso_becomes_a_golden_image_and_two_machines(
+    kind: str, media: tuple[str, ...], tmp_path: Path, connected: Any
+) -> None:
+    change = None if kind == "bios" else firmware(kind)
+    with product(tmp_path / "own", connected, change) as lab:
+        lab.borrow("debian-12")
+
+        built = lab.run("image", "build", NAME, *media)
+        _check_story(built.stderr)
+        assert lab.objects() == set()
+
+        lab.run("up", str(TWO), "--provider", "libvirt")
+        try:
+            _check_machines(lab, kind)
+        finally:
+            lab.run("down", LAB)
+
+
+def _check_story(said: str) -> None:
+    """Every phase was told, in its order."""
+    at = 0
+    for phase in ("winpe:", "copy:", "specialize:", "first-logon:", "ready:", "sysprep:", "built,"):
+        assert phase in said[at:], f"{phase} is not in {said[at:]}"
+        at = said.index(phase, at)
+
+
+def _check_machines(lab: Product, kind: str) -> None:
+    lab.run("exec", LAB, "win1", "--", "cmd.exe", "/d", "/c", "exit 0")
+    lab.run("exec", LAB, "win1", "--", "whoami", code=1)  # nothing is made up
+    events = {node: record(lab, node) for node in NODES}
+    for node, own in events.items():
+        _check_installation(own, kind)
+        _check_clone(own, node)
+    ready = [of(own, "ready") for own in events.values()]
+    assert {len(one) for one in ready} == {2}  # the installation's, and the clone's own
+    assert ready[0][0] == ready[1][0]
+    keys = {one[key] for found in ready for one in found for key in ("key", "certificate")}
+    assert len(keys) == 6, "every machine has keys of its own"
+    sids = {of(own, "name")[number]["sid"] for own in events.values() for number in (0, 1)}
+    assert len(sids) == 3, "every machine has a SID of its own"
+
+
+def _check_installation(own: list[dict[str, Any]], kind: str) -> None:
+    (disk,) = of(own, "disk")
+    assert disk["firmware"] == kind
+    assert disk["name"] == "vda"
+    (image,) = of(own, "image")
+    assert image["name"] == "Windows Server 2022 SERVERSTANDARDCORE"
+    (found,) = of(own, "drivers")
+    assert {"viostor", "netkvm"} <= set(found["found"])
+    golden = orders.golden()
+    assert [one["name"] for one in of(own, "step")] == golden["steps"]
+    assert len(of(own, "restart")) == 2
+    assert not of(own, "step-refused")
+    lines = [one["line"] for one in of(own, "command")]
+    places = ("windowsPE", "specialize", "first-logon", "clone specialize", "clone first-logon")
+    assert lines == [line for place in places for line in golden[place]]
+    echoed = [one["line"] for one in of(own, "command") if one["run"]]
+    assert all(line.startswith("cmd /c echo hybridlab: phase ") for line in echoed)
+
+
+def _check_clone(own: list[dict[str, Any]], node: str) -> None:
+    names = [one["computer_name"] for one in of(own, "name")]
+    assert names == ["HYBRIDLAB", node]
+    answers = [Path(one["path"]).name for one in of(own, "answer-file")]
+    assert answers == ["autounattend.xml", "Unattend.xml"]
+    (network,) = of(own, "network")
+    cards = {card["name"]: card for card in network["cards"]}
+    assert set(cards) == {"mgmt0", "eth0"}
+    assert cards["eth0"]["address"].startswith("10.9.176.")
+    assert cards["eth0"]["address"].endswith("/24")
