@@ -13,7 +13,7 @@ from windows_guests import trouble
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.guests import reboot as module
-from lab.guests.reboot import Boot, boot_of, reboot, restarted, run_with_reboot
+from lab.guests.reboot import Boot, ask, boot, boot_of, prove, reboot, restarted, run_with_reboot
 from lab.guests.shell import Completed
 from lab.guests.windows_shell import WindowsShell
 
@@ -113,10 +113,12 @@ def test_a_machine_that_stays_away_is_said_with_what_was_seen_last(
 ) -> None:
     stopped = threading.Thread(target=computer.guest.winrm.stop)
     computer.restarts = stopped.start
-    with pytest.raises(DeadlineError, match=r"waiting for 'win1' to restart: .*connection refused"):
-        reboot(windows_shell, Deadline(1.5))
+    before = boot(windows_shell, Deadline(20))
+    ask(windows_shell, Deadline(20))
     stopped.join()
     computer.guest.shells.forget()
+    with pytest.raises(DeadlineError, match=r"waiting for 'win1' to restart: .*connection refused"):
+        prove(windows_shell, before, Deadline(1))
 
 
 def test_a_machine_that_refuses_to_restart_is_said(
