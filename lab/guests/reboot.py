@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError
+from lab._errors import BrokenError, DeadlineError
 from lab.guests.command_line import SYSTEM
 from lab.guests.link import LostError, UnreachableError
 from lab.guests.shell import Completed
@@ -105,9 +105,9 @@ def reboot(shell: WindowsShell, deadline: Deadline) -> None:
 
 
 def ask(shell: WindowsShell, deadline: Deadline) -> None:
-    """Have the machine restart; that it does not answer any more is no error."""
+    """Have the machine restart; that it does not answer any more, or never did, is no error."""
     own = Deadline(min(deadline.left(), _ASK_SECONDS))
-    with suppress(LostError, UnreachableError):
+    with suppress(LostError, UnreachableError, DeadlineError):
         done = shell.run(RESTART, own)
         if done.code and done.code not in _UNDER_WAY:
             raise BrokenError(

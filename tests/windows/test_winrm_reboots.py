@@ -114,7 +114,7 @@ def test_a_machine_that_stays_away_is_said_with_what_was_seen_last(
     stopped = threading.Thread(target=computer.guest.winrm.stop)
     computer.restarts = stopped.start
     before = boot(windows_shell, Deadline(20))
-    ask(windows_shell, Deadline(20))
+    ask(windows_shell, Deadline(2))
     stopped.join()
     computer.guest.shells.forget()
     with pytest.raises(DeadlineError, match=r"waiting for 'win1' to restart: .*connection refused"):
