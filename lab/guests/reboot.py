@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.guests.command_line import SYSTEM
-from lab.guests.link import LostError
+from lab.guests.link import LostError, UnreachableError
 from lab.guests.shell import Completed
 from lab.guests.windows_shell import WindowsShell
 from lab.guests.windows_waiting import Tries
@@ -107,7 +107,7 @@ def reboot(shell: WindowsShell, deadline: Deadline) -> None:
 def ask(shell: WindowsShell, deadline: Deadline) -> None:
     """Have the machine restart; that it does not answer any more is no error."""
     own = Deadline(min(deadline.left(), _ASK_SECONDS))
-    with suppress(LostError):
+    with suppress(LostError, UnreachableError):
         done = shell.run(RESTART, own)
         if done.code and done.code not in _UNDER_WAY:
             raise BrokenError(

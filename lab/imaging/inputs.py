@@ -54,7 +54,9 @@ def known(recipe: Recipe, inventory: Inventory, downloads: Path) -> Mapping[str,
 
 
 def check(recipe: Recipe, inventory: Inventory) -> None:
-    """See that somebody said where every input is, and that the files are there; reads none.
+    """See that somebody said where every input is, and that the right files are there.
+
+    No file is read whole.
 
     Raises
     ------
@@ -68,6 +70,25 @@ def check(recipe: Recipe, inventory: Inventory) -> None:
             raise _missing(need, recipe)
         if where.path is not None and not where.path.is_file():
             raise _gone(need, recipe, where.path)
+        if where.path is not None and need.name == source.ISO:
+            look_at(recipe, where.path)
+
+
+def look_at(recipe: Recipe, medium: Path) -> None:
+    """See that an installation medium is the one that a recipe asks for.
+
+    Microsoft's is read, in some 0.02 s; of others nothing is known beforehand.
+
+    Raises
+    ------
+    PreflightError
+        When it is none, or holds no such image: with what it holds.
+
+    """
+    if recipe.windows is not None:
+        from lab.imaging.windows import inspection, iso  # noqa: PLC0415  a slow extra
+
+        inspection.choose(iso.read(medium), recipe.windows.wanted)
 
 
 def provide(job: Job, name: str = source.FILE) -> Path:

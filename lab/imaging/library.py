@@ -109,6 +109,7 @@ class Library:
 
         """
         recipe = recipes.load(name, self._folder)
+        inputs.check(recipe, self._inventory)
         digest = identity.digest(recipe, self._inventory, self._downloads, say)
         found = self._stored(recipe, digest)
         if found is not None:

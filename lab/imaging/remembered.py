@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lab._errors import PreflightError, UsageError
-from lab.imaging import source
+from lab.imaging import inputs, source
 from lab.imaging.recipe import Recipe
 from lab.imaging.source import Need
 from lab.inventory.inventory import ImageSource, Inventory
@@ -39,7 +39,7 @@ def remember(cache: Path, inventory: Inventory, recipe: Recipe, given: Mapping[s
     Raises
     ------
     PreflightError
-        When the recipe has no such input, or there is no such file.
+        When the recipe has no such input, there is no such file, or it is the wrong one.
     UsageError
         When the inventory says that it is somewhere else.
 
@@ -55,6 +55,8 @@ def remember(cache: Path, inventory: Inventory, recipe: Recipe, given: Mapping[s
                 f"--{name}: '{path}' is no file",
                 f"give the path of {needs[name].what}",
             )
+        if name == source.ISO:
+            inputs.look_at(recipe, path)
         own = inventory.images.get(needs[name].image)
         if own is not None and own.url not in {None, str(path.absolute())}:
             raise UsageError(

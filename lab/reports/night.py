@@ -187,7 +187,8 @@ def headline(night: Night) -> str:
     """The night in one sentence."""
     bad = [one for one in night.scenarios if one.fate != "green"]
     if not bad:
-        return f"All {quantity(len(night.scenarios), 'scenario')} are as expected."
+        count = len(night.scenarios)
+        return "As expected." if count == 1 else f"All {count} scenarios are as expected."
     verb = "is" if len(bad) == 1 else "are"
     names = ", ".join(f"{one.scenario} ({one.fate})" for one in bad)
     share = f"{len(bad)} of {quantity(len(night.scenarios), 'scenario')}"

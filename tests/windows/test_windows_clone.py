@@ -35,7 +35,7 @@ from lab.providers.libvirt import (  # noqa: E402
 )
 from lab.providers.libvirt.host import Host  # noqa: E402
 from lab.providers.libvirt.keyring import Pins  # noqa: E402
-from lab.providers.libvirt.machines import Recipe  # noqa: E402
+from lab.providers.libvirt.machine_recipe import Recipe  # noqa: E402
 from lab.providers.libvirt.networks import Management  # noqa: E402
 from lab.providers.libvirt.ownership import Owner  # noqa: E402
 from lab.providers.provider import LabHandle  # noqa: E402

@@ -33,6 +33,7 @@ from lab.providers.libvirt.connection import controller_id
 from lab.providers.libvirt.guests import Guests
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.layout import Layout
+from lab.providers.libvirt.machine_recipe import Recipe
 from lab.providers.libvirt.networks import Management
 from lab.providers.libvirt.ownership import Owner
 from lab.providers.provider import LabHandle, Step
@@ -171,7 +172,7 @@ class BringUp:
         return ALL_SECONDS + len(self._layout.windows) * first
 
     def _boot(self, host: Host, machine: MachineIntent, guests: Guests) -> Callable[[], None]:
-        recipe = machines.Recipe(
+        recipe = Recipe(
             lab=self.lab,
             machine=machine,
             image=self.image_of(machine.hardware.image),
@@ -193,7 +194,7 @@ class BringUp:
         return boot
 
     @staticmethod
-    def _greet(host: Host, recipe: machines.Recipe, guests: Guests, before: str) -> None:
+    def _greet(host: Host, recipe: Recipe, guests: Guests, before: str) -> None:
         """Wait for its shell; a Windows machine has to say its keys before anyone can knock."""
         lab, name = recipe.lab, recipe.machine.name
         if recipe.is_windows:

@@ -4,38 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from hashlib import sha256
-from ipaddress import IPv4Interface
 from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.guests.shell import GuestShell
-from lab.imaging.golden import GoldenImage
 from lab.providers.libvirt import (
     console,
     documents,
     domains,
     images,
-    keyring,
     names,
     volumes,
     windows_machines,
 )
-from lab.providers.libvirt.documents import Card
 from lab.providers.libvirt.host import Host
+from lab.providers.libvirt.machine_recipe import Recipe, console_volume
 from lab.providers.libvirt.ownership import Owner
 from lab.providers.provider import LabHandle
-from lab.topology.intent import MachineIntent
 
 if TYPE_CHECKING:
     import libvirt
 
-    from lab.imaging.seed import Identity
-
-_FORM = "1"
-"""Changes when a machine is made differently from the same inputs."""
 GIB = 1 << 30
 BOOT_SECONDS = {True: 300.0, False: 900.0}
 """From start to SSH, by whether KVM works. Measured under TCG on 2 busy cores: up to 117 s."""
@@ -47,89 +37,6 @@ _CLOCK_SLACK = 1.0
 LOG_BYTES = 1 << 20
 _HEARD_BYTES = 1 << 16
 """Of the console's end, looked at while a machine is waited for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """All that one machine is made from. Two equal recipes make the same machine."""
-
-    lab: LabHandle
-    machine: MachineIntent
-    image: GoldenImage
-    accelerated: bool
-    management_mtu: int
-    management_address: str
-    management_prefix: int
-
-    def digest(self) -> str:
-        """Hash of all that makes another machine of it; not of its network's configuration."""
-        hardware = asdict(self.machine.hardware)
-        cards = [(card.name, card.mac, card.segment, card.mtu) for card in self.machine.interfaces]
-        own = () if self.is_windows else (keyring.host_key(self.lab, self.machine.name).public,)
-        keys = (keyring.client_public(self.lab), *own)
-        parts = (_FORM, self.image.digest, hardware, cards, keys, self.accelerated)
-        addressed = (self.management_address, self.management_prefix, self.management_mtu)
-        return sha256(repr((parts, addressed)).encode()).hexdigest()
-
-    @property
-    def is_windows(self) -> bool:
-        """Whether it is told who it is by an answer file, and makes its own keys."""
-        return self.image.first_boot == "windows"
-
-    def identity(self) -> Identity:
-        """What the machine finds on its seed, if it runs Linux."""
-        from lab.imaging.seed import Card as SeedCard  # noqa: PLC0415  an extra
-        from lab.imaging.seed import Identity  # noqa: PLC0415  an extra
-
-        key = keyring.host_key(self.lab, self.machine.name)
-        management = SeedCard(
-            name=names.MANAGEMENT_DEVICE,
-            mac=names.management_mac(self.lab, self.machine.name),
-            address=IPv4Interface(f"{self.management_address}/{self.management_prefix}"),
-            mtu=self.management_mtu,
-        )
-        return Identity(
-            instance=f"{self.lab.token}-{self.digest()[:16]}",
-            hostname=self.machine.name,
-            user=self.image.user,
-            authorized_key=keyring.client_public(self.lab),
-            host_key=key.private,
-            host_key_public=key.public,
-            nics=(
-                management,
-                *(
-                    SeedCard(name=card.name, mac=card.mac, mtu=card.mtu)
-                    for card in self.machine.interfaces
-                ),
-            ),
-        )
-
-    def cards(self) -> tuple[Card, ...]:
-        """Its network cards: management, those of the intent, and what the scenario adds."""
-        lab, machine = self.lab, self.machine
-        further = tuple(
-            Card(
-                nic.mac or names.management_mac(lab, f"{machine.name}/{number}"), nic.network, None
-            )
-            for number, nic in enumerate(machine.hardware.nics)
-        )
-        return (
-            Card(
-                names.management_mac(lab, machine.name),
-                names.network(lab, names.MANAGEMENT),
-                self.management_mtu,
-            ),
-            *(
-                Card(card.mac, names.network(lab, card.segment), card.mtu)
-                for card in machine.interfaces
-            ),
-            *further,
-        )
-
-
-def console_volume(machine: str) -> str:
-    """The volume of the lab's pool that holds what the machine's console has said."""
-    return f"{machine}.console.log"
 
 
 def ensure(host: Host, recipe: Recipe, owner: Owner, say: Callable[[str], None]) -> str:

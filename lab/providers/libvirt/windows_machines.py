@@ -22,13 +22,13 @@ from lab.imaging.windows.settings import CloneCard, CloneSettings
 from lab.providers.libvirt import console, documents, domains, drives, keyring, names, volumes
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.keyring import Pins
+from lab.providers.libvirt.machine_recipe import Recipe, console_volume
 from lab.topology.intent import Interface, MachineIntent
 
 if TYPE_CHECKING:
     import libvirt
 
     from lab.guests.windows_shell import WindowsShell
-    from lab.providers.libvirt.machines import Recipe
     from lab.providers.libvirt.ownership import Owner
 
 SPEAK_SECONDS = {True: 1800.0, False: 18_000.0}
@@ -103,7 +103,6 @@ def define(
     """Write its medium, and the document of its domain; what it said in an earlier life goes."""
     from lab.imaging.windows.answer_medium import clone_medium  # noqa: PLC0415  an extra
     from lab.providers.libvirt import ownership  # noqa: PLC0415  as its caller does
-    from lab.providers.libvirt.machines import console_volume  # noqa: PLC0415  it imports this
 
     lab, machine, image = recipe.lab, recipe.machine, recipe.image
     assert image.firmware != "kernel", "no Windows boots so"

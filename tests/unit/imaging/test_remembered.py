@@ -16,7 +16,9 @@ NOTHING = Inventory(())
 
 
 @pytest.fixture
-def media(tmp_path: Path) -> dict[str, Path]:
+def media(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """Files that count as the right media; what a medium must be has tests of its own."""
+    monkeypatch.setattr(inputs, "look_at", lambda *_: None)
     found = {name: tmp_path / name for name in ("iso", "virtio-win", "openssh")}
     for name, path in found.items():
         path.write_text(name)
@@ -92,3 +94,20 @@ def test_a_medium_that_has_gone_is_said(tmp_path: Path) -> None:
     gone = Inventory((), images={RECIPE.name: ImageSource(str(tmp_path / "gone.iso"))})
     with pytest.raises(PreflightError, match="No such file"):
         inputs.check(RECIPE, gone)
+
+
+def test_a_medium_that_is_none_is_refused_and_forgotten(tmp_path: Path) -> None:
+    wrong = tmp_path / "iso"
+    wrong.write_bytes(bytes(100_000))
+    with pytest.raises(PreflightError, match="nothing but zeros"):
+        remembered.remember(tmp_path / "cache", NOTHING, RECIPE, {"iso": wrong})
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_medium_that_is_none_is_refused_before_it_is_read_for_its_digest(tmp_path: Path) -> None:
+    wrong, drivers = tmp_path / "iso", tmp_path / "virtio-win"
+    wrong.write_bytes(bytes(100_000))
+    drivers.write_bytes(b"drivers")
+    images = {RECIPE.name: ImageSource(str(wrong)), "virtio-win": ImageSource(str(drivers))}
+    with pytest.raises(PreflightError, match="nothing but zeros"):
+        inputs.check(RECIPE, Inventory((), images=images))

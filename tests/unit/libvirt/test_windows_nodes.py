@@ -30,7 +30,7 @@ from lab.providers.libvirt.documents import Card, Disc, WindowsDomain
 from lab.providers.libvirt.guests import Guests
 from lab.providers.libvirt.host import Host, offered
 from lab.providers.libvirt.keyring import Pins
-from lab.providers.libvirt.machines import Recipe
+from lab.providers.libvirt.machine_recipe import Recipe
 from lab.providers.libvirt.media import Reader
 from lab.providers.provider import LabHandle, Probe, ProbeSettings
 
