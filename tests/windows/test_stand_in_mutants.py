@@ -130,7 +130,9 @@ def _recipes(folder: Path, slow: str) -> Path:
         for path in (recipes.directory() / name).iterdir():
             (folder / name / path.name).write_bytes(path.read_bytes())
     recipe = folder / NAME / recipes.FILE
-    lines = "".join(f"    {phase}: {SHORT if phase == slow else LONG}\n" for phase in ORDER)
+    lines = "".join(
+        f"    {phase.replace('-', '_')}: {SHORT if phase == slow else LONG}\n" for phase in ORDER
+    )
     text = recipe.read_text().rstrip() + f"\n  deadlines:\n{lines}"
     recipe.write_text(re.sub(r"memory: 4GiB", "memory: 1GiB", text))
     return folder

@@ -69,7 +69,7 @@ def make(  # noqa: PLR0913  each has its usual value
         "/stand-in/disk.img": made.disk_bios,
         "/stand-in/bootx64.efi": made.disk_uefi,
         ORDER: json.dumps(order).encode(),
-        MUTANT: "".join(f"{name}\n" for name in mutants).encode(),
+        MUTANT: "\n".join(("", *mutants)).encode() + b"\n",
     }
     iso = media_maker.make(
         folder,

@@ -35,7 +35,8 @@ def main(arguments: list[str]) -> None:
         stop(str(error))
     except Exception as error:  # noqa: BLE001  whatever it is, somebody is to read it
         show(traceback.format_exc())
-        stop(f"broke: {error!r} at {traceback.extract_tb(error.__traceback__)[-1]}")
+        own = [one for one in traceback.extract_tb(error.__traceback__) if "guest" in one.filename]
+        stop(f"broke: {error} ({own[-1].filename}, line {own[-1].lineno})")
 
 
 def _power_button() -> None:
