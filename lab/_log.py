@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 def say(sentence: str) -> None:
     """Print one sentence of the story. Where nobody reads it (any more), the work goes on."""
-    with suppress(OSError):
-        print(sentence, file=sys.stderr, flush=True)
+    with listened():
+        print(sentence, file=sys.stderr)
+
+
+@contextmanager
+def listened() -> Iterator[None]:
+    """Write to standard error within; what it does not take is lost, and all that follows.
+
+    Left in Python's buffer, it would end the process with exit code 120.
+    """
+    try:
+        yield
+        sys.stderr.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stderr.fileno())
+        os.close(nowhere)
 
 
 def quantity(number: int, noun: str) -> str:

@@ -6,13 +6,12 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib import import_module
 
 import click
 
 from lab._errors import BrokenError, LabError
-from lab._log import say
+from lab._log import listened, say
 
 COMMANDS = {
     "up": "lab.cli.up",
@@ -97,17 +96,20 @@ class Lazy(click.Group):
         Who reads may stop whenever he likes. Left to click, that would be exit code 1, which
         says that cells failed.
         """
+        result: object = 0
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # while a failure can still be told
         except OSError as error:
             if error.filename is not None or error.errno not in _NO_MORE:
                 raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is buffered
             if isinstance(error, BrokenPipeError):
-                return 0
+                return result
             raise BrokenError(
                 "writing the result to standard output", f"{error.strerror}", "send it elsewhere"
             ) from error
+        return result
 
 
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
@@ -137,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         say(str(error))
         sys.exit(error.exit_code)
     except click.ClickException as error:
-        with suppress(OSError):
+        with listened():
             error.show()
         sys.exit(error.exit_code)
     except KeyboardInterrupt:  # before click listens
