@@ -14,6 +14,7 @@ from requests.adapters import HTTPAdapter
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import SSLError
+from urllib3.util.ssl_ import create_urllib3_context
 
 from lab.guests.link import UnreachableError
 from lab.guests.winrm_dialling import Dial
@@ -38,6 +39,7 @@ class _Adapter(HTTPAdapter):
         """Pools of one connection, of our own kind."""
         if self._endpoint.certificate:
             more["assert_fingerprint"] = self._endpoint.certificate
+            more["ssl_context"] = _context()
         manager = PoolManager(num_pools=connections, maxsize=maxsize, block=block, **more)
         manager.pool_classes_by_scheme = self._pools()
         self.poolmanager = manager
@@ -73,6 +75,16 @@ class _Adapter(HTTPAdapter):
             ConnectionCls = Pinned
 
         return {"http": PlainPool, "https": PinnedPool}
+
+
+def _context() -> ssl.SSLContext:
+    """urllib3's own, without what Python 3.11.2 (Debian 12) sets for OpenSSL 3 (gh-95494).
+
+    There, an end without a goodbye would count as one with it.
+    """
+    context = create_urllib3_context(cert_reqs=ssl.CERT_NONE)  # the pin is what is checked
+    context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
+    return context
 
 
 def _strange(doing: str, endpoint: Endpoint, error: SSLError) -> CertificateError | SSLError:
