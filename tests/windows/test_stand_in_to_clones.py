@@ -95,7 +95,16 @@ def test_the_iso_becomes_a_golden_image_and_two_machines(
 def _check_story(said: str) -> None:
     """Every phase was told, in its order."""
     at = 0
-    for phase in ("winpe:", "copy:", "specialize:", "first-logon:", "ready:", "sysprep:", "built,"):
+    for phase in (
+        "winpe:",
+        "copy:",
+        "specialize:",
+        "oobe:",
+        "first-logon:",
+        "ready:",
+        "sysprep:",
+        "built,",
+    ):
         assert phase in said[at:], f"{phase} is not in {said[at:]}"
         at = said.index(phase, at)
 

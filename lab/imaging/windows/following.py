@@ -179,6 +179,11 @@ def _ended(progress: Progress) -> str:
             "Setup has begun a second time: the machine was reset before Windows was on the disk, "
             "or it starts the medium again instead of the disk"
         )
+    if progress.ending == "loops":
+        return (
+            f"Windows has begun phase 'specialize' {progress.specializes} times: each time the "
+            "machine was reset in the middle of it"
+        )
     return f"the machine went down at '{progress.phase}', before it was to"
 
 

@@ -14,9 +14,11 @@ from typing import Literal
 from lab.imaging.recipe import WindowsPhase
 from lab.imaging.windows.words import Heard, heard
 
-Ending = Literal["", "failed", "down", "again"]
+Ending = Literal["", "failed", "down", "again", "loops"]
 """Why nothing is to be waited for any more: a step of ours failed, the machine went down before
-its time, or Setup has begun anew."""
+its time, Setup has begun anew, or Windows specialises again and again."""
+MOST_SPECIALIZE = 2
+"""How often Windows may begin to specialise: once, and once more where it was reset then. [I]"""
 ORDER: tuple[WindowsPhase, ...] = (
     "starting",
     "winpe",
@@ -126,6 +128,8 @@ class Progress:
     """When Setup began; -1 before that."""
     setups: int = 0
     """How often Setup has begun."""
+    specializes: int = 0
+    """How often Windows has begun to specialise."""
     grown: float = 0.0
     """When the disk last grew."""
     picture: str = ""
@@ -159,7 +163,8 @@ def advance(before: Progress, seen: Seen) -> Progress:
         word = heard(line)
         if word is not None and not now.ending:
             now = _told(now, word, seen.at)
-    now = _guessed(now, seen.at)
+    if not now.ending:
+        now = _guessed(now, seen.at)
     if seen.runs or now.ending:
         return now
     return replace(now, off=True) if now.phase == "sysprep" else replace(now, ending="down")
@@ -213,6 +218,10 @@ def _entered(now: Progress, said: str, at: float) -> Progress:
         if now.setups > 1:
             return replace(now, ending="again")
         now = replace(now, disk_empty=now.disk_bytes)
+    if phase == "specialize":
+        now = replace(now, specializes=now.specializes + 1)
+        if now.specializes > MOST_SPECIALIZE:
+            return replace(now, phase=phase, ending="loops")
     return _forward(now, phase, at)
 
 

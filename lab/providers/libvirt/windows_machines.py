@@ -189,6 +189,7 @@ def _ended(progress: Progress, text: str) -> str:
     why = {
         "failed": f"step {progress.failure}",
         "again": "it has begun Setup, which a clone never should",
+        "loops": f"it has begun to specialise {progress.specializes} times",
     }.get(progress.ending, "its domain has stopped")
     return f"{why}; the last of its console:{console.tail(text)}"
 

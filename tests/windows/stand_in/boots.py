@@ -16,7 +16,7 @@ FLOPPY = 2880 * 512
 PROMPT = "Press any key to boot from CD or DVD..."
 SECONDS = 5
 """That the prompt waits, as Microsoft's does."""
-_QUIET = "quiet loglevel=3 console=tty0 vt.global_cursor_default=0 panic=0"
+_QUIET = "quiet loglevel=3 console=tty0 vt.global_cursor_default=0 panic=0 reboot=pci"
 _START_MEDIUM = f"""
 search --no-floppy --set=root --file /stand-in/kernel
 linux /stand-in/kernel {_QUIET} stand_in=medium

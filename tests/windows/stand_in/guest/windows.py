@@ -4,6 +4,7 @@ services; after sysprep the same as another machine."""
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,8 @@ from stand_in.guest.state import CACHED, FOLDER, SECRET, State, load
 NAME = "Unattend.xml"
 """That is looked for outside windowsPE."""
 RECORD = FOLDER / "record.json"
+MIDDLE_SECONDS = 3.0
+"""That specialize lasts: whoever watches once a second sees it begin before the restart."""
 
 
 def run() -> None:
@@ -69,6 +72,7 @@ def _specialize(state: State, told: answer.Answer, record: Record) -> None:
         _restarted(state, told, record, place)
     order.run(place, told.specialize, state.golden, record, say)
     sid = state.sid or f"S-1-5-21-{uuid.uuid4().int % 10**9}-1"
+    time.sleep(MIDDLE_SECONDS)
     record.add("name", computer_name=told.computer_name, time_zone=told.time_zone, sid=sid)
     state.with_(stage="oobe", computer_name=told.computer_name.upper(), sid=sid)
 
@@ -83,6 +87,7 @@ def _restarted(state: State, told: answer.Answer, record: Record, place: str) ->
         order.compare(place, told.specialize, state.golden)
         only = {place: told.specialize[:1]}
         order.run(place, told.specialize[:1], only, record, say)
+        time.sleep(MIDDLE_SECONDS)
         state.with_(restarts=state.restarts + 1)
         raise RestartError
 
