@@ -41,24 +41,26 @@ nightly: setup ## every scenario on the hypervisors, one night: SCENARIOS=, OUTP
 		$(if $(ONLY),--only $(ONLY)) $(if $(OUTPUT),--output '$(OUTPUT)')
 
 test: develop ## the project's own tests
-	@.venv/bin/python -m pytest --ignore=tests/libvirt -m 'not machines'
+	@.venv/bin/python -m pytest --timeout 600 --ignore=tests/libvirt -m 'not machines'
 
 test-libvirt: ## tests with real machines; installs and starts libvirt
 	@tools/setup develop libvirt
-	@.venv/bin/python -m pytest tests/libvirt -m 'not drill'
+	@.venv/bin/python -m pytest --timeout 900 tests/libvirt -m 'not drill'
 
 drill-libvirt: ## the long ones: labs killed at every step, several at once, two hypervisors
 	@tools/setup develop libvirt
-	@.venv/bin/python -m pytest tests/libvirt -m drill
+	@.venv/bin/python -m pytest --timeout 3000 tests/libvirt -m drill
 
 test-windows: ## tests of Windows guests, without Windows; installs and starts libvirt
 	@tools/setup develop libvirt
-	@.venv/bin/python -m pytest tests/windows
+	@.venv/bin/python -m pytest --timeout 3000 tests/windows
 
 lint: develop ## ruff and mypy
 	@.venv/bin/ruff format --check .
 	@.venv/bin/ruff check .
 	@.venv/bin/mypy
+	@MYPYPATH=$$(find tests -name '*.py' -not -path '*/stand_in/*' -printf '%h:' | tr : '\n' | sort -u | paste -sd:) \
+		.venv/bin/mypy --config-file tests/mypy.ini --explicit-package-bases $$(find tests -name 'test_*.py')
 
 bench: develop ## benchmarks: ratios within one run, printed, kept nowhere
 	@.venv/bin/python benchmarks/bench.py

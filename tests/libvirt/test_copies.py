@@ -14,6 +14,7 @@ import pytest
 
 libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
+from lab._deadline import Deadline  # noqa: E402
 from lab._errors import BrokenError  # noqa: E402
 from lab.providers.libvirt import connection, documents, images, volumes  # noqa: E402
 
@@ -37,7 +38,7 @@ class Copying:
 
     def ensure(self, pool: Any) -> str:
         volumes.refresh(pool)
-        return images._ensure_file(pool, NAME, self.file, "disk", self.said.append)
+        return images.ensure_file(pool, NAME, self.file, "disk", self.said.append)
 
     def copies(self) -> int:
         return len([line for line in self.said if line.startswith("copying")])
@@ -109,8 +110,7 @@ def test_a_slow_copy_of_another_is_not_taken_for_given_up(
     first, second = copying.pool(), copying.pool()
     with ThreadPoolExecutor(1) as thread:
         slow = thread.submit(copying.ensure, first)
-        while not (copying.storage / NAME).exists():
-            time.sleep(0.01)
+        Deadline(30).wait("the copy to begin", (copying.storage / NAME).exists)
         inode = (copying.storage / NAME).stat().st_ino
         copying.ensure(second)
         slow.result()

@@ -52,7 +52,7 @@ class PaperShell:
 
 def control(*answers: tuple[int, bytes, str]) -> tuple[NodeControl, PaperShell]:
     shell = PaperShell(*answers)
-    return NodeControl("worker1", shell), shell  # type: ignore[arg-type]  as much of one as is used
+    return NodeControl("worker1", shell), shell  # type: ignore[arg-type] # as much of one as is used
 
 
 DONE = (0, b'{"done": null}\n', "")

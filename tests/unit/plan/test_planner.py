@@ -47,9 +47,13 @@ def test_no_address_mac_or_name_is_given_twice(name: str) -> None:
         *(service.address for service in plan.services),
     ]
     assert len(set(addresses)) == len(addresses)
-    macs = [item.mac for item in (*plan.nodes, *plan.pods())]
+    macs = [*(node.mac for node in plan.nodes), *(pod.mac for pod in plan.pods())]
     assert len(set(macs)) == len(macs)
-    names = [item.name for item in (*plan.nodes, *plan.pods(), *plan.services)]
+    names = [
+        *(node.name for node in plan.nodes),
+        *(pod.name for pod in plan.pods()),
+        *(service.name for service in plan.services),
+    ]
     assert len(set(names)) == len(names)
     ports = [service.node_port for service in plan.services if service.node_port]
     assert len(set(ports)) == len(ports)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from made_runs import made_run
+from unit.reports.made_runs import made_run
 
 from lab.matrix.verdict import VERDICTS, RunResult, Verdict
 from lab.reports.difference import Change, difference, differences, text_lines, to_json

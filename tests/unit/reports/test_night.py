@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from lxml import html
-from made_runs import made_run
+from unit.reports.made_runs import made_run
 
 from lab.matrix.verdict import RunResult
 from lab.reports.difference import differences

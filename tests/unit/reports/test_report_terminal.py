@@ -57,9 +57,10 @@ def test_an_empty_no_color_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_at_80_columns_only_commands_and_paths_are_wider() -> None:
-    console = Console(file=io.StringIO(), width=80, highlight=False)
+    written = io.StringIO()
+    console = Console(file=written, width=80, highlight=False)
     console.print(renderable(summarise(made_run("mixed"), REPORT)), width=80, crop=False)
-    lines = console.file.getvalue().splitlines()
+    lines = written.getvalue().splitlines()
     wide = [line for line in lines if len(line) > 80]
     assert all("repeat:" in line or line.startswith("Report: ") for line in wide)
     assert f"Report: {REPORT}" in lines

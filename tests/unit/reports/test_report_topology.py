@@ -39,8 +39,8 @@ def test_no_box_overlaps_another_and_all_are_inside_the_view(picture: Picture) -
         assert not one.box.overlaps(other.box)
     for card in layout.cards:
         assert card.box.within(layout.view)
-        for one, other in combinations([box for _, box in card.pods], 2):
-            assert not one.overlaps(other)
+        for pod, neighbour in combinations([box for _, box in card.pods], 2):
+            assert not pod.overlaps(neighbour)
         assert all(box.within(card.box) for _, box in card.pods)
     for line in layout.lines:
         for x, y in (line.start, line.end):
