@@ -1,6 +1,6 @@
-"""Where things lie on a Windows node: those of the public recipes, so that people find them.
+r"""Where things lie on a Windows node: those of the public recipes, so that people find them.
 
-Programs are in ``C:\\k`` (every recipe since microsoft/SDN); the rest is where kubeadm and the
+Programs are in ``C:\k`` (every recipe since microsoft/SDN); the rest is where kubeadm and the
 plugins look on Linux, on drive C.
 """
 
