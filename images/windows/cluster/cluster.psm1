@@ -238,7 +238,7 @@ function Get-MediumFile {
     if (-not $root) {
         throw "no drive has the label '$Label': the bundle medium is not in"
     }
-    $path = Join-Path -Path $root -ChildPath $Name.Replace('/', '\')
+    $path = Join-Path -Path $root -ChildPath ($Name.Replace('/', '\'))
     if (-not (Test-Path -LiteralPath $path -PathType Leaf)) {
         throw "the bundle medium in '$root' has no '$Name'"
     }

@@ -5,8 +5,8 @@ As in :mod:`lab.imaging.windows.steps`; the scripts are ``images/windows/cluster
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
 
 _MINUTE = 60
 
@@ -284,3 +284,8 @@ STEPS: tuple[type[ClusterStep], ...] = (
     NodeHealth,
 )
 """All there are."""
+
+
+def settings(step: ClusterStep) -> dict[str, Any]:
+    """The step's settings, as JSON holds them and its script reads them."""
+    return asdict(step)
