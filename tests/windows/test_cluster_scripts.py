@@ -6,15 +6,14 @@ import dataclasses
 import re
 
 import pytest
+from cluster_nodes import decided
 from powershell_lint import lint
 from powershell_syntax import FOLDER, Script, load, within
 from test_powershell_settings import kinds
 
 from lab.cluster.windows import flannel, steps
 
-SHARED = Script(
-    "modules.psm1", load("hybridlab.psm1").source + load("cluster/cluster.psm1").source
-)
+SHARED = Script("modules.psm1", load("hybridlab.psm1").source + load("cluster/cluster.psm1").source)
 MAKER = "hns-make"
 """No step of its own: a task runs it with the settings of hns-network."""
 NAMES = tuple(sorted(f"cluster/{path.name}" for path in (FOLDER / "cluster").iterdir()))
@@ -26,8 +25,16 @@ NESTED = {
     ("node-routes", "$routeShape"): steps.NodeRoute,
 }
 BREAKING = {
-    "a service is never started": ("node-service.ps1", b"Start-Service -Name", b"Start-Servce -Name"),
-    "a parameter is misspelt": ("hns-make.ps1", b"-Wanted $wanted -Network", b"-Wants $wanted -Network"),
+    "a service is never started": (
+        "node-service.ps1",
+        b"Start-Service -Name",
+        b"Start-Servce -Name",
+    ),
+    "a parameter is misspelt": (
+        "hns-make.ps1",
+        b"-Wanted $wanted -Network",
+        b"-Wants $wanted -Network",
+    ),
     "a mandatory one is left out": ("source-vip.ps1", b" -Command ADD", b""),
     "a program runs beside the wrapper": (
         "node-images.ps1",
@@ -40,7 +47,11 @@ BREAKING = {
         b"'join', '--secret', $file",
     ),
     "a variable is misspelt": ("node-routes.ps1", b"$index = Get-Addr", b"$indx = Get-Addr"),
-    "a step speaks on standard output": ("node-leave.ps1", b"Stop-Service -Name", b"Write-Output -Name"),
+    "a step speaks on standard output": (
+        "node-leave.ps1",
+        b"Stop-Service -Name",
+        b"Write-Output -Name",
+    ),
 }
 
 
@@ -115,8 +126,8 @@ def test_no_function_of_the_cluster_is_there_twice():
 
 FLAGS = {
     "kubeadm's own form": (
-        'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=npipe:////./pipe/x --node-ip=10.0.0.1"\n',
-        ["--container-runtime-endpoint=npipe:////./pipe/x", "--node-ip=10.0.0.1"],
+        'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=npipe:////./pipe/x --v=4"\n',
+        ["--container-runtime-endpoint=npipe:////./pipe/x", "--v=4"],
     ),
     "line ends of DOS": ('KUBELET_KUBEADM_ARGS="--v=4"\r\n', ["--v=4"]),
     "nothing between the quotes": ('KUBELET_KUBEADM_ARGS=""\n', []),
@@ -126,7 +137,7 @@ FLAGS = {
         'KUBELET_KUBEADM_ARGS="K--x=1"\n',
         ["K--x=1"],
     ),
-    "another line before it": ("# by kubeadm\nKUBELET_KUBEADM_ARGS=\"--v=2\"\n", ["--v=2"]),
+    "another line before it": ('# by kubeadm\nKUBELET_KUBEADM_ARGS="--v=2"\n', ["--v=2"]),
 }
 
 
@@ -140,8 +151,9 @@ def test_flags_of_kubeadm_are_read_whatever_stands_in_their_file(text, wanted):
     assert (match[1].split() if match else []) == wanted
 
 
-def test_start_script_of_flannel_passes_the_gate_too(nodes):
-    script = Script("StartFlanneld.ps1", flannel.start_script(*nodes("overlay")).encode())
+def test_start_script_of_flannel_passes_the_gate_too():
+    plan = decided("overlay")
+    script = Script("StartFlanneld.ps1", flannel.start_script(plan.cluster, plan.node).encode())
     assert script.errors == ()
     assert lint(script, SHARED) == []
 
@@ -158,5 +170,3 @@ def asked_of_given(script):
             if one.type == "member_access" and script.text(one).startswith("$Given."):
                 found.add(script.text(one).split(".")[1])
     return found
-
-
