@@ -22,16 +22,40 @@ IMAGES = (
     "registry.k8s.io/e2e-test-images/agnhost:2.63.0",
     "ghcr.io/flannel-io/flannel:v0.28.10",
 )
-LINUX = (
-    "kubelet kubeadm kubectl kube-apiserver kube-controller-manager kube-scheduler kube-proxy etcd "
-    "etcdctl containerd containerd-shim-runc-v2 ctr runc cni/bridge cni/host-local cni/loopback "
-    "cni/portmap cni/flannel"
-).split()
-WINDOWS = (
-    "kubelet.exe kubeadm.exe kube-proxy.exe containerd.exe containerd-shim-runhcs-v1.exe ctr.exe "
-    "flanneld.exe cni/host-local.exe cni/win-bridge.exe cni/sdnoverlay.exe cni/sdnbridge.exe "
-    "cni/flannel.exe"
-).split()
+LINUX = [
+    "kubelet",
+    "kubeadm",
+    "kubectl",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kube-proxy",
+    "etcd",
+    "etcdctl",
+    "containerd",
+    "containerd-shim-runc-v2",
+    "ctr",
+    "runc",
+    "cni/bridge",
+    "cni/host-local",
+    "cni/loopback",
+    "cni/portmap",
+    "cni/flannel",
+]
+WINDOWS = [
+    "kubelet.exe",
+    "kubeadm.exe",
+    "kube-proxy.exe",
+    "containerd.exe",
+    "containerd-shim-runhcs-v1.exe",
+    "ctr.exe",
+    "flanneld.exe",
+    "cni/host-local.exe",
+    "cni/win-bridge.exe",
+    "cni/sdnoverlay.exe",
+    "cni/sdnbridge.exe",
+    "cni/flannel.exe",
+]
 
 
 def sha256(content: bytes) -> str:

@@ -240,7 +240,7 @@ def test_two_that_make_the_same_at_once_wait_for_one_another(store, source):
     assert left(store) == [document.digest(made[0])[:12]]
 
 
-def test_one_that_is_being_made_is_no_garbage(store, source):
+def test_one_that_is_being_made_is_no_garbage(store):
     half = store._root / ".directory-0123456789ab.partial"
     half.mkdir(parents=True)
     with lab_lock(store.lock("directory-0123456789ab"), "lab bundle create"):

@@ -111,7 +111,7 @@ def test_several_that_want_it_at_once_get_one(store, made):
     assert [path.name for path in found[0].parent.iterdir()] == [found[0].name]
 
 
-def test_a_bundle_of_other_content_has_another_medium(store, made):
+def test_a_bundle_of_other_content_has_another_medium(made):
     assert medium.identity(made, "linux") != medium.identity(made, "windows")
     other = Manifest((*made.versions, ("x", "1")), made.programs, made.images)
     assert medium.identity(other, "linux") != medium.identity(made, "linux")

@@ -82,7 +82,7 @@ def test_an_image_of_one_platform_is_its_manifest(served, made, path):
     assert (bare[0], bare[1]["Content-Length"], bare[2]) == (200, str(len(body)), b"")
 
 
-def test_an_image_of_several_platforms_is_an_index_that_leads_to_them(served, made):
+def test_an_image_of_several_platforms_is_an_index_that_leads_to_them(served):
     code, headers, body = ask(served, "/v2/pause/manifests/3.10.2?ns=registry.k8s.io")
     assert (code, headers["Content-Type"]) == (200, "application/vnd.oci.image.index.v1+json")
     found = json.loads(body)["manifests"]

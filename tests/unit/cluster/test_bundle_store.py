@@ -135,7 +135,8 @@ def another(store: Store, source: Path, kubernetes: str) -> Manifest:
     return directory.create(store, source, (), None, print)
 
 
-def test_the_newest_patch_version_of_a_minor_is_chosen(store, source, made):
+@pytest.mark.usefixtures("made")
+def test_the_newest_patch_version_of_a_minor_is_chosen(store, source):
     tenth = another(store, source, "1.36.10")
     another(store, source, "1.36.9")
     assert store.newest("1.36") == tenth
@@ -185,6 +186,7 @@ def test_a_bundle_without_windows_does_not_stand_for_one_with_it(store, source, 
     assert {*store.gc((), yes=True).found} == {f"bundles/{name(one)}" for one in (linux, both)}
 
 
-def test_a_system_that_no_bundle_has_is_named(store, made):
+@pytest.mark.usefixtures("made")
+def test_a_system_that_no_bundle_has_is_named(store):
     with pytest.raises(PreflightError, match="has programs for windows"):
         store.newest("1.36", {"windows"})
