@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import bundle_parts as parts
@@ -161,3 +163,18 @@ def test_a_port_that_is_taken_is_refused(store, made, served):
         registry.serving(store, made, "127.0.0.1", port),
     ):
         pass
+
+
+def test_a_client_that_goes_away_in_the_middle_is_no_news(store, made, capfd):
+    layer = made.image("registry.k8s.io/etcd").layers[0].blob
+    store.blob(made, layer).write_bytes(bytes(layer.size + (64 << 20)))  # more than buffers take
+    large = replace(layer, size=layer.size + (64 << 20))
+    with registry.serving(store, made, "127.0.0.1") as served:
+        one = served.contents.blob(f"sha256:{layer.sha256}")
+        assert one is not None
+        served.contents._blobs[one.digest] = replace(one, size=large.size)
+        with socket.create_connection(("127.0.0.1", served.server_port), timeout=10) as client:
+            client.sendall(f"GET /v2/etcd/blobs/{one.digest} HTTP/1.1\r\n\r\n".encode())
+            assert client.recv(100).startswith(b"HTTP/1.1 200")
+        assert ask(served, "/v2/")[0] == 200
+    assert capfd.readouterr().err == ""

@@ -239,6 +239,19 @@ def test_a_killed_download_is_gone_on_with(store, site, tmp_path):
     assert not partial(store)
 
 
+def test_a_disk_that_gets_full_is_said_and_what_came_stays(store, site, monkeypatch):
+    def full(*_arguments):
+        raise OSError(28, "No space left on device", "kubelet.part")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(download, "_copy", full)
+        with pytest.raises(PreflightError, match=r"'kubelet.part': the disk is full") as refused:
+            create(store, site)
+    assert "lab image gc" in refused.value.cure
+    assert len(partial(store)) == 1
+    store.verify(create(store, site), print)
+
+
 def test_layers_that_registries_may_not_keep_come_from_their_own_address(store, site):
     image = parts.Image("registry.k8s.io/pause:3.10.2")
     manifest = json.loads(image.manifest)
