@@ -46,6 +46,7 @@ WINDOWS = [
     "kubelet.exe",
     "kubeadm.exe",
     "kube-proxy.exe",
+    "kube-log-runner.exe",
     "containerd.exe",
     "containerd-shim-runhcs-v1.exe",
     "ctr.exe",

@@ -41,10 +41,10 @@ def test_a_bundle_is_made_listed_shown_verified_and_kept(cache, source, capfd):
     digest = out.strip()
     assert (code, len(digest)) == (0, 12)
     assert (cache / "bundles" / digest / "manifest.json").is_file()
-    assert "copying 12 programs for windows" in err
+    assert "copying 13 programs for windows" in err
     listed = lab(capfd, "list")[1].splitlines()
     assert listed[0].split() == ["BUNDLE", "KUBERNETES", "FOR", "PROGRAMS", "IMAGES", "SIZE"]
-    assert listed[1].split()[:6] == [digest, "1.36.1", "linux", "windows", "30", "13"]
+    assert listed[1].split()[:6] == [digest, "1.36.1", "linux", "windows", "31", "13"]
     assert json.loads(lab(capfd, "list", "--json")[1])[0]["digest"] == digest
     shown = lab(capfd, "show")[1]
     assert f"bundle '{digest}': Kubernetes 1.36.1" in shown

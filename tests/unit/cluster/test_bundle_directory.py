@@ -71,7 +71,7 @@ def test_windows_images_keep_the_builds_that_they_are_for(store, tmp_path):
     assert [one.os_version for one in pause] == ["10.0.17763.6054", "10.0.20348.2762"]
     assert made.program("kubelet.exe", "windows").component == "kubernetes"
     linux = create(store, tmp_path / "both", "linux")
-    assert {one.os for one in (*linux.programs, *linux.images)} == {"linux"}
+    assert {one.os for one in linux.programs} == {one.os for one in linux.images} == {"linux"}
 
 
 def test_everything_that_is_wrong_with_a_directory_is_said_at_once(store, source):

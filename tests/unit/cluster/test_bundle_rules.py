@@ -106,6 +106,7 @@ def test_a_whole_bundle_lacks_nothing(whole, scenario):
     [
         ("overlay", "kubelet", "program 'kubelet' for linux"),
         ("overlay", "kubelet.exe", "program 'kubelet.exe' for windows"),
+        ("overlay", "kube-log-runner.exe", "program 'kube-log-runner.exe' for windows"),
         ("overlay", "kubeadm", "program 'kubeadm' for linux"),
         ("overlay", "kube-apiserver", "image 'registry.k8s.io/kube-apiserver:v1.36.1' for linux"),
         ("overlay", "coredns", "image 'registry.k8s.io/coredns/coredns' for linux"),
@@ -116,6 +117,7 @@ def test_a_whole_bundle_lacks_nothing(whole, scenario):
         ("upstream-tor", "cni/win-bridge.exe", "program 'cni/win-bridge.exe' for windows"),
         ("upstream-tor", "flannel", None),
         ("hard-way", "kubeadm", None),
+        ("hard-way", "cni/sdnbridge.exe", "program 'cni/sdnbridge.exe' for windows"),
         ("hard-way", "kube-apiserver", "program 'kube-apiserver' for linux"),
         ("hard-way", "etcd", "program 'etcd' for linux"),
     ],
