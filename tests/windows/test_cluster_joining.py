@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cluster_node_double import Node
+from cluster_node_double import MemoryShell, Node
 from cluster_nodes import JOIN, decided, join_of
 from double.guest import Guest
 from double.script import Answer
@@ -72,12 +72,16 @@ Way = Callable[..., tuple[NodeStep, ...]]
 def way(windows_shell: WindowsShell, api: Api) -> Way:
     def made(topology: str = "overlay", **changes: object) -> tuple[NodeStep, ...]:
         plan = decided(topology)
-        given = {"join": lambda: join_of(plan), **changes}
-        return bring_up.steps(
-            plan.cluster, plan.intent, plan.node, plan.manifest, windows_shell, api=api, **given
-        )
+        given = {"shell": windows_shell, "join": lambda: join_of(plan), "api": api, **changes}
+        return bring_up.steps(plan.cluster, plan.intent, plan.node, plan.manifest, **given)
 
     return made
+
+
+@pytest.fixture
+def short_way(way: Way, guest: Guest) -> Way:
+    """The same, over no line at all."""
+    return lambda *topology: way(*topology, shell=MemoryShell(guest))
 
 
 def through(steps: tuple[NodeStep, ...]) -> None:
@@ -140,9 +144,9 @@ def test_token_leaves_nothing_on_the_guest(node: Node, way: Way) -> None:
     assert not [asked for asked in node.guest.script.asked if JOIN.token in asked.line]
 
 
-def test_plugin_comes_only_when_the_network_is_there(node: Node, way: Way) -> None:
+def test_plugin_comes_only_when_the_network_is_there(node: Node, short_way: Way) -> None:
     node.looks_until_made = 3
-    through(way())
+    through(short_way())
     order = [name for name in node.steps if name in {"hns-state", "node-task", "node-files"}]
     assert order[-1] == "node-files"
     assert order.count("hns-state") >= 5
@@ -163,12 +167,14 @@ def test_windows_that_is_too_old_is_refused_before_anything_changes(node: Node, 
     assert node.changed == []
 
 
-def test_build_without_images_is_refused_before_anything_changes(node: Node, way: Way) -> None:
+def test_build_without_images_is_refused_before_anything_changes(
+    node: Node, short_way: Way
+) -> None:
     node.build = 26100
     with pytest.raises(
         BrokenError, match=r"no image 'registry\.k8s\.io/pause' for Windows build 26100"
     ):
-        through(way())
+        through(short_way())
     assert node.changed == []
 
 
@@ -181,12 +187,12 @@ def test_build_without_images_is_refused_before_anything_changes(node: Node, way
     ids=["no medium", "no address"],
 )
 def test_node_that_is_not_ready_to_begin_says_what_is_missing(
-    fault: dict[str, object], said: str, node: Node, way: Way
+    fault: dict[str, object], said: str, node: Node, short_way: Way
 ) -> None:
     for name, value in fault.items():
         setattr(node, name, value)
     with pytest.raises(BrokenError, match=said):
-        through(way())
+        through(short_way())
     assert node.changed == []
 
 
@@ -207,25 +213,25 @@ def test_join_that_fails_is_told_with_the_kubelets_words_and_their_meaning(
     assert "--pod-infra-container-image" in caught.value.happened.rpartition("that means")[2]
 
 
-def test_join_that_fails_without_a_word_of_the_kubelet_says_so(node: Node, way: Way) -> None:
+def test_join_that_fails_without_a_word_of_the_kubelet_says_so(node: Node, short_way: Way) -> None:
     node.join_error = "there is no program 'C:\\k\\kubeadm.exe'"
     with pytest.raises(StepError, match="kubelet has said nothing in C:"):
-        through(way())
+        through(short_way())
 
 
 def test_node_that_never_registers_is_told_with_the_kubelets_words(
-    node: Node, way: Way, api: Api
+    node: Node, short_way: Way, api: Api
 ) -> None:
     api.never = "not done within 300 s; last seen: no such Node"
     node.kubelet_log = "E1121 open /etc/resolv.conf: The system cannot find the file specified.\n"
     with pytest.raises(StepError, match=r"last seen: no such Node(.|\n)*that means: "):
-        through(way())
+        through(short_way())
 
 
-def test_hns_that_refuses_is_told_and_not_waited_for(node: Node, way: Way) -> None:
+def test_hns_that_refuses_is_told_and_not_waited_for(node: Node, short_way: Way) -> None:
     node.hns_error = "HNS refused POST /networks: The parameter is incorrect."
     with pytest.raises(StepError, match="making HNS networks on 'win1': HNS refused POST"):
-        through(way())
+        through(short_way())
 
 
 def test_node_that_never_comes_back_is_given_up_with_the_last_that_was_seen(
@@ -250,11 +256,11 @@ def test_node_that_never_comes_back_is_given_up_with_the_last_that_was_seen(
 
 
 def test_networks_that_never_come_are_given_up_with_what_there_is(
-    node: Node, way: Way, monkeypatch: pytest.MonkeyPatch
+    node: Node, short_way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "BACK_SECONDS", 6.0)
+    monkeypatch.setattr(running, "BACK_SECONDS", 0.5)
     node.looks_until_made = 10_000
-    step = up_to(way(), "network")
+    step = up_to(short_way(), "network")
     with pytest.raises(DeadlineError, match="hns-make is Running, it has no HNS network"):
         step.run()
 
@@ -277,12 +283,12 @@ def test_link_that_drops_while_networks_are_made_is_waited_out(
 
 
 @pytest.mark.parametrize("last", ["bundle", "join", "network", "proxy"])
-def test_way_that_was_cut_off_after_a_step_goes_on(last: str, node: Node, way: Way) -> None:
+def test_way_that_was_cut_off_after_a_step_goes_on(last: str, node: Node, short_way: Way) -> None:
     """As after a kill: what was done is done again, and finds itself done."""
-    up_to(way(), last).run()
-    through(way())
+    up_to(short_way(), last).run()
+    through(short_way())
     node.changed.clear()
-    through(way())
+    through(short_way())
     assert node.changed == []
     assert node.boots == 0
 
@@ -291,7 +297,7 @@ def test_way_that_was_cut_off_after_a_step_goes_on(last: str, node: Node, way: W
     "at", ["node-join", "hns-network", "node-task", "source-vip", "node-service"]
 )
 def test_step_that_breaks_midway_is_mended_by_the_next_run(
-    at: str, node: Node, way: Way, api: Api
+    at: str, node: Node, short_way: Way, api: Api
 ) -> None:
     def broken() -> Answer | None:
         del node.before[at]
@@ -299,8 +305,8 @@ def test_step_that_breaks_midway_is_mended_by_the_next_run(
 
     node.before[at] = broken
     with pytest.raises(BrokenError):
-        through(way())
-    through(way())
+        through(short_way())
+    through(short_way())
     assert api.known == {"win1"}
     assert node.services["kube-proxy"]["state"] == "Running"
 
@@ -319,12 +325,12 @@ def test_node_that_was_deleted_is_cleaned_rebooted_and_joins_again(
 
 
 def test_node_that_got_a_certificate_and_no_node_joins_again_without_a_reboot(
-    node: Node, way: Way, api: Api
+    node: Node, short_way: Way, api: Api
 ) -> None:
     """Cut off between the two: nothing of a network is there, so nothing needs a restart."""
-    up_to(way(), "network")
+    up_to(short_way(), "network")
     api.known.clear()
-    through(way())
+    through(short_way())
     assert node.steps.count("node-leave") == 1
     assert node.steps.count("node-join") == 2
     assert "hns-clean" not in node.steps
@@ -332,10 +338,10 @@ def test_node_that_got_a_certificate_and_no_node_joins_again_without_a_reboot(
 
 
 def test_networks_of_an_earlier_life_go_before_a_node_that_never_joined(
-    node: Node, way: Way
+    node: Node, short_way: Way
 ) -> None:
     node.networks.append({"name": "cbr0", "type": "L2Bridge", "prefix": "10.1.0.0/24"})
-    through(way())
+    through(short_way())
     assert "hns-clean" in node.steps
     assert "cbr0" not in {one["name"] for one in node.networks}
     assert node.boots == 1
@@ -356,17 +362,17 @@ def test_cleaning_that_cuts_its_own_shell_off_is_run_again(
     assert node.steps.count("hns-clean") == 2
 
 
-def test_address_of_an_earlier_life_is_not_used(node: Node, way: Way) -> None:
+def test_address_of_an_earlier_life_is_not_used(node: Node, short_way: Way) -> None:
     node.vip = "10.99.0.2"
     with pytest.raises(BrokenError, match=r"says 10.99.0.2, which is not in its pod CIDR 10.244"):
-        through(way())
+        through(short_way())
 
 
 def test_service_that_would_not_come_back_after_a_restart_is_named(
-    node: Node, way: Way, monkeypatch: pytest.MonkeyPatch
+    node: Node, short_way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bring_up, "HEALTH_SECONDS", 6.0)
-    step = up_to(way(), "settled")
+    monkeypatch.setattr(bring_up, "HEALTH_SECONDS", 0.5)
+    step = up_to(short_way(), "settled")
     node.services["kubelet"]["start"] = "Manual"
     node.services["kube-proxy"]["state"] = "StopPending"
     node.tasks["flanneld"] = "Ready"
@@ -377,17 +383,17 @@ def test_service_that_would_not_come_back_after_a_restart_is_named(
 
 
 def test_service_that_does_not_wait_for_the_one_before_is_named(
-    node: Node, way: Way, monkeypatch: pytest.MonkeyPatch
+    node: Node, short_way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bring_up, "HEALTH_SECONDS", 6.0)
-    step = up_to(way(), "settled")
+    monkeypatch.setattr(bring_up, "HEALTH_SECONDS", 0.5)
+    step = up_to(short_way(), "settled")
     node.services["kube-proxy"]["depends"] = []
     with pytest.raises(DeadlineError, match="kube-proxy does not wait for kubelet"):
         step.run()
 
 
-def test_by_hand_nobody_asks_for_kubeadm(node: Node, way: Way) -> None:
-    through(way("hard-way"))
+def test_by_hand_nobody_asks_for_kubeadm(node: Node, short_way: Way) -> None:
+    through(short_way("hard-way"))
     assert "node-join" not in node.steps
     config = json.loads(node.texts[places.KUBELET_CONFIG])
     assert config["clusterDNS"] == ["10.32.0.10"]
