@@ -347,6 +347,16 @@ def test_networks_of_an_earlier_life_go_before_a_node_that_never_joined(
     assert node.boots == 1
 
 
+def test_networks_go_though_a_node_of_that_name_is_registered(
+    node: Node, short_way: Way, api: Api
+) -> None:
+    """A machine that was made anew: its Node is of the one before."""
+    api.known.add("win1")
+    node.networks.append({"name": "External", "type": "L2Bridge", "prefix": "192.168.255.0/30"})
+    through(short_way())
+    assert "hns-clean" in node.steps
+
+
 def test_cleaning_that_cuts_its_own_shell_off_is_run_again(
     node: Node, guest: Guest, way: Way
 ) -> None:
