@@ -55,10 +55,9 @@ def remember(cache: Path, inventory: Inventory, recipe: Recipe, given: Mapping[s
                 f"--{name}: '{path}' is no file",
                 f"give the path of {needs[name].what}",
             )
-        if name == source.ISO:
-            inputs.look_at(recipe, path)
+        inputs.look_at(recipe, name, path)
         own = inventory.images.get(needs[name].image)
-        if own is not None and own.url not in {None, str(path.absolute())}:
+        if own is not None and own.url is not None and not _same(own.url, path):
             raise UsageError(
                 f"building image '{recipe.name}'",
                 f"--{name} is '{path}', and [images.{needs[name].image}] of the inventory says "
@@ -69,6 +68,14 @@ def remember(cache: Path, inventory: Inventory, recipe: Recipe, given: Mapping[s
     with guarded_files("writing down where media are"):
         cache.mkdir(parents=True, exist_ok=True)
         write_private(cache / FILE, json.dumps(kept, indent=1, sort_keys=True) + "\n")
+
+
+def _same(said: str, path: Path) -> bool:
+    """Whether the inventory says that file, whatever links and dots are in the two paths."""
+    try:
+        return Path(said).samefile(path)
+    except (OSError, ValueError):  # an address of the web, or a file that is not there
+        return False
 
 
 def _unasked(recipe: Recipe, name: str, needs: Mapping[str, Need]) -> PreflightError:

@@ -11,6 +11,7 @@ from lab.imaging.golden import GoldenImage
 from lab.imaging.library import Library
 from lab.inventory import loader
 from lab.inventory.inventory import STOCK
+from lab.lifecycle.interruption import terminable
 from lab.providers.libvirt import connection, image_copies, sites
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.image_copies import Copies
@@ -48,12 +49,15 @@ def build(name: str, given: Mapping[str, Path], say: Callable[[str], None]) -> G
     ------
     LabError
         As :meth:`Library.get` does; PreflightError when a file is not there, or asked by nobody.
+    Terminated
+        On SIGTERM, which is treated as Ctrl-C is.
 
     """
     there = library()
     if given:
         there.remember(name, given)
-    return there.get(name, say)
+    with terminable():
+        return there.get(name, say)
 
 
 def collect_sites(yes: bool, say: Callable[[str], None]) -> tuple[Left, ...]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import beside_maker
 import media_maker
 import pytest
 from double.guest import Guest
@@ -46,9 +47,8 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def media(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("media")
     iso = media_maker.make(folder, year="2022", channel="evaluation")
-    virtio, openssh = folder / "virtio-win.iso", folder / "OpenSSH-Win64.zip"
-    virtio.write_bytes(b"drivers" * 999)
-    openssh.write_bytes(b"PK\x03\x04")
+    virtio = beside_maker.virtio_win(folder / "virtio-win.iso")
+    openssh = beside_maker.openssh(folder / "OpenSSH-Win64.zip")
     return {NAME: iso, "virtio-win": virtio, "openssh-windows": openssh}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -9,12 +10,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from lab._errors import PreflightError
+from lab._errors import PreflightError, UsageError
 from lab.cli.main import main
 from lab.imaging import inputs, recipes
 from lab.imaging.recipe import Recipe, Windows, WindowsPhase
 from lab.imaging.windows.decision import decided
 from lab.imaging.windows.passwords import MASK
+from lab.imaging.windows.preview import clone_preview
 from lab.imaging.windows.release import RELEASES
 from lab.imaging.windows.settings import Region
 from lab.inventory.inventory import STOCK, ImageSource
@@ -55,7 +57,7 @@ def written(tmp_path: Path, *changes: tuple[str, str]) -> Recipe:
         text = text.replace(old, new)
     own = tmp_path / "windows-server-2022"
     own.mkdir()
-    (tmp_path / "windows").mkdir()
+    shutil.copytree(recipes.directory() / "windows", tmp_path / "windows")
     (own / recipes.FILE).write_text(text, encoding="utf-8")
     return recipes.load("windows-server-2022", tmp_path)
 
@@ -153,3 +155,14 @@ def test_refusal_says_what_to_do(arguments, code, words, capfd):
     ended, out, err = lab(capfd, *arguments)
     assert (ended, out) == (code, "")
     assert words in err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("{{ nothing }}", "'nothing' is undefined"), ("{% if %}", "template 'unattend.xml.j2'")],
+)
+def test_a_template_of_ones_own_that_is_wrong_is_told(text, words, tmp_path):
+    recipe = written(tmp_path)
+    broken = {**recipe.templates, "unattend.xml.j2": text.encode()}
+    with pytest.raises(UsageError, match=words):
+        clone_preview(replace(recipe, templates=broken))

@@ -96,6 +96,24 @@ def test_a_medium_that_has_gone_is_said(tmp_path: Path) -> None:
         inputs.check(RECIPE, gone)
 
 
+def test_the_same_file_by_another_path_is_what_the_inventory_says(
+    tmp_path: Path, media: dict[str, Path]
+) -> None:
+    (tmp_path / "link").symlink_to(media["iso"])
+    for path in (tmp_path / "link", tmp_path / "x" / ".." / "iso"):
+        (tmp_path / "x").mkdir(exist_ok=True)
+        own = Inventory((), images={RECIPE.name: ImageSource(str(path))})
+        remembered.remember(tmp_path / "cache", own, RECIPE, {"iso": media["iso"]})
+
+
+def test_what_is_there_and_no_file_is_said_so(tmp_path: Path) -> None:
+    images = {RECIPE.name: ImageSource(str(tmp_path)), "virtio-win": ImageSource("/nowhere")}
+    with pytest.raises(PreflightError, match="it is no file"):
+        inputs.check(RECIPE, Inventory((), images=images))
+    with pytest.raises(PreflightError, match="it is no file"):
+        inputs.found(RECIPE, Inventory((), images=images), tmp_path, lambda _: None)
+
+
 def test_a_medium_that_is_none_is_refused_and_forgotten(tmp_path: Path) -> None:
     wrong = tmp_path / "iso"
     wrong.write_bytes(bytes(100_000))
