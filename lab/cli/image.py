@@ -136,12 +136,14 @@ def answer_file(
     """Print what Windows' setup is told, without its secrets."""
     from lab.imaging import recipes
     from lab.imaging.windows.preview import clone_preview, install_preview
+    from lab.lifecycle import images
 
     recipe = recipes.load(name)
     if clone:
         text = clone_preview(recipe)
     else:
-        text = install_preview(recipe, channel, firmware, edition, surface)
+        key = images.has_product_key(name)
+        text = install_preview(recipe, channel, firmware, edition, surface, has_key=key)
     click.echo(text, nl=False)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from lab._errors import LabError
 from lab.imaging.golden import GoldenImage
 from lab.imaging.library import Library
+from lab.imaging.windows.product_key import secret_of
 from lab.inventory import loader
 from lab.inventory.inventory import STOCK
 from lab.lifecycle.interruption import terminable
@@ -58,6 +59,12 @@ def build(name: str, given: Mapping[str, Path], say: Callable[[str], None]) -> G
         there.remember(name, given)
     with terminable():
         return there.get(name, say)
+
+
+def has_product_key(name: str) -> bool:
+    """Whether the inventory says where the product key of an image of Windows is."""
+    inventory = loader.current(os.environ, Path.cwd()) or STOCK
+    return secret_of(name, inventory.secrets) is not None
 
 
 def collect_sites(yes: bool, say: Callable[[str], None]) -> tuple[Left, ...]:

@@ -14,15 +14,15 @@ import pytest
 from lab._errors import PreflightError
 from lab.imaging import inputs, recipes, remembered, source
 from lab.imaging.windows import beside, iso
-from lab.imaging.windows.release import RELEASES
+from lab.imaging.windows.release import RELEASES, Release
 from lab.inventory.inventory import ImageSource, Inventory
 
 RELEASE = RELEASES["2022"]
 
 
-@pytest.mark.parametrize("year", RELEASES)
-def test_the_whole_medium_of_drivers_is_taken(year: str, tmp_path: Path) -> None:
-    beside.check_drivers(beside_maker.virtio_win(tmp_path / "virtio-win.iso"), RELEASES[year])
+@pytest.mark.parametrize("release", RELEASES.values(), ids=RELEASES)
+def test_the_whole_medium_of_drivers_is_taken(release: Release, tmp_path: Path) -> None:
+    beside.check_drivers(beside_maker.virtio_win(tmp_path / "virtio-win.iso"), release)
 
 
 def test_a_medium_of_drivers_without_this_release_is_refused_with_those_it_has(

@@ -17,6 +17,7 @@ from lab.imaging.recipe import Recipe, Windows, WindowsPhase
 from lab.imaging.windows.decision import decided
 from lab.imaging.windows.passwords import MASK
 from lab.imaging.windows.preview import clone_preview
+from lab.imaging.windows.product_key import secret_of
 from lab.imaging.windows.release import RELEASES
 from lab.imaging.windows.settings import Region
 from lab.inventory.inventory import STOCK, ImageSource
@@ -166,3 +167,27 @@ def test_a_template_of_ones_own_that_is_wrong_is_told(text, words, tmp_path):
     broken = {**recipe.templates, "unattend.xml.j2": text.encode()}
     with pytest.raises(UsageError, match=words):
         clone_preview(replace(recipe, templates=broken))
+
+
+@pytest.mark.parametrize(("channel", "lines"), [("evaluation", 0), ("volume", 1)])
+def test_answer_file_hides_the_inventorys_product_key_and_does_not_read_it(
+    channel, lines, tmp_path, monkeypatch, capfd
+):
+    (tmp_path / "lab.toml").write_text('[secrets.product-key-windows-server-2022]\nenv = "NONE"\n')
+    monkeypatch.setenv("HYBRIDLAB_INVENTORY", str(tmp_path / "lab.toml"))
+    code, out, err = lab(capfd, "windows-server-2022", "--channel", channel)
+    assert (code, err) == (0, "")
+    assert out.count(f"<Key>{MASK}</Key>") == lines
+
+
+@pytest.mark.parametrize(
+    ("known", "found"),
+    [
+        ((), None),
+        (("product-key-windows-server-2019",), None),
+        (("product-key",), "product-key"),
+        (("product-key", "product-key-windows-server-2022"), "product-key-windows-server-2022"),
+    ],
+)
+def test_an_images_own_product_key_counts_more(known, found):
+    assert secret_of("windows-server-2022", known) == found
