@@ -25,6 +25,7 @@ from lab.imaging.golden import GoldenImage
 from lab.imaging.installer import Installer
 from lab.imaging.job import UNFINISHED, Job, Say
 from lab.imaging.recipe import Recipe
+from lab.imaging.windows.settings import Firmware
 from lab.inventory.inventory import Inventory
 from lab.state.failure import guarded_files
 from lab.state.lock import holder, lab_lock
@@ -108,7 +109,7 @@ class Library:
             When a step of it fails, with its last lines.
 
         """
-        recipe = recipes.load(name, self._folder)
+        recipe = self.recipe(name)
         inputs.check(recipe, self._inventory)
         digest = identity.digest(recipe, self._inventory, self._downloads, say)
         found = self._stored(recipe, digest)
@@ -120,7 +121,7 @@ class Library:
 
     def peek(self, name: str) -> GoldenImage | None:
         """What ``get`` would return without building anything, or asking anyone."""
-        recipe = recipes.load(name, self._folder)
+        recipe = self.recipe(name)
         digest = identity.known(recipe, self._inventory, self._downloads)
         return self._stored(recipe, digest) if digest else None
 
@@ -133,11 +134,26 @@ class Library:
             What to get and where to put it.
 
         """
-        inputs.check(recipes.load(name, self._folder), self._inventory)
+        inputs.check(self.recipe(name), self._inventory)
+
+    def recipe(self, name: str) -> Recipe:
+        """The recipe of that name, with what was chosen of it; see :mod:`remembered`.
+
+        Raises
+        ------
+        UsageError
+            When there is none, or it is wrong.
+
+        """
+        return remembered.chosen(self._cache, recipes.load(name, self._folder))
+
+    def choose(self, name: str, firmware: Firmware) -> None:
+        """Have a recipe's image start by that firmware from now on."""
+        remembered.choose(self._cache, recipes.load(name, self._folder), firmware)
 
     def remember(self, name: str, given: Mapping[str, Path]) -> None:
         """Know from now on where inputs of a recipe's image are; see :mod:`remembered`."""
-        recipe = recipes.load(name, self._folder)
+        recipe = self.recipe(name)
         remembered.remember(self._cache, self._said, recipe, given)
         self._inventory = remembered.merged(self._cache, self._said)
 
@@ -153,7 +169,7 @@ class Library:
         found: set[str] = set()
         for name in recipes.shipped(self._folder):
             with suppress(LabError):
-                recipe = recipes.load(name, self._folder)
+                recipe = self.recipe(name)
                 there = inputs.known(recipe, self._inventory, self._downloads) or {}
                 found |= {digest.rpartition(":")[2] for digest in there.values()}
         return frozenset(found)
@@ -167,7 +183,7 @@ class Library:
             When an input is missing: what to get and where to put it.
 
         """
-        recipe = recipes.load(name, self._folder)
+        recipe = self.recipe(name)
         return identity.digest(recipe, self._inventory, self._downloads, _silent)
 
     def list(self) -> tuple[Listed, ...]:
@@ -260,7 +276,7 @@ class Library:
 
     def _listed(self, name: str) -> Listed:
         try:
-            recipe = recipes.load(name, self._folder)
+            recipe = self.recipe(name)
         except LabError as error:
             return Listed(name, "-", "unusable", None, 0, error.happened)
         try:

@@ -10,6 +10,7 @@ from lab._errors import LabError
 from lab.imaging.golden import GoldenImage
 from lab.imaging.library import Library
 from lab.imaging.windows.product_key import secret_of
+from lab.imaging.windows.settings import Firmware
 from lab.inventory import loader
 from lab.inventory.inventory import STOCK
 from lab.lifecycle.interruption import terminable
@@ -38,13 +39,20 @@ def library() -> Library:
     return Library(cache_directory(inventory), inventory, installer)
 
 
-def build(name: str, given: Mapping[str, Path], say: Callable[[str], None]) -> GoldenImage:
+def build(
+    name: str,
+    given: Mapping[str, Path],
+    say: Callable[[str], None],
+    firmware: Firmware | None = None,
+) -> GoldenImage:
     """The image of that name, built if it is not there.
 
     Parameters
     ----------
     given
         Files of this machine by the names of the recipe's inputs; known from now on.
+    firmware
+        How its machines start, from now on; None for what was chosen last, or the recipe's.
 
     Raises
     ------
@@ -55,6 +63,8 @@ def build(name: str, given: Mapping[str, Path], say: Callable[[str], None]) -> G
 
     """
     there = library()
+    if firmware is not None:
+        there.choose(name, firmware)
     if given:
         there.remember(name, given)
     with terminable():

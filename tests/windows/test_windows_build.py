@@ -414,3 +414,13 @@ def test_a_product_key_whose_file_is_gone_is_refused(
 ) -> None:
     with pytest.raises(PreflightError, match="No such file"):
         with_key(bench, volume_medium, file=tmp_path / "absent").get(NAME, bench.told.append)
+
+
+def test_a_firmware_that_is_asked_for_is_that_of_machine_answers_and_image(bench: Bench) -> None:
+    bench.library.choose(NAME, "uefi")
+    image = bench.build()
+    asked = bench.site.begun[0].asked
+    assert (asked.firmware, image.firmware) == ("uefi", "uefi")
+    assert asked.overlay is not None
+    assert b"<Type>EFI</Type>" in asked.answers
+    assert bench.library.get(NAME, pytest.fail) == image
