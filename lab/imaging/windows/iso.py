@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lab._errors import PreflightError
+from lab.imaging.medium import NOT_INSTALLED
 from lab.imaging.windows import eltorito, foreign, wim
 from lab.imaging.windows.media import Channel, WindowsImage, WindowsMedium
 from lab.imaging.windows.tree import Tree
@@ -154,7 +155,7 @@ def _opened(doing: str, file: BinaryIO) -> Iterator[Tree]:
     try:
         import pycdlib  # noqa: PLC0415  an extra: only who uses hypervisors has it
     except ImportError as error:
-        raise PreflightError(doing, f"{error}", "pip install 'hybridlab[libvirt]'") from error
+        raise PreflightError(doing, f"{error}", NOT_INSTALLED) from error
     logging.getLogger("pycdlib").setLevel(logging.ERROR)  # what it tolerates is no news
     iso = pycdlib.PyCdlib()
     try:
