@@ -161,8 +161,7 @@ class Library:
         """Whether somebody builds in that directory at this moment, or what he left is kept."""
         if scratch.parent != self._images:
             return scratch.is_dir()
-        name = scratch.name.removeprefix(".").removesuffix(_PARTIAL)
-        return scratch.is_dir() and holder(self._lock(name)) is not None
+        return scratch.is_dir() and self._is_held(scratch)
 
     def media(self) -> frozenset[str]:
         """Hex SHA-256 of all inputs that recipes lead to, as far as they are known."""
@@ -242,6 +241,11 @@ class Library:
             elif scratch.exists():
                 say(f"image '{recipe.name}': an interrupted build is done anew")
                 shutil.rmtree(scratch)
+            if self._others_left(recipe, scratch):
+                say(
+                    f"image '{recipe.name}': an installation of other media or another recipe was "
+                    "interrupted and goes on: 'lab image gc --yes' removes it"
+                )
             scratch.mkdir(parents=True, mode=0o755, exist_ok=True)
             self._downloads.mkdir(exist_ok=True)
             try:
@@ -255,6 +259,16 @@ class Library:
                 raise
         say(f"image '{recipe.name}': built, {_size(final) / 1e6:.0f} MB")
         return stored.image(final)
+
+    def _others_left(self, recipe: Recipe, scratch: Path) -> bool:
+        """Whether another build of that name lives on that nobody waits for."""
+        every = self._images.glob(f".{recipe.name}-{'[0-9a-f]' * _SHORT}{_PARTIAL}/{UNFINISHED}")
+        places = {found.parent for found in every} - {scratch}
+        return any(not self._is_held(place) for place in places)
+
+    def _is_held(self, scratch: Path) -> bool:
+        name = scratch.name.removeprefix(".").removesuffix(_PARTIAL)
+        return holder(self._lock(name)) is not None
 
     def _stored(self, recipe: Recipe, digest: str) -> GoldenImage | None:
         place = self._place(recipe, digest)
@@ -302,8 +316,7 @@ class Library:
 
     def _dead_scratch(self) -> Iterator[Path]:
         for place in _entries(self._images):
-            name = place.name.removeprefix(".").removesuffix(_PARTIAL)
-            if place.name.startswith(".") and holder(self._lock(name)) is None:
+            if place.name.startswith(".") and not self._is_held(place):
                 yield place
 
     def _old_downloads(self) -> Iterator[Path]:

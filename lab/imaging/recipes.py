@@ -114,7 +114,7 @@ def _together(document: Document, model: schema.RecipeFile, path: Path) -> Itera
     for kind in there[1:]:
         what = f'"{kind}" stands beside "{there[0]}"'
         yield Problem((kind,), what, "keep one of the two", at_key=True)
-    if isinstance(document.at(("name",)), str) and model.name != path.parent.name:
+    if document.at(("name",)) == model.name != path.parent.name:  # else it is no name, as is told
         what = f"{quoted(model.name)} is not the name of the folder"
         yield Problem(("name",), what, f"write {quoted(path.parent.name)}, or rename the folder")
     if model.templates is not None and not (path.parent.parent / model.templates).is_dir():

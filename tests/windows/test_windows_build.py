@@ -424,3 +424,25 @@ def test_a_firmware_that_is_asked_for_is_that_of_machine_answers_and_image(bench
     assert asked.overlay is not None
     assert b"<Type>EFI</Type>" in asked.answers
     assert bench.library.get(NAME, pytest.fail) == image
+
+
+def test_an_interrupted_installation_of_another_firmware_is_told_and_left_alone(
+    bench: Bench,
+) -> None:
+    def killed(machine: FakeMachine) -> None:
+        machine.say("hybridlab: phase winpe")
+        raise KeyboardInterrupt
+
+    bench.story = killed
+    with pytest.raises(KeyboardInterrupt):
+        bench.build()
+    bench.library.choose(NAME, "uefi")
+    bench.told.clear()
+    (kept,) = bench.left()
+    bench.story = lambda _: (_ for _ in ()).throw(BrokenError("looking", "it is gone"))
+    with pytest.raises(BrokenError, match="it is gone"):
+        bench.build()
+    (note,) = [one for one in bench.told if "interrupted and goes on" in one]
+    assert "'lab image gc --yes'" in note
+    assert bench.left() == [kept]
+    assert [one.removed for one in bench.site.begun] == [False, True]
