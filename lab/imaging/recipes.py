@@ -19,6 +19,7 @@ from lab.imaging.recipe import (
 )
 from lab.imaging.windows.release import Wanted
 from lab.imaging.windows.settings import Region
+from lab.imaging.windows.time_zones import TIME_ZONES
 from lab.scenario.findings import Finding, Problem, did_you_mean, lines, quoted
 
 if TYPE_CHECKING:
@@ -147,6 +148,10 @@ def _windows_together(model: schema.RecipeFile) -> Iterator[Problem]:
             f"{model.windows.memory} MiB of memory are too few for Setup ({model.windows.surface})"
         )
         yield Problem(("windows", "memory"), what, f"write memory: {least}MiB or more")
+    zone = model.windows.time_zone if model.windows else "UTC"
+    if zone not in TIME_ZONES:
+        hint = did_you_mean(zone, sorted(TIME_ZONES), 'use a name that "tzutil /l" lists')
+        yield Problem(("windows", "time_zone"), f"Windows knows no time zone {quoted(zone)}", hint)
     if model.user != "Administrator":
         what = f"{quoted(model.user)} is not there when Windows is installed"
         yield Problem(("user",), what, "write user: Administrator")

@@ -20,6 +20,7 @@ from lab.imaging.windows.preview import clone_preview
 from lab.imaging.windows.product_key import secret_of
 from lab.imaging.windows.release import RELEASES
 from lab.imaging.windows.settings import Region
+from lab.imaging.windows.time_zones import TIME_ZONES
 from lab.inventory.inventory import STOCK, ImageSource
 
 NAMES = [f"windows-server-{year}" for year in RELEASES]
@@ -191,3 +192,10 @@ def test_answer_file_hides_the_inventorys_product_key_and_does_not_read_it(
 )
 def test_an_images_own_product_key_counts_more(known, found):
     assert secret_of("windows-server-2022", known) == found
+
+
+def test_time_zones_are_those_of_windows():
+    assert len(TIME_ZONES) == 144
+    known = ("UTC", "UTC-11", "W. Europe Standard Time", "Central Standard Time (Mexico)")
+    assert {*known, "Russia Time Zone 10", "Mid-Atlantic Standard Time"} <= TIME_ZONES
+    assert all(zone == " ".join(zone.split()) for zone in TIME_ZONES)
