@@ -39,26 +39,34 @@ def command() -> None:
     type=click.Path(path_type=Path),
     help="Win32-OpenSSH's OpenSSH-Win64.zip; without it Windows fetches its own from the network.",
 )
+@click.option(
+    "--firmware",
+    type=click.Choice(["bios", "uefi"]),
+    help="How machines of an image of Windows start, instead of as its recipe says.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the images as JSON.")
 def build(
+    *,
     names: tuple[str, ...],
     iso: Path | None,
     virtio_win: Path | None,
     openssh: Path | None,
+    firmware: Firmware | None,
     as_json: bool,
 ) -> None:
     """Build images that are not there, and print where their disks are.
 
-    Where media are is remembered: later commands, 'lab up' among them, need not be told again. The
-    inventory's [images.NAME], [images.virtio-win] and [images.openssh-windows] say it too; an
-    option that says otherwise is refused. An installation of Windows lives on when this command is
-    stopped: the same command goes on with it, and 'lab image gc --yes' removes it.
+    Where media are is remembered, and the firmware: later commands, 'lab up' among them, need not
+    be told again. The inventory's [images.NAME], [images.virtio-win] and [images.openssh-windows]
+    say the former, too; an option that says otherwise is refused. An installation of Windows lives
+    on when this command is stopped: the same command goes on with it, and 'lab image gc --yes'
+    removes it.
     """
     from lab.lifecycle import images
 
     given = {"iso": iso, "virtio-win": virtio_win, "openssh": openssh}
     files = {name: path for name, path in given.items() if path is not None}
-    made = [images.build(name, files, say) for name in names]
+    made = [images.build(name, files, say, firmware) for name in names]
     if as_json:
         shown = [asdict(one) for one in made]
         click.echo(json.dumps(shown, indent=2, default=str))
@@ -112,7 +120,7 @@ def show(name: str, as_json: bool) -> None:
 
 @command.command("answer-file")
 @click.argument("name", metavar="IMAGE", shell_complete=images)
-@click.option("--firmware", type=click.Choice(["bios", "uefi"]), help="Instead of the recipe's.")
+@click.option("--firmware", type=click.Choice(["bios", "uefi"]), help="Instead of the image's.")
 @click.option(
     "--edition", type=click.Choice(["standard", "datacenter"]), help="Instead of the recipe's."
 )
@@ -134,14 +142,15 @@ def answer_file(
     clone: bool,
 ) -> None:
     """Print what Windows' setup is told, without its secrets."""
-    from lab.imaging import recipes
     from lab.imaging.windows.preview import clone_preview, install_preview
+    from lab.lifecycle import images
 
-    recipe = recipes.load(name)
+    recipe = images.library().recipe(name)
     if clone:
         text = clone_preview(recipe)
     else:
-        text = install_preview(recipe, channel, firmware, edition, surface)
+        key = images.has_product_key(name)
+        text = install_preview(recipe, channel, firmware, edition, surface, has_key=key)
     click.echo(text, nl=False)
 
 

@@ -16,15 +16,13 @@ def command(iso: Path, as_json: bool) -> None:
 
     Nothing is taken out of it, and nothing is made.
     """
-    from lab.imaging import recipes
+    from lab.imaging.windows import glance
     from lab.imaging.windows.inspection import uses
     from lab.imaging.windows.iso import read
     from lab.reports import windows_medium
 
     medium = read(iso)
-    loaded = [recipes.load(name) for name in recipes.shipped()]
-    wanted = {recipe.name: recipe.windows.wanted for recipe in loaded if recipe.windows}
-    found = uses(medium, wanted)
+    found = uses(medium, glance.all_wanted())
     if as_json:
         click.echo(json.dumps(windows_medium.document(medium, found), indent=2, default=str))
         return

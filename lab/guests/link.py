@@ -69,9 +69,17 @@ class Link:
             raise
 
     def done(self, channel: paramiko.Channel) -> None:
-        """Close a session channel; what runs on it and is on its lifeline ends."""
-        channel.close()
-        self._room.release()
+        """Close a session channel; what runs on it and is on its lifeline ends.
+
+        A connection that has just broken is no error here: its channels are closed, too.
+        """
+        from paramiko import SSHException  # noqa: PLC0415  slow to import
+
+        try:
+            with suppress(SSHException, EOFError, OSError):
+                channel.close()
+        finally:
+            self._room.release()
 
     def channel(
         self, doing: str, kind: str, address: tuple[str, int] | None, deadline: Deadline

@@ -70,25 +70,38 @@ def check(recipe: Recipe, inventory: Inventory) -> None:
             raise _missing(need, recipe)
         if where.path is not None and not where.path.is_file():
             raise _gone(need, recipe, where.path)
-        if where.path is not None and need.name == source.ISO:
-            look_at(recipe, where.path)
+        if where.path is not None:
+            look_at(recipe, need.name, where.path)
 
 
-def look_at(recipe: Recipe, medium: Path) -> None:
-    """See that an installation medium is the one that a recipe asks for.
+def look_at(recipe: Recipe, name: str, path: Path) -> None:
+    """See that a file is what a recipe asks for.
 
-    Microsoft's is read, in some 0.02 s; of others nothing is known beforehand.
+    Microsoft's medium is read, in some 0.02 s, and what goes beside it; of others nothing is known
+    beforehand.
+
+    Parameters
+    ----------
+    name
+        Of the recipe's input.
 
     Raises
     ------
     PreflightError
-        When it is none, or holds no such image: with what it holds.
+        When it is something else, or lacks what is asked for: with what it holds.
 
     """
-    if recipe.windows is not None:
-        from lab.imaging.windows import inspection, iso  # noqa: PLC0415  a slow extra
+    if recipe.windows is None:
+        return
+    from lab.imaging.windows import beside, inspection, iso  # noqa: PLC0415  a slow extra
 
-        inspection.choose(iso.read(medium), recipe.windows.wanted)
+    wanted = recipe.windows.wanted
+    if name == source.ISO:
+        inspection.choose(iso.read(path), wanted)
+    elif name == source.VIRTIO:
+        beside.check_drivers(path, wanted.release)
+    elif name == source.OPENSSH:
+        beside.check_openssh(path)
 
 
 def provide(job: Job, name: str = source.FILE) -> Path:
@@ -194,7 +207,7 @@ def _gone(need: Need, recipe: Recipe, path: Path) -> PreflightError:
         cure = f"say where it is: {_by_option(need, recipe)}, or 'path' in the inventory"
     return PreflightError(
         f"looking for the input of image '{recipe.name}'",
-        f"'{path}': No such file or directory",
+        f"'{path}': {'it is no file' if path.exists() else 'No such file or directory'}",
         cure,
     )
 

@@ -25,6 +25,7 @@ from lab.imaging.golden import GoldenImage
 from lab.imaging.installer import Installer
 from lab.imaging.job import UNFINISHED, Job, Say
 from lab.imaging.recipe import Recipe
+from lab.imaging.windows.settings import Firmware
 from lab.inventory.inventory import Inventory
 from lab.state.failure import guarded_files
 from lab.state.lock import holder, lab_lock
@@ -108,7 +109,7 @@ class Library:
             When a step of it fails, with its last lines.
 
         """
-        recipe = recipes.load(name, self._folder)
+        recipe = self.recipe(name)
         inputs.check(recipe, self._inventory)
         digest = identity.digest(recipe, self._inventory, self._downloads, say)
         found = self._stored(recipe, digest)
@@ -120,7 +121,7 @@ class Library:
 
     def peek(self, name: str) -> GoldenImage | None:
         """What ``get`` would return without building anything, or asking anyone."""
-        recipe = recipes.load(name, self._folder)
+        recipe = self.recipe(name)
         digest = identity.known(recipe, self._inventory, self._downloads)
         return self._stored(recipe, digest) if digest else None
 
@@ -133,11 +134,26 @@ class Library:
             What to get and where to put it.
 
         """
-        inputs.check(recipes.load(name, self._folder), self._inventory)
+        inputs.check(self.recipe(name), self._inventory)
+
+    def recipe(self, name: str) -> Recipe:
+        """The recipe of that name, with what was chosen of it; see :mod:`remembered`.
+
+        Raises
+        ------
+        UsageError
+            When there is none, or it is wrong.
+
+        """
+        return remembered.chosen(self._cache, recipes.load(name, self._folder))
+
+    def choose(self, name: str, firmware: Firmware) -> None:
+        """Have a recipe's image start by that firmware from now on."""
+        remembered.choose(self._cache, recipes.load(name, self._folder), firmware)
 
     def remember(self, name: str, given: Mapping[str, Path]) -> None:
         """Know from now on where inputs of a recipe's image are; see :mod:`remembered`."""
-        recipe = recipes.load(name, self._folder)
+        recipe = self.recipe(name)
         remembered.remember(self._cache, self._said, recipe, given)
         self._inventory = remembered.merged(self._cache, self._said)
 
@@ -145,15 +161,14 @@ class Library:
         """Whether somebody builds in that directory at this moment, or what he left is kept."""
         if scratch.parent != self._images:
             return scratch.is_dir()
-        name = scratch.name.removeprefix(".").removesuffix(_PARTIAL)
-        return scratch.is_dir() and holder(self._lock(name)) is not None
+        return scratch.is_dir() and self._is_held(scratch)
 
     def media(self) -> frozenset[str]:
         """Hex SHA-256 of all inputs that recipes lead to, as far as they are known."""
         found: set[str] = set()
         for name in recipes.shipped(self._folder):
             with suppress(LabError):
-                recipe = recipes.load(name, self._folder)
+                recipe = self.recipe(name)
                 there = inputs.known(recipe, self._inventory, self._downloads) or {}
                 found |= {digest.rpartition(":")[2] for digest in there.values()}
         return frozenset(found)
@@ -167,7 +182,7 @@ class Library:
             When an input is missing: what to get and where to put it.
 
         """
-        recipe = recipes.load(name, self._folder)
+        recipe = self.recipe(name)
         return identity.digest(recipe, self._inventory, self._downloads, _silent)
 
     def list(self) -> tuple[Listed, ...]:
@@ -226,6 +241,11 @@ class Library:
             elif scratch.exists():
                 say(f"image '{recipe.name}': an interrupted build is done anew")
                 shutil.rmtree(scratch)
+            if self._others_left(recipe, scratch):
+                say(
+                    f"image '{recipe.name}': an installation of other media or another recipe was "
+                    "interrupted and goes on: 'lab image gc --yes' removes it"
+                )
             scratch.mkdir(parents=True, mode=0o755, exist_ok=True)
             self._downloads.mkdir(exist_ok=True)
             try:
@@ -239,6 +259,16 @@ class Library:
                 raise
         say(f"image '{recipe.name}': built, {_size(final) / 1e6:.0f} MB")
         return stored.image(final)
+
+    def _others_left(self, recipe: Recipe, scratch: Path) -> bool:
+        """Whether another build of that name lives on that nobody waits for."""
+        every = self._images.glob(f".{recipe.name}-{'[0-9a-f]' * _SHORT}{_PARTIAL}/{UNFINISHED}")
+        places = {found.parent for found in every} - {scratch}
+        return any(not self._is_held(place) for place in places)
+
+    def _is_held(self, scratch: Path) -> bool:
+        name = scratch.name.removeprefix(".").removesuffix(_PARTIAL)
+        return holder(self._lock(name)) is not None
 
     def _stored(self, recipe: Recipe, digest: str) -> GoldenImage | None:
         place = self._place(recipe, digest)
@@ -260,7 +290,7 @@ class Library:
 
     def _listed(self, name: str) -> Listed:
         try:
-            recipe = recipes.load(name, self._folder)
+            recipe = self.recipe(name)
         except LabError as error:
             return Listed(name, "-", "unusable", None, 0, error.happened)
         try:
@@ -286,8 +316,7 @@ class Library:
 
     def _dead_scratch(self) -> Iterator[Path]:
         for place in _entries(self._images):
-            name = place.name.removeprefix(".").removesuffix(_PARTIAL)
-            if place.name.startswith(".") and holder(self._lock(name)) is None:
+            if place.name.startswith(".") and not self._is_held(place):
                 yield place
 
     def _old_downloads(self) -> Iterator[Path]:

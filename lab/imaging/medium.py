@@ -9,6 +9,8 @@ from typing import Any, BinaryIO
 
 from lab._errors import PreflightError
 
+NOT_INSTALLED = "'make setup PROVIDER=libvirt' in a checkout, else pip install 'hybridlab[libvirt]'"
+"""The cure where pycdlib is missing."""
 _ROCK_RIDGE = "1.09"
 _JOLIET = 3
 _FILES_OF_MANY_EXTENTS = 3
@@ -235,7 +237,5 @@ def _pycdlib() -> Any:
     try:
         import pycdlib  # noqa: PLC0415  an extra: only who uses hypervisors has it
     except ImportError as error:
-        raise PreflightError(
-            "making or reading a medium", f"{error}", "pip install 'hybridlab[libvirt]'"
-        ) from error
+        raise PreflightError("making or reading a medium", f"{error}", NOT_INSTALLED) from error
     return pycdlib

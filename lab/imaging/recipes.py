@@ -19,6 +19,7 @@ from lab.imaging.recipe import (
 )
 from lab.imaging.windows.release import Wanted
 from lab.imaging.windows.settings import Region
+from lab.imaging.windows.time_zones import TIME_ZONES
 from lab.scenario.findings import Finding, Problem, did_you_mean, lines, quoted
 
 if TYPE_CHECKING:
@@ -27,6 +28,13 @@ if TYPE_CHECKING:
 
 FILE = "image.yaml"
 _KINDS = ("bootstrap", "cloud", "iso", "windows")
+WINDOWS = "windows"
+"""Folder of the templates and scripts that images of Windows are made with."""
+_WINDOWS_FILES = (".j2", ".ps1", ".psm1")
+_WINDOWS_DISK_GIB = 32
+"""What Microsoft asks for; so is the memory (learn.microsoft.com, hardware requirements of Windows
+Server)."""
+_WINDOWS_MEMORY_MIB = {"core": 512, "desktop": 2048}
 _OWN = frozenset({FILE, "README.md"})
 """What of a folder is no template."""
 
@@ -107,7 +115,7 @@ def _together(document: Document, model: schema.RecipeFile, path: Path) -> Itera
     for kind in there[1:]:
         what = f'"{kind}" stands beside "{there[0]}"'
         yield Problem((kind,), what, "keep one of the two", at_key=True)
-    if isinstance(document.at(("name",)), str) and model.name != path.parent.name:
+    if document.at(("name",)) == model.name != path.parent.name:  # else it is no name, as is told
         what = f"{quoted(model.name)} is not the name of the folder"
         yield Problem(("name",), what, f"write {quoted(path.parent.name)}, or rename the folder")
     if model.templates is not None and not (path.parent.parent / model.templates).is_dir():
@@ -121,6 +129,7 @@ def _together(document: Document, model: schema.RecipeFile, path: Path) -> Itera
         yield Problem(("iso", "mirror"), "a mirror is asked of no release", 'add "suite"')
     if model.windows is not None:
         yield from _windows_together(model)
+        yield from _windows_templates(model, path)
 
 
 def _windows_together(model: schema.RecipeFile) -> Iterator[Problem]:
@@ -130,13 +139,44 @@ def _windows_together(model: schema.RecipeFile) -> Iterator[Problem]:
         written = getattr(model, key)
         if written != needed:
             yield Problem((key,), f"{quoted(written)} is not Windows'", f"write {key}: {needed}")
+    if model.disk < _WINDOWS_DISK_GIB:
+        what = f"a disk of {model.disk} GiB is too small for Windows Server"
+        yield Problem(("disk",), what, f"write disk: {_WINDOWS_DISK_GIB}GiB or more")
+    least = _WINDOWS_MEMORY_MIB[model.windows.surface] if model.windows else 0
+    if model.windows and model.windows.memory < least:
+        what = (
+            f"{model.windows.memory} MiB of memory are too few for Setup ({model.windows.surface})"
+        )
+        yield Problem(("windows", "memory"), what, f"write memory: {least}MiB or more")
+    zone = model.windows.time_zone if model.windows else "UTC"
+    if zone not in TIME_ZONES:
+        hint = did_you_mean(zone, sorted(TIME_ZONES), 'use a name that "tzutil /l" lists')
+        yield Problem(("windows", "time_zone"), f"Windows knows no time zone {quoted(zone)}", hint)
     if model.user != "Administrator":
         what = f"{quoted(model.user)} is not there when Windows is installed"
         yield Problem(("user",), what, "write user: Administrator")
 
 
+def _windows_templates(model: schema.RecipeFile, path: Path) -> Iterator[Problem]:
+    """Files that every image of Windows is made with, and this recipe's folder has not."""
+    folder = _template_folder(model, path)
+    every = (found.name for found in (directory() / WINDOWS).iterdir())
+    needed = sorted(name for name in every if name.endswith(_WINDOWS_FILES))
+    lacking = [name for name in needed if not (folder / name).is_file()]
+    if folder.is_dir() and lacking:
+        what = f"folder {quoted(folder.name)} has no {quoted(lacking[0])}"
+        more = f" and lacks {len(lacking) - 1} more" if lacking[1:] else ""
+        cure = "write templates: windows, or copy that folder and change the copy"
+        key = ("templates",) if model.templates else ("windows",)
+        yield Problem(key, what + more, cure, at_key=not model.templates)
+
+
+def _template_folder(model: schema.RecipeFile, path: Path) -> Path:
+    return path.parent.parent / model.templates if model.templates else path.parent
+
+
 def _recipe(model: schema.RecipeFile, path: Path) -> Recipe:
-    folder = path.parent.parent / model.templates if model.templates else path.parent
+    folder = _template_folder(model, path)
     return Recipe(
         name=model.name,
         summary=model.summary,

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from lab.imaging.golden import FirstBoot
 from lab.imaging.recipe import Answers, Architecture
+from lab.imaging.windows.product_key import PATTERN
 from lab.imaging.windows.release import Edition, Surface, Year
 from lab.scenario import values
 from lab.scenario.dialect import Dialect, as_yaml
@@ -19,7 +20,6 @@ from lab.scenario.schema import Disk, Label, Memory, Section, Sentence
 _SHA256 = r"^[0-9a-f]{64}$"
 _URL = r"^https?://[^/\s]+/\S+$"
 _INSIDE = r"^/[^\s]+$"
-_KEY = r"^[A-Z0-9]{5}(-[A-Z0-9]{5}){4}$"
 _LOCALE = r"^[a-z]{2,3}(-[A-Z][a-z]{3})?-[A-Z]{2}$"
 _KEYBOARD = r"^[0-9a-f]{4}:[0-9a-f]{8}$"
 _TIME_ZONE = r"^[A-Z][A-Za-z0-9 .()+-]*$"
@@ -71,7 +71,7 @@ Word = Annotated[
 ProductKey = Annotated[
     str,
     *_text(
-        _KEY,
+        PATTERN,
         ("product key", "write five groups of five letters and digits"),
         "XXXXX-" * 4 + "XXXXX",
     ),

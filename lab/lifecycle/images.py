@@ -9,8 +9,11 @@ from pathlib import Path
 from lab._errors import LabError
 from lab.imaging.golden import GoldenImage
 from lab.imaging.library import Library
+from lab.imaging.windows.product_key import secret_of
+from lab.imaging.windows.settings import Firmware
 from lab.inventory import loader
 from lab.inventory.inventory import STOCK
+from lab.lifecycle.interruption import terminable
 from lab.providers.libvirt import connection, image_copies, sites
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.image_copies import Copies
@@ -36,24 +39,42 @@ def library() -> Library:
     return Library(cache_directory(inventory), inventory, installer)
 
 
-def build(name: str, given: Mapping[str, Path], say: Callable[[str], None]) -> GoldenImage:
+def build(
+    name: str,
+    given: Mapping[str, Path],
+    say: Callable[[str], None],
+    firmware: Firmware | None = None,
+) -> GoldenImage:
     """The image of that name, built if it is not there.
 
     Parameters
     ----------
     given
         Files of this machine by the names of the recipe's inputs; known from now on.
+    firmware
+        How its machines start, from now on; None for what was chosen last, or the recipe's.
 
     Raises
     ------
     LabError
         As :meth:`Library.get` does; PreflightError when a file is not there, or asked by nobody.
+    Terminated
+        On SIGTERM, which is treated as Ctrl-C is.
 
     """
     there = library()
+    if firmware is not None:
+        there.choose(name, firmware)
     if given:
         there.remember(name, given)
-    return there.get(name, say)
+    with terminable():
+        return there.get(name, say)
+
+
+def has_product_key(name: str) -> bool:
+    """Whether the inventory says where the product key of an image of Windows is."""
+    inventory = loader.current(os.environ, Path.cwd()) or STOCK
+    return secret_of(name, inventory.secrets) is not None
 
 
 def collect_sites(yes: bool, say: Callable[[str], None]) -> tuple[Left, ...]:

@@ -76,10 +76,11 @@ class OpenLab:
         """
         found = self.provider.liveness(self.handle, self.intent)
         if found.state != "running":
+            resumes = f"'{self.again}' resumes it"
             raise BrokenError(
                 f"looking for the machines of lab '{self.name}'",
                 f"the lab is {found.state}: {found.detail}",
-                self.again,
+                resumes if found.state == "suspended" else self.again,
             )
 
     @contextmanager

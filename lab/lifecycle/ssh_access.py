@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lab._errors import UsageError
+from lab.guests.link import UnreachableError
 from lab.guests.shell import Reach
 from lab.guests.ssh_config import alias, known_hosts, ssh_config
 from lab.lifecycle.real_machines import real_machines
@@ -94,20 +96,32 @@ def log_in(opened: OpenLab, name: str, words: tuple[str, ...], doing: str) -> in
     UsageError
         When there is no such machine, or the provider's are none to log in to.
     BrokenError
-        When the lab's machines are not there.
+        When the lab's machines are not there, or sleep.
 
     """
     from lab.guests.ssh import SshShell  # noqa: PLC0415  slow, and an extra
 
     real_machines(opened.provider, doing)
     wanted = machine_name(opened, name, doing)
-    if opened.intent.machine(wanted).os == "windows":
-        return opened.provider.machine(opened.handle, opened.intent, wanted).attach(words)
-    shell = SshShell(reach_of(opened, wanted, doing))
+    with _awake(opened):
+        if opened.intent.machine(wanted).os == "windows":
+            return opened.provider.machine(opened.handle, opened.intent, wanted).attach(words)
+        shell = SshShell(reach_of(opened, wanted, doing))
+        try:
+            return shell.attach(words)
+        finally:
+            shell.close()
+
+
+@contextmanager
+def _awake(opened: OpenLab) -> Iterator[None]:
+    """Where a machine cannot be reached in the block because its lab sleeps, say that."""
     try:
-        return shell.attach(words)
-    finally:
-        shell.close()
+        yield
+    except UnreachableError:
+        if opened.provider.liveness(opened.handle, opened.intent).state == "suspended":
+            opened.require_running()
+        raise
 
 
 def write_ssh_files(opened: OpenLab, doing: str) -> SshFiles:

@@ -16,6 +16,7 @@ import pytest
 libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 pytest.importorskip("pycdlib", reason="pycdlib is not installed")
 
+import beside_maker  # noqa: E402
 from stand_in import linux, orders, setup_iso  # noqa: E402
 from stand_in.guest import mutants  # noqa: E402
 from stand_in.product import NAME, remove_sites  # noqa: E402
@@ -117,9 +118,8 @@ def build(
 
     def run(fault: Fault) -> list[str]:
         iso = setup_iso.make(tmp_path, system, order=orders.golden(), mutants=fault.names)
-        media = {"iso": iso, "virtio-win": setup_iso.virtio_win(tmp_path / "virtio-win.iso")}
-        media["openssh"] = tmp_path / "openssh.zip"
-        media["openssh"].write_bytes(b"PK")
+        media = {"iso": iso, "virtio-win": beside_maker.virtio_win(tmp_path / "virtio-win.iso")}
+        media["openssh"] = beside_maker.openssh(tmp_path / "openssh.zip")
         host = Host(Hypervisor("local", "qemu:///system", acceleration="tcg"))
         library = Library(
             tmp_path / "cache",

@@ -17,6 +17,7 @@ import pytest
 libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 pytest.importorskip("pycdlib", reason="pycdlib is not installed")
 
+import beside_maker  # noqa: E402
 from stand_in import linux, orders, setup_iso  # noqa: E402
 from stand_in.product import LAB, NAME, Product, firmware, product  # noqa: E402
 
@@ -44,9 +45,8 @@ def media(tmp_path: Path) -> tuple[str, ...]:
         pytest.skip(str(why))
     folder = tmp_path / "media"
     iso = setup_iso.make(folder, system, order=orders.golden())
-    drivers = setup_iso.virtio_win(folder / "virtio-win.iso")
-    archive = folder / "OpenSSH-Win64.zip"
-    archive.write_bytes(b"PK\3\4 stand-in of OpenSSH")
+    drivers = beside_maker.virtio_win(folder / "virtio-win.iso")
+    archive = beside_maker.openssh(folder / "OpenSSH-Win64.zip")
     return ("--iso", str(iso), "--virtio-win", str(drivers), "--openssh", str(archive))
 
 

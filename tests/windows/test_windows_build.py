@@ -12,7 +12,9 @@ import stat
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import beside_maker
 import media_maker
 import pytest
 from double.guest import Guest
@@ -29,7 +31,7 @@ from lab.imaging.library import Library
 from lab.imaging.windows import following, record
 from lab.imaging.windows.machine import Address
 from lab.imaging.windows.steps import GOLDEN_ORDER
-from lab.inventory.inventory import ImageSource, Inventory
+from lab.inventory.inventory import ImageSource, Inventory, Secret
 
 NAME = "windows-server-2022"
 STEP = re.compile(r"hybridlab\\([a-z-]+)\.ps1")
@@ -46,9 +48,8 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def media(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("media")
     iso = media_maker.make(folder, year="2022", channel="evaluation")
-    virtio, openssh = folder / "virtio-win.iso", folder / "OpenSSH-Win64.zip"
-    virtio.write_bytes(b"drivers" * 999)
-    openssh.write_bytes(b"PK\x03\x04")
+    virtio = beside_maker.virtio_win(folder / "virtio-win.iso")
+    openssh = beside_maker.openssh(folder / "OpenSSH-Win64.zip")
     return {NAME: iso, "virtio-win": virtio, "openssh-windows": openssh}
 
 
@@ -335,3 +336,113 @@ def test_a_wrong_medium_is_refused_before_any_machine_is_made(bench: Bench, tmp_
         library.get(NAME, print)
     assert not bench.site.begun
     assert not (bench.cache / "images").exists()
+
+
+KEY = "ABCDE-FGHJK-LMNPQ-RSTUV-WXYZ2"
+
+
+@pytest.fixture(scope="module")
+def volume_medium(
+    media: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("volume")
+    return {**media, NAME: media_maker.make(folder, year="2022", channel="volume")}
+
+
+def with_key(bench: Bench, media: dict[str, Path], **secret: Any) -> Library:
+    """The library of an inventory that has a product key, and media of its own."""
+    images = {name: ImageSource(str(path)) for name, path in media.items()}
+    inventory = Inventory((), images=images, secrets={"product-key": Secret(**secret)})
+    return Library(bench.cache, inventory, bench.site)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("by", ["file", "environment"])
+def test_the_inventorys_product_key_goes_to_setup_and_nowhere_else(
+    by: str,
+    bench: Bench,
+    volume_medium: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "key").write_text(f"{KEY.lower()}\n")
+    monkeypatch.setenv("THE_KEY", KEY)
+    place = {"file": tmp_path / "key"} if by == "file" else {"environment": "THE_KEY"}
+    library = with_key(bench, volume_medium, **place)
+
+    image = library.get(NAME, bench.told.append)
+
+    answers = bench.site.begun[0].asked.answers
+    assert f"<Key>{KEY}</Key>".encode() in answers
+    assert any("[secrets.product-key]" in one for one in bench.told)
+    assert KEY not in "\n".join(bench.told)
+    assert not any(KEY.encode() in path.read_bytes() for path in image.disk.parent.iterdir())
+    (tmp_path / "key").unlink()
+    monkeypatch.delenv("THE_KEY")
+    assert library.get(NAME, pytest.fail) == image, "a key is no part of what an image is"
+
+
+def test_evaluation_media_take_no_key_and_the_inventorys_is_not_asked_for(
+    bench: Bench, media: dict[str, Path]
+) -> None:
+    library = with_key(bench, media, environment="NOT_SET")
+    library.get(NAME, bench.told.append)
+    assert not re.search(rb"<Key>\w{5}-", bench.site.begun[0].asked.answers)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(None, "THE_KEY of .* is not set"), (" ", "is empty"), ("hunter2", "holds none")],
+)
+def test_a_product_key_that_is_none_is_refused_before_any_machine_is_made(
+    value: str | None,
+    words: str,
+    bench: Bench,
+    volume_medium: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if value is not None:
+        monkeypatch.setenv("THE_KEY", value)
+    with pytest.raises(PreflightError, match=words) as refused:
+        with_key(bench, volume_medium, environment="THE_KEY").get(NAME, bench.told.append)
+    assert "hunter2" not in str(refused.value)
+    assert not bench.site.begun
+    assert bench.left() == []
+
+
+def test_a_product_key_whose_file_is_gone_is_refused(
+    bench: Bench, volume_medium: dict[str, Path], tmp_path: Path
+) -> None:
+    with pytest.raises(PreflightError, match="No such file"):
+        with_key(bench, volume_medium, file=tmp_path / "absent").get(NAME, bench.told.append)
+
+
+def test_a_firmware_that_is_asked_for_is_that_of_machine_answers_and_image(bench: Bench) -> None:
+    bench.library.choose(NAME, "uefi")
+    image = bench.build()
+    asked = bench.site.begun[0].asked
+    assert (asked.firmware, image.firmware) == ("uefi", "uefi")
+    assert asked.overlay is not None
+    assert b"<Type>EFI</Type>" in asked.answers
+    assert bench.library.get(NAME, pytest.fail) == image
+
+
+def test_an_interrupted_installation_of_another_firmware_is_told_and_left_alone(
+    bench: Bench,
+) -> None:
+    def killed(machine: FakeMachine) -> None:
+        machine.say("hybridlab: phase winpe")
+        raise KeyboardInterrupt
+
+    bench.story = killed
+    with pytest.raises(KeyboardInterrupt):
+        bench.build()
+    bench.library.choose(NAME, "uefi")
+    bench.told.clear()
+    (kept,) = bench.left()
+    bench.story = lambda _: (_ for _ in ()).throw(BrokenError("looking", "it is gone"))
+    with pytest.raises(BrokenError, match="it is gone"):
+        bench.build()
+    (note,) = [one for one in bench.told if "interrupted and goes on" in one]
+    assert "'lab image gc --yes'" in note
+    assert bench.left() == [kept]
+    assert [one.removed for one in bench.site.begun] == [False, True]

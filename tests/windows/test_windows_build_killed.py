@@ -20,6 +20,7 @@ import pytest
 libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 pytest.importorskip("pycdlib", reason="pycdlib is not installed")
 
+import beside_maker  # noqa: E402
 import boot_disc  # noqa: E402
 import media_maker  # noqa: E402
 
@@ -123,8 +124,7 @@ def options(tmp_path: Path) -> tuple[str, ...]:
     says = boot_disc.program(boot_disc.lines("hybridlab: phase winpe"))
     boots = media_maker.Boots(says, media_maker.floppy(b"prompt"), media_maker.floppy(b"none"))
     iso = media_maker.make(tmp_path, year="2022", channel="evaluation", boots=boots)
-    virtio = tmp_path / "virtio-win.iso"
-    virtio.write_bytes(bytes(4096))
+    virtio = beside_maker.virtio_win(tmp_path / "virtio-win.iso")
     return ("--iso", str(iso), "--virtio-win", str(virtio))
 
 

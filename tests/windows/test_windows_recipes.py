@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -9,14 +10,17 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from lab._errors import PreflightError
+from lab._errors import PreflightError, UsageError
 from lab.cli.main import main
 from lab.imaging import inputs, recipes
 from lab.imaging.recipe import Recipe, Windows, WindowsPhase
 from lab.imaging.windows.decision import decided
 from lab.imaging.windows.passwords import MASK
+from lab.imaging.windows.preview import clone_preview
+from lab.imaging.windows.product_key import secret_of
 from lab.imaging.windows.release import RELEASES
 from lab.imaging.windows.settings import Region
+from lab.imaging.windows.time_zones import TIME_ZONES
 from lab.inventory.inventory import STOCK, ImageSource
 
 NAMES = [f"windows-server-{year}" for year in RELEASES]
@@ -55,7 +59,7 @@ def written(tmp_path: Path, *changes: tuple[str, str]) -> Recipe:
         text = text.replace(old, new)
     own = tmp_path / "windows-server-2022"
     own.mkdir()
-    (tmp_path / "windows").mkdir()
+    shutil.copytree(recipes.directory() / "windows", tmp_path / "windows")
     (own / recipes.FILE).write_text(text, encoding="utf-8")
     return recipes.load("windows-server-2022", tmp_path)
 
@@ -153,3 +157,45 @@ def test_refusal_says_what_to_do(arguments, code, words, capfd):
     ended, out, err = lab(capfd, *arguments)
     assert (ended, out) == (code, "")
     assert words in err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("{{ nothing }}", "'nothing' is undefined"), ("{% if %}", "template 'unattend.xml.j2'")],
+)
+def test_a_template_of_ones_own_that_is_wrong_is_told(text, words, tmp_path):
+    recipe = written(tmp_path)
+    broken = {**recipe.templates, "unattend.xml.j2": text.encode()}
+    with pytest.raises(UsageError, match=words):
+        clone_preview(replace(recipe, templates=broken))
+
+
+@pytest.mark.parametrize(("channel", "lines"), [("evaluation", 0), ("volume", 1)])
+def test_answer_file_hides_the_inventorys_product_key_and_does_not_read_it(
+    channel, lines, tmp_path, monkeypatch, capfd
+):
+    (tmp_path / "lab.toml").write_text('[secrets.product-key-windows-server-2022]\nenv = "NONE"\n')
+    monkeypatch.setenv("HYBRIDLAB_INVENTORY", str(tmp_path / "lab.toml"))
+    code, out, err = lab(capfd, "windows-server-2022", "--channel", channel)
+    assert (code, err) == (0, "")
+    assert out.count(f"<Key>{MASK}</Key>") == lines
+
+
+@pytest.mark.parametrize(
+    ("known", "found"),
+    [
+        ((), None),
+        (("product-key-windows-server-2019",), None),
+        (("product-key",), "product-key"),
+        (("product-key", "product-key-windows-server-2022"), "product-key-windows-server-2022"),
+    ],
+)
+def test_an_images_own_product_key_counts_more(known, found):
+    assert secret_of("windows-server-2022", known) == found
+
+
+def test_time_zones_are_those_of_windows():
+    assert len(TIME_ZONES) == 144
+    known = ("UTC", "UTC-11", "W. Europe Standard Time", "Central Standard Time (Mexico)")
+    assert {*known, "Russia Time Zone 10", "Mid-Atlantic Standard Time"} <= TIME_ZONES
+    assert all(zone == " ".join(zone.split()) for zone in TIME_ZONES)

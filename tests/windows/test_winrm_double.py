@@ -108,6 +108,8 @@ def test_a_body_in_the_open_is_refused_over_http(new_guest: NewGuest) -> None:
     assert post(plain, b"<x/>", Authorization=basic(PASSWORD))[0] == 500
 
 
+BUSY = 180.0
+"""Seconds for what takes one on an idle machine."""
 RESPONDER = """
 from double.script import Answer
 
@@ -151,17 +153,17 @@ def program(tmp_path: Path, _nothing_left_of_guests: None) -> Iterator[tuple[Win
         yield shell, tmp_path
         shell.close()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(BUSY) == 0
 
 
 def test_it_serves_as_a_program(program: tuple[WindowsShell, Path]) -> None:
     shell, folder = program
-    shell.wait(Deadline(30))
-    assert shell.powershell("BOOT", Deadline(20)).code == 7
-    assert shell.run(["C:\\other.exe"], Deadline(20)).code == 1
-    shell.put(b"x", "C:\\hybridlab\\x", 0o600, Deadline(20))
+    shell.wait(Deadline(BUSY))
+    assert shell.powershell("BOOT", Deadline(BUSY)).code == 7
+    assert shell.run(["C:\\other.exe"], Deadline(BUSY)).code == 1
+    shell.put(b"x", "C:\\hybridlab\\x", 0o600, Deadline(BUSY))
     assert (folder / "drives" / "C" / "hybridlab" / "x").read_bytes() == b"x"
     journal = [json.loads(line) for line in (folder / "journal").read_text().splitlines()]
-    assert [one["line"].split("\\")[-1].split()[0] for one in journal] == [
-        *("cmd.exe", "powershell.exe", "other.exe")
-    ]
+    *tries, script, other = [one["line"].split("\\")[-1].split()[0] for one in journal]
+    assert set(tries) == {"cmd.exe"}, "one, or more where the machine is too busy for the first"
+    assert (script, other) == ("powershell.exe", "other.exe")

@@ -19,6 +19,9 @@ from lab.guests.windows_shell import WindowsShell
 from lab.guests.winrm_errors import CertificateError
 
 PLACE = "C:\\hybridlab\\it.bin"
+BUSY = 180.0
+"""Seconds for what takes one on an idle machine: NTLM seals a megabyte in Python. A try of ``wait``
+that takes too long on a busy one is made again, with a link of its own."""
 MIB = 1 << 20
 
 
@@ -86,12 +89,14 @@ def test_commands_and_files_go_through_a_host(
 ) -> None:
     shell = new_windows_shell(either_guest, jump=jump(host, tmp_path / "known"))
     either_guest.script.on("it.exe", lambda asked: Answer(0, asked.stdin))
-    shell.wait(Deadline(20))
+    shell.wait(Deadline(BUSY))
+    tries, logins = len(lines(either_guest)), len(host.ssh_service.logins)
+    assert logins <= tries, "one link to it is shared"
     content = b"x" * MIB
-    assert len(shell.run(["C:\\it.exe"], Deadline(30), content).stdout) == MIB
-    shell.put(content, PLACE, 0o600, Deadline(30))
-    assert shell.get(PLACE, Deadline(30)) == content
-    assert host.ssh_service.logins == ["Administrator"], "one link to it is shared"
+    assert len(shell.run(["C:\\it.exe"], Deadline(BUSY), content).stdout) == MIB
+    shell.put(content, PLACE, 0o600, Deadline(BUSY))
+    assert shell.get(PLACE, Deadline(BUSY)) == content
+    assert len(host.ssh_service.logins) == logins, "the same link is used on"
 
 
 def test_the_certificate_is_checked_through_a_host_too(

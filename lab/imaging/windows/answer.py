@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lab._errors import UsageError
 from lab.imaging import recipes
 from lab.imaging.windows.commands import (
     CLONE_SPECIALIZE,
@@ -20,8 +21,6 @@ from lab.imaging.windows.commands import (
 from lab.imaging.windows.passwords import encoded
 from lab.imaging.windows.settings import CloneSettings, Firmware, Region, Settings
 
-FOLDER = "windows"
-"""Folder of the templates, within that of the images."""
 DRIVERS: tuple[str, ...] = (
     "viostor",
     "vioscsi",
@@ -118,9 +117,11 @@ def _rendered(name: str, values: Mapping[str, Any], templates: Mapping[str, byte
         Environment,
         FileSystemLoader,
         StrictUndefined,
+        TemplateError,
+        TemplateSyntaxError,
     )
 
-    loader: BaseLoader = FileSystemLoader(recipes.directory() / FOLDER)
+    loader: BaseLoader = FileSystemLoader(recipes.directory() / recipes.WINDOWS)
     if templates is not None:
         texts = {path: text.decode() for path, text in templates.items() if path.endswith(".j2")}
         loader = DictLoader(texts)
@@ -132,5 +133,12 @@ def _rendered(name: str, values: Mapping[str, Any], templates: Mapping[str, byte
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    lines = filler.get_template(name).render(values).split("\n")
+    try:
+        lines = filler.get_template(name).render(values).split("\n")
+    except TemplateError as error:
+        raise UsageError(
+            "making the answer file",
+            f"template '{error.name if isinstance(error, TemplateSyntaxError) else name}': {error}",
+            "mend it, or write templates: windows into the recipe",
+        ) from error
     return "".join(f"{line}\n" for line in lines if line.strip()).encode()

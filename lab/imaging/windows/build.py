@@ -13,19 +13,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from lab._errors import LabError, PreflightError
-from lab.imaging import disks, inputs, source, tools
+from lab.imaging import disks, inputs, secret, source, tools
 from lab.imaging.job import Built, Job
 from lab.imaging.recipe import Windows
 from lab.imaging.windows import record as records
 from lab.imaging.windows.bootstrap_settings import OPENSSH, BootstrapSettings
+from lab.imaging.windows.decision import decided, takes_own_key
 from lab.imaging.windows.following import Watch
 from lab.imaging.windows.handover import Handover
 from lab.imaging.windows.machine import Building, Disc, Machine, Site
+from lab.imaging.windows.media import Channel
+from lab.imaging.windows.product_key import checked, secret_of
 from lab.imaging.windows.record import Record
-from lab.imaging.windows.settings import Settings, Storage
 
-COMPUTER_NAME = "HYBRIDLAB"
-"""Of the installation; no clone keeps it."""
 _CONTENT = 24 << 30
 """Bytes that an installed server takes twice while its disk comes home, desktop included. [I]"""
 
@@ -116,7 +116,6 @@ def _machine(job: Job, record: Record, public_key: str) -> Machine:
     """The media read, the answers written; nothing is on a hypervisor yet."""
     from lab.imaging.windows import eltorito, inspection, iso  # noqa: PLC0415  a slow extra
     from lab.imaging.windows.answer_medium import install_medium  # noqa: PLC0415  the same
-    from lab.imaging.windows.product_key import product_key  # noqa: PLC0415  the same
 
     recipe, parts = job.recipe, _parts(job)
     assert recipe.firmware != "kernel", "the reader of recipes has looked"
@@ -126,20 +125,13 @@ def _machine(job: Job, record: Record, public_key: str) -> Machine:
     medium = iso.read(setup.path)
     image = inspection.choose(medium, parts.wanted)
     job.tell(f"{image.name} ('{image.display_name}'), {medium.channel} medium '{medium.label}'")
-    storage: Storage = "virtio" if parts.virtio else "sata"
-    settings = Settings(
-        wanted=parts.wanted,
-        firmware=recipe.firmware,
-        storage=storage,
-        key=product_key(parts.wanted, medium.channel, parts.key),
-        computer_name=COMPUTER_NAME,
-        administrator_password=record.password,
-        region=parts.region,
+    settings = decided(
+        parts, recipe.firmware, medium.channel, record.password, _own_key(job, medium.channel)
     )
     openssh = inputs.provided(job, source.OPENSSH)
     bootstrap = BootstrapSettings(
         release=parts.wanted.year,
-        storage=storage,
+        storage=settings.storage,
         surface=parts.wanted.surface,
         authorized_key=public_key.strip(),
         virtio=parts.virtio,
@@ -166,12 +158,22 @@ def _machine(job: Job, record: Record, public_key: str) -> Machine:
         memory_mib=parts.memory_mib,
         vcpus=parts.vcpus,
         firmware=recipe.firmware,
-        storage=storage,
+        storage=settings.storage,
         setup=setup,
         overlay=overlay,
         virtio=_disc(job, source.VIRTIO, digests),
         answers=answers,
     )
+
+
+def _own_key(job: Job, channel: Channel) -> str | None:
+    """The inventory's product key, where it has one and the medium may take one."""
+    secrets = job.inventory.secrets
+    name = secret_of(job.recipe.name, secrets)
+    if name is None or not takes_own_key(_parts(job), channel):
+        return None
+    job.tell(f"the product key is that of [secrets.{name}]")
+    return checked(name, secret.value(name, secrets[name], job.doing))
 
 
 def _disc(job: Job, name: str, digests: Mapping[str, str]) -> Disc | None:

@@ -11,7 +11,14 @@ BUILD_NAME = "HYBRIDLAB"
 """What the computer is called while its image is made."""
 
 
-def decided(windows: Windows, firmware: Firmware, channel: Channel, password: str) -> Settings:
+def takes_own_key(windows: Windows, channel: Channel) -> bool:
+    """Whether the inventory's product key is asked for: the recipe has none, the medium may."""
+    return windows.key is None and channel != "evaluation"
+
+
+def decided(
+    windows: Windows, firmware: Firmware, channel: Channel, password: str, own: str | None = None
+) -> Settings:
     """All that the answer file says.
 
     Parameters
@@ -20,6 +27,8 @@ def decided(windows: Windows, firmware: Firmware, channel: Channel, password: st
         Of the medium at hand.
     password
         Of the administrator, for this installation alone.
+    own
+        The inventory's product key; None for none. It gives way to the recipe's.
 
     Raises
     ------
@@ -31,7 +40,7 @@ def decided(windows: Windows, firmware: Firmware, channel: Channel, password: st
         wanted=windows.wanted,
         firmware=firmware,
         storage="virtio" if windows.virtio else "sata",
-        key=product_key(windows.wanted, channel, windows.key),
+        key=product_key(windows.wanted, channel, windows.key or own),
         computer_name=BUILD_NAME,
         administrator_password=password,
         region=windows.region,

@@ -16,6 +16,7 @@ from lab.imaging.recipe import EMULATED
 from lab.imaging.windows import record as records
 from lab.imaging.windows.following import Watch
 from lab.imaging.windows.machine import Building
+from lab.imaging.windows.passwords import MASK, masked
 from lab.imaging.windows.phases import Progress
 from lab.imaging.windows.record import Record, Stage
 from lab.imaging.windows.steps import MODULE, Step, Sysprep, golden_steps, settings
@@ -82,7 +83,7 @@ class Handover:
         try:
             for name, content in answers(shell, Deadline(_WITNESS_SECONDS)):
                 folder.mkdir(parents=True, exist_ok=True)
-                (folder / name).write_bytes(content)
+                (folder / name).write_text(self._hidden(content), encoding="utf-8")
                 fetched += 1
         except LabError as error:
             if not fetched:
@@ -90,6 +91,10 @@ class Handover:
         finally:
             shell.close()
         return f"its own logs are in '{folder}'"
+
+    def _hidden(self, content: bytes) -> str:
+        """A log without this build's password, and without product keys."""
+        return masked(content.decode(errors="replace").replace(self.record.password, MASK))
 
     def _keep(self, record: Record) -> None:
         self.record = record

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import stat
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lab._errors import PreflightError
+from lab.imaging.medium import NOT_INSTALLED
 from lab.imaging.windows import eltorito, foreign, wim
 from lab.imaging.windows.media import Channel, WindowsImage, WindowsMedium
 from lab.imaging.windows.tree import Tree
@@ -44,15 +46,49 @@ def read(path: Path) -> WindowsMedium:
 
     """
     doing = f"reading the medium '{path}'"
+    with _file(doing, path) as file:
+        return _read(doing, path, file)
+
+
+@contextmanager
+def opened(path: Path, called: str, cure: str) -> Iterator[tuple[str, str, Tree]]:
+    """Any medium: what is being done, for messages; its label; its files.
+
+    Parameters
+    ----------
+    called
+        What it is in a message: ``the virtio-win medium``.
+    cure
+        What to try where it is something else.
+
+    Raises
+    ------
+    PreflightError
+        As :func:`read` does.
+
+    """
+    doing = f"reading {called} '{path}'"
+    with _file(doing, path) as file:
+        label, _ = _volume(doing, file, cure)
+        with _opened(doing, file) as tree:
+            yield doing, label, tree
+
+
+@contextmanager
+def _file(doing: str, path: Path) -> Iterator[BinaryIO]:
+    """A file or a drive, opened; what has no end, or never begins, is refused."""
     try:
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode) or stat.S_ISDIR(mode)):
+            raise PreflightError(doing, "it is no file", _CURE)
         with path.open("rb") as file:
-            return _read(doing, path, file)
+            yield file
     except OSError as error:
         raise PreflightError(doing, f"{error.strerror}", "check the path") from error
 
 
 def _read(doing: str, path: Path, file: BinaryIO) -> WindowsMedium:
-    label, size = _volume(doing, file)
+    label, size = _volume(doing, file, _CURE)
     boots = eltorito.boots(doing, file)
     with _opened(doing, file) as tree:
         container = next(filter(None, map(tree.find, _CONTAINERS)), None)
@@ -92,14 +128,14 @@ def channel(edition_file: str, images: Sequence[WindowsImage]) -> Channel:
     return _CHANNELS.get(told[told.index("[channel]") + 1], "unknown")
 
 
-def _volume(doing: str, file: BinaryIO) -> tuple[str, int]:
+def _volume(doing: str, file: BinaryIO, cure: str) -> tuple[str, int]:
     """Label of the volume and size of the file, which is found to have all of the volume."""
     size = file.seek(0, 2)
     file.seek(0)
     first = file.read(foreign.FIRST)
     descriptor = first[_DESCRIPTOR:]
     if descriptor[:6] != b"\x01CD001" or len(first) < foreign.FIRST:
-        raise PreflightError(doing, foreign.of_bytes(first), _CURE)
+        raise PreflightError(doing, foreign.of_bytes(first), cure)
     label = descriptor[_LABEL].decode("ascii", errors="replace").strip(" \0")
     (blocks,) = struct.unpack_from("<I", descriptor, _BLOCKS)
     (block,) = struct.unpack_from("<H", descriptor, _BLOCK)
@@ -119,7 +155,7 @@ def _opened(doing: str, file: BinaryIO) -> Iterator[Tree]:
     try:
         import pycdlib  # noqa: PLC0415  an extra: only who uses hypervisors has it
     except ImportError as error:
-        raise PreflightError(doing, f"{error}", "pip install 'hybridlab[libvirt]'") from error
+        raise PreflightError(doing, f"{error}", NOT_INSTALLED) from error
     logging.getLogger("pycdlib").setLevel(logging.ERROR)  # what it tolerates is no news
     iso = pycdlib.PyCdlib()
     try:

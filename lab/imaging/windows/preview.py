@@ -8,21 +8,26 @@ from lab._errors import UsageError
 from lab.imaging.recipe import Recipe, Windows
 from lab.imaging.windows.answer import answer_file, clone_answer_file
 from lab.imaging.windows.answer_rules import CLONE, facts_of, verified
-from lab.imaging.windows.decision import decided
+from lab.imaging.windows.decision import decided, takes_own_key
 from lab.imaging.windows.media import Channel
 from lab.imaging.windows.passwords import masked, random_password
+from lab.imaging.windows.product_key import HIDDEN
 from lab.imaging.windows.release import Edition, Surface
 from lab.imaging.windows.settings import CloneSettings, Firmware
 
 
-def install_preview(
+def install_preview(  # noqa: PLR0913  each may be said on the command line
     recipe: Recipe,
     channel: Channel,
     firmware: Firmware | None = None,
     edition: Edition | None = None,
     surface: Surface | None = None,
+    *,
+    has_key: bool = False,
 ) -> str:
     """``autounattend.xml``; None for what the recipe says.
+
+    ``has_key``: the inventory has a product key for it, which is neither read nor shown.
 
     Raises
     ------
@@ -44,6 +49,7 @@ def install_preview(
         firmware or recipe.firmware,
         channel,
         random_password(),
+        HIDDEN if has_key and takes_own_key(windows, channel) else None,
     )
     made = answer_file(settings, templates=recipe.templates)
     return masked(verified(made, facts_of(settings, channel)).decode())

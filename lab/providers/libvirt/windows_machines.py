@@ -18,7 +18,7 @@ from lab.imaging import recipes
 from lab.imaging.recipe import WindowsPhase
 from lab.imaging.windows import phases
 from lab.imaging.windows.phases import Progress, Seen
-from lab.imaging.windows.settings import CloneCard, CloneSettings
+from lab.imaging.windows.settings import CloneCard, CloneSettings, Region
 from lab.providers.libvirt import console, documents, domains, drives, keyring, names, volumes
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.keyring import Pins
@@ -56,8 +56,11 @@ def seed_volume(machine: str) -> str:
     return f"{machine}.seed"
 
 
-def settings(recipe: Recipe) -> CloneSettings:
-    """Who the clone is. Secret."""
+def settings(recipe: Recipe, region: Region) -> CloneSettings:
+    """Who the clone is. Secret.
+
+    ``region``: language and time, as its image was installed with.
+    """
     lab, machine = recipe.lab, recipe.machine
     management = CloneCard(
         name=names.MANAGEMENT_DEVICE,
@@ -74,7 +77,17 @@ def settings(recipe: Recipe) -> CloneSettings:
         management_address=recipe.management_address,
         cards=(management, *(card(machine, one) for one in machine.interfaces)),
         time_server=None,
+        region=region,
     )
+
+
+def medium_of(recipe: Recipe) -> bytes:
+    """The medium that tells a clone who it is. Secret."""
+    from lab.imaging.windows.answer_medium import clone_medium  # noqa: PLC0415  an extra
+
+    made_from = recipes.load(recipe.image.name)
+    assert made_from.windows is not None, "its image's first boot is Windows'"
+    return clone_medium(settings(recipe, made_from.windows.region), made_from.templates)
 
 
 def card(machine: MachineIntent, interface: Interface) -> CloneCard:
@@ -101,14 +114,12 @@ def define(
     host: Host, recipe: Recipe, owner: Owner, disk: str, pool: libvirt.virStoragePool
 ) -> str:
     """Write its medium, and the document of its domain; what it said in an earlier life goes."""
-    from lab.imaging.windows.answer_medium import clone_medium  # noqa: PLC0415  an extra
     from lab.providers.libvirt import ownership  # noqa: PLC0415  as its caller does
 
     lab, machine, image = recipe.lab, recipe.machine, recipe.image
     assert image.firmware != "kernel", "no Windows boots so"
     keyring.unpin(lab, machine.name)
-    files = recipes.load(image.name).templates
-    seed = volumes.write(pool, seed_volume(machine.name), clone_medium(settings(recipe), files))
+    seed = volumes.write(pool, seed_volume(machine.name), medium_of(recipe))
     directory = volumes.path_of(pool)
     spec = documents.WindowsDomain(
         name=names.domain(lab, machine.name),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lab._errors import PreflightError, UsageError
 from lab.imaging import inputs, recipes, remembered
+from lab.imaging.library import Library
 from lab.inventory.inventory import ImageSource, Inventory
 
 RECIPE = recipes.load("windows-server-2022")
@@ -96,6 +99,24 @@ def test_a_medium_that_has_gone_is_said(tmp_path: Path) -> None:
         inputs.check(RECIPE, gone)
 
 
+def test_the_same_file_by_another_path_is_what_the_inventory_says(
+    tmp_path: Path, media: dict[str, Path]
+) -> None:
+    (tmp_path / "link").symlink_to(media["iso"])
+    for path in (tmp_path / "link", tmp_path / "x" / ".." / "iso"):
+        (tmp_path / "x").mkdir(exist_ok=True)
+        own = Inventory((), images={RECIPE.name: ImageSource(str(path))})
+        remembered.remember(tmp_path / "cache", own, RECIPE, {"iso": media["iso"]})
+
+
+def test_what_is_there_and_no_file_is_said_so(tmp_path: Path) -> None:
+    images = {RECIPE.name: ImageSource(str(tmp_path)), "virtio-win": ImageSource("/nowhere")}
+    with pytest.raises(PreflightError, match="it is no file"):
+        inputs.check(RECIPE, Inventory((), images=images))
+    with pytest.raises(PreflightError, match="it is no file"):
+        inputs.found(RECIPE, Inventory((), images=images), tmp_path, lambda _: None)
+
+
 def test_a_medium_that_is_none_is_refused_and_forgotten(tmp_path: Path) -> None:
     wrong = tmp_path / "iso"
     wrong.write_bytes(bytes(100_000))
@@ -111,3 +132,35 @@ def test_a_medium_that_is_none_is_refused_before_it_is_read_for_its_digest(tmp_p
     images = {RECIPE.name: ImageSource(str(wrong)), "virtio-win": ImageSource(str(drivers))}
     with pytest.raises(PreflightError, match="nothing but zeros"):
         inputs.check(RECIPE, Inventory((), images=images))
+
+
+def test_a_firmware_that_was_asked_for_once_is_the_images_until_another_is(tmp_path: Path) -> None:
+    library = Library(tmp_path, NOTHING)
+    before = library.recipe(RECIPE.name)
+    assert before == RECIPE
+    library.choose(RECIPE.name, "uefi")
+    assert Library(tmp_path, NOTHING).recipe(RECIPE.name) == replace(RECIPE, firmware="uefi")
+    other = library.recipe("windows-server-2019")
+    assert other.firmware == "bios"
+    library.choose(RECIPE.name, "bios")
+    assert library.recipe(RECIPE.name) == RECIPE
+    assert json.loads((tmp_path / remembered.FIRMWARE).read_text()) == {}
+
+
+def test_a_firmware_is_part_of_what_an_image_is(tmp_path: Path, media: dict[str, Path]) -> None:
+    library = Library(tmp_path, NOTHING)
+    library.remember(RECIPE.name, media)
+    first = library.digest(RECIPE.name)
+    library.choose(RECIPE.name, "uefi")
+    assert library.digest(RECIPE.name) != first
+    library.choose(RECIPE.name, "bios")
+    assert library.digest(RECIPE.name) == first
+
+
+def test_only_images_of_windows_let_their_firmware_be_chosen(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="images of Windows, and this one boots by 'kernel'"):
+        Library(tmp_path, NOTHING).choose("debian-12", "uefi")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / remembered.FIRMWARE).write_text('{"debian-12": "uefi", "windows-server-2022": "x"}')
+    assert Library(tmp_path, NOTHING).recipe("debian-12").firmware == "kernel"
+    assert Library(tmp_path, NOTHING).recipe(RECIPE.name) == RECIPE

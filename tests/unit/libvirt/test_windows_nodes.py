@@ -15,6 +15,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from lab._errors import BrokenError, DeadlineError, PreflightError, UsageError
+from lab.imaging import recipes
+from lab.imaging.windows.settings import Region
 from lab.lifecycle.blueprint import draw
 from lab.providers.libvirt import (
     documents,
@@ -241,7 +243,7 @@ def test_a_clone_that_takes_too_long_is_named_by_its_phase(
 def test_the_cards_of_a_clone_are_those_of_the_intent(lab: LabHandle) -> None:
     machine = replace(WINDOWS, name="win1")
     recipe = Recipe(lab, machine, cast("Any", None), True, 1400, "192.0.2.10", 24)
-    told = windows_machines.settings(recipe)
+    told = windows_machines.settings(recipe, Region())
     assert [card.name for card in told.cards] == [
         "mgmt0",
         *(card.name for card in WINDOWS.interfaces),
@@ -251,6 +253,23 @@ def test_the_cards_of_a_clone_are_those_of_the_intent(lab: LabHandle) -> None:
     assert told.cards[1].address == WINDOWS.interfaces[0].addresses[0]
     via = next(route.via for route in WINDOWS.routes if route.destination == "default")
     assert told.cards[1].gateway == via
+
+
+def test_a_clone_is_told_the_language_and_time_of_its_images_recipe(
+    lab: LabHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = recipes.load("windows-server-2022")
+    assert shipped.windows is not None
+    region = Region("de-DE", "0407:00000407", "W. Europe Standard Time")
+    german = replace(shipped, windows=replace(shipped.windows, region=region))
+    monkeypatch.setattr(windows_machines.recipes, "load", lambda _: german)
+    image = cast("Any", SimpleNamespace(name=shipped.name))
+    recipe = Recipe(lab, replace(WINDOWS, name="win1"), image, True, 1400, "192.0.2.10", 24)
+    made = windows_machines.medium_of(recipe)
+    assert b"<TimeZone>W. Europe Standard Time</TimeZone>" in made
+    assert b"<UserLocale>de-DE</UserLocale>" in made
+    assert b'"time_zone": "W. Europe Standard Time"' in made
+    assert b">UTC<" not in made
 
 
 SPEC = WindowsDomain(

@@ -15,14 +15,16 @@ from ruamel.yaml import YAML
 
 from lab._errors import BrokenError, UsageError
 from lab.cli.main import command
+from lab.guests.link import UnreachableError
 from lab.guests.shell import Jump, Reach
+from lab.guests.ssh import SshShell
 from lab.guests.ssh_config import known_hosts, ssh_config
 from lab.lifecycle import desk as desk_module
 from lab.lifecycle.rebuild import Parts
 from lab.lifecycle.session import OpenLab, Writers, open_lab
 from lab.lifecycle.ssh_access import inventory
 from lab.providers.fake.computers import BLANK, FakeComputers
-from lab.providers.provider import Provider, RealMachines
+from lab.providers.provider import Liveness, Provider, RealMachines
 from lab.scenario.scenario import Scenario
 
 WORKER = small_lab.plan().nodes[0]
@@ -103,6 +105,33 @@ def test_a_picture_goes_into_a_file_or_to_standard_output(tmp_path: Path) -> Non
     assert lab("screenshot", "overlay", "worker1", "-o", "-").stdout_bytes == BLANK
     with pytest.raises(UsageError, match=r"'none/one\.png' cannot be written: no such file"):
         lab("screenshot", "overlay", "worker1", "-o", "none/one.png")
+
+
+@pytest.mark.parametrize("verb", ["ssh", "exec", "shell"])
+def test_a_machine_of_a_lab_that_sleeps_is_not_reached_and_it_is_said_what_wakes_it(
+    verb: str, computers: FakeComputers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> int:
+        raise UnreachableError("logging in", "connecting to 10.0.0.2: No route to host")
+
+    def opened(name: str) -> OpenLab:
+        found = desk_module.open_any(name)
+        found.require_running()
+        return found
+
+    monkeypatch.setattr(SshShell, "attach", refused)
+    monkeypatch.setattr(desk_module, "open_lab", opened)
+    asleep = Liveness("suspended", "the memory of all 2 machines is on disk")
+    monkeypatch.setattr(computers, "liveness", lambda *_: asleep)
+    words = ("worker1",) if verb == "shell" else ("worker1", "--", "true")
+    with pytest.raises(BrokenError, match="the lab is suspended: the memory of all 2") as caught:
+        lab(verb, "overlay", *words)
+    assert caught.value.cure.startswith("'lab up overlay")
+    assert caught.value.cure.endswith("' resumes it")
+    if verb == "ssh":
+        monkeypatch.setattr(computers, "liveness", lambda *_: Liveness("broken", "worker1 is off"))
+        with pytest.raises(UnreachableError, match="No route to host"):
+            lab(verb, "overlay", *words)
 
 
 def test_a_lab_whose_machines_are_gone_has_no_way_in(computers: FakeComputers) -> None:

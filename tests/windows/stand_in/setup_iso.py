@@ -1,9 +1,7 @@
-"""The stand-in's media: the setup ISO, Microsoft-like outside and a small Linux inside, and the
-one that stands for virtio-win."""
+"""The stand-in's setup ISO: Microsoft-like outside, and a small Linux inside."""
 
 from __future__ import annotations
 
-import io
 import json
 import stat
 from collections.abc import Mapping, Sequence
@@ -11,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import media_maker
-import pycdlib
 from stand_in import boots
 from stand_in.linux import Linux
 
@@ -23,17 +20,6 @@ PROGRAMS = ("stand_in/guest", "double")
 """What of the tests runs inside."""
 ORDER = "/stand-in/order.json"
 MUTANT = "/stand-in/mutant.txt"
-VIRTIO_DRIVERS = (
-    "Balloon",
-    "NetKVM",
-    "pvpanic",
-    "qemufwcfg",
-    "vioinput",
-    "viorng",
-    "vioscsi",
-    "vioserial",
-    "viostor",
-)
 
 
 def make(  # noqa: PLR0913  each has its usual value
@@ -103,31 +89,3 @@ def ramdisk(linux: Linux) -> bytes:
                     entries.append(initramfs.folder(str(parent)))
             entries.append(initramfs.Entry(name, stat.S_IFREG | 0o644, path.read_bytes()))
     return initramfs.archive(entries)
-
-
-def virtio_win(target: Path) -> Path:
-    """A medium that is laid out as virtio-win's, with drivers that are none."""
-    files: dict[str, bytes] = {"/virtio-win-guest-tools.exe": b"MZ stand-in of the guest tools"}
-    for driver in VIRTIO_DRIVERS:
-        for release in ("2k19", "2k22", "2k25"):
-            for ending in ("inf", "sys", "cat"):
-                path = f"/{driver}/{release}/amd64/{driver.lower()}.{ending}"
-                files[path] = f"stand-in of {driver} for {release}\r\n".encode()
-    iso = pycdlib.PyCdlib()
-    iso.new(interchange_level=3, joliet=3, vol_ident="virtio-win-0.1")
-    folders: set[str] = set()
-    for number, (path, content) in enumerate(sorted(files.items())):
-        for parent in reversed(Path(path).parents[:-1]):
-            if str(parent) not in folders:
-                folders.add(str(parent))
-                iso.add_directory(iso_path=_short(parent), joliet_path=str(parent))
-        name = f"{_short(Path(path).parent).rstrip('/')}/F{number:07}.;1"
-        iso.add_fp(io.BytesIO(content), len(content), name, joliet_path=path)
-    iso.write(str(target))
-    iso.close()
-    return target
-
-
-def _short(folder: Path) -> str:
-    """A folder's name as ISO 9660 wants it."""
-    return str(folder).upper()
