@@ -14,7 +14,7 @@ from lab.cluster.linux.api import ClusterApi
 from lab.cluster.linux.by_hand_making import ByHand
 from lab.cluster.linux.doing import Hand
 from lab.cluster.linux.joining import API_SECONDS, Joining
-from lab.cluster.linux.operations import public
+from lab.cluster.linux.operations import Operations, public
 from lab.cluster.linux.parallel import on_each
 from lab.cluster.linux.site import Site
 from lab.plan.canonical import digest
@@ -107,7 +107,7 @@ class _Making:
     def _linux_workers(self) -> tuple[ClusterNode, ...]:
         return tuple(node for node in self._linux() if node.role == "worker")
 
-    def _prepared(self, node: ClusterNode) -> preparation.Operations:
+    def _prepared(self, node: ClusterNode) -> Operations:
         return preparation.prepared(self.cluster, self.intent, node, self.manifest)
 
     def _balanced(self) -> object:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lab.cluster.cluster import Cluster, ClusterNode
-from lab.cluster.kubeadm import Surroundings
 from lab.cluster.keys import Keys
+from lab.cluster.kubeadm import Surroundings
 from lab.cluster.linux import by_hand, by_hand_worker
 from lab.cluster.linux.api import ClusterApi
 from lab.cluster.linux.by_hand import PlaneKeys
 from lab.cluster.linux.by_hand_worker import WorkerKeys
 from lab.cluster.linux.doing import Hand
 from lab.cluster.linux.joining import API_SECONDS, REGISTER_SECONDS
-from lab.cluster.linux.operations import Run
+from lab.cluster.linux.operations import Operations, Run
 from lab.cluster.linux.parallel import on_each
 from lab.cluster.linux.site import Site
 from lab.topology.intent import Intent
@@ -95,5 +95,5 @@ class ByHand:
         }
         return WorkerKeys(kept.authority().certificate, pairs["kubelet"], pairs["proxy"])
 
-    def _do(self, name: str, operations: by_hand.Operations) -> None:
+    def _do(self, name: str, operations: Operations) -> None:
         Hand(name, self._site).do(operations)

@@ -13,6 +13,7 @@ from lab.cluster.linux import membership
 from lab.cluster.linux.api import ClusterApi
 from lab.cluster.linux.doing import Hand
 from lab.cluster.linux.entrance import Entrance
+from lab.cluster.linux.operations import Operations
 from lab.cluster.linux.parallel import on_each
 from lab.cluster.linux.site import Site
 from lab.plan.canonical import digest
@@ -137,5 +138,5 @@ class Joining:
     def _mark(self, node: ClusterNode) -> str:
         return Hand(node.name, self._site).say(("cat", membership.MARK)).stdout.strip()
 
-    def _do(self, node: ClusterNode, operations: membership.Operations) -> None:
+    def _do(self, node: ClusterNode, operations: Operations) -> None:
         Hand(node.name, self._site).do(operations)
