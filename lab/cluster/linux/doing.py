@@ -149,7 +149,7 @@ mkdir -p {_STAMPS} && echo {one.inputs} >{stamp}"""
 def failure(doing: str, code: int, said: str, cure: str = "") -> BrokenError:
     """A command that failed: the last lines it said, and what is known of such words."""
     tail = " / ".join(line.strip() for line in said.splitlines()[-_TAIL_LINES:] if line.strip())
-    known = signatures.matches(said)
+    known = signatures.match(said.splitlines())
     if known:
         return BrokenError(doing, f"exit code {code}: {tail}; {known[0].cause}", known[0].cure)
     return BrokenError(doing, f"exit code {code}: {tail}", cure)

@@ -118,7 +118,7 @@ def _explained(
     cures: list[str] = []
     for name, why in last.items():
         log = _kubelet_log(site, name) if systems[name] == "linux" else ""
-        known = signatures.matches(f"{why}\n{log}")
+        known = signatures.match((why, *log.splitlines()))
         tail = [line.strip() for line in log.splitlines() if line.strip()][-_SHOWN_LINES:]
         part = f"'{name}': {why}"
         part += f"; {known[0].cause}" if known else ""
