@@ -69,11 +69,12 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class Containerd:
-    """containerd from a release archive that lies on the guest."""
+    """containerd from a release archive that lies on the guest, or whose programs are there."""
 
-    archive: str
-    """Path on the guest of ``containerd-<version>-windows-amd64.tar.gz``."""
-    archive_sha256: str
+    archive: str | None
+    """Path on the guest of ``containerd-<version>-windows-amd64.tar.gz``; None where its programs
+    are in their folder already."""
+    archive_sha256: str | None
     sandbox_image: str
     """``registry.k8s.io/pause:3.10.2``."""
     crictl: str | None = None
