@@ -139,7 +139,8 @@ class NetexecDatagrams:
         self._seen = Datagram("", b"clientip")
         self._echoes = _echoes(probe.mtu) if probe.size == "large" else {}
         self.rounds: tuple[tuple[Datagram, ...], ...] = (
-            (self._asked,), (self._seen, *self._echoes.values()),
+            (self._asked,),
+            (self._seen, *self._echoes.values()),
         )
         self._endpoint = ""
 
