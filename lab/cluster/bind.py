@@ -7,7 +7,7 @@ as it was decided: nodes of pods, addresses of Services, pod CIDRs of nodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import ip_address, ip_network
 
@@ -132,7 +132,7 @@ def _about_services(intent: Intent, observed: Observed) -> Iterable[str]:
             yield (f"Service '{service.name}' has {_ports(there.node_ports)}, not {_ports(wanted)}")
 
 
-def _ports(ports: frozenset[int] | set[int]) -> str:
+def _ports(ports: Collection[int]) -> str:
     listed = ", ".join(str(port) for port in sorted(ports))
     return f"node port {listed}" if listed else "no node port"
 
