@@ -34,6 +34,10 @@ ProbeStatus = Literal["ok", "timeout", "refused", "no-route", "no-such-name", "w
 short datagram). ``error``: the probe could not be made at all; says nothing of the network."""
 
 
+Dialect = Literal["lab", "netexec"]
+"""What answers a probe: the lab's own responder, or ``netexec`` of Kubernetes' agnhost image."""
+
+
 @dataclass(frozen=True, slots=True)
 class LabHandle:
     """One lab, as a provider is told of it."""
@@ -104,6 +108,8 @@ class Probe:
     tries: int = 1
     """Connections to make, one after another, until one fails; all backends that answer are
     collected."""
+    dialect: Dialect = "lab"
+    """What the target understands."""
 
 
 @dataclass(frozen=True, slots=True)
