@@ -12,9 +12,7 @@ from test_powershell_settings import kinds
 
 from lab.cluster.windows import flannel, steps
 
-SHARED = Script(
-    "modules.psm1", load("hybridlab.psm1").source + load("cluster/cluster.psm1").source
-)
+SHARED = Script("modules.psm1", load("hybridlab.psm1").source + load("cluster/cluster.psm1").source)
 MAKER = "hns-make"
 """No step of its own: a task runs it with the settings of hns-network."""
 NAMES = tuple(sorted(f"cluster/{path.name}" for path in (FOLDER / "cluster").iterdir()))
@@ -26,8 +24,16 @@ NESTED = {
     ("node-routes", "$routeShape"): steps.NodeRoute,
 }
 BREAKING = {
-    "a service is never started": ("node-service.ps1", b"Start-Service -Name", b"Start-Servce -Name"),
-    "a parameter is misspelt": ("hns-make.ps1", b"-Wanted $wanted -Network", b"-Wants $wanted -Network"),
+    "a service is never started": (
+        "node-service.ps1",
+        b"Start-Service -Name",
+        b"Start-Servce -Name",
+    ),
+    "a parameter is misspelt": (
+        "hns-make.ps1",
+        b"-Wanted $wanted -Network",
+        b"-Wants $wanted -Network",
+    ),
     "a mandatory one is left out": ("source-vip.ps1", b" -Command ADD", b""),
     "a program runs beside the wrapper": (
         "node-images.ps1",
@@ -40,7 +46,11 @@ BREAKING = {
         b"'join', '--secret', $file",
     ),
     "a variable is misspelt": ("node-routes.ps1", b"$index = Get-Addr", b"$indx = Get-Addr"),
-    "a step speaks on standard output": ("node-leave.ps1", b"Stop-Service -Name", b"Write-Output -Name"),
+    "a step speaks on standard output": (
+        "node-leave.ps1",
+        b"Stop-Service -Name",
+        b"Write-Output -Name",
+    ),
 }
 
 
@@ -126,7 +136,7 @@ FLAGS = {
         'KUBELET_KUBEADM_ARGS="K--x=1"\n',
         ["K--x=1"],
     ),
-    "another line before it": ("# by kubeadm\nKUBELET_KUBEADM_ARGS=\"--v=2\"\n", ["--v=2"]),
+    "another line before it": ('# by kubeadm\nKUBELET_KUBEADM_ARGS="--v=2"\n', ["--v=2"]),
 }
 
 
@@ -158,5 +168,3 @@ def asked_of_given(script):
             if one.type == "member_access" and script.text(one).startswith("$Given."):
                 found.add(script.text(one).split(".")[1])
     return found
-
-

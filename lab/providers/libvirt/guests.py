@@ -29,6 +29,7 @@ from lab.providers.provider import (
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
+    from lab.guests.ssh import SshShell
     from lab.guests.windows_shell import WindowsShell
 
 EMULATION = 8
@@ -44,7 +45,7 @@ class Guests:
         self._lab = lab
         self._layout = layout
         self._hosts = hosts
-        self._shells: dict[str, GuestShell] = {}
+        self._shells: dict[str, SshShell] = {}
         self._windows_shells: dict[str, WindowsShell] = {}
 
     def __enter__(self) -> Self:
@@ -60,7 +61,8 @@ class Guests:
 
     def close(self) -> None:
         """Give every connection up."""
-        for shell in (*self._shells.values(), *self._windows_shells.values()):
+        shells: tuple[GuestShell, ...] = (*self._shells.values(), *self._windows_shells.values())
+        for shell in shells:
             shell.close()
         self._shells.clear()
         self._windows_shells.clear()
@@ -126,6 +128,10 @@ class Guests:
         """A shell on the machine; always the same one."""
         if machine in self._layout.windows:
             return self.windows_shell(machine)
+        return self.linux_shell(machine)
+
+    def linux_shell(self, machine: str) -> SshShell:
+        """A shell on a Linux machine; always the same one."""
         if machine not in self._shells:
             from lab.guests.ssh import SshShell  # noqa: PLC0415  slow, and an extra
 
@@ -168,21 +174,21 @@ class Guests:
         ill = self.ailments(intent)
         if ill:
             fleet = Fleet({name: self._controls[name] for name in ill})
-            fleet.up_all(intent, Deadline(_APPLY_SECONDS * self._patience))
+            fleet.up_all(intent, Deadline(_APPLY_SECONDS * self.patience))
 
     def ailments(self, intent: Intent) -> Mapping[str, str]:
         """What is wrong with the network of each machine that something is wrong with.
 
         Windows machines have none of the lab's making: that of their pods is Kubernetes' own.
         """
-        return self._fleet.ailments(intent, Deadline(_LOOK_SECONDS * self._patience))
+        return self._fleet.ailments(intent, Deadline(_LOOK_SECONDS * self.patience))
 
     def silent(self) -> Mapping[str, str]:
         """The Windows machines that take no command, and what was met."""
         found: dict[str, str] = {}
         for name in self._layout.windows:
             try:
-                self.shell(name).run(("hostname",), Deadline(_LOOK_SECONDS * self._patience))
+                self.shell(name).run(("hostname",), Deadline(_LOOK_SECONDS * self.patience))
             except LabError as error:
                 found[name] = error.happened
         return found
@@ -211,16 +217,17 @@ class Guests:
 
     def evidence(self) -> Iterator[Evidence]:
         """What every machine shows of its network. Never raises."""
-        seconds = min(_LOOK_SECONDS * self._patience, SLOW_EVIDENCE_SECONDS)
+        seconds = min(_LOOK_SECONDS * self.patience, SLOW_EVIDENCE_SECONDS)
         return self._fleet.evidence(Deadline(seconds))
 
     @property
-    def _patience(self) -> int:
+    def patience(self) -> int:
+        """By how much a deadline is longer than on hardware."""
         return 1 if all(self._layout.accelerated.values()) else EMULATION
 
     def _slower(self, settings: ProbeSettings) -> ProbeSettings:
         """Emulated processors need more time for the same exchange, and bear fewer at once."""
-        patience = self._patience
+        patience = self.patience
         return ProbeSettings(
             timeout=settings.timeout * patience,
             in_flight=max(1, settings.in_flight // patience),

@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     import libvirt
 
     from lab.imaging.library import Library
+    from lab.providers.libvirt.bundles import Bundled
+    from lab.providers.libvirt.kubernetes import Kubernetes
 
 
 class LibvirtProvider:
@@ -135,6 +137,7 @@ class LibvirtProvider:
             Naming everything that is missing and its fix. Nothing has been created.
 
         """
+        self._bundled(lab, intent)
         decided = self._layout(lab, intent)
         Carriage(lab, intent, decided.machines, self._hosts).check()
 
@@ -156,7 +159,17 @@ class LibvirtProvider:
             image_of=self._image,
             digest_of=self._library.digest,
             decide=lambda: self._layout(lab, intent),
+            bundled=self._bundled(lab, intent),
         ).steps()
+
+    def _bundled(self, lab: LabHandle, intent: Intent) -> Bundled | None:
+        """What the lab's cluster is made from; None where pods are namespaces."""
+        if intent.kubernetes is None:
+            return None
+        from lab.providers.libvirt import bundles  # noqa: PLC0415  few labs have a cluster
+
+        cache = cache_directory(self._inventory)
+        return bundles.of(lab, intent, cache, layout.load(lab))
 
     def _require(self, image: str) -> None:
         if self._library.peek(image) is None:
@@ -174,9 +187,23 @@ class LibvirtProvider:
         if decided is None or set(decided.machines) != {one.name for one in intent.machines}:
             return self._unplaced(lab, decided)
         try:
-            return health.look(lab, intent, decided, self._hosts_with(decided))
+            return self._look(lab, intent, decided)
         except LabError as error:
             return Liveness("broken", str(error), again_from="machines")
+
+    def _look(self, lab: LabHandle, intent: Intent, decided: Layout) -> Liveness:
+        hosts, own = self._hosts_with(decided), bring_up.own_network(intent)
+        if intent.kubernetes is None or not decided.bundle:
+            return health.look(lab, own, decided, hosts)
+        cluster = self._cluster(lab, intent)
+        return health.look(lab, own, decided, hosts, cluster.ailments)
+
+    def _cluster(self, lab: LabHandle, intent: Intent) -> Kubernetes:
+        from lab.providers.libvirt.kubernetes import Kubernetes  # noqa: PLC0415  few labs have one
+
+        bundled = self._bundled(lab, intent)
+        assert bundled is not None, "asked where there is a cluster"
+        return Kubernetes(lab, intent, bundled, lambda: self._guests(lab))
 
     def _decided(self, lab: LabHandle) -> Layout:
         decided = layout.load(lab)

@@ -110,7 +110,9 @@ def test_a_scenario_becomes_what_its_file_says(name: str) -> None:
 
 def test_every_file_is_of_a_case() -> None:
     there = {str(path.relative_to(CASES)) for path in CASES.rglob("*") if path.is_file()}
-    assert {name for name in there if name.split("/")[0] in {one.split("/")[0] for one in FILES}} == set(FILES)
+    assert {
+        name for name in there if name.split("/")[0] in {one.split("/")[0] for one in FILES}
+    } == set(FILES)
 
 
 @pytest.mark.parametrize("minor", ["1.33", "1.34", "1.35", "1.36"])
