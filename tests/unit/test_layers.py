@@ -21,7 +21,6 @@ FLOW = (
     "imaging",
     "cluster",
     "providers",
-    "cluster",
     "matrix",
     "suites",
     "reports",
