@@ -11,23 +11,32 @@ from lab.cluster.linux.operations import Operation, Operations, Service, WriteFi
 SOCKET = "unix:///run/containerd/containerd.sock"
 PAUSE = "registry.k8s.io/pause"
 UNIT = "containerd.service"
-PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr", "runc", "crictl")
+PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr", "runc")
+_CRICTL = "crictl"
+"""For people who look into a node: Kubernetes itself asks nothing of it."""
 
 
 def running(manifest: Manifest) -> Operations:
-    """The container runtime with its configuration, and crictl told of it."""
+    """The container runtime with its configuration, and crictl told of it if there is one."""
     config = WriteFile("/etc/containerd/config.toml", configuration(manifest.image(PAUSE).name))
     unit = WriteFile(f"/etc/systemd/system/{UNIT}", _UNIT)
     links = tuple(medium.programs(PROGRAMS))
-    endpoints = {"runtime-endpoint": SOCKET, "image-endpoint": SOCKET, "timeout": 60}
     files: tuple[Operation, ...] = (
         *links,
         *medium.cni_programs(manifest),
-        WriteFile("/etc/crictl.yaml", json.dumps(endpoints) + "\n"),
+        *_for_people(manifest),
         config,
         unit,
     )
     return (*files, Service(UNIT, inputs((*links, config, unit))))
+
+
+def _for_people(manifest: Manifest) -> Operations:
+    if not any((one.name, one.os) == (_CRICTL, "linux") for one in manifest.programs):
+        return ()
+    endpoints = {"runtime-endpoint": SOCKET, "image-endpoint": SOCKET, "timeout": 60}
+    told = WriteFile("/etc/crictl.yaml", json.dumps(endpoints) + "\n")
+    return (*medium.programs((_CRICTL,)), told)
 
 
 def configuration(sandbox: str) -> str:
