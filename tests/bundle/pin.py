@@ -42,8 +42,9 @@ def _pin(pins: Pins, module: Module) -> None:
 
 def _ask(build: Build, folder: Path) -> None:
     """Let go write down the versions and sums that ``build`` needs."""
-    command = ["go", "list", "-mod=mod", "-deps", "-f", "", f"-tags={build.tags}", *build.packages]
-    subprocess.run(command, cwd=folder, check=True, env=go_environment(build))
+    command = ["go", "list", "-mod=mod", "-deps", f"-tags={build.tags}", *build.packages]
+    quiet = subprocess.DEVNULL
+    subprocess.run(command, cwd=folder, check=True, env=go_environment(build), stdout=quiet)
 
 
 def _go_mod(module: Module) -> str:
@@ -55,6 +56,8 @@ def _go_mod(module: Module) -> str:
     lines += ["require {} {}".format(*one.split("@")) for one in module.requires]
     if module.staging:
         staged = [r["Old"]["Path"] for one in theirs for r in one["Replace"] or ()]
+        required = {r["Path"] for one in theirs for r in one["Require"]}
+        lines += [f"require {path} {module.staging}" for path in staged if path in required]
         lines += [f"replace {path} => {path} {module.staging}" for path in staged]
     return "\n".join(lines) + "\n"
 
