@@ -21,6 +21,7 @@ from lab._errors import BrokenError, DeadlineError, PreflightError
 LAST_LINES = 15
 """Lines of a failed command's output in a message."""
 HERE = Path(__file__).parent
+_OURS = {"GOMAXPROCS": "2", "GOWORK": "off"}
 C_PACKAGES = ("gcc", "libc6-dev", "libseccomp-dev")
 """Debian packages that runc and pause are built with."""
 
@@ -28,10 +29,11 @@ C_PACKAGES = ("gcc", "libc6-dev", "libseccomp-dev")
 def build_key(build: Build) -> str:
     """Return what the programs of ``build`` depend on, as 12 hex digits.
 
-    Its pins, its module's go.mod and go.sum, this file, and the toolchains.
+    Its pins, its module's go.mod and go.sum, the command that builds it, and the toolchains.
     """
+    told = (build, go_command(build, Path("into")), _OURS, toolchain(build.cgo))
     sums = [build.module.folder / name for name in ("go.mod", "go.sum")]
-    return digest((build, toolchain(build.cgo)), *sums, HERE / "go_programs.py")
+    return digest(told, *sums)
 
 
 @functools.cache
@@ -93,10 +95,8 @@ def go_environment(build: Build) -> dict[str, str]:
         "GOOS": build.system,
         "GOARCH": "amd64",
         "CGO_ENABLED": "1" if build.cgo else "0",
-        "GOMAXPROCS": "2",
-        "GOWORK": "off",
     }
-    return os.environ | ours
+    return os.environ | _OURS | ours
 
 
 def copy_main(module: Module, folder: Path, theirs: Path) -> None:
@@ -109,10 +109,14 @@ def copy_main(module: Module, folder: Path, theirs: Path) -> None:
     (folder / module.copies / "main.go").write_text("".join(kept))
 
 
+def pause_command(version: str) -> list[str]:
+    """Return how upstream builds its ``pause``, 60 lines of C, less the file names."""
+    return ["gcc", "-Os", "-Wall", "-Werror", "-static", "-s", f"-DVERSION=v{version}"]
+
+
 def build_pause(source: Path, into: Path, version: str, deadline: Deadline) -> None:
-    """Build upstream's ``pause``, 60 lines of C, as upstream does."""
-    flags = ["-Os", "-Wall", "-Werror", "-static", "-s", f"-DVERSION=v{version}"]
-    command = ["gcc", *flags, "-o", str(into / "pause"), str(source)]
+    """Build ``pause`` from upstream's C source."""
+    command = [*pause_command(version), "-o", str(into / "pause"), str(source)]
     run("building pause for linux", command, deadline, into)
 
 
@@ -147,6 +151,7 @@ def run(
 
     """
     pipe = subprocess.PIPE
+    name = next(word for word in command if word != "nice")
     try:
         process = subprocess.Popen(
             command,
@@ -163,7 +168,7 @@ def run(
     try:
         out, wrote = process.communicate(timeout=deadline.left())
     except subprocess.TimeoutExpired:
-        happened = f"{command[0]} had not ended when the {deadline.seconds:g} s for all were over"
+        happened = f"{name} had not ended when the {deadline.seconds:g} s for all were over"
         raise DeadlineError(doing, happened, _CURES["deadline"]) from None
     finally:
         if process.poll() is None:
@@ -171,7 +176,7 @@ def run(
             process.communicate()
     if process.returncode:
         last = "\n".join(f"    {line}" for line in (wrote or out).splitlines()[-LAST_LINES:])
-        happened = f"{command[0]} ended with {process.returncode}; it wrote last:\n{last}"
+        happened = f"{name} ended with {process.returncode}; it wrote last:\n{last}"
         raise BrokenError(doing, happened, _cure(wrote))
     return out
 

@@ -15,7 +15,14 @@ from pathlib import Path
 from bundle_cache import UNFINISHED, copy_out, digest, finished_folder, link_files, only_one
 from bundle_images import bundle_images
 from bundle_pins import PARTS, Build, Pins, read_pins
-from go_programs import C_PACKAGES, build_key, build_pause, build_programs, module_folder
+from go_programs import (
+    C_PACKAGES,
+    build_key,
+    build_pause,
+    build_programs,
+    module_folder,
+    pause_command,
+)
 from host_programs import PACKAGES, install
 from image_archives import write_image
 
@@ -96,7 +103,7 @@ def _pause(pins: Pins, packages: dict[str, str], cache: Path, deadline: Deadline
         build_pause(source, into, version, deadline)
 
     compilers = [packages[name] for name in C_PACKAGES]
-    key = digest((version, module.requires, compilers), HERE / "go_programs.py")
+    key = digest((pause_command(version), module.requires, compilers))
     return finished_folder(cache / f"pause-linux-{key}", "pause for linux", make)
 
 
