@@ -165,15 +165,15 @@ def run(
         )
     except FileNotFoundError as error:
         raise PreflightError(doing, f"no program {error.filename}", _CURES["program"]) from error
-    try:
-        out, wrote = process.communicate(timeout=deadline.left())
-    except subprocess.TimeoutExpired:
-        happened = f"{name} had not ended when the {deadline.seconds:g} s for all were over"
-        raise DeadlineError(doing, happened, _CURES["deadline"]) from None
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+    with process:
+        try:
+            out, wrote = process.communicate(timeout=deadline.left())
+        except subprocess.TimeoutExpired:
+            happened = f"{name} had not ended when the {deadline.seconds:g} s for all were over"
+            raise DeadlineError(doing, happened, _CURES["deadline"]) from None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
     if process.returncode:
         last = "\n".join(f"    {line}" for line in (wrote or out).splitlines()[-LAST_LINES:])
         happened = f"{name} ended with {process.returncode}; it wrote last:\n{last}"

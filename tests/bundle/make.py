@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -48,6 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--cache", type=Path, default=default_cache(), help="%(default)s")
     parser.add_argument("--timeout", type=float, default=TIMEOUT, help="s for all; %(default)g")
     asked = parser.parse_args(arguments)
+    # told to end, end as after Ctrl-C: with go, and with what is unfinished
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         parts = frozenset(asked.only or PARTS)
         made = make_input(parts, asked.cache, Deadline(asked.timeout))

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -258,20 +257,78 @@ class TestCache:
         assert (tmp_path / "out" / "etcd").read_text() == "x"
 
 
-def test_the_command_line_says_the_parts():
-    command = [sys.executable, str(HERE / "make.py"), "--only", "everything"]
-    environment = os.environ | {"PYTHONPATH": str(HERE.parents[1])}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 2
-    for part in PARTS:
-        assert part in done.stderr
+class TestCommand:
+    """The whole program, with a go that only leaves empty programs behind."""
+
+    def test_it_says_the_parts(self, tmp_path):
+        done = tool(tmp_path, "--only", "everything")
+        assert done.returncode == 2
+        for part in PARTS:
+            assert part in done.stderr
+
+    def test_programs_come_where_the_layout_wants_them_and_go_is_called_once(self, tmp_path):
+        for name in ("first", "second"):
+            done = tool(tmp_path, "--only", "windows", "--output", str(tmp_path / name))
+            assert done.returncode == 0, done.stderr
+            made = {str(p.relative_to(tmp_path / name)) for p in (tmp_path / name).rglob("*.exe")}
+            wanted = (
+                "kubelet kube-log-runner containerd containerd-shim-runhcs-v1 flanneld agnhost"
+                " cni/win-bridge cni/win-overlay cni/host-local cni/flannel"
+            )
+            assert made >= {f"windows-amd64/{program}.exe" for program in wanted.split()}
+            told = json.loads((tmp_path / name / "versions.json").read_text())
+            assert told["kubernetes"] == PINS.versions["kubernetes"]
+            assert "staging" not in told
+        assert done.stderr == ""
+        builds = [build for build in PINS.builds if build.part == "windows"]
+        assert (tmp_path / "called").read_text().count("build\n") == len(builds)
+
+    def test_out_of_time_it_names_the_component_it_was_at(self, tmp_path):
+        done = tool(tmp_path, "--only", "windows", "--timeout", "0", SLOW="1")
+        assert done.returncode == 3
+        assert "building kubernetes for windows" in done.stderr
+        assert [p.name for p in (tmp_path / "cache").iterdir()] == ["lock"]
+
+    def test_told_to_end_it_ends_go_and_leaves_nothing_unfinished(self, tmp_path):
+        with started(tmp_path, "--only", "windows", SLOW="1") as process:
+            Deadline(20).wait("go's beginning", (tmp_path / "process").exists)
+            process.terminate()
+            assert process.wait(20) == 128 + 15
+            assert "begun" in process.stderr.read()
+        go = int((tmp_path / "process").read_text())
+        Deadline(10).wait("the end of go", lambda: gone(go))
+        assert [p.name for p in (tmp_path / "cache").iterdir()] == ["lock"]
 
 
-@pytest.mark.skipif(not shutil.which("go"), reason="no Go toolchain")
-def test_a_run_out_of_time_names_the_component_it_was_at(tmp_path):
-    command = [sys.executable, str(HERE / "make.py"), "--only", "windows", "--timeout", "0"]
-    environment = os.environ | {"PYTHONPATH": str(HERE.parents[1])}
-    command += ["--cache", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 3
-    assert "building kubernetes for windows" in done.stderr
+GO = """#!/bin/sh
+cd "$HOME"
+echo "$1" >> called
+[ "$1" = env ] && { echo go1.99; exit; }
+[ "$1" = mod ] && { echo '{"Dir": "'"$HOME"'"}'; exit; }
+[ "$SLOW" ] && { echo $$ > process.new; mv process.new process; exec sleep 300; }
+for word; do
+    case $word in
+        -o=*) into=${word#-o=} ;;
+        -*) ;;
+        */*) touch "$into${word##*/}.exe" ;;
+    esac
+done
+"""
+
+
+def started(home, *arguments, **variables):
+    (home / "main.go").touch()
+    (home / "bin").mkdir(exist_ok=True)
+    (home / "bin" / "go").write_text(GO)
+    (home / "bin" / "go").chmod(0o755)
+    paths = {"PATH": f"{home}/bin:{os.environ['PATH']}", "PYTHONPATH": str(HERE.parents[1])}
+    command = [sys.executable, str(HERE / "make.py"), "--cache", str(home / "cache"), *arguments]
+    environment = os.environ | paths | variables | {"HOME": str(home)}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
+
+
+def tool(home, *arguments, **variables):
+    with started(home, *arguments, **variables) as process:
+        out, wrote = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, wrote)
