@@ -113,16 +113,6 @@ def _write_archive(image: Image, layer: Path, archive: Path) -> None:
     )
     manifest_digest = hashlib.sha256(manifest).hexdigest()
     described = _described("image.manifest.v1+json", manifest_digest, len(manifest))
-    names = {
-        "io.containerd.image.name": image.name,
-        "org.opencontainers.image.ref.name": image.name.rsplit(":", 1)[1],
-    }
-    platform = {"architecture": "amd64", "os": "linux"}
-    index = {
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.index.v1+json",
-        "manifests": [described | {"platform": platform, "annotations": names}],
-    }
     docker = {
         "Config": f"blobs/sha256/{config_digest}",
         "RepoTags": [image.name],
@@ -131,7 +121,7 @@ def _write_archive(image: Image, layer: Path, archive: Path) -> None:
     blobs = "blobs/sha256/"
     entries = (
         Entry("/oci-layout", text='{"imageLayoutVersion":"1.0.0"}', mode=0o644),
-        Entry("/index.json", text=_json(index).decode(), mode=0o644),
+        Entry("/index.json", text=_json(_index(image, described)).decode(), mode=0o644),
         Entry("/manifest.json", text=_json([docker]).decode(), mode=0o644),
         Entry(f"/{blobs}{config_digest}", text=config.decode(), mode=0o644),
         Entry(f"/{blobs}{manifest_digest}", text=manifest.decode(), mode=0o644),
@@ -139,6 +129,20 @@ def _write_archive(image: Image, layer: Path, archive: Path) -> None:
     )
     with archive.open("wb") as file:
         write_layer(entries, file)
+
+
+def _index(image: Image, described: dict[str, object]) -> dict[str, object]:
+    """Return the OCI index of an archive, with the image's name where containerd looks for it."""
+    names = {
+        "io.containerd.image.name": image.name,
+        "org.opencontainers.image.ref.name": image.name.rsplit(":", 1)[1],
+    }
+    platform = {"architecture": "amd64", "os": "linux"}
+    return {
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.index.v1+json",
+        "manifests": [described | {"platform": platform, "annotations": names}],
+    }
 
 
 def _config(image: Image, layer: str) -> dict[str, object]:
