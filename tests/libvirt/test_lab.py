@@ -16,6 +16,8 @@ libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed
 
 from real_lab import SMALL, RealLab, objects  # noqa: E402
 
+from lab._deadline import Deadline  # noqa: E402
+
 INVENTORY = """
 [hypervisors.local]
 uri = "qemu:///system"
@@ -178,6 +180,22 @@ def test_after_a_reboot_of_the_hypervisor_the_lab_is_put_back(lab: RealLab, conn
     lab.run("test", "small", code=3)
     assert "booted" in lab.up().stderr
     lab.run("test", "small", "-k", "pod-pod")
+
+
+def test_a_machine_whose_kernel_panicked_is_started_again_alone(lab: RealLab) -> None:
+    crash = "echo c > /proc/sysrq-trigger"
+    lab.run("exec", "small", "client", "--", "systemd-run", "--on-active=1", "sh", "-c", crash)
+    Deadline(120).wait(
+        "the kernel to panic",
+        lambda: lab.run("console", "small", "client", "--log").stdout[-3000:],
+        until=lambda said: "Kernel panic" in said,
+        every=1,
+    )
+    lab.run("status", "small", code=3)
+    story = lab.up().stderr
+    assert "client: started again, its system had come to its end" in story
+    assert story.count("started again") == story.count("booted") == 1
+    lab.run("test", "small", "-k", "pod-external")
 
 
 def test_a_machine_that_was_removed_by_hand_alone_is_made_again(

@@ -54,12 +54,31 @@ def ensure(host: Host, recipe: Recipe, owner: Owner, say: Callable[[str], None])
     with host.told(f"bringing machine '{name}' up"):
         found = domains.find(host.connected, recipe.lab, name)
         if found is not None and found[1].made_from == owner.made_from:
+            if _has_given_up(host, recipe, found[0]):
+                say(f"{name}: started again, its system had come to its end")
+                _stop(host, recipe, found[0])
             return domains.start(found[0])
         if found is not None:
             say(f"{name}: rebuilt, what it is made from has changed")
             domains.remove(found[0])
         _make(host, recipe, owner).create()
     return "new"
+
+
+def _has_given_up(host: Host, recipe: Recipe, domain: libvirt.virDomain) -> bool:
+    """Whether it runs, and its kernel has panicked: it would never answer."""
+    if recipe.is_windows or domains.state(domain) != "running":
+        return False
+    return console.has_given_up(console_text(host, recipe.lab, recipe.machine.name, _HEARD_BYTES))
+
+
+def _stop(host: Host, recipe: Recipe, domain: libvirt.virDomain) -> None:
+    """Cut its power, and forget what it said: nobody is to take its last words for the next."""
+    domain.destroy()
+    pool = host.lab_pool(recipe.lab.token)
+    if pool is not None:
+        volumes.refresh(pool)
+        volumes.remove(pool, console_volume(recipe.machine.name))
 
 
 def _make(host: Host, recipe: Recipe, owner: Owner) -> libvirt.virDomain:

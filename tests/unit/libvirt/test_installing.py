@@ -69,7 +69,7 @@ def test_document_has_a_drive_for_each_medium_and_a_network_only_if_asked():
     )
     text = documents.installation(spec)
     assert text.count('device="cdrom"') == 2
-    assert "<cmdline>a=1 &amp; b</cmdline>" in text
+    assert "<cmdline>a=1 &amp; b" in text
     assert "<on_reboot>destroy</on_reboot>" in text
     assert "interface" not in text
     assert "/pool/medium1" in text
