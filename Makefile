@@ -75,7 +75,7 @@ wheel: develop ## build the wheel into dist/
 lock: ## write requirements*.txt anew: hashes, no index addresses (needs pip-tools)
 	@for purpose in "" dev libvirt; do \
 		extras=$${purpose:+--extra $$purpose}; \
-		[ "$$purpose" != libvirt ] || extras="$$extras --extra windows"; \
+		[ "$$purpose" != libvirt ] || extras="$$extras --extra windows --extra kubernetes"; \
 		pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
 			--no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
 			--build-deps-for editable $$extras \
