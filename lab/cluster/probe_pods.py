@@ -201,14 +201,15 @@ class ProbePods:
 
         Its own conditions do not tell, as long as pods are left (Kubernetes 1.36).
         """
-        found: list[str] = []
+        found: list[tuple[bool, str]] = []
         for kind in ("pods", "services"):
             with suppress(BrokenError):  # it is said only to help
                 there = self._api.listing(namespaced(kind, NAMESPACE), Deadline(_LOOK_SECONDS))
                 for name, one in there.objects.items():
-                    held = ", ".join(one["metadata"].get("finalizers") or ("none",))
-                    found.append(f"{one['kind']} '{name}' is left, with finalizers: {held}")
-        return tuple(found[:_FEW])
+                    held = ", ".join(one["metadata"].get("finalizers") or ())
+                    said = f"{one['kind']} '{name}' is left, with finalizers: {held or 'none'}"
+                    found.append((not held, said))
+        return tuple(said for _, said in sorted(found)[:_FEW])
 
     def _have(self, path: str, wanted: Iterable[Object], deadline: Deadline) -> None:
         """Make what is not there as it should be."""

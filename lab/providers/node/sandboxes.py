@@ -173,8 +173,8 @@ class SandboxMachine:
 
         """
         try:
-            done = subprocess.run(
-                self._words(command),  # noqa: S603  the user's own command
+            done = subprocess.run(  # noqa: S603  the user's own command
+                self._words(command),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 check=False,
@@ -194,7 +194,10 @@ class SandboxMachine:
         return subprocess.run(self._words(words), check=False).returncode  # noqa: S603  the same
 
     def _words(self, command: Sequence[str]) -> list[str]:
-        """The pod's resolver file laid over this machine's, in a mount namespace of its own."""
-        lay = 'mount --bind "$0" "$(readlink -f /etc/resolv.conf)" && exec "$@"'
+        """A copy of the pod's resolver file is laid over this machine's, for the command alone."""
+        lay = (
+            'copy=$(mktemp) && cat "$0" > "$copy" && '
+            'mount --bind "$copy" "$(readlink -f /etc/resolv.conf)" && rm "$copy" && exec "$@"'
+        )
         go_in = ["nsenter", f"--net={self.carrier.network}", *command]
         return ["unshare", "--mount", "sh", "-c", lay, str(self.carrier.resolver), *go_in]
