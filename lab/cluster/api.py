@@ -276,10 +276,15 @@ class Api:
 
         """
 
+        met: list[LostError] = []
+
         def look() -> T | LostError:
+            if met and not deadline.left():
+                return met[-1]
             try:
                 return ask()
             except LostError as error:
+                met.append(error)
                 return error
 
         found = deadline.wait(
