@@ -275,7 +275,6 @@ class Api:
             With what was met last.
 
         """
-
         met: list[LostError] = []
 
         def look() -> T | LostError:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from node_lab import NodeLab
 
 from lab._deadline import Deadline
+from lab.cluster.exec_stream import ExecResult
 from lab.cluster.labels import POD_VARIABLE, TOKEN_VARIABLE
+from lab.cluster.probe_manifests import host_pod_name
 from lab.providers.netns.responding import configuration
 from lab.providers.node.archive import build
 from lab.providers.node.control import NodeControl
 from lab.providers.node.fleet import Fleet
 from lab.providers.node.looking import SCRIPT
 from lab.providers.node.place import archive
+from lab.providers.pods.exec_probing import ExecProber
 
 TOKEN = "7f3a"
 _CONFIGURATION = "/run/nodes-only.json"
@@ -65,9 +69,35 @@ def _only(lab: NodeLab, name: str, answers: str) -> None:
     assert done.code == 0, done.stderr
 
 
-def cluster_fleet(lab: NodeLab) -> Fleet:
-    """The fleet, told that the pods are not the lab's."""
+def cluster_fleet(lab: NodeLab, *executed: str) -> Fleet:
+    """The fleet, told that the pods are not the lab's; of some nodes they are asked by exec."""
     controls = {
-        name: NodeControl(name, guest, token=TOKEN) for name, guest in lab.world.guests.items()
+        name: NodeControl(name, guest, token=TOKEN)
+        for name, guest in lab.world.guests.items()
+        if name not in executed
     }
-    return Fleet(controls, cluster=True)
+    others = {name: ExecProber(GuestExec(lab, name), name) for name in executed}
+    return Fleet(controls, cluster=True, others=others)
+
+
+class GuestExec:
+    """The API's exec, had without an API: the command is run where the pod is."""
+
+    def __init__(self, lab: NodeLab, node: str) -> None:
+        self.guest = lab.guest(node)
+        self.node = node
+        self.commands: list[Sequence[str]] = []
+
+    def execute(
+        self,
+        _namespace: str,
+        pod: str,
+        _container: str,
+        command: Sequence[str],
+        deadline: Deadline,
+        stdin: bytes = b"",
+    ) -> ExecResult:
+        self.commands.append(command)
+        go_in = [] if pod == host_pod_name(self.node) else ["/run/hybridlab/enter", pod]
+        done = self.guest.run([*go_in, *command], deadline, stdin)
+        return ExecResult(done.code, done.stdout, done.stderr)

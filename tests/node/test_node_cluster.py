@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from node_lab import NewLab, NodeLab, verdicts
 
 from lab._deadline import Deadline
 from lab.matrix.run import Pace, run
+from lab.providers.pods.exec_plan import PLACE
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 
 
@@ -46,6 +48,23 @@ def test_every_cell_passes_quickly(lab: NodeLab) -> None:
         (one.cell.id, one.detail) for one in results if one.verdict != "pass"
     ][:5]
     assert time.monotonic() - begun < 15.0
+
+
+def test_pods_that_are_asked_by_exec_see_the_same(lab: NodeLab) -> None:
+    assert shutil.which("curl"), "of the development tools"
+    fleet = cluster_fleet(lab, "worker1")
+    try:
+        own = {pod.name for pod in lab.intent.machine("worker1").pods}
+        wanted = [cell for cell in lab.cells() if cell.source.name in own]
+
+        def send(probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
+            return fleet.probe_all(lab.intent, probes, settings, lambda _: None)
+
+        results = run(wanted, lab.limits, send, time.monotonic, lambda one: one.id, pace=Pace())
+    finally:
+        shutil.rmtree(PLACE)
+    amiss = [(one.cell.id, one.verdict, one.detail) for one in results if one.verdict != "pass"]
+    assert not amiss, amiss[:5]
 
 
 def test_links_say_how_each_pod_is_plugged_in(lab: NodeLab) -> None:
