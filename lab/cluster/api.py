@@ -275,11 +275,15 @@ class Api:
             With what was met last.
 
         """
+        met: list[LostError] = []
 
         def look() -> T | LostError:
+            if met and not deadline.left():
+                return met[-1]
             try:
                 return ask()
             except LostError as error:
+                met.append(error)
                 return error
 
         found = deadline.wait(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lab.cluster.labels import LAB, NAMESPACE, POD, SERVICE, TOKEN, TOKEN_VARIABLE
+from lab.cluster.labels import LAB, NAMESPACE, POD, POD_VARIABLE, SERVICE, TOKEN, TOKEN_VARIABLE
 from lab.scenario.scenario import Os
 from lab.topology.intent import Intent, MachineIntent, Pod, Service
 
@@ -147,7 +147,7 @@ def _pod(
         "spec": {
             **pinned(machine),
             "hostname": pod.name,
-            "containers": [_netexec(image, AGNHOST, owner)],
+            "containers": [_netexec(image, AGNHOST, owner, pod.name)],
         },
     }
 
@@ -168,12 +168,12 @@ def _host_pod(machine: MachineIntent, owner: Owner, image: str) -> Object:
             **pinned(machine),
             "hostNetwork": True,
             "securityContext": {"windowsOptions": options},
-            "containers": [_netexec(image, HOST_AGNHOST, owner)],
+            "containers": [_netexec(image, HOST_AGNHOST, owner, name)],
         },
     }
 
 
-def _netexec(image: str, program: str, owner: Owner) -> Object:
+def _netexec(image: str, program: str, owner: Owner, pod: str) -> Object:
     """The one container; started when it answers inside its own pod, whatever the network does.
 
     A readiness probe of the kubelet's would take a backend away where a fault is looked for.
@@ -183,7 +183,10 @@ def _netexec(image: str, program: str, owner: Owner) -> Object:
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "command": [program, "netexec", f"--http-port={PORT}", f"--udp-port={PORT}"],
-        "env": [{"name": TOKEN_VARIABLE, "value": owner.token}],
+        "env": [
+            {"name": TOKEN_VARIABLE, "value": owner.token},
+            {"name": POD_VARIABLE, "value": pod},
+        ],
         "ports": [
             {"name": "tcp", "containerPort": PORT, "protocol": "TCP"},
             {"name": "udp", "containerPort": PORT, "protocol": "UDP"},

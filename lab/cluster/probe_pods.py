@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError
+from lab._errors import BrokenError, DeadlineError
 from lab.cluster.api import Api, Object, RefusedError, namespaced
 from lab.cluster.bind import bind
 from lab.cluster.labels import DNS_NAMESPACE, DNS_SELECTOR, LAB, NAMESPACE, TOKEN
@@ -24,6 +25,7 @@ from lab.topology.intent import Intent
 
 _NAMESPACES = "/api/v1/namespaces"
 _OWN = f"{_NAMESPACES}/{NAMESPACE}"
+_LOOK_SECONDS = 5.0
 _FEW = 3
 """So many of what is missing are named."""
 
@@ -179,16 +181,35 @@ class ProbePods:
                 return True
 
         self._api.patiently(doing, remove, deadline)
-        # Pods are not waited for by the namespace's own controller: they go at once.
-        wait_for(
-            self._api,
-            _NAMESPACES,
-            _what_holds,
-            doing,
-            deadline,
-            query={"fieldSelector": f"metadata.name={NAMESPACE}"},
-            cure=f"kubectl get namespace {NAMESPACE} -o yaml says what holds it",
-        )
+        cure = f"kubectl get namespace {NAMESPACE} -o yaml says what holds it"
+        try:
+            wait_for(
+                self._api,
+                _NAMESPACES,
+                _what_holds,
+                doing,
+                deadline,
+                query={"fieldSelector": f"metadata.name={NAMESPACE}"},
+                cure=cure,
+            )
+        except DeadlineError as error:
+            left = self._left()
+            raise DeadlineError(doing, "; ".join((error.happened, *left)), cure) from None
+
+    def _left(self) -> tuple[str, ...]:
+        """What is still in the namespace, and by which finalizers.
+
+        Its own conditions do not tell, as long as pods are left (Kubernetes 1.36).
+        """
+        found: list[tuple[bool, str]] = []
+        for kind in ("pods", "services"):
+            with suppress(BrokenError):  # it is said only to help
+                there = self._api.listing(namespaced(kind, NAMESPACE), Deadline(_LOOK_SECONDS))
+                for name, one in there.objects.items():
+                    held = ", ".join(one["metadata"].get("finalizers") or ())
+                    said = f"{one['kind']} '{name}' is left, with finalizers: {held or 'none'}"
+                    found.append((not held, said))
+        return tuple(said for _, said in sorted(found)[:_FEW])
 
     def _have(self, path: str, wanted: Iterable[Object], deadline: Deadline) -> None:
         """Make what is not there as it should be."""

@@ -7,11 +7,14 @@ them, and takes them away again, by the marks they carry alone if need be.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
 from lab._deadline import Deadline
+from lab.cluster.versions import NodeVersion
+from lab.cluster.workload_checks import WorkloadResult
 from lab.guests.shell import Completed, Reach
 from lab.scenario.scenario import Protocol as Transport
 from lab.scenario.scenario import Size
@@ -257,6 +260,39 @@ class Provider(Protocol):
         A piece that cannot be had, or not within ``EVIDENCE_SECONDS``
         (``SLOW_EVIDENCE_SECONDS`` where machines may be emulated), is a piece that says why.
         Never raises.
+        """
+
+
+class RealCluster(Protocol):
+    """One lab's Kubernetes, where its pods are Kubernetes' own.
+
+    A provider that can have one has ``cluster(lab, intent) -> RealCluster | None``.
+    """
+
+    def foreseen(self) -> Intent:
+        """The lab's intent as far as it is known without its pods: enough to name every cell."""
+
+    def probed(self) -> AbstractContextManager[Intent]:
+        """Have the probe pods there; the intent bound to them, which the matrix is made from.
+
+        Raises
+        ------
+        LabError
+            When they cannot be had, or the cluster is not as the intent has it.
+
+        """
+
+    def workloads(self) -> tuple[WorkloadResult, ...]:
+        """The checks beside the network, while the probe pods are there. Never raises."""
+
+    def versions(self) -> tuple[NodeVersion, ...]:
+        """What the nodes really run.
+
+        Raises
+        ------
+        LabError
+            When the cluster does not say.
+
         """
 
 

@@ -3,8 +3,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from control_plane import ControlPlane, programs
+from control_plane import ControlPlane
 from fake_kubelets import CALL, FakeKubelets, make_nodes
+from kubernetes_programs import HOW, programs
 
 from lab._deadline import Deadline
 from lab.cluster.api import Api, namespaced
@@ -28,9 +29,9 @@ def drawn() -> Blueprint:
 @pytest.fixture(scope="session")
 def plane(drawn: Blueprint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     pytest.importorskip("kubernetes")
-    found = programs()
+    found = programs("etcd", "kube-apiserver", "kube-controller-manager")
     if found is None:
-        pytest.skip("no kube-apiserver: 'python tests/bundle/make.py' builds one")
+        pytest.skip(f"there is no kube-apiserver: {HOW}")
     plane = ControlPlane(tmp_path_factory.mktemp("plane"), found)
     try:
         plane.start()

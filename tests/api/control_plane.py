@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -17,25 +16,12 @@ from lab._deadline import Deadline
 from lab._errors import LabError
 from lab.cluster.api import Api
 
-PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager")
-CACHE = Path("~/.cache/hybridlab/test-bundle").expanduser()
-"""Where tests/bundle keeps what it has built."""
 CONTROLLERS = (
     "endpointslice-controller",
     "namespace-controller",
     "serviceaccount-controller",
 )
 _UP_SECONDS = 60.0
-
-
-def programs() -> Path | None:
-    """The directory that holds all the programs; None if there is none."""
-    told = os.environ.get("HYBRIDLAB_TEST_BUNDLE")
-    homes = [Path(told)] if told else [CACHE, *sorted(CACHE.glob("*"), reverse=True)]
-    for home in homes:
-        if all((home / "linux-amd64" / name).is_file() for name in PROGRAMS):
-            return home / "linux-amd64"
-    return None
 
 
 class ControlPlane:
