@@ -18,7 +18,7 @@ from lab.cluster.bundle import names, oci
 from lab.cluster.bundle.catalogue import Wanted
 from lab.cluster.bundle.manifest import Blob, ContainerImage
 from lab.cluster.bundle.oci import Descriptor
-from lab.cluster.bundle.scratch import Scratch, settle
+from lab.cluster.bundle.scratch import Scratch, guarded, settle
 from lab.imaging.download import Web, fetch
 from lab.imaging.job import Say
 
@@ -172,10 +172,13 @@ def _blob(web: Registries, base: str, part: Descriptor, into: Scratch, say: Say)
 def _fetch(web: Web, url: str, blob: Blob, into: Scratch, say: Say) -> None:
     if into.has(blob):
         return
-    fetch(web, url, into.path(blob), f"sha256:{blob.sha256}", say)
-    if not into.has(blob):
-        into.path(blob).unlink()
-        raise PreflightError(
-            f"downloading {url}", f"it has not the {blob.size:,} bytes that it should", web.trusting
-        )
-    settle(into.path(blob))
+    doing = f"downloading {url}"
+    path = into.path(blob)
+    with guarded(doing):
+        fetch(web, url, path, f"sha256:{blob.sha256}", say)
+        settle(path)
+        if not into.has(blob):
+            path.unlink()
+            raise PreflightError(
+                doing, f"it has not the {blob.size:,} bytes that it should", web.trusting
+            )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from hashlib import sha256
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import TCPServer
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from lab._errors import PreflightError
@@ -109,6 +112,7 @@ class Registry(ThreadingHTTPServer):
     """The server; reads, and changes nothing."""
 
     daemon_threads = True
+    request_queue_size = 64
 
     def __init__(self, contents: Contents, address: str, port: int) -> None:
         """Listen; nothing is answered before ``serve_forever``.
@@ -129,11 +133,26 @@ class Registry(ThreadingHTTPServer):
                 "give another address or port",
             ) from error
 
+    def server_bind(self) -> None:
+        """Bind, without asking the resolver for this machine's name as HTTPServer does."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away, or that stalls, is no defect of ours."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
     @property
     def address(self) -> str:
         """Host and port."""
         host, port = self.server_address[:2]
         return f"{host!s}:{port}"
+
+
+def listening(store: Store, manifest: Manifest, address: str, port: int) -> Registry:
+    """A registry of a bundle's images that listens, for ``serve_forever`` and closing."""
+    return Registry(Contents(store, manifest), address, port)
 
 
 @contextmanager
@@ -148,7 +167,7 @@ def serving(store: Store, manifest: Manifest, address: str, port: int = 0) -> It
         0 for any that is free.
 
     """
-    registry = Registry(Contents(store, manifest), address, port)
+    registry = listening(store, manifest, address, port)
     thread = threading.Thread(
         target=registry.serve_forever, kwargs={"poll_interval": _POLL_SECONDS}, daemon=True
     )

@@ -56,8 +56,6 @@ class Scratch:
                 found.update(data)
                 size += len(data)
                 out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
         blob = Blob(found.hexdigest(), size)
         with guarded(doing):
             draft.replace(self.path(blob))
@@ -87,14 +85,18 @@ class Scratch:
             return self.path(blob).read_bytes()
 
     def tidy(self, kept: Iterator[Blob]) -> None:
-        """Remove what the manifest does not lead to, and see the directories on the disk."""
+        """Remove what the manifest does not lead to."""
         wanted = {blob.sha256 for blob in kept}
         with guarded("finishing the bundle"):
             for path in self.blobs.iterdir():
                 if path.name not in wanted:
                     path.unlink()
-            for directory in (self.blobs, self.blobs.parent, self.directory):
-                settle(directory)
+
+    def settle(self) -> None:
+        """See everything on the disk before the directory gets its name."""
+        with guarded("finishing the bundle"):
+            for path in (*self.directory.rglob("*"), self.directory):
+                settle(path)
 
 
 def settle(path: Path) -> None:

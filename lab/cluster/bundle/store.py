@@ -25,6 +25,7 @@ from lab.cluster.bundle.manifest import Blob, Manifest
 from lab.cluster.bundle.scratch import BLOBS, Scratch, guarded, settle
 from lab.imaging.job import Say
 from lab.scenario import versions
+from lab.scenario.scenario import Os
 from lab.state.lock import holder, lab_lock
 
 _PARTIAL = ".partial"
@@ -87,8 +88,8 @@ class Store:
             When it is damaged.
 
         """
-        found = [name for name in self._names() if name.startswith(digest[:SHORT])]
-        if len(found) != 1 or not digest:
+        found = [name for name in self._names() if digest and name.startswith(digest[:SHORT])]
+        if len(found) != 1:
             there = ", ".join(self._names()) or "none"
             how = f"there are {len(found)} of them" if found else f"there is none; there is {there}"
             raise UsageError(
@@ -96,8 +97,13 @@ class Store:
             )
         return self._read(found[0])
 
-    def newest(self, minor: str) -> Manifest:
+    def newest(self, minor: str, systems: Collection[Os] = ()) -> Manifest:
         """The bundle of the newest patch version of a Kubernetes minor; of several, the last made.
+
+        Parameters
+        ----------
+        systems
+            Operating systems that it must have programs for.
 
         Raises
         ------
@@ -106,13 +112,17 @@ class Store:
 
         """
         of_it = [one for one in self._whole() if _minor(one.kubernetes) == minor]
-        if not of_it:
+        fitting = [one for one in of_it if _systems(one).issuperset(systems)]
+        if not fitting:
+            wanted = " and ".join(sorted(systems))
             raise PreflightError(
                 f"looking for a bundle of Kubernetes {minor}",
-                f"there is none in '{self._root}'",
+                f"none in '{self._root}' has programs for {wanted}"
+                if of_it
+                else f"there is none in '{self._root}'",
                 f"lab bundle create --kubernetes {minor}",
             )
-        return max(of_it, key=self._age)
+        return max(fitting, key=self._age)
 
     def list(self) -> tuple[Listed, ...]:
         """Every bundle, the damaged ones too."""
@@ -212,31 +222,27 @@ class Store:
         made.tidy(manifest.blobs())
         final = self.directory(manifest)
         with guarded(f"making bundle '{final.name}'"):
-            if final.exists() and not any(self._shallow(manifest)):
+            if final.exists() and self._is_whole(manifest):
                 say(f"bundle '{final.name}' is there already")
                 shutil.rmtree(made.directory)
                 return manifest
             if final.exists():
                 say(f"bundle '{final.name}' is damaged: it is made anew")
                 _remove(final)
-            file = made.directory / document.FILE
-            file.write_bytes(document.encoded(manifest))
-            settle(file)
-            settle(made.directory)
+            (made.directory / document.FILE).write_bytes(document.encoded(manifest))
+            made.settle()
             made.directory.rename(final)
             settle(self._root)
         return manifest
 
-    def _shallow(self, manifest: Manifest) -> Iterator[str]:
-        """What is wrong with a bundle at a glance: its manifest, and sizes of blobs."""
+    def _is_whole(self, manifest: Manifest) -> bool:
+        """Whether every byte of a bundle is what it must be."""
         try:
             self._read(self.directory(manifest).name)
-        except LabError as error:
-            yield error.happened
-        for blob in manifest.blobs():
-            path = self.blob(manifest, blob)
-            if not path.is_file() or path.stat().st_size != blob.size:
-                yield blob.sha256
+            self.verify(manifest, lambda _: None)
+        except LabError:
+            return False
+        return True
 
     def _damage(self, manifest: Manifest, blob: Blob) -> Iterator[str]:
         path = self.blob(manifest, blob)
@@ -292,11 +298,10 @@ class Store:
             found = self._read(name)
         except LabError as error:
             return Listed(name, "", (), 0, 0, size, error.happened)
-        systems = {one.os for one in found.programs} | {one.os for one in found.images}
         return Listed(
             name,
             found.kubernetes,
-            tuple(sorted(systems)),
+            tuple(sorted(_systems(found))),
             len(found.programs),
             len(found.images),
             size,
@@ -309,8 +314,10 @@ class Store:
 
     def _old(self, in_use: Collection[str]) -> Iterator[Path]:
         kept = {used[:SHORT] for used in in_use}
-        for minor in {_minor(one.kubernetes) for one in self._whole()} & set(versions.SUPPORTED):
-            kept.add(self.directory(self.newest(minor)).name)
+        for one in self._whole():
+            minor = _minor(one.kubernetes)
+            if minor in versions.SUPPORTED:
+                kept.add(self.directory(self.newest(minor, _systems(one))).name)
         for name in self._names():
             if name not in kept:
                 yield self._root / name
@@ -337,6 +344,10 @@ def _owned(manifest: Manifest) -> Iterator[tuple[str, Blob]]:
         yield f"{owner}, its configuration", image.config
         for number, layer in enumerate(image.layers, 1):
             yield f"{owner}, layer {number}", layer.blob
+
+
+def _systems(manifest: Manifest) -> frozenset[Os]:
+    return frozenset(one.os for one in manifest.programs)
 
 
 def _minor(version: str) -> str:

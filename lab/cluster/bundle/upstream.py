@@ -19,7 +19,7 @@ from lab.cluster.bundle import catalogue, distribution
 from lab.cluster.bundle.catalogue import Asset
 from lab.cluster.bundle.distribution import Registries
 from lab.cluster.bundle.manifest import KUBERNETES, Blob, Manifest, Program
-from lab.cluster.bundle.scratch import Scratch, settle
+from lab.cluster.bundle.scratch import Scratch, guarded, settle
 from lab.cluster.bundle.store import Store
 from lab.imaging.download import fetch
 from lab.imaging.job import Say
@@ -182,8 +182,9 @@ class _Fetching:
     def _checked(self, url: str, digest: str) -> Blob:
         algorithm, _, digits = digest.partition(":")
         path = self._into.blobs / digits
-        fetch(self._web, url, path, digest, self._say)
-        settle(path)
+        with guarded(f"downloading {url}"):
+            fetch(self._web, url, path, digest, self._say)
+            settle(path)
         if algorithm == "sha256":
             return Blob(digits, path.stat().st_size)
         return self._into.keep_file(path)
