@@ -11,14 +11,17 @@ from lab.cluster.linux.operations import Operation, Operations, Service, WriteFi
 SOCKET = "unix:///run/containerd/containerd.sock"
 PAUSE = "registry.k8s.io/pause"
 UNIT = "containerd.service"
-PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr", "runc", "crictl")
+PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr", "runc")
+_CRICTL = "crictl"
+"""For people; neither kubeadm nor the kubelet has needed it since 1.31."""
 
 
 def running(manifest: Manifest) -> Operations:
     """The container runtime with its configuration, and crictl told of it."""
     config = WriteFile("/etc/containerd/config.toml", configuration(manifest.image(PAUSE).name))
     unit = WriteFile(f"/etc/systemd/system/{UNIT}", _UNIT)
-    links = tuple(medium.programs(PROGRAMS))
+    there = {program.name for program in manifest.programs if program.os == "linux"}
+    links = tuple(medium.programs((*PROGRAMS, *({_CRICTL} & there))))
     endpoints = {"runtime-endpoint": SOCKET, "image-endpoint": SOCKET, "timeout": 60}
     files: tuple[Operation, ...] = (
         *links,

@@ -1,6 +1,6 @@
 """What becomes of each scenario's Linux machines, held by files.
 
-After a wanted change: ``HYBRIDLAB_REWRITE=1 pytest tests/unit/cluster/test_linux_golden.py``,
+After a wanted change: ``LAB_REGENERATE=1 pytest tests/unit/cluster/test_linux_golden.py``,
 and read the difference.
 """
 
@@ -102,7 +102,7 @@ FILES: dict[str, Callable[[], str]] = {
 def test_a_scenario_becomes_what_its_file_says(name: str) -> None:
     path = CASES / name
     made = FILES[name]()
-    if os.environ.get("HYBRIDLAB_REWRITE"):
+    if os.environ.get("LAB_REGENERATE"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(made, encoding="utf-8")
     assert made == path.read_text(encoding="utf-8")
@@ -110,7 +110,9 @@ def test_a_scenario_becomes_what_its_file_says(name: str) -> None:
 
 def test_every_file_is_of_a_case() -> None:
     there = {str(path.relative_to(CASES)) for path in CASES.rglob("*") if path.is_file()}
-    assert {name for name in there if name.split("/")[0] in {one.split("/")[0] for one in FILES}} == set(FILES)
+    assert {
+        name for name in there if name.split("/")[0] in {one.split("/")[0] for one in FILES}
+    } == set(FILES)
 
 
 @pytest.mark.parametrize("minor", ["1.33", "1.34", "1.35", "1.36"])
