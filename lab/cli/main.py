@@ -25,6 +25,7 @@ COMMANDS = {
     "validate": "lab.cli.validate",
     "schema": "lab.cli.schema",
     "image": "lab.cli.image",
+    "bundle": "lab.cli.bundle",
     "inventory": "lab.cli.inventory",
     "doctor": "lab.cli.doctor",
     "shell": "lab.cli.shell",

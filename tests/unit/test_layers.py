@@ -20,6 +20,7 @@ FLOW = (
     "guests",
     "imaging",
     "providers",
+    "cluster",
     "matrix",
     "suites",
     "reports",
