@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from lab.cluster.bundle import names
 from lab.cluster.bundle.manifest import ContainerImage, Manifest
 from lab.cluster.linux.operations import Link, Operations, Run, Service, WriteFile, inputs
 
@@ -41,9 +42,9 @@ WantedBy=multi-user.target
     return (unit, Service(UNIT, inputs((unit,))))
 
 
-def programs(names: Iterable[str]) -> Iterator[Link]:
+def programs(wanted: Iterable[str]) -> Iterator[Link]:
     """Programs of the medium where a shell and systemd find them."""
-    for name in names:
+    for name in wanted:
         yield Link(f"{PROGRAMS}/{name}", f"{PLACE}/bin/{name}")
 
 
@@ -57,7 +58,7 @@ def cni_programs(manifest: Manifest) -> Iterator[Link]:
 
 def image_file(name: str) -> str:
     """The image's path on the medium, in the machine."""
-    return f"{PLACE}/images/{name.replace('/', '_').replace(':', '_')}.tar"
+    return f"{PLACE}/images/{names.file(name)}"
 
 
 def imported(image: ContainerImage) -> Run:
