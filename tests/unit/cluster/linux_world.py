@@ -115,6 +115,12 @@ class FakeMachine:
                 del self.files[path]
 
 
+def _word(pattern: str, line: str) -> str:
+    found = re.search(pattern, line)
+    assert found, line
+    return found[1]
+
+
 def _look(machine: FakeMachine, _line: str, command: tuple[str, ...], _in: bytes) -> Completed:
     lines = []
     for path in command[4:]:
@@ -204,9 +210,9 @@ def _remove(machine: FakeMachine, line: str, _command: tuple[str, ...], _in: byt
 
 
 def _service(machine: FakeMachine, line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
-    unit = re.search(r"systemctl is-enabled --quiet (\S+)", line)[1]
+    unit = _word(r"systemctl is-enabled --quiet (\S+)", line)
     machine.enabled.add(unit)
-    stamp = re.search(r"echo (\S*) >", line)[1]
+    stamp = _word(r"echo (\S*) >", line)
     if machine.units.get(unit) == stamp:
         return Completed(NEED_NOT, "", "")
     machine.units[unit] = stamp
@@ -216,7 +222,7 @@ def _service(machine: FakeMachine, line: str, _command: tuple[str, ...], _in: by
 
 
 def _enable(machine: FakeMachine, line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
-    unit = re.search(r"systemctl is-enabled --quiet (\S+)", line)[1]
+    unit = _word(r"systemctl is-enabled --quiet (\S+)", line)
     code = NEED_NOT if unit in machine.enabled else 0
     machine.enabled.add(unit)
     return Completed(code, "", "")
