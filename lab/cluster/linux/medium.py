@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from lab.cluster.bundle import names
 from lab.cluster.bundle.manifest import ContainerImage, Manifest
-from lab.cluster.linux.operations import Link, Operations, Run, Service, WriteFile, inputs
+from lab.cluster.linux.operations import Link, Operations, Run, WriteFile
 
 PLACE = "/run/hybridlab/bundle"
 LABEL = "HYBRIDBUNDLE"
@@ -39,7 +39,9 @@ Options=ro
 WantedBy=multi-user.target
 """,
     )
-    return (unit, Service(UNIT, inputs((unit,))))
+    # never mounted anew: programs run from it
+    there = f"systemctl is-active --quiet {UNIT} && systemctl is-enabled --quiet {UNIT}"
+    return (unit, Run(("systemctl", "enable", "--quiet", "--now", UNIT), unless=there))
 
 
 def programs(wanted: Iterable[str]) -> Iterator[Link]:
