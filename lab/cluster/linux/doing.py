@@ -33,8 +33,8 @@ done"""
 """What stands at each path, a line for each."""
 _CLEAR = 'for path; do [ -L "$path" ] && rm -f "$path"; done; tar -x -p -C / -f -'
 """A link is replaced; through it, what it points to would be written."""
-_STAMPS = "/run/hybridlab/services"
-"""What each service was last started with; gone with a restart, after which all start anew."""
+_STAMPS = "/var/lib/hybridlab/services"
+"""What each service was last started with; with the machine, each starts with what is there."""
 _NEED_NOT = 113
 """Exit code of a guarded command that need not run; no program of ours ends with it."""
 _TAIL_LINES = 12

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from lab.cluster.bundle import names
 from lab.cluster.bundle.manifest import ContainerImage, Manifest
-from lab.cluster.linux.operations import Link, Operations, Run, Service, WriteFile, inputs
+from lab.cluster.linux.operations import Link, Operations, Run, WriteFile
 
 PLACE = "/run/hybridlab/bundle"
 LABEL = "HYBRIDBUNDLE"
@@ -38,12 +39,14 @@ Options=ro
 WantedBy=multi-user.target
 """,
     )
-    return (unit, Service(UNIT, inputs((unit,))))
+    # never mounted anew: programs run from it
+    there = f"systemctl is-active --quiet {UNIT} && systemctl is-enabled --quiet {UNIT}"
+    return (unit, Run(("systemctl", "enable", "--quiet", "--now", UNIT), unless=there))
 
 
-def programs(names: Iterable[str]) -> Iterator[Link]:
+def programs(wanted: Iterable[str]) -> Iterator[Link]:
     """Programs of the medium where a shell and systemd find them."""
-    for name in names:
+    for name in wanted:
         yield Link(f"{PROGRAMS}/{name}", f"{PLACE}/bin/{name}")
 
 
@@ -57,7 +60,7 @@ def cni_programs(manifest: Manifest) -> Iterator[Link]:
 
 def image_file(name: str) -> str:
     """The image's path on the medium, in the machine."""
-    return f"{PLACE}/images/{name.replace('/', '_').replace(':', '_')}.tar"
+    return f"{PLACE}/images/{names.file(name)}"
 
 
 def imported(image: ContainerImage) -> Run:

@@ -13,30 +13,24 @@ PAUSE = "registry.k8s.io/pause"
 UNIT = "containerd.service"
 PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr", "runc")
 _CRICTL = "crictl"
-"""For people who look into a node: Kubernetes itself asks nothing of it."""
+"""For people; neither kubeadm nor the kubelet has needed it since 1.31."""
 
 
 def running(manifest: Manifest) -> Operations:
-    """The container runtime with its configuration, and crictl told of it if there is one."""
+    """The container runtime with its configuration, and crictl told of it."""
     config = WriteFile("/etc/containerd/config.toml", configuration(manifest.image(PAUSE).name))
     unit = WriteFile(f"/etc/systemd/system/{UNIT}", _UNIT)
-    links = tuple(medium.programs(PROGRAMS))
+    there = {program.name for program in manifest.programs if program.os == "linux"}
+    links = tuple(medium.programs((*PROGRAMS, *({_CRICTL} & there))))
+    endpoints = {"runtime-endpoint": SOCKET, "image-endpoint": SOCKET, "timeout": 60}
     files: tuple[Operation, ...] = (
         *links,
         *medium.cni_programs(manifest),
-        *_for_people(manifest),
+        WriteFile("/etc/crictl.yaml", json.dumps(endpoints) + "\n"),
         config,
         unit,
     )
     return (*files, Service(UNIT, inputs((*links, config, unit))))
-
-
-def _for_people(manifest: Manifest) -> Operations:
-    if not any((one.name, one.os) == (_CRICTL, "linux") for one in manifest.programs):
-        return ()
-    endpoints = {"runtime-endpoint": SOCKET, "image-endpoint": SOCKET, "timeout": 60}
-    told = WriteFile("/etc/crictl.yaml", json.dumps(endpoints) + "\n")
-    return (*medium.programs((_CRICTL,)), told)
 
 
 def configuration(sandbox: str) -> str:

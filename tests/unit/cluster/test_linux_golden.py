@@ -1,6 +1,6 @@
 """What becomes of each scenario's Linux machines, held by files.
 
-After a wanted change: ``HYBRIDLAB_REWRITE=1 pytest tests/unit/cluster/test_linux_golden.py``,
+After a wanted change: ``LAB_REGENERATE=1 pytest tests/unit/cluster/test_linux_golden.py``,
 and read the difference.
 """
 
@@ -28,6 +28,7 @@ from lab.cluster.linux import (
 from lab.cluster.linux.operations import printed
 
 CASES = Path(__file__).parents[2] / "cases" / "cluster"
+REGENERATE = os.environ.get("LAB_REGENERATE") == "1" and "CI" not in os.environ
 TICKET = Ticket("abcdef.0123456789abcdef", f"sha256:{'0' * 64}", "1" * 64)
 BLANK = Pair("CERTIFICATE\n", "KEY\n")
 
@@ -102,9 +103,10 @@ FILES: dict[str, Callable[[], str]] = {
 def test_a_scenario_becomes_what_its_file_says(name: str) -> None:
     path = CASES / name
     made = FILES[name]()
-    if os.environ.get("HYBRIDLAB_REWRITE"):
+    if REGENERATE and (not path.exists() or path.read_text(encoding="utf-8") != made):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(made, encoding="utf-8")
+        pytest.fail(f"wrote {name}; run again without LAB_REGENERATE")
     assert made == path.read_text(encoding="utf-8")
 
 
