@@ -6,6 +6,7 @@ import dataclasses
 import re
 
 import pytest
+from cluster_nodes import decided
 from powershell_lint import lint
 from powershell_syntax import FOLDER, Script, load, within
 from test_powershell_settings import kinds
@@ -125,8 +126,8 @@ def test_no_function_of_the_cluster_is_there_twice():
 
 FLAGS = {
     "kubeadm's own form": (
-        'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=npipe:////./pipe/x --node-ip=10.0.0.1"\n',
-        ["--container-runtime-endpoint=npipe:////./pipe/x", "--node-ip=10.0.0.1"],
+        'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=npipe:////./pipe/x --v=4"\n',
+        ["--container-runtime-endpoint=npipe:////./pipe/x", "--v=4"],
     ),
     "line ends of DOS": ('KUBELET_KUBEADM_ARGS="--v=4"\r\n', ["--v=4"]),
     "nothing between the quotes": ('KUBELET_KUBEADM_ARGS=""\n', []),
@@ -150,8 +151,9 @@ def test_flags_of_kubeadm_are_read_whatever_stands_in_their_file(text, wanted):
     assert (match[1].split() if match else []) == wanted
 
 
-def test_start_script_of_flannel_passes_the_gate_too(nodes):
-    script = Script("StartFlanneld.ps1", flannel.start_script(*nodes("overlay")).encode())
+def test_start_script_of_flannel_passes_the_gate_too():
+    plan = decided("overlay")
+    script = Script("StartFlanneld.ps1", flannel.start_script(plan.cluster, plan.node).encode())
     assert script.errors == ()
     assert lint(script, SHARED) == []
 

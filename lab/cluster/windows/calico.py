@@ -56,8 +56,8 @@ def installation(cluster: Cluster) -> Document:
 def strict_affinity() -> Document:
     """No node borrows an address of another's block: Windows cannot route to one."""
     return {
-        "apiVersion": "crd.projectcalico.org/v1",
-        "kind": "IPAMConfig",
+        "apiVersion": "projectcalico.org/v3",
+        "kind": "IPAMConfiguration",
         "metadata": {"name": "default"},
-        "spec": {"strictAffinity": True, "autoAllocateBlocks": True},
+        "spec": {"strictAffinity": True},
     }

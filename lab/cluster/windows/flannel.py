@@ -51,7 +51,10 @@ def environment(cluster: Cluster, node: ClusterNode) -> dict[str, str]:
 
 def start_script(cluster: Cluster, node: ClusterNode) -> str:
     """``StartFlanneld.ps1``."""
-    told = "\n".join(f"$env:{key} = '{value}'" for key, value in environment(cluster, node).items())
+    told = "\n".join(
+        f"[Environment]::SetEnvironmentVariable('{key}', '{value}', 'Process')"
+        for key, value in environment(cluster, node).items()
+    )
     given = [f"--log-file={places.log(TASK)}", f"{places.PROGRAMS}\\flanneld.exe", *arguments(node)]
     listed = ",\n    ".join(f"'{one}'" for one in given)
     return (

@@ -33,6 +33,7 @@ def network(node: ClusterNode) -> Document:
 
 def commands(card: str) -> tuple[str, ...]:
     """After it, in PowerShell; ``card`` is the alias of the card for the tunnels."""
+    internal = f"{ADAPTER} -- set interface {ADAPTER} type=internal"
     return (
         "$a = Get-NetAdapter | Where-Object -FilterScript { $_.Name -match 'HNSTransparent' }",
         f"Rename-NetAdapter -Name $a[0].Name -NewName '{ADAPTER}'",
@@ -40,8 +41,7 @@ def commands(card: str) -> tuple[str, ...]:
         f"Disable-VMSwitchExtension -Name '{EXTENSION}'",
         f"ovs-vsctl.exe --no-wait del-br {BRIDGE}",
         f"ovs-vsctl.exe --no-wait --may-exist add-br {BRIDGE}",
-        f"ovs-vsctl.exe --no-wait add-port {BRIDGE} {ADAPTER} -- set interface {ADAPTER} "
-        "type=internal",
+        f"ovs-vsctl.exe --no-wait add-port {BRIDGE} {internal}",
         f"ovs-vsctl.exe --no-wait add-port {BRIDGE} '{card}'",
         f"Enable-VMSwitchExtension -Name '{EXTENSION}'",
         "Restart-Service -Name 'ovs-vswitchd'",
