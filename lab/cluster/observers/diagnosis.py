@@ -1,4 +1,4 @@
-"""Why a node does not get Ready: its conditions, its logs, and what they are known to mean. Pure."""
+"""Why a node does not get Ready: its conditions, its logs, and what is known of them. Pure."""
 
 from __future__ import annotations
 

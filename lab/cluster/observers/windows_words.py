@@ -91,6 +91,10 @@ _WORDS: dict[str, tuple[str, str]] = {
             "-LocalPort 10250 -Action Allow"
         ),
     ),
+    "node-port-barred": (
+        "Get-NetFirewallRule -Enabled True -Action Block -Direction Inbound",
+        "Disable-NetFirewallRule -DisplayName of that rule",
+    ),
     "program-down": (
         (
             "Get-Service | Where-Object -Property Name -In 'containerd', 'kubelet', 'kube-proxy', "

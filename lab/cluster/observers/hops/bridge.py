@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from ipaddress import ip_interface
 
 from lab.cluster.observers.difference import Difference, Look
 from lab.topology.intent import Bridge
@@ -15,6 +16,9 @@ def check(look: Look) -> Iterator[Difference]:
     bridge = look.intended.bridge
     if bridge is None or (look.by == "kubernetes" and not look.intended.pods):
         return  # kubelet's first pod makes it
+    if look.observed.os == "windows":
+        yield from _hns(look, bridge)
+        return
     link = look.observed.link(bridge.name)
     what, shows = f"bridge {bridge.name}", f"ip -details address show dev {bridge.name}"
     seen = next((one for one in look.observed.bridges if one.name == bridge.name), None)
@@ -35,9 +39,31 @@ def check(look: Look) -> Iterator[Difference]:
         mends = f"ip link set dev {bridge.name} up"
         yield look.differs("bridge-down", what, "up", "set down", shows, mends)
     yield from _values(look, bridge, seen, shows)
-    if look.observed.os == "linux":
-        yield from _filter(look)
-        yield from _proxies(look)
+    yield from _filter(look)
+    yield from _proxies(look)
+
+
+def _hns(look: Look, bridge: Bridge) -> Iterator[Difference]:
+    """An HNS network has another name, and a gateway of its own: its prefix is what counts.
+
+    On an overlay there is none beside the tunnel.
+    """
+    if look.intended.tunnel is not None or not look.observed.knows("networks"):
+        return
+    wanted = {str(ip_interface(text).network) for text in bridge.addresses}
+    there = {
+        str(ip_interface(text).network) for one in look.observed.bridges for text in one.addresses
+    }
+    if not wanted <= there:
+        names = ", ".join(f"{one.name} {' '.join(one.addresses)}" for one in look.observed.bridges)
+        yield look.differs(
+            "bridge-missing",
+            "the pods' HNS network",
+            f"an L2Bridge network of {', '.join(sorted(wanted))}",
+            f"L2Bridge networks there: {names or 'none'}",
+            "Get-HnsNetwork",
+            "make it anew",
+        )
 
 
 def _values(look: Look, bridge: Bridge, seen: Bridge, shows: str) -> Iterator[Difference]:

@@ -110,7 +110,7 @@ def _inside(look: Look, pod: Pod, seen: PodFacts) -> Iterator[Difference]:
             "in the pod: ip address",
             f"in the pod: ip address replace {pod.address} dev {card.name}",
         )
-    if card.mtu != pod.mtu:
+    if card.mtu and card.mtu != pod.mtu:
         yield look.differs(
             "pod-mtu",
             what,
@@ -164,6 +164,8 @@ def _answers(look: Look, pod: Pod, seen: PodFacts) -> Iterator[Difference]:
             "in the pod: cat /etc/resolv.conf",
             "correct clusterDNS in kubelet's configuration, and delete the pod",
         )
+    if seen.listening is None:
+        return
     wanted = {_DNS_PORT} if pod.role == "dns" else _ports(look, pod)
     open_ports = {port for _, port in seen.listening}
     for port in sorted(wanted - open_ports):

@@ -68,6 +68,8 @@ def _service(
 ) -> Iterator[Difference]:
     """One entrance of a Service; what differs alike in TCP and UDP is told once."""
     intended = {(one.address, one.port) for one in service.backends}
+    if not intended and look.observed.os == "windows":
+        return  # kube-proxy makes no load balancer without backends there
     said: dict[tuple[Kind, str], list[str]] = {}
     for key in keys:
         there = found.get(key)
@@ -110,6 +112,8 @@ def _leaving(look: Look, translation: Translation) -> Iterator[Difference]:
         )
     if not local or not translation.not_masqueraded:
         return
+    if look.observed.os == "windows" and not look.observed.pods:
+        return  # it is the pods' endpoints that say what is masqueraded
     covering = [one for one in seen.masquerades if within(local, one.source)]
     if not covering:
         yield look.differs(

@@ -9,6 +9,8 @@ from lab.cluster.observers.facts import Barrier, Link
 from lab.cluster.observers.rules import overlap
 from lab.topology.intent import Interface
 
+KUBELET_PORT = 10_250
+"""Where the API server reaches kubelet (Kubernetes, Ports and Protocols)."""
 _RUNS = {"active", "running", "activating", "startpending"}
 
 
@@ -19,6 +21,7 @@ def check(look: Look) -> Iterator[Difference]:
             yield from _card(look, card)
     for barrier in look.observed.barriers:
         yield from _barrier(look, barrier)
+    yield from _not_let_in(look)
     for shaper in look.observed.shapers:
         yield look.differs(
             "slowed",
@@ -80,7 +83,7 @@ def _values(look: Look, card: Interface, link: Link, shows: str) -> Iterator[Dif
                 shows,
                 f"ip address add {address} dev {card.name}",
             )
-    if link.mtu != card.mtu:
+    if link.mtu and link.mtu != card.mtu:
         yield look.differs(
             "link-mtu",
             what,
@@ -112,6 +115,28 @@ def _barrier(look: Look, barrier: Barrier) -> Iterator[Difference]:
             barrier.shows,
             barrier.mends,
         )
+
+
+def _not_let_in(look: Look) -> Iterator[Difference]:
+    """Ports that a firewall which lets in nothing by itself has no rule for."""
+    open_ports = look.observed.let_in
+    if open_ports is None:
+        return
+    wanted: list[tuple[Kind, str, int, str]] = []
+    if look.intended.kubelet:
+        wanted.append(("packets-barred", "tcp", KUBELET_PORT, "kubelet"))
+    if look.intended.tunnel:
+        wanted.append(("tunnel-port-barred", "udp", look.intended.tunnel.port, "the tunnel"))
+    for kind, protocol, port, whose in wanted:
+        if not any(one == protocol and first <= port <= last for one, first, last in open_ports):
+            yield look.differs(
+                kind,
+                "the firewall",
+                f"a rule that lets in {protocol.upper()} {port}, of {whose}",
+                "there is none",
+                "",
+                "",
+            )
 
 
 def _kind(look: Look, barrier: Barrier) -> Kind | None:
