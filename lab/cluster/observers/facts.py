@@ -123,8 +123,8 @@ class PodFacts:
     links: tuple[Link, ...]
     routes: tuple[Route, ...]
     neighbours: tuple[SeenNeighbour, ...]
-    listening: tuple[tuple[str, int], ...]
-    """Protocol and port."""
+    listening: tuple[tuple[str, int], ...] | None
+    """Protocol and port; None where nobody looked."""
     resolver: Resolver | None = None
     """None where nobody looked."""
 
@@ -175,6 +175,9 @@ class NodeFacts:
     """Kernel settings by their paths below ``/proc/sys/net``."""
     translations: Translations = NOTHING_TRANSLATED
     barriers: tuple[Barrier, ...] = ()
+    let_in: tuple[tuple[str, int, int], ...] | None = None
+    """Protocol, first and last port of the firewall's rules that let packets in, of those asked
+    for; None where everything that no barrier names comes in, as on Linux."""
     shapers: tuple[Barrier, ...] = ()
     """What slows or loses packets on a device."""
     listening: tuple[tuple[str, int], ...] = ()

@@ -40,7 +40,7 @@ def observe(machine: Runs, deadline: Deadline, *, namespace: bool = False) -> No
         When it cannot be asked.
 
     """
-    done = machine.run(command(namespace=namespace), deadline)
+    done = machine.run(command("namespace" if namespace else "computer"), deadline)
     return facts(done.stdout, done.stderr)
 
 
@@ -53,7 +53,7 @@ def observe_pod(name: str, machine: Runs, deadline: Deadline) -> PodFacts:
         When it cannot be asked.
 
     """
-    done = machine.run(command(namespace=True), deadline)
+    done = machine.run(command("pod"), deadline)
     said = answers(done.stdout, done.stderr)
     return _pod(name, said, "", _resolver(said["resolver"].text) if "resolver" in said else None)
 

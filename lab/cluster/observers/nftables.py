@@ -30,6 +30,8 @@ from lab.topology.intent import Backend
 SERVICES = "kube-proxy"
 _OURS = {SERVICES, "host-limits"}
 _FLANNEL = "flannel-"
+_OTHER_FAMILY = "ip6"
+"""A lab is IPv4."""
 Expression = Mapping[str, Any]
 
 
@@ -103,7 +105,7 @@ def _tables(entries: Iterable[Expression]) -> list[_Table]:
     tables: dict[tuple[str, str], _Table] = {}
     for entry in entries:
         kind, body = next(iter(entry.items()))
-        if kind not in {"chain", "rule", "map"}:
+        if kind not in {"chain", "rule", "map"} or body["family"] == _OTHER_FAMILY:
             continue
         key = (str(body["family"]), str(body["table"]))
         table = tables.setdefault(key, _Table(*key))

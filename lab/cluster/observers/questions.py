@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
+
+What = Literal["computer", "namespace", "pod"]
+"""A node that is a computer, or one that is a network namespace; or the namespace of a pod."""
 
 MARK = "@@@"
 _ABSENT = "absent"
 _EACH_SECONDS = 10
-"""For one tool; each takes milliseconds on any node that is well."""
+"""For one tool that asks a program, which may hang; those that ask the kernel do not."""
 _UNITS = "containerd kubelet kube-proxy flanneld haproxy kube-apiserver etcd"
 
 _HEAD = f"""
-PATH=$PATH:/usr/sbin:/sbin:/usr/local/sbin:/usr/local/bin LC_ALL=C; export PATH LC_ALL
-within=; if command -v timeout > /dev/null; then within='timeout {_EACH_SECONDS}'; fi
+PATH=$PATH:/usr/sbin:/sbin:/usr/local/sbin:/usr/local/bin LC_ALL=C within=; export PATH LC_ALL
+bound=; if command -v timeout > /dev/null; then bound='timeout {_EACH_SECONDS}'; fi
 ask() {{ # what, program, arguments
     printf '\\n{MARK} %s\\n' "$1"; printf '\\n{MARK} %s\\n' "$1" >&2
     shift
@@ -28,10 +32,16 @@ ask() {{ # what, program, arguments
     fi
 }}
 """
-_NETWORK = """
+_POD = """
 ask address ip -json -details -statistics address
 ask route ip -json -details route show table main
-ask rule ip -json rule
+ask neighbour ip -json neighbour show nud all
+ask sockets ss -H -l -n -t -u
+ask resolver cat /etc/resolv.conf
+"""
+_NODE = """
+ask address ip -json -details -statistics address
+ask route ip -json -details route show table main
 ask neighbour ip -json neighbour show nud all
 ask proxy ip -json neighbour show proxy
 ask forwarding bridge -json fdb show
@@ -45,11 +55,11 @@ ask conntrack conntrack -S
 ask settings sh -c 'cd /proc/sys/net; grep -s . ipv4/ip_forward ipv4/conf/*/forwarding \
 ipv4/conf/*/rp_filter bridge/bridge-nf-call-iptables netfilter/nf_conntrack_count \
 netfilter/nf_conntrack_max; true'
-ask counters sh -c 'cat /proc/net/snmp /proc/net/netstat'
-ask resolver cat /etc/resolv.conf
+ask counters cat /proc/net/snmp /proc/net/netstat
 ask release cat /etc/os-release
 """
 _COMPUTER = f"""
+within=$bound
 for card in /sys/class/net/*/device; do
     [ -e "$card" ] || continue
     card=${{card%/device}}; card=${{card##*/}}
@@ -81,17 +91,13 @@ class Answer:
     """Why there is none; empty where there is one."""
 
 
-def command(*, namespace: bool) -> tuple[str, ...]:
-    """The command that asks everything.
+def command(what: What) -> tuple[str, ...]:
+    """The command that asks everything of a node, or of the inside of a pod.
 
-    Parameters
-    ----------
-    namespace
-        Whether the node, or the pod, is a network namespace: what belongs to the computer
-        around it is left out then.
-
+    Of a namespace is left out what belongs to the computer around it.
     """
-    return ("sh", "-c", _HEAD + _NETWORK + ("" if namespace else _COMPUTER) + _TAIL)
+    asked = {"computer": _NODE + _COMPUTER, "namespace": _NODE, "pod": _POD}
+    return ("sh", "-c", _HEAD + asked[what] + _TAIL)
 
 
 def answers(stdout: str, stderr: str) -> Mapping[str, Answer]:
