@@ -150,7 +150,7 @@ def pod(machine: MachineIntent, owner: Owner, images: Mapping[Os, str]) -> Objec
 
 
 def _modes() -> Iterator[tuple[str, str]]:
-    """mounttest writes one file of each mode."""
+    """Mounttest writes one file of each mode."""
     return zip(("0644", "0660", "0666"), _EMPTY, strict=True)
 
 

@@ -79,15 +79,19 @@ BROKEN = [
     ),
     (
         "worker1",
-        ("nft -f - <<< 'table ip fault { chain in { type filter hook input priority -300; "
-        "udp dport 4789 counter drop; }; }'"),
+        (
+            "nft -f - <<< 'table ip fault { chain in { type filter hook input priority -300; "
+            "udp dport 4789 counter drop; }; }'"
+        ),
         "tunnel-port-barred",
         "table ip fault, chain in",
     ),
     (
         "worker1",
-        ("nft -f - <<< 'table ip fault { chain in { type filter hook input priority -300; "
-        "udp dport 4789 reject; }; }'"),
+        (
+            "nft -f - <<< 'table ip fault { chain in { type filter hook input priority -300; "
+            "udp dport 4789 reject; }; }'"
+        ),
         "tunnel-port-barred",
         "table ip fault, chain in",
     ),
@@ -99,22 +103,28 @@ BROKEN = [
     ),
     (
         "worker1",
-        ("nft -f - <<< 'table ip fault { chain in { type filter hook prerouting priority -300; "
-        "tcp dport 30000-32767 drop; }; }'"),
+        (
+            "nft -f - <<< 'table ip fault { chain in { type filter hook prerouting priority -300; "
+            "tcp dport 30000-32767 drop; }; }'"
+        ),
         "node-port-barred",
         "table ip fault, chain in",
     ),
     (
         "worker1",
-        ("nft -f - <<< 'table ip fault { chain out { type filter hook postrouting priority 300; "
-        "meta length > 1000 drop; }; }'"),
+        (
+            "nft -f - <<< 'table ip fault { chain out { type filter hook postrouting priority 300; "
+            "meta length > 1000 drop; }; }'"
+        ),
         "packets-barred",
         "table ip fault, chain out",
     ),
     (
         "worker1",
-        ("nft -f - <<< 'table ip fault { chain out { type filter hook forward priority 0; "
-        "numgen random mod 10 < 3 drop; }; }'"),
+        (
+            "nft -f - <<< 'table ip fault { chain out { type filter hook forward priority 0; "
+            "numgen random mod 10 < 3 drop; }; }'"
+        ),
         "packets-barred",
         "table ip fault, chain out",
     ),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
+from lab.cluster.observed import PodLink
 from lab.guests.shell import GuestShell, Reach
 from lab.providers.libvirt import keyring, names, networks, windows
 from lab.providers.libvirt.host import Host
@@ -17,6 +18,7 @@ from lab.providers.libvirt.layout import Layout
 from lab.providers.libvirt.windows import WindowsMachine
 from lab.providers.node.control import NodeControl
 from lab.providers.node.fleet import Fleet
+from lab.providers.node.probing import Prober
 from lab.providers.provider import (
     SLOW_EVIDENCE_SECONDS,
     Evidence,
@@ -153,14 +155,23 @@ class Guests:
     def _controls(self) -> Mapping[str, NodeControl]:
         by_hand = ("lab", "ssh", self._lab.name)
         return {
-            name: NodeControl(name, self.shell(name), (*by_hand, name, "--"))
+            name: NodeControl(name, self.shell(name), (*by_hand, name, "--"), self._pods_token)
             for name in self._layout.machines
             if name not in self._layout.windows
         }
 
     @cached_property
     def _fleet(self) -> Fleet:
-        return Fleet(self._controls)
+        return Fleet(self._controls, cluster=bool(self._pods_token))
+
+    @property
+    def _pods_token(self) -> str:
+        """What pods of a cluster carry; empty where they are the lab's own namespaces."""
+        return self._lab.token if self._layout.bundle else ""
+
+    def links(self, deadline: Deadline) -> tuple[PodLink, ...]:
+        """How a cluster's pods are plugged in, on every machine that says so in time."""
+        return self._fleet.links(deadline)
 
     def apply(self, intent: Intent) -> None:
         """Make the network of every machine as the intent has it, where it is not so already.
@@ -199,11 +210,18 @@ class Guests:
         probes: Sequence[Probe],
         settings: ProbeSettings,
         progress: Callable[[int], None],
+        others: Mapping[str, Prober] | None = None,
     ) -> Mapping[int, Outcome]:
-        """Try every probe, each from its own machine; those that need pods on Windows cannot be."""
-        barred = windows.unprobeable(intent, probes)
+        """Try every probe, each from its own machine.
+
+        Those that need pods on Windows cannot be made but on a cluster, where ``others`` make
+        them.
+        """
+        cluster = bool(self._pods_token)
+        barred = {} if cluster else windows.unprobeable(intent, probes)
         rest = [probe for probe in probes if probe.key not in barred]
-        done = self._fleet.probe_all(
+        fleet = Fleet(self._controls, cluster=cluster, others=others)
+        done = fleet.probe_all(
             intent, rest, self._slower(settings), lambda ended: progress(ended + len(barred))
         )
         return {probe.key: (barred.get(probe.key) or done[probe.key]) for probe in probes}

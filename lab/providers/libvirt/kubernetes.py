@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Never
 
 from lab._deadline import Deadline
+from lab._errors import LabError
 from lab._log import say
 from lab.cluster.api import Api
+from lab.cluster.bind import foreseen
 from lab.cluster.cluster import API_PORT, ClusterNode
 from lab.cluster.linux import bring_up as linux
 from lab.cluster.linux import health
@@ -17,14 +19,21 @@ from lab.cluster.linux.api import ADMIN, ClusterApi
 from lab.cluster.linux.entrance import Entrance
 from lab.cluster.linux.parallel import on_each
 from lab.cluster.linux.site import Site
+from lab.cluster.observers.gathering import LinuxNode, WindowsNode, gather
 from lab.cluster.probe_manifests import Owner
 from lab.cluster.probe_pods import ProbePods
+from lab.cluster.versions import NodeVersion, versions
 from lab.cluster.windows import bring_up as windows
 from lab.cluster.windows.join import ByHand, Join
+from lab.cluster.workload_checks import WorkloadResult, nodes, unmade
+from lab.cluster.workloads import Workloads
+from lab.imaging.windows import steps as image_steps
 from lab.plan.canonical import digest
 from lab.providers.libvirt.bundles import Bundled
+from lab.providers.libvirt.cluster_pods import ClusterPod
 from lab.providers.libvirt.guests import Guests
-from lab.providers.provider import LabHandle, Step
+from lab.providers.pods.exec_probing import ExecProber
+from lab.providers.provider import LabHandle, Machine, Outcome, Probe, ProbeSettings, Step
 from lab.scenario.scenario import Os
 from lab.state.files import write_private
 from lab.topology.intent import Intent
@@ -33,6 +42,7 @@ KUBECONFIG = "secrets/cluster.conf"
 """In the lab's own directory: the administrator's, for the lab's own questions."""
 AGNHOST = "registry.k8s.io/e2e-test-images/agnhost"
 PODS_SECONDS = 240.0
+EVIDENCE_SECONDS = 30.0
 _API_SECONDS = 60.0
 _LOOK_SECONDS = 10.0
 _FLANNEL = ("overlay", "host-gateway")
@@ -65,7 +75,7 @@ class Kubernetes:
         made = (self.bundled.cluster, self.bundled.digest)
         found = [Step(name, said, self._running(name)) for name, said in planned.items()]
         ready = found.pop()
-        if any(node.os == "windows" for node in self.bundled.cluster.nodes):
+        if self._windows_nodes():
             found.append(Step("windows", digest("windows", *made), self._windows))
         return (*found, ready, Step("pods", digest(self.intent, *made), self._pods))
 
@@ -74,15 +84,96 @@ class Kubernetes:
         deadline = Deadline(_LOOK_SECONDS * guests.patience)
         return health.ailments(self.bundled.cluster, self._site(guests), deadline)
 
-    def bound(self, deadline: Deadline) -> Intent:
-        """The Intent with the addresses that pods have now."""
-        with self.opened() as guests, self._pods_of(guests, deadline) as pods:
-            return pods.bound(deadline)
+    def foreseen(self) -> Intent:
+        """The Intent as far as it is known without its pods: enough to name every cell."""
+        return foreseen(self.intent)
+
+    @contextmanager
+    def probed(self) -> Iterator[Intent]:
+        """Have the probe pods there; the Intent bound to them.
+
+        They stay after the block, for the next run and for whoever looks into them.
+
+        Raises
+        ------
+        LabError
+            When they cannot be had, or the cluster is not as the Intent has it.
+
+        """
+        with self.opened() as guests:
+            deadline = Deadline(PODS_SECONDS * guests.patience)
+            with self._pods_of(guests, deadline) as pods:
+                pods.deploy(deadline, say)
+                bound = pods.bound(deadline, guests.links(deadline))
+        yield bound
+
+    def workloads(self) -> tuple[WorkloadResult, ...]:
+        """The checks beside the network, while the probe pods are there. Never raises."""
+        with self.opened() as guests:
+            deadline = Deadline(PODS_SECONDS * guests.patience)
+            try:
+                with self.api(guests, deadline) as api:
+                    made = Workloads(api, self.intent, self._owner(), self._images())
+                    return made.run(deadline)
+            except LabError as error:
+                why = f"{error.doing}: {error.happened}"
+                return tuple(one for machine in nodes(self.intent) for one in unmade(machine, why))
+
+    def versions(self) -> tuple[NodeVersion, ...]:
+        """What the nodes really run.
+
+        Raises
+        ------
+        LabError
+            When the cluster does not say.
+
+        """
+        with self.opened() as guests:
+            deadline = Deadline(_API_SECONDS * guests.patience)
+            with self.api(guests, deadline) as api:
+                return versions(api, deadline)
+
+    def probe(
+        self,
+        bound: Intent,
+        probes: Sequence[Probe],
+        settings: ProbeSettings,
+        progress: Callable[[int], None],
+    ) -> Mapping[int, Outcome]:
+        """Try every probe: by the agents of Linux machines, and through the API on Windows."""
+        with self.opened() as guests:
+            if not self._windows_nodes():
+                return guests.probe(bound, probes, settings, progress)
+            with self.api(guests, Deadline(_API_SECONDS * guests.patience)) as api:
+                others = {node.name: ExecProber(api, node.name) for node in self._windows_nodes()}
+                return guests.probe(bound, probes, settings, progress, others)
+
+    def machine(self, guests: Guests, name: str) -> Machine | None:
+        """The probe pod of that name as a place to run commands in; None if there is none."""
+        if name not in {pod.name for machine in self.intent.machines for pod in machine.pods}:
+            return None
+        plane = self._plane()
+        return ClusterPod(name, self.lab.name, plane, guests.shell(plane))
+
+    def evidence(self, guests: Guests) -> Iterator[tuple[str, bytes]]:
+        """What nodes and API show of the cluster. Never raises."""
+        deadline = Deadline(EVIDENCE_SECONDS * guests.patience)
+        asked = [self._asked(guests, node) for node in self.bundled.cluster.nodes]
+        try:
+            with self.api(guests, deadline) as api:
+                yield from gather(
+                    asked,
+                    lambda path, within: api.ask("GET", path, within),
+                    deadline,
+                    guests.patience,
+                )
+        except LabError as error:
+            yield "api/missing", f"{error}\n".encode()
 
     @contextmanager
     def api(self, guests: Guests, deadline: Deadline) -> Iterator[Api]:
         """The API server, reached through a control plane's SSH."""
-        plane = self.bundled.cluster.control_planes()[0].name
+        plane = self._plane()
         path = self.lab.directory / KUBECONFIG
         write_private(path, guests.shell(plane).get(ADMIN, deadline).decode())
         local = ("127.0.0.1", API_PORT)
@@ -92,6 +183,23 @@ class Kubernetes:
                 yield api
             finally:
                 api.close()
+
+    def _plane(self) -> str:
+        return self.bundled.cluster.control_planes()[0].name
+
+    def _windows_nodes(self) -> tuple[ClusterNode, ...]:
+        return tuple(node for node in self.bundled.cluster.nodes if node.os == "windows")
+
+    def _asked(self, guests: Guests, node: ClusterNode) -> LinuxNode | WindowsNode:
+        if node.os == "linux":
+            return LinuxNode(node.name, guests.shell(node.name))
+        return WindowsNode(
+            node.name,
+            guests.windows_shell(node.name),
+            image_steps.script("observe.ps1"),
+            image_steps.script(image_steps.MODULE),
+            image_steps.settings(image_steps.Observe()),
+        )
 
     def _linux(self, site: Site) -> tuple[linux.ClusterStep, ...]:
         return linux.steps(self.bundled.cluster, self.intent, self.bundled.manifest, site)
@@ -122,9 +230,9 @@ class Kubernetes:
         return run
 
     def _windows(self) -> None:
-        nodes = {node.name: node for node in self.bundled.cluster.nodes if node.os == "windows"}
+        found = {node.name: node for node in self._windows_nodes()}
         with self.opened() as guests:
-            on_each(nodes, lambda name: self._windows_node(guests, nodes[name]))
+            on_each(found, lambda name: self._windows_node(guests, found[name]))
 
     def _windows_node(self, guests: Guests, node: ClusterNode) -> None:
         site = self._site(guests)
@@ -164,8 +272,10 @@ class Kubernetes:
     @contextmanager
     def _pods_of(self, guests: Guests, deadline: Deadline) -> Iterator[ProbePods]:
         with self.api(guests, deadline) as api:
-            owner = Owner(self.lab.name, self.lab.token)
-            yield ProbePods(api, self.intent, owner, self._images())
+            yield ProbePods(api, self.intent, self._owner(), self._images())
+
+    def _owner(self) -> Owner:
+        return Owner(self.lab.name, self.lab.token)
 
     def _images(self) -> Mapping[Os, str]:
         systems = {node.os for node in self.bundled.cluster.nodes if node.pod_cidr}

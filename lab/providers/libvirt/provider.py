@@ -50,6 +50,7 @@ from lab.providers.provider import (
     Outcome,
     Probe,
     ProbeSettings,
+    RealCluster,
     Step,
 )
 from lab.topology.cost import Cost
@@ -329,7 +330,12 @@ class LibvirtProvider:
             If there is none; names the nearest.
 
         """
-        return self._guests(lab).machine(intent, name)
+        guests = self._guests(lab)
+        if intent.kubernetes is not None:
+            pod = self._cluster(lab, intent).machine(guests, name)
+            if pod is not None:
+                return pod
+        return guests.machine(intent, name)
 
     def probe(
         self,
@@ -340,16 +346,28 @@ class LibvirtProvider:
         progress: Callable[[int], None],
     ) -> Mapping[int, Outcome]:
         """Try every probe, each from its own machine; see the seam for the rest."""
+        if intent.kubernetes is not None:
+            return self._cluster(lab, intent).probe(intent, probes, settings, progress)
         with self._guests(lab) as guests:
             return guests.probe(intent, probes, settings, progress)
 
+    def cluster(self, lab: LabHandle, intent: Intent) -> RealCluster | None:
+        """The lab's Kubernetes; None where its pods are namespaces."""
+        return None if intent.kubernetes is None else self._cluster(lab, intent)
+
     def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
         """Domains, networks, consoles and screens, and the network inside each machine."""
-        del intent
         decided = layout.load(lab)
         if decided is None:
             return
-        yield from evidence.pieces(lab, decided, self._hosts_with(decided))
+        cluster = self._cluster_evidence(lab, intent) if decided.bundle else None
+        yield from evidence.pieces(lab, decided, self._hosts_with(decided), cluster)
+
+    def _cluster_evidence(self, lab: LabHandle, intent: Intent) -> evidence.OfCluster | None:
+        try:
+            return self._cluster(lab, intent).evidence
+        except LabError:  # its bundle is gone: the machines are evidence enough
+            return None
 
     def reaches(self, lab: LabHandle, intent: Intent) -> tuple[Reach, ...]:
         """How to get a shell on each machine, in the intent's order."""
