@@ -37,6 +37,7 @@ from lab.providers.libvirt.boots import in_parallel
 from lab.providers.libvirt.bring_up import BringUp
 from lab.providers.libvirt.carriage import Carriage
 from lab.providers.libvirt.connection import controller_id
+from lab.providers.libvirt.evidence import OfCluster
 from lab.providers.libvirt.guests import Guests
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.layout import Layout
@@ -363,7 +364,7 @@ class LibvirtProvider:
         cluster = self._cluster_evidence(lab, intent) if decided.bundle else None
         yield from evidence.pieces(lab, decided, self._hosts_with(decided), cluster)
 
-    def _cluster_evidence(self, lab: LabHandle, intent: Intent) -> evidence.OfCluster | None:
+    def _cluster_evidence(self, lab: LabHandle, intent: Intent) -> OfCluster | None:
         try:
             return self._cluster(lab, intent).evidence
         except LabError:  # its bundle is gone: the machines are evidence enough
