@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import combinations
+from typing import get_args
 
 import pytest
 from observed_nodes import CASES, WORKER1, intent
@@ -44,6 +46,24 @@ def test_a_card_that_is_down_is_all_that_is_told_of_what_hangs_on_it() -> None:
     assert [one.kind for one in differences(WORKER, changed(way["changes"]))] == ["link-down"]
 
 
+def test_of_two_that_differ_at_once_one_is_told_first() -> None:
+    named = [way for way in WAYS if way["kind"]]
+    pairs = list(combinations(named, 2))[::7]
+    tried = 0
+    for one, other in pairs:
+        text = WORKER1
+        for old, new in (*one["changes"], *other["changes"]):
+            if old not in text:
+                break
+            text = text.replace(old, new)
+        else:
+            tried += 1
+            first = differences(WORKER, facts(text, ""))[0]
+            wanted = {(way["kind"], way["object"]) for way in (one, other)}
+            assert (first.kind, first.object) in wanted, (one["name"], other["name"], str(first))
+    assert tried > 100
+
+
 def test_every_kind_of_difference_of_a_single_node_has_a_way() -> None:
     elsewhere = {
         # pods, programs and pairs of nodes: below, in the other tests, and in tests/netns
@@ -52,7 +72,7 @@ def test_every_kind_of_difference_of_a_single_node_has_a_way() -> None:
         *("duplicate-address", "duplicate-mac", "duplicate-pod-cidr", "backend-missing"),
         *("tunnel-address", "tunnel-mac", "tunnel-mtu", "bridge-mtu"),
     }
-    kinds = set(Kind.__args__)  # type: ignore[attr-defined]  of a Literal
+    kinds = set(get_args(Kind))
     assert kinds - elsewhere == {one["kind"] for one in WAYS} - {""}
 
 

@@ -70,6 +70,7 @@ def test_services_of_a_real_kube_proxy_are_the_same_in_both_its_modes(
     rules: Ruleset, by: str
 ) -> None:
     assert services(rules) == KUBE_PROXY
+    assert len(rules.translations.services) == len(KUBE_PROXY)
     assert rules.translations.by == by
     assert rules.translations.marked
     assert rules.barriers == ()
