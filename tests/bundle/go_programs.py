@@ -186,7 +186,7 @@ _CURES = {
     "deadline": "the same again: go goes on where it was; or give more with --timeout SECONDS",
     "network": "look that the module proxy of `go env GOPROXY` answers, then the same again",
     "sum": "python tests/bundle/pin.py, and look at what has changed in go.sum",
-    "disk": "make room: the go caches (`go env GOCACHE GOMODCACHE`) want 8 GB",
+    "disk": "make room: the go caches (`go env GOCACHE GOMODCACHE`) want 15 GB",
     "old": "a Go as new as this says",
     "other": "the same `go build` by hand: tests/bundle/README.md says how",
 }
