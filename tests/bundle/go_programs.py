@@ -64,7 +64,8 @@ def build_programs(build: Build, into: Path, deadline: Deadline) -> None:
         folder = Path(scratch)
         for name in ("go.mod", "go.sum"):
             shutil.copyfile(build.module.folder / name, folder / name)
-        environment = go_environment(build)
+        # go leaves its own temporary folder behind when it is killed
+        environment = go_environment(build) | {"GOTMPDIR": scratch}
         if build.module.copies:
             command = ["go", "mod", "download", "-json", build.module.requires[0]]
             told = json.loads(run(doing, command, deadline, folder, environment))
