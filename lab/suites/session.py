@@ -32,8 +32,8 @@ class LabSession:
     """A lab between pytest's start and end.
 
     ``cluster`` is the lab's Kubernetes where it has one, and ``checks`` what is to be checked
-    there. ``found`` (results by cell id) is empty and ``run`` None until :meth:`probe` has judged the
-    chosen cells; ``directory`` is None until the run is stored.
+    there. ``found`` (results by cell id) is empty and ``run`` None until :meth:`probe` has judged
+    the chosen cells; ``directory`` is None until the run is stored.
 
     Raises
     ------
