@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from conftest import IMAGES, SAME, NewPods
+from api_names import IMAGES, SAME, NewPods
 from control_plane import ControlPlane
 
 from lab._deadline import Deadline
@@ -84,7 +84,8 @@ def test_workload_checks_without_a_kubelet_are_probe_errors_and_leave_nothing(
 def test_api_server_that_is_lost_in_the_middle_is_a_probe_error(
     new_pods: NewPods, api: Api, plane: ControlPlane, drawn: Blueprint
 ) -> None:
-    new_pods().deploy(Deadline(SECONDS))
+    pods = new_pods()
+    pods.deploy(Deadline(SECONDS))
     plane.kill_server()
     try:
         prober = ExecProber(api, "win1")
@@ -94,8 +95,9 @@ def test_api_server_that_is_lost_in_the_middle_is_a_probe_error(
         assert {one.verdict for one in results} == {"probe-error"}
         with pytest.raises(LostError, match="connection refused"):
             api.ask("GET", "/version", Deadline(SECONDS))
-        with pytest.raises(DeadlineError, match="connection refused"):
-            versions(api, Deadline(0.5))
+        for ask in (lambda: versions(api, Deadline(0.5)), lambda: pods.observe(Deadline(0.5))):
+            with pytest.raises(DeadlineError, match="connection refused"):
+                ask()
     finally:
         plane.start_server()
 
