@@ -150,7 +150,7 @@ def pod(machine: MachineIntent, owner: Owner, images: Mapping[Os, str]) -> Objec
 
 
 def _modes() -> Iterator[tuple[str, str]]:
-    """Mounttest writes one file of each mode."""
+    """Each mode of a new file that mounttest knows, and where one is made."""
     return zip(("0644", "0660", "0666"), _EMPTY, strict=True)
 
 

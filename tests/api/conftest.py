@@ -1,8 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
+from api_names import IMAGES, SAME, NewPods
 from control_plane import ControlPlane
 from fake_kubelets import CALL, FakeKubelets, make_nodes
 from kubernetes_programs import HOW, programs
@@ -13,11 +14,6 @@ from lab.cluster.labels import NAMESPACE
 from lab.cluster.probe_manifests import Owner
 from lab.cluster.probe_pods import ProbePods
 from lab.lifecycle.blueprint import Blueprint, draw
-
-IMAGES = {
-    "linux": "registry.k8s.io/e2e-test-images/agnhost:2.63.0",
-    "windows": "registry.k8s.io/e2e-test-images/agnhost:2.63.0",
-}
 
 
 @pytest.fixture(scope="session")
@@ -58,11 +54,6 @@ def kubelets(plane: ControlPlane, drawn: Blueprint) -> Iterator[FakeKubelets]:
     yield kubelets
     kubelets.end()
     own.close()
-
-
-NewPods = Callable[..., ProbePods]
-SAME = "same"
-"""The token of most tests: a namespace takes at least 5 s to go (its controller waits)."""
 
 
 @pytest.fixture

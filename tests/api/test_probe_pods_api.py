@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import NewPods
+from api_names import NewPods
 from control_plane import ControlPlane
 from fake_kubelets import FakeKubelets
 from work import Work
@@ -156,16 +156,3 @@ def test_api_server_that_dies_and_returns_is_borne(
     plane.start_server()
     kubelets.idle.clear()
     deploying.join()
-
-
-def test_api_server_that_stays_away_ends_the_wait_with_its_last_trouble(
-    new_pods: NewPods, plane: ControlPlane
-) -> None:
-    pods = new_pods()
-    pods.deploy(Deadline(SECONDS))
-    plane.kill_server()
-    try:
-        with pytest.raises(DeadlineError, match="connection refused"):
-            pods.observe(Deadline(1.0))
-    finally:
-        plane.start_server()
