@@ -1,4 +1,7 @@
-"""The probe pods against a real API server; scheduler and kubelets are the tests' own."""
+"""The probe pods against a real API server; scheduler and kubelets are the tests' own.
+
+Those that take a namespace away stand last: each costs 5 s, which its controller waits.
+"""
 
 from __future__ import annotations
 
@@ -60,15 +63,6 @@ def uids(api: Api) -> dict[str, str]:
     }
 
 
-def test_leftovers_of_a_killed_run_are_removed_first(new_pods: NewPods, api: Api) -> None:
-    new_pods(token="killed").deploy(Deadline(SECONDS))
-    before = uids(api)
-    said: list[str] = []
-    new_pods(token="fresh").deploy(Deadline(SECONDS), said.append)
-    assert said == ["removing namespace 'hybridlab-probe' of an earlier run"]
-    assert not set(before.values()) & set(uids(api).values())
-
-
 def test_half_of_a_killed_run_with_the_same_token_is_completed(new_pods: NewPods, api: Api) -> None:
     new_pods().deploy(Deadline(SECONDS))
     before = uids(api)
@@ -87,26 +81,6 @@ def test_namespace_of_another_lab_is_refused(new_pods: NewPods) -> None:
     for act in (lambda: other.deploy(Deadline(5.0)), lambda: other.remove(Deadline(5.0))):
         with pytest.raises(BrokenError, match="belongs to lab 'overlay'"):
             act()
-
-
-def test_namespace_that_will_not_go_is_named_with_its_finalizers(
-    new_pods: NewPods, api: Api
-) -> None:
-    pods = new_pods()
-    pods.deploy(Deadline(SECONDS))
-    held = api.ask("GET", f"{OWN}/pods/win1-p1", Deadline(SECONDS))
-    held["metadata"]["finalizers"] = ["hybridlab.io/held"]
-    api.ask("PUT", f"{OWN}/pods/win1-p1", Deadline(SECONDS), held)
-    with pytest.raises(DeadlineError) as raised:
-        pods.remove(Deadline(1.0))
-    freed = api.ask("GET", f"{OWN}/pods/win1-p1", Deadline(SECONDS))
-    freed["metadata"]["finalizers"] = []
-    api.ask("PUT", f"{OWN}/pods/win1-p1", Deadline(SECONDS), freed)
-    assert "it is Terminating, with finalizers: kubernetes" in str(raised.value)
-    assert "Pod 'win1-p1' is left, with finalizers: hybridlab.io/held" in str(raised.value)
-    said: list[str] = []
-    new_pods().deploy(Deadline(SECONDS), said.append)
-    assert said == ["namespace 'hybridlab-probe' of an earlier run is going; waiting for it"]
 
 
 def test_pods_that_do_not_start_are_named_with_what_the_kubelet_says(
@@ -156,3 +130,32 @@ def test_api_server_that_dies_and_returns_is_borne(
     plane.start_server()
     kubelets.idle.clear()
     deploying.join()
+
+
+def test_leftovers_of_a_killed_run_are_removed_first(new_pods: NewPods, api: Api) -> None:
+    new_pods().deploy(Deadline(SECONDS))
+    before = uids(api)
+    said: list[str] = []
+    new_pods(token="fresh").deploy(Deadline(SECONDS), said.append)
+    assert said == ["removing namespace 'hybridlab-probe' of an earlier run"]
+    assert not set(before.values()) & set(uids(api).values())
+
+
+def test_namespace_that_will_not_go_is_named_with_its_finalizers(
+    new_pods: NewPods, api: Api
+) -> None:
+    pods = new_pods(token="fresh")
+    pods.deploy(Deadline(SECONDS))
+    held = api.ask("GET", f"{OWN}/pods/win1-p1", Deadline(SECONDS))
+    held["metadata"]["finalizers"] = ["hybridlab.io/held"]
+    api.ask("PUT", f"{OWN}/pods/win1-p1", Deadline(SECONDS), held)
+    with pytest.raises(DeadlineError) as raised:
+        pods.remove(Deadline(1.0))
+    freed = api.ask("GET", f"{OWN}/pods/win1-p1", Deadline(SECONDS))
+    freed["metadata"]["finalizers"] = []
+    api.ask("PUT", f"{OWN}/pods/win1-p1", Deadline(SECONDS), freed)
+    assert "it is Terminating, with finalizers: kubernetes" in str(raised.value)
+    assert "Pod 'win1-p1' is left, with finalizers: hybridlab.io/held" in str(raised.value)
+    said: list[str] = []
+    new_pods().deploy(Deadline(SECONDS), said.append)
+    assert said == ["namespace 'hybridlab-probe' of an earlier run is going; waiting for it"]
