@@ -15,7 +15,7 @@ from lab._log import say
 from lab.cluster.workload_checks import WorkloadResult, wanted
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
-from lab.matrix.run import run
+from lab.matrix.run import PACE, run
 from lab.matrix.verdict import CellResult, RunResult
 from lab.providers.provider import Outcome, Probe, ProbeSettings, RealCluster
 from lab.suites.open_lab import OpenLab
@@ -26,6 +26,10 @@ Progress = Callable[[int, int], None]
 
 REAL_MACHINES = frozenset({"libvirt"})
 """Providers whose Windows nodes run Windows; all others emulate them."""
+
+
+_ON_CLUSTER = replace(PACE, settle=60.0)
+"""kube-proxy follows the API in its own time: 17 of 22 probes became 22 of 22 seconds later."""
 
 
 class LabSession:
@@ -79,6 +83,7 @@ class LabSession:
                     self._send(progress, intent),
                     time.monotonic,
                     self._repeat,
+                    pace=_ON_CLUSTER if self.cluster else PACE,
                 )
                 if self.cluster and workloads:
                     self.workloads = {one.id: one for one in self.cluster.workloads()}
