@@ -33,6 +33,12 @@ _SECONDS = {
     "discovery": 300,
 }
 """kubeadm's own defaults of its timeouts, in seconds, but for ``kubeletHealthCheck`` (``4m``)."""
+_LEASE_SECONDS = 40
+"""The kubelet's default of ``nodeLeaseDurationSeconds``; it renews four times in it."""
+_GRACE_SECONDS = 50
+"""The controller manager's default of ``node-monitor-grace-period`` since 1.32."""
+_SLOWEST = 4
+"""A dead node must be told in minutes, however slow the machines are."""
 _IGNORED = ("NumCPU", "Mem")
 """Preflight errors: processors and memory are the scenario's to decide."""
 
@@ -99,7 +105,7 @@ def init(
             "timeouts": _timeouts(around.patience),
         },
         _cluster(cluster, intent, manifest, around),
-        kubelet(cluster),
+        kubelet(cluster, around.patience),
         proxy.configuration(cluster),
     )
 
@@ -129,11 +135,14 @@ def join(
     return (document,)
 
 
-def kubelet(cluster: Cluster) -> Document:
+def kubelet(cluster: Cluster, patience: int) -> Document:
     """Every Linux kubelet's configuration.
 
-    No image is ever collected: none could be pulled again.
+    No image is ever collected: none could be pulled again. Emulated ones say less often that
+    they live, and are believed dead later.
     """
+    slow = min(patience, _SLOWEST)
+    paced = {"nodeLeaseDurationSeconds": _LEASE_SECONDS * slow} if slow > 1 else {}
     return {
         "apiVersion": KUBELET,
         "kind": "KubeletConfiguration",
@@ -150,14 +159,18 @@ def kubelet(cluster: Cluster) -> Document:
             "nodefs.inodesFree": "2%",
             "imagefs.available": "2%",
         },
+        **paced,
     }
 
 
 def controller_manager_arguments(cluster: Cluster, patience: int) -> dict[str, str]:
     """What differs from kubeadm's own: nodes' parts of the pod network are the plan's."""
+    slow = min(patience, _SLOWEST)
+    grace = {"node-monitor-grace-period": f"{_GRACE_SECONDS * slow}s"} if slow > 1 else {}
     return {
         "allocate-node-cidrs": "false",
         "node-cidr-mask-size": str(_node_prefix(cluster)),
+        **grace,
         **_leases(cluster, patience),
     }
 

@@ -154,7 +154,7 @@ class Node:
 
     def _node_service(self, given: Settings) -> tuple[bool, Settings]:
         name = given["service"]
-        wanted = {"command": given["command"], "depends": given["depends"]}
+        wanted: Settings = {"command": given["command"], "depends": given["depends"]}
         there = self.services.get(name, {"state": "Stopped"})
         changed = {key: there.get(key) for key in wanted} != wanted
         started = given["start"] and (changed or there["state"] != "Running")

@@ -11,6 +11,7 @@ from functools import cache
 from hashlib import sha256
 from ipaddress import IPv4Network
 from pathlib import Path
+from typing import Any
 
 from lab.cluster.bundle.manifest import Blob, ContainerImage, Manifest, Program
 from lab.cluster.cluster import cluster
@@ -62,8 +63,8 @@ def program(name: str) -> Program:
     return Program(f"{name}.exe", name, "windows", blob(name), "a test")
 
 
-def image(name: str, build: int | None) -> ContainerImage:
-    version = None if build is None else f"10.0.{build}.1"
+def image(name: str, build: int) -> ContainerImage:
+    version = f"10.0.{build}.1"
     own = blob(f"{name} {build}")
     return ContainerImage(name, "windows", version, own, own, (), "a test")
 
@@ -105,7 +106,7 @@ def seen(year: str) -> Observed:
     return Observed(BUILDS[year], REVISIONS[year])
 
 
-def everything(plan: Decided, where: Observed) -> dict[str, object]:
+def everything(plan: Decided, where: Observed) -> dict[str, Any]:
     """All that a node is given, step by step, in order."""
     join = join_of(plan)
     vip = str(IPv4Network(plan.network.pod_cidr)[2])

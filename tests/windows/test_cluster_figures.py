@@ -13,8 +13,13 @@ from lab.cluster.windows import cluster_side, cni, flannel, hns, ovn
 
 
 def plugin(topology):
-    plan = decided(topology)
-    return json.loads(cni.configuration(plan.cluster, plan.network)[1])
+    return written(decided(topology))
+
+
+def written(plan):
+    made = cni.configuration(plan.cluster, plan.network)
+    assert made is not None
+    return json.loads(made[1])
 
 
 def policies(document):
@@ -109,7 +114,7 @@ def test_host_gateways_bridge_knows_a_network_that_does_not_end_in_zero():
 def test_host_gateways_other_bridge_is_sdnbridge_told_to_use_the_second_address():
     plan = decided("host-gateway")
     plan = replace(plan, node=replace(plan.node, pod_cidr="10.10.187.0/26"))
-    made = json.loads(cni.configuration(plan.cluster, plan.network)[1])["delegate"]
+    made = written(plan)["delegate"]
     assert (made["type"], made["optionalFlags"]) == ("sdnbridge", {"forceBridgeGateway": True})
 
 
@@ -194,10 +199,12 @@ def test_calico_is_given_what_its_documentation_asks_for():
         "name": "kubernetes-services-endpoint",
         "namespace": "tigera-operator",
     }
-    network = installation["spec"]["calicoNetwork"]
+    spec = installation["spec"]
+    assert isinstance(spec, dict)
+    network = spec["calicoNetwork"]
     assert (network["bgp"], network["windowsDataplane"]) == ("Disabled", "HNS")
     assert network["ipPools"][0]["encapsulation"] == "VXLAN"
-    assert installation["spec"]["serviceCIDRs"] == ["10.96.0.0/12"]
+    assert spec["serviceCIDRs"] == ["10.96.0.0/12"]
     assert ipam["spec"] == {"strictAffinity": True}
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cluster_node_double import Node
-from cluster_nodes import JOIN, SCENARIOS, decided, join_of
+from cluster_nodes import JOIN, decided, join_of
 from double.guest import Guest
 from double.script import Answer
 from windows_guests import trouble
@@ -69,7 +69,7 @@ Way = Callable[..., tuple[NodeStep, ...]]
 
 
 @pytest.fixture
-def way(windows_shell: WindowsShell, api: Api) -> Iterator[Way]:
+def way(windows_shell: WindowsShell, api: Api) -> Way:
     def made(topology: str = "overlay", **changes: object) -> tuple[NodeStep, ...]:
         plan = decided(topology)
         given = {"join": lambda: join_of(plan), **changes}
@@ -77,7 +77,7 @@ def way(windows_shell: WindowsShell, api: Api) -> Iterator[Way]:
             plan.cluster, plan.intent, plan.node, plan.manifest, windows_shell, api=api, **given
         )
 
-    yield made
+    return made
 
 
 def through(steps: tuple[NodeStep, ...]) -> None:
@@ -94,7 +94,7 @@ def up_to(steps: tuple[NodeStep, ...], name: str) -> NodeStep:
     raise KeyError(name)
 
 
-@pytest.mark.parametrize("topology", [name for name in SCENARIOS if name != "calico-vxlan"])
+@pytest.mark.parametrize("topology", ["overlay", "host-gateway", "upstream-tor", "hard-way"])
 def test_node_gets_into_its_cluster_and_a_second_run_changes_nothing(
     topology: str, node: Node, way: Way, api: Api
 ) -> None:
@@ -157,16 +157,16 @@ def test_reboot_that_a_step_asks_for_is_made_and_proved(node: Node, way: Way) ->
 
 def test_windows_that_is_too_old_is_refused_before_anything_changes(node: Node, way: Way) -> None:
     node.build, node.revision = 17763, 378
-    with pytest.raises(BrokenError, match="17763.378 is older than 17763.379.*KB4489899"):
+    with pytest.raises(BrokenError, match=r"17763\.378 is older than 17763\.379.*KB4489899"):
         through(way())
-    assert node.steps == ["node-survey", "node-survey"] or set(node.steps) == {"node-survey"}
+    assert set(node.steps) == {"node-survey"}
     assert node.changed == []
 
 
 def test_build_without_images_is_refused_before_anything_changes(node: Node, way: Way) -> None:
     node.build = 26100
     with pytest.raises(
-        BrokenError, match="no image 'registry.k8s.io/pause' for Windows build 26100"
+        BrokenError, match=r"no image 'registry\.k8s\.io/pause' for Windows build 26100"
     ):
         through(way())
     assert node.changed == []
@@ -209,7 +209,7 @@ def test_join_that_fails_is_told_with_the_kubelets_words_and_their_meaning(
 
 def test_join_that_fails_without_a_word_of_the_kubelet_says_so(node: Node, way: Way) -> None:
     node.join_error = "there is no program 'C:\\k\\kubeadm.exe'"
-    with pytest.raises(StepError, match="kubelet has said nothing in 'C:|has said nothing in C:"):
+    with pytest.raises(StepError, match="kubelet has said nothing in C:"):
         through(way())
 
 
@@ -231,16 +231,16 @@ def test_hns_that_refuses_is_told_and_not_waited_for(node: Node, way: Way) -> No
 def test_node_that_never_comes_back_is_given_up_with_the_last_that_was_seen(
     node: Node, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "BACK_SECONDS", 3.0)
+    monkeypatch.setattr(running, "BACK_SECONDS", 4.0)
     monkeypatch.setattr(running, "ONE_LOOK_SECONDS", 1.0)
     step = up_to(way(), "network")
 
-    def away() -> Answer | None:
+    def away(_: str) -> None:
+        """The link drops, and nothing brings it back."""
         node.guest.winrm.stop()
         node.guest.ssh.stop()
-        return None
 
-    node.before["hns-state"] = away
+    monkeypatch.setattr(bring_up, "say", away)
     with pytest.raises(DeadlineError) as caught:
         step.run()
     words = str(caught.value)
@@ -252,7 +252,7 @@ def test_node_that_never_comes_back_is_given_up_with_the_last_that_was_seen(
 def test_networks_that_never_come_are_given_up_with_what_there_is(
     node: Node, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "BACK_SECONDS", 0.5)
+    monkeypatch.setattr(running, "BACK_SECONDS", 6.0)
     node.looks_until_made = 10_000
     step = up_to(way(), "network")
     with pytest.raises(DeadlineError, match="hns-make is Running, it has no HNS network"):
@@ -268,7 +268,7 @@ def test_link_that_drops_while_networks_are_made_is_waited_out(
     def drop() -> Answer | None:
         action = next(drops, None)
         if action:
-            trouble(guest, action, "cut")
+            trouble(guest, action, "reset")
         return None
 
     node.before["hns-state"] = drop
@@ -276,15 +276,15 @@ def test_link_that_drops_while_networks_are_made_is_waited_out(
     assert next(drops, None) is None
 
 
-def test_way_that_was_cut_off_anywhere_goes_on(node: Node, way: Way) -> None:
-    """As after a kill: the step that was under way is run again, from its beginning."""
-    whole = len(way())
-    for cut in range(whole):
-        for step in way()[: cut + 1]:
-            step.run()
+@pytest.mark.parametrize("last", ["bundle", "join", "network", "proxy"])
+def test_way_that_was_cut_off_after_a_step_goes_on(last: str, node: Node, way: Way) -> None:
+    """As after a kill: what was done is done again, and finds itself done."""
+    up_to(way(), last).run()
+    through(way())
     node.changed.clear()
     through(way())
     assert node.changed == []
+    assert node.boots == 0
 
 
 @pytest.mark.parametrize(
@@ -318,16 +318,16 @@ def test_node_that_was_deleted_is_cleaned_rebooted_and_joins_again(
     assert api.known == {"win1"}
 
 
-def test_node_that_joined_and_got_no_network_yet_is_cleaned_without_a_reboot(
-    node: Node, way: Way
+def test_node_that_got_a_certificate_and_no_node_joins_again_without_a_reboot(
+    node: Node, way: Way, api: Api
 ) -> None:
+    """Cut off between the two: nothing of a network is there, so nothing needs a restart."""
     up_to(way(), "network")
-    api_forgets = Api()
-    steps = way(api=api_forgets) if False else way()
-    assert steps
-    node.there.discard(places.SOURCE_VIP)
-    node.boots = 0
-    through(steps)
+    api.known.clear()
+    through(way())
+    assert node.steps.count("node-leave") == 1
+    assert node.steps.count("node-join") == 2
+    assert "hns-clean" not in node.steps
     assert node.boots == 0
 
 
@@ -348,7 +348,7 @@ def test_cleaning_that_cuts_its_own_shell_off_is_run_again(
 
     def cut() -> Answer | None:
         del node.before["hns-clean"]
-        trouble(guest, "Receive", "cut")
+        trouble(guest, "Receive", "reset")
         return None
 
     node.before["hns-clean"] = cut
@@ -365,7 +365,7 @@ def test_address_of_an_earlier_life_is_not_used(node: Node, way: Way) -> None:
 def test_service_that_would_not_come_back_after_a_restart_is_named(
     node: Node, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bring_up, "HEALTH_SECONDS", 0.3)
+    monkeypatch.setattr(bring_up, "HEALTH_SECONDS", 6.0)
     step = up_to(way(), "settled")
     node.services["kubelet"]["start"] = "Manual"
     node.services["kube-proxy"]["state"] = "StopPending"
@@ -379,7 +379,7 @@ def test_service_that_would_not_come_back_after_a_restart_is_named(
 def test_service_that_does_not_wait_for_the_one_before_is_named(
     node: Node, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bring_up, "HEALTH_SECONDS", 0.3)
+    monkeypatch.setattr(bring_up, "HEALTH_SECONDS", 6.0)
     step = up_to(way(), "settled")
     node.services["kube-proxy"]["depends"] = []
     with pytest.raises(DeadlineError, match="kube-proxy does not wait for kubelet"):

@@ -5,18 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from cluster_nodes import MINORS, decided, image, manifest, seen
+from cluster_nodes import MINORS, SCENARIOS, decided, manifest, seen
 
+from lab.cluster import rules
 from lab.cluster.windows import images, judged, versions
 from lab.cluster.windows.observed import Observed, too_old, year_of
-
-GONE = (
-    "--network-plugin",
-    "--image-pull-progress-deadline",
-    "--log-dir",
-    "--logtostderr",
-    "--allow-privileged",
-)
 
 
 def kubelet(minor):
@@ -29,9 +22,10 @@ def proxy(minor, where=None, topology="overlay"):
 
 
 @pytest.mark.parametrize("minor", MINORS)
-def test_no_kubelet_gets_a_flag_that_has_gone(minor):
+def test_nothing_gets_a_flag_that_has_gone(minor):
     command = kubelet(minor)
-    assert not [flag for flag in GONE if flag in command]
+    for name, words in (("kubelet", command), ("kube-proxy", proxy(minor))):
+        assert list(rules.unknown_flags(name, f"{minor}.1", iter(words.split()))) == []
     assert ("--pod-infra-container-image=registry.k8s.io/pause:3.10.2" in command) == (
         minor == "1.33"
     )
@@ -53,6 +47,23 @@ def test_kube_proxy_gets_feature_gates_below_1_34_alone(minor):
     assert (gates in proxy(minor).split()) == (minor == "1.33")
     assert ("--feature-gates" in proxy(minor)) == (minor == "1.33")
     assert "--enable-dsr=true" in proxy(minor).split()
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_kube_proxy_on_an_overlay_gets_all_that_the_rules_have(minor):
+    assert set(rules.flags("kube-proxy", "windows", minor)) <= set(proxy(minor).split())
+
+
+@pytest.mark.parametrize("topology", SCENARIOS)
+def test_bundle_has_what_the_rules_ask_for_each_topology(topology):
+    """And what is copied has a place."""
+    plan = decided(topology)
+    lacking = [one for one in rules.missing(plan.manifest, plan.cluster) if "windows" in one]
+    assert lacking == []
+    places = {one.source: one.target for one in plan.bundle().files}
+    assert places["bin/kubelet.exe"] == "C:\\k\\kubelet.exe"
+    assert places["cni/host-local.exe"] == "C:\\opt\\cni\\bin\\host-local.exe"
+    assert places["bin/containerd.exe"] == "C:\\Program Files\\containerd\\containerd.exe"
 
 
 def test_bridge_needs_no_gate_for_overlays():
@@ -116,22 +127,20 @@ def test_images_are_those_of_the_nodes_own_build():
     bundle = manifest()
     for build in (17763, 20348):
         found = images.for_build(bundle, build)
-        assert {images.build_of(one) for one in found} == {build}
+        assert {one.os_version for one in found} == {f"10.0.{build}.1"}
         assert len(found) == 2
     assert images.pause(bundle, 20348) == "registry.k8s.io/pause:3.10.2"
     with pytest.raises(KeyError):
         images.pause(bundle, 26100)
 
 
-def test_image_of_no_build_runs_on_any():
-    bundle = replace(manifest(), images=(image("registry.k8s.io/pause:3.10.2", None),))
-    assert images.pause(bundle, 26100) == "registry.k8s.io/pause:3.10.2"
-
-
 def test_windows_2025_is_refused_until_its_images_are_in_the_bundle():
     found = images.missing(manifest(), 26100)
     assert len(found) == 2
-    assert "'registry.k8s.io/pause' for Windows build 26100: it has builds 17763, 20348" in found[0]
+    assert (
+        "'registry.k8s.io/pause' for Windows build 26100: it has 10.0.17763.1, 10.0.20348.1"
+        in found[0]
+    )
 
 
 def test_image_that_the_bundle_lacks_is_named_before_anything_is_created():

@@ -124,7 +124,10 @@ class _Making:
             ]
             asked = [by_hand.subjects(cluster, self.intent, node, around) for node in planes]
             blank = by_hand_worker.BLANK
-            joined = [public(by_hand_worker.worker(cluster, node, blank)) for node in workers]
+            joined = [
+                public(by_hand_worker.worker(cluster, node, blank, around.patience))
+                for node in workers
+            ]
             return (made, asked), joined
         none = Ticket("", "")
         init = kubeadm.init(cluster, self.intent, self.manifest, around)

@@ -59,7 +59,8 @@ class ByHand:
         on_each(
             wanted,
             lambda name: self._do(
-                name, by_hand_worker.worker(self._cluster, wanted[name], keys[name])
+                name,
+                by_hand_worker.worker(self._cluster, wanted[name], keys[name], self._site.patience),
             ),
         )
         there = self._api.nodes(self._site.deadline(API_SECONDS))

@@ -41,7 +41,7 @@ def subjects(node: ClusterNode) -> dict[str, Subject]:
     }
 
 
-def worker(cluster: Cluster, node: ClusterNode, keys: WorkerKeys) -> Operations:
+def worker(cluster: Cluster, node: ClusterNode, keys: WorkerKeys, patience: int = 1) -> Operations:
     """The worker with its programs running; it registers by itself."""
     server = kubeadm.endpoint(cluster)
     common: tuple[Operation, ...] = (
@@ -51,7 +51,7 @@ def worker(cluster: Cluster, node: ClusterNode, keys: WorkerKeys) -> Operations:
     own: tuple[Operation, ...] = (
         *pair_files(_KUBELET_PAIR, keys.kubelet),
         kubeconfig_file(cluster, "/etc/kubernetes/kubelet.conf", server, keys.ca, keys.kubelet),
-        WriteFile(kubelet.CONFIG, to_yaml((configuration(cluster),))),
+        WriteFile(kubelet.CONFIG, to_yaml((configuration(cluster, patience),))),
         kubelet.by_hand(node.name, node.address),
     )
     proxies: tuple[Operation, ...] = (
@@ -68,10 +68,10 @@ def worker(cluster: Cluster, node: ClusterNode, keys: WorkerKeys) -> Operations:
     )
 
 
-def configuration(cluster: Cluster) -> Document:
+def configuration(cluster: Cluster, patience: int) -> Document:
     """The kubelet's configuration: what kubeadm would add to the cluster's own stands here."""
     return {
-        **kubeadm.kubelet(cluster),
+        **kubeadm.kubelet(cluster, patience),
         "authentication": {
             "anonymous": {"enabled": False},
             "webhook": {"enabled": True},

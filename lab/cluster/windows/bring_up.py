@@ -9,10 +9,11 @@ from typing import Any
 
 from lab._errors import BrokenError
 from lab._log import say
+from lab.cluster.bundle import medium
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import Cluster, ClusterNode
 from lab.cluster.windows import failures, flannel, judged, kubelet, places
-from lab.cluster.windows.decided import MEDIUM, Decided
+from lab.cluster.windows.decided import Decided
 from lab.cluster.windows.join import Join, NodeApi
 from lab.cluster.windows.observed import Observed
 from lab.cluster.windows.running import Runner, said
@@ -92,7 +93,7 @@ class BringUp:
         if reason:
             raise BrokenError(doing, reason, "build its image from a newer ISO, or a fuller bundle")
         if not said(facts, "medium", doing):
-            words = f"no drive there has the label '{MEDIUM}'"
+            words = f"no drive there has the label '{medium.LABEL}'"
             raise BrokenError(doing, words, f"attach the bundle medium to '{name}'")
         if not said(facts, "address", doing):
             words = f"no interface there has the address {plan.node.address}"

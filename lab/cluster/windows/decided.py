@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from lab.cluster.bundle import medium
 from lab.cluster.bundle.manifest import Manifest, Program
 from lab.cluster.cluster import Cluster, ClusterNode
 from lab.cluster.windows import (
@@ -25,8 +26,6 @@ from lab.imaging.windows import steps as image_steps
 from lab.imaging.windows.steps import Mirror, Rule
 from lab.topology.intent import Intent
 
-MEDIUM = "HYBRIDBUNDLE"
-"""Label of the bundle medium."""
 SERVICES = ("containerd", kubelet.SERVICE, proxy.SERVICE)
 """In the order in which they start: each depends on the one before."""
 _OF_CONTAINERD = frozenset(
@@ -57,7 +56,7 @@ class Decided:
 
     def survey(self) -> steps.NodeSurvey:
         """What is asked first."""
-        return steps.NodeSurvey(self.node.address, MEDIUM, _MARKS)
+        return steps.NodeSurvey(self.node.address, medium.LABEL, _MARKS)
 
     def leave(self) -> steps.NodeLeave:
         """What an earlier life left."""
@@ -90,14 +89,10 @@ class Decided:
     def bundle(self) -> steps.NodeBundle:
         """Its programs."""
         files = tuple(
-            steps.BundleFile(
-                one.name if one.name.startswith("cni/") else f"bin/{one.name}",
-                _place(one.name),
-                one.blob.sha256,
-            )
+            steps.BundleFile(medium.program_path(one.name), _place(one.name), one.blob.sha256)
             for one in self.bundle_programs()
         )
-        return steps.NodeBundle(MEDIUM, files, tuple(reversed(SERVICES)))
+        return steps.NodeBundle(medium.LABEL, files, tuple(reversed(SERVICES)))
 
     def containerd(self, seen: Observed) -> image_steps.Containerd:
         """The runtime, whose programs the bundle has brought."""
@@ -111,7 +106,8 @@ class Decided:
         """Its container images."""
         wanted = images.for_build(self.manifest, seen.build)
         return steps.NodeImages(
-            MEDIUM, tuple(steps.ImageFile(images.file_of(one), one.name) for one in wanted)
+            medium.LABEL,
+            tuple(steps.ImageFile(medium.image_path(one.name), one.name) for one in wanted),
         )
 
     def files(self, join: Join) -> steps.NodeFiles:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lab.cluster import rules
 from lab.cluster.bundle.manifest import ContainerImage, Manifest
 
 PAUSE = "registry.k8s.io/pause"
@@ -10,49 +11,35 @@ NEEDED = (PAUSE, AGNHOST)
 """The sandbox of every pod, and the probe."""
 
 
-def build_of(image: ContainerImage) -> int | None:
-    """The Windows build that an image was made for; None where it runs on any."""
-    if image.os_version is None:
-        return None
-    return int(image.os_version.split(".")[2])
-
-
-def fits(image: ContainerImage, build: int) -> bool:
-    """Whether it runs there: without Hyper-V isolation the builds must be the same."""
-    return image.os == "windows" and build_of(image) in {None, build}
-
-
 def for_build(manifest: Manifest, build: int) -> tuple[ContainerImage, ...]:
-    """All of the bundle that run on a build."""
-    return tuple(image for image in manifest.images if fits(image, build))
+    """All of the bundle that run on a build: without Hyper-V isolation it must be their own."""
+    repositories = dict.fromkeys(_repository(one) for one in manifest.images if one.os == "windows")
+    found = (rules.windows_image(manifest, one, str(build)) for one in repositories)
+    return tuple(one for one in found if one is not None)
 
 
 def pause(manifest: Manifest, build: int) -> str:
     """The sandbox image of a build, in full; KeyError if the bundle has none."""
-    for image in for_build(manifest, build):
-        if image.name.rpartition(":")[0] == PAUSE:
-            return image.name
-    raise KeyError(f"{PAUSE} for build {build}")
+    found = rules.windows_image(manifest, PAUSE, str(build))
+    if found is None:
+        raise KeyError(f"{PAUSE} for build {build}")
+    return found.name
 
 
 def missing(manifest: Manifest, build: int) -> tuple[str, ...]:
     """What a node of that build needs and the bundle has not, in words."""
-    there = {image.name.rpartition(":")[0] for image in for_build(manifest, build)}
     found = []
     for repository in NEEDED:
-        if repository not in there:
+        if rules.windows_image(manifest, repository, str(build)) is None:
             builds = sorted(
-                {
-                    str(build_of(image) or "any")
-                    for image in manifest.images
-                    if image.os == "windows" and image.name.rpartition(":")[0] == repository
-                }
+                one.os_version or "any"
+                for one in manifest.images
+                if one.os == "windows" and _repository(one) == repository
             )
-            has = f"it has builds {', '.join(builds)}" if builds else "it has none for Windows"
+            has = f"it has {', '.join(builds)}" if builds else "it has none for Windows"
             found.append(f"the bundle has no image '{repository}' for Windows build {build}: {has}")
     return tuple(found)
 
 
-def file_of(image: ContainerImage) -> str:
-    """Its file on the bundle medium."""
-    return f"images/{image.name.replace('/', '_').replace(':', '_')}.tar"
+def _repository(image: ContainerImage) -> str:
+    return image.name.rpartition(":")[0]

@@ -46,6 +46,7 @@ class Runner:
     def __init__(self, shell: WindowsShell, patience: int = 1) -> None:
         self.shell = shell
         self._patience = patience
+        self._sent: set[str] = set()
 
     def seconds(self, seconds: float) -> Deadline:
         """A deadline, with the machine's slowness counted in."""
@@ -61,9 +62,10 @@ class Runner:
 
         """
         until = deadline or self.seconds(step.deadline_s)
-        for beside in (SHARED, *_BESIDE.get(step.name, ())):
+        for beside in {SHARED, *_BESIDE.get(step.name, ())} - self._sent:
             content = script(f"{FOLDER}/{beside}")
             self.shell.put(content, f"{DIRECTORY}\\{beside}", _PRIVATE, until)
+            self._sent.add(beside)
         content = script(f"{FOLDER}/{step.name}.ps1")
         return run_step(self.shell, content, script(MODULE), step.name, steps.settings(step), until)
 
@@ -93,7 +95,7 @@ class Runner:
         doing: str,
         step: steps.ClusterStep,
         lacks: Callable[[Mapping[str, Any]], str],
-        seconds: float = BACK_SECONDS,
+        seconds: float | None = None,
     ) -> Mapping[str, Any]:
         """Ask, by a step that changes nothing, until nothing is lacking; its last facts.
 
@@ -108,7 +110,7 @@ class Runner:
         lacks
             What its facts lack, in words; empty if nothing. It may raise for what no waiting mends.
         seconds
-            How long.
+            How long; None for ``BACK_SECONDS``.
 
         Raises
         ------
@@ -118,21 +120,28 @@ class Runner:
             As ``lacks`` does.
 
         """
-        deadline = self.seconds(seconds)
+        deadline = self.seconds(BACK_SECONDS if seconds is None else seconds)
         last: dict[str, Any] = {}
+        met = ""
 
         def look() -> str:
+            nonlocal met
             own = Deadline(min(deadline.left(), ONE_LOOK_SECONDS * self._patience))
             try:
                 self.shell.wait(own)
                 facts = self.run(step, own).facts
             except (LostError, UnreachableError, DeadlineError) as error:
-                return f"'{self.shell.name}' is away: {error.happened}"
+                # A look that the end of the wait cuts off says less than the one before it.
+                if not met or deadline.left() > 0.0:
+                    met = f"'{self.shell.name}' is away: {error.happened}"
+                return met
             except StepError as error:  # HNS may be too busy to answer
-                return error.happened
+                met = error.happened
+                return met
             last.clear()
             last.update(facts)
-            return lacks(facts)
+            met = lacks(facts)
+            return met
 
         cure = f"look at its console, and at {DIRECTORY}\\log there"
         deadline.wait(doing, look, until=lambda seen: not seen, every=LOOK_SECONDS, cure=cure)
