@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ipaddress import ip_interface, ip_network
 from typing import Any
 
-from lab.cluster import proxy
+from lab.cluster import pace, proxy
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import API_PORT, Cluster, ClusterNode
 from lab.cluster.documents import Document
@@ -21,24 +21,11 @@ KUBEADM = "kubeadm.k8s.io/v1beta4"
 KUBELET = "kubelet.config.k8s.io/v1beta1"
 RESOLVER = "/etc/hybridlab/resolv.conf"
 """What the kubelet gives to pods that take the node's resolver: the lab has no other names."""
+PATCHES = "/etc/hybridlab/kubeadm-patches"
+"""Where a machine has kubeadm's patches of static pods."""
 NODE_PORTS = (30000, 32767)
 """kube-apiserver's default range, both ends in it."""
 ETCD = "registry.k8s.io/etcd"
-_SECONDS = {
-    "controlPlaneComponentHealthCheck": 240,
-    "kubeletHealthCheck": 240,
-    "kubernetesAPICall": 60,
-    "etcdAPICall": 120,
-    "tlsBootstrap": 300,
-    "discovery": 300,
-}
-"""kubeadm's own defaults of its timeouts, in seconds, but for ``kubeletHealthCheck`` (``4m``)."""
-_LEASE_SECONDS = 40
-"""The kubelet's default of ``nodeLeaseDurationSeconds``; it renews four times in it."""
-_GRACE_SECONDS = 50
-"""The controller manager's default of ``node-monitor-grace-period`` since 1.32."""
-_SLOWEST = 4
-"""A dead node must be told in minutes, however slow the machines are."""
 _IGNORED = ("NumCPU", "Mem")
 """Preflight errors: processors and memory are the scenario's to decide."""
 
@@ -102,7 +89,8 @@ def init(
             "nodeRegistration": _registration(first),
             "localAPIEndpoint": {"advertiseAddress": first.address, "bindPort": API_PORT},
             "skipPhases": ["addon/coredns"],  # the lab's own has the scenario's address
-            "timeouts": _timeouts(around.patience),
+            **_patched(around.patience),
+            "timeouts": pace.timeouts(around.patience),
         },
         _cluster(cluster, intent, manifest, around),
         kubelet(cluster, around.patience),
@@ -125,7 +113,8 @@ def join(
             }
         },
         "nodeRegistration": _registration(node),
-        "timeouts": _timeouts(around.patience),
+        **_patched(around.patience),
+        "timeouts": pace.timeouts(around.patience),
     }
     if node.role == "control-plane":
         document["controlPlane"] = {
@@ -141,8 +130,6 @@ def kubelet(cluster: Cluster, patience: int) -> Document:
     No image is ever collected: none could be pulled again. Emulated ones say less often that
     they live, and are believed dead later.
     """
-    slow = min(patience, _SLOWEST)
-    paced = {"nodeLeaseDurationSeconds": _LEASE_SECONDS * slow} if slow > 1 else {}
     return {
         "apiVersion": KUBELET,
         "kind": "KubeletConfiguration",
@@ -159,29 +146,31 @@ def kubelet(cluster: Cluster, patience: int) -> Document:
             "nodefs.inodesFree": "2%",
             "imagefs.available": "2%",
         },
-        **paced,
+        **pace.kubelet(patience),
     }
 
 
 def controller_manager_arguments(cluster: Cluster, patience: int) -> dict[str, str]:
     """What differs from kubeadm's own: nodes' parts of the pod network are the plan's."""
-    slow = min(patience, _SLOWEST)
-    grace = {"node-monitor-grace-period": f"{_GRACE_SECONDS * slow}s"} if slow > 1 else {}
     return {
         "allocate-node-cidrs": "false",
         "node-cidr-mask-size": str(_node_prefix(cluster)),
-        **grace,
-        **_leases(cluster, patience),
+        **pace.controller_manager(patience),
+        **pace.election(len(cluster.control_planes()), patience),
     }
 
 
 def scheduler_arguments(cluster: Cluster, patience: int) -> dict[str, str]:
     """What differs from kubeadm's own."""
-    return _leases(cluster, patience)
+    return pace.election(len(cluster.control_planes()), patience)
 
 
-def api_server_arguments(intent: Intent) -> dict[str, str]:
+def api_server_arguments(intent: Intent, patience: int) -> dict[str, str]:
     """What differs from kubeadm's own: a range of NodePorts that holds the plan's."""
+    return {**_node_port_range(intent), **pace.api_server(patience)}
+
+
+def _node_port_range(intent: Intent) -> dict[str, str]:
     first, last = NODE_PORTS
     ports = [
         service.node_port
@@ -216,19 +205,11 @@ def _cluster(
         "scheduler": {"extraArgs": _args(scheduler_arguments(cluster, slow))},
         "etcd": {"local": {"imageTag": manifest.image(ETCD).name.rpartition(":")[2]}},
     }
-    if extra := api_server_arguments(intent):
+    if extra := api_server_arguments(intent, slow):
         document["apiServer"]["extraArgs"] = _args(extra)
-    if slow > 1:
-        document["etcd"]["local"]["extraArgs"] = _args(etcd_arguments(slow))
+    if extra := pace.etcd(slow):
+        document["etcd"]["local"]["extraArgs"] = _args(extra)
     return document
-
-
-def etcd_arguments(patience: int) -> dict[str, str]:
-    """Clocks of etcd (100 ms, 1000 ms), slower where the machines are."""
-    return {
-        "heartbeat-interval": str(100 * patience),
-        "election-timeout": str(1000 * patience),
-    }
 
 
 def _registration(node: ClusterNode) -> Document:
@@ -242,29 +223,16 @@ def _registration(node: ClusterNode) -> Document:
     }
 
 
-def _leases(cluster: Cluster, patience: int) -> dict[str, str]:
-    """One that is alone needs no election; slow ones must not lose it for being slow."""
-    if len(cluster.control_planes()) == 1:
-        return {"leader-elect": "false"}
-    if patience == 1:
-        return {}
-    return {
-        "leader-elect-lease-duration": f"{15 * patience}s",
-        "leader-elect-renew-deadline": f"{10 * patience}s",
-        "leader-elect-retry-period": f"{2 * patience}s",
-    }
-
-
-def _timeouts(patience: int) -> Document:
-    return {name: f"{seconds * patience}s" for name, seconds in _SECONDS.items()}
-
-
 def _node_prefix(cluster: Cluster) -> int:
     """Prefix length of the nodes' parts; all have the same but those that a scenario names."""
     return max(
         (ip_network(node.pod_cidr).prefixlen for node in cluster.nodes if node.pod_cidr),
         default=24,
     )
+
+
+def _patched(patience: int) -> dict[str, Any]:
+    return {"patches": {"directory": PATCHES}} if pace.patches(patience) else {}
 
 
 def _args(values: Mapping[str, str]) -> list[dict[str, str]]:

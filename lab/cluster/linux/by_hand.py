@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lab.cluster import kubeadm, kubeconfig
+from lab.cluster import kubeadm, kubeconfig, pace
 from lab.cluster.certificates import Pair, Subject
 from lab.cluster.cluster import API_PORT, Cluster, ClusterNode
 from lab.cluster.documents import Document, to_yaml
@@ -79,7 +79,7 @@ def plane(
     files = _files(cluster, keys)
     commands = {
         "etcd": _etcd(cluster, node, around.patience),
-        "kube-apiserver": _api_server(cluster, intent, node),
+        "kube-apiserver": _api_server(cluster, intent, node, around.patience),
         "kube-controller-manager": _controller_manager(cluster, around.patience),
         "kube-scheduler": {
             "kubeconfig": "/etc/kubernetes/scheduler.conf",
@@ -214,10 +214,12 @@ def _etcd(cluster: Cluster, node: ClusterNode, patience: int) -> dict[str, str]:
         "initial-cluster": peers,
         "initial-cluster-state": "new",
     }
-    return found | (kubeadm.etcd_arguments(patience) if patience > 1 else {})
+    return found | pace.etcd(patience)
 
 
-def _api_server(cluster: Cluster, intent: Intent, node: ClusterNode) -> dict[str, str]:
+def _api_server(
+    cluster: Cluster, intent: Intent, node: ClusterNode, patience: int
+) -> dict[str, str]:
     members = ",".join(f"https://{one.address}:2379" for one in cluster.control_planes())
     return {
         "advertise-address": node.address,
@@ -241,7 +243,7 @@ def _api_server(cluster: Cluster, intent: Intent, node: ClusterNode) -> dict[str
         "service-cluster-ip-range": cluster.service_cidr,
         "tls-cert-file": f"{PKI}/apiserver.crt",
         "tls-private-key-file": f"{PKI}/apiserver.key",
-        **kubeadm.api_server_arguments(intent),
+        **kubeadm.api_server_arguments(intent, patience),
     }
 
 

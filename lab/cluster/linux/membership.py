@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lab.cluster import kubeadm, pace
 from lab.cluster.cluster import Cluster
 from lab.cluster.documents import Document, to_yaml
 from lab.cluster.linux.operations import Operations, Remove, Run, WriteFile
@@ -22,9 +23,10 @@ LEFT = (
 """A shell's line: whether anything of an earlier membership is there."""
 
 
-def initialised(documents: tuple[Document, ...], mark: str) -> Operations:
+def initialised(documents: tuple[Document, ...], mark: str, patience: int) -> Operations:
     """The first control plane made."""
     return (
+        *_patches(patience),
         WriteFile(_CONFIG, to_yaml(documents), 0o600),
         _kubeadm("init", INIT_SECONDS),
         Remove((_CONFIG,)),
@@ -32,9 +34,10 @@ def initialised(documents: tuple[Document, ...], mark: str) -> Operations:
     )
 
 
-def joined(documents: tuple[Document, ...], mark: str) -> Operations:
+def joined(documents: tuple[Document, ...], mark: str, patience: int) -> Operations:
     """A node or a further control plane joined."""
     return (
+        *_patches(patience),
         WriteFile(_CONFIG, to_yaml(documents), 0o600, secret=True),
         _kubeadm("join", JOIN_SECONDS),
         Remove((_CONFIG,)),
@@ -74,6 +77,13 @@ def left(cluster: Cluster) -> Operations:
                 MARK,
             )
         ),
+    )
+
+
+def _patches(patience: int) -> Operations:
+    return tuple(
+        WriteFile(f"{kubeadm.PATCHES}/{name}", content)
+        for name, content in pace.patches(patience).items()
     )
 
 

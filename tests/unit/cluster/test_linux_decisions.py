@@ -176,7 +176,7 @@ def test_the_controller_manager_leaves_pod_ranges_to_the_plan() -> None:
 
 def test_node_ports_outside_of_the_default_widen_the_range() -> None:
     one = case("overlay")
-    assert kubeadm.api_server_arguments(one.intent) == {}
+    assert kubeadm.api_server_arguments(one.intent, 1) == {}
 
 
 def test_a_lab_with_one_linux_node_has_one_coredns() -> None:

@@ -37,6 +37,11 @@ def init(one: Case) -> str:
     return to_yaml(kubeadm.init(one.cluster, one.intent, one.manifest, one.around))
 
 
+def initialising(one: Case) -> str:
+    documents = kubeadm.init(one.cluster, one.intent, one.manifest, one.around)
+    return printed(membership.initialised(documents, "MARK", one.around.patience))
+
+
 def join(one: Case, name: str) -> str:
     return to_yaml(kubeadm.join(one.cluster, one.node(name), TICKET, one.around))
 
@@ -72,6 +77,7 @@ def exported(one: Case) -> str:
 FILES: dict[str, Callable[[], str]] = {
     "overlay/init.yaml": lambda: init(case("overlay")),
     "overlay/init-emulated.yaml": lambda: init(case("overlay", patience=8)),
+    "overlay/initialising-emulated.txt": lambda: initialising(case("overlay", patience=8)),
     "overlay/join-worker1.yaml": lambda: join(case("overlay"), "worker1"),
     "overlay/node-master.txt": lambda: prepared(case("overlay"), "master"),
     "overlay/node-worker1.txt": lambda: prepared(case("overlay"), "worker1"),
