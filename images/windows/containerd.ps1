@@ -1,6 +1,7 @@
 <#
 .SYNOPSIS
 Installs containerd and crictl from archives that lie ready, and has containerd answer on its pipe.
+Without an archive its programs are in their folder already.
 
 .DESCRIPTION
 The configuration is containerd's own default with the places of CNI, the sandbox image and the
@@ -16,8 +17,8 @@ $ProgressPreference = 'SilentlyContinue'
 Import-Module -Name (Join-Path -Path $PSScriptRoot -ChildPath 'hybridlab.psm1') -Force
 
 $shape = @{
-    archive = 'string'
-    archive_sha256 = 'string'
+    archive = 'string?'
+    archive_sha256 = 'string?'
     crictl = 'string?'
     crictl_sha256 = 'string?'
     sandbox_image = 'string'
@@ -193,7 +194,7 @@ exit (Invoke-Step -Name 'containerd' -Settings $Settings -Shape $shape -Body {
         param([Parameter(Mandatory)] [psobject]$Given, [Parameter(Mandatory)] [psobject]$Result)
         $digests = "$($Given.archive_sha256) $($Given.crictl_sha256)"
         $service = Get-Service -Name 'containerd' -ErrorAction SilentlyContinue
-        if (-not (Test-Stamp -Digests $digests)) {
+        if ($Given.archive -and -not (Test-Stamp -Digests $digests)) {
             if ($service) {
                 Stop-Service -Name 'containerd' -Force
             }

@@ -30,6 +30,15 @@ _SMALL = 1 << 22
 """Largest list of digests that is read; Ubuntu's has 4 KiB."""
 _PARTIAL_CONTENT = 206
 _BAD_RANGE = 416
+_BUSY = frozenset({429, 503})
+"""What a server answers that will have time later; it may say when (RFC 9110, 10.2.3)."""
+_PATIENCE_SECONDS = 60.0
+"""Longest pause before a busy server is asked again."""
+_LOCAL_FILE = (
+    "look at 'mirrors' and 'proxies' of the inventory, or name a local file there: "
+    '[images.NAME] path = "..."'
+)
+_OWN_DIGEST = "if you trust it, write its sha256 into the inventory: [images.NAME] sha256 = ..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +48,28 @@ class Web:
     mirrors: Mapping[str, str]
     proxies: Mapping[str, str]
     """Empty for what the environment says."""
+    instead: str = _LOCAL_FILE
+    """What to try when an address does not answer."""
+    trusting: str = _OWN_DIGEST
+    """What to try when the content is another one."""
 
     def open(self, url: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
-        """Ask for an address; raises what urllib raises."""
+        """Ask for an address, again if it is busy; raises what urllib raises."""
+        tries = 0
+        while True:
+            try:
+                return self._opened(url, headers)
+            except urllib.error.HTTPError as error:
+                tries += 1
+                if error.code not in _BUSY or tries == _TRIES:
+                    raise
+                error.close()
+                time.sleep(_pause(error.headers.get("Retry-After"), tries))
+
+    def _opened(self, url: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
         asked = rewritten(url, self.mirrors)
         request = urllib.request.Request(asked, headers={**_account(asked), **headers})  # noqa: S310  http or https: the schema and the inventory allow nothing else
-        opener = urllib.request.build_opener(*self._handlers(asked))
+        opener = urllib.request.build_opener(_Redirects(), *self._handlers(asked))
         opened: http.client.HTTPResponse = opener.open(request, timeout=_STALL_SECONDS)
         return opened
 
@@ -75,8 +100,7 @@ class Web:
         return PreflightError(
             doing,
             f"{asked}{through}: {said or type(error).__name__}",
-            "look at 'mirrors' and 'proxies' of the inventory, or name a local file there: "
-            '[images.NAME] path = "..."',
+            self.instead,
         )
 
     def _handlers(self, asked: str) -> tuple[Any, ...]:
@@ -87,6 +111,28 @@ class Web:
         bypassed = urllib.request.proxy_bypass_environment(host, {"no": without})  # type: ignore[attr-defined]
         used = {name: url for name, url in self.proxies.items() if name in {"http", "https"}}
         return (urllib.request.ProxyHandler({} if bypassed else used),)
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows a redirect; an account or a token is for the host that it was meant for alone."""
+
+    def redirect_request(  # noqa: PLR0913, PLR0917  as urllib calls it
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        following = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if following is not None and _place(newurl) != _place(req.full_url):
+            following.remove_header("Authorization")
+        return following
+
+
+def _place(url: str) -> tuple[str, str]:
+    return urlsplit(url)[:2]
+
+
+def _pause(retry_after: str | None, tries: int) -> float:
+    """Seconds until a busy server is asked again: its own word, or twice as long each time."""
+    said = (retry_after or "").strip()
+    return min(float(said) if said.isdecimal() else 2.0**tries, _PATIENCE_SECONDS)
 
 
 def _account(url: str) -> dict[str, str]:
@@ -134,16 +180,16 @@ def fetch(web: Web, url: str, target: Path, digest: str, tell: Callable[[str], N
         found = hashed(part, digest.partition(":")[0])
     if found != digest:
         part.unlink()
-        raise mismatch(f"downloading {url}", digest, found)
+        raise mismatch(f"downloading {url}", digest, found, web.trusting)
     part.replace(target)
 
 
-def mismatch(doing: str, expected: str, actual: str) -> PreflightError:
+def mismatch(doing: str, expected: str, actual: str, cure: str = _OWN_DIGEST) -> PreflightError:
     """The error for content that is not what it must be."""
     return PreflightError(
         doing,
         f"it is not what it must be: expected {expected}, and it is {actual}",
-        "if you trust it, write its sha256 into the inventory: [images.NAME] sha256 = ...",
+        cure,
     )
 
 

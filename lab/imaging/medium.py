@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,6 +13,9 @@ NOT_INSTALLED = "'make setup PROVIDER=libvirt' in a checkout, else pip install '
 """The cure where pycdlib is missing."""
 _ROCK_RIDGE = "1.09"
 _JOLIET = 3
+_FILES_OF_MANY_EXTENTS = 3
+"""The interchange level of ECMA-119 that allows files of 4 GiB and more."""
+_FILE, _PROGRAM = 0o100444, 0o100555
 _NEW_YEAR_1970 = (70, 1, 1, 0, 0, 0, 0)
 _CHUNK = 1 << 20
 _SECTOR = 2048
@@ -39,24 +42,64 @@ def medium(label: str, files: Mapping[str, bytes]) -> bytes:
         When pycdlib is not installed.
 
     """
+    out = io.BytesIO()
+    contents = {name: (io.BytesIO(content), len(content)) for name, content in files.items()}
+    write(label, contents, out)
+    return out.getvalue()
+
+
+def write(
+    label: str,
+    files: Mapping[str, tuple[BinaryIO | io.RawIOBase, int]],
+    out: BinaryIO,
+    executable: Collection[str] = (),
+) -> None:
+    """Write such an image to a file, of files that may be larger than memory or 4 GiB.
+
+    Parameters
+    ----------
+    label
+        As for :func:`medium`.
+    files
+        What to read and how many bytes of it, by path: ``"bin/kubelet"``.
+    out
+        Empty, and can be read, too.
+    executable
+        Paths with mode 0555 instead of 0444 in their Rock Ridge names.
+
+    Raises
+    ------
+    PreflightError
+        When pycdlib is not installed.
+
+    """
     iso = _pycdlib().PyCdlib()
-    iso.new(vol_ident=label, joliet=_JOLIET, rock_ridge=_ROCK_RIDGE)
-    for number, (name, content) in enumerate(sorted(files.items())):
+    iso.new(
+        interchange_level=_FILES_OF_MANY_EXTENTS,
+        vol_ident=label,
+        joliet=_JOLIET,
+        rock_ridge=_ROCK_RIDGE,
+    )
+    folders = {"": ""}
+    for number, (path, (content, length)) in enumerate(sorted(files.items())):
+        folder, _, name = path.rpartition("/")
+        if folder not in folders:
+            folders[folder] = f"/D{len(folders):07}"
+            iso.add_directory(folders[folder], rr_name=folder, joliet_path=f"/{folder}")
         iso.add_fp(
-            io.BytesIO(content),
-            len(content),
-            f"/F{number:07}.;1",
+            content,
+            length,
+            f"{folders[folder]}/F{number:07}.;1",
             rr_name=name,
-            joliet_path=f"/{name}",
+            joliet_path=f"/{path}",
+            file_mode=_PROGRAM if path in executable else _FILE,
         )
     _without_dates(iso)
-    out = io.BytesIO()
-    iso.write_fp(out)
+    iso.write_fp(out, blocksize=_CHUNK)
     iso.close()
-    image = bytearray(out.getvalue())
-    for descriptor in _descriptors(image):  # this date pycdlib takes when it writes
-        image[descriptor + _MODIFIED : descriptor + _MODIFIED + len(_NO_DATE)] = _NO_DATE
-    return bytes(image)
+    for descriptor in _descriptors(out):  # this date pycdlib takes when it writes
+        out.seek(descriptor + _MODIFIED)
+        out.write(_NO_DATE)
 
 
 def label_of(image: Path) -> str:
@@ -167,10 +210,10 @@ def _without_dates(iso: Any) -> None:
                         setattr(stamps, f"{when}_time", day)
 
 
-def _descriptors(image: bytes | bytearray) -> Iterator[int]:
+def _descriptors(image: BinaryIO) -> Iterator[int]:
     """Where every volume descriptor begins that carries dates."""
     at = _FIRST
-    while image[at] != _LAST_KIND:
+    while image.seek(at) and image.read(1)[0] != _LAST_KIND:
         yield at
         at += _SECTOR
 

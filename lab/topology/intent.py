@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from lab.scenario.scenario import Nic, Os
+from lab.scenario.scenario import Nic, Os, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +189,28 @@ SMALL = Hardware("debian-12", vcpus=1, memory_mib=512, disk_gib=8)
 
 
 @dataclass(frozen=True, slots=True)
+class Kubelet:
+    """What a node is in its cluster; the embedded provider has no use for it."""
+
+    role: Role
+    version: str
+    """Minor, such as ``"1.36"``."""
+    pod_cidr: str | None
+    """The node's own; None where no kubelet runs (a control plane of the hard way)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kubernetes:
+    """The cluster as a whole, where machines get a real one."""
+
+    version: str
+    """Minor of the control plane, such as ``"1.36"``."""
+    pod_cidr: str
+    service_cidr: str
+    dns_address: str
+
+
+@dataclass(frozen=True, slots=True)
 class MachineIntent:
     """One machine: a node, the router (ToR), or the client outside."""
 
@@ -208,6 +230,8 @@ class MachineIntent:
     forwards: bool
     """Whether the machine routes packets that are not its own."""
     hardware: Hardware = SMALL
+    kubelet: Kubelet | None = None
+    """None for the router and the client, which are no nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +245,7 @@ class Intent:
     machines: tuple[MachineIntent, ...]
     pod_mtu: int
     node_mtu: int
+    kubernetes: Kubernetes | None = None
 
     def machine(self, name: str) -> MachineIntent:
         """The machine of that name; KeyError if there is none."""

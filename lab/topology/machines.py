@@ -15,6 +15,8 @@ from lab.topology.intent import (
     Hardware,
     Intent,
     Interface,
+    Kubelet,
+    Kubernetes,
     MachineIntent,
     Neighbour,
     Pod,
@@ -68,6 +70,9 @@ def assemble(plan: Plan, nodes: tuple[MachineIntent, ...], router: MachineIntent
         machines=(*nodes, router, client(plan)),
         pod_mtu=min(bridged, default=plan.node_mtu),
         node_mtu=plan.node_mtu,
+        kubernetes=Kubernetes(
+            plan.version, str(plan.pod_cidr), str(plan.service_cidr), str(plan.dns_address)
+        ),
     )
 
 
@@ -174,6 +179,9 @@ def node(plan: Plan, planned: PlannedNode, network: NodeNetwork) -> MachineInten
             disk_gib=planned.disk_gib,
             hypervisor=planned.hypervisor,
             nics=planned.nics,
+        ),
+        kubelet=Kubelet(
+            planned.role, planned.version, str(planned.pod_cidr) if planned.pod_cidr else None
         ),
     )
 

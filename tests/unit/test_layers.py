@@ -19,6 +19,7 @@ FLOW = (
     "topology",
     "guests",
     "imaging",
+    "cluster",
     "providers",
     "matrix",
     "suites",

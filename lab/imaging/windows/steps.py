@@ -69,11 +69,12 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class Containerd:
-    """containerd from a release archive that lies on the guest."""
+    """containerd from a release archive that lies on the guest, or whose programs are there."""
 
-    archive: str
-    """Path on the guest of ``containerd-<version>-windows-amd64.tar.gz``."""
-    archive_sha256: str
+    archive: str | None
+    """Path on the guest of ``containerd-<version>-windows-amd64.tar.gz``; None where its programs
+    are in their folder already."""
+    archive_sha256: str | None
     sandbox_image: str
     """``registry.k8s.io/pause:3.10.2``."""
     crictl: str | None = None
@@ -135,6 +136,22 @@ class OpenSsh:
 
     name: ClassVar[str] = "openssh"
     deadline_s: ClassVar[int] = 15 * _MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Observe:
+    """What the node's network is now, and how its services are; changes nothing."""
+
+    services: tuple[str, ...] = ("containerd", "kubelet", "kube-proxy", "flanneld")
+    logs: str = "C:\\var\\log"
+    """Folder of the services' logs, ``SERVICE\\SERVICE.log`` in it."""
+    lines: int = 60
+    """Of each log, the last ones."""
+    ports: tuple[str, ...] = ("10250", "4789", "30000-32767")
+    """Whose firewall rules are told."""
+
+    name: ClassVar[str] = "observe"
+    deadline_s: ClassVar[int] = 2 * _MINUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +291,7 @@ Step = (
     | HnsClean
     | Firewall
     | OpenSsh
+    | Observe
     | Proxy
     | RegistryMirrors
     | NodeSettings
@@ -289,6 +307,7 @@ STEPS: tuple[type[Step], ...] = (
     HnsClean,
     Firewall,
     OpenSsh,
+    Observe,
     Proxy,
     RegistryMirrors,
     NodeSettings,

@@ -144,3 +144,30 @@ def test_no_room_is_said_before_the_first_byte(web, tmp_path, monkeypatch):
     with pytest.raises(PreflightError, match="MiB are free"):
         fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(CONTENT), print)
     assert not Path(tmp_path / "disk.part").exists()
+
+
+def test_account_does_not_follow_a_redirect_to_another_host(web, tmp_path, monkeypatch):
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password secret\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    port = web.server_address[1]
+    web.files["/disk"] = CONTENT
+    web.leads = {"/near": "/disk", "/far": f"http://localhost:{port}/disk"}
+    fetch(PLAIN, f"{web.url}/near", tmp_path / "near", digest(CONTENT), print)
+    fetch(PLAIN, f"{web.url}/far", tmp_path / "far", digest(CONTENT), print)
+    assert ["Authorization" in headers for headers in web.headers] == [True, True, True, False]
+
+
+def test_busy_server_is_asked_again_when_it_said_and_given_up_in_the_end(
+    web, tmp_path, monkeypatch
+):
+    waited: list[float] = []
+    monkeypatch.setattr(download.time, "sleep", waited.append)
+    web.files["/disk"] = CONTENT
+    web.busy = [(429, "3"), (503, None), (429, "Sat, 21 Nov 2026 20:00:00 GMT")]
+    fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(CONTENT), print)
+    assert waited == [3.0, 4.0, 8.0]
+    web.busy = [(429, "9999")] * 9
+    with pytest.raises(PreflightError, match="429"):
+        fetch(PLAIN, f"{web.url}/disk", tmp_path / "again", digest(CONTENT), print)
+    assert waited[3:] == [60.0] * 4

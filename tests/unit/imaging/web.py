@@ -22,6 +22,10 @@ class Web(ThreadingHTTPServer):
         self.breaks_after: list[int] = []
         """Bytes after which the next connections break off."""
         self.knows_ranges = True
+        self.leads: dict[str, str] = {}
+        """Paths that lead to other addresses."""
+        self.busy: list[tuple[int, str | None]] = []
+        """How the next requests are put off: the code, and when to come again."""
 
     @property
     def url(self) -> str:
@@ -37,6 +41,13 @@ class _Handler(BaseHTTPRequestHandler):
         wanted = self.headers.get("Range")
         self.server.asked.append((self.path, wanted))
         self.server.headers.append(dict(self.headers))
+        if self.server.busy:
+            code, later = self.server.busy.pop(0)
+            self._end(code, {"Retry-After": later} if later else {})
+            return
+        if self.path in self.server.leads:
+            self._end(302, {"Location": self.server.leads[self.path]})
+            return
         content = self.server.files.get(self.path.partition("?")[0])
         if content is None:
             self.send_error(404, "Not Found")
@@ -59,6 +70,13 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.breaks_after:
             rest = rest[: self.server.breaks_after.pop(0)]
         self.wfile.write(rest)
+
+    def _end(self, code: int, headers: dict[str, str]) -> None:
+        self.send_response(code)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
     def log_message(self, *_arguments: object) -> None:
         """Say nothing."""

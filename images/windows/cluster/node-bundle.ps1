@@ -1,0 +1,81 @@
+<#
+.SYNOPSIS
+Copies programs from the bundle medium, which is found by its label; what is there stays.
+
+.DESCRIPTION
+A program that runs cannot be written: services that hold one are stopped before the first copy,
+and started again by the steps that own them. Facts: medium, copied.
+#>
+[CmdletBinding()]
+param([Parameter(Mandatory)] [string]$Settings)
+
+Set-StrictMode -Version 3.0
+$ErrorActionPreference = 'Stop'
+$ProgressPreference = 'SilentlyContinue'
+Import-Module -Name (Join-Path -Path $PSScriptRoot -ChildPath 'hybridlab.psm1') -Force
+Import-Module -Name (Join-Path -Path $PSScriptRoot -ChildPath 'cluster.psm1') -Force
+
+$shape = @{
+    label = 'string'
+    files = 'object[]'
+    stop = 'string[]'
+}
+
+$fileShape = @{
+    source = 'string'
+    target = 'string'
+    sha256 = 'string'
+}
+
+function Test-Copied {
+    [CmdletBinding()]
+    [OutputType([bool])]
+    param([Parameter(Mandatory)] [psobject]$File)
+    if (-not (Test-Path -LiteralPath $File.target -PathType Leaf)) {
+        return $false
+    }
+    $there = (Get-FileHash -LiteralPath $File.target -Algorithm SHA256).Hash.ToLowerInvariant()
+    return $there -ceq $File.sha256
+}
+
+function Copy-Program {
+    <#
+    .SYNOPSIS
+    Copies one, whole or not at all; a CD's files are read-only, and the copy must not be.
+    #>
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory)] [psobject]$File,
+        [Parameter(Mandatory)] [string]$Source
+    )
+    $null = New-Item -Path (Split-Path -Path $File.target -Parent) -ItemType Directory -Force
+    $half = "$($File.target).part"
+    [System.IO.File]::Copy($Source, $half, $true)
+    [System.IO.File]::SetAttributes($half, 'Normal')
+    Confirm-Sha256 -Path $half -Digest $File.sha256
+    $null = Remove-IfThere -Path $File.target
+    Move-Item -LiteralPath $half -Destination $File.target
+}
+
+exit (Invoke-Step -Name 'node-bundle' -Settings $Settings -Shape $shape -Body {
+        param([Parameter(Mandatory)] [psobject]$Given, [Parameter(Mandatory)] [psobject]$Result)
+        foreach ($file in $Given.files) {
+            Confirm-Shape -Value $file -Shape $fileShape -Where 'files'
+        }
+        $wanted = @($Given.files | Where-Object -FilterScript { -not (Test-Copied -File $_) })
+        if ($wanted.Count -gt 0) {
+            foreach ($name in $Given.stop) {
+                if (Get-Service -Name $name -ErrorAction SilentlyContinue) {
+                    Stop-Service -Name $name -Force
+                }
+            }
+        }
+        foreach ($file in $wanted) {
+            Copy-Program -File $file -Source (Get-MediumFile -Label $Given.label -Name $file.source)
+            $Result.Changed = $true
+        }
+        $Result.Facts = @{
+            medium = Find-Medium -Label $Given.label
+            copied = @($wanted | ForEach-Object -Process { [string]$_.source })
+        }
+    })

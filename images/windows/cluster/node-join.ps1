@@ -1,0 +1,51 @@
+<#
+.SYNOPSIS
+Has kubeadm join the cluster, unless the node has joined.
+
+.DESCRIPTION
+The document holds a token: its file is the administrators' alone, and goes with the step. What an
+attempt that was cut off has left goes first, because kubeadm complains of it. Facts: joined (by
+this run), said (kubeadm's last lines).
+#>
+[CmdletBinding()]
+param([Parameter(Mandatory)] [string]$Settings)
+
+Set-StrictMode -Version 3.0
+$ErrorActionPreference = 'Stop'
+$ProgressPreference = 'SilentlyContinue'
+Import-Module -Name (Join-Path -Path $PSScriptRoot -ChildPath 'hybridlab.psm1') -Force
+Import-Module -Name (Join-Path -Path $PSScriptRoot -ChildPath 'cluster.psm1') -Force
+
+$shape = @{
+    document = 'string'
+    kubeadm = 'string'
+    joined = 'string'
+    stale = 'string[]'
+    service = 'string'
+}
+
+exit (Invoke-Step -Name 'node-join' -Settings $Settings -Shape $shape -Body {
+        param([Parameter(Mandatory)] [psobject]$Given, [Parameter(Mandatory)] [psobject]$Result)
+        $Result.Facts = @{ joined = $false; said = @() }
+        if (Test-Path -LiteralPath $Given.joined -PathType Leaf) {
+            return
+        }
+        Stop-Service -Name $Given.service -Force
+        $null = Remove-IfThere -Path $Given.stale
+        $file = Get-StatePath -Name 'join.json'
+        try {
+            $null = Set-TextFile -Path $file -Text ''
+            Protect-Path -Path $file
+            [System.IO.File]::WriteAllText($file, $Given.document, [System.Text.Encoding]::ASCII)
+            # kubeadm's paths have no drive: they are on that of the current folder.
+            Set-Location -LiteralPath 'C:\'
+            $said = Invoke-Native -Path $Given.kubeadm -Arguments 'join', '--config', $file
+        } finally {
+            $null = Remove-IfThere -Path $file
+        }
+        if (-not (Test-Path -LiteralPath $Given.joined -PathType Leaf)) {
+            throw "kubeadm ended well, and there is no '$($Given.joined)'"
+        }
+        $Result.Changed = $true
+        $Result.Facts = @{ joined = $true; said = @($said.Output | Select-Object -Last 5) }
+    })

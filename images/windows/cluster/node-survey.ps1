@@ -1,0 +1,42 @@
+<#
+.SYNOPSIS
+Says what the node is, and what of an earlier life is on it; changes nothing.
+
+.DESCRIPTION
+Facts: build, revision, computer, address (whether it has it), medium (its root), there (which of
+the paths), networks (of HNS), registered (services of a node).
+#>
+[CmdletBinding()]
+param([Parameter(Mandatory)] [string]$Settings)
+
+Set-StrictMode -Version 3.0
+$ErrorActionPreference = 'Stop'
+$ProgressPreference = 'SilentlyContinue'
+Import-Module -Name (Join-Path -Path $PSScriptRoot -ChildPath 'hybridlab.psm1') -Force
+Import-Module -Name (Join-Path -Path $PSScriptRoot -ChildPath 'cluster.psm1') -Force
+
+$shape = @{
+    address = 'string'
+    label = 'string'
+    paths = 'string[]'
+}
+
+$current = 'HKLM:\SOFTWARE\Microsoft\Windows NT\CurrentVersion'
+
+exit (Invoke-Step -Name 'node-survey' -Settings $Settings -Shape $shape -Body {
+        param([Parameter(Mandatory)] [psobject]$Given, [Parameter(Mandatory)] [psobject]$Result)
+        $read = Get-ItemProperty -LiteralPath $current
+        $services = @('containerd', 'kubelet', 'kube-proxy' | Where-Object -FilterScript {
+                Get-Service -Name $_ -ErrorAction SilentlyContinue
+            })
+        $Result.Facts = @{
+            build = [int]$read.CurrentBuildNumber
+            revision = [int]$read.UBR
+            computer = [string]$env:COMPUTERNAME
+            address = [bool](Get-AddressIndex -Address $Given.address)
+            medium = Find-Medium -Label $Given.label
+            there = @($Given.paths | Where-Object -FilterScript { Test-Path -LiteralPath $_ })
+            networks = @(Get-HnsList -Kind networks | ForEach-Object -Process { [string]$_.Name })
+            registered = $services
+        }
+    })

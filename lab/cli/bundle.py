@@ -1,0 +1,161 @@
+"""``lab bundle``: what clusters are made from, fetched once, looked at and collected."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from lab._log import quantity, say
+from lab.scenario.scenario import Os
+
+
+@click.group("bundle")
+def command() -> None:
+    """Keep the Kubernetes programs and container images that clusters are made from.
+
+    A bundle is made once for all labs, and named by the digest of all that is in it. Labs on real
+    machines come up from it with no internet.
+    """
+
+
+@command.command("create")
+@click.option(
+    "--kubernetes",
+    metavar="VERSION",
+    help='A minor, "1.36", of which the newest patch version is taken, or a patch version. '
+    "Default: the newest minor that labs can have, or what the directory has.",
+)
+@click.option(
+    "--from",
+    "source",
+    type=click.Path(path_type=Path),
+    metavar="DIRECTORY",
+    help="Take programs and images from here, not from upstream's releases.",
+)
+@click.option(
+    "--os",
+    "systems",
+    type=click.Choice(["linux", "windows"]),
+    multiple=True,
+    help="Operating systems of nodes; both, or those that the directory has.",
+)
+def create(kubernetes: str | None, source: Path | None, systems: tuple[Os, ...]) -> None:
+    """Make a bundle, and print its digest.
+
+    Downloads are checked against upstream's checksums, and an interrupted one goes on where it
+    stopped. Mirrors and proxies of the inventory hold for release addresses and registries.
+    """
+    from lab.cluster.bundle import document
+    from lab.lifecycle import bundles
+
+    made = bundles.create(kubernetes, source, systems, say)
+    click.echo(document.digest(made)[: document.SHORT])
+
+
+@command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_bundles(as_json: bool) -> None:
+    """List every bundle of this machine."""
+    from lab.lifecycle.bundles import store
+
+    found = store().list()
+    if as_json:
+        click.echo(json.dumps([asdict(one) for one in found], indent=2))
+        return
+    rows = [("BUNDLE", "KUBERNETES", "FOR", "PROGRAMS", "IMAGES", "SIZE", "")]
+    for one in found:
+        size = f"{one.bytes / 1e6:.0f} MB"
+        systems = " ".join(one.systems) or "-"
+        counts = (str(one.programs), str(one.images))
+        kubernetes = one.kubernetes or "unusable"
+        rows.append((one.digest, kubernetes, systems, *counts, size, one.detail))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    for row in rows:
+        cells = [text.ljust(width) for text, width in zip(row, widths, strict=False)]
+        click.echo("  ".join((*cells, row[-1])).rstrip())
+
+
+@command.command("show")
+@click.argument("digest", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print the whole manifest.")
+def show(digest: str | None, as_json: bool) -> None:
+    """Show the versions, programs and images of a bundle.
+
+    DIGEST is what 'lab bundle list' prints, or its beginning; it may be left out where there is
+    one bundle only.
+    """
+    from lab.cluster.bundle import document
+    from lab.lifecycle import bundles
+
+    found = bundles.chosen(digest)
+    if as_json:
+        click.echo(document.encoded(found).decode(), nl=False)
+        return
+    name = document.digest(found)
+    click.echo(f"bundle '{name[: document.SHORT]}': Kubernetes {found.kubernetes}")
+    click.echo(f"digest   {name}")
+    click.echo(f"kept in  {bundles.store().directory(found)}")
+    for component, version in found.versions:
+        click.echo(f"version  {component} {version}")
+    for os in sorted({one.os for one in found.programs}):
+        names = [one.name for one in found.programs if one.os == os]
+        click.echo(f"programs for {os}: {' '.join(names)}")
+    for image in found.images:
+        build = f" {image.os_version}" if image.os_version else ""
+        size = sum(layer.blob.size for layer in image.layers) / 1e6
+        click.echo(f"image    {image.name} ({image.os}{build}, {size:.0f} MB)")
+
+
+@command.command("verify")
+@click.argument("digest", required=False)
+def verify(digest: str | None) -> None:
+    """Read every byte of a bundle, or of all, and see that it is what it must be."""
+    from lab.lifecycle import bundles
+
+    there = bundles.store()
+    found = [there.get(digest)] if digest else [there.get(one.digest) for one in there.list()]
+    for one in found:
+        there.verify(one, say)
+    click.echo(f"{quantity(len(found), 'bundle')} verified")
+
+
+@command.command("serve")
+@click.argument("digest", required=False)
+@click.option("--address", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--port", type=click.IntRange(0, 65535), default=5000, show_default=True)
+def serve(digest: str | None, address: str, port: int) -> None:
+    """Serve the images of a bundle as a read-only registry, until it is interrupted.
+
+    Without TLS and for everyone who reaches the address: meant for the network of a lab.
+    """
+    from lab.cluster.bundle import registry
+    from lab.lifecycle import bundles
+
+    with registry.listening(bundles.store(), bundles.chosen(digest), address, port) as served:
+        click.echo(served.address)
+        served.serve_forever()
+
+
+@command.command("gc")
+@click.option("--yes", is_flag=True, help="Remove; without it, only say what would be removed.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def gc(yes: bool, as_json: bool) -> None:
+    """Remove bundles that a newer one stands for, damaged ones, and what was interrupted.
+
+    The newest bundle of each Kubernetes minor stays.
+    """
+    from lab.lifecycle.bundles import store
+
+    result = store().gc((), yes)
+    if as_json:
+        click.echo(json.dumps(asdict(result), indent=2))
+        return
+    for path in result.found:
+        say(path)
+    done = "removed" if yes else "would remove"
+    after = "" if yes or not result.found else "; 'lab bundle gc --yes' does it"
+    count = quantity(len(result.found), "object")
+    click.echo(f"{done} {count}, {result.bytes / 1e6:.0f} MB{after}")

@@ -1,0 +1,201 @@
+"""A bundle made from a directory that somebody filled: with an air gap between, or by a build.
+
+.. code-block:: text
+
+    versions.json                 {"kubernetes": "1.36.1", "containerd": "2.3.7", ...}
+    linux-amd64/kubelet           programs, CNI plugins in cni/
+    windows-amd64/kubelet.exe
+    images/*.tar                  docker-archives or OCI archives
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from lab._errors import PreflightError, UsageError
+from lab._log import quantity
+from lab.cluster.bundle import archives, catalogue, document
+from lab.cluster.bundle.manifest import KUBERNETES, ContainerImage, Manifest, Program
+from lab.cluster.bundle.scratch import Scratch, guarded
+from lab.cluster.bundle.store import Store
+from lab.imaging.job import Say
+from lab.scenario.findings import did_you_mean
+from lab.scenario.scenario import Os
+from lab.scenario.versions import unsupported
+
+VERSIONS = "versions.json"
+IMAGES = "images"
+SOURCE = "a directory of the user's"
+_FOLDERS: Mapping[Os, str] = {"linux": "linux-amd64", "windows": "windows-amd64"}
+_VERSION = re.compile(r"\d[A-Za-z0-9.+-]*")
+_ELF, _X86_64 = b"\x7fELF\x02", b"\x3e\x00"
+_MACHINE_AT = 18
+"""Of ELF's header, and what follows of PE's: their machine, and where that header is."""
+_PE_AT, _PE, _AMD64 = 0x3C, b"PE\0\0", b"\x64\x86"
+_HEAD = 4096
+
+
+def create(
+    store: Store, source: Path, systems: Sequence[Os], kubernetes: str | None, say: Say
+) -> Manifest:
+    """The bundle of a directory.
+
+    Parameters
+    ----------
+    systems
+        Operating systems to take; empty for those that the directory has.
+    kubernetes
+        Version that it must be of, a minor or a patch; None for any.
+
+    Raises
+    ------
+    PreflightError
+        Everything that the directory lacks, or has and should not, at once.
+
+    """
+    doing = f"making a bundle from '{source}'"
+    if not source.is_dir():
+        raise UsageError(doing, "there is no such directory", "name one that has a versions.json")
+    versions = _versions(source, doing)
+    _check_version(versions[KUBERNETES], kubernetes, doing)
+    taken = tuple(systems) or tuple(os for os, name in _FOLDERS.items() if (source / name).exists())
+    found = {os: _programs(source / _FOLDERS[os]) for os in taken}
+    problems = [*_strangers(source), *_problems(found)]
+    if problems:
+        raise PreflightError(doing, "; ".join(problems), "put that right, and do it again")
+
+    def fill(into: Scratch) -> Manifest:
+        programs = [
+            program for os, paths in found.items() for program in _copied(os, paths, into, say)
+        ]
+        return Manifest(
+            tuple(sorted(versions.items())),
+            tuple(programs),
+            tuple(_images(source / IMAGES, taken, into, say)),
+        )
+
+    name = sha256(str(source.resolve()).encode()).hexdigest()[: document.SHORT]
+    return store.add(f"directory-{name}", fill, say, goes_on=False)
+
+
+def _versions(source: Path, doing: str) -> dict[str, str]:
+    path = source / VERSIONS
+    try:
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise PreflightError(
+            doing,
+            f"it has no '{VERSIONS}'",
+            'write one: {"kubernetes": "1.36.1", "containerd": "2.3.7", ...}',
+        ) from None
+    except (OSError, ValueError) as error:
+        raise PreflightError(doing, f"'{path}': {error}", "write JSON into it") from error
+    versions = found if isinstance(found, dict) else {}
+    well = all(isinstance(one, str) and _VERSION.fullmatch(one) for one in versions.values())
+    if not well or KUBERNETES not in versions:
+        raise PreflightError(
+            doing,
+            f"'{path}' is no object of components and their versions with a 'kubernetes' in it",
+            'write it like {"kubernetes": "1.36.1", "containerd": "2.3.7"}, without a "v"',
+        )
+    return dict(versions)
+
+
+def _check_version(own: str, asked: str | None, doing: str) -> None:
+    if not re.fullmatch(r"\d+\.\d+\.\d+", own):
+        raise PreflightError(
+            doing, f"'{own}' is no version of Kubernetes", 'write one such as "1.36.1"'
+        )
+    why = unsupported(own.rpartition(".")[0])
+    if why is not None:
+        raise PreflightError(doing, f"Kubernetes {own} {why}", "build another one")
+    if asked is not None and asked not in {own, own.rpartition(".")[0]}:
+        raise PreflightError(
+            doing,
+            f"it has Kubernetes {own}, and {asked} was asked for",
+            f"leave --kubernetes out, or give --kubernetes {own}",
+        )
+
+
+def _programs(folder: Path) -> dict[str, Path]:
+    """Path of every program by its name."""
+    if not folder.is_dir():
+        return {}
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if not path.is_dir() and not path.name.startswith("."):
+            found[name] = path
+    return found
+
+
+def _strangers(source: Path) -> Iterator[str]:
+    known = {*_FOLDERS.values(), IMAGES}
+    for path in sorted(source.iterdir()):
+        if path.is_dir() and path.name not in known and not path.name.startswith("."):
+            its = ", ".join(sorted(known))
+            yield f"nobody knows its directory '{path.name}': it may have {its}"
+    folder = source / IMAGES
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.suffix != ".tar" and not path.name.startswith("."):
+            yield f"'{IMAGES}/{path.name}' is no .tar file"
+
+
+def _problems(found: Mapping[Os, Mapping[str, Path]]) -> Iterator[str]:
+    if not found:
+        yield f"it has neither '{_FOLDERS['linux']}' nor '{_FOLDERS['windows']}'"
+    for os, programs in found.items():
+        folder = _FOLDERS[os]
+        for name in catalogue.at_least(os):
+            if name not in programs:
+                yield f"'{folder}/{name}' is not there"
+        for name, path in programs.items():
+            if catalogue.component_of(name) is None or (os == "windows") != name.endswith(".exe"):
+                hint = did_you_mean(name, catalogue.at_least(os), "leave it out")
+                yield f"nobody knows a program '{folder}/{name}' ({hint})"
+            elif not path.is_file():
+                yield f"'{folder}/{name}' is no file"
+            elif not _runs(os, path):
+                yield f"'{folder}/{name}' is no program for {os} on amd64"
+
+
+def _runs(os: Os, path: Path) -> bool:
+    """Whether a file begins as a program of that system for x86-64 does."""
+    with guarded(f"reading '{path}'"), path.open("rb") as file:
+        head = file.read(_HEAD)
+    if os == "linux":
+        return head.startswith(_ELF) and head[_MACHINE_AT : _MACHINE_AT + 2] == _X86_64
+    at = int.from_bytes(head[_PE_AT : _PE_AT + 4], "little")
+    return head.startswith(b"MZ") and head[at : at + 6] == _PE + _AMD64
+
+
+def _copied(os: Os, programs: Mapping[str, Path], into: Scratch, say: Say) -> Iterator[Program]:
+    say(f"copying {quantity(len(programs), 'program')} for {os}")
+    for name, path in programs.items():
+        component = catalogue.component_of(name)
+        assert component is not None, "_problems() has looked"
+        yield Program(name, component, os, into.keep_file(path), SOURCE)
+
+
+def _images(
+    folder: Path, systems: Sequence[Os], into: Scratch, say: Say
+) -> Iterator[ContainerImage]:
+    seen: dict[tuple[str, str, str | None], Path] = {}
+    paths = sorted(folder.glob("[!.]*.tar"))
+    say(f"copying {quantity(len(paths), 'image archive')}")
+    for path in paths:
+        for image in archives.images(path, SOURCE, into):
+            if image.os not in systems:
+                continue
+            before = seen.setdefault((image.name, image.os, image.os_version), path)
+            if before != path:
+                raise PreflightError(
+                    f"reading '{path}'",
+                    f"image '{image.name}' for {image.os} is in '{before}', too",
+                    "leave one of them out",
+                )
+            yield image

@@ -1,0 +1,120 @@
+"""One cluster, decided: what each of its nodes must become. Pure data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import ip_interface
+from typing import Literal
+
+from lab._errors import PreflightError
+from lab.cluster.bundle.manifest import Manifest
+from lab.scenario.scenario import Os, Role
+from lab.topology.intent import Intent, MachineIntent
+
+API_PORT = 6443
+"""kubeadm's default for the API server."""
+
+How = Literal["kubeadm", "by-hand"]
+"""How the cluster is made: ``by-hand`` is Kubernetes the hard way, without kubeadm."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNode:
+    """One machine of the cluster."""
+
+    name: str
+    os: Os
+    role: Role
+    address: str
+    """On the node segment, without prefix."""
+    pod_cidr: str | None
+    """None where no kubelet runs."""
+    version: str
+    """Of its kubelet: a patch version where the bundle has that minor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The whole cluster."""
+
+    name: str
+    """The lab's."""
+    how: How
+    version: str
+    """Of the control plane, ``"1.36.1"``."""
+    topology: str
+    endpoint: str
+    """Address of the API that every node uses: the router's, which balances, of several."""
+    domain: str
+    pod_cidr: str
+    service_cidr: str
+    dns_address: str
+    pod_mtu: int
+    nodes: tuple[ClusterNode, ...]
+
+    def control_planes(self) -> tuple[ClusterNode, ...]:
+        """Nodes with an API server, the first one begins."""
+        return tuple(node for node in self.nodes if node.role == "control-plane")
+
+    def workers(self) -> tuple[ClusterNode, ...]:
+        """All other nodes."""
+        return tuple(node for node in self.nodes if node.role == "worker")
+
+
+def cluster(lab: str, intent: Intent, bundle: Manifest) -> Cluster:
+    """The cluster that an Intent asks for, from a bundle.
+
+    Raises
+    ------
+    PreflightError
+        When the bundle is of another Kubernetes minor than the scenario asks for.
+
+    """
+    asked = intent.kubernetes
+    assert asked is not None, "every topology says what its cluster is"
+    minor = bundle.kubernetes.rpartition(".")[0]
+    if minor != asked.version:
+        raise PreflightError(
+            f"looking for Kubernetes {asked.version} for lab '{lab}'",
+            f"the bundle holds Kubernetes {bundle.kubernetes}",
+            f"lab bundle create --kubernetes {asked.version}",
+        )
+    nodes = tuple(_node(machine, bundle) for machine in intent.machines if machine.kubelet)
+    planes = [node for node in nodes if node.role == "control-plane"]
+    by_hand = any(node.pod_cidr is None for node in planes)
+    return Cluster(
+        name=lab,
+        how="by-hand" if by_hand else "kubeadm",
+        version=bundle.kubernetes,
+        topology=intent.topology,
+        endpoint=_endpoint(planes, intent),
+        domain=intent.domain,
+        pod_cidr=asked.pod_cidr,
+        service_cidr=asked.service_cidr,
+        dns_address=asked.dns_address,
+        pod_mtu=intent.pod_mtu,
+        nodes=nodes,
+    )
+
+
+def _endpoint(planes: Sequence[ClusterNode], intent: Intent) -> str:
+    """One control plane is asked itself; several stand behind the router, which has HAProxy."""
+    if len(planes) == 1:
+        return planes[0].address
+    router = next(machine for machine in intent.machines if machine.kind == "router")
+    return str(ip_interface(router.interfaces[0].addresses[0]).ip)
+
+
+def _node(machine: MachineIntent, bundle: Manifest) -> ClusterNode:
+    kubelet = machine.kubelet
+    assert kubelet is not None, "asked for above"
+    minor = bundle.kubernetes.rpartition(".")[0]
+    return ClusterNode(
+        name=machine.name,
+        os=machine.os,
+        role=kubelet.role,
+        address=str(ip_interface(machine.interfaces[0].addresses[0]).ip),
+        pod_cidr=kubelet.pod_cidr,
+        version=bundle.kubernetes if kubelet.version == minor else kubelet.version,
+    )

@@ -1,0 +1,1 @@
+"""What the nodes of a running cluster show of themselves, compared with the Intent."""

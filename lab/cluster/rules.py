@@ -1,0 +1,293 @@
+"""Which versions go together: the data of ``rules.json``, asked by pure functions.
+
+Where the data comes from: ``minors`` from ``cmd/kubeadm/app/constants/constants.go``,
+``build/dependencies.yaml`` and ``test/utils/image/manifest.go`` of Kubernetes v1.33.0, v1.34.0,
+v1.35.0 and v1.36.3; ``flags`` and ``gone`` from its ``pkg/features/kube_features.go`` and
+kubelet options and from sig-windows-tools (issue 397: kubelet 1.34 on Windows); ``containerd``
+from containerd's ``docs/cri/config.md`` and sig-windows-tools' Install-Containerd.ps1;
+``oldest-containerd`` of 1.36 from what SIG Windows builds with; ``windows`` from Microsoft's
+release notes and Calico's requirements; ``needs`` is the lab's own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from lab._errors import PreflightError
+from lab.cluster.bundle.manifest import ContainerImage, Manifest
+from lab.cluster.cluster import Cluster, ClusterNode
+from lab.scenario.scenario import Os
+from lab.scenario.versions import MAX_SKEW
+
+
+@dataclass(frozen=True, slots=True)
+class Containerd:
+    """How the configuration of a containerd is written."""
+
+    version: int
+    """Of the configuration's form; newer ones of the same major read it, too."""
+    sandbox: tuple[str, ...]
+    """Keys down to the name of the sandbox image."""
+    cni: tuple[str, ...]
+    """Keys down to the table of the CNI directories."""
+    bin_dirs: bool
+    """Whether ``bin_dirs``, a list, stands there instead of ``bin_dir``."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsBuild:
+    """One release of Windows Server."""
+
+    number: int
+    """Of ``10.0.20348.2762`` the third part."""
+    image: str
+    """The lab's name of it."""
+    family: str
+    """Of container images for it: ``ltsc2022``."""
+    oldest: int
+    """Patch level (the fourth part) that a node must have."""
+    why: str
+
+
+def components(minor: str) -> Mapping[str, str]:
+    """Component and version that upstream puts together with a Kubernetes minor."""
+    return {**_rules()["every-minor"], **_rules()["minors"][minor]}
+
+
+def containerd(version: str) -> Containerd:
+    """How the configuration of that containerd is written.
+
+    Raises
+    ------
+    PreflightError
+        When no rule knows its major version.
+
+    """
+    found = _rules()["containerd"].get(version.partition(".")[0])
+    if found is None:
+        raise PreflightError(
+            f"configuring containerd {version}",
+            "no rule knows how its configuration is written",
+            "put containerd 2.x into the bundle",
+        )
+    return Containerd(
+        found["version"], tuple(found["sandbox"]), tuple(found["cni"]), found["bin_dirs"]
+    )
+
+
+def flags(program: str, os: Os, version: str) -> tuple[str, ...]:
+    """What that version of a program is given on that system, and other versions are not.
+
+    Parameters
+    ----------
+    program
+        ``"kubelet"`` or ``"kube-proxy"``.
+    version
+        Kubernetes', minor or patch.
+
+    """
+    pause = components(_minor_name(version))["pause"]
+    return tuple(
+        f"{one['flag']}={one['value'].format(pause=pause)}"
+        for one in _rules()["flags"]
+        if (one["program"], one["os"]) == (program, os)
+        and not ("below" in one and _parts(version) >= _parts(one["below"]))
+    )
+
+
+def unknown_flags(program: str, version: str, given: Iterator[str]) -> Iterator[str]:
+    """Why a program of that version does not start with these arguments, a sentence each."""
+    gone = {
+        one["flag"]: one
+        for one in _rules()["gone"]
+        if one["program"] == program and _parts(version) >= _parts(one["from"])
+    }
+    for argument in given:
+        found = gone.get(argument.partition("=")[0])
+        if found is not None:
+            yield (
+                f"{program} {version} does not know {found['flag']} any more "
+                f"(gone in {found['from']}): {found['why']}"
+            )
+
+
+def windows_build(version: str) -> WindowsBuild | None:
+    """The release of Windows Server of a build such as ``10.0.20348.2762``, or its third part."""
+    parts = version.split(".")
+    number = parts[2] if len(parts) > 2 else parts[-1]  # noqa: PLR2004  10.0.BUILD
+    found = _rules()["windows"].get(number)
+    if found is None:
+        return None
+    return WindowsBuild(int(number), found["image"], found["family"], found["oldest"], found["why"])
+
+
+def old_windows(version: str) -> str | None:
+    """Why a node with that build of Windows cannot join, a clause; None if it can."""
+    build = windows_build(version)
+    if build is None:
+        known = ", ".join(_rules()["windows"])
+        return f"its Windows is build {version}, and the lab knows {known}"
+    patch = version.split(".")[3:]
+    if patch and patch[0].isdecimal() and int(patch[0]) < build.oldest:
+        return (
+            f"its Windows is {version}, and must be at least {build.number}.{build.oldest}: "
+            f"{build.why}"
+        )
+    return None
+
+
+def windows_image(manifest: Manifest, repository: str, version: str) -> ContainerImage | None:
+    """The image that a Windows of that build can run with process isolation, if there is one.
+
+    The build of its base must be the host's; which patch level makes no difference.
+    """
+    build = windows_build(version)
+    for image in manifest.images:
+        if image.os != "windows" or image.name.rpartition(":")[0] != repository:
+            continue
+        own = windows_build(image.os_version or "")
+        if build is not None and own == build:
+            return image
+    return None
+
+
+def skew(control_plane: str, kubelet: str) -> str | None:
+    """Why a kubelet of that version cannot be in the cluster, a clause; None if it can.
+
+    Kubernetes' version skew policy: at most three minors older than the API server, never newer.
+    """
+    apart = _parts(control_plane)[1] - _parts(kubelet)[1]
+    if _parts(kubelet) > _parts(control_plane)[: len(_parts(kubelet))]:
+        return (
+            f"kubelet {kubelet} is newer than the control plane, {control_plane}; the version "
+            "skew policy does not allow that"
+        )
+    if apart > MAX_SKEW:
+        return (
+            f"kubelet {kubelet} is {apart} minors older than the control plane, {control_plane}; "
+            f"the version skew policy allows {MAX_SKEW}"
+        )
+    return None
+
+
+def check_skew(cluster: Cluster, node: ClusterNode) -> None:
+    """Refuse a node whose kubelet does not go with the control plane.
+
+    Raises
+    ------
+    PreflightError
+        With the rule.
+
+    """
+    why = skew(cluster.version, node.version)
+    if why is not None:
+        raise PreflightError(
+            f"joining node '{node.name}' to lab '{cluster.name}'",
+            why,
+            "give the node another 'kubelet' version in the scenario, or leave it out",
+        )
+
+
+def missing(
+    manifest: Manifest, cluster: Cluster, builds: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    """What the bundle lacks for the nodes of a cluster, in words.
+
+    Parameters
+    ----------
+    builds
+        Node to build of its Windows, as far as they are known: its images must be for it.
+
+    """
+    found: dict[str, None] = {}
+    for node in cluster.nodes:
+        found |= dict.fromkeys(_lacking(manifest, cluster, node))
+        build = (builds or {}).get(node.name)
+        if node.os == "windows" and build:
+            found |= dict.fromkeys(_lacking_for(manifest, node, build))
+    found |= dict.fromkeys(_old(manifest))
+    return tuple(found)
+
+
+def require(manifest: Manifest, cluster: Cluster, builds: Mapping[str, str] | None = None) -> None:
+    """See that a bundle has all that a cluster needs, before anything is made.
+
+    Raises
+    ------
+    PreflightError
+        Naming everything that it lacks, and every node of the wrong version.
+
+    """
+    for node in cluster.nodes:
+        check_skew(cluster, node)
+    lacking = missing(manifest, cluster, builds)
+    if lacking:
+        raise PreflightError(
+            f"looking into the bundle of Kubernetes {manifest.kubernetes} for lab '{cluster.name}'",
+            "it lacks " + ", ".join(lacking),
+            "'lab bundle create' fetches all of it; a bundle '--from' a directory has what the "
+            "directory has",
+        )
+
+
+def _lacking(manifest: Manifest, cluster: Cluster, node: ClusterNode) -> Iterator[str]:
+    if node.version != manifest.kubernetes:
+        yield f"kubelet {node.version} (node '{node.name}'; it has {manifest.kubernetes})"
+    there = {(one.os, one.name) for one in manifest.programs}
+    images = {(one.os, one.name) for one in manifest.images}
+    images |= {(os, name.rpartition(":")[0]) for os, name in images}
+    for need in _rules()["needs"]:
+        asked = {"os": node.os, "how": cluster.how, "role": node.role}
+        if any(need.get(key, value) != value for key, value in asked.items()):
+            continue
+        if cluster.topology not in need.get("topologies", [cluster.topology]):
+            continue
+        for program in need.get("programs", ()):
+            if (node.os, program) not in there:
+                yield f"program '{program}' for {node.os}"
+        for template in need.get("images", ()):
+            image = template.format(kubernetes=manifest.kubernetes)
+            if (node.os, image) not in images:
+                yield f"image '{image}' for {node.os}"
+
+
+def _lacking_for(manifest: Manifest, node: ClusterNode, build: str) -> Iterator[str]:
+    why = old_windows(build)
+    if why is not None:
+        yield f"a way for node '{node.name}': {why}"
+        return
+    found = windows_build(build)
+    assert found is not None, "asked above"
+    repositories = {one.name.rpartition(":")[0] for one in manifest.images if one.os == "windows"}
+    for repository in sorted(repositories):
+        if windows_image(manifest, repository, build) is None:
+            yield (
+                f"image '{repository}' for {found.image} (node '{node.name}': a base of "
+                f"{found.family})"
+            )
+
+
+def _old(manifest: Manifest) -> Iterator[str]:
+    oldest = _rules()["oldest-containerd"].get(_minor_name(manifest.kubernetes))
+    own = dict(manifest.versions).get("containerd")
+    if oldest and own and _parts(own) < _parts(oldest):
+        yield f"containerd {oldest} or newer (it has {own})"
+
+
+def _minor_name(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    numbers = version.removeprefix("v").partition("-")[0].split(".")
+    return tuple(int(number) for number in numbers if number.isdecimal())
+
+
+@cache
+def _rules() -> Any:
+    return json.loads(files("lab.cluster").joinpath("rules.json").read_text(encoding="utf-8"))

@@ -1,0 +1,94 @@
+"""Log lines whose cause and cure are known: the table, and what of it is found in a log. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+_TABLE = Path(__file__).with_name("signatures.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One kind of log line."""
+
+    id: str
+    of: str
+    """The program that says it."""
+    pattern: str
+    """A regular expression, found anywhere in a line; its named groups stand in cause and cure."""
+    cause: str
+    cure: str
+    source: str
+    """Where the line, its cause and its cure were found."""
+    versions: str
+    """Of which versions it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A signature that was found."""
+
+    id: str
+    cause: str
+    """With what the line says filled in."""
+    cure: str
+    line: str
+    """The last line that has it."""
+    number: int
+    """Of that line, from 0."""
+    times: int
+    """How many lines have it."""
+    source: str
+    versions: str
+
+    def __str__(self) -> str:
+        return f"{self.cause}; try: {self.cure}"
+
+
+@cache
+def table() -> tuple[Signature, ...]:
+    """Every signature, in the order in which they are told: what stops a program first."""
+    return tuple(Signature(**entry) for entry in json.loads(_TABLE.read_text(encoding="utf-8")))
+
+
+def match(lines: Iterable[str]) -> tuple[Match, ...]:
+    """What of the table is in these lines, each signature once, in the table's order."""
+    found: dict[str, Match] = {}
+    patterns = _patterns()
+    for number, line in enumerate(lines):
+        for signature, pattern in patterns:
+            hit = pattern.search(line)
+            if hit:
+                times = found[signature.id].times + 1 if signature.id in found else 1
+                found[signature.id] = _match(signature, hit, line, number, times)
+    return tuple(found[one.id] for one, _ in patterns if one.id in found)
+
+
+@cache
+def _patterns() -> tuple[tuple[Signature, re.Pattern[str]], ...]:
+    return tuple((one, re.compile(one.pattern)) for one in table())
+
+
+def _match(signature: Signature, hit: re.Match[str], line: str, number: int, times: int) -> Match:
+    said = {name: value for name, value in hit.groupdict().items() if value is not None}
+    return Match(
+        signature.id,
+        _filled(signature.cause, said),
+        _filled(signature.cure, said),
+        line.strip(),
+        number,
+        times,
+        signature.source,
+        signature.versions,
+    )
+
+
+def _filled(text: str, said: dict[str, str]) -> str:
+    for name, value in said.items():
+        text = text.replace(f"{{{name}}}", value)
+    return text

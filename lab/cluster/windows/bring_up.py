@@ -1,0 +1,271 @@
+"""What brings a Windows node into its cluster, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from lab._errors import BrokenError
+from lab._log import say
+from lab.cluster.bundle import medium
+from lab.cluster.bundle.manifest import Manifest
+from lab.cluster.cluster import Cluster, ClusterNode
+from lab.cluster.windows import failures, flannel, judged, kubelet, places
+from lab.cluster.windows.decided import Decided
+from lab.cluster.windows.join import Join, NodeApi
+from lab.cluster.windows.observed import Observed
+from lab.cluster.windows.running import Runner, said
+from lab.guests.windows_shell import WindowsShell
+from lab.guests.windows_steps import StepError
+from lab.imaging.windows import steps as image_steps
+from lab.imaging.windows.steps import Mirror
+from lab.plan.canonical import digest
+from lab.topology.intent import Intent
+
+_FORM = "1"
+"""Changes when the steps do something else for the same inputs."""
+REGISTER_SECONDS = 300.0
+"""From the kubelet's start to its Node."""
+HEALTH_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStep:
+    """One named step of a node's way; running it twice is as good as once."""
+
+    name: str
+    digest: str
+    """Of its inputs, without secrets."""
+    run: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class BringUp:
+    """One Windows node's way into its cluster."""
+
+    plan: Decided
+    runner: Runner
+    join: Callable[[], Join]
+    api: NodeApi
+
+    def steps(self) -> tuple[NodeStep, ...]:
+        """In order; all of them are there for every topology."""
+        plan = self.plan
+        programs = [(one.name, one.blob.sha256) for one in plan.bundle_programs()]
+        pictures = [(one.name, one.manifest.sha256) for one in plan.manifest.images]
+        made = plan.cluster, plan.node, plan.intent.machine(plan.node.name)
+        return (
+            self._step("survey", self._survey, plan.cluster.topology, plan.node),
+            self._step("earlier-life", self._earlier_life, plan.node),
+            self._step("features", self._features),
+            self._step("bundle", self._bundle, programs),
+            self._step("containerd", self._containerd, programs, plan.mirrors),
+            self._step("images", self._images, pictures),
+            self._step("node", self._node, *made),
+            self._step("join", self._join, *made, programs),
+            self._step("network", self._network, *made, programs),
+            self._step("proxy", self._proxy, *made, programs),
+            self._step("routes", self._routes, *made),
+            self._step("settled", self._settled, *made, programs),
+        )
+
+    def _step(self, name: str, run: Callable[[], None], *inputs: object) -> NodeStep:
+        return NodeStep(name, digest(_FORM, self.plan.node.name, name, *inputs), run)
+
+    @cached_property
+    def seen(self) -> Observed:
+        """The node's Windows, which stays what it is."""
+        facts = self._surveyed()
+        doing = f"reading which Windows '{self.plan.node.name}' runs"
+        return Observed(said(facts, "build", doing), said(facts, "revision", doing))
+
+    def _surveyed(self) -> Mapping[str, Any]:
+        return self.runner.run(self.plan.survey()).facts
+
+    def _survey(self) -> None:
+        """Refuse what cannot work, before anything is changed."""
+        plan, name = self.plan, self.plan.node.name
+        self.runner.shell.wait(self.runner.seconds(REGISTER_SECONDS))
+        facts, doing = self._surveyed(), f"looking at Windows node '{name}'"
+        reason = judged.unfit(plan, self.seen)
+        if reason:
+            raise BrokenError(doing, reason, "build its image from a newer ISO, or a fuller bundle")
+        if not said(facts, "medium", doing):
+            words = f"no drive there has the label '{medium.LABEL}'"
+            raise BrokenError(doing, words, f"attach the bundle medium to '{name}'")
+        if not said(facts, "address", doing):
+            words = f"no interface there has the address {plan.node.address}"
+            raise BrokenError(doing, words, "see 'lab shell' and Get-NetIPAddress there")
+        say(f"{name}: Windows build {self.seen}")
+
+    def _earlier_life(self) -> None:
+        """Clean up after a node that was deleted, or whose way in was cut off."""
+        name, facts = self.plan.node.name, self._surveyed()
+        there, networks = tuple(facts["there"]), tuple(facts["networks"])
+        left = judged.leftovers(there, networks)
+        joined = places.KUBELET_CONF in there
+        if not (joined or left):
+            return
+        if joined and self.api.registered(name, self.runner.seconds(REGISTER_SECONDS)):
+            return
+        say(f"{name}: cleaning up after an earlier life: {', '.join(left) or 'it had joined'}")
+        self.runner.run(self.plan.leave())
+        if left:
+            self.runner.run_though_cut_off(image_steps.HnsClean())
+            self.runner.reboot()
+
+    def _features(self) -> None:
+        self.runner.run_of_image(image_steps.Features())
+
+    def _bundle(self) -> None:
+        self.runner.run(self.plan.bundle())
+
+    def _containerd(self) -> None:
+        self.runner.run_of_image(self.plan.containerd(self.seen))
+        self.runner.run_of_image(self.plan.registry_mirrors())
+
+    def _images(self) -> None:
+        self.runner.run(self.plan.images(self.seen))
+
+    def _node(self) -> None:
+        self.runner.run(self.plan.files(self.join()))
+        self.runner.run_of_image(self.plan.firewall())
+        self.runner.run(self.plan.kubelet(self.seen, start=self.plan.by_hand))
+
+    def _join(self) -> None:
+        """Into the cluster; what goes wrong is told with the kubelet's own last words."""
+        name, service = self.plan.node.name, kubelet.SERVICE
+        try:
+            if not self.plan.by_hand:
+                self.runner.run(self.plan.join(self.join()))
+            self.runner.run(self.plan.kubelet(self.seen, start=True))
+        except StepError as error:
+            raise failures.explain(self.runner.shell, error, service) from error
+        try:
+            self.api.set_pod_cidr(self.plan.node, self.runner.seconds(REGISTER_SECONDS))
+        except BrokenError as error:
+            told = StepError(f"joining '{name}'", f"{error.doing}: {error.happened}", error.cure)
+            raise failures.explain(self.runner.shell, told, service) from error
+        say(f"{name}: joined")
+
+    def _network(self) -> None:
+        """Networks of HNS, which take the node away for seconds; then the plugin."""
+        plan, name = self.plan, self.plan.node.name
+        wanted = plan.hns_network()
+        if wanted is not None and not self.runner.run(wanted).facts.get("made"):
+            say(f"{name}: HNS networks are made; it is off the net for some seconds")
+            doing = f"waiting for '{name}' to be back with its HNS networks"
+            self.runner.wait_until(doing, plan.hns_state(), self._lacks_networks)
+        if plan.network.maker == "flannel":
+            self._start_flannel()
+        if plan.network.maker != "lab":
+            doing = f"waiting for HNS network '{plan.network.name}' on '{name}'"
+            self._wait_for_foreign(doing)
+        if plan.network.maker == "flannel" and plan.network.kind == "L2Bridge":
+            self._reserve()
+        plugin = plan.plugin_files()
+        if plugin is not None:
+            self.runner.run(plugin)
+
+    def _start_flannel(self) -> None:
+        self.runner.run(self.plan.flannel_files(self.join()))
+        self.runner.run(self.plan.flannel_task())
+
+    def _wait_for_foreign(self, doing: str) -> None:
+        """Until flannel or Calico has made the network; why not, its log says."""
+        try:
+            self.runner.wait_until(doing, self.plan.hns_state(), self._lacks_pod_network)
+        except BrokenError as error:
+            if self.plan.network.maker != "flannel":
+                raise
+            told = StepError(error.doing, error.happened, error.cure)
+            raise failures.explain(self.runner.shell, told, flannel.TASK) from error
+
+    def _lacks_networks(self, facts: Mapping[str, Any]) -> str:
+        wanted = self.plan.hns_network()
+        assert wanted is not None, "asked for where there is one"
+        if facts["error"]:
+            raise StepError(
+                f"making HNS networks on '{self.plan.node.name}'",
+                facts["error"],
+                "see C:\\hybridlab\\log\\hns-make.log there",
+            )
+        if not facts["done"]:
+            return f"hns-make is {facts['tasks'].get('hns-make') or 'gone'}, {_named(facts)}"
+        return self._lacks_address(facts) or self._lacks(facts, judged.made_networks(wanted))
+
+    def _lacks_pod_network(self, facts: Mapping[str, Any]) -> str:
+        one = self.plan.network
+        lacking = self._lacks_address(facts) or self._lacks(facts, ((one.name, one.pod_cidr),))
+        if not lacking and one.maker == "flannel" and places.SUBNET_ENV not in facts["there"]:
+            return f"flanneld has not written '{places.SUBNET_ENV}'"
+        return lacking
+
+    def _lacks_address(self, facts: Mapping[str, Any]) -> str:
+        address = self.plan.node.address
+        return "" if facts["address"] else f"no interface has {address}, {_named(facts)}"
+
+    @staticmethod
+    def _lacks(facts: Mapping[str, Any], wanted: tuple[tuple[str, str], ...]) -> str:
+        there = {(one["name"], one["prefix"]) for one in facts["networks"]}
+        missing = [f"'{name}' ({prefix})" for name, prefix in wanted if (name, prefix) not in there]
+        return f"HNS has no network {', '.join(missing)}; {_named(facts)}" if missing else ""
+
+    def _reserve(self) -> str | None:
+        wanted = self.plan.source_vip()
+        if wanted is None:
+            return None
+        doing = f"reserving an address on '{self.plan.node.name}'"
+        address = said(self.runner.run(wanted).facts, "address", doing)
+        return judged.checked_vip(self.plan, address)
+
+    def _proxy(self) -> None:
+        self.runner.run(self.plan.proxy(self.seen, self._reserve()))
+
+    def _routes(self) -> None:
+        self.runner.run(self.plan.routes())
+
+    def _settled(self) -> None:
+        """All services run, and will again after a restart."""
+        doing = f"waiting for the services of '{self.plan.node.name}'"
+        self.runner.wait_until(doing, self.plan.health(), judged.ailing, HEALTH_SECONDS)
+
+
+def _named(facts: Mapping[str, Any]) -> str:
+    names = [f"'{one['name']}' ({one['prefix'] or 'no prefix'})" for one in facts["networks"]]
+    return f"its networks are {', '.join(names)}" if names else "it has no HNS network"
+
+
+def steps(  # noqa: PLR0913, PLR0917  a node's way is made of all these
+    cluster: Cluster,
+    intent: Intent,
+    node: ClusterNode,
+    manifest: Manifest,
+    shell: WindowsShell,
+    join: Callable[[], Join],
+    api: NodeApi,
+    mirrors: tuple[Mirror, ...] = (),
+    patience: int = 1,
+) -> tuple[NodeStep, ...]:
+    """What brings a Windows node into its cluster, in order.
+
+    Parameters
+    ----------
+    cluster, intent, node, manifest
+        Which node, of which cluster, from which bundle; ``intent`` is the whole one.
+    shell
+        The node; not touched before a step runs.
+    join
+        What the control plane gives; asked when a step needs it, as tokens are short-lived.
+    api
+        Asked whether the node is registered, and told its pod CIDR.
+    mirrors
+        Registries of the lab's own.
+    patience
+        What every deadline is multiplied by: 1 with KVM.
+
+    """
+    plan = Decided(cluster, intent, node, manifest, mirrors)
+    return BringUp(plan, Runner(shell, patience), join, api).steps()

@@ -1,0 +1,179 @@
+"""A topology on one Windows node: which HNS network, who makes it, which plugin. Pure.
+
+The Intent says addresses, exceptions of OutBoundNAT, routes and tunnel; here is only what HNS and
+the plugins call them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from typing import Literal
+
+from lab._errors import UsageError
+from lab.cluster.cluster import Cluster, ClusterNode
+from lab.topology.intent import Intent, Route
+
+Kind = Literal["Overlay", "L2Bridge"]
+Maker = Literal["flannel", "lab", "calico"]
+Plugin = Literal[
+    "flannel+sdnoverlay", "flannel+sdnbridge", "flannel+win-bridge", "win-bridge", "sdnbridge"
+]
+
+OVERLAYS = frozenset({"overlay", "kubeinit"})
+FLANNEL = frozenset({*OVERLAYS, "host-gateway"})
+STATIC = frozenset({"upstream-tor", "upstream-vrrp", "hard-way"})
+CALICO = frozenset({"calico-vxlan"})
+KNOWN = FLANNEL | STATIC | CALICO
+GATEWAY_OFFSET = 1
+"""HNS' own gateway of a pod network: network + 1."""
+ENDPOINT_OFFSET = 2
+"""The node's own endpoint on an l2bridge, which is its pods' gateway: network + 2."""
+DOCUMENTED_ONLY = {
+    "ovn": "OVS and OVN for Windows are in no bundle; docs/how-to/windows.md has the commands of "
+    "the document, which nobody has verified",
+    "calico-bgp": "it needs RRAS and manifests outside Calico's operator; nobody has verified them",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNetwork:
+    """The pod network of one Windows node."""
+
+    name: str
+    """Of the HNS network that kube-proxy works on."""
+    kind: Kind
+    maker: Maker
+    plugin: Plugin | None
+    """None where somebody else writes the plugin's configuration."""
+    pod_cidr: str
+    gateway: str
+    """Of the HNS network."""
+    endpoint: str | None
+    """Name of the node's own HNS endpoint, where kube-proxy must know it."""
+    endpoint_address: str | None
+    """Of that endpoint, where the network is an l2bridge."""
+    exceptions: tuple[str, ...]
+    """Prefixes that pods reach with their own address (OutBoundNAT)."""
+    encapsulated: tuple[str, ...]
+    """Prefixes that go through the virtual switch (SDNRoute, NeedEncap)."""
+    provider_address: str
+    """The node's own on the segment."""
+    routes: tuple[Route, ...]
+    """Of the host: AddRoutes."""
+    vni: int | None
+    port: int | None
+
+
+def node_network(cluster: Cluster, intent: Intent, node: ClusterNode) -> NodeNetwork:
+    """What the topology is on this node.
+
+    Raises
+    ------
+    UsageError
+        When the topology has no working route on Windows, or the node no pod CIDR.
+
+    """
+    doing = f"planning the network of Windows node '{node.name}'"
+    topology = cluster.topology
+    if topology not in KNOWN:
+        words = DOCUMENTED_ONLY.get(topology, f"topology '{topology}' is not known on Windows")
+        raise UsageError(doing, words)
+    if node.pod_cidr is None:
+        raise UsageError(doing, "it has no pod CIDR", "give the node one in the scenario")
+    if topology in OVERLAYS:
+        return _overlay(cluster, intent, node)
+    if topology in CALICO:
+        return _calico(cluster, node)
+    return _bridge(cluster, intent, node)
+
+
+def _overlay(cluster: Cluster, intent: Intent, node: ClusterNode) -> NodeNetwork:
+    tunnel = intent.machine(node.name).tunnel
+    assert tunnel is not None, "an overlay's node with pods has one"
+    return NodeNetwork(
+        name=f"flannel.{tunnel.vni}",
+        kind="Overlay",
+        maker="flannel",
+        plugin="flannel+sdnoverlay",
+        pod_cidr=str(node.pod_cidr),
+        gateway=_address(node, GATEWAY_OFFSET),
+        endpoint=None,
+        endpoint_address=None,
+        exceptions=(cluster.service_cidr, cluster.pod_cidr),
+        encapsulated=(cluster.service_cidr,),
+        provider_address=node.address,
+        routes=(),
+        vni=tunnel.vni,
+        port=tunnel.port,
+    )
+
+
+def _calico(cluster: Cluster, node: ClusterNode) -> NodeNetwork:
+    return NodeNetwork(
+        name="Calico",
+        kind="Overlay",
+        maker="calico",
+        plugin=None,
+        pod_cidr=str(node.pod_cidr),
+        gateway=_address(node, GATEWAY_OFFSET),
+        endpoint="Calico_ep",
+        endpoint_address=None,
+        exceptions=(cluster.service_cidr, cluster.pod_cidr),
+        encapsulated=(cluster.service_cidr,),
+        provider_address=node.address,
+        routes=(),
+        vni=4096,
+        port=4789,
+    )
+
+
+def _bridge(cluster: Cluster, intent: Intent, node: ClusterNode) -> NodeNetwork:
+    machine = intent.machine(node.name)
+    assert machine.translation is not None, "every node with pods has one"
+    flannel = cluster.topology in FLANNEL
+    own = (f"{node.address}/32",) if cluster.topology in {"host-gateway", "hard-way"} else ()
+    routes = tuple(route for route in machine.routes if route.destination != "default")
+    master = _to_master(cluster, intent, node) if cluster.topology == "hard-way" else ()
+    return NodeNetwork(
+        name="cbr0" if flannel else "l2bridge",
+        kind="L2Bridge",
+        maker="flannel" if flannel else "lab",
+        plugin=_bridge_plugin(cluster, node),
+        pod_cidr=str(node.pod_cidr),
+        gateway=_address(node, GATEWAY_OFFSET),
+        endpoint="cbr0_ep" if flannel else "cbr0",
+        endpoint_address=_address(node, ENDPOINT_OFFSET),
+        exceptions=machine.translation.not_masqueraded,
+        encapsulated=(cluster.service_cidr, *own),
+        provider_address=node.address,
+        routes=(*routes, *master),
+        vni=None,
+        port=None,
+    )
+
+
+def _bridge_plugin(cluster: Cluster, node: ClusterNode) -> Plugin:
+    """``sdnbridge`` makes the gateway by setting the last byte to 2, ``win-bridge`` by adding 2.
+
+    The first is wrong for a pod CIDR such as 10.10.187.64/26, so that one gets the second.
+    """
+    if cluster.topology == "hard-way":
+        return "sdnbridge"  # takes its gateway from the configuration, as wincni did
+    if cluster.topology in FLANNEL:
+        first = IPv4Network(str(node.pod_cidr)).network_address.packed[-1]
+        return "flannel+win-bridge" if first else "flannel+sdnbridge"
+    return "win-bridge"
+
+
+def _to_master(cluster: Cluster, intent: Intent, node: ClusterNode) -> tuple[Route, ...]:
+    """AddRoutes' route to the API server by the default gateway, unless that is the gateway."""
+    routes = intent.machine(node.name).routes
+    default = next((route for route in routes if route.destination == "default"), None)
+    if default is None or default.via in {None, cluster.endpoint}:
+        return ()
+    return (Route(f"{cluster.endpoint}/32", default.device, default.via),)
+
+
+def _address(node: ClusterNode, offset: int) -> str:
+    return str(IPv4Network(str(node.pod_cidr))[offset])

@@ -1,0 +1,80 @@
+"""The bundles of this user, as the inventory has it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from lab._errors import UsageError
+from lab.cluster.bundle import directory, document, upstream
+from lab.cluster.bundle.catalogue import SYSTEMS
+from lab.cluster.bundle.manifest import Manifest
+from lab.cluster.bundle.store import Store
+from lab.inventory import loader
+from lab.inventory.inventory import STOCK, Inventory
+from lab.providers.libvirt.provider import cache_directory
+from lab.scenario.scenario import Os
+from lab.scenario.versions import SUPPORTED
+
+
+def store() -> Store:
+    """The store.
+
+    Raises
+    ------
+    InventoryError
+        When the inventory is wrong.
+
+    """
+    return Store(cache_directory(_inventory()))
+
+
+def create(
+    kubernetes: str | None, source: Path | None, systems: Sequence[Os], say: Callable[[str], None]
+) -> Manifest:
+    """Make a bundle, from a directory or from upstream's releases.
+
+    Parameters
+    ----------
+    kubernetes
+        A minor or a patch version; None for what the directory has, or the newest minor.
+    source
+        A directory; None for upstream.
+    systems
+        Operating systems of nodes; empty for all, or those that the directory has.
+
+    """
+    inventory = _inventory()
+    there = Store(cache_directory(inventory))
+    if source is not None:
+        return directory.create(there, source, systems, kubernetes, say)
+    reached = upstream.web(inventory)
+    return upstream.create(there, reached, kubernetes or SUPPORTED[-1], systems or SYSTEMS, say)
+
+
+def chosen(digest: str | None) -> Manifest:
+    """The bundle of that digest, or the only one.
+
+    Raises
+    ------
+    UsageError
+        When there is none, or none is named and there are several.
+
+    """
+    there = store()
+    if digest is not None:
+        return there.get(digest)
+    found = there.all()
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(document.digest(one)[: document.SHORT] for one in found)
+    raise UsageError(
+        "looking for the bundle",
+        f"there are several: {names}" if found else "there is none",
+        "name one of them" if found else "lab bundle create",
+    )
+
+
+def _inventory() -> Inventory:
+    return loader.current(os.environ, Path.cwd()) or STOCK

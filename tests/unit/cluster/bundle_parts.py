@@ -1,0 +1,207 @@
+"""Small programs, images and directories that bundles are made from."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+VERSIONS = {"kubernetes": "1.36.1", "containerd": "2.3.7", "etcd": "3.6.8"}
+IMAGES = (
+    "registry.k8s.io/kube-apiserver:v1.36.1",
+    "registry.k8s.io/kube-controller-manager:v1.36.1",
+    "registry.k8s.io/kube-scheduler:v1.36.1",
+    "registry.k8s.io/kube-proxy:v1.36.1",
+    "registry.k8s.io/etcd:3.6.8-0",
+    "registry.k8s.io/coredns/coredns:v1.14.2",
+    "registry.k8s.io/pause:3.10.2",
+    "registry.k8s.io/e2e-test-images/agnhost:2.63.0",
+    "ghcr.io/flannel-io/flannel:v0.28.10",
+)
+LINUX = [
+    "kubelet",
+    "kubeadm",
+    "kubectl",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kube-proxy",
+    "etcd",
+    "etcdctl",
+    "containerd",
+    "containerd-shim-runc-v2",
+    "ctr",
+    "runc",
+    "cni/bridge",
+    "cni/host-local",
+    "cni/loopback",
+    "cni/portmap",
+    "cni/flannel",
+]
+WINDOWS = [
+    "kubelet.exe",
+    "kubeadm.exe",
+    "kube-proxy.exe",
+    "kube-log-runner.exe",
+    "containerd.exe",
+    "containerd-shim-runhcs-v1.exe",
+    "ctr.exe",
+    "flanneld.exe",
+    "cni/host-local.exe",
+    "cni/win-bridge.exe",
+    "cni/sdnoverlay.exe",
+    "cni/sdnbridge.exe",
+    "cni/flannel.exe",
+]
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def elf(words: str) -> bytes:
+    """What begins as a Linux program for amd64."""
+    return b"\x7fELF\x02\x01\x01".ljust(18, b"\0") + b"\x3e\x00" + words.encode()
+
+
+def pe(words: str) -> bytes:
+    """What begins as a Windows program for amd64."""
+    return (
+        b"MZ".ljust(0x3C, b"\0")
+        + (0x80).to_bytes(4, "little").ljust(0x44, b"\0")
+        + (b"PE\0\0\x64\x86" + words.encode())
+    )
+
+
+def tar(members: Mapping[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return out.getvalue()
+
+
+def layer(name: str) -> bytes:
+    return tar({"bin/program": name.encode()})
+
+
+def config(
+    layers: list[bytes], os: str = "linux", build: str | None = None, machine: str = "amd64"
+) -> bytes:
+    found: dict[str, object] = {
+        "architecture": machine,
+        "os": os,
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{sha256(one)}" for one in layers]},
+    }
+    if build:
+        found["os.version"] = build
+    return json.dumps(found).encode()
+
+
+def docker_archive(name: str | None, **platform: str) -> bytes:
+    layers = [layer("base"), layer(str(name))]
+    own = config(layers, **platform)
+    listed = [
+        {
+            "Config": f"{sha256(own)}.json",
+            "RepoTags": [name] if name else None,
+            "Layers": ["a/layer.tar", "b/layer.tar"],
+        }
+    ]
+    return tar(
+        {
+            f"{sha256(own)}.json": own,
+            "a/layer.tar": layers[0],
+            "b/layer.tar": layers[1],
+            "manifest.json": json.dumps(listed).encode(),
+        }
+    )
+
+
+def described(kind: str, content: bytes, **more: object) -> dict[str, object]:
+    return {
+        "mediaType": kind,
+        "digest": f"sha256:{sha256(content)}",
+        "size": len(content),
+        **more,
+    }
+
+
+OCI = "application/vnd.oci.image"
+
+
+class Image:
+    """One image for one platform, as a registry or an OCI archive has it."""
+
+    def __init__(self, name: str, os: str = "linux", build: str | None = None) -> None:
+        plain = layer(f"{name} {os} {build}")
+        self.layer = gzip.compress(plain, mtime=0)
+        self.config = config([plain], os, build)
+        self.manifest = json.dumps(
+            {
+                "schemaVersion": 2,
+                "mediaType": f"{OCI}.manifest.v1+json",
+                "config": described(f"{OCI}.config.v1+json", self.config),
+                "layers": [described(f"{OCI}.layer.v1.tar+gzip", self.layer)],
+            }
+        ).encode()
+        self.platform = {"os": os, "architecture": "amd64"}
+        if build:
+            self.platform["os.version"] = build
+
+    @property
+    def blobs(self) -> dict[str, bytes]:
+        found = (self.manifest, self.config, self.layer)
+        return {sha256(content): content for content in found}
+
+    def entry(self, **more: object) -> dict[str, object]:
+        return described(f"{OCI}.manifest.v1+json", self.manifest, platform=self.platform, **more)
+
+
+def index(entries: list[dict[str, object]]) -> bytes:
+    found = {"schemaVersion": 2, "mediaType": f"{OCI}.index.v1+json", "manifests": entries}
+    return json.dumps(found).encode()
+
+
+def oci_archive(name: str, images: list[Image]) -> bytes:
+    """What ``ctr images export`` writes: an index below the index where there are several."""
+    notes = {"io.containerd.image.name": name}
+    members = {f"blobs/sha256/{key}": one for image in images for key, one in image.blobs.items()}
+    if len(images) == 1:
+        top = index([images[0].entry(annotations=notes)])
+    else:
+        below = index([image.entry() for image in images])
+        members[f"blobs/sha256/{sha256(below)}"] = below
+        top = index([described(f"{OCI}.index.v1+json", below, annotations=notes)])
+    return tar({"oci-layout": b'{"imageLayoutVersion":"1.0.0"}', "index.json": top, **members})
+
+
+def directory(place: Path, *, windows: bool = False) -> Path:
+    """A whole directory for ``lab bundle create --from``."""
+    (place / "images").mkdir(parents=True)
+    (place / "versions.json").write_text(json.dumps(VERSIONS))
+    for name in LINUX:
+        put(place / "linux-amd64" / name, elf(name))
+    for name in IMAGES:
+        file = name.replace("/", "_").replace(":", "_")
+        put(place / "images" / f"{file}.tar", docker_archive(name))
+    if windows:
+        for name in WINDOWS:
+            put(place / "windows-amd64" / name, pe(name))
+        builds = ("10.0.17763.6054", "10.0.20348.2762")
+        for name in IMAGES[6:8]:
+            images = [Image(name, "windows", build) for build in builds]
+            file = name.replace("/", "_").replace(":", "_")
+            put(place / "images" / f"windows_{file}.tar", oci_archive(name, images))
+    return place
+
+
+def put(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)

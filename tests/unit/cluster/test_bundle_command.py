@@ -1,0 +1,130 @@
+"""``lab bundle``, from outside."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import bundle_parts as parts
+import pytest
+
+from lab.cli.main import main
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    inventory = tmp_path / "lab.toml"
+    inventory.write_text(f'cache = "{tmp_path}/cache"\n')
+    monkeypatch.setenv("HYBRIDLAB_INVENTORY", str(inventory))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return parts.directory(tmp_path / "given", windows=True)
+
+
+def lab(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["bundle", *arguments])
+    told = capfd.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, told.out, told.err
+
+
+def test_a_bundle_is_made_listed_shown_verified_and_kept(cache, source, capfd):
+    code, out, err = lab(capfd, "create", "--from", str(source))
+    digest = out.strip()
+    assert (code, len(digest)) == (0, 12)
+    assert (cache / "bundles" / digest / "manifest.json").is_file()
+    assert "copying 13 programs for windows" in err
+    listed = lab(capfd, "list")[1].splitlines()
+    assert listed[0].split() == ["BUNDLE", "KUBERNETES", "FOR", "PROGRAMS", "IMAGES", "SIZE"]
+    assert listed[1].split()[:6] == [digest, "1.36.1", "linux", "windows", "31", "13"]
+    assert json.loads(lab(capfd, "list", "--json")[1])[0]["digest"] == digest
+    shown = lab(capfd, "show")[1]
+    assert f"bundle '{digest}': Kubernetes 1.36.1" in shown
+    assert "image    registry.k8s.io/pause:3.10.2 (windows 10.0.20348.2762, 0 MB)" in shown
+    whole = lab(capfd, "show", digest[:4], "--json")[1]
+    assert whole == (cache / "bundles" / digest / "manifest.json").read_text()
+    assert lab(capfd, "verify")[1] == "1 bundle verified\n"
+    assert lab(capfd, "gc", "--yes")[1] == "removed 0 objects, 0 MB\n"
+
+
+def test_systems_and_version_can_be_asked_for(cache, source, capfd):
+    asked = ("create", "--from", str(source), "--kubernetes")
+    assert lab(capfd, *asked, "1.36.1", "--os", "linux")[0] == 0
+    assert json.loads(lab(capfd, "list", "--json")[1])[0]["systems"] == ["linux"]
+    code, _, err = lab(capfd, *asked, "1.35")
+    assert code == 4
+    assert "it has Kubernetes 1.36.1, and 1.35 was asked for" in err
+    assert len(list((cache / "bundles").iterdir())) == 1
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("create", "--from", "/nowhere"), 2, "there is no such directory"),
+        (("create", "--kubernetes", "1.20"), 2, "is too old"),
+        (("create", "--os", "beos"), 2, "'beos' is not one of"),
+        (("show",), 2, "there is none"),
+        (("show", "0123"), 2, "there is none; there is none"),
+        (("verify", "0123"), 2, "there is none"),
+    ],
+)
+def test_refusal_says_what_to_do_and_ends_with_its_code(arguments, code, words, capfd):
+    ended, _, err = lab(capfd, *arguments)
+    assert ended == code
+    assert words in err
+
+
+@pytest.mark.usefixtures("cache")
+def test_without_bundles_there_is_nothing_to_list_verify_or_remove(capfd):
+    assert lab(capfd, "list", "--json")[1] == "[]\n"
+    assert lab(capfd, "verify")[1] == "0 bundles verified\n"
+    assert lab(capfd, "gc")[1] == "would remove 0 objects, 0 MB\n"
+
+
+def test_a_damaged_bundle_ends_with_3_or_4_and_gc_takes_a_foreign_one(cache, source, capfd):
+    digest = lab(capfd, "create", "--from", str(source))[1].strip()
+    blob = next((cache / "bundles" / digest / "blobs" / "sha256").iterdir())
+    blob.write_bytes(blob.read_bytes() + b"x")
+    code, _, err = lab(capfd, "verify")
+    assert (code, "make it anew" in err) == (3, True)
+    manifest = cache / "bundles" / digest / "manifest.json"
+    manifest.write_text(manifest.read_text().replace("kubelet", "cubelet", 1))
+    assert lab(capfd, "verify", digest)[0] == 4
+    assert "unusable" in lab(capfd, "list")[1]
+    code, out, err = lab(capfd, "gc")
+    assert out.startswith("would remove 1 object,")
+    assert out.endswith("; 'lab bundle gc --yes' does it\n")
+    assert lab(capfd, "gc", "--yes", "--json")[0] == 0
+    assert list((cache / "bundles").iterdir()) == []
+
+
+def test_two_bundles_must_be_told_apart(source, cache, capfd):
+    lab(capfd, "create", "--from", str(source))
+    lab(capfd, "create", "--from", str(source), "--os", "linux")
+    code, _, err = lab(capfd, "show")
+    assert (code, "there are several: " in err) == (2, True)
+    assert cache.is_dir()
+
+
+def test_images_are_served_until_interrupted(cache, source, capfd):
+    lab(capfd, "create", "--from", str(source))
+    command = [sys.executable, "-m", "lab", "bundle", "serve", "--port", "0"]
+    serving = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert serving.stdout is not None
+    address = serving.stdout.readline().strip()
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"http://{address}/v2/etcd/tags/list", timeout=10) as answer:
+        assert json.load(answer)["tags"] == ["3.6.8-0"]
+    serving.send_signal(signal.SIGINT)
+    assert serving.communicate(timeout=30)[1].strip() == "interrupted"
+    assert serving.returncode == 130
+    assert cache.is_dir()

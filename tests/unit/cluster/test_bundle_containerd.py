@@ -1,0 +1,108 @@
+"""A real containerd takes what the lab gives it: from the medium, and from the registry."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import bundle_parts as parts
+import pytest
+
+from lab._deadline import Deadline
+from lab.cluster.bundle import directory, medium, registry
+from lab.cluster.bundle.manifest import Manifest
+from lab.cluster.bundle.store import Store
+from lab.imaging.medium import extract
+
+PROGRAMS = ("containerd", "ctr")
+MISSING = [name for name in PROGRAMS if shutil.which(name) is None]
+pytestmark = [
+    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="containerd wants root"),
+]
+ETCD = "registry.k8s.io/etcd:3.6.8-0"
+PAUSE = "registry.k8s.io/pause:3.10.2"
+CONFIGURATION = """
+version = 2
+root = "{place}/root"
+state = "{place}/state"
+disabled_plugins = ["io.containerd.grpc.v1.cri"]
+[grpc]
+  address = "{place}/socket"
+[ttrpc]
+  address = "{place}/ttrpc"
+"""
+
+Ctr = Callable[..., str]
+
+
+@pytest.fixture
+def made(store: Store, tmp_path: Path) -> Manifest:
+    source = parts.directory(tmp_path / "given", windows=True)
+    return directory.create(store, source, (), None, print)
+
+
+@pytest.fixture
+def ctr(tmp_path: Path) -> Iterator[Ctr]:
+    place = tmp_path / "containerd"
+    place.mkdir()
+    (place / "config.toml").write_text(CONFIGURATION.format(place=place))
+    command = [str(shutil.which("containerd")), "-c", str(place / "config.toml")]
+    address = ["--address", str(place / "socket"), "--namespace", "k8s.io"]
+
+    def run(*arguments: str, check: bool = True) -> str:
+        asked = ["ctr", *address, *arguments]
+        return subprocess.run(
+            asked, check=check, capture_output=True, text=True, timeout=120
+        ).stdout
+
+    with (place / "log").open("wb") as log:
+        running = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            Deadline(60).wait(
+                "waiting for containerd",
+                lambda: run("version", check=False),
+                until=bool,
+                every=0.1,
+            )
+            yield run
+        finally:
+            running.terminate()
+            running.wait(60)
+
+
+def image_list(ctr: Ctr) -> dict[str, str]:
+    """Digest of every image by its name."""
+    rows = [line.split() for line in ctr("images", "ls").splitlines()[1:]]
+    return {row[0]: row[2] for row in rows}
+
+
+def test_it_imports_the_archives_of_the_medium_under_their_full_names(store, made, ctr, tmp_path):
+    image = medium.medium(store, made, "linux")
+    for name in (ETCD, PAUSE):
+        archive = tmp_path / "image.tar"
+        with archive.open("wb") as out:
+            extract(image, f"/{medium.image_path(name)}", out)
+        ctr("images", "import", str(archive))
+    assert image_list(ctr) == {
+        name: f"sha256:{made.image(name.rpartition(':')[0]).manifest.sha256}"
+        for name in (ETCD, PAUSE)
+    }
+    assert all("complete" in line for line in ctr("images", "check").splitlines()[1:])
+
+
+def test_it_pulls_from_the_labs_registry_by_tag_and_by_digest(store, made, ctr):
+    with registry.serving(store, made, "127.0.0.1") as served:
+        names = [f"{served.address}/{one}" for one in (ETCD, PAUSE)]
+        digest = made.image("registry.k8s.io/etcd").manifest.sha256
+        names.append(f"{served.address}/registry.k8s.io/etcd@sha256:{digest}")
+        for name in names:
+            ctr("images", "pull", "--plain-http", name)
+    assert set(image_list(ctr)) == set(names)
+    assert image_list(ctr)[names[0]] == f"sha256:{digest}"
+    rows = ctr("images", "check").splitlines()[1:]
+    assert len(rows) == 3
+    assert all("complete" in line for line in rows)

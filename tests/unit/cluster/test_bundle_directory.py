@@ -1,0 +1,262 @@
+"""Bundles made from a directory."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+import threading
+from pathlib import Path
+
+import bundle_parts as parts
+import pytest
+
+from lab._errors import LabError, PreflightError, UsageError
+from lab.cluster.bundle import directory, document, scratch
+from lab.cluster.bundle.manifest import Manifest
+from lab.cluster.bundle.store import Store
+from lab.state.lock import lab_lock
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return parts.directory(tmp_path / "given")
+
+
+def create(store: Store, source: Path, *systems: str, kubernetes: str | None = None) -> Manifest:
+    return directory.create(store, source, systems, kubernetes, print)
+
+
+def left(store: Store) -> list[str]:
+    return sorted(path.name for path in store._root.iterdir())
+
+
+def test_all_that_the_directory_has_is_in_the_bundle_and_whole(store, source):
+    made = create(store, source)
+    assert made.kubernetes == "1.36.1"
+    assert {one.name for one in made.programs} == set(parts.LINUX)
+    assert {one.name for one in made.images} == set(parts.IMAGES)
+    assert made.program("cni/flannel", "linux").component == "flannel-cni"
+    assert made.program("cni/bridge", "linux").component == "cni-plugins"
+    kubelet = store.blob(made, made.program("kubelet", "linux").blob)
+    assert kubelet.read_bytes() == parts.elf("kubelet")
+    store.verify(made, print)
+    assert left(store) == [document.digest(made)[:12]]
+
+
+def test_the_same_directory_gives_the_same_bundle_wherever_it_is(store, source, tmp_path):
+    first = create(store, source)
+    other = source.rename(tmp_path / "elsewhere")
+    assert create(store, other) == first
+    assert left(store) == [document.digest(first)[:12]]
+
+
+def test_a_docker_archives_layers_stay_as_they_are_below_an_oci_manifest(store, source):
+    made = create(store, source)
+    pause = made.image("registry.k8s.io/pause")
+    manifest = json.loads(store.blob(made, pause.manifest).read_bytes())
+    assert manifest["mediaType"] == "application/vnd.oci.image.manifest.v1+json"
+    assert [one["digest"] for one in manifest["layers"]] == [
+        f"sha256:{parts.sha256(parts.layer(name))}" for name in ("base", pause.name)
+    ]
+    assert {one.media_type for one in pause.layers} == {"application/vnd.oci.image.layer.v1.tar"}
+    shared = made.image("registry.k8s.io/etcd").layers[0]
+    assert shared == pause.layers[0]
+
+
+def test_windows_images_keep_the_builds_that_they_are_for(store, tmp_path):
+    made = create(store, parts.directory(tmp_path / "both", windows=True))
+    pause = [one for one in made.images if (one.os, "pause" in one.name) == ("windows", True)]
+    assert [one.os_version for one in pause] == ["10.0.17763.6054", "10.0.20348.2762"]
+    assert made.program("kubelet.exe", "windows").component == "kubernetes"
+    linux = create(store, tmp_path / "both", "linux")
+    assert {one.os for one in linux.programs} == {one.os for one in linux.images} == {"linux"}
+
+
+def test_everything_that_is_wrong_with_a_directory_is_said_at_once(store, source):
+    (source / "linux-amd64" / "kubelet").unlink()
+    (source / "linux-amd64" / "kubletd").write_bytes(parts.elf("x"))
+    (source / "linux-amd64" / "runc").write_text("#!/bin/sh\n")
+    (source / "linux-arm64").mkdir()
+    (source / "images" / "pause.tar.gz").write_bytes(b"")
+    with pytest.raises(PreflightError) as refused:
+        create(store, source)
+    said = refused.value.happened
+    assert "'linux-amd64/kubelet' is not there" in said
+    assert "nobody knows a program 'linux-amd64/kubletd' (did you mean \"kubelet\"?)" in said
+    assert "'linux-amd64/runc' is no program for linux on amd64" in said
+    assert "nobody knows its directory 'linux-arm64'" in said
+    assert "'images/pause.tar.gz' is no .tar file" in said
+    assert not (store._root).exists()
+
+
+@pytest.mark.parametrize(
+    ("versions", "words"),
+    [
+        (None, "it has no 'versions.json'"),
+        ("{", "write JSON"),
+        ("[]", "no object of components"),
+        ('{"containerd": "2.3.7"}', "no object of components"),
+        ('{"kubernetes": 1.36}', "no object of components"),
+        ('{"kubernetes": "v1.36.1"}', "no object of components"),
+        ('{"kubernetes": "1.36"}', "'1.36' is no version of Kubernetes"),
+        ('{"kubernetes": "1.20.2"}', "Kubernetes 1.20.2 is too old"),
+        ('{"kubernetes": "1.35.2"}', "it has Kubernetes 1.35.2, and 1.36 was asked for"),
+    ],
+)
+def test_wrong_versions_are_refused(store, source, versions, words):
+    (source / "versions.json").unlink()
+    if versions is not None:
+        (source / "versions.json").write_text(versions)
+    with pytest.raises(PreflightError) as refused:
+        create(store, source, kubernetes="1.36")
+    assert words in str(refused.value)
+
+
+def test_no_directory_is_a_wrong_use(store, tmp_path):
+    with pytest.raises(UsageError, match="there is no such directory"):
+        create(store, tmp_path / "none")
+
+
+def linked(name: str, to: str) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        member = tarfile.TarInfo(name)
+        member.type, member.linkname = tarfile.SYMTYPE, to
+        archive.addfile(member)
+    return out.getvalue()
+
+
+def changed(archive: bytes, name: str, content: bytes) -> bytes:
+    """The archive with another content of one member."""
+    members = {}
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        for member in tar:
+            members[member.name] = tar.extractfile(member).read()
+    assert name in members
+    return parts.tar({**members, name: content})
+
+
+NAME = "registry.k8s.io/pause:3.10.2"
+DOCKER = parts.docker_archive(NAME)
+IMAGE = parts.Image(NAME)
+ARCHIVE = parts.oci_archive(NAME, [IMAGE])
+LAYER = f"blobs/sha256/{parts.sha256(IMAGE.layer)}"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "it is no whole tar file"),
+        (b"nothing" * 100, "it is no whole tar file"),
+        (b"\x1f\x8b\x08 and more", "it is compressed"),
+        (DOCKER[:2000], "it is no whole tar file"),
+        (parts.tar({"readme": b"x"}), "it is no image"),
+        (parts.tar({"../manifest.json": b"[]"}), "'../manifest.json' points out of it"),
+        (parts.tar({"/etc/passwd": b"x", "manifest.json": b"[]"}), "'/etc/passwd' points out"),
+        (linked("manifest.json", "../../../etc/passwd"), "it holds no file 'manifest.json'"),
+        (linked("manifest.json", "manifest.json"), "it holds no file 'manifest.json'"),
+        (parts.tar({"manifest.json": b"{}"}), "'manifest.json' lists no image"),
+        (parts.tar({"manifest.json": b"[{}]"}), "'Config' is null"),
+        (changed(DOCKER, "b/layer.tar", b"other"), "layer 'b/layer.tar' is not what it must be"),
+        (parts.docker_archive(None), "it has no name: save it by its name"),
+        (parts.docker_archive("Pause:3"), "'Pause:3' is no name of an image"),
+        (parts.docker_archive(NAME, machine="arm64"), "is for linux/arm64"),
+        (changed(ARCHIVE, LAYER, b"other"), "is not what it must be: expected sha256:"),
+        (changed(ARCHIVE, "index.json", b"{"), "it is no JSON"),
+        (changed(ARCHIVE, "index.json", parts.index([])), "it holds no image for amd64"),
+        (changed(ARCHIVE, "index.json", parts.index([IMAGE.entry()])), "has no full name"),
+        (changed(ARCHIVE, "index.json", parts.index([{"size": 1, "digest": "md5:0"}])), "no SHA"),
+    ],
+)
+def test_what_is_no_image_is_refused_by_name_and_nothing_is_left(store, source, content, words):
+    (source / "images" / "one.tar").write_bytes(content)
+    with pytest.raises(PreflightError) as refused:
+        create(store, source)
+    assert "one.tar" in str(refused.value)
+    assert words.replace("it has no name", "no name") in str(refused.value)
+    assert left(store) == []
+
+
+def test_an_image_that_is_there_twice_is_refused(store, source):
+    (source / "images" / "again.tar").write_bytes(DOCKER)
+    with pytest.raises(PreflightError, match=r"pause:3.10.2' for linux is in '.*again.tar', too"):
+        create(store, source)
+
+
+def test_layers_that_docker_has_linked_together_are_found(store, source):
+    image = parts.docker_archive("registry.k8s.io/linked:1")
+    out = io.BytesIO()
+    with (
+        tarfile.open(fileobj=io.BytesIO(image)) as old,
+        tarfile.open(fileobj=out, mode="w") as new,
+    ):
+        for member in old:
+            content = old.extractfile(member)
+            if member.name == "a/layer.tar":
+                member.name = "base/layer.tar"
+            new.addfile(member, content)
+        link = tarfile.TarInfo("a/layer.tar")
+        link.type, link.linkname = tarfile.SYMTYPE, "../base/layer.tar"
+        new.addfile(link)
+    (source / "images" / "linked.tar").write_bytes(out.getvalue())
+    assert create(store, source).image("registry.k8s.io/linked").layers
+
+
+def test_a_full_disk_is_said_with_the_cure_and_leaves_nothing(store, source, monkeypatch):
+    def full(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(scratch.os, "fsync", full)
+    with pytest.raises(PreflightError, match="the disk is full") as refused:
+        create(store, source)
+    assert "lab image gc" in refused.value.cure
+    assert left(store) == []
+
+
+def test_what_a_kill_has_left_is_garbage(store, source):
+    made = create(store, source)
+    half = store._root / ".directory-0123456789ab.partial"
+    half.mkdir()
+    assert store.gc((), yes=False).found == (f"bundles/{half.name}",)
+    assert store.gc((), yes=True).found == (f"bundles/{half.name}",)
+    assert left(store) == [document.digest(made)[:12]]
+
+
+def test_two_that_make_the_same_at_once_wait_for_one_another(store, source):
+    made: list[Manifest | LabError] = []
+
+    def run() -> None:
+        made.append(create(store, source))
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 2
+    assert made[0] == made[1]
+    assert left(store) == [document.digest(made[0])[:12]]
+
+
+def test_one_that_is_being_made_is_no_garbage(store):
+    half = store._root / ".directory-0123456789ab.partial"
+    half.mkdir(parents=True)
+    with lab_lock(store.lock("directory-0123456789ab"), "lab bundle create"):
+        assert store.gc((), yes=True).found == ()
+    assert half.exists()
+
+
+def test_a_killed_create_leaves_no_bundle_and_the_next_one_makes_it(store, source):
+    child = os.fork()
+    if child == 0:
+        scratch.settle = lambda _: os.kill(os.getpid(), 9)  # at the end: blobs are there
+        create(store, source)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 9
+    assert [name[0] for name in left(store)] == ["."]
+    told: list[str] = []
+    made = directory.create(store, source, (), None, told.append)
+    assert "an interrupted one is done anew" in told
+    assert left(store) == [document.digest(made)[:12]]

@@ -1,0 +1,251 @@
+"""The medium that guests are given."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+import subprocess
+import tarfile
+import threading
+from pathlib import Path
+
+import bundle_parts as parts
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from lab._errors import PreflightError, StateError
+from lab.cluster.bundle import directory, medium, names
+from lab.cluster.bundle.manifest import Blob, Manifest
+from lab.cluster.bundle.sewn import Sewn, tar
+from lab.cluster.bundle.store import Store
+from lab.imaging.medium import extract, label_of, write
+
+PAUSE = "registry.k8s.io/pause:3.10.2"
+needs_xorriso = pytest.mark.skipif(
+    shutil.which("xorriso") is None, reason="xorriso is not installed: nobody else reads the medium"
+)
+
+
+@pytest.fixture
+def made(store: Store, tmp_path: Path) -> Manifest:
+    source = parts.directory(tmp_path / "given", windows=True)
+    return directory.create(store, source, (), None, print)
+
+
+def read(image: Path, path: str) -> bytes:
+    out = io.BytesIO()
+    extract(image, path, out)
+    return out.getvalue()
+
+
+def test_programs_plugins_images_and_manifest_are_on_it(store, made):
+    image = medium.medium(store, made, "linux")
+    assert label_of(image) == "HYBRIDBUNDLE"
+    assert read(image, "/bin/kubelet") == parts.elf("kubelet")
+    assert read(image, "/cni/flannel") == parts.elf("cni/flannel")
+    assert hashlib.sha256(read(image, "/manifest.json")).hexdigest()[:12] == (
+        store.directory(made).name
+    )
+    with tarfile.open(fileobj=io.BytesIO(read(image, f"/{medium.image_path(PAUSE)}"))) as archive:
+        assert archive.getnames()[:2] == ["oci-layout", "index.json"]
+        index = json.load(archive.extractfile("index.json"))
+    assert index["manifests"][0]["annotations"] == {
+        "io.containerd.image.name": PAUSE,
+        "org.opencontainers.image.ref.name": "3.10.2",
+    }
+
+
+def test_windows_is_given_one_archive_with_an_image_for_each_build(store, made, tmp_path):
+    image = medium.medium(store, made, "windows")
+    assert read(image, "/bin/kubelet.exe") == parts.pe("kubelet.exe")
+    with pytest.raises(PreflightError, match="there is no such file"):
+        read(image, "/bin/kubelet")
+    (tmp_path / "pause.tar").write_bytes(read(image, f"/{medium.image_path(PAUSE)}"))
+    with tarfile.open(tmp_path / "pause.tar") as archive:
+        top = json.load(archive.extractfile("index.json"))["manifests"][0]
+        assert top["mediaType"] == "application/vnd.oci.image.index.v1+json"
+        below = archive.extractfile(f"blobs/sha256/{top['digest'][7:]}").read()
+        assert hashlib.sha256(below).hexdigest() == top["digest"][7:]
+        builds = [one["platform"]["os.version"] for one in json.loads(below)["manifests"]]
+    assert builds == ["10.0.17763.6054", "10.0.20348.2762"]
+
+
+def test_what_is_on_a_medium_can_be_made_into_the_same_bundle_again(store, made, tmp_path):
+    again = tmp_path / "again"
+    parts.directory(again, windows=True)
+    for path in (again / "images").iterdir():
+        path.unlink()
+    for name in {one.name for one in made.images}:
+        for system in ("linux", "windows"):
+            if any((one.name, one.os) == (name, system) for one in made.images):
+                content = read(medium.medium(store, made, system), f"/{medium.image_path(name)}")
+                (again / "images" / f"{system}-{names.file(name)}").write_bytes(content)
+    assert directory.create(store, again, (), None, print) == made
+
+
+def test_the_same_bundle_gives_the_same_bytes_and_is_written_once(store, made):
+    path = medium.medium(store, made, "linux")
+    first = path.read_bytes()
+    before = path.stat().st_mtime_ns
+    assert medium.medium(store, made, "linux") == path
+    assert path.stat().st_mtime_ns == before
+    path.unlink()
+    assert medium.medium(store, made, "linux").read_bytes() == first
+
+
+def test_several_that_want_it_at_once_get_one(store, made):
+    found: list[Path] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(medium.medium(store, made, "linux")))
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 3
+    assert len({*found}) == 1
+    assert [path.name for path in found[0].parent.iterdir()] == [found[0].name]
+
+
+def test_a_bundle_of_other_content_has_another_medium(made):
+    assert medium.identity(made, "linux") != medium.identity(made, "windows")
+    other = Manifest((*made.versions, ("x", "1")), made.programs, made.images)
+    assert medium.identity(other, "linux") != medium.identity(made, "linux")
+
+
+def test_a_blob_that_is_cut_short_is_refused_and_no_medium_is_left(store, made):
+    kubelet = store.blob(made, made.program("kubelet", "linux").blob)
+    kubelet.write_bytes(b"x")
+    with pytest.raises(StateError, match="it has fewer than") as refused:
+        medium.medium(store, made, "linux")
+    assert str(kubelet) in str(refused.value)
+    assert list((store.directory(made) / "media").iterdir()) == []
+
+
+def test_no_room_is_said_before_anything_is_written(store, made, monkeypatch):
+    class Full:
+        f_bavail = 1
+        f_frsize = 4096
+
+    monkeypatch.setattr(medium.os, "statvfs", lambda _: Full)
+    with pytest.raises(PreflightError, match="0 MiB are free"):
+        medium.medium(store, made, "linux")
+
+
+@needs_xorriso
+def test_another_reader_finds_names_modes_and_bytes(store, made, tmp_path):
+    image = medium.medium(store, made, "linux")
+    out = tmp_path / "out"
+    command = ["xorriso", "-osirrox", "on:auto_chmod_off", "-indev", str(image)]
+    subprocess.run(
+        [*command, "-extract", "/", str(out)], check=True, capture_output=True, timeout=60
+    )
+    programs = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
+    assert programs == {
+        "manifest.json",
+        *(medium.program_path(name) for name in parts.LINUX),
+        *(medium.image_path(name) for name in parts.IMAGES),
+    }
+    assert (out / "bin" / "kubelet").stat().st_mode & 0o7777 == 0o555
+    assert (out / "manifest.json").stat().st_mode & 0o7777 == 0o444
+    assert (out / "cni" / "bridge").read_bytes() == parts.elf("cni/bridge")
+
+
+class Large(io.RawIOBase):
+    """Nothing but zeros up to its end, without a file or memory for them."""
+
+    zeros = bytes(1 << 20)
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.at = 0
+
+    def seek(self, offset: int, _whence: int = 0) -> int:
+        self.at = offset
+        return offset
+
+    def read(self, size: int = -1) -> bytes:
+        self.at += size
+        return self.zeros if size == len(self.zeros) else b"e" * size
+
+
+class Sparse(io.FileIO):
+    """A file that has holes where those zeros are: the disk of a test is small."""
+
+    def write(self, data) -> int:
+        if data is Large.zeros:
+            self.seek(len(data), io.SEEK_CUR)
+            return len(data)
+        return super().write(data)
+
+
+@needs_xorriso
+def test_a_file_of_more_than_4_gib_is_one_file_to_another_reader(tmp_path):
+    size = (4 << 30) + 5000
+    image = tmp_path / "large.iso"
+    with Sparse(image, "w+b") as out:
+        write("LARGE", {"images/large.tar": (Large(size), size)}, out)
+    command = ["xorriso", "-indev", str(image), "-lsl", "/images/large.tar"]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    assert str(size) in listed.stdout
+    with image.open("rb") as file:
+        file.seek(-10_000, io.SEEK_END)
+        assert file.read().strip(b"\0") == b"e" * 5000
+
+
+@given(
+    pieces=some.lists(some.binary(max_size=40), max_size=6),
+    reads=some.lists(some.tuples(some.integers(0, 200), some.integers(-1, 80)), max_size=8),
+)
+def test_a_sewn_file_reads_as_its_pieces_in_a_row(tmp_path_factory, pieces, reads):
+    folder = tmp_path_factory.mktemp("pieces")
+    sewn = []
+    for number, content in enumerate(pieces):
+        (folder / str(number)).write_bytes(content)
+        blob = Blob("0" * 64, len(content))
+        sewn.append(content if number % 2 else (folder / str(number), blob))
+    whole = b"".join(pieces)
+    with Sewn(sewn) as file:
+        assert file.length == len(whole)
+        for at, size in reads:
+            file.seek(at)
+            assert file.read(size) == (whole[at:] if size < 0 else whole[at : at + size])
+        assert file.seek(0, io.SEEK_END) == file.tell() == len(whole)
+
+
+def test_a_sewn_tar_is_a_tar():
+    members = [("a", b"x" * 513), ("blobs/" + "b" * 120, b""), ("c", b"y" * 512)]
+    with Sewn(tar(members)) as file, tarfile.open(fileobj=io.BytesIO(file.read())) as archive:
+        assert {one.name: archive.extractfile(one).read() for one in archive} == dict(members)
+
+
+@pytest.mark.parametrize(
+    ("name", "full"),
+    [
+        ("busybox", "docker.io/library/busybox:latest"),
+        ("busybox:1", "docker.io/library/busybox:1"),
+        ("me/it:1", "docker.io/me/it:1"),
+        ("registry.k8s.io/pause:3.10", "registry.k8s.io/pause:3.10"),
+        ("localhost:5000/a/b:1", "localhost:5000/a/b:1"),
+        ("localhost/a:1", "localhost/a:1"),
+        ("Registry.k8s.io/pause:1", "Registry.k8s.io/pause:1"),
+        ("registry.k8s.io/Pause:1", None),
+        ("registry.k8s.io/../pause:1", None),
+        ("registry.k8s.io/pause@sha256:0", None),
+        ("", None),
+    ],
+)
+def test_names_of_images_are_made_full_as_docker_does(name, full):
+    assert names.full(name) == full
+
+
+def test_file_names_fit_into_joliet():
+    long = f"registry.k8s.io/{'a' * 80}:1"
+    assert names.file(PAUSE) == "registry.k8s.io_pause_3.10.2.tar"
+    assert len(names.file(long)) == 64
+    assert names.file(long) != names.file(long.replace(":1", ":2"))

@@ -1,0 +1,171 @@
+"""Which versions go together, and what a bundle lacks for a cluster."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import bundle_parts as parts
+import pytest
+
+from lab._errors import PreflightError
+from lab.cluster import rules
+from lab.cluster.bundle import catalogue, directory
+from lab.cluster.bundle.manifest import Manifest
+from lab.cluster.bundle.store import Store
+from lab.cluster.cluster import Cluster, cluster
+from lab.plan.planner import make_plan
+from lab.scenario.loader import find, load
+from lab.scenario.versions import SUPPORTED
+from lab.topology.registry import intent
+
+CASES = Path(__file__).parents[2] / "cases" / "bundle"
+
+
+def cases(name: str) -> list[Any]:
+    return json.loads((CASES / f"{name}.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    place = tmp_path_factory.mktemp("whole")
+    source = parts.directory(place / "given", windows=True)
+    return directory.create(Store(place / "cache"), source, (), None, print)
+
+
+def decided(scenario: str, bundle: Manifest) -> Cluster:
+    return cluster("here", intent(make_plan(load(find(scenario)))), bundle)
+
+
+def without(manifest: Manifest, *names: str) -> Manifest:
+    return replace(
+        manifest,
+        programs=tuple(one for one in manifest.programs if one.name not in names),
+        images=tuple(
+            one
+            for one in manifest.images
+            if one.name.rpartition(":")[0].rpartition("/")[2] not in names
+        ),
+    )
+
+
+@pytest.mark.parametrize("case", cases("skew"), ids=lambda case: case["kubelet"])
+def test_skew_follows_the_policy(case):
+    assert rules.skew(case["control plane"], case["kubelet"]) == case["refused"]
+
+
+@pytest.mark.parametrize("case", cases("flags"), ids=lambda case: f"{case['program']}-{case['os']}")
+def test_programs_are_given_what_their_version_takes(case):
+    assert list(rules.flags(case["program"], case["os"], case["version"])) == case["given"]
+
+
+@pytest.mark.parametrize("case", cases("unknown-flags"), ids=lambda case: case["version"])
+def test_flags_that_are_gone_are_named_with_what_came_instead(case):
+    said = rules.unknown_flags(case["program"], case["version"], iter(case["given"]))
+    assert list(said) == case["said"]
+
+
+@pytest.mark.parametrize("case", cases("windows"), ids=lambda case: case["build"] or "none")
+def test_windows_builds_are_known_or_refused(case):
+    found = rules.windows_build(case["build"])
+    assert (found.family if found else None) == case["family"]
+    assert rules.old_windows(case["build"]) == case["refused"]
+
+
+@pytest.mark.parametrize("minor", SUPPORTED)
+def test_every_minor_has_all_its_components_and_flags_that_it_knows(minor):
+    versions = {**rules.components(minor), "kubernetes": f"{minor}.0"}
+    assert len(list(catalogue.assets(versions, catalogue.SYSTEMS))) > 20
+    assert len(list(catalogue.images(versions, catalogue.SYSTEMS))) == len(parts.IMAGES)
+    rules.containerd(versions["containerd"])
+    for os in catalogue.SYSTEMS:
+        for program in ("kubelet", "kube-proxy"):
+            given = rules.flags(program, os, minor)
+            assert not list(rules.unknown_flags(program, minor, iter(given)))
+
+
+def test_containerds_configuration_is_by_its_major_version():
+    assert rules.containerd("1.7.27").sandbox[-1] == "sandbox_image"
+    assert rules.containerd("1.7.27").version == 2
+    two = rules.containerd("2.3.7")
+    assert (two.version, two.sandbox[-2:]) == (3, ("pinned_images", "sandbox"))
+    with pytest.raises(PreflightError, match="no rule knows"):
+        rules.containerd("3.0.0")
+
+
+@pytest.mark.parametrize("scenario", ["overlay", "host-gateway", "upstream-tor", "hard-way"])
+def test_a_whole_bundle_lacks_nothing(whole, scenario):
+    assert rules.missing(whole, decided(scenario, whole)) == ()
+    rules.require(whole, decided(scenario, whole))
+
+
+@pytest.mark.parametrize(
+    ("scenario", "gone", "said"),
+    [
+        ("overlay", "kubelet", "program 'kubelet' for linux"),
+        ("overlay", "kubelet.exe", "program 'kubelet.exe' for windows"),
+        ("overlay", "kube-log-runner.exe", "program 'kube-log-runner.exe' for windows"),
+        ("overlay", "kubeadm", "program 'kubeadm' for linux"),
+        ("overlay", "kube-apiserver", "image 'registry.k8s.io/kube-apiserver:v1.36.1' for linux"),
+        ("overlay", "coredns", "image 'registry.k8s.io/coredns/coredns' for linux"),
+        ("overlay", "flannel", "image 'ghcr.io/flannel-io/flannel' for linux"),
+        ("overlay", "cni/sdnoverlay.exe", "program 'cni/sdnoverlay.exe' for windows"),
+        ("overlay", "cni/win-bridge.exe", None),
+        ("host-gateway", "cni/sdnbridge.exe", "program 'cni/sdnbridge.exe' for windows"),
+        ("upstream-tor", "cni/win-bridge.exe", "program 'cni/win-bridge.exe' for windows"),
+        ("upstream-tor", "flannel", None),
+        ("hard-way", "kubeadm", None),
+        ("hard-way", "cni/sdnbridge.exe", "program 'cni/sdnbridge.exe' for windows"),
+        ("hard-way", "kube-apiserver", "program 'kube-apiserver' for linux"),
+        ("hard-way", "etcd", "program 'etcd' for linux"),
+    ],
+)
+def test_what_a_topology_needs_and_the_bundle_lacks_is_named(whole, scenario, gone, said):
+    lacking = rules.missing(without(whole, gone), decided(scenario, whole))
+    assert lacking == ((said,) if said else ())
+
+
+def test_all_that_is_missing_is_said_at_once_before_anything_is_made(whole):
+    bare = without(whole, "runc", "pause", "kubelet.exe")
+    with pytest.raises(PreflightError) as refused:
+        rules.require(bare, decided("overlay", whole))
+    assert refused.value.happened == (
+        "it lacks program 'runc' for linux, image 'registry.k8s.io/pause' for linux, "
+        "program 'kubelet.exe' for windows, image 'registry.k8s.io/pause' for windows"
+    )
+
+
+def test_a_windows_node_needs_images_with_a_base_of_its_build(whole):
+    made = decided("overlay", whole)
+    assert rules.missing(whole, made, {"win1": "10.0.20348.2000"}) == ()
+    newer = "for windows-server-2025 (node 'win1': a base of ltsc2025)"
+    assert rules.missing(whole, made, {"win1": "10.0.26100.1"}) == (
+        f"image 'registry.k8s.io/e2e-test-images/agnhost' {newer}",
+        f"image 'registry.k8s.io/pause' {newer}",
+    )
+    (said,) = rules.missing(whole, made, {"win1": "10.0.17763.1"})
+    assert said.startswith("a way for node 'win1': its Windows is 10.0.17763.1, and must be")
+    image = rules.windows_image(whole, "registry.k8s.io/pause", "10.0.17763.3650")
+    assert image is not None
+    assert image.os_version == "10.0.17763.6054"
+    assert rules.windows_image(whole, "registry.k8s.io/pause", "10.0.99999.1") is None
+
+
+def test_a_node_of_another_version_is_missing_its_kubelet_or_breaks_the_rule(whole):
+    made = decided("overlay", whole)
+    older = replace(made, nodes=(replace(made.nodes[1], version="1.34"),))
+    assert rules.missing(whole, older) == ("kubelet 1.34 (node 'worker1'; it has 1.36.1)",)
+    newer = replace(made, nodes=(replace(made.nodes[1], version="1.37.0"),))
+    with pytest.raises(PreflightError, match="the version skew policy does not allow") as refused:
+        rules.require(whole, newer)
+    assert refused.value.doing == "joining node 'worker1' to lab 'here'"
+
+
+def test_a_containerd_that_is_too_old_for_the_minor_is_named(whole):
+    versions = tuple((name, "1.7.27" if name == "containerd" else v) for name, v in whole.versions)
+    old = replace(whole, versions=versions)
+    assert rules.missing(old, decided("overlay", whole)) == (
+        "containerd 2.0.0 or newer (it has 1.7.27)",
+    )

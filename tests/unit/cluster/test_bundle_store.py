@@ -1,0 +1,192 @@
+"""The store: what is in it is whole, and what is not is said."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import bundle_parts as parts
+import pytest
+
+from lab._errors import BrokenError, PreflightError, UsageError
+from lab.cluster.bundle import directory, document
+from lab.cluster.bundle.manifest import Blob, Manifest
+from lab.cluster.bundle.store import Store
+
+BLOB = Blob("0" * 64, 3)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return parts.directory(tmp_path / "given")
+
+
+@pytest.fixture
+def made(store: Store, source: Path) -> Manifest:
+    return directory.create(store, source, (), None, print)
+
+
+def name(manifest: Manifest) -> str:
+    return document.digest(manifest)[:12]
+
+
+def test_manifest_is_read_as_it_was_written(made):
+    content = document.encoded(made)
+    assert document.decoded(content, "it") == made
+    assert document.encoded(document.decoded(content, "it")) == content
+
+
+def test_order_of_what_went_in_does_not_matter(made):
+    turned = Manifest(made.versions[::-1], made.programs[::-1], made.images[::-1])
+    assert document.digest(turned) == document.digest(made)
+
+
+def edited(manifest: Manifest, old: str, new: str) -> bytes:
+    content = document.encoded(manifest).decode()
+    assert old in content
+    return content.replace(old, new, 1).encode()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("{", "", "the file: invalid json"),
+        ('"programs"', '"programmes"', "programs: field required"),
+        ('"size": ', '"size": "', "invalid json"),
+        ('"name": "cni/bridge"', '"name": 5', "programs.0.name: input should be a valid string"),
+        ('"os": "linux"', '"os": "beos"', "images.0.os: input should be 'linux' or 'windows'"),
+        ('"cni/bridge"', '"../bridge"', "'../bridge' is no name of a program"),
+        ('"cni/bridge"', '"cni/flannel"', "'cni/flannel' for linux is there 2 times"),
+        ('"1.36.1"', '"1.36"', "there is no Kubernetes version"),
+        ('"name": "ghcr.io/', '"name": "', "'flannel-io/flannel:v0.28.10' is no full name"),
+        ('"component": "cni-plugins"', '"component":  "cni-plugins"', "line "),
+        ('"component"', '"author": "me",\n   "component"', "is not as the lab writes it"),
+    ],
+)
+def test_a_foreign_or_damaged_manifest_is_refused_with_its_place(made, old, new, words):
+    with pytest.raises(PreflightError) as refused:
+        document.decoded(edited(made, old, new), "bundles/x/manifest.json")
+    assert words in refused.value.happened
+    assert "'bundles/x/manifest.json'" in refused.value.doing
+
+
+def test_a_path_for_a_digest_is_refused(made):
+    content = document.encoded(made).decode()
+    first = made.programs[0].blob.sha256
+    with pytest.raises(PreflightError, match="is no SHA-256"):
+        document.decoded(content.replace(first, "../../../../etc/passwd").encode(), "it")
+
+
+def test_every_damaged_blob_is_named_with_what_it_belongs_to(store, made):
+    kubelet = store.blob(made, made.program("kubelet", "linux").blob)
+    kubelet.write_bytes(b"x" * kubelet.stat().st_size)
+    store.blob(made, made.program("runc", "linux").blob).unlink()
+    pause = made.image("registry.k8s.io/pause")
+    with store.blob(made, pause.layers[1].blob).open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(BrokenError) as broken:
+        store.verify(made, print)
+    said = broken.value.happened
+    assert "program 'kubelet' (linux): " in said
+    assert "is another one" in said
+    assert "program 'runc' (linux): " in said
+    assert "no such file" in said
+    assert "image 'registry.k8s.io/pause:3.10.2' (linux), layer 2: " in said
+    assert said.count(";") == 2
+
+
+@pytest.mark.parametrize("damage", ["gone", "short", "another", "foreign"])
+def test_a_damaged_bundle_is_mended_by_making_it_again(store, source, made, damage):
+    blob = store.blob(made, made.program("runc", "linux").blob)
+    if damage == "gone":
+        blob.unlink()
+    elif damage == "foreign":
+        (store.directory(made) / "manifest.json").write_text("{}")
+    else:
+        blob.write_bytes(b"x" * (1 if damage == "short" else blob.stat().st_size))
+    told: list[str] = []
+    directory.create(store, source, (), None, told.append)
+    assert f"bundle '{name(made)}' is damaged: it is made anew" in told
+    store.verify(made, print)
+
+
+def test_a_directory_under_another_bundles_name_is_refused_and_is_garbage(store, made):
+    other = store._root / ("0" * 12)
+    store.directory(made).rename(other)
+    with pytest.raises(PreflightError, match="is another bundle's"):
+        store.get("0000")
+    assert "is another bundle's" in store.list()[0].detail
+    assert store.gc((), yes=True).found == (f"bundles/{'0' * 12}",)
+
+
+def test_a_bundle_is_found_by_the_beginning_of_its_digest(store, made):
+    assert store.get(name(made)[:3]) == made
+    assert store.get(document.digest(made)) == made
+    for wrong in ("", "xyz"):
+        with pytest.raises(UsageError, match=f"there is none; there is {name(made)}"):
+            store.get(wrong)
+
+
+def another(store: Store, source: Path, kubernetes: str) -> Manifest:
+    versions = {**parts.VERSIONS, "kubernetes": kubernetes}
+    (source / "versions.json").write_text(json.dumps(versions))
+    return directory.create(store, source, (), None, print)
+
+
+@pytest.mark.usefixtures("made")
+def test_the_newest_patch_version_of_a_minor_is_chosen(store, source):
+    tenth = another(store, source, "1.36.10")
+    another(store, source, "1.36.9")
+    assert store.newest("1.36") == tenth
+    with pytest.raises(PreflightError, match=r"lab bundle create --kubernetes 1\.35"):
+        store.newest("1.35")
+
+
+def test_of_two_with_one_version_the_last_made_is_chosen(store, source, made):
+    (source / "linux-amd64" / "crictl").write_bytes(parts.elf("crictl"))
+    later = directory.create(store, source, (), None, print)
+    os.utime(store.directory(made) / "manifest.json", (1, 1))
+    assert store.newest("1.36") == later
+
+
+def test_garbage_is_what_a_newer_bundle_of_the_minor_stands_for(store, source, made):
+    other = another(store, source, "1.35.1")
+    newer = another(store, source, "1.36.2")
+    found = (f"bundles/{name(made)}",)
+    assert store.gc((), yes=False).found == found
+    assert store.gc((document.digest(made),), yes=True).found == ()
+    assert store.gc((), yes=True).found == found
+    assert {one.digest for one in store.list()} == {name(other), name(newer)}
+
+
+def test_an_empty_cache_has_no_bundles_and_no_garbage(store):
+    assert store.list() == ()
+    assert store.gc((), yes=True).found == ()
+    assert not store._root.exists()
+
+
+def test_a_manifest_cannot_be_of_blobs_with_two_sizes(made):
+    program = replace(made.programs[0], name="x", blob=replace(made.programs[0].blob, size=1))
+    wrong = list(document.wrong(replace(made, programs=(*made.programs, program))))
+    assert wrong == [f"'{program.blob.sha256}' cannot have 1 bytes"]
+
+
+def test_a_bundle_without_windows_does_not_stand_for_one_with_it(store, source, tmp_path):
+    both = directory.create(
+        store, parts.directory(tmp_path / "both", windows=True), (), None, print
+    )
+    linux = another(store, source, "1.36.2")
+    assert store.newest("1.36") == linux
+    assert store.newest("1.36", {"linux", "windows"}) == both
+    assert store.gc((), yes=True).found == ()
+    store.gc((document.digest(linux),), yes=True)
+    another(store, tmp_path / "both", "1.36.3")
+    assert {*store.gc((), yes=True).found} == {f"bundles/{name(one)}" for one in (linux, both)}
+
+
+@pytest.mark.usefixtures("made")
+def test_a_system_that_no_bundle_has_is_named(store):
+    with pytest.raises(PreflightError, match="has programs for windows"):
+        store.newest("1.36", {"windows"})

@@ -1,0 +1,66 @@
+"""Every entry of the table has a line that has it, and a near miss that has not."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from lab.cluster.signatures import Match, match, table
+
+CASES: dict[str, dict[str, str]] = json.loads(
+    (Path(__file__).parents[2] / "cases/observers/signatures.json").read_text()
+)
+
+
+def test_every_signature_has_its_case_and_no_case_is_left_over() -> None:
+    assert [one.id for one in table()] == list(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_line_is_told_by_its_own_signature_alone(name: str) -> None:
+    assert [one.id for one in match([CASES[name]["line"]])] == [name]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_near_miss_is_left_alone(name: str) -> None:
+    assert name not in {one.id for one in match([CASES[name]["near_miss"]])}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_cause_and_cure_have_no_hole_left(name: str) -> None:
+    (found,) = match([CASES[name]["line"]])
+    groups = next(re.compile(one.pattern).groupindex for one in table() if one.id == name)
+    for group in groups:
+        assert f"{{{group}}}" not in found.cause + found.cure
+
+
+@pytest.mark.parametrize("one", table(), ids=lambda one: one.id)
+def test_an_entry_says_everything(one) -> None:
+    assert all((one.of, one.pattern, one.cause, one.cure, one.source, one.versions))
+    assert not one.cause.endswith(".")
+    assert not one.cure.endswith(".")
+
+
+def test_a_line_that_comes_again_is_told_once_with_its_number_and_last_place() -> None:
+    line = CASES["kubelet-swap"]["line"]
+    assert [(one.times, one.number) for one in match([line, "nothing", line])] == [(2, 2)]
+
+
+def test_several_are_told_in_the_order_of_the_table() -> None:
+    lines = [CASES[name]["line"] for name in ("disk-full", "cni-not-initialized", "kubelet-swap")]
+    assert [one.id for one in match(lines)] == ["kubelet-swap", "cni-not-initialized", "disk-full"]
+
+
+def test_a_healthy_log_of_a_windows_kubelet_has_none() -> None:
+    healthy = Path(__file__).parents[2] / "cases/observers/healthy-kubelet.log"
+    assert match(healthy.read_text().splitlines()) == ()
+
+
+def test_what_the_line_says_stands_in_cause_and_cure() -> None:
+    (found,) = match([CASES["node-name-forbidden"]["line"]])
+    assert found.cause == "kubelet calls itself WIN1, but its certificate is for win1"
+    assert str(found) == f"{found.cause}; try: {found.cure}"
+    assert isinstance(found, Match)

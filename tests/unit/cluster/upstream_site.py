@@ -1,0 +1,185 @@
+"""Upstream, small: release addresses and a registry that wants tokens, in one web server."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import bundle_parts as parts
+
+from lab.cluster.bundle import catalogue
+from lab.cluster.bundle.distribution import Registries
+
+TOKEN = "a-token"
+BUILDS = ("10.0.17763.6054", "10.0.20348.2762", "10.0.14393.1", "10.0.26100.100")
+HOSTS = (
+    "dl.k8s.io",
+    "github.com",
+    "api.github.com",
+    "registry.k8s.io",
+    "ghcr.io",
+    "registry-1.docker.io",
+)
+
+
+class Site(ThreadingHTTPServer):
+    """Answers for every host of ``HOSTS`` below ``/<host>/``; ``files`` and ``says`` are open."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.files: dict[str, bytes] = {}
+        self.says: dict[str, list[tuple[int, dict[str, str]]]] = {}
+        """What to answer the next times that a path is asked for, instead."""
+        self.cuts: dict[str, list[int]] = {}
+        """Bytes after which the next answers break off."""
+        self.stops: dict[str, threading.Event] = {}
+        """Paths whose answers stay away; who waits for the question is told."""
+        self.asked: list[tuple[str, dict[str, str]]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    @property
+    def store(self) -> str:
+        """The same server by another name: a redirect leads to another host."""
+        return f"http://localhost:{self.server_address[1]}"
+
+    def web(self) -> Registries:
+        mirrors = {f"https://{host}/": f"{self.url}/{host}/" for host in HOSTS}
+        return Registries({**mirrors, "https://auth.example/": f"{self.url}/auth/"}, {})
+
+    def paths(self) -> list[str]:
+        return [path for path, _ in self.asked]
+
+    def release(self, versions: dict[str, str]) -> None:
+        """Put everything there that a bundle of these versions is made of."""
+        self.files["/dl.k8s.io/release/stable-1.36.txt"] = b"v1.36.1\n"
+        for asset in catalogue.assets(versions, catalogue.SYSTEMS):
+            self._asset(asset)
+        for wanted in catalogue.images(versions, catalogue.SYSTEMS):
+            self._image(wanted.name, wanted.systems)
+
+    def path(self, url: str) -> str:
+        return "/" + url.removeprefix("https://")
+
+    def _asset(self, asset: catalogue.Asset) -> None:
+        make = parts.elf if asset.os == "linux" else parts.pe
+        file = asset.url.rpartition("/")[2]
+        if asset.program:
+            content = make(asset.program)
+        elif file.endswith(".zip"):
+            out = io.BytesIO()
+            with zipfile.ZipFile(out, "w") as packed:
+                for member, program in asset.members:
+                    packed.writestr(zipfile.ZipInfo(member), make(program))
+            content = out.getvalue()
+        else:
+            members = {f"./{member}": make(program) for member, program in asset.members}
+            content = gzip.compress(parts.tar(members), mtime=0)
+        self.files[self.path(asset.url)] = content
+        digest = parts.sha256(content)
+        if asset.sums:
+            bare = "dl.k8s.io" in asset.sums
+            line = digest if bare else f"{digest}  {file}\n"
+            path = self.path(asset.sums)
+            self.files[path] = self.files.get(path, b"") + line.encode()
+        else:
+            old = "windows-container-networking" in file
+            one = {"name": file, "digest": None if old else f"sha256:{digest}"}
+            path = self.path(asset.release)
+            before = json.loads(self.files.get(path, b'{"assets": []}'))["assets"]
+            self.files[path] = json.dumps({"assets": [*before, one]}).encode()
+
+    def _image(self, name: str, systems: tuple[str, ...]) -> None:
+        images = [parts.Image(name)]
+        if "windows" in systems:
+            images += [parts.Image(name, "windows", build) for build in BUILDS]
+        host, _, rest = name.partition("/")
+        path, _, tag = rest.rpartition(":")
+        base = f"/{host}/v2/{path}"
+        other = {**images[0].entry(), "platform": {"os": "linux", "architecture": "arm64"}}
+        top = parts.index([other, *(image.entry() for image in images)])
+        self.files[f"{base}/manifests/{tag}"] = top
+        for image in images:
+            self.files[f"{base}/manifests/sha256:{parts.sha256(image.manifest)}"] = image.manifest
+            for content in (image.config, image.layer):
+                self.files[f"/store/{parts.sha256(content)}"] = content
+                self.files[f"{base}/blobs/sha256:{parts.sha256(content)}"] = content
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Site
+    protocol_version = "HTTP/1.0"
+
+    def do_GET(self) -> None:
+        path, _, query = self.path.partition("?")
+        self.server.asked.append((self.path, dict(self.headers)))
+        if path in self.server.stops:
+            self.server.stops[path].set()
+        elif self.server.says.get(path):
+            code, headers = self.server.says[path].pop(0)
+            self._end(code, headers)
+        elif path == "/auth/token":
+            self._send(json.dumps({"token": TOKEN} if "scope" in query else {}).encode())
+        elif "/v2/" in path and self.headers.get("Authorization") != f"Bearer {TOKEN}":
+            repository = path.partition("/v2/")[2].rpartition("/")[0].rpartition("/")[0]
+            realm = 'Bearer realm="https://auth.example/token",service="it"'
+            scope = f'scope="repository:{repository}:pull"'
+            self._end(401, {"WWW-Authenticate": f"{realm},{scope}"})
+        elif "/blobs/" in path and path in self.server.files:
+            digest = path.rpartition(":")[2]
+            self._end(307, {"Location": f"{self.server.store}/store/{digest}"})
+        elif path in self.server.files:
+            self._send(self.server.files[path])
+        else:
+            self._end(404, {})
+
+    def _end(self, code: int, headers: dict[str, str]) -> None:
+        self.send_response(code)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def _send(self, content: bytes) -> None:
+        path = self.path.partition("?")[0]
+        start = 0
+        wanted = self.headers.get("Range")
+        if wanted:
+            start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+        self.send_response(206 if wanted else 200)
+        if wanted:
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        if "/manifests/" in path:
+            self.send_header("Docker-Content-Digest", f"sha256:{parts.sha256(content)}")
+        self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        rest = content[start:]
+        if self.server.cuts.get(path):
+            rest = rest[: self.server.cuts[path].pop(0)]
+        self.wfile.write(rest)
+
+    def log_message(self, *_arguments: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def running() -> Iterator[Site]:
+    site = Site()
+    thread = threading.Thread(target=site.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield site
+    finally:
+        site.shutdown()
+        thread.join()
+        site.server_close()

@@ -1,0 +1,243 @@
+"""A Windows node that joins, as a double's responder: it keeps state, and no PowerShell runs.
+
+Every step answers as its script is meant to: from its settings, as they lie on the guest, and from
+what earlier steps have done. What goes wrong is asked for by the test.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from double.guest import Guest
+from double.script import Answer, Asked
+
+Settings = dict[str, Any]
+
+
+@dataclass
+class Node:
+    """What is on the machine."""
+
+    guest: Guest
+    build: int = 20348
+    revision: int = 587
+    medium: str = "D:\\"
+    has_address: bool = True
+    there: set[str] = field(default_factory=set)
+    """Files, by their paths."""
+    texts: dict[str, str] = field(default_factory=dict)
+    services: dict[str, dict[str, Any]] = field(default_factory=dict)
+    networks: list[dict[str, str]] = field(default_factory=list)
+    images: set[str] = field(default_factory=set)
+    routes: dict[str, str] = field(default_factory=dict)
+    tasks: dict[str, str] = field(default_factory=dict)
+    once: dict[str, list[bool]] = field(default_factory=dict)
+    """Of a step: whether it asks for a reboot, run by run."""
+    vip: str = "10.244.3.2"
+    hns_error: str = ""
+    join_error: str = ""
+    kubelet_log: str = ""
+    looks_until_made: int = 0
+    """How many looks at HNS there are before its networks are."""
+    boots: int = 0
+    steps: list[str] = field(default_factory=list)
+    """Names, as they were run."""
+    changed: list[str] = field(default_factory=list)
+    before: dict[str, Callable[[], Answer | None]] = field(default_factory=dict)
+    """Of a step: what happens first; an answer takes the place of the step's own."""
+
+    def __post_init__(self) -> None:
+        script = self.guest.script
+        script.on(r"-File C:\\hybridlab\\", self._step)
+        script.on("LastBootUpTime", lambda _: Answer(0, self._booted()))
+        script.on("shutdown.exe", lambda _: self._restart())
+        script.on("Get-Content", lambda _: Answer(0, self.kubelet_log.encode()))
+
+    def _booted(self) -> bytes:
+        return f"2026-11-21T{self.boots:02}:00:00Z {0 if self.boots else 5000}".encode()
+
+    def _restart(self) -> Answer:
+        self.boots += 1
+        return Answer(0)
+
+    def _step(self, asked: Asked) -> Answer:
+        name = asked.path.rpartition("\\")[2].removesuffix(".ps1")
+        folder = self.guest.root / "C" / "hybridlab"
+        given = json.loads((folder / f"{name}.json").read_text())
+        assert (folder / "hybridlab.psm1").exists()
+        self.steps.append(name)
+        first = self.before.get(name, lambda: None)()
+        if first is not None:
+            return first
+        own = getattr(self, "_" + name.replace("-", "_"))
+        try:
+            changed, facts = own(given)
+        except ValueError as error:
+            said = {"step": name, "error": str(error)}
+            return Answer(1, json.dumps(said).encode() + b"\r\n")
+        reboot = bool(self.once.get(name)) and self.once[name].pop(0)
+        if changed:
+            self.changed.append(name)
+        said = {"step": name, "changed": changed, "reboot": reboot, "facts": facts}
+        return Answer(3010 if reboot else 0, json.dumps(said).encode() + b"\r\n")
+
+    # ---- each step, in a few words
+
+    def _node_survey(self, given: Settings) -> tuple[bool, Settings]:
+        return False, {
+            "build": self.build,
+            "revision": self.revision,
+            "computer": "WIN1",
+            "address": self.has_address,
+            "medium": self.medium,
+            "there": [path for path in given["paths"] if self._is_there(path)],
+            "networks": [one["name"] for one in self.networks],
+            "registered": sorted(self.services),
+        }
+
+    def _is_there(self, path: str) -> bool:
+        return any(one == path or one.startswith(f"{path}\\") for one in self.there)
+
+    def _node_leave(self, given: Settings) -> tuple[bool, Settings]:
+        gone = {one for one in self.there for path in given["paths"] if one.startswith(path)}
+        self.there -= gone
+        for name in given["services"]:
+            self.services.pop(name, None)
+        for name in given["tasks"]:
+            self.tasks.pop(name, None)
+        for path in gone:
+            self.texts.pop(path, None)
+        return bool(gone), {"paths": sorted(gone), "services": [], "tasks": []}
+
+    def _hns_clean(self, _: Settings) -> tuple[bool, Settings]:
+        changed = bool(self.networks)
+        self.networks.clear()
+        return changed, {}
+
+    def _features(self, _: Settings) -> tuple[bool, Settings]:
+        return False, {}
+
+    def _node_bundle(self, given: Settings) -> tuple[bool, Settings]:
+        new = {one["target"] for one in given["files"]} - self.there
+        self.there |= new
+        return bool(new), {"medium": self.medium, "copied": sorted(new)}
+
+    def _containerd(self, given: Settings) -> tuple[bool, Settings]:
+        assert given["archive"] is None
+        changed = "containerd" not in self.services
+        self.services["containerd"] = {"state": "Running", "depends": [], "command": "x"}
+        return changed, {}
+
+    def _registry_mirrors(self, _: Settings) -> tuple[bool, Settings]:
+        return False, {}
+
+    def _firewall(self, given: Settings) -> tuple[bool, Settings]:
+        return self._put("firewall", json.dumps(given)), {}
+
+    def _node_images(self, given: Settings) -> tuple[bool, Settings]:
+        new = {one["name"] for one in given["images"]} - self.images
+        self.images |= new
+        return bool(new), {"imported": sorted(new), "known": sorted(self.images)}
+
+    def _put(self, path: str, text: str) -> bool:
+        changed = self.texts.get(path) != text
+        self.texts[path] = text
+        self.there.add(path)
+        return changed
+
+    def _node_files(self, given: Settings) -> tuple[bool, Settings]:
+        written = [one["path"] for one in given["files"] if self._put(one["path"], one["text"])]
+        return bool(written), {"written": written, "removed": []}
+
+    def _node_service(self, given: Settings) -> tuple[bool, Settings]:
+        name = given["service"]
+        wanted: Settings = {"command": given["command"], "depends": given["depends"]}
+        there = self.services.get(name, {"state": "Stopped"})
+        changed = {key: there.get(key) for key in wanted} != wanted
+        started = given["start"] and (changed or there["state"] != "Running")
+        state = "Running" if started else there["state"]
+        self.services[name] = {**there, **wanted, "state": state}
+        return changed or started, {"command": given["command"], "state": state, "started": started}
+
+    def _node_join(self, given: Settings) -> tuple[bool, Settings]:
+        if given["joined"] in self.there:
+            return False, {"joined": False, "said": []}
+        assert json.loads(given["document"])["kind"] == "JoinConfiguration"
+        if self.join_error:
+            raise ValueError(self.join_error)
+        self.there.add(given["joined"])
+        self.services["kubelet"]["state"] = "Running"
+        return True, {"joined": True, "said": ["This node has joined the cluster"]}
+
+    def _hns_network(self, given: Settings) -> tuple[bool, Settings]:
+        wanted = [json.loads(one) for one in given["networks"]]
+        if {one["Name"] for one in wanted} <= {one["name"] for one in self.networks}:
+            return False, {"made": True, "task": ""}
+        assert (self.guest.root / "C" / "hybridlab" / "hns-make.ps1").exists()
+        self.tasks["hns-make"] = "Running"
+        self._making = wanted
+        return True, {"made": False, "task": "Running"}
+
+    def _hns_state(self, given: Settings) -> tuple[bool, Settings]:
+        making = self.tasks.get("hns-make") == "Running"
+        if making and self.looks_until_made:
+            self.looks_until_made -= 1
+        elif making:
+            self.tasks["hns-make"] = "Ready"
+            if not self.hns_error:
+                self._make()
+        done = self.tasks.get("hns-make") == "Ready"
+        return False, {
+            "address": True,
+            "networks": self.networks,
+            "endpoints": [],
+            "done": done,
+            "error": self.hns_error if done else "",
+            "tasks": self.tasks,
+            "there": [path for path in given["files"] if path in self.there],
+        }
+
+    def _make(self) -> None:
+        for one in self._making:
+            if one["Name"] not in {other["name"] for other in self.networks}:
+                prefix = one["Subnets"][0]["AddressPrefix"]
+                self.networks.append({"name": one["Name"], "type": one["Type"], "prefix": prefix})
+
+    def _node_task(self, given: Settings) -> tuple[bool, Settings]:
+        changed = self.tasks.get(given["task"]) != "Running"
+        self.tasks[given["task"]] = "Running"
+        if given["task"] == "flanneld":
+            self._flannel()
+        return changed, {"state": "Running", "started": changed}
+
+    def _flannel(self) -> None:
+        conf = json.loads(self.texts["C:\\etc\\kube-flannel\\net-conf.json"])
+        if conf["Backend"]["Type"] == "vxlan":
+            own = {"name": "flannel.4096", "type": "Overlay", "prefix": "10.244.3.0/24"}
+            if own not in self.networks:
+                self.networks.append(own)
+        self.there.add("C:\\run\\flannel\\subnet.env")
+
+    def _source_vip(self, given: Settings) -> tuple[bool, Settings]:
+        return self._put(given["answer_file"], self.vip), {"address": self.vip}
+
+    def _node_routes(self, given: Settings) -> tuple[bool, Settings]:
+        wanted = {one["destination"]: one["via"] for one in given["routes"]}
+        changed, self.routes = wanted != self.routes, wanted
+        return changed, {"added": [], "removed": []}
+
+    def _node_health(self, given: Settings) -> tuple[bool, Settings]:
+        services = [
+            {
+                "name": name,
+                "state": self.services.get(name, {}).get("state", "missing"),
+                "start": self.services.get(name, {}).get("start", "Automatic"),
+                "depends": self.services.get(name, {}).get("depends", []),
+            }
+            for name in given["services"]
+        ]
+        tasks = [{"name": name, "state": self.tasks.get(name, "")} for name in given["tasks"]]
+        return False, {"services": services, "tasks": tasks}

@@ -1,0 +1,165 @@
+"""Windows nodes of clusters, decided from the shipped scenarios; written out, they are goldens.
+
+``python tests/windows/cluster_nodes.py`` writes all goldens anew: read the difference.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+from hashlib import sha256
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Any
+
+from lab.cluster.bundle.manifest import Blob, ContainerImage, Manifest, Program
+from lab.cluster.cluster import cluster
+from lab.cluster.windows import cluster_side, steps
+from lab.cluster.windows.decided import Decided
+from lab.cluster.windows.join import ByHand, Join
+from lab.cluster.windows.observed import Observed
+from lab.imaging.windows import steps as image_steps
+from lab.plan.planner import make_plan
+from lab.scenario.loader import find, load
+from lab.topology.intent import Intent
+from lab.topology.registry import intent as intent_of
+
+GOLDEN = Path(__file__).parents[1] / "cases" / "cluster" / "windows" / "golden"
+BUILDS = {"2019": 17763, "2022": 20348}
+REVISIONS = {"2019": 3650, "2022": 587}
+"""Of the evaluation media."""
+MINORS = ("1.33", "1.34", "1.35", "1.36")
+SCENARIOS = {
+    "overlay": "overlay",
+    "kubeinit": "overlay",
+    "calico-vxlan": "overlay",
+    "host-gateway": "host-gateway",
+    "upstream-tor": "upstream-tor",
+    "upstream-vrrp": "upstream-tor",
+    "hard-way": "hard-way",
+}
+"""Topology, and the shipped scenario that its cluster is made from."""
+BY_HAND = ByHand(b"kubelet's kubeconfig\n", b"CA\n")
+JOIN = Join(
+    endpoint="192.0.2.1:6443",
+    token="abcdef.0123456789abcdef",
+    ca_hash="sha256:" + "ab" * 32,
+    proxy_kubeconfig=b"kube-proxy's kubeconfig\n",
+    network_kubeconfig=b"flanneld's kubeconfig\n",
+)
+PROGRAMS = (
+    *("kubelet", "kubeadm", "kubectl", "kube-proxy", "kube-log-runner", "flanneld", "agnhost"),
+    *("containerd", "containerd-shim-runhcs-v1", "ctr", "crictl"),
+    *("cni/host-local", "cni/win-bridge", "cni/flannel", "cni/sdnoverlay", "cni/sdnbridge"),
+)
+
+
+def blob(text: str) -> Blob:
+    return Blob(sha256(text.encode()).hexdigest(), len(text))
+
+
+def program(name: str) -> Program:
+    return Program(f"{name}.exe", name, "windows", blob(name), "a test")
+
+
+def image(name: str, build: int) -> ContainerImage:
+    version = f"10.0.{build}.1"
+    own = blob(f"{name} {build}")
+    return ContainerImage(name, "windows", version, own, own, (), "a test")
+
+
+def manifest(version: str = "1.36.1") -> Manifest:
+    pictures = ("registry.k8s.io/pause:3.10.2", "registry.k8s.io/e2e-test-images/agnhost:2.59")
+    return Manifest(
+        (("containerd", "2.3.2"), ("kubernetes", version)),
+        tuple(program(name) for name in PROGRAMS),
+        tuple(image(name, build) for name in pictures for build in BUILDS.values()),
+    )
+
+
+@cache
+def shipped(name: str) -> Intent:
+    return intent_of(make_plan(load(find(name))))
+
+
+def decided(topology: str, minor: str = "1.36") -> Decided:
+    """The first Windows node of that topology, and Kubernetes ``minor.1``."""
+    intent, bundle = shipped(SCENARIOS[topology]), manifest(f"{minor}.1")
+    assert intent.kubernetes is not None
+    asked = replace(intent.kubernetes, version=minor)
+    machines = tuple(
+        replace(one, kubelet=replace(one.kubelet, version=minor)) if one.kubelet else one
+        for one in intent.machines
+    )
+    intent = replace(intent, kubernetes=asked, machines=machines)
+    made = replace(cluster("lab", intent, bundle), topology=topology)
+    node = next(one for one in made.nodes if one.os == "windows")
+    return Decided(made, intent, node, bundle)
+
+
+def join_of(plan: Decided) -> Join:
+    return replace(JOIN, by_hand=BY_HAND) if plan.by_hand else JOIN
+
+
+def seen(year: str) -> Observed:
+    return Observed(BUILDS[year], REVISIONS[year])
+
+
+def everything(plan: Decided, where: Observed) -> dict[str, Any]:
+    """All that a node is given, step by step, in order."""
+    join = join_of(plan)
+    vip = str(IPv4Network(plan.network.pod_cidr)[2])
+    flannel = plan.network.maker == "flannel"
+    all_steps: tuple[steps.ClusterStep | None, ...] = (
+        plan.images(where),
+        plan.files(join),
+        plan.kubelet(where, start=plan.by_hand),
+        None if plan.by_hand else plan.join(join),
+        plan.hns_network(),
+        plan.flannel_files(join) if flannel else None,
+        plan.flannel_task() if flannel else None,
+        plan.source_vip(),
+        plan.plugin_files(),
+        plan.proxy(where, vip),
+        plan.routes(),
+        plan.health(),
+    )
+    of_image: tuple[image_steps.Step, ...] = (plan.containerd(where), plan.firewall())
+    return {
+        "steps": [
+            *({one.name: image_steps.settings(one)} for one in of_image),
+            *({one.name: steps.settings(one)} for one in all_steps if one),
+        ],
+        "cluster": list(cluster_side.documents(plan.cluster)),
+    }
+
+
+def readable(value: object) -> object:
+    """Texts of files and JSON within JSON, laid open: a golden is to be read."""
+    if isinstance(value, dict):
+        return {key: readable(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [readable(one) for one in value]
+    if isinstance(value, str) and value.startswith("{"):
+        return readable(json.loads(value))
+    if isinstance(value, str) and "\n" in value:
+        return value.splitlines()
+    return value
+
+
+def golden(topology: str, year: str, minor: str) -> str:
+    made = readable(everything(decided(topology, minor), seen(year)))
+    return json.dumps(made, indent=1) + "\n"
+
+
+def path(topology: str, year: str, minor: str) -> Path:
+    return GOLDEN / topology / f"{year}-{minor}.json"
+
+
+CASES = [(topology, year, minor) for topology in SCENARIOS for year in BUILDS for minor in MINORS]
+
+if __name__ == "__main__":
+    for case in CASES:
+        path(*case).parent.mkdir(parents=True, exist_ok=True)
+        path(*case).write_text(golden(*case))

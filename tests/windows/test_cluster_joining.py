@@ -1,0 +1,403 @@
+"""A Windows node on its way into a cluster, over a double's WinRM and SFTP: no Windows is there."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cluster_node_double import Node
+from cluster_nodes import JOIN, decided, join_of
+from double.guest import Guest
+from double.script import Answer
+from windows_guests import trouble
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError
+from lab.cluster.cluster import ClusterNode
+from lab.cluster.windows import bring_up, places, running
+from lab.cluster.windows.bring_up import NodeStep
+from lab.guests import reboot as reboots
+from lab.guests.windows_shell import WindowsShell
+from lab.guests.windows_steps import StepError
+
+NAMES = [
+    *("survey", "earlier-life", "features", "bundle", "containerd", "images"),
+    *("node", "join", "network", "proxy", "routes", "settled"),
+]
+
+
+class Api:
+    """The cluster's, as far as a joining node goes."""
+
+    def __init__(self) -> None:
+        self.known: set[str] = set()
+        self.cidrs: dict[str, str | None] = {}
+        self.never = ""
+
+    def registered(self, name: str, deadline: Deadline) -> bool:
+        assert deadline.left() > 0
+        return name in self.known
+
+    def set_pod_cidr(self, node: ClusterNode, deadline: Deadline) -> None:
+        assert deadline.left() > 0
+        if self.never:
+            raise DeadlineError(f"waiting for Node '{node.name}'", self.never)
+        self.known.add(node.name)
+        self.cidrs[node.name] = node.pod_cidr
+
+
+@pytest.fixture
+def api() -> Api:
+    return Api()
+
+
+@pytest.fixture
+def node(guest: Guest) -> Node:
+    return Node(guest)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(reboots, "LOOK_SECONDS", 0.02)
+
+
+Way = Callable[..., tuple[NodeStep, ...]]
+
+
+@pytest.fixture
+def way(windows_shell: WindowsShell, api: Api) -> Way:
+    def made(topology: str = "overlay", **changes: object) -> tuple[NodeStep, ...]:
+        plan = decided(topology)
+        given = {"join": lambda: join_of(plan), **changes}
+        return bring_up.steps(
+            plan.cluster, plan.intent, plan.node, plan.manifest, windows_shell, api=api, **given
+        )
+
+    return made
+
+
+def through(steps: tuple[NodeStep, ...]) -> None:
+    for step in steps:
+        step.run()
+
+
+def up_to(steps: tuple[NodeStep, ...], name: str) -> NodeStep:
+    """All before a step are run; the step."""
+    for step in steps:
+        if step.name == name:
+            return step
+        step.run()
+    raise KeyError(name)
+
+
+@pytest.mark.parametrize("topology", ["overlay", "host-gateway", "upstream-tor", "hard-way"])
+def test_node_gets_into_its_cluster_and_a_second_run_changes_nothing(
+    topology: str, node: Node, way: Way, api: Api
+) -> None:
+    plan = decided(topology)
+    node.vip = plan.network.endpoint_address or node.vip
+    steps = way(topology)
+    assert [step.name for step in steps] == NAMES
+    through(steps)
+    assert api.cidrs == {plan.node.name: plan.node.pod_cidr}
+    for service in ("containerd", "kubelet", "kube-proxy"):
+        assert node.services[service]["state"] == "Running"
+    assert node.services["kube-proxy"]["depends"] == ["kubelet"]
+    assert node.services["kubelet"]["depends"] == ["containerd"]
+    assert plan.network.name in {one["name"] for one in node.networks}
+    node.changed.clear()
+    through(way(topology))
+    assert node.changed == []
+    assert not node.guest.script.unknown
+
+
+def test_shell_is_not_touched_before_a_step_runs(guest: Guest, way: Way) -> None:
+    way()
+    assert not guest.script.asked
+    assert not guest.ssh_service.logins
+
+
+def test_digests_hold_no_secret_and_change_with_their_inputs(way: Way) -> None:
+    first = {step.name: step.digest for step in way()}
+    other = dataclasses.replace(JOIN, token="zzzzzz.0123456789abcdef")
+    assert {step.name: step.digest for step in way(join=lambda: other)} == first
+    bridge = {step.name: step.digest for step in way("host-gateway")}
+    assert bridge["network"] != first["network"]
+    assert bridge["images"] == first["images"]
+
+
+def test_token_leaves_nothing_on_the_guest(node: Node, way: Way) -> None:
+    through(way())
+    left = b"".join(
+        path.read_bytes() for path in (node.guest.root / "C").rglob("*") if path.is_file()
+    )
+    assert JOIN.token.encode() not in left
+    assert JOIN.proxy_kubeconfig not in left
+    assert not [asked for asked in node.guest.script.asked if JOIN.token in asked.line]
+
+
+def test_plugin_comes_only_when_the_network_is_there(node: Node, way: Way) -> None:
+    node.looks_until_made = 3
+    through(way())
+    order = [name for name in node.steps if name in {"hns-state", "node-task", "node-files"}]
+    assert order[-1] == "node-files"
+    assert order.count("hns-state") >= 5
+    assert f"{places.CNI_CONF}\\10-flannel.conf" in node.texts
+
+
+def test_reboot_that_a_step_asks_for_is_made_and_proved(node: Node, way: Way) -> None:
+    node.once["features"] = [True]
+    through(way())
+    assert node.boots == 1
+
+
+def test_windows_that_is_too_old_is_refused_before_anything_changes(node: Node, way: Way) -> None:
+    node.build, node.revision = 17763, 378
+    with pytest.raises(BrokenError, match=r"17763\.378 is older than 17763\.379.*KB4489899"):
+        through(way())
+    assert set(node.steps) == {"node-survey"}
+    assert node.changed == []
+
+
+def test_build_without_images_is_refused_before_anything_changes(node: Node, way: Way) -> None:
+    node.build = 26100
+    with pytest.raises(
+        BrokenError, match=r"no image 'registry\.k8s\.io/pause' for Windows build 26100"
+    ):
+        through(way())
+    assert node.changed == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ({"medium": ""}, "no drive there has the label 'HYBRIDBUNDLE'"),
+        ({"has_address": False}, "10.9.176.94"),
+    ],
+    ids=["no medium", "no address"],
+)
+def test_node_that_is_not_ready_to_begin_says_what_is_missing(
+    fault: dict[str, object], said: str, node: Node, way: Way
+) -> None:
+    for name, value in fault.items():
+        setattr(node, name, value)
+    with pytest.raises(BrokenError, match=said):
+        through(way())
+    assert node.changed == []
+
+
+def test_join_that_fails_is_told_with_the_kubelets_words_and_their_meaning(
+    node: Node, way: Way
+) -> None:
+    node.join_error = (
+        "'C:\\k\\kubeadm.exe' ended with exit code 1: failed while waiting for the kubelet"
+    )
+    node.kubelet_log = "I1121 starting\nE1121 unknown flag: --pod-infra-container-image\n"
+    with pytest.raises(StepError) as caught:
+        through(way())
+    words = str(caught.value)
+    assert "step 'node-join' on 'win1'" in words
+    assert "kubelet says last:" in words
+    assert "unknown flag: --pod-infra-container-image" in words
+    assert "that means: " in words
+    assert "--pod-infra-container-image" in caught.value.happened.rpartition("that means")[2]
+
+
+def test_join_that_fails_without_a_word_of_the_kubelet_says_so(node: Node, way: Way) -> None:
+    node.join_error = "there is no program 'C:\\k\\kubeadm.exe'"
+    with pytest.raises(StepError, match="kubelet has said nothing in C:"):
+        through(way())
+
+
+def test_node_that_never_registers_is_told_with_the_kubelets_words(
+    node: Node, way: Way, api: Api
+) -> None:
+    api.never = "not done within 300 s; last seen: no such Node"
+    node.kubelet_log = "E1121 open /etc/resolv.conf: The system cannot find the file specified.\n"
+    with pytest.raises(StepError, match=r"last seen: no such Node(.|\n)*that means: "):
+        through(way())
+
+
+def test_hns_that_refuses_is_told_and_not_waited_for(node: Node, way: Way) -> None:
+    node.hns_error = "HNS refused POST /networks: The parameter is incorrect."
+    with pytest.raises(StepError, match="making HNS networks on 'win1': HNS refused POST"):
+        through(way())
+
+
+def test_node_that_never_comes_back_is_given_up_with_the_last_that_was_seen(
+    node: Node, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "BACK_SECONDS", 4.0)
+    monkeypatch.setattr(running, "ONE_LOOK_SECONDS", 1.0)
+    step = up_to(way(), "network")
+
+    def away(_: str) -> None:
+        """The link drops, and nothing brings it back."""
+        node.guest.winrm.stop()
+        node.guest.ssh.stop()
+
+    monkeypatch.setattr(bring_up, "say", away)
+    with pytest.raises(DeadlineError) as caught:
+        step.run()
+    words = str(caught.value)
+    assert "waiting for 'win1' to be back with its HNS networks" in words
+    assert "'win1' is away" in words
+    assert "C:\\hybridlab\\log" in caught.value.cure
+
+
+def test_networks_that_never_come_are_given_up_with_what_there_is(
+    node: Node, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "BACK_SECONDS", 6.0)
+    node.looks_until_made = 10_000
+    step = up_to(way(), "network")
+    with pytest.raises(DeadlineError, match="hns-make is Running, it has no HNS network"):
+        step.run()
+
+
+def test_link_that_drops_while_networks_are_made_is_waited_out(
+    node: Node, guest: Guest, way: Way
+) -> None:
+    node.looks_until_made = 2
+    drops = iter(("Receive", "Command"))
+
+    def drop() -> Answer | None:
+        action = next(drops, None)
+        if action:
+            trouble(guest, action, "reset")
+        return None
+
+    node.before["hns-state"] = drop
+    through(way())
+    assert next(drops, None) is None
+
+
+@pytest.mark.parametrize("last", ["bundle", "join", "network", "proxy"])
+def test_way_that_was_cut_off_after_a_step_goes_on(last: str, node: Node, way: Way) -> None:
+    """As after a kill: what was done is done again, and finds itself done."""
+    up_to(way(), last).run()
+    through(way())
+    node.changed.clear()
+    through(way())
+    assert node.changed == []
+    assert node.boots == 0
+
+
+@pytest.mark.parametrize(
+    "at", ["node-join", "hns-network", "node-task", "source-vip", "node-service"]
+)
+def test_step_that_breaks_midway_is_mended_by_the_next_run(
+    at: str, node: Node, way: Way, api: Api
+) -> None:
+    def broken() -> Answer | None:
+        del node.before[at]
+        return Answer(1, b"", b"killed\r\n")
+
+    node.before[at] = broken
+    with pytest.raises(BrokenError):
+        through(way())
+    through(way())
+    assert api.known == {"win1"}
+    assert node.services["kube-proxy"]["state"] == "Running"
+
+
+def test_node_that_was_deleted_is_cleaned_rebooted_and_joins_again(
+    node: Node, way: Way, api: Api
+) -> None:
+    through(way())
+    api.known.clear()
+    node.steps.clear()
+    through(way())
+    order = [name for name in node.steps if name in {"node-leave", "hns-clean", "node-join"}]
+    assert order == ["node-leave", "hns-clean", "node-join"]
+    assert node.boots == 1
+    assert api.known == {"win1"}
+
+
+def test_node_that_got_a_certificate_and_no_node_joins_again_without_a_reboot(
+    node: Node, way: Way, api: Api
+) -> None:
+    """Cut off between the two: nothing of a network is there, so nothing needs a restart."""
+    up_to(way(), "network")
+    api.known.clear()
+    through(way())
+    assert node.steps.count("node-leave") == 1
+    assert node.steps.count("node-join") == 2
+    assert "hns-clean" not in node.steps
+    assert node.boots == 0
+
+
+def test_networks_of_an_earlier_life_go_before_a_node_that_never_joined(
+    node: Node, way: Way
+) -> None:
+    node.networks.append({"name": "cbr0", "type": "L2Bridge", "prefix": "10.1.0.0/24"})
+    through(way())
+    assert "hns-clean" in node.steps
+    assert "cbr0" not in {one["name"] for one in node.networks}
+    assert node.boots == 1
+
+
+def test_cleaning_that_cuts_its_own_shell_off_is_run_again(
+    node: Node, guest: Guest, way: Way
+) -> None:
+    node.networks.append({"name": "External", "type": "Overlay", "prefix": "192.168.255.0/30"})
+
+    def cut() -> Answer | None:
+        del node.before["hns-clean"]
+        trouble(guest, "Receive", "reset")
+        return None
+
+    node.before["hns-clean"] = cut
+    through(way())
+    assert node.steps.count("hns-clean") == 2
+
+
+def test_address_of_an_earlier_life_is_not_used(node: Node, way: Way) -> None:
+    node.vip = "10.99.0.2"
+    with pytest.raises(BrokenError, match=r"says 10.99.0.2, which is not in its pod CIDR 10.244"):
+        through(way())
+
+
+def test_service_that_would_not_come_back_after_a_restart_is_named(
+    node: Node, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bring_up, "HEALTH_SECONDS", 6.0)
+    step = up_to(way(), "settled")
+    node.services["kubelet"]["start"] = "Manual"
+    node.services["kube-proxy"]["state"] = "StopPending"
+    node.tasks["flanneld"] = "Ready"
+    with pytest.raises(DeadlineError) as caught:
+        step.run()
+    for words in ("kubelet starts Manual", "kube-proxy is StopPending", "task flanneld is Ready"):
+        assert words in str(caught.value)
+
+
+def test_service_that_does_not_wait_for_the_one_before_is_named(
+    node: Node, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bring_up, "HEALTH_SECONDS", 6.0)
+    step = up_to(way(), "settled")
+    node.services["kube-proxy"]["depends"] = []
+    with pytest.raises(DeadlineError, match="kube-proxy does not wait for kubelet"):
+        step.run()
+
+
+def test_by_hand_nobody_asks_for_kubeadm(node: Node, way: Way) -> None:
+    through(way("hard-way"))
+    assert "node-join" not in node.steps
+    config = json.loads(node.texts[places.KUBELET_CONFIG])
+    assert config["clusterDNS"] == ["10.32.0.10"]
+    assert "--bootstrap-kubeconfig" not in node.services["kubelet"]["command"]
+
+
+def test_scripts_that_are_sent_are_the_shipped_ones(node: Node, way: Way) -> None:
+    through(way())
+    shipped = Path(__file__).parents[2] / "images" / "windows" / "cluster"
+    for path in (node.guest.root / "C" / "hybridlab").glob("*"):
+        own = shipped / path.name
+        if own.exists():
+            assert path.read_bytes() == own.read_bytes()

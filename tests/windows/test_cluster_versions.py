@@ -1,0 +1,161 @@
+"""Which Kubernetes and which Windows go together, and which flags each version is given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from cluster_nodes import MINORS, SCENARIOS, decided, manifest, seen
+
+from lab.cluster import rules
+from lab.cluster.windows import images, judged, versions
+from lab.cluster.windows.observed import Observed, too_old, year_of
+
+
+def kubelet(minor):
+    return decided("overlay", minor).kubelet(seen("2022"), start=True).command
+
+
+def proxy(minor, where=None, topology="overlay"):
+    plan = decided(topology, minor)
+    return plan.proxy(where or seen("2022"), "10.244.3.2").command
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_nothing_gets_a_flag_that_has_gone(minor):
+    command = kubelet(minor)
+    for name, words in (("kubelet", command), ("kube-proxy", proxy(minor))):
+        assert list(rules.unknown_flags(name, f"{minor}.1", iter(words.split()))) == []
+    assert ("--pod-infra-container-image=registry.k8s.io/pause:3.10.2" in command) == (
+        minor == "1.33"
+    )
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_kubelet_gets_what_undoes_kubeadms_linux(minor):
+    words = kubelet(minor).split()
+    for flag in ("--cgroups-per-qos=false", "--enforce-node-allocatable=", "--resolv-conf="):
+        assert flag in words
+    assert "--windows-service" in words
+    assert "--hostname-override=win1" in words
+    assert "--node-ip=10.9.176.94" in words
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_kube_proxy_gets_feature_gates_below_1_34_alone(minor):
+    gates = "--feature-gates=WinDSR=true,WinOverlay=true"
+    assert (gates in proxy(minor).split()) == (minor == "1.33")
+    assert ("--feature-gates" in proxy(minor)) == (minor == "1.33")
+    assert "--enable-dsr=true" in proxy(minor).split()
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_kube_proxy_on_an_overlay_gets_all_that_the_rules_have(minor):
+    assert set(rules.flags("kube-proxy", "windows", minor)) <= set(proxy(minor).split())
+
+
+@pytest.mark.parametrize("topology", SCENARIOS)
+def test_bundle_has_what_the_rules_ask_for_each_topology(topology):
+    """And what is copied has a place."""
+    plan = decided(topology)
+    lacking = [one for one in rules.missing(plan.manifest, plan.cluster) if "windows" in one]
+    assert lacking == []
+    places = {one.source: one.target for one in plan.bundle().files}
+    assert places["bin/kubelet.exe"] == "C:\\k\\kubelet.exe"
+    assert places["cni/host-local.exe"] == "C:\\opt\\cni\\bin\\host-local.exe"
+    assert places["bin/containerd.exe"] == "C:\\Program Files\\containerd\\containerd.exe"
+
+
+def test_bridge_needs_no_gate_for_overlays():
+    assert "--feature-gates=WinDSR=true" in proxy("1.33", topology="hard-way").split()
+
+
+@pytest.mark.parametrize(("revision", "dsr"), [(1553, False), (1554, True)])
+def test_windows_2019_has_direct_server_return_from_one_update_on(revision, dsr):
+    old = Observed(17763, revision)
+    command = proxy("1.33", old)
+    assert f"--enable-dsr={str(dsr).lower()}" in command.split()
+    assert ("WinDSR" in command) == dsr
+
+
+@pytest.mark.parametrize("version", ["1.31.0", "1.31.1"])
+def test_kubelets_that_never_start_on_windows_are_refused_by_name(version):
+    assert "does not start on Windows" in str(versions.refusal(version))
+
+
+@pytest.mark.parametrize(
+    ("version", "fine"),
+    [("1.32.9", False), ("1.33.0", True), ("1.36.3", True), ("1.37.0", False)],
+)
+def test_four_minors_are_known(version, fine):
+    assert (versions.refusal(version) is None) == fine
+
+
+@pytest.mark.parametrize(
+    ("build", "revision", "topology", "said"),
+    [
+        (17763, 378, "overlay", "KB4489899"),
+        (17763, 379, "overlay", None),
+        (17763, 1, "hard-way", None),
+        (17763, 1431, "calico-vxlan", "older than 17763.1432"),
+        (17763, 1432, "calico-vxlan", None),
+        (20348, 168, "calico-vxlan", "older than 20348.169"),
+        (20348, 169, "calico-vxlan", None),
+        (20348, 0, "overlay", None),
+        (18363, 500, "overlay", "no Windows that is known"),
+    ],
+)
+def test_windows_that_is_too_old_for_a_topology_is_told_why(build, revision, topology, said):
+    found = too_old(Observed(build, revision), topology)
+    assert (said in str(found)) if said else found is None
+
+
+@pytest.mark.parametrize(
+    ("name", "year"),
+    [
+        ("windows-server-2022", "2022"),
+        ("my-2019-core", "2019"),
+        ("windows", None),
+        ("2019-to-2022", None),
+    ],
+)
+def test_release_is_read_of_an_images_name(name, year):
+    assert year_of(name) == year
+
+
+def test_images_are_those_of_the_nodes_own_build():
+    bundle = manifest()
+    for build in (17763, 20348):
+        found = images.for_build(bundle, build)
+        assert {one.os_version for one in found} == {f"10.0.{build}.1"}
+        assert len(found) == 2
+    assert images.pause(bundle, 20348) == "registry.k8s.io/pause:3.10.2"
+    with pytest.raises(KeyError):
+        images.pause(bundle, 26100)
+
+
+def test_windows_2025_is_refused_until_its_images_are_in_the_bundle():
+    found = images.missing(manifest(), 26100)
+    assert len(found) == 2
+    assert (
+        "'registry.k8s.io/pause' for Windows build 26100: it has 10.0.17763.1, 10.0.20348.1"
+        in found[0]
+    )
+
+
+def test_image_that_the_bundle_lacks_is_named_before_anything_is_created():
+    plan = decided("overlay")
+    bare = replace(plan.manifest, images=plan.manifest.images[:2])
+    (said,) = judged.refused(plan.cluster, plan.intent, plan.node, bare)
+    assert said.startswith("win1: the bundle has no image")
+    assert "agnhost" in said
+    assert judged.refused(plan.cluster, plan.intent, plan.node, plan.manifest) == ()
+
+
+def test_everything_that_is_wrong_with_a_node_is_said_at_once():
+    plan = decided("overlay")
+    made = replace(plan.cluster, topology="calico-bgp")
+    node = replace(plan.node, version="1.31.1")
+    said = judged.refused(made, plan.intent, node, replace(plan.manifest, images=()))
+    assert len(said) == 4
+    assert all(one.startswith("win1: ") for one in said)
