@@ -232,7 +232,7 @@ def _node_prefix(cluster: Cluster) -> int:
 
 
 def _patched(patience: int) -> dict[str, Any]:
-    return {"patches": {"directory": PATCHES}} if pace.patches(patience) else {}
+    return {"patches": {"directory": PATCHES}} if patience > 1 else {}
 
 
 def _args(values: Mapping[str, str]) -> list[dict[str, str]]:

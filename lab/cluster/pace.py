@@ -19,7 +19,10 @@ _ETCD_CHECK_SECONDS = 2
 """kube-apiserver's default for asking etcd whether it is well."""
 _PROBE_SECONDS = 30
 """Between two probes of a static pod; kubeadm has 1 (readiness) and 10."""
-_PROBED = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
+_LIVENESS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
+_READINESS = {"kube-apiserver": 20, "kube-scheduler": 36, "etcd": 36}
+"""Static pods that have this probe, and since which minor for certain: a patch of one that
+is not there makes a pod that is refused."""
 _TIMEOUTS = {
     "controlPlaneComponentHealthCheck": 240,
     "kubeletHealthCheck": 240,
@@ -83,28 +86,19 @@ def election(planes: int, patience: int) -> dict[str, str]:
     }
 
 
-def patches(patience: int) -> dict[str, str]:
+def patches(version: str, patience: int) -> dict[str, str]:
     """Patches by kubeadm of its static pods, content by file name.
 
     Its probes are a TLS handshake a second for each program, and etcd asked by most.
     """
     if patience == 1:
         return {}
-    probe = {"periodSeconds": _PROBE_SECONDS, "timeoutSeconds": _PROBE_SECONDS}
-    return {
-        f"{name}+strategic.json": json.dumps(
-            {
-                "spec": {
-                    "containers": [
-                        {
-                            "name": name,
-                            "livenessProbe": probe,
-                            "readinessProbe": {**probe, "failureThreshold": 3},
-                        }
-                    ]
-                }
-            }
-        )
-        + "\n"
-        for name in _PROBED
-    }
+    minor = int(version.split(".")[1])
+    paced = {"periodSeconds": _PROBE_SECONDS, "timeoutSeconds": _PROBE_SECONDS}
+    found = {}
+    for name in _LIVENESS:
+        container: dict[str, object] = {"name": name, "livenessProbe": paced}
+        if minor >= _READINESS.get(name, minor + 1):
+            container["readinessProbe"] = paced
+        found[f"{name}+strategic.json"] = json.dumps({"spec": {"containers": [container]}}) + "\n"
+    return found

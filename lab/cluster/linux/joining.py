@@ -53,7 +53,10 @@ class Joining:
         if self._mark(first) != mark:
             self._leave(first)
             self._site.say(f"{first.name}: kubeadm init")
-            self._do(first, membership.initialised(self._documents, mark, self._site.patience))
+            self._do(
+                first,
+                membership.initialised(self._cluster, self._documents, mark, self._site.patience),
+            )
         self._api.ready(self._site.deadline(API_SECONDS))
         self._settle((first,))
         if others:
@@ -93,7 +96,7 @@ class Joining:
         self._leave(node)
         self._site.say(f"{node.name}: kubeadm join")
         documents = kubeadm.join(self._cluster, node, ticket, self._around)
-        self._do(node, membership.joined(documents, mark, self._site.patience))
+        self._do(node, membership.joined(self._cluster, documents, mark, self._site.patience))
 
     def _leave(self, node: ClusterNode) -> None:
         """Take away what an earlier membership has left, the Node object included."""

@@ -23,10 +23,12 @@ LEFT = (
 """A shell's line: whether anything of an earlier membership is there."""
 
 
-def initialised(documents: tuple[Document, ...], mark: str, patience: int) -> Operations:
+def initialised(
+    cluster: Cluster, documents: tuple[Document, ...], mark: str, patience: int
+) -> Operations:
     """The first control plane made."""
     return (
-        *_patches(patience),
+        *_patches(cluster, patience),
         WriteFile(_CONFIG, to_yaml(documents), 0o600),
         _kubeadm("init", INIT_SECONDS),
         Remove((_CONFIG,)),
@@ -34,10 +36,12 @@ def initialised(documents: tuple[Document, ...], mark: str, patience: int) -> Op
     )
 
 
-def joined(documents: tuple[Document, ...], mark: str, patience: int) -> Operations:
+def joined(
+    cluster: Cluster, documents: tuple[Document, ...], mark: str, patience: int
+) -> Operations:
     """A node or a further control plane joined."""
     return (
-        *_patches(patience),
+        *_patches(cluster, patience),
         WriteFile(_CONFIG, to_yaml(documents), 0o600, secret=True),
         _kubeadm("join", JOIN_SECONDS),
         Remove((_CONFIG,)),
@@ -80,10 +84,10 @@ def left(cluster: Cluster) -> Operations:
     )
 
 
-def _patches(patience: int) -> Operations:
+def _patches(cluster: Cluster, patience: int) -> Operations:
     return tuple(
         WriteFile(f"{kubeadm.PATCHES}/{name}", content)
-        for name, content in pace.patches(patience).items()
+        for name, content in pace.patches(cluster.version, patience).items()
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from linux_clusters import Case, bundle, case
 
-from lab.cluster import dns, flannel, kubeadm
+from lab.cluster import dns, flannel, kubeadm, pace
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.linux import addons, bring_up, by_hand, pod_network, preparation
 from lab.cluster.linux.balancer import machine as balancing_machine
@@ -172,6 +172,15 @@ def test_the_controller_manager_leaves_pod_ranges_to_the_plan() -> None:
         kubeadm.controller_manager_arguments(case("host-gateway").cluster, 1)["node-cidr-mask-size"]
         == "26"
     )
+
+
+def test_a_probe_that_a_minor_may_not_have_is_not_patched() -> None:
+    older, newer = pace.patches("1.33.2", 8), pace.patches("1.36.3", 8)
+    assert older.keys() == newer.keys()
+    assert "readinessProbe" not in newer["kube-controller-manager+strategic.json"]
+    assert "readinessProbe" not in older["kube-scheduler+strategic.json"]
+    assert "readinessProbe" in newer["kube-scheduler+strategic.json"]
+    assert pace.patches("1.36.3", 1) == {}
 
 
 def test_node_ports_outside_of_the_default_widen_the_range() -> None:

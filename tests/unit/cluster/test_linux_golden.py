@@ -39,7 +39,7 @@ def init(one: Case) -> str:
 
 def initialising(one: Case) -> str:
     documents = kubeadm.init(one.cluster, one.intent, one.manifest, one.around)
-    return printed(membership.initialised(documents, "MARK", one.around.patience))
+    return printed(membership.initialised(one.cluster, documents, "MARK", one.around.patience))
 
 
 def join(one: Case, name: str) -> str:
