@@ -34,16 +34,6 @@ class ClusterStep:
     run: Callable[[], None]
 
 
-def refused(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[str, ...]:
-    """Why the bundle cannot make this cluster's Linux nodes, before anything is made. Pure."""
-    del intent
-    version = manifest.kubernetes
-    return tuple(
-        f"the bundle of Kubernetes {version} lacks {what}"
-        for what in preparation.lacking(cluster, manifest)
-    )
-
-
 def steps(
     cluster: Cluster, intent: Intent, manifest: Manifest, site: Site
 ) -> tuple[ClusterStep, ...]:

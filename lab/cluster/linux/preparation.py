@@ -12,8 +12,6 @@ from lab.cluster.bundle.manifest import ContainerImage, Manifest
 from lab.cluster.cluster import Cluster, ClusterNode
 from lab.cluster.linux import (
     balancer,
-    by_hand,
-    by_hand_worker,
     kubelet,
     machine,
     medium,
@@ -43,20 +41,6 @@ def repositories(cluster: Cluster, node: ClusterNode) -> tuple[str, ...]:
     if cluster.topology in flannel.TOPOLOGIES:
         found.append(flannel.IMAGE)
     return tuple(sorted(found))
-
-
-def programs(cluster: Cluster, node: ClusterNode) -> tuple[str, ...]:
-    """The programs that the node runs, as the bundle calls them."""
-    if cluster.how == "kubeadm":
-        return (*runtime.PROGRAMS, *KUBEADM_PROGRAMS, *_plugins(cluster))
-    if node.pod_cidr is None:
-        return by_hand.PROGRAMS
-    return (*runtime.PROGRAMS, *by_hand_worker.PROGRAMS, *_plugins(cluster))
-
-
-def lacking(cluster: Cluster, manifest: Manifest) -> tuple[str, ...]:
-    """What the cluster's Linux nodes need and the bundle has not, in words."""
-    return tuple(sorted(set(_lacking(cluster, manifest))))
 
 
 def prepared(cluster: Cluster, intent: Intent, node: ClusterNode, manifest: Manifest) -> Operations:
@@ -92,22 +76,3 @@ def _kubelet(cluster: Cluster) -> Iterator[Operation]:
         yield from medium.programs(KUBEADM_PROGRAMS)
         yield from kubelet.for_kubeadm()
         yield Enabled(kubelet.UNIT)
-
-
-def _plugins(cluster: Cluster) -> tuple[str, ...]:
-    used = ["bridge", "host-local", "loopback", "portmap"]
-    used += ["flannel"] if cluster.topology in flannel.TOPOLOGIES else []
-    return tuple(f"cni/{name}" for name in used)
-
-
-def _lacking(cluster: Cluster, manifest: Manifest) -> Iterator[str]:
-    there = {program.name for program in manifest.programs if program.os == "linux"}
-    tagged = {image.name for image in manifest.images if image.os == "linux"}
-    held = {name.rpartition(":")[0] for name in tagged}
-    for node in cluster.nodes:
-        if node.os != "linux":
-            continue
-        yield from (f"program {name}" for name in programs(cluster, node) if name not in there)
-        yield from (f"image {name}" for name in repositories(cluster, node) if name not in held)
-        if node.version != manifest.kubernetes:
-            yield f"kubelet {node.version} for node '{node.name}'"

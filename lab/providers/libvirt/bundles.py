@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab._errors import PreflightError
+from lab.cluster import rules
 from lab.cluster.bundle import document, medium
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.bundle.store import Store
 from lab.cluster.cluster import Cluster, cluster
-from lab.cluster.linux import bring_up as linux
 from lab.cluster.windows import judged
 from lab.providers.libvirt import images, volumes
 from lab.providers.libvirt.host import Host
@@ -72,7 +72,8 @@ def of(lab: LabHandle, intent: Intent, cache: Path, decided: Layout | None) -> B
 
 
 def _refuse(lab: LabHandle, intent: Intent, made: Bundled) -> None:
-    problems = list(linux.refused(made.cluster, intent, made.manifest))
+    rules.require(made.manifest, made.cluster)
+    problems: list[str] = []
     for node in made.cluster.nodes:
         if node.os == "windows":
             problems += judged.refused(made.cluster, intent, node, made.manifest)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from linux_clusters import Case, bundle, case
 
-from lab.cluster import dns, flannel, kubeadm, pace
+from lab._errors import PreflightError
+from lab.cluster import dns, flannel, kubeadm, pace, rules
 from lab.cluster.bundle.manifest import Manifest
-from lab.cluster.linux import addons, bring_up, by_hand, pod_network, preparation
+from lab.cluster.linux import addons, by_hand, pod_network, preparation
 from lab.cluster.linux.balancer import machine as balancing_machine
 from lab.cluster.linux.operations import Enabled, Link, Run, Service, WriteFile
 from lab.topology.intent import MachineIntent
@@ -80,7 +82,8 @@ def test_every_program_that_is_linked_is_asked_of_the_bundle(scenario: str) -> N
             continue
         done = preparation.prepared(one.cluster, one.intent, node, one.manifest)
         linked = {op.path.rpartition("/")[2] for op in done if isinstance(op, Link)}
-        asked = {name.rpartition("/")[2] for name in preparation.programs(one.cluster, node)}
+        needs = rules.missing(replace(one.manifest, programs=()), one.cluster)
+        asked = {what.split("'")[1].rpartition("/")[2] for what in needs if "program " in what}
         beside = {"crictl", "flannel", "flanneld"}  # of the bundle, wanted or not
         assert linked - beside <= asked | {"kubeadm"}, node.name
 
@@ -194,8 +197,8 @@ def test_a_lab_with_one_linux_node_has_one_coredns() -> None:
 
 def test_windows_nodes_are_none_of_the_linux_nodes_business() -> None:
     one = case("overlay")
-    done = preparation.lacking(one.cluster, one.manifest)
-    assert done == ()
+    lacking = rules.missing(one.manifest, one.cluster)
+    assert [what for what in lacking if what.endswith("for linux")] == []
 
 
 def test_what_the_bundle_lacks_is_named_before_anything_is_made() -> None:
@@ -206,11 +209,10 @@ def test_what_the_bundle_lacks_is_named_before_anything_is_made() -> None:
         tuple(program for program in whole.programs if program.name != "runc"),
         tuple(image for image in whole.images if "flannel" not in image.name),
     )
-    said = bring_up.refused(one.cluster, one.intent, poor)
-    assert said == (
-        "the bundle of Kubernetes 1.36.3 lacks image ghcr.io/flannel-io/flannel",
-        "the bundle of Kubernetes 1.36.3 lacks program runc",
-    )
+    with pytest.raises(PreflightError) as said:
+        rules.require(poor, one.cluster)
+    assert "image 'ghcr.io/flannel-io/flannel' for linux" in str(said.value)
+    assert "program 'runc' for linux" in str(said.value)
 
 
 def test_images_are_known_by_the_bundles_digest() -> None:
