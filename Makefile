@@ -16,7 +16,7 @@ LABEL  = $(or $(NAME),$(if $(filter %.yaml %.yml,$(SCENARIO)),$(OWN),$(SCENARIO)
 UP    := $(if $(NAME),--name '$(NAME)') $(if $(PROVIDER),--provider $(PROVIDER)) $(if $(ONLY),--only $(ONLY))
 
 .DEFAULT_GOAL := help
-.PHONY: help lab-up lab-test lab-status lab-down nightly test test-libvirt test-windows drill-libvirt lint bench wheel lock setup develop
+.PHONY: help lab-up lab-test lab-status lab-down nightly test test-libvirt e2e test-windows drill-libvirt lint bench wheel lock setup develop
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 15
@@ -45,11 +45,15 @@ test: develop ## the project's own tests
 
 test-libvirt: ## tests with real machines; installs and starts libvirt
 	@tools/setup develop libvirt
-	@.venv/bin/python -m pytest --timeout 900 tests/libvirt -m 'not drill'
+	@.venv/bin/python -m pytest --timeout 900 tests/libvirt -m 'not drill and not cluster'
 
 drill-libvirt: ## the long ones: labs killed at every step, several at once, two hypervisors
 	@tools/setup develop libvirt
 	@.venv/bin/python -m pytest --timeout 3000 tests/libvirt -m drill
+
+e2e: ## a real Kubernetes cluster on virtual machines; builds what it needs, which takes long once
+	@tools/setup develop libvirt
+	@.venv/bin/python -m pytest --timeout 7200 tests/libvirt -m cluster
 
 test-windows: ## tests of Windows guests, without Windows; installs and starts libvirt
 	@tools/setup develop libvirt
@@ -71,7 +75,7 @@ wheel: develop ## build the wheel into dist/
 lock: ## write requirements*.txt anew: hashes, no index addresses (needs pip-tools)
 	@for purpose in "" dev libvirt; do \
 		extras=$${purpose:+--extra $$purpose}; \
-		[ "$$purpose" != libvirt ] || extras="$$extras --extra windows"; \
+		[ "$$purpose" != libvirt ] || extras="$$extras --extra windows --extra kubernetes"; \
 		pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
 			--no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
 			--build-deps-for editable $$extras \

@@ -33,6 +33,7 @@ COMMANDS = {
     "ssh": "lab.cli.ssh",
     "ssh-config": "lab.cli.ssh_config",
     "ansible-inventory": "lab.cli.ansible_inventory",
+    "kubeconfig": "lab.cli.kubeconfig",
     "console": "lab.cli.console",
     "screenshot": "lab.cli.screenshot",
     "gather": "lab.cli.gather",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import Literal
 
 import click
 
@@ -18,6 +19,11 @@ from lab.cli.inventory_option import inventory_option
 @click.option("--provider", help="Where the machines come from: netns, libvirt.")
 @inventory_option
 @click.option("--only", type=click.Choice(["linux", "windows"]), help="Leave other nodes out.")
+@click.option(
+    "--pods",
+    type=click.Choice(["kubernetes", "namespaces"]),
+    help="What pods are on real machines: a cluster's, or network namespaces (the default).",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option(
     "--windows-rule-off",
@@ -32,6 +38,7 @@ def command(
     name: str | None,
     provider: str | None,
     only: str | None,
+    pods: Literal["kubernetes", "namespaces"] | None,
     dry_run: bool,
     rules_off: tuple[str, ...],
     as_json: bool,
@@ -47,7 +54,7 @@ def command(
     """
     from lab.lifecycle import desk
 
-    prepared = desk.prepare(desk.Request(scenario, name, provider, only, rules_off))
+    prepared = desk.prepare(desk.Request(scenario, name, provider, only, rules_off, pods))
     say(prepared.banner)
     for note in prepared.notes():
         say(note)

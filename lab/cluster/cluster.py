@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_interface
 from typing import Literal
@@ -44,7 +45,7 @@ class Cluster:
     """Of the control plane, ``"1.36.1"``."""
     topology: str
     endpoint: str
-    """Address of the API server that every node uses."""
+    """Address of the API that every node uses: the router's, which balances, of several."""
     domain: str
     pod_cidr: str
     service_cidr: str
@@ -87,7 +88,7 @@ def cluster(lab: str, intent: Intent, bundle: Manifest) -> Cluster:
         how="by-hand" if by_hand else "kubeadm",
         version=bundle.kubernetes,
         topology=intent.topology,
-        endpoint=planes[0].address,
+        endpoint=_endpoint(planes, intent),
         domain=intent.domain,
         pod_cidr=asked.pod_cidr,
         service_cidr=asked.service_cidr,
@@ -95,6 +96,14 @@ def cluster(lab: str, intent: Intent, bundle: Manifest) -> Cluster:
         pod_mtu=intent.pod_mtu,
         nodes=nodes,
     )
+
+
+def _endpoint(planes: Sequence[ClusterNode], intent: Intent) -> str:
+    """One control plane is asked itself; several stand behind the router, which has HAProxy."""
+    if len(planes) == 1:
+        return planes[0].address
+    router = next(machine for machine in intent.machines if machine.kind == "router")
+    return str(ip_interface(router.interfaces[0].addresses[0]).ip)
 
 
 def _node(machine: MachineIntent, bundle: Manifest) -> ClusterNode:

@@ -65,6 +65,21 @@ class Connection:
         link = self._alive(doing, deadline)
         return link, link.open(doing, deadline)
 
+    def dial(self, doing: str, address: tuple[str, int], deadline: Deadline) -> paramiko.Channel:
+        """A channel to an address that the machine can reach; the caller closes it.
+
+        Raises
+        ------
+        BrokenError
+            As :meth:`~lab.guests.link.Link.channel` does, and as for a session.
+
+        """
+        for _ in self._way:
+            with suppress(LostError):
+                link = self._alive(doing, deadline)
+                return link.channel(doing, "direct-tcpip", address, deadline)
+        return self._alive(doing, deadline).channel(doing, "direct-tcpip", address, deadline)
+
     def close(self) -> None:
         """Give the connection up. What uses it ends with LostError; the next use connects."""
         with self._lock:

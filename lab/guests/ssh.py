@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
@@ -12,6 +13,7 @@ from lab.guests.connection import Connection
 from lab.guests.conversation import Lines, converse
 from lab.guests.door import Door, way
 from lab.guests.files import Files
+from lab.guests.forward import forwarded
 from lab.guests.identity import KeyFileError
 from lab.guests.lifeline import as_root, held
 from lab.guests.link import HostKeyError
@@ -131,6 +133,20 @@ class SshShell:
             return lend(SessionEnds(doing, link, channel), channel, raw=wanted.terminal is not None)
         finally:
             link.done(channel)
+
+    def forward(self, address: tuple[str, int], seconds: float) -> AbstractContextManager[int]:
+        """A port of this machine that leads to an address as the guest sees it.
+
+        Parameters
+        ----------
+        address
+            Host and port; ``("127.0.0.1", 6443)`` is the guest's own.
+        seconds
+            For each connection to be led on.
+
+        """
+        doing = f"reaching {address[0]} port {address[1]} through '{self._door.name}'"
+        return forwarded(lambda: self._connection.dial(doing, address, Deadline(seconds)))
 
     def close(self) -> None:
         """Give the connection up. What uses it ends with LostError; the next use connects."""

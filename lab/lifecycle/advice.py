@@ -31,6 +31,7 @@ def up_command(
         ("--name", name),
         ("--provider", provider),
         ("--only", options.get("only")),
+        ("--pods", options.get("pods")),
         *(("--windows-rule-off", rule) for rule in off),
     ):
         if value is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from lab._errors import UsageError
 from lab.plan.plan import Plan
@@ -24,7 +25,16 @@ class Blueprint:
     limits: tuple[Limit, ...]
 
 
-def draw(scenario: str | Path, only: str | None = None, node_mtu: int | None = None) -> Blueprint:
+Pods = Literal["kubernetes", "namespaces"]
+"""What a lab's pods are: a real cluster's, or network namespaces on their nodes."""
+
+
+def draw(
+    scenario: str | Path,
+    only: str | None = None,
+    node_mtu: int | None = None,
+    pods: Pods = "namespaces",
+) -> Blueprint:
     """Read a scenario by name or path and decide everything.
 
     Parameters
@@ -35,6 +45,8 @@ def draw(scenario: str | Path, only: str | None = None, node_mtu: int | None = N
         ``"linux"`` or ``"windows"``: leave the nodes of the other system out.
     node_mtu
         Bytes; the most that the node segment can have where the machines will be.
+    pods
+        What its pods are.
 
     Raises
     ------
@@ -47,7 +59,12 @@ def draw(scenario: str | Path, only: str | None = None, node_mtu: int | None = N
     read = load(path, topology_check=registry.check)
     read = cut(read, only, node_mtu)
     plan = make_plan(read)
-    return Blueprint(read, plan, registry.intent(plan), registry.limits(plan))
+    return Blueprint(read, plan, with_pods(registry.intent(plan), pods), registry.limits(plan))
+
+
+def with_pods(intent: Intent, pods: object) -> Intent:
+    """The Intent with a cluster where pods are Kubernetes', and without one elsewhere."""
+    return intent if pods == "kubernetes" else replace(intent, kubernetes=None)
 
 
 def cut(scenario: Scenario, only: str | None, node_mtu: int | None) -> Scenario:

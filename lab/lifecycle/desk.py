@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab._errors import InventoryError
+from lab._errors import InventoryError, UsageError
 from lab._log import say
 from lab.inventory import loader
 from lab.inventory.inventory import Inventory
@@ -30,7 +30,7 @@ from lab.state.store import Store
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
-    from lab.lifecycle.blueprint import Blueprint
+    from lab.lifecycle.blueprint import Blueprint, Pods
     from lab.lifecycle.session import OpenLab
     from lab.lifecycle.suspend import SuspendResult
 
@@ -49,12 +49,16 @@ class Request:
     provider: str | None = None
     only: str | None = None
     rules_off: tuple[str, ...] = field(default=())
+    pods: Pods | None = None
+    """None for what the provider makes by itself."""
 
     def options(self) -> dict[str, object]:
         """What is kept with the lab, so that whoever opens it decides the same."""
         kept: dict[str, object] = {}
         if self.only:
             kept["only"] = self.only
+        if self.pods:
+            kept["pods"] = self.pods
         if self.rules_off:
             kept["windows_rules_off"] = sorted(set(self.rules_off))
         return kept
@@ -99,11 +103,13 @@ def prepare(request: Request) -> Prepared:
     from lab.lifecycle.blueprint import draw  # noqa: PLC0415  'down' need not read scenarios
 
     provider = choose(providers(request.options()), request.provider or default_provider())
-    drawn = draw(request.scenario, request.only)
+    _require_pods(request, provider)
+    pods = request.pods or "namespaces"
+    drawn = draw(request.scenario, request.only, None, pods)
     options = request.options()
     node_mtu = provider.node_mtu(drawn.plan.node_mtu)
     if node_mtu < drawn.plan.node_mtu:
-        drawn = draw(request.scenario, request.only, node_mtu)
+        drawn = draw(request.scenario, request.only, node_mtu, pods)
         options["node_mtu"] = node_mtu
     name = drawn.scenario.name if request.name is None else request.name
     banner = provider.banner(drawn.intent)
@@ -123,6 +129,16 @@ def prepare(request: Request) -> Prepared:
             options={**options, BANNER: banner},
         ),
     )
+
+
+def _require_pods(request: Request, provider: Provider) -> None:
+    """Refuse a cluster where there are no machines to run it."""
+    if request.pods == "kubernetes" and provider.name != "libvirt":
+        raise UsageError(
+            f"bringing '{request.scenario}' up with the pods of a Kubernetes cluster",
+            f"provider '{provider.name}' has no machines that could run one",
+            "--provider libvirt, or leave '--pods' out",
+        )
 
 
 def default_provider() -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.lifecycle.blueprint import cut
+from lab.lifecycle.blueprint import cut, with_pods
 from lab.lifecycle.scenario_copy import write_scenario
 from lab.plan.plan import Plan
 from lab.scenario.scenario import Limit, Scenario
@@ -59,7 +59,8 @@ def rebuild(row: LabRow, store: Store, parts: Parts | None = None) -> Rebuilt:
         node_mtu if isinstance(node_mtu, int) else None,
     )
     plan = parts.make_plan(scenario)
-    return Rebuilt(scenario, plan, parts.intent(plan), tuple(parts.limits(plan)))
+    intent = with_pods(parts.intent(plan), row.options.get("pods"))
+    return Rebuilt(scenario, plan, intent, tuple(parts.limits(plan)))
 
 
 def product_parts() -> Parts:

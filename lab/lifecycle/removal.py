@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab._errors import StateError
+from lab._log import say
+from lab.lifecycle import kube_file
 from lab.providers.provider import LabHandle, Provider
 from lab.state.failure import FullError, guarded_files
 from lab.state.lock import EVIDENCE, FILE, RUNS
@@ -97,12 +99,15 @@ def unwritten(name: str, removed: Iterable[str], error: FullError) -> UnwrittenE
 def remove_files(directory: Path) -> None:
     """Remove all of the lab's directory but the reports of its runs, evidence, and the lock.
 
+    Its context goes from the user's kubeconfig, where it was merged.
+
     Raises
     ------
     StateError
         When something cannot be removed.
 
     """
+    kube_file.forget(directory, say)
     with guarded_files(f"removing the files of the lab '{directory.name}'"):
         for path in sorted(directory.iterdir()) if directory.is_dir() else ():
             if path.name in {FILE, RUNS, EVIDENCE}:

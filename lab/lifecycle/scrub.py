@@ -34,6 +34,8 @@ _PATTERNS = tuple(
     for pattern, put in (
         (_ARMOUR, GONE),
         (_VALUE, rb"\1\g<quote>" + GONE + rb"\g<quote>"),
+        # the key in a kubeconfig, base64 of its armour
+        (rb"(client-key-data[\"']?: *[\"']?)[a-z0-9+/=]+", rb"\1" + GONE),
         (rb"(authorization[\"']?: *[\"']?(?:bearer|basic) +)[^\s\"']+", rb"\1" + GONE),
         # user:password@ of an address
         (rb"(\b[a-z][a-z0-9+.-]*://[^\s/:@\"']*:)[^\s/@\"']+(?=@)", rb"\1" + GONE),

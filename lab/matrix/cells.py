@@ -4,7 +4,7 @@ Every cell's path has a pod at one end or behind the Service asked, so all of th
 pods' MTU; the segment's own would only hold between machines, and no family asks there.
 
 A question to the DNS and a shared Service have one size each, small, whatever sizes the
-scenario asks for. All Services are in the namespace ``default``.
+scenario asks for. All Services are in the namespace that the pods' resolver files search first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from lab.providers.provider import DNS_PORT
 from lab.scenario.scenario import FAMILIES, Family, Os, Protocol, Size
 from lab.topology.intent import Intent
 
-NAMESPACE = "default"
 SYSTEMS: tuple[Os, ...] = ("linux", "windows")
 
 Variant = tuple[Protocol, Size, str]
@@ -39,6 +38,8 @@ class _Lab:
     variants: tuple[Variant, ...]
     small: tuple[Variant, ...]
     mtu: int
+    namespace: str
+    """Of all Services but the cluster's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ def cells(plan: Plan, intent: Intent) -> tuple[Cell, ...]:
         variants=tuple((p, s, f"{p}-{s}") for p in plan.protocols for s in plan.sizes),
         small=tuple((p, "small", f"{p}-small") for p in plan.protocols),
         mtu=intent.pod_mtu,
+        namespace=_namespace(intent),
     )
     made: list[Cell] = []
     for family in FAMILIES:
@@ -83,6 +85,12 @@ def cells(plan: Plan, intent: Intent) -> tuple[Cell, ...]:
     if not made:
         raise _empty(plan, "the scenario asks for no cells at all")
     return tuple(made)
+
+
+def _namespace(intent: Intent) -> str:
+    searched = (pod.resolver.search for machine in intent.machines for pod in machine.pods)
+    first = next((search[0] for search in searched if search), "default")
+    return first.partition(".")[0]
 
 
 def counts(made: tuple[Cell, ...]) -> dict[Family, int]:
@@ -257,8 +265,8 @@ def _dns(lab: _Lab) -> Iterator[_Path]:
         return
     names: tuple[tuple[Literal["short", "partial", "full"], str], ...] = (
         ("short", service.name),
-        ("partial", f"{service.name}.{NAMESPACE}"),
-        ("full", f"{service.name}.{NAMESPACE}.svc.{lab.plan.domain}."),
+        ("partial", f"{service.name}.{lab.namespace}"),
+        ("full", f"{service.name}.{lab.namespace}.svc.{lab.plan.domain}."),
     )
     for pod in lab.ends.pods:
         for form, name in names:

@@ -1,4 +1,7 @@
-"""The endpoints of one lab: who can ask, who can be asked, and the addresses they are known by."""
+"""The endpoints of one lab: who can ask, who can be asked, and the addresses they are known by.
+
+Pods are the Intent's, which knows where they really are once it is bound to a cluster.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lab.matrix.cell import Endpoint
-from lab.plan.plan import Plan, PlannedPod, PlannedService
+from lab.plan.plan import Plan, PlannedService
 from lab.providers.provider import PROBE_PORT
 from lab.scenario.scenario import Os
-from lab.topology.intent import Intent
+from lab.topology.intent import Intent, MachineIntent, Pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +70,15 @@ class Endpoints:
 
 def endpoints(plan: Plan, intent: Intent) -> Endpoints:
     """Every endpoint of the lab."""
-    systems: dict[str, Os] = {node.name: node.os for node in plan.nodes}
-    every_pod = {pod.name: _pod(pod, systems[pod.node]) for pod in plan.pods()}
+    hosted = {machine.name: _pods(machine) for machine in intent.machines}
+    every_pod = {pod.name: endpoint for pods in hosted.values() for pod, endpoint in pods}
     nodes = tuple(
         Endpoint(node.name, "node", node.os, node.name, str(node.address), PROBE_PORT)
         for node in plan.nodes
     )
     singles = [service for service in plan.services if service.purpose == "single"]
     return Endpoints(
-        pods=tuple(every_pod[pod.name] for pod in plan.probe_pods()),
+        pods=tuple(one for pods in hosted.values() for pod, one in pods if pod.role == "probe"),
         nodes=nodes,
         hosts=tuple(
             endpoint
@@ -98,15 +101,31 @@ def endpoints(plan: Plan, intent: Intent) -> Endpoints:
             if service.purpose == "shared"
         ),
         pods_of={
-            node.name: tuple(every_pod[pod.name] for pod in node.pods if pod.role == "probe")
+            node.name: tuple(one for pod, one in hosted[node.name] if pod.role == "probe")
             for node in plan.nodes
         },
-        dns_pod=next((every_pod[pod.name] for pod in plan.pods() if pod.role == "dns"), None),
+        dns_pod=next(
+            (one for pods in hosted.values() for pod, one in pods if pod.role == "dns"), None
+        ),
     )
 
 
-def _pod(pod: PlannedPod, os: Os) -> Endpoint:
-    return Endpoint(pod.name, "pod", os, pod.node, str(pod.address), PROBE_PORT)
+def _pods(machine: MachineIntent) -> tuple[tuple[Pod, Endpoint], ...]:
+    """The machine's pods where the Intent has them: on a cluster, where they really are."""
+    return tuple(
+        (
+            pod,
+            Endpoint(
+                pod.name,
+                "pod",
+                machine.os,
+                machine.name,
+                pod.address.partition("/")[0],
+                PROBE_PORT,
+            ),
+        )
+        for pod in machine.pods
+    )
 
 
 def _service(service: PlannedService, backend: Endpoint) -> Endpoint:

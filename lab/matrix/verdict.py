@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from lab.cluster.versions import NodeVersion
+from lab.cluster.workload_checks import WorkloadResult
 from lab.matrix.cell import Cell, Expectation
 from lab.providers.provider import Outcome
 
@@ -64,11 +66,16 @@ class RunResult:
     that were kept before that was written."""
     only: str | None = None
     """The operating system whose nodes alone were kept, if that was asked."""
+    nodes: tuple[NodeVersion, ...] = ()
+    """What the nodes of a real cluster run; empty where there is none."""
+    workloads: tuple[WorkloadResult, ...] = ()
+    """The checks of a real cluster beside its network."""
 
     def count(self, verdict: Verdict) -> int:
         """How many cells have the verdict."""
         return sum(1 for result in self.results if result.verdict == verdict)
 
     def green(self) -> bool:
-        """Whether every cell passed or is a known limit that held."""
-        return all(result.verdict in GREEN for result in self.results)
+        """Whether every cell passed or is a known limit that held, and every check passed."""
+        cells = all(result.verdict in GREEN for result in self.results)
+        return cells and all(one.verdict == "pass" for one in self.workloads)

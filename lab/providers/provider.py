@@ -7,11 +7,14 @@ them, and takes them away again, by the marks they carry alone if need be.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
 from lab._deadline import Deadline
+from lab.cluster.versions import NodeVersion
+from lab.cluster.workload_checks import WorkloadResult
 from lab.guests.shell import Completed, Reach
 from lab.scenario.scenario import Protocol as Transport
 from lab.scenario.scenario import Size
@@ -32,6 +35,10 @@ SLOW_EVIDENCE_SECONDS = 40.0
 ProbeStatus = Literal["ok", "timeout", "refused", "no-route", "no-such-name", "wrong", "error"]
 """What came of a probe. ``wrong``: something answered, but not what was asked (damaged echo,
 short datagram). ``error``: the probe could not be made at all; says nothing of the network."""
+
+
+Dialect = Literal["lab", "netexec"]
+"""What answers a probe: the lab's own responder, or ``netexec`` of Kubernetes' agnhost image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +111,8 @@ class Probe:
     tries: int = 1
     """Connections to make, one after another, until one fails; all backends that answer are
     collected."""
+    dialect: Dialect = "lab"
+    """What the target understands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +260,39 @@ class Provider(Protocol):
         A piece that cannot be had, or not within ``EVIDENCE_SECONDS``
         (``SLOW_EVIDENCE_SECONDS`` where machines may be emulated), is a piece that says why.
         Never raises.
+        """
+
+
+class RealCluster(Protocol):
+    """One lab's Kubernetes, where its pods are Kubernetes' own.
+
+    A provider that can have one has ``cluster(lab, intent) -> RealCluster | None``.
+    """
+
+    def foreseen(self) -> Intent:
+        """The lab's intent as far as it is known without its pods: enough to name every cell."""
+
+    def probed(self) -> AbstractContextManager[Intent]:
+        """Have the probe pods there; the intent bound to them, which the matrix is made from.
+
+        Raises
+        ------
+        LabError
+            When they cannot be had, or the cluster is not as the intent has it.
+
+        """
+
+    def workloads(self) -> tuple[WorkloadResult, ...]:
+        """The checks beside the network, while the probe pods are there. Never raises."""
+
+    def versions(self) -> tuple[NodeVersion, ...]:
+        """What the nodes really run.
+
+        Raises
+        ------
+        LabError
+            When the cluster does not say.
+
         """
 
 

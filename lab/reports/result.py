@@ -7,9 +7,12 @@ other programs; reading a run back counts anew.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from lab._errors import BrokenError
+from lab.cluster.versions import NodeVersion
+from lab.cluster.workload_checks import WorkloadResult
 from lab.matrix.cell import Cell, Endpoint, Expectation
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult, Verdict
 from lab.providers.provider import Outcome
@@ -43,6 +46,8 @@ def to_json(run: RunResult, intent: Intent) -> dict[str, Any]:
         "seconds": run.seconds,
         "green": run.green(),
         "counts": counts(run),
+        "nodes": [asdict(one) for one in run.nodes],
+        "workloads": [asdict(one) for one in run.workloads],
         "picture": _picture_json(picture_of(intent)),
         "cells": [_result_json(result) for result in run.results],
     }
@@ -196,6 +201,8 @@ def _run(document: Mapping[str, Any]) -> RunResult:
         windows_rules_off=tuple(document["windows_rules_off"]),
         scenario_text=document.get("scenario_text", ""),
         only=document.get("only"),
+        nodes=tuple(NodeVersion(**one) for one in document.get("nodes", ())),
+        workloads=tuple(WorkloadResult(**one) for one in document.get("workloads", ())),
     )
 
 

@@ -156,6 +156,10 @@ def _sections(summary: Summary) -> Iterator[tuple[str, list[str]]]:
     red = sum(1 for result in summary.run.results if result.verdict in RED)
     if red:
         yield f"Not as expected: {quantity(red, 'cell')}", list(_red_lines(summary.findings))
+    workloads = [one for one in summary.run.workloads if one.verdict != "pass"]
+    if workloads:
+        heading = f"Not as expected: {quantity(len(workloads), 'workload check')}"
+        yield heading, [f"  * {one.id}: {one.verdict}: {one.detail}" for one in workloads]
     if summary.limits:
         yield "Known limits", [f"  {limit.sentence}" for limit in summary.limits]
     if summary.latencies.values:

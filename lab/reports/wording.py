@@ -54,7 +54,14 @@ def closing_line(run: RunResult) -> str:
     parts = ", ".join(
         f"{count:,} {verdict_words(verdict, count)}" for verdict, count in counted(run)
     )
-    return f"{quantity(len(run.results), 'cell')}: {parts or 'nothing judged'}; {run.seconds:.1f} s"
+    checks = f"; {_workloads(run)}" if run.workloads else ""
+    cells = quantity(len(run.results), "cell")
+    return f"{cells}: {parts or 'nothing judged'}{checks}; {run.seconds:.1f} s"
+
+
+def _workloads(run: RunResult) -> str:
+    passed = sum(1 for one in run.workloads if one.verdict == "pass")
+    return f"{passed} of {quantity(len(run.workloads), 'workload check')} passed"
 
 
 def headline(run: RunResult) -> str:
@@ -63,6 +70,8 @@ def headline(run: RunResult) -> str:
         return "There were no cells to judge."
     red = sum(1 for result in run.results if result.verdict in RED)
     limits = run.count("known-limit")
+    if not red and not run.green():
+        return f"The network is as expected, but only {_workloads(run)}."
     if red:
         verb = "is" if red == 1 else "are"
         return f"{red:,} of {quantity(len(run.results), 'cell')} {verb} not as expected."

@@ -16,6 +16,8 @@ from lab.matrix.verdict import CellResult
 from lab.scenario.scenario import FAMILIES, Family
 from lab.suites.session import LabSession
 
+WORKLOADS = "workloads"
+"""The collector of a cluster's checks, and a word for ``-k``."""
 MARKERS: dict[str, str] = {
     **{family: f"cells of the family {family}" for family in FAMILIES},
     "tcp": "cells probed over TCP",
@@ -64,6 +66,8 @@ class MatrixFile(pytest.File):
             by_family.setdefault(cell.family, []).append(cell)
         for family, members in by_family.items():
             yield FamilyCollector.of(self, family, members)
+        if self.lab.checks:
+            yield WorkloadCollector.from_parent(self, name=WORKLOADS)
 
 
 class FamilyCollector(pytest.Collector):
@@ -85,6 +89,48 @@ class FamilyCollector(pytest.Collector):
         assert isinstance(file, MatrixFile)
         for cell in self.members:
             yield CellItem.of(self, file.lab, cell)
+
+
+class WorkloadCollector(pytest.Collector):
+    """The checks of a real cluster beside its network."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """One item for each check of each node."""
+        file = self.parent
+        assert isinstance(file, MatrixFile)
+        for node, check in file.lab.checks:
+            yield WorkloadItem.of(self, file.lab, f"{node}/{check}")
+
+
+class WorkloadItem(pytest.Item):
+    """One check on one node; it has been made before the first item runs."""
+
+    lab: LabSession
+
+    @classmethod
+    def of(cls, parent: WorkloadCollector, lab: LabSession, name: str) -> WorkloadItem:
+        """The item of one check."""
+        made = cls.from_parent(parent, name=name)
+        made.lab = lab
+        made.extra_keyword_matches.add(WORKLOADS)
+        return made
+
+    def setup(self) -> None:
+        """Note the verdict; a check that could not be made is an error, not a failure."""
+        found = self.lab.workloads[self.name]
+        self.user_properties.append(("verdict", found.verdict))
+        if found.verdict == "probe-error":
+            pytest.fail(f"{WORKLOADS}/{self.name}: {found.detail}", pytrace=False)
+
+    def runtest(self) -> None:
+        """Fail as the verdict says."""
+        found = self.lab.workloads[self.name]
+        if found.verdict != "pass":
+            pytest.fail(f"{WORKLOADS}/{self.name}: {found.detail}", pytrace=False)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """The check's name stands where a test's place in the source would."""
+        return self.path, None, f"{WORKLOADS}/{self.name}"
 
 
 class CellItem(pytest.Item):

@@ -5,17 +5,21 @@ from __future__ import annotations
 import secrets
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from lab._log import say
+from lab.cluster.workload_checks import WorkloadResult, wanted
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
-from lab.matrix.run import run
+from lab.matrix.run import PACE, run
 from lab.matrix.verdict import CellResult, RunResult
-from lab.providers.provider import Outcome, Probe, ProbeSettings
+from lab.providers.provider import Outcome, Probe, ProbeSettings, RealCluster
 from lab.suites.open_lab import OpenLab
+from lab.topology.intent import Intent
 
 Progress = Callable[[int, int], None]
 """Told how many of how many probes of a pass have ended."""
@@ -24,11 +28,16 @@ REAL_MACHINES = frozenset({"libvirt"})
 """Providers whose Windows nodes run Windows; all others emulate them."""
 
 
+_ON_CLUSTER = replace(PACE, settle=60.0)
+"""kube-proxy follows the API in its own time: 17 of 22 probes became 22 of 22 seconds later."""
+
+
 class LabSession:
     """A lab between pytest's start and end.
 
-    ``found`` (results by cell id) is empty and ``run`` None until :meth:`probe` has judged the
-    chosen cells; ``directory`` is None until the run is stored.
+    ``cluster`` is the lab's Kubernetes where it has one, and ``checks`` what is to be checked
+    there. ``found`` (results by cell id) is empty and ``run`` None until :meth:`probe` has judged
+    the chosen cells; ``directory`` is None until the run is stored.
 
     Raises
     ------
@@ -39,13 +48,22 @@ class LabSession:
 
     def __init__(self, lab: OpenLab) -> None:
         self.lab = lab
-        self.cells: tuple[Cell, ...] = cells(lab.plan, lab.intent)
+        find = getattr(lab.provider, "cluster", None)
+        self.cluster: RealCluster | None = find(lab.handle, lab.intent) if find else None
+        self._intent = self.cluster.foreseen() if self.cluster else lab.intent
+        self.cells: tuple[Cell, ...] = cells(lab.plan, self._intent)
+        self.checks = wanted(self._intent) if self.cluster else ()
+        self.workloads: Mapping[str, WorkloadResult] = {}
         self.found: Mapping[str, CellResult] = {}
         self.run: RunResult | None = None
         self.directory: Path | None = None
 
-    def probe(self, chosen: Sequence[Cell], progress: Progress) -> RunResult:
+    def probe(
+        self, chosen: Sequence[Cell], progress: Progress, *, workloads: bool = False
+    ) -> RunResult:
         """Judge the chosen cells, in bulk, while no other command changes the lab.
+
+        With ``workloads`` the checks of its cluster are made too.
 
         Raises
         ------
@@ -57,19 +75,39 @@ class LabSession:
         with self.lab.used("test", say):
             self.lab.require_running()
             started, begun = datetime.now(UTC), time.monotonic()
-            results = run(
-                chosen, self.lab.limits, self._send(progress), time.monotonic, self._repeat
-            )
+            with self._bound() as intent:
+                bound = {cell.id: cell for cell in cells(self.lab.plan, intent)}
+                results = run(
+                    [bound[cell.id] for cell in chosen],
+                    self.lab.limits,
+                    self._send(progress, intent),
+                    time.monotonic,
+                    self._repeat,
+                    pace=_ON_CLUSTER if self.cluster else PACE,
+                )
+                if self.cluster and workloads:
+                    self.workloads = {one.id: one for one in self.cluster.workloads()}
+                nodes = self.cluster.versions() if self.cluster else ()
             self.lab.require_running()  # silence of a lab that died meanwhile says nothing
         self.found = {result.cell.id: result for result in results}
-        self.run = self._as_run(results, started, time.monotonic() - begun)
+        made = self._as_run(results, started, time.monotonic() - begun)
+        self.run = replace(made, nodes=nodes, workloads=tuple(self.workloads.values()))
         return self.run
+
+    @contextmanager
+    def _bound(self) -> Iterator[Intent]:
+        """What the cells are made from: on a cluster, with its pods there."""
+        if self.cluster is None:
+            yield self._intent
+            return
+        with self.cluster.probed() as intent:
+            yield intent
 
     def _repeat(self, cell: Cell) -> str:
         return f"lab test {shlex.quote(self.lab.name)} -k {shlex.quote(cell.id)}"
 
     def _send(
-        self, progress: Progress
+        self, progress: Progress, intent: Intent
     ) -> Callable[[Sequence[Probe], ProbeSettings], Mapping[int, Outcome]]:
         lab = self.lab
 
@@ -77,7 +115,7 @@ class LabSession:
             total = len(probes)
             progress(0, total)
             return lab.provider.probe(
-                lab.handle, lab.intent, probes, settings, lambda done: progress(done, total)
+                lab.handle, intent, probes, settings, lambda done: progress(done, total)
             )
 
         return send

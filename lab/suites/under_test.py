@@ -10,7 +10,7 @@ import pytest
 
 from lab._errors import LabError
 from lab.suites.complaint import USAGE, complain
-from lab.suites.connectivity import MARKERS, CellItem, LabDirectory
+from lab.suites.connectivity import MARKERS, CellItem, LabDirectory, WorkloadItem
 from lab.suites.open_lab import OpenLab
 from lab.suites.progress import ProgressLine
 from lab.suites.session import LabSession
@@ -66,12 +66,15 @@ class LabUnderTest:
         if session.config.option.collectonly or session.testsfailed:
             return None
         chosen = [item.cell for item in session.items if isinstance(item, CellItem)]
-        if not chosen:
+        workloads = any(isinstance(item, WorkloadItem) for item in session.items)
+        if not chosen and not workloads:
             return None
         hook = session.config.hook
         try:
             self.session.probe(
-                chosen, lambda done, total: hook.pytest_lab_progress(done=done, total=total)
+                chosen,
+                lambda done, total: hook.pytest_lab_progress(done=done, total=total),
+                workloads=workloads,
             )
         except LabError as error:
             self._refuse(error.exit_code, str(error))

@@ -162,12 +162,13 @@ def test_hard_way_has_the_talks_figures_in_wincnis_form():
     assert made["dns"]["Nameservers"] == ["10.32.0.10"]
 
 
-def test_hard_way_alone_has_a_route_to_the_api_server():
+def test_hard_way_alone_has_a_route_to_the_first_control_plane():
     plan = decided("hard-way")
     routes = {route.destination: route.via for route in plan.routes().routes}
     assert {"10.200.0.0/24", "10.200.1.0/24", "10.200.2.0/24"} < set(routes)
     assert "10.200.3.0/24" not in routes
-    assert routes[f"{plan.cluster.endpoint}/32"] not in {None, plan.cluster.endpoint}
+    master = plan.cluster.control_planes()[0].address
+    assert routes[f"{master}/32"] not in {None, master}
 
 
 @pytest.mark.parametrize("topology", ["overlay", "upstream-tor", "upstream-vrrp"])

@@ -27,6 +27,7 @@ ALL = (
     steps.HnsClean(),
     steps.Firewall((steps.Rule("kubelet", "TCP", ("10250",)),)),
     steps.OpenSsh("ssh-ed25519 AAAA x"),
+    steps.Observe(),
     steps.Proxy(None, None),
     steps.RegistryMirrors((steps.Mirror("docker.io", ("https://mirror.example",)),)),
     steps.NodeSettings(steps.EVERY_RELEASE),

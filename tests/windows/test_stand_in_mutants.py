@@ -7,6 +7,7 @@ than usual, or it would be for hours: nothing else of the product is changed.
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,9 +144,7 @@ def build(
 def _recipes(folder: Path, slow: str) -> Path:
     """The shipped recipe, with deadlines: one short."""
     for name in (NAME, "windows"):
-        (folder / name).mkdir(parents=True)
-        for path in (recipes.directory() / name).iterdir():
-            (folder / name / path.name).write_bytes(path.read_bytes())
+        shutil.copytree(recipes.directory() / name, folder / name)
     recipe = folder / NAME / recipes.FILE
     lines = "".join(
         f"    {phase.replace('-', '_')}: {SHORT if phase == slow else LONG}\n" for phase in ORDER

@@ -167,12 +167,13 @@ def _bridge_plugin(cluster: Cluster, node: ClusterNode) -> Plugin:
 
 
 def _to_master(cluster: Cluster, intent: Intent, node: ClusterNode) -> tuple[Route, ...]:
-    """AddRoutes' route to the API server by the default gateway, unless that is the gateway."""
+    """AddRoutes' route to the first control plane by the default gateway, unless it is that."""
     routes = intent.machine(node.name).routes
     default = next((route for route in routes if route.destination == "default"), None)
-    if default is None or default.via in {None, cluster.endpoint}:
+    master = cluster.control_planes()[0].address
+    if default is None or default.via in {None, master}:
         return ()
-    return (Route(f"{cluster.endpoint}/32", default.device, default.via),)
+    return (Route(f"{master}/32", default.device, default.via),)
 
 
 def _address(node: ClusterNode, offset: int) -> str:

@@ -25,7 +25,7 @@ ONE_LOOK_SECONDS = 90.0
 """For one look: a connection, three small files and a PowerShell."""
 REBOOT_SECONDS = 900.0
 BACK_SECONDS = 600.0
-"""For HNS networks: public recipes wait some minutes, see docs/decisions/0018-windows-nodes.md."""
+"""For HNS networks: public recipes wait some minutes, see docs/decisions/0019-windows-nodes.md."""
 _BESIDE: Mapping[str, tuple[str, ...]] = {"hns-network": ("hns-make.ps1",)}
 """What a step sends along, since a task of its own runs it."""
 _PRIVATE = 0o600

@@ -139,6 +139,22 @@ class OpenSsh:
 
 
 @dataclass(frozen=True, slots=True)
+class Observe:
+    """What the node's network is now, and how its services are; changes nothing."""
+
+    services: tuple[str, ...] = ("containerd", "kubelet", "kube-proxy", "flanneld")
+    logs: str = "C:\\var\\log"
+    """Folder of the services' logs, ``SERVICE\\SERVICE.log`` in it."""
+    lines: int = 60
+    """Of each log, the last ones."""
+    ports: tuple[str, ...] = ("10250", "4789", "30000-32767")
+    """Whose firewall rules are told."""
+
+    name: ClassVar[str] = "observe"
+    deadline_s: ClassVar[int] = 2 * _MINUTE
+
+
+@dataclass(frozen=True, slots=True)
 class Proxy:
     """Through which proxy the guest goes; None for none."""
 
@@ -275,6 +291,7 @@ Step = (
     | HnsClean
     | Firewall
     | OpenSsh
+    | Observe
     | Proxy
     | RegistryMirrors
     | NodeSettings
@@ -290,6 +307,7 @@ STEPS: tuple[type[Step], ...] = (
     HnsClean,
     Firewall,
     OpenSsh,
+    Observe,
     Proxy,
     RegistryMirrors,
     NodeSettings,

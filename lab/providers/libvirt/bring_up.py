@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from getpass import getuser
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab._log import say
+from lab.cluster.underlay import underlay
 from lab.imaging.golden import GoldenImage
 from lab.inventory.inventory import Inventory
 from lab.plan.canonical import digest, plain
@@ -40,6 +42,10 @@ from lab.providers.provider import LabHandle, Step
 from lab.state.lock import lab_lock
 from lab.topology.intent import Intent, MachineIntent
 
+if TYPE_CHECKING:
+    from lab.providers.libvirt.bundles import Bundled
+    from lab.providers.libvirt.kubernetes import Kubernetes
+
 _FORM = "1"
 """Changes when the steps do something else for the same inputs."""
 ALL_SECONDS = 3600.0
@@ -59,9 +65,11 @@ class BringUp:
     digest_of: Callable[[str], str]
     """Its digest, without building it."""
     decide: Callable[[], Layout]
+    bundled: Bundled | None = None
+    """What its cluster is made from; None where pods are namespaces."""
 
     def steps(self) -> tuple[Step, ...]:
-        """In order: ``place``, ``images``, ``networks``, ``machines``, ``network``."""
+        """In order: ``place``, ``images``, ``networks``, ``machines``, ``network``, cluster's."""
         token = self.lab.token
         hardware = [plain(machine.hardware) for machine in self.intent.machines]
         segments = plain(self.intent.segments)
@@ -69,17 +77,27 @@ class BringUp:
         hypervisors = plain(self.inventory.hypervisors)
         recipes = {name: self.digest_of(name) for name in self._recipes()}
         mtus = sorted({one.mtu for one in self.inventory.hypervisors})
+        bundle = (self.bundled.digest,) if self.bundled else ()
         return (
             Step("place", _digest(token, hardware, hypervisors), self._place),
-            Step("images", _digest(token, recipes), self._images),
+            Step("images", _digest(token, recipes, *bundle), self._images),
             Step(
                 "networks",
                 _digest(token, segments, str(self.inventory.management), mtus),
                 self._networks,
             ),
-            Step("machines", _digest(token, hardware, cards, recipes), self._machines),
-            Step("network", digest(self.intent), self._network),
+            Step("machines", _digest(token, hardware, cards, recipes, *bundle), self._machines),
+            Step("network", digest(own_network(self.intent)), self._network),
+            *(self._cluster(self.bundled).steps() if self.bundled else ()),
         )
+
+    def _cluster(self, bundled: Bundled) -> Kubernetes:
+        from lab.providers.libvirt.kubernetes import Kubernetes  # noqa: PLC0415  few labs have one
+
+        return Kubernetes(self.lab, self.intent, bundled, self._guests)
+
+    def _guests(self) -> Guests:
+        return Guests(self.lab, self._layout, self.hosts)
 
     def _recipes(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(machine.hardware.image for machine in self.intent.machines))
@@ -109,6 +127,8 @@ class BringUp:
         self._settle(decided)
 
     def _settle(self, decided: Layout) -> None:
+        if self.bundled:
+            decided = replace(decided, bundle=self.bundled.digest)
         layout.save(self.lab, decided)
         self.__dict__.pop("_layout", None)
 
@@ -117,15 +137,29 @@ class BringUp:
             image = self.image_of(name)
             for host in self._used():
                 with (
-                    alone(self.lab, host.name, image),
+                    alone(self.lab, host.name, image.digest[:16]),
                     host.told(f"copying image '{name}'"),
                 ):
                     images.ensure(host.connected, host.hypervisor.storage, image, say)
+        if self.bundled:
+            self._media(self.bundled)
         users = {
             machine.name: self.image_of(machine.hardware.image).user
             for machine in self.intent.machines
         }
         self._settle(replace(self._layout, users=users))
+
+    def _media(self, bundled: Bundled) -> None:
+        """Have what nodes are made from where their hypervisors read it."""
+        for host in self._used():
+            names = self._layout.on(host.name)
+            nodes = [one for one in map(self.intent.machine, names) if one.kubelet]
+            for system in dict.fromkeys(node.os for node in nodes):
+                with (
+                    alone(self.lab, host.name, f"bundle-{bundled.digest[:16]}-{system}"),
+                    host.told(f"copying the bundle for {system}"),
+                ):
+                    bundled.place(host, system, say)
 
     def _networks(self) -> None:
         systems = {machine.name: machine.os for machine in self.intent.machines}
@@ -151,7 +185,7 @@ class BringUp:
             say(what)
 
     def _machines(self) -> None:
-        guests = Guests(self.lab, self._layout, self.hosts)
+        guests = self._guests()
         jobs = {
             host.name: {
                 name: self._boot(host, self.intent.machine(name), guests)
@@ -180,6 +214,9 @@ class BringUp:
             management_mtu=host.hypervisor.mtu,
             management_address=guests.address(machine.name),
             management_prefix=networks.SUBNET_BITS,
+            bundle=self.bundled.path(host, machine.os)
+            if self.bundled and machine.kubelet
+            else None,
         )
 
         def boot() -> None:
@@ -208,8 +245,8 @@ class BringUp:
             machines.set_clock(guests.shell(name))
 
     def _network(self) -> None:
-        with Guests(self.lab, self._layout, self.hosts) as guests:
-            guests.apply(self.intent)
+        with self._guests() as guests:
+            guests.apply(own_network(self.intent))
 
     def _owner(self, machine: str = "", made_from: str = "") -> Owner:
         now = time.time()
@@ -227,14 +264,19 @@ class BringUp:
         )
 
 
-def alone(lab: LabHandle, host: str, image: GoldenImage) -> AbstractContextManager[None]:
-    """One lab of this controller at a time copies an image to a hypervisor.
+def alone(lab: LabHandle, host: str, what: str) -> AbstractContextManager[None]:
+    """One lab of this controller at a time copies a certain thing to a hypervisor.
 
     Who waits is told for whom, and for no longer than all machines together may take.
     """
-    place = lab.directory.parent.parent / "copying" / f"{host}-{image.digest[:16]}"
+    place = lab.directory.parent.parent / "copying" / f"{host}-{what}"
     command = f"lab up {lab.name}"
     return lab_lock(place, command, wait=ALL_SECONDS, say=say)
+
+
+def own_network(intent: Intent) -> Intent:
+    """What of an Intent the lab makes on its machines itself: the rest may be Kubernetes'."""
+    return underlay(intent) if intent.kubernetes else intent
 
 
 def _maker() -> str:

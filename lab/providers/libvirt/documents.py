@@ -55,6 +55,8 @@ class Domain:
     seed: str
     console_log: str
     cards: tuple[Card, ...]
+    bundle: str | None = None
+    """The medium with Kubernetes on it; None where pods are namespaces."""
 
 
 @dataclass(frozen=True, slots=True)

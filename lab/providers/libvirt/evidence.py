@@ -19,8 +19,13 @@ from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.layout import Layout
 from lab.providers.provider import SLOW_EVIDENCE_SECONDS, Evidence, LabHandle
 
+OfCluster = Callable[[Guests], Iterator[tuple[str, bytes]]]
+"""What nodes and API show of a cluster: path and content."""
 
-def pieces(lab: LabHandle, decided: Layout, hosts: Mapping[str, Host]) -> Iterator[Evidence]:
+
+def pieces(
+    lab: LabHandle, decided: Layout, hosts: Mapping[str, Host], cluster: OfCluster | None = None
+) -> Iterator[Evidence]:
     """Every piece; one that cannot be had says why."""
     for name in decided.hypervisors():
         yield from _of_hypervisor(lab, hosts[name])
@@ -30,6 +35,8 @@ def pieces(lab: LabHandle, decided: Layout, hosts: Mapping[str, Host]) -> Iterat
         yield from guests.evidence()
         for machine in decided.windows:
             yield from windows_evidence.pieces(guests, machine, Deadline(SLOW_EVIDENCE_SECONDS))
+        for path, content in cluster(guests) if cluster else ():
+            yield Evidence(path, content)
 
 
 def _of_hypervisor(lab: LabHandle, host: Host) -> Iterator[Evidence]:

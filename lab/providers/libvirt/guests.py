@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
+from lab.cluster.observed import PodLink
 from lab.guests.shell import GuestShell, Reach
 from lab.providers.libvirt import keyring, names, networks, windows
 from lab.providers.libvirt.host import Host
@@ -17,6 +18,7 @@ from lab.providers.libvirt.layout import Layout
 from lab.providers.libvirt.windows import WindowsMachine
 from lab.providers.node.control import NodeControl
 from lab.providers.node.fleet import Fleet
+from lab.providers.node.probing import Prober
 from lab.providers.provider import (
     SLOW_EVIDENCE_SECONDS,
     Evidence,
@@ -29,6 +31,7 @@ from lab.providers.provider import (
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
+    from lab.guests.ssh import SshShell
     from lab.guests.windows_shell import WindowsShell
 
 EMULATION = 8
@@ -44,7 +47,7 @@ class Guests:
         self._lab = lab
         self._layout = layout
         self._hosts = hosts
-        self._shells: dict[str, GuestShell] = {}
+        self._shells: dict[str, SshShell] = {}
         self._windows_shells: dict[str, WindowsShell] = {}
 
     def __enter__(self) -> Self:
@@ -60,7 +63,8 @@ class Guests:
 
     def close(self) -> None:
         """Give every connection up."""
-        for shell in (*self._shells.values(), *self._windows_shells.values()):
+        shells: tuple[GuestShell, ...] = (*self._shells.values(), *self._windows_shells.values())
+        for shell in shells:
             shell.close()
         self._shells.clear()
         self._windows_shells.clear()
@@ -126,6 +130,10 @@ class Guests:
         """A shell on the machine; always the same one."""
         if machine in self._layout.windows:
             return self.windows_shell(machine)
+        return self.linux_shell(machine)
+
+    def linux_shell(self, machine: str) -> SshShell:
+        """A shell on a Linux machine; always the same one."""
         if machine not in self._shells:
             from lab.guests.ssh import SshShell  # noqa: PLC0415  slow, and an extra
 
@@ -147,14 +155,23 @@ class Guests:
     def _controls(self) -> Mapping[str, NodeControl]:
         by_hand = ("lab", "ssh", self._lab.name)
         return {
-            name: NodeControl(name, self.shell(name), (*by_hand, name, "--"))
+            name: NodeControl(name, self.shell(name), (*by_hand, name, "--"), self._pods_token)
             for name in self._layout.machines
             if name not in self._layout.windows
         }
 
     @cached_property
     def _fleet(self) -> Fleet:
-        return Fleet(self._controls)
+        return Fleet(self._controls, cluster=bool(self._pods_token))
+
+    @property
+    def _pods_token(self) -> str:
+        """What pods of a cluster carry; empty where they are the lab's own namespaces."""
+        return self._lab.token if self._layout.bundle else ""
+
+    def links(self, deadline: Deadline) -> tuple[PodLink, ...]:
+        """How a cluster's pods are plugged in, on every machine that says so in time."""
+        return self._fleet.links(deadline)
 
     def apply(self, intent: Intent) -> None:
         """Make the network of every machine as the intent has it, where it is not so already.
@@ -168,21 +185,21 @@ class Guests:
         ill = self.ailments(intent)
         if ill:
             fleet = Fleet({name: self._controls[name] for name in ill})
-            fleet.up_all(intent, Deadline(_APPLY_SECONDS * self._patience))
+            fleet.up_all(intent, Deadline(_APPLY_SECONDS * self.patience))
 
     def ailments(self, intent: Intent) -> Mapping[str, str]:
         """What is wrong with the network of each machine that something is wrong with.
 
         Windows machines have none of the lab's making: that of their pods is Kubernetes' own.
         """
-        return self._fleet.ailments(intent, Deadline(_LOOK_SECONDS * self._patience))
+        return self._fleet.ailments(intent, Deadline(_LOOK_SECONDS * self.patience))
 
     def silent(self) -> Mapping[str, str]:
         """The Windows machines that take no command, and what was met."""
         found: dict[str, str] = {}
         for name in self._layout.windows:
             try:
-                self.shell(name).run(("hostname",), Deadline(_LOOK_SECONDS * self._patience))
+                self.shell(name).run(("hostname",), Deadline(_LOOK_SECONDS * self.patience))
             except LabError as error:
                 found[name] = error.happened
         return found
@@ -193,11 +210,18 @@ class Guests:
         probes: Sequence[Probe],
         settings: ProbeSettings,
         progress: Callable[[int], None],
+        others: Mapping[str, Prober] | None = None,
     ) -> Mapping[int, Outcome]:
-        """Try every probe, each from its own machine; those that need pods on Windows cannot be."""
-        barred = windows.unprobeable(intent, probes)
+        """Try every probe, each from its own machine.
+
+        Those that need pods on Windows cannot be made but on a cluster, where ``others`` make
+        them.
+        """
+        cluster = bool(self._pods_token)
+        barred = {} if cluster else windows.unprobeable(intent, probes)
         rest = [probe for probe in probes if probe.key not in barred]
-        done = self._fleet.probe_all(
+        fleet = Fleet(self._controls, cluster=cluster, others=others)
+        done = fleet.probe_all(
             intent, rest, self._slower(settings), lambda ended: progress(ended + len(barred))
         )
         return {probe.key: (barred.get(probe.key) or done[probe.key]) for probe in probes}
@@ -211,16 +235,17 @@ class Guests:
 
     def evidence(self) -> Iterator[Evidence]:
         """What every machine shows of its network. Never raises."""
-        seconds = min(_LOOK_SECONDS * self._patience, SLOW_EVIDENCE_SECONDS)
+        seconds = min(_LOOK_SECONDS * self.patience, SLOW_EVIDENCE_SECONDS)
         return self._fleet.evidence(Deadline(seconds))
 
     @property
-    def _patience(self) -> int:
+    def patience(self) -> int:
+        """By how much a deadline is longer than on hardware."""
         return 1 if all(self._layout.accelerated.values()) else EMULATION
 
     def _slower(self, settings: ProbeSettings) -> ProbeSettings:
         """Emulated processors need more time for the same exchange, and bear fewer at once."""
-        patience = self._patience
+        patience = self.patience
         return ProbeSettings(
             timeout=settings.timeout * patience,
             in_flight=max(1, settings.in_flight // patience),

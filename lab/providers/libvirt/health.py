@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from lab.providers.libvirt import domains, names, networks
 from lab.providers.libvirt.carriage import Carriage
@@ -14,12 +14,33 @@ from lab.providers.node.looking import OTHER
 from lab.providers.provider import LabHandle, Liveness
 from lab.topology.intent import Intent
 
+CLUSTER = "nodes"
+"""The first of the steps that make a cluster."""
 NOTHING = "nothing"
 """The state of a machine whose domain is not there."""
 
 
-def look(lab: LabHandle, intent: Intent, decided: Layout, hosts: Mapping[str, Host]) -> Liveness:
+NodesIll = Callable[[Guests], Mapping[str, str]]
+"""What is wrong with each node of the lab's cluster, by the cluster's own word."""
+
+
+def look(
+    lab: LabHandle,
+    intent: Intent,
+    decided: Layout,
+    hosts: Mapping[str, Host],
+    nodes_ill: NodesIll | None = None,
+) -> Liveness:
     """See whether all that belongs to the lab is there and runs.
+
+    Parameters
+    ----------
+    lab, decided, hosts
+        The lab, and where its machines are.
+    intent
+        What the lab itself makes on them.
+    nodes_ill
+        None where there is no cluster.
 
     Raises
     ------
@@ -40,10 +61,13 @@ def look(lab: LabHandle, intent: Intent, decided: Layout, hosts: Mapping[str, Ho
             name: what for name, what in guests.ailments(intent).items() if what != OTHER
         }  # a network that is to be another is not broken: its step runs for that alone
         ill |= guests.silent()
+        again = "machines"
+        if not ill and nodes_ill:
+            ill, again = dict(nodes_ill(guests)), CLUSTER
     if ill:
         name, what = next(iter(ill.items()))
         more = f", and {len(ill) - 1} more are not well" if len(ill) > 1 else ""
-        return Liveness("broken", f"{name}: {what}{more}", again_from="machines")
+        return Liveness("broken", f"{name}: {what}{more}", again_from=again)
     return verdict
 
 

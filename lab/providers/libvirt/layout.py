@@ -29,6 +29,8 @@ class Layout:
     """Machine to who logs in; empty until its image is known."""
     windows: tuple[str, ...] = ()
     """Those that run Windows."""
+    bundle: str = ""
+    """Digest of what its cluster is made from; empty where pods are namespaces."""
 
     def hypervisors(self) -> tuple[str, ...]:
         """Those that have a machine, in order."""
@@ -45,7 +47,10 @@ def load(lab: LabHandle) -> Layout | None:
         found = json.loads((lab.directory / FILE).read_text(encoding="utf-8"))
         homes = {name: _hypervisor(fields) for name, fields in found["homes"].items()}
         windows = tuple(found.get("windows", ()))
-        return Layout(found["machines"], found["accelerated"], homes, found["users"], windows)
+        bundle = str(found.get("bundle", ""))
+        return Layout(
+            found["machines"], found["accelerated"], homes, found["users"], windows, bundle
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

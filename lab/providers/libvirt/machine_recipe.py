@@ -31,6 +31,8 @@ class Recipe:
     management_mtu: int
     management_address: str
     management_prefix: int
+    bundle: str | None = None
+    """The hypervisor's path of the medium with Kubernetes on it, named after its content."""
 
     def digest(self) -> str:
         """Hash of all that makes another machine of it; not of its network's configuration."""
@@ -40,7 +42,8 @@ class Recipe:
         keys = (keyring.client_public(self.lab), *own)
         parts = (_FORM, self.image.digest, hardware, cards, keys, self.accelerated)
         addressed = (self.management_address, self.management_prefix, self.management_mtu)
-        return sha256(repr((parts, addressed)).encode()).hexdigest()
+        bundled = (self.bundle,) if self.bundle else ()
+        return sha256(repr((parts, addressed, *bundled)).encode()).hexdigest()
 
     @property
     def is_windows(self) -> bool:

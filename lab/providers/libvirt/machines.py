@@ -126,6 +126,7 @@ def _linux(
         seed=volumes.write(pool, f"{machine.name}.seed", seed_image(seed_files(recipe.identity()))),
         console_log=f"{volumes.path_of(pool)}/{console_volume(machine.name)}",
         cards=recipe.cards(),
+        bundle=recipe.bundle,
     )
     return documents.domain(spec, owner)
 

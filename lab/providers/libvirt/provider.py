@@ -37,6 +37,7 @@ from lab.providers.libvirt.boots import in_parallel
 from lab.providers.libvirt.bring_up import BringUp
 from lab.providers.libvirt.carriage import Carriage
 from lab.providers.libvirt.connection import controller_id
+from lab.providers.libvirt.evidence import OfCluster
 from lab.providers.libvirt.guests import Guests
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.layout import Layout
@@ -50,6 +51,7 @@ from lab.providers.provider import (
     Outcome,
     Probe,
     ProbeSettings,
+    RealCluster,
     Step,
 )
 from lab.topology.cost import Cost
@@ -59,6 +61,8 @@ if TYPE_CHECKING:
     import libvirt
 
     from lab.imaging.library import Library
+    from lab.providers.libvirt.bundles import Bundled
+    from lab.providers.libvirt.kubernetes import Kubernetes
 
 
 class LibvirtProvider:
@@ -135,6 +139,7 @@ class LibvirtProvider:
             Naming everything that is missing and its fix. Nothing has been created.
 
         """
+        self._bundled(lab, intent)
         decided = self._layout(lab, intent)
         Carriage(lab, intent, decided.machines, self._hosts).check()
 
@@ -156,7 +161,17 @@ class LibvirtProvider:
             image_of=self._image,
             digest_of=self._library.digest,
             decide=lambda: self._layout(lab, intent),
+            bundled=self._bundled(lab, intent),
         ).steps()
+
+    def _bundled(self, lab: LabHandle, intent: Intent) -> Bundled | None:
+        """What the lab's cluster is made from; None where pods are namespaces."""
+        if intent.kubernetes is None:
+            return None
+        from lab.providers.libvirt import bundles  # noqa: PLC0415  few labs have a cluster
+
+        cache = cache_directory(self._inventory)
+        return bundles.of(lab, intent, cache, layout.load(lab))
 
     def _require(self, image: str) -> None:
         if self._library.peek(image) is None:
@@ -174,9 +189,23 @@ class LibvirtProvider:
         if decided is None or set(decided.machines) != {one.name for one in intent.machines}:
             return self._unplaced(lab, decided)
         try:
-            return health.look(lab, intent, decided, self._hosts_with(decided))
+            return self._look(lab, intent, decided)
         except LabError as error:
             return Liveness("broken", str(error), again_from="machines")
+
+    def _look(self, lab: LabHandle, intent: Intent, decided: Layout) -> Liveness:
+        hosts, own = self._hosts_with(decided), bring_up.own_network(intent)
+        if intent.kubernetes is None or not decided.bundle:
+            return health.look(lab, own, decided, hosts)
+        cluster = self._cluster(lab, intent)
+        return health.look(lab, own, decided, hosts, cluster.ailments)
+
+    def _cluster(self, lab: LabHandle, intent: Intent) -> Kubernetes:
+        from lab.providers.libvirt.kubernetes import Kubernetes  # noqa: PLC0415  few labs have one
+
+        bundled = self._bundled(lab, intent)
+        assert bundled is not None, "asked where there is a cluster"
+        return Kubernetes(lab, intent, bundled, lambda: self._guests(lab))
 
     def _decided(self, lab: LabHandle) -> Layout:
         decided = layout.load(lab)
@@ -302,7 +331,12 @@ class LibvirtProvider:
             If there is none; names the nearest.
 
         """
-        return self._guests(lab).machine(intent, name)
+        guests = self._guests(lab)
+        if intent.kubernetes is not None:
+            pod = self._cluster(lab, intent).machine(guests, name)
+            if pod is not None:
+                return pod
+        return guests.machine(intent, name)
 
     def probe(
         self,
@@ -313,16 +347,28 @@ class LibvirtProvider:
         progress: Callable[[int], None],
     ) -> Mapping[int, Outcome]:
         """Try every probe, each from its own machine; see the seam for the rest."""
+        if intent.kubernetes is not None:
+            return self._cluster(lab, intent).probe(intent, probes, settings, progress)
         with self._guests(lab) as guests:
             return guests.probe(intent, probes, settings, progress)
 
+    def cluster(self, lab: LabHandle, intent: Intent) -> RealCluster | None:
+        """The lab's Kubernetes; None where its pods are namespaces."""
+        return None if intent.kubernetes is None else self._cluster(lab, intent)
+
     def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
         """Domains, networks, consoles and screens, and the network inside each machine."""
-        del intent
         decided = layout.load(lab)
         if decided is None:
             return
-        yield from evidence.pieces(lab, decided, self._hosts_with(decided))
+        cluster = self._cluster_evidence(lab, intent) if decided.bundle else None
+        yield from evidence.pieces(lab, decided, self._hosts_with(decided), cluster)
+
+    def _cluster_evidence(self, lab: LabHandle, intent: Intent) -> OfCluster | None:
+        try:
+            return self._cluster(lab, intent).evidence
+        except LabError:  # its bundle is gone: the machines are evidence enough
+            return None
 
     def reaches(self, lab: LabHandle, intent: Intent) -> tuple[Reach, ...]:
         """How to get a shell on each machine, in the intent's order."""

@@ -133,7 +133,10 @@ def define(
         nvram=f"{directory}/{machine.name}.firmware",
         storage=image.storage,
         disk=disk,
-        discs=(documents.Disc(seed),),
+        discs=(
+            documents.Disc(seed),
+            *((documents.Disc(recipe.bundle),) if recipe.bundle else ()),
+        ),
         console_log=f"{directory}/{console_volume(machine.name)}",
         cards=recipe.cards(),
     )

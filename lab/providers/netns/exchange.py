@@ -13,15 +13,17 @@ import os
 import random
 import socket
 import struct
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from select import EPOLLIN, EPOLLOUT
 from time import perf_counter
 from typing import Final
 
 from lab.providers.netns import dnswire, names, protocol
-from lab.providers.netns.flight import CannotProbeError, Expired, Flight, Steps
-from lab.providers.provider import LARGE_TCP_BYTES, Probe, ProbeStatus
+from lab.providers.netns.flight import Expired, Flight, Steps
+from lab.providers.netns.netexec import NetexecDatagrams, NetexecWeb
+from lab.providers.netns.talks import Datagram, DatagramTalk, LabDatagrams, LabWeb, WebTalk
+from lab.providers.provider import Dialect, Probe
 
 Asking = Generator[int, None, bytes]
 Open = Callable[[Flight, int], socket.socket]
@@ -35,10 +37,7 @@ DONT does, but is still told of the ICMP error that the datagram before it meets
 _EXTENDED_ERROR = struct.Struct("=IBBBBII")
 """sock_extended_err; its sixth field is the MTU that an EMSGSIZE speaks of."""
 _ERROR_SPACE = 512
-_SMALL_DATAGRAM = 64
-"""Bytes of payload: more than the header, and small enough for any path."""
 _CHUNK: Final = 65_536
-_FILLING = random.Random(4_096).randbytes(protocol.DATAGRAM_LIMIT + LARGE_TCP_BYTES)  # noqa: S311  a fixed pattern without repetition
 
 
 def steps(flight: Flight, open_: Open, resolver: names.ResolverFile | None) -> Steps:
@@ -64,15 +63,9 @@ def _tries(flight: Flight, open_: Open, exchange: Callable[[Flight, Open], Steps
 
 
 def _http(flight: Flight, open_: Open) -> Steps:
-    probe = flight.probe
-    body = b""
-    if probe.size == "large":
-        body = b"%016x" % (probe.key & 0xFFFF_FFFF_FFFF_FFFF) + _FILLING[: LARGE_TCP_BYTES - 16]
-        request = protocol.echo_request(probe.address, probe.port, body)
-    else:
-        request = protocol.get_request(probe.address, probe.port)
+    talk = _WEB[flight.probe.dialect](flight.probe)
     sock = open_(flight, socket.SOCK_STREAM)
-    yield from _connect_and_send(flight, sock, request)
+    yield from _connect_and_send(flight, sock, talk.request)
     received = bytearray()
     while True:
         yield EPOLLIN
@@ -83,14 +76,14 @@ def _http(flight: Flight, open_: Open) -> Steps:
         if not data:
             raise protocol.WireError(f"the connection ended after {len(received)} bytes")
         received += data
-        reply = protocol.read_reply(received)
+        reply = talk.read(received)
         if reply is not None:
             break
         flight.phase = f"answer, after {len(received)} bytes"
     if reply.status != 200:  # noqa: PLR2004  HTTP's OK
         raise protocol.WireError(f"status {reply.status} from '{reply.endpoint}'")
-    if body:
-        protocol.check_body(body, reply.body)
+    if talk.body:
+        protocol.check_body(talk.body, reply.body)
     flight.seen(reply.endpoint, reply.client)
 
 
@@ -130,80 +123,55 @@ def _open_datagrams(flight: Flight, open_: Open) -> socket.socket:
     return sock
 
 
-class _Datagram:
-    """One datagram of an exchange, and what became of it."""
-
-    __slots__ = ("data", "detail", "status", "title")
-
-    def __init__(self, title: str, data: bytes) -> None:
-        self.title = title
-        self.data = data
-        self.status: ProbeStatus | None = None
-        """None while neither an answer nor a failure has come."""
-        self.detail = ""
-
-
-def _datagrams(probe: Probe) -> dict[int, _Datagram]:
-    """The datagrams of one exchange by nonce, in the order of sending."""
-    nonce = random.getrandbits(63)
-    if probe.size == "small":
-        filling = _FILLING[: _SMALL_DATAGRAM - protocol.QUESTION_BYTES]
-        return {nonce: _Datagram("", protocol.datagram(nonce, filling, fragments=False))}
-    whole = probe.mtu - protocol.IP_UDP_BYTES
-    twice = min(2 * probe.mtu - protocol.IP_UDP_BYTES, protocol.DATAGRAM_LIMIT)
-    if not protocol.QUESTION_BYTES <= whole <= protocol.DATAGRAM_LIMIT:
-        raise CannotProbeError(f"no datagram fits an MTU of {probe.mtu} bytes")
-    sizes = (
-        (f"{probe.mtu} bytes with DF", whole),
-        (f"{twice + protocol.IP_UDP_BYTES} bytes in fragments", twice),
-    )
-    return {
-        nonce + place: _Datagram(
-            title,
-            protocol.datagram(
-                nonce + place, _FILLING[: size - protocol.QUESTION_BYTES], fragments=bool(place)
-            ),
-        )
-        for place, (title, size) in enumerate(sizes)
-    }
-
-
 def _echo(flight: Flight, open_: Open) -> Steps:
     """Send one small datagram, or the large two together, and wait for all of them."""
-    sent = _datagrams(flight.probe)
+    talk = _DATAGRAMS[flight.probe.dialect](flight.probe)
     sock = _open_datagrams(flight, open_)
-    first = next(iter(sent.values()))
-    for place, datagram in enumerate(sent.values()):
-        mode = _PMTUDISC_OMIT if place else _PMTUDISC_PROBE
+    small = flight.probe.size == "small"
+    for place, sent in enumerate(talk.rounds):
+        _send_all(sock, sent)
+        flight.phase = "answer"
+        try:
+            while any(datagram.status is None for datagram in sent):
+                yield EPOLLIN
+                _hear(flight, sock, talk, sent)
+        except Expired:
+            if small or place + 1 < len(talk.rounds):
+                raise
+    if not small:
+        _conclude(flight, talk.rounds[-1])
+
+
+def _send_all(sock: socket.socket, sent: Sequence[Datagram]) -> None:
+    for datagram in sent:
+        mode = _PMTUDISC_OMIT if datagram.fragments else _PMTUDISC_PROBE
         sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, mode)
         try:
             sock.send(datagram.data)
         except OSError as error:
             if error.errno != errno.EMSGSIZE:
                 raise
-            _too_big(sock, first)  # the one with DF, whichever was about to be sent
-            if place:
+            longest = _longest(sent)  # it is the one with DF, whichever was about to be sent
+            _too_big(sock, longest)
+            if datagram is not longest:
                 sock.send(datagram.data)
-    flight.phase = "answer"
-    try:
-        while any(datagram.status is None for datagram in sent.values()):
-            yield EPOLLIN
-            _hear(flight, sock, sent)
-    except Expired:
-        if flight.probe.size == "small":
-            raise
-    if flight.probe.size == "large":
-        _conclude(flight, tuple(sent.values()))
 
 
-def _too_big(sock: socket.socket, datagram: _Datagram) -> None:
+def _longest(sent: Sequence[Datagram]) -> Datagram:
+    """The longest of those with DF: the only one that a path can find too long."""
+    return max((one for one in sent if not one.fragments), key=lambda one: len(one.data))
+
+
+def _too_big(sock: socket.socket, datagram: Datagram) -> None:
     # Taken off the socket's error queue, which else would wake epoll for ever.
     ancillary = sock.recvmsg(1, _ERROR_SPACE, socket.MSG_ERRQUEUE)[1]
     mtu = _EXTENDED_ERROR.unpack_from(ancillary[0][2])[5]
     datagram.status, datagram.detail = "wrong", f"too long, the path's MTU is {mtu}"
 
 
-def _hear(flight: Flight, sock: socket.socket, sent: Mapping[int, _Datagram]) -> None:
+def _hear(
+    flight: Flight, sock: socket.socket, talk: DatagramTalk, sent: Sequence[Datagram]
+) -> None:
     try:
         reply = sock.recv(_CHUNK)
     except BlockingIOError:
@@ -211,24 +179,15 @@ def _hear(flight: Flight, sock: socket.socket, sent: Mapping[int, _Datagram]) ->
     except OSError as error:
         if error.errno != errno.EMSGSIZE or flight.probe.size == "small":
             raise
-        _too_big(sock, next(iter(sent.values())))  # only the one with DF can be too long
+        _too_big(sock, _longest(sent))
         return
-    nonce = protocol.nonce_of(reply)
-    datagram = sent.get(-1 if nonce is None else nonce)
-    if datagram is None:
-        raise protocol.WireError(f"{len(reply)} bytes that answer no datagram of this probe")
-    try:
-        endpoint, client = protocol.read_echo(datagram.data, reply)
-    except protocol.WireError as error:
-        if flight.probe.size == "small":
-            raise
-        datagram.status, datagram.detail = "wrong", str(error)
-        return
-    datagram.status = "ok"
-    flight.seen(endpoint, client)
+    answer = talk.hear(reply)
+    flight.answered()
+    if answer is not None:
+        flight.seen(*answer)
 
 
-def _conclude(flight: Flight, datagrams: tuple[_Datagram, ...]) -> None:
+def _conclude(flight: Flight, datagrams: Sequence[Datagram]) -> None:
     """The status of the first that failed, and a detail that speaks of all."""
     for datagram in datagrams:
         if datagram.status is None:
@@ -236,7 +195,11 @@ def _conclude(flight: Flight, datagrams: tuple[_Datagram, ...]) -> None:
     failed = [datagram for datagram in datagrams if datagram.status != "ok"]
     if failed and failed[0].status is not None:
         flight.status = failed[0].status
-        flight.detail = "; ".join(f"{one.title}: {one.detail or 'echoed'}" for one in datagrams)
+        flight.detail = "; ".join(
+            f"{one.title}: {one.detail or 'echoed'}" if one.title else one.detail
+            for one in datagrams
+            if one.title or one.detail
+        )
 
 
 def _resolve(flight: Flight, open_: Open, name: str, resolver: names.ResolverFile) -> Steps:
@@ -284,3 +247,10 @@ def _ask_stream(flight: Flight, open_: Open, wire: bytes) -> Asking:
                 return message
             if not data:
                 raise protocol.WireError(f"the connection ended after {len(received)} bytes")
+
+
+_WEB: Mapping[Dialect, Callable[[Probe], WebTalk]] = {"lab": LabWeb, "netexec": NetexecWeb}
+_DATAGRAMS: Mapping[Dialect, Callable[[Probe], DatagramTalk]] = {
+    "lab": LabDatagrams,
+    "netexec": NetexecDatagrams,
+}

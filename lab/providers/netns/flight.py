@@ -77,10 +77,14 @@ class Flight:
         self.answer: str | None = None
         self.latency = -1.0
 
-    def seen(self, endpoint: str, client: str) -> None:
-        """Note an answer, the source it saw, and of the first one its latency."""
+    def answered(self) -> None:
+        """Note the latency of the first answer."""
         if self.latency < 0:
             self.latency = perf_counter() - self.began
+
+    def seen(self, endpoint: str, client: str) -> None:
+        """Note who answered, and the source that it saw."""
+        self.answered()
         self.sources[client.rpartition(":")[0]] = None
         self.backends[endpoint] = None
 

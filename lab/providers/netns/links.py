@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from lab.providers.netns.netlink import GET_ADDRESS, GET_LINK, GET_ROUTE, Socket, attributes
 
-_MAC, _NAME, _INFO, _KIND = 1, 3, 18, 1
+_MAC, _NAME, _MTU, _PEER, _INFO, _KIND = 1, 3, 4, 5, 18, 1
+_NUMBER = struct.Struct("=I")
 _LOCAL = 2
 _LOWER_UP = 1 << 16
 """IFF_LOWER_UP of linux/if.h: the device has a carrier."""
@@ -28,6 +29,9 @@ class Link:
     kind: str
     """``"bridge"``, ``"veth"``, ``"vxlan"``, ...; empty for a network card."""
     carrier: bool
+    mtu: int = 0
+    peer: int = 0
+    """Of a veth: the index of its other end, in whatever namespace that is."""
 
 
 def links(channel: Socket) -> tuple[Link, ...]:
@@ -46,7 +50,14 @@ def _link(body: bytes) -> Link:
         found.get(_MAC, b"").hex(":"),
         attributes(found.get(_INFO, b"")).get(_KIND, b"").rstrip(b"\0").decode(),
         bool(flags & _LOWER_UP),
+        _number(found.get(_MTU)),
+        _number(found.get(_PEER)),
     )
+
+
+def _number(value: bytes | None) -> int:
+    found: int = 0 if value is None else _NUMBER.unpack(value)[0]
+    return found
 
 
 def addresses(channel: Socket) -> tuple[tuple[int, str], ...]:

@@ -20,7 +20,7 @@ from lab.providers.netns.exchange import steps
 from lab.providers.netns.flight import CannotProbeError, Expired, Flight, failure
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 
-RESOLV_DIRECTORY = Path("/run/resolv")
+_RESOLV_DIRECTORY = Path("/run/resolv")
 
 _BATCH = 8
 """Probes of one source in a row: a namespace entered once for eight sockets costs next to
@@ -85,7 +85,7 @@ def probe(
     settings: ProbeSettings,
     progress: Callable[[int], None],
     *,
-    resolvers: Path = RESOLV_DIRECTORY,
+    resolver: Callable[[str], Path] = _RESOLV_DIRECTORY.joinpath,
 ) -> dict[int, Outcome]:
     """Try every probe and return an outcome for every key; never raises for a probe.
 
@@ -100,11 +100,11 @@ def probe(
         Seconds for one exchange, and how many probes may be under way at once.
     progress
         Told now and then, and at the end, how many probes have ended so far.
-    resolvers
-        Directory of the sources' resolver files, by the source's name.
+    resolver
+        Path of a source's resolver file, by the source's name.
 
     """
-    loop = _Loop(enter, settings, progress, resolvers)
+    loop = _Loop(enter, settings, progress, resolver)
     loop.run(interleave(probes, _BATCH))
     return loop.outcomes
 
@@ -117,7 +117,7 @@ class _Loop:
         enter: Callable[[str], None],
         settings: ProbeSettings,
         progress: Callable[[int], None],
-        resolvers: Path,
+        resolver: Callable[[str], Path],
     ) -> None:
         self.outcomes: dict[int, Outcome] = {}
         self._enter = enter
@@ -126,7 +126,7 @@ class _Loop:
         self._limit = max(1, settings.in_flight)
         self._progress = progress
         self._reported = 0.0
-        self._resolvers = resolvers
+        self._resolver_file = resolver
         self._known: dict[str, names.ResolverFile] = {}
         self._epoll = select.epoll()
         self._clock = AttendedClock(monotonic(), _GAP_SECONDS)
@@ -209,7 +209,7 @@ class _Loop:
 
     def _resolver(self, source: str) -> names.ResolverFile:
         if source not in self._known:
-            path = self._resolvers / source
+            path = self._resolver_file(source)
             try:
                 self._known[source] = names.read_resolver(path.read_text(encoding="utf-8"))
             except (OSError, UnicodeDecodeError) as error:

@@ -11,6 +11,7 @@ import pickle
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
 from typing import Any
 
 from lab._deadline import Deadline
@@ -18,8 +19,8 @@ from lab._errors import LabError, UsageError
 from lab.providers.netns import capacity, namespaces
 from lab.providers.netns.entry import Tell
 from lab.providers.netns.machine import NetnsMachine
-from lab.providers.node import gathering, station, wire
-from lab.providers.node.work import Down, Gather, Probing, Running, Up
+from lab.providers.node import gathering, sandboxes, station, wire
+from lab.providers.node.work import Cluster, Down, Gather, Linking, Probing, Running, Up
 
 _OUTCOMES_A_LINE = 256
 _LIFE_SECONDS = 1.0
@@ -69,8 +70,10 @@ def _phase(name: str) -> None:
     _say(wire.line("phase", name))
 
 
-def _machine(pod: str) -> NetnsMachine:
-    return NetnsMachine(pod, station.entry(), pod=True)
+def _machine(pod: str) -> NetnsMachine | sandboxes.SandboxMachine:
+    """The lab's own pod of that name, else the cluster's."""
+    there = sandboxes.machine(pod)
+    return there or NetnsMachine(pod, station.entry(), pod=True)
 
 
 def _up(order: Up, deadline: Deadline) -> None:
@@ -87,16 +90,37 @@ def _run(order: Running, deadline: Deadline) -> list[Any]:
 
 
 def _probe(order: Probing, deadline: Deadline) -> None:
+    _say(wire.line("progress", 0))
+    found = _in_sandboxes(order, order.cluster) if order.cluster else _in_holder(order, deadline)
+    for start in range(0, len(found), _OUTCOMES_A_LINE):
+        _say(wire.outcomes(found[start : start + _OUTCOMES_A_LINE]))
+
+
+def _in_sandboxes(order: Probing, cluster: Cluster) -> list[Any]:
+    from lab.providers.netns import prober  # noqa: PLC0415  not on the way of the other verbs
+
+    capacity.raise_descriptors()
+    with sandboxes.Sandboxes(cluster) as there:
+        found = prober.probe(
+            there.enter, order.probes, order.settings, _Life().ended, resolver=there.resolver
+        )
+    return list(found.values())
+
+
+def _in_holder(order: Probing, deadline: Deadline) -> list[Any]:
     from lab.providers.netns import prober  # noqa: PLC0415  not on the way of the other verbs
 
     def inside(tell: Tell) -> list[Any]:
         capacity.raise_descriptors()
         return list(prober.probe(namespaces.enter, order.probes, order.settings, tell).values())
 
-    _say(wire.line("progress", 0))
-    found = station.entry().call("probing", inside, deadline, heard=_Life().ended)
-    for start in range(0, len(found), _OUTCOMES_A_LINE):
-        _say(wire.outcomes(found[start : start + _OUTCOMES_A_LINE]))
+    found: list[Any] = station.entry().call("probing", inside, deadline, heard=_Life().ended)
+    return found
+
+
+def _link(order: Linking, _: Deadline) -> list[Any]:
+    with sandboxes.Sandboxes(order.cluster) as there:
+        return [astuple(one) for one in there.links()]
 
 
 class _Life:
@@ -125,5 +149,6 @@ _VERBS: Mapping[str, Callable[[Any, Deadline], Any]] = {
     "down": _down,
     "run": _run,
     "probe": _probe,
+    "link": _link,
     "gather": _gather,
 }

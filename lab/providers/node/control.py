@@ -11,14 +11,17 @@ from typing import Any
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
+from lab.cluster.observed import PodLink
 from lab.guests.shell import Completed, GuestShell
 from lab.providers.node import wire
 from lab.providers.node.archive import build
 from lab.providers.node.looking import QUESTION
 from lab.providers.node.place import DIRECTORY, ENTER, archive
 from lab.providers.node.work import (
+    Cluster,
     Down,
     Gather,
+    Linking,
     Order,
     Probing,
     Running,
@@ -88,6 +91,8 @@ class NodeControl:
         The machine's, in the Intent.
     shell
         A shell on it, as root.
+    token
+        Where the machine's pods are Kubernetes' own: what their processes carry.
     by_hand
         The words before a command that reach the machine from a terminal and pass the command
         on word by word: ``("lab", "ssh", "overlay", "worker1", "--")``. Without them command
@@ -95,10 +100,13 @@ class NodeControl:
 
     """
 
-    def __init__(self, name: str, shell: GuestShell, by_hand: Sequence[str] = ()) -> None:
+    def __init__(
+        self, name: str, shell: GuestShell, by_hand: Sequence[str] = (), token: str = ""
+    ) -> None:
         self.name = name
         self.shell = shell
         self.by_hand = tuple(by_hand)
+        self._cluster = Cluster(name, token) if token else None
 
     def up(
         self,
@@ -156,7 +164,7 @@ class NodeControl:
             When it takes too long.
 
         """
-        order = Probing(_share(deadline), tuple(probes), settings)
+        order = Probing(_share(deadline), tuple(probes), settings, self._cluster)
         answer = self._told("probe", order, deadline, progress=progress)
         found = {one.key: one for one in answer.outcomes}
         missing = [probe.key for probe in probes if probe.key not in found]
@@ -167,6 +175,19 @@ class NodeControl:
                 "run 'lab up' again",
             )
         return {probe.key: found[probe.key] for probe in probes}
+
+    def links(self, deadline: Deadline) -> tuple[PodLink, ...]:
+        """How the pods of Kubernetes are plugged in; none where they are the lab's own.
+
+        Raises as :meth:`probe`.
+        """
+        if self._cluster is None:
+            return ()
+        answer = self._told("link", Linking(_share(deadline), self._cluster), deadline)
+        try:
+            return wire.read_links(answer.done[0])
+        except wire.StrangeError as error:
+            raise self._senseless("link", str(error)) from None
 
     def evidence(self, deadline: Deadline) -> Iterator[Evidence]:
         """What is known of the network of the machine and its pods. Never raises."""

@@ -9,8 +9,10 @@ from typing import TypeVar
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, UsageError
+from lab.cluster.observed import PodLink
 from lab.providers.node.control import NodeControl, NodeMachine
-from lab.providers.node.probing import Campaign
+from lab.providers.node.dialects import spoken
+from lab.providers.node.probing import Campaign, Prober
 from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings
 from lab.topology.intent import Intent
 
@@ -27,11 +29,23 @@ class Fleet:
     controls
         By machine. A machine of the Intent that has none is left alone; its probes end as
         errors.
+    cluster
+        Whether the pods are Kubernetes' own, which the controls have the token of.
+    others
+        What probes for machines that no agent runs on: Windows nodes of a cluster.
 
     """
 
-    def __init__(self, controls: Mapping[str, NodeControl]) -> None:
+    def __init__(
+        self,
+        controls: Mapping[str, NodeControl],
+        *,
+        cluster: bool = False,
+        others: Mapping[str, Prober] | None = None,
+    ) -> None:
         self._controls = dict(controls)
+        self._cluster = cluster
+        self._others = dict(others or {})
 
     def up_all(
         self, intent: Intent, deadline: Deadline, phase: Phase = lambda _name, _phase: None
@@ -88,7 +102,16 @@ class Fleet:
             for machine in intent.machines
             for source in (machine.name, *(pod.name for pod in machine.pods))
         }
-        return Campaign(self._controls, place, settings).run(probes, progress)
+        told = spoken(intent, probes) if self._cluster else probes
+        probers: dict[str, Prober] = {**self._controls, **self._others}
+        return Campaign(probers, place, settings).run(told, progress)
+
+    def links(self, deadline: Deadline) -> tuple[PodLink, ...]:
+        """How the pods of Kubernetes are plugged in, on every machine that says so in time."""
+        found = _parallel(self._controls, lambda name: self._controls[name].links(deadline))
+        return tuple(
+            link for one in found.values() if not isinstance(one, LabError) for link in one
+        )
 
     def evidence(self, deadline: Deadline) -> Iterator[Evidence]:
         """What is known of the network of every machine. Never raises."""

@@ -20,6 +20,7 @@ from dataclasses import astuple
 from typing import Any, get_args
 
 from lab._errors import BrokenError, DeadlineError, LabError
+from lab.cluster.observed import PodLink
 from lab.providers.provider import Outcome, ProbeStatus
 
 _STATUSES: Mapping[str, ProbeStatus] = {one: one for one in get_args(ProbeStatus)}
@@ -97,6 +98,20 @@ def read_completed(value: Any) -> tuple[int, str, str]:
         raise StrangeError(f"no ended command: {str(value)[:80]}")
     out, err = _texts(value[1:], 2)
     return read_number(value[0]), out, err
+
+
+def read_links(value: Any) -> tuple[PodLink, ...]:
+    """How a node's pods are plugged in."""
+    if not isinstance(value, list):
+        raise StrangeError(f"no list of links: {str(value)[:80]}")
+    return tuple(_link(one) for one in value)
+
+
+def _link(value: Any) -> PodLink:
+    match value:
+        case [str(pod), str(mac), str(port), int(mtu), str() | None as gateway]:
+            return PodLink(pod, mac, port, mtu, gateway)
+    raise StrangeError(f"no link of a pod: {str(value)[:80]}")
 
 
 def _texts(value: Any, count: int) -> list[str]:

@@ -65,6 +65,23 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
+class Cluster:
+    """The pods of one run on a cluster, as a node's agent finds them."""
+
+    machine: str
+    """The node itself, a source too."""
+    token: str
+    """In the environment of the pods' processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Linking(Order):
+    """Say how the pods are plugged in."""
+
+    cluster: Cluster
+
+
+@dataclass(frozen=True, slots=True)
 class Up(Order):
     """Make the network anew."""
 
@@ -82,6 +99,8 @@ class Probing(Order):
 
     probes: tuple[Probe, ...]
     settings: ProbeSettings
+    cluster: Cluster | None = None
+    """Where the pods are Kubernetes' own; None where they are the lab's namespaces."""
 
 
 @dataclass(frozen=True, slots=True)

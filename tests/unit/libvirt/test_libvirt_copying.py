@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from lab.imaging.golden import GoldenImage
 from lab.providers.libvirt import bring_up
 from lab.providers.provider import LabHandle
 from lab.state.lock import HeldError
 
-IMAGE = GoldenImage.__new__(GoldenImage)
-object.__setattr__(IMAGE, "digest", "0123456789abcdef" * 4)
+WHAT = "0123456789abcdef"
 
 
 def handle(state: Path, name: str) -> LabHandle:
@@ -24,9 +22,9 @@ def test_another_lab_s_copy_is_waited_for_with_a_word_and_not_for_ever(
 ) -> None:
     monkeypatch.setattr(bring_up, "ALL_SECONDS", 0.3)
     with (
-        bring_up.alone(handle(tmp_path, "first"), "rack1", IMAGE),
+        bring_up.alone(handle(tmp_path, "first"), "rack1", WHAT),
         pytest.raises(HeldError, match="'lab up first'"),
-        bring_up.alone(handle(tmp_path, "second"), "rack1", IMAGE),
+        bring_up.alone(handle(tmp_path, "second"), "rack1", WHAT),
     ):
         pass
     assert "'lab up first'" in capsys.readouterr().err
@@ -35,7 +33,7 @@ def test_another_lab_s_copy_is_waited_for_with_a_word_and_not_for_ever(
 
 def test_another_hypervisor_s_copy_is_not_waited_for(tmp_path: Path) -> None:
     with (
-        bring_up.alone(handle(tmp_path, "first"), "rack1", IMAGE),
-        bring_up.alone(handle(tmp_path, "second"), "rack2", IMAGE),
+        bring_up.alone(handle(tmp_path, "first"), "rack1", WHAT),
+        bring_up.alone(handle(tmp_path, "second"), "rack2", WHAT),
     ):
         pass

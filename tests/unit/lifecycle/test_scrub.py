@@ -35,6 +35,7 @@ HASH = "$6$salt.salt$abcdefghijklmnopqrstuvwxyz./0123456789"
         ("kubeadm join --token abc --on", f"kubeadm join --token {G} --on"),
         ("token abcdef.0123456789abcdef is", f"token {G} is"),
         ("https://me:pw@host/path", f"https://me:{G}@host/path"),
+        ("client-key-data: LS0tLS1CRUdJTg==\nnext", f"client-key-data: {G}\nnext"),
         ("Authorization: Bearer abc.def", f"Authorization: Bearer {G}"),
         (f"root:{HASH}:19000:", f"root:{G}:19000:"),
         ("password_hash: x", f"password_hash: {G}"),

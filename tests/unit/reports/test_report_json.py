@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from unit.reports.made_runs import intent_of, made_run
 
 from lab._errors import BrokenError
+from lab.cluster.versions import NodeVersion
+from lab.cluster.workload_checks import WorkloadResult
 from lab.matrix.verdict import CellResult, RunResult
 from lab.providers.provider import Outcome
 from lab.reports.picture import picture_of
@@ -50,9 +52,21 @@ def test_a_run_of_format_1_is_read_as_one_without_its_scenario() -> None:
     run = made_run("mixed")
     document = to_json(replace(run, scenario_text="name: overlay", only="linux"), intent_of())
     assert from_json(document)[0].scenario_text == "name: overlay"
-    for key in ("scenario_text", "only"):
+    for key in ("scenario_text", "only", "nodes", "workloads"):
         del document[key]
     assert from_json({**document, "format": 1})[0] == run
+
+
+def test_what_a_cluster_says_of_its_nodes_survives_and_a_failed_check_is_not_green() -> None:
+    run = replace(
+        made_run("healthy"),
+        nodes=(NodeVersion("win1", "v1.36.3", "Windows", "10.0.20348.2762", "containerd://2.3.7"),),
+        workloads=(WorkloadResult("win1", "secret", "pass", ""),),
+    )
+    assert run.green()
+    failed = replace(run, workloads=(WorkloadResult("win1", "secret", "fail", "no value"),))
+    assert not failed.green()
+    assert from_json(json.loads(json.dumps(to_json(failed, intent_of()))))[0] == failed
 
 
 def test_the_keys_of_format_2_are_these_in_this_order() -> None:
@@ -62,7 +76,7 @@ def test_the_keys_of_format_2_are_these_in_this_order() -> None:
     assert list(document) == [
         "format", "run", "lab", "scenario", "summary", "topology", "provider", "banner",
         "emulated_nodes", "windows_rules_off", "only", "scenario_text", "version", "started",
-        "seconds", "green", "counts", "picture", "cells",
+        "seconds", "green", "counts", "nodes", "workloads", "picture", "cells",
     ]  # fmt: skip
     assert list(cell) == [
         "id", "family", "verdict", "detail", "source", "target", "protocol", "size", "relation",

@@ -17,7 +17,7 @@ from lab.matrix.cells import cells
 from lab.matrix.verdict import RunResult
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
-from lab.providers.provider import LabHandle, Outcome, Probe, ProbeSettings
+from lab.providers.provider import LabHandle, Outcome, Probe, ProbeSettings, RealCluster
 from lab.scenario.loader import find, load
 from lab.scenario.scenario import Limit
 from lab.topology import registry
@@ -45,6 +45,10 @@ class PaperProvider:
     dies: bool = False
     """Whether the lab has gone once it has been probed."""
     asked: int = 0
+    paper_cluster: RealCluster | None = None
+
+    def cluster(self, _lab: LabHandle, _intent: Intent) -> RealCluster | None:
+        return self.paper_cluster
 
     def probe(
         self,

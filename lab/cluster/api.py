@@ -1,0 +1,409 @@
+"""The API server of a cluster, through the ``kubernetes`` client: plain objects, calls that end.
+
+One that does not answer raises :class:`LostError`, which ``patiently`` and the waits of
+:mod:`lab.cluster.waiting` bear until their deadline; one that refuses raises
+:class:`RefusedError` at once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError
+from lab.cluster.exec_stream import ExecResult, converse
+
+if TYPE_CHECKING:
+    from kubernetes import client
+
+T = TypeVar("T")
+Object = dict[str, Any]
+Query = Mapping[str, str]
+
+_CALL_SECONDS = 15.0
+"""The longest that one request may take; whoever wants more asks again."""
+_WATCH_SECONDS = 10
+"""After which the server ends a watch by itself; one that is silent for longer is lost."""
+_AGAIN_SECONDS = 0.25
+_BUSY = frozenset({429, 500, 502, 503, 504})
+"""Of a server that starts, ends, or has lost its etcd."""
+_GONE, _NOT_FOUND, _CONFLICT = 410, 404, 409
+
+
+class LostError(BrokenError):
+    """The API server does not answer, or not now."""
+
+    def __repr__(self) -> str:
+        return self.happened
+
+
+class RefusedError(BrokenError):
+    """The API server says no; ``code`` is HTTP's."""
+
+    def __init__(self, doing: str, happened: str, cure: str = "", *, code: int = 0) -> None:
+        self.code = code
+        super().__init__(doing, happened, cure)
+
+
+class GoneError(Exception):
+    """A watch's place in history is too old: list again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Objects by name, and where in history they were so."""
+
+    version: str
+    objects: dict[str, Object]
+
+
+class Api:
+    """One API server.
+
+    Parameters
+    ----------
+    kubeconfig
+        The file; its current context is used.
+    server
+        Where the server is reached instead (``https://127.0.0.1:40123``, a forwarded port). Its
+        certificate must still be that of the server in the file.
+
+    """
+
+    def __init__(self, kubeconfig: Path, server: str | None = None) -> None:
+        self._kubeconfig = kubeconfig
+        self._server = server
+
+    @cached_property
+    def _client(self) -> client.ApiClient:
+        return self._fresh()
+
+    def _fresh(self) -> client.ApiClient:
+        from urllib.parse import urlsplit  # noqa: PLC0415  with what needs it
+
+        from kubernetes import client, config  # noqa: PLC0415  slow, and an extra
+
+        made = client.Configuration()
+        try:
+            config.load_kube_config(str(self._kubeconfig), client_configuration=made)
+        except config.ConfigException as error:
+            raise BrokenError(
+                f"reading the kubeconfig '{self._kubeconfig}'", str(error), "'lab up' again"
+            ) from None
+        if self._server:
+            made.tls_server_name = made.tls_server_name or urlsplit(made.host).hostname
+            made.host = self._server
+        made.retries = False  # ours is the patience
+        made.proxy = None  # it is the lab's own network
+        return client.ApiClient(made)
+
+    @property
+    def server(self) -> str:
+        """Where it is reached, for messages."""
+        return str(self._client.configuration.host)
+
+    def close(self) -> None:
+        """Give the connections up."""
+        if "_client" in self.__dict__:
+            self._client.rest_client.close()
+            del self.__dict__["_client"]
+
+    def version(self, deadline: Deadline) -> str:
+        """The server's version, ``"v1.36.3"``."""
+        return str(self.ask("GET", "/version", deadline)["gitVersion"])
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        deadline: Deadline,
+        body: Object | None = None,
+        query: Query | None = None,
+    ) -> Object:
+        """One request, its answer as an object.
+
+        Raises
+        ------
+        LostError
+            When the server does not answer.
+        RefusedError
+            When it says no.
+
+        """
+        doing = f"asking the API server at {self.server} to {method} {path}"
+        seconds = min(_CALL_SECONDS, deadline.left())
+        response = self._send(method, path, doing, (seconds, seconds), body, query)
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415  slow, with the client
+
+        try:
+            text = response.data
+        except (HTTPError, OSError) as error:
+            raise self._lost(doing, _story(error)) from None
+        answer = _decoded(text)
+        if response.status >= 300:  # noqa: PLR2004  not a success
+            raise self._refusal(doing, response.status, answer)
+        return answer
+
+    def listing(self, path: str, deadline: Deadline, query: Query | None = None) -> Listed:
+        """Every object of a path, by name. Raises as :meth:`ask`."""
+        found = self.ask("GET", path, deadline, query=query)
+        kind = str(found.get("kind", "List")).removesuffix("List")
+        objects = {
+            one["metadata"]["name"]: {"kind": kind, **one} for one in found.get("items") or ()
+        }
+        return Listed(str(found["metadata"]["resourceVersion"]), objects)
+
+    def watch(
+        self, path: str, version: str, deadline: Deadline, query: Query | None = None
+    ) -> Iterator[tuple[str, Object]]:
+        """What happens from ``version`` on: ``ADDED``, ``MODIFIED`` or ``DELETED``, and the object.
+
+        Ends when the server ends it, after some seconds; ``BOOKMARK`` carries a newer version.
+
+        Raises
+        ------
+        GoneError
+            When ``version`` is too old.
+        LostError
+            When the server does not answer, or falls silent.
+
+        """
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415  slow, with the client
+
+        doing = f"watching {path} of the API server at {self.server}"
+        seconds = max(1, min(_WATCH_SECONDS, math.ceil(deadline.left())))
+        asked = {
+            **(query or {}),
+            "watch": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(seconds),
+            "allowWatchBookmarks": "true",
+        }
+        patience = min(_CALL_SECONDS, deadline.left())
+        response = self._send("GET", path, doing, (patience, seconds + 2.0), None, asked)
+        try:
+            if response.status >= 300:  # noqa: PLR2004  not a success
+                if response.status == _GONE:
+                    raise GoneError
+                raise self._refusal(doing, response.status, _decoded(response.data))
+            for line in _lines(response):
+                event = _decoded(line)
+                found = event.get("object") or {}
+                if event.get("type") == "ERROR":
+                    if found.get("code") == _GONE:
+                        raise GoneError
+                    raise self._refusal(doing, int(found.get("code", 500)), found)
+                yield str(event.get("type")), found
+        except (HTTPError, OSError) as error:
+            raise self._lost(doing, _story(error)) from None
+        finally:
+            response.close()
+
+    def have(self, path: str, wanted: Object, deadline: Deadline) -> None:
+        """Make an object; one of its name that is there already is taken away first.
+
+        A pod or a Service cannot be changed into another, and is gone in an instant.
+        Raises as :meth:`ask`, and DeadlineError when the one before does not go.
+        """
+        name = wanted["metadata"]["name"]
+
+        def make() -> str:
+            try:
+                self.ask("POST", path, deadline, wanted)
+            except RefusedError as error:
+                if error.code != _CONFLICT:
+                    raise
+                if self._is_ours(f"{path}/{name}", wanted, deadline):
+                    return ""
+                self.remove(f"{path}/{name}", deadline)
+                return error.happened
+            return ""
+
+        doing = f"making {wanted['kind']} '{name}'"
+        deadline.wait(
+            doing,
+            lambda: self.patiently(doing, make, deadline),
+            until=lambda left: not left,
+            every=_AGAIN_SECONDS,
+        )
+
+    def _is_ours(self, path: str, wanted: Object, deadline: Deadline) -> bool:
+        """Whether what is there has been made by this very call: its answer was lost on the way.
+
+        The name is the same; labels tell the run, and nothing else of a run differs.
+        """
+        there = self.find(path, deadline)
+        if there is None or there["metadata"].get("deletionTimestamp"):
+            return False
+        return bool(there["metadata"].get("labels") == wanted["metadata"].get("labels"))
+
+    def find(self, path: str, deadline: Deadline) -> Object | None:
+        """One object; None if there is none. Raises as :meth:`ask`."""
+        try:
+            return self.ask("GET", path, deadline)
+        except RefusedError as error:
+            if error.code == _NOT_FOUND:
+                return None
+            raise
+
+    def remove(self, path: str, deadline: Deadline) -> bool:
+        """Ask for an object's removal; whether there was one. Raises as :meth:`ask`."""
+        body: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
+        if "/namespaces/" not in path:
+            del body["gracePeriodSeconds"]
+        try:
+            self.ask("DELETE", path, deadline, body)
+        except RefusedError as error:
+            if error.code == _NOT_FOUND:
+                return False
+            raise
+        return True
+
+    def patiently(self, doing: str, ask: Callable[[], T], deadline: Deadline) -> T:
+        """Ask again and again while the server is lost.
+
+        Raises
+        ------
+        DeadlineError
+            With what was met last.
+
+        """
+        met: list[LostError] = []
+
+        def look() -> T | LostError:
+            if met and not deadline.left():
+                return met[-1]
+            try:
+                return ask()
+            except LostError as error:
+                met.append(error)
+                return error
+
+        found = deadline.wait(
+            doing,
+            look,
+            until=lambda seen: not isinstance(seen, LostError),
+            every=_AGAIN_SECONDS,
+            cure="see that the control plane runs: 'lab status'",
+        )
+        assert not isinstance(found, LostError)
+        return found
+
+    def execute(  # noqa: PLR0913, PLR0917  what an exec is told
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        command: Sequence[str],
+        deadline: Deadline,
+        stdin: bytes = b"",
+    ) -> ExecResult:
+        """Run a command in a container, its standard input ``stdin`` and then at its end.
+
+        Raises
+        ------
+        LostError
+            When the API server, or the kubelet behind it, does not take the command.
+        DeadlineError
+            When it has not ended in time; the connection is left to end by itself.
+
+        """
+        doing = f"running '{command[0]}' in pod '{pod}'"
+        ended: list[ExecResult | BaseException] = []
+        connected = self._fresh()
+
+        def run() -> None:
+            try:
+                ended.append(converse(connected, namespace, pod, container, command, stdin))
+            except BaseException as error:  # noqa: BLE001  carried over to the caller's thread
+                ended.append(error)
+            finally:
+                connected.rest_client.close()
+
+        # The client has no time-out for a WebSocket's handshake; a daemon holds up nothing.
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(deadline.left())
+        if not ended:
+            raise DeadlineError(doing, f"not done within {deadline.seconds:g} s")
+        if isinstance(ended[0], ExecResult):
+            return ended[0]
+        if isinstance(ended[0], LookupError | TypeError | AssertionError):
+            raise ended[0]
+        raise LostError(doing, _story(ended[0]), "see that the node's kubelet runs: 'lab status'")
+
+    def _send(  # noqa: PLR0913, PLR0917  what a request is made of
+        self,
+        method: str,
+        path: str,
+        doing: str,
+        timeouts: tuple[float, float],
+        body: Object | None,
+        query: Query | None,
+    ) -> Any:
+        """The raw answer, its body not yet read."""
+        from kubernetes.client.exceptions import ApiException  # noqa: PLC0415  slow, and an extra
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415  the same
+
+        if not timeouts[0]:
+            raise self._lost(doing, "the time for it was over before it was asked")
+        request = self._client.param_serialize(
+            method,
+            path,
+            query_params=list((query or {}).items()),
+            header_params={"Accept": "application/json", "Content-Type": "application/json"},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        try:
+            return self._client.call_api(*request, _request_timeout=timeouts).response
+        except (HTTPError, OSError, ApiException) as error:
+            raise self._lost(doing, _story(error)) from None
+
+    def _lost(self, doing: str, happened: str) -> LostError:
+        return LostError(doing, happened, "see that the control plane runs: 'lab status'")
+
+    def _refusal(self, doing: str, code: int, answer: Mapping[str, Any]) -> BrokenError:
+        said = str(answer.get("message") or answer.get("reason") or f"HTTP status {code}")
+        if code in _BUSY:
+            return self._lost(doing, f"status {code}: {said}")
+        return RefusedError(doing, said, code=code)
+
+
+def namespaced(kind: str, namespace: str) -> str:
+    """The path of the objects of a kind in a namespace."""
+    group = {"endpointslices": "/apis/discovery.k8s.io/v1"}.get(kind, "/api/v1")
+    return f"{group}/namespaces/{namespace}/{kind}"
+
+
+def _lines(response: Any) -> Iterator[bytes]:
+    rest = b""
+    for chunk in response.stream(65_536, decode_content=True):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from (line for line in lines if line)
+
+
+def _decoded(text: bytes) -> Object:
+    """An object; whatever else is said becomes the message of one."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {"message": text.decode(errors="replace").strip()}
+
+
+def _story(error: BaseException) -> str:
+    """What happened, without the objects that urllib3 speaks of."""
+    cause = error.__cause__ or error.__context__ or getattr(error, "reason", None)
+    inner = cause if isinstance(cause, OSError) and cause.strerror else error
+    if isinstance(inner, OSError) and inner.strerror:
+        return f"{inner.strerror.lower()}"
+    text = str(error).rpartition(">: ")[2].strip() or type(error).__name__
+    return f"{type(error).__name__}: {text}"

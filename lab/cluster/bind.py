@@ -1,0 +1,249 @@
+"""An Intent and what a cluster has made of it, put together. Pure.
+
+Pod addresses, MACs and the names of their devices are Kubernetes' to give; they stand in an
+Intent as the plan foresaw them until they are known. What the plan has decided itself must be
+as it was decided: nodes of pods, addresses of Services, pod CIDRs of nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from ipaddress import ip_address, ip_network
+
+from lab._errors import BrokenError
+from lab.cluster.labels import NAMESPACE
+from lab.cluster.observed import Observed, ObservedNode, ObservedPod, PodLink
+from lab.cluster.probe_manifests import services
+from lab.topology.intent import (
+    ForwardingEntry,
+    Intent,
+    MachineIntent,
+    Neighbour,
+    Pod,
+    ProxyNeighbour,
+    Resolver,
+    Service,
+)
+
+
+def foreseen(intent: Intent) -> Intent:
+    """The Intent for a cluster before its pods are there: their resolver files are the kubelet's.
+
+    Enough to name every cell; nothing can be asked by it.
+    """
+    return replace(
+        intent,
+        machines=tuple(
+            replace(machine, pods=tuple(_foreseen(pod, intent.domain) for pod in machine.pods))
+            for machine in intent.machines
+        ),
+    )
+
+
+def _foreseen(pod: Pod, domain: str) -> Pod:
+    search = (f"{NAMESPACE}.svc.{domain}", f"svc.{domain}", domain)
+    return replace(
+        pod, neighbours=(), resolver=Resolver(pod.resolver.server, search, pod.resolver.ndots)
+    )
+
+
+def bind(intent: Intent, observed: Observed) -> Intent:
+    """The Intent with everything that is known at run time only.
+
+    A MAC or device that nobody has observed becomes empty. The pods behind the cluster's DNS
+    are those that there are; where there are none, the Intent's stays.
+
+    Raises
+    ------
+    BrokenError
+        Naming everything in which the cluster is not as it was decided.
+
+    """
+    complaints = tuple(_disagreements(intent, observed))
+    if complaints:
+        raise BrokenError(
+            f"comparing the cluster with what scenario '{intent.scenario}' asks for",
+            "; ".join(complaints),
+            "'lab up' again; 'lab gather' keeps what the cluster says",
+        )
+    known = _Known.of(intent, observed)
+    return replace(intent, machines=tuple(known.machine(one) for one in foreseen(intent).machines))
+
+
+def _disagreements(intent: Intent, observed: Observed) -> Iterable[str]:
+    pods = {pod.name: pod for pod in observed.pods}
+    nodes = {node.name: node for node in observed.nodes}
+    holders: dict[str, str] = {}
+    for machine in intent.machines:
+        if machine.kubelet:
+            yield from _about_node(machine, nodes.get(machine.name))
+        for pod in machine.pods:
+            if pod.role == "probe":
+                yield from _about_pod(machine, pods.get(pod.name), pod.name, holders)
+    yield from _about_services(intent, observed)
+
+
+def _about_node(machine: MachineIntent, node: ObservedNode | None) -> Iterable[str]:
+    wanted = machine.kubelet.pod_cidr if machine.kubelet else None
+    if wanted is None:
+        return
+    if node is None:
+        yield f"the cluster has no node '{machine.name}'"
+    elif node.pod_cidr is not None and node.pod_cidr != wanted:
+        yield f"node '{machine.name}' has pod CIDR {node.pod_cidr}, not {wanted}"
+
+
+def _about_pod(
+    machine: MachineIntent, found: ObservedPod | None, name: str, holders: dict[str, str]
+) -> Iterable[str]:
+    if found is None:
+        yield f"there is no pod '{name}'"
+        return
+    if found.node != machine.name:
+        where = f"on node '{found.node}'" if found.node else "nowhere"
+        yield f"pod '{name}' runs {where}, not on '{machine.name}'"
+        return
+    if found.address is None:
+        yield f"pod '{name}' has no address"
+        return
+    cidr = machine.kubelet.pod_cidr if machine.kubelet else None
+    if cidr and ip_address(found.address) not in ip_network(cidr):
+        yield (
+            f"pod '{name}' has address {found.address}, "
+            f"which is not in {cidr} of its node '{machine.name}'"
+        )
+    other = holders.setdefault(found.address, name)
+    if other != name:
+        yield f"pods '{other}' and '{name}' both have address {found.address}"
+
+
+def _about_services(intent: Intent, observed: Observed) -> Iterable[str]:
+    found = {service.name: service for service in observed.services}
+    for service in services(intent):
+        there = found.get(service.name)
+        if there is None:
+            yield f"there is no Service '{service.name}'"
+            continue
+        if there.address != service.address:
+            yield f"Service '{service.name}' has address {there.address}, not {service.address}"
+        wanted = frozenset() if service.node_port is None else {service.node_port}
+        if there.node_ports != wanted:
+            yield (f"Service '{service.name}' has {_ports(there.node_ports)}, not {_ports(wanted)}")
+
+
+def _ports(ports: Collection[int]) -> str:
+    listed = ", ".join(str(port) for port in sorted(ports))
+    return f"node port {listed}" if listed else "no node port"
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was observed, by what it stands for in the Intent."""
+
+    addresses: Mapping[str, str]
+    """By pod."""
+    links: Mapping[str, PodLink]
+    renewed: Mapping[str, str]
+    """Planned address of a pod to its real one."""
+    tunnels: Mapping[str, str]
+    """Planned MAC of a tunnel's end to its real one."""
+    dns: tuple[ObservedPod, ...]
+
+    @classmethod
+    def of(cls, intent: Intent, observed: Observed) -> _Known:
+        addresses = {pod.name: pod.address for pod in observed.pods if pod.address}
+        macs = {node.name: node.tunnel_mac for node in observed.nodes}
+        return cls(
+            addresses=addresses,
+            links={link.pod: link for link in observed.links},
+            renewed={
+                _bare(pod.address): addresses[pod.name]
+                for machine in intent.machines
+                for pod in machine.pods
+                if pod.name in addresses
+            },
+            tunnels={
+                machine.tunnel.mac: mac
+                for machine in intent.machines
+                if machine.tunnel and (mac := macs.get(machine.name))
+            },
+            dns=tuple(pod for pod in observed.dns if pod.address and pod.node),
+        )
+
+    def machine(self, machine: MachineIntent) -> MachineIntent:
+        """The machine with its real pods; what a kernel learns by itself is not foreseen."""
+        tunnel = machine.tunnel
+        device = tunnel.name if tunnel else None
+        translation = machine.translation
+        return replace(
+            machine,
+            pods=tuple(self._pods(machine)),
+            tunnel=replace(tunnel, mac=self.tunnels.get(tunnel.mac, tunnel.mac))
+            if tunnel
+            else None,
+            neighbours=tuple(
+                Neighbour(one.address, self.tunnels.get(one.mac, one.mac), one.device)
+                for one in machine.neighbours
+                if one.device == device
+            ),
+            forwarding=tuple(
+                ForwardingEntry(self.tunnels.get(one.mac, one.mac), one.device, one.remote)
+                for one in machine.forwarding
+            ),
+            proxies=tuple(
+                ProxyNeighbour(self.renewed.get(one.address, one.address), one.device)
+                for one in machine.proxies
+            ),
+            translation=replace(
+                translation, services=tuple(self._service(one) for one in translation.services)
+            )
+            if translation
+            else None,
+        )
+
+    def _pods(self, machine: MachineIntent) -> Iterable[Pod]:
+        for pod in machine.pods:
+            if pod.role == "probe":
+                yield self._renewed(pod, pod.name, self.addresses[pod.name])
+            elif not self.dns:
+                yield pod
+        like = next(iter(machine.pods), None)
+        for one in self.dns:
+            if one.node == machine.name and one.address and like:
+                yield self._renewed(replace(like, role="dns"), one.name, one.address)
+
+    def _renewed(self, pod: Pod, name: str, address: str) -> Pod:
+        link = self.links.get(name)
+        return replace(
+            pod,
+            name=name,
+            address=f"{address}/{pod.address.partition('/')[2]}",
+            mac=link.mac if link else "",
+            port=link.port if link else "",
+            mtu=link.mtu if link else pod.mtu,
+            gateway=link.gateway if link and link.gateway else pod.gateway,
+        )
+
+    def _service(self, service: Service) -> Service:
+        if all(backend.pod in self.addresses for backend in service.backends):
+            return replace(
+                service,
+                backends=tuple(
+                    replace(backend, address=self.addresses[backend.pod])
+                    for backend in service.backends
+                ),
+            )
+        if not self.dns or not service.backends:
+            return service
+        like = service.backends[0]
+        return replace(
+            service,
+            backends=tuple(
+                replace(like, pod=one.name, address=str(one.address)) for one in self.dns
+            ),
+        )
+
+
+def _bare(address: str) -> str:
+    return address.partition("/")[0]

@@ -1,0 +1,36 @@
+"""Kubernetes' documents as data, and as the YAML text that its programs read."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Document = Mapping[str, Any]
+_TEXT = "tag:yaml.org,2002:str"
+
+
+def to_yaml(documents: Iterable[Document]) -> str:
+    """Several documents as one text: keys in alphabetical order, long texts line by line."""
+    from ruamel.yaml import YAML  # noqa: PLC0415  slow
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.width = 4096
+    yaml.representer.add_representer(str, _text)
+    yaml.representer.ignore_aliases = _never
+    out = io.StringIO()
+    for number, one in enumerate(documents):
+        if number:
+            out.write("---\n")
+        yaml.dump(dict(one), out)
+    return out.getvalue()
+
+
+def _text(representer: Any, text: str) -> Any:
+    return representer.represent_scalar(_TEXT, text, style="|" if "\n" in text else None)
+
+
+def _never(_value: object) -> bool:
+    """What stands in two places is written twice."""
+    return True

@@ -1,0 +1,186 @@
+"""flannel on a cluster's Linux nodes: its documents, and its CNI configuration. Pure.
+
+What it makes is what the Intent has: tunnels for ``overlay``, routes to the other nodes for
+``host-gateway``. It masquerades nothing: which packets are, differs by topology, and is the
+node's own table.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from lab.cluster.bundle.manifest import Manifest
+from lab.cluster.cluster import API_PORT, Cluster
+from lab.cluster.documents import Document
+from lab.topology.intent import Intent, MachineIntent
+
+NAMESPACE = "kube-flannel"
+IMAGE = "ghcr.io/flannel-io/flannel"
+ACCOUNT = "flannel"
+TOPOLOGIES = frozenset({"overlay", "host-gateway"})
+"""Those whose pod network flannel makes."""
+CNI_CONFIG = "/etc/cni/net.d/10-flannel.conflist"
+_LABEL = {"app": "flannel"}
+
+
+def backend(cluster: Cluster, intent: Intent) -> dict[str, Any]:
+    """What stands under ``Backend`` in ``net-conf.json``.
+
+    The VNI of a tunnel is the topology's parameter; with ``direct_routing`` the nodes' routes
+    to each other's pods do not lead into the tunnel.
+    """
+    if cluster.topology == "host-gateway":
+        return {"Type": "host-gw"}
+    machine = _tunnelled(intent)
+    tunnel = machine.tunnel
+    assert tunnel is not None, "looked for"
+    found: dict[str, Any] = {"Type": "vxlan", "VNI": tunnel.vni, "Port": tunnel.port}
+    others = [route for route in machine.routes if route.destination != "default"]
+    if others and all(route.device != tunnel.name for route in others):
+        found["DirectRouting"] = True
+    return found
+
+
+def cni_config(cluster: Cluster, intent: Intent) -> str:
+    """The node's CNI configuration; flanneld tells the plugin the rest in ``subnet.env``."""
+    del cluster
+    bridge = next(machine.bridge.name for machine in intent.machines if machine.bridge)
+    # without "ipMasq", the plugin masquerades what flanneld does not
+    delegate = {
+        "bridge": bridge,
+        "hairpinMode": True,
+        "ipMasq": False,
+        "isDefaultGateway": True,
+    }
+    document = {
+        "name": "cbr0",
+        "cniVersion": "0.3.1",
+        "plugins": [
+            {"type": "flannel", "delegate": delegate},
+            {"type": "portmap", "capabilities": {"portMappings": True}},
+        ],
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def documents(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Document, ...]:
+    """Everything of flannel, as its own kube-flannel.yml has it.
+
+    The CNI plugin and its configuration are on the nodes already.
+    """
+    network = {"Network": cluster.pod_cidr, "Backend": backend(cluster, intent)}
+    return (
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {
+                "name": NAMESPACE,
+                "labels": {"pod-security.kubernetes.io/enforce": "privileged"},
+            },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": ACCOUNT, "namespace": NAMESPACE},
+        },
+        _role(),
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "flannel"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "flannel",
+            },
+            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "kube-flannel-cfg", "namespace": NAMESPACE, "labels": _LABEL},
+            "data": {
+                "cni-conf.json": cni_config(cluster, intent),
+                "net-conf.json": json.dumps(network, indent=2) + "\n",
+            },
+        },
+        _daemon_set(cluster, manifest),
+    )
+
+
+def _tunnelled(intent: Intent) -> MachineIntent:
+    return next(machine for machine in intent.machines if machine.tunnel)
+
+
+def _role() -> Document:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "flannel"},
+        "rules": [
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
+            {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
+            {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
+        ],
+    }
+
+
+def _daemon_set(cluster: Cluster, manifest: Manifest) -> Document:
+    pod = {
+        "hostNetwork": True,
+        "priorityClassName": "system-node-critical",
+        "serviceAccountName": ACCOUNT,
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [_container(cluster, manifest)],
+        "volumes": [
+            {"name": "run", "hostPath": {"path": "/run/flannel", "type": "DirectoryOrCreate"}},
+            {"name": "flannel-cfg", "configMap": {"name": "kube-flannel-cfg"}},
+        ],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "kube-flannel-ds", "namespace": NAMESPACE, "labels": _LABEL},
+        "spec": {
+            "selector": {"matchLabels": _LABEL},
+            "template": {"metadata": {"labels": _LABEL}, "spec": pod},
+        },
+    }
+
+
+def _container(cluster: Cluster, manifest: Manifest) -> Document:
+    return {
+        "name": "kube-flannel",
+        "image": manifest.image(IMAGE).name,
+        "imagePullPolicy": "Never",
+        "command": ["/opt/bin/flanneld"],
+        "args": [
+            "--kube-subnet-mgr",
+            "--iface=$(NODE_ADDRESS)",
+            "--ip-masq=false",
+            "--iptables-forward-rules=false",
+        ],
+        "env": [
+            _from_field("NODE_ADDRESS", "status.hostIP"),
+            _from_field("POD_NAME", "metadata.name"),
+            _from_field("POD_NAMESPACE", "metadata.namespace"),
+            # asked before any Service works, and so without one
+            {"name": "KUBERNETES_SERVICE_HOST", "value": cluster.endpoint},
+            {"name": "KUBERNETES_SERVICE_PORT", "value": str(API_PORT)},
+        ],
+        "resources": {"requests": {"cpu": "50m", "memory": "50Mi"}},
+        "securityContext": {
+            "privileged": False,
+            "capabilities": {"add": ["NET_ADMIN", "NET_RAW"]},
+        },
+        "volumeMounts": [
+            {"name": "run", "mountPath": "/run/flannel"},
+            {"name": "flannel-cfg", "mountPath": "/etc/kube-flannel/"},
+        ],
+    }
+
+
+def _from_field(name: str, path: str) -> Document:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

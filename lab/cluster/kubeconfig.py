@@ -1,0 +1,173 @@
+"""kubeconfig files: how a user gets at a cluster, alone and among other clusters. Pure."""
+
+from __future__ import annotations
+
+import binascii
+import io
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lab.cluster.certificates import Pair
+from lab.cluster.documents import to_yaml
+
+PREFIX = "hybridlab-"
+_LISTS = ("clusters", "users", "contexts")
+_EMPTY = "apiVersion: v1\nkind: Config\nclusters: []\nusers: []\ncontexts: []\n"
+
+
+class KubeconfigError(ValueError):
+    """A text that is no kubeconfig, and why."""
+
+
+def context(lab: str) -> str:
+    """What a lab's context, cluster and user are called in a kubeconfig."""
+    return f"{PREFIX}{lab}"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One way to one API."""
+
+    name: str
+    """Of the cluster, the user and the context alike."""
+    server: str
+    """``https://ADDRESS:PORT``."""
+    ca: str
+    """PEM."""
+    client: Pair
+
+    def at(self, server: str) -> Access:
+        """The same through another address."""
+        return replace(self, server=server)
+
+
+def document(access: Access) -> dict[str, Any]:
+    """The kubeconfig as data."""
+    name = access.name
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": _cluster(access)}],
+        "users": [{"name": name, "user": _user(access)}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }
+
+
+def text(access: Access) -> str:
+    """The kubeconfig as a file."""
+    return to_yaml((document(access),))
+
+
+def read(content: str, name: str) -> Access:
+    """The way that a kubeconfig with one cluster and one user leads, under another name.
+
+    Raises
+    ------
+    KubeconfigError
+        When it has other parts than kubeadm's.
+
+    """
+    found = _loaded(content)
+    try:
+        cluster, user = found["clusters"][0]["cluster"], found["users"][0]["user"]
+        client = Pair(_decoded(user["client-certificate-data"]), _decoded(user["client-key-data"]))
+        return Access(
+            name, str(cluster["server"]), _decoded(cluster["certificate-authority-data"]), client
+        )
+    except (KeyError, IndexError, TypeError, binascii.Error) as error:
+        raise KubeconfigError(f"it has no {error}") from error
+
+
+def merged(content: str, access: Access) -> str:
+    """A user's kubeconfig with one more cluster, chosen; everything else as it was.
+
+    Raises
+    ------
+    KubeconfigError
+        When it is none.
+
+    """
+    found = _loaded(content or _EMPTY)
+    parts = document(access)
+    for key in _LISTS:
+        there = found.get(key)
+        if there is None:
+            there = found[key] = []
+        if not isinstance(there, list):
+            raise KubeconfigError(f"'{key}' is no list")
+        _leave_out(there, access.name)
+        there.extend(parts[key])
+    found["current-context"] = access.name
+    return _dumped(found)
+
+
+def without(content: str, name: str) -> str:
+    """A user's kubeconfig without one cluster; no other one is chosen in its place.
+
+    Raises
+    ------
+    KubeconfigError
+        When it is none.
+
+    """
+    found = _loaded(content or _EMPTY)
+    for key in _LISTS:
+        there = found.get(key)
+        if isinstance(there, list):
+            _leave_out(there, name)
+    if found.get("current-context") == name:
+        found["current-context"] = ""
+    return _dumped(found)
+
+
+def _cluster(access: Access) -> dict[str, str]:
+    return {"certificate-authority-data": _encoded(access.ca), "server": access.server}
+
+
+def _user(access: Access) -> dict[str, str]:
+    return {
+        "client-certificate-data": _encoded(access.client.certificate),
+        "client-key-data": _encoded(access.client.key),
+    }
+
+
+def _leave_out(entries: list[Any], name: str) -> None:
+    for number in reversed(range(len(entries))):
+        entry = entries[number]
+        if isinstance(entry, Mapping) and entry.get("name") == name:
+            del entries[number]
+
+
+def _loaded(content: str) -> Any:
+    """With comments and order kept, as the round-trip reader has them."""
+    from ruamel.yaml import YAML  # noqa: PLC0415  slow
+    from ruamel.yaml.error import YAMLError  # noqa: PLC0415
+
+    try:
+        found = YAML(typ="rt").load(content)
+    except YAMLError as error:
+        raise KubeconfigError("it is no YAML") from error
+    if not isinstance(found, dict) or found.get("kind", "Config") != "Config":
+        raise KubeconfigError("it is no document of kind 'Config'")
+    return found
+
+
+def _dumped(found: Any) -> str:
+    from ruamel.yaml import YAML  # noqa: PLC0415  slow
+
+    writer = YAML(typ="rt")
+    writer.width = 1 << 20  # certificates are long lines
+    out = io.StringIO()
+    writer.dump(found, out)
+    return out.getvalue()
+
+
+def _encoded(pem: str) -> str:
+    return b64encode(pem.encode()).decode()
+
+
+def _decoded(data: str) -> str:
+    return b64decode(data, validate=True).decode()

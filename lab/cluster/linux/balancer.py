@@ -1,0 +1,57 @@
+"""HAProxy in front of several API servers, on the machine whose address is the endpoint. Pure."""
+
+from __future__ import annotations
+
+from ipaddress import ip_interface
+
+from lab.cluster.cluster import API_PORT, Cluster
+from lab.cluster.linux.operations import Operations, Service, WriteFile, inputs
+from lab.topology.intent import Intent, MachineIntent
+
+CONFIG = "/etc/haproxy/haproxy.cfg"
+
+
+def machine(cluster: Cluster, intent: Intent) -> MachineIntent | None:
+    """The machine that balances: it has the endpoint's address and is no control plane."""
+    planes = {node.name for node in cluster.control_planes()}
+    for one in intent.machines:
+        addresses = [
+            str(ip_interface(text).ip) for card in one.interfaces for text in card.addresses
+        ]
+        if cluster.endpoint in addresses and one.name not in planes:
+            return one
+    return None
+
+
+def balancing(cluster: Cluster) -> Operations:
+    """HAProxy with the control planes behind it; it comes with the machine's image."""
+    config = WriteFile(CONFIG, configuration(cluster))
+    return (config, Service("haproxy.service", inputs((config,))))
+
+
+def configuration(cluster: Cluster) -> str:
+    """TCP, passed on as it is, to those API servers that say that they are ready."""
+    servers = "".join(
+        f"    server {node.name} {node.address}:{API_PORT}\n" for node in cluster.control_planes()
+    )
+    return f"""global
+    log stdout format raw local0 notice
+    maxconn 4096
+
+defaults
+    mode tcp
+    log global
+    timeout connect 10s
+    timeout client 1h
+    timeout server 1h
+
+frontend api
+    bind *:{API_PORT}
+    default_backend control-planes
+
+backend control-planes
+    balance roundrobin
+    option httpchk GET /readyz
+    http-check expect status 200
+    default-server check check-ssl verify none inter 3s fall 3 rise 1
+{servers}"""

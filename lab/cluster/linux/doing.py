@@ -1,0 +1,181 @@
+"""Operations done on a machine through its shell: what is so already is left as it is."""
+
+from __future__ import annotations
+
+import io
+import shlex
+import tarfile
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+from itertools import groupby
+
+from lab._errors import BrokenError
+from lab.cluster import signatures
+from lab.cluster.linux.operations import (
+    QUICK_SECONDS,
+    Enabled,
+    Link,
+    Operation,
+    Remove,
+    Run,
+    Service,
+    WriteFile,
+)
+from lab.cluster.linux.site import Site
+from lab.guests.shell import Completed
+
+_LOOK = """for path; do
+    if [ -L "$path" ]; then echo "link $(readlink "$path")"
+    elif [ -f "$path" ]; then
+        sum=$(sha256sum <"$path"); echo "file $(stat -c %a "$path") ${sum%% *}"
+    else echo none; fi
+done"""
+"""What stands at each path, a line for each."""
+_CLEAR = 'for path; do [ -L "$path" ] && rm -f "$path"; done; tar -x -p -C / -f -'
+"""A link is replaced; through it, what it points to would be written."""
+_STAMPS = "/var/lib/hybridlab/services"
+"""What each service was last started with; with the machine, each starts with what is there."""
+_NEED_NOT = 113
+"""Exit code of a guarded command that need not run; no program of ours ends with it."""
+_TAIL_LINES = 12
+
+
+class Hand:
+    """Does operations on one machine.
+
+    Parameters
+    ----------
+    name
+        The machine's.
+    site
+        Where it is reached.
+
+    """
+
+    def __init__(self, name: str, site: Site) -> None:
+        self._name = name
+        self._site = site
+
+    def do(self, operations: Iterable[Operation]) -> tuple[str, ...]:
+        """Do them in their order; what was changed, in words.
+
+        Raises
+        ------
+        BrokenError
+            When one of them fails: its last words, and what they mean if that is known.
+        DeadlineError
+            When one of them does not end in time.
+
+        """
+        changed: list[str] = []
+        for kind, group in groupby(operations, _kind):
+            if kind == "files":
+                changed += self._files([one for one in group if isinstance(one, WriteFile | Link)])
+                continue
+            for one in group:
+                changed += self._one(one)
+        return tuple(changed)
+
+    def say(self, command: Sequence[str], seconds: float = QUICK_SECONDS) -> Completed:
+        """Run a command that only looks, whatever code it ends with."""
+        return self._site.shell(self._name).run(command, self._site.deadline(seconds))
+
+    def _files(self, files: Sequence[WriteFile | Link]) -> Iterator[str]:
+        look = ("sh", "-c", _LOOK, "look", *(one.path for one in files))
+        there = self._checked(look, QUICK_SECONDS).stdout.splitlines()
+        wrong = [one for one, seen in zip(files, there, strict=True) if seen != _wanted(one)]
+        if not wrong:
+            return
+        unpack = ("sh", "-c", _CLEAR, "unpack", *(one.path for one in wrong))
+        self._checked(unpack, QUICK_SECONDS, _archive(wrong))
+        if any(one.path.startswith("/etc/systemd/system/") for one in wrong):
+            self._checked(("systemctl", "daemon-reload"), QUICK_SECONDS)
+        yield from (f"wrote {one.path}" for one in wrong)
+
+    def _one(self, one: Operation) -> Iterator[str]:
+        match one:
+            case Run():
+                line = shlex.join(one.command)
+                guard = f"if {one.unless}; then exit {_NEED_NOT}; fi; " if one.unless else ""
+                words = ("sh", "-c", f"{guard}exec {line}")
+                if self._checked(words, one.seconds, doing=line, cure=one.cure).code == 0:
+                    yield f"ran {line}"
+            case Remove():
+                listed = " ".join(one.paths)  # patterns are the shell's to follow
+                script = f"ls -d {listed} 2>/dev/null; rm -rf {listed}"
+                gone = self._checked(("sh", "-c", script), QUICK_SECONDS).stdout.splitlines()
+                yield from (f"removed {path}" for path in gone)
+            case Service():
+                yield from self._service(one)
+            case Enabled():
+                script = f"systemctl is-enabled --quiet {one.unit} && exit {_NEED_NOT}; "
+                script += f"systemctl enable --quiet {one.unit}"
+                if self._checked(("sh", "-c", script), QUICK_SECONDS).code == 0:
+                    yield f"enabled {one.unit}"
+
+    def _service(self, one: Service) -> Iterator[str]:
+        stamp = f"{_STAMPS}/{one.unit}"
+        how = "" if one.wait else "--no-block "
+        ready = "active" if one.wait else "active|activating"
+        script = f"""systemctl is-enabled --quiet {one.unit} || systemctl enable --quiet {one.unit}
+case $(systemctl is-active {one.unit}) in
+{ready}) [ "$(cat {stamp} 2>/dev/null)" = "{one.inputs}" ] && exit {_NEED_NOT} ;;
+esac
+systemctl reset-failed {one.unit} 2>/dev/null
+if ! systemctl restart {how}{one.unit}; then
+    journalctl --no-pager -o cat -n {_TAIL_LINES} -u {one.unit} >&2; exit 1
+fi
+mkdir -p {_STAMPS} && echo {one.inputs} >{stamp}"""
+        doing = f"systemctl restart {one.unit}"
+        if self._checked(("sh", "-c", script), one.seconds, doing=doing).code == 0:
+            yield f"started {one.unit}"
+
+    def _checked(
+        self,
+        command: Sequence[str],
+        seconds: float,
+        stdin: bytes = b"",
+        doing: str = "",
+        cure: str = "",
+    ) -> Completed:
+        done = self._site.shell(self._name).run(command, self._site.deadline(seconds), stdin)
+        if done.code in {0, _NEED_NOT}:
+            return done
+        words = doing or " ".join(command[:2])
+        said = done.stderr.strip() or done.stdout.strip() or "it says nothing"
+        raise failure(f"running '{words}' on '{self._name}'", done.code, said, cure)
+
+
+def failure(doing: str, code: int, said: str, cure: str = "") -> BrokenError:
+    """A command that failed: the last lines it said, and what is known of such words."""
+    tail = " / ".join(line.strip() for line in said.splitlines()[-_TAIL_LINES:] if line.strip())
+    known = signatures.match(said.splitlines())
+    if known:
+        return BrokenError(doing, f"exit code {code}: {tail}; {known[0].cause}", known[0].cure)
+    return BrokenError(doing, f"exit code {code}: {tail}", cure)
+
+
+def _kind(one: Operation) -> str:
+    return "files" if isinstance(one, WriteFile | Link) else "others"
+
+
+def _wanted(one: WriteFile | Link) -> str:
+    """What :data:`_LOOK` says where it is as it should be."""
+    if isinstance(one, Link):
+        return f"link {one.target}"
+    return f"file {one.mode:o} {sha256(one.content.encode()).hexdigest()}"
+
+
+def _archive(files: Iterable[WriteFile | Link]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for one in files:
+            entry = tarfile.TarInfo(one.path.lstrip("/"))
+            if isinstance(one, Link):
+                entry.type, entry.linkname = tarfile.SYMTYPE, one.target
+                tar.addfile(entry)
+                continue
+            content = one.content.encode()
+            entry.mode, entry.size = one.mode, len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    return out.getvalue()

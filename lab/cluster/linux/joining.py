@@ -1,0 +1,145 @@
+"""Linux machines made members of a kubeadm cluster, whatever state they are found in."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+
+from lab.cluster import kubeadm
+from lab.cluster.bundle.manifest import Manifest
+from lab.cluster.cluster import Cluster, ClusterNode
+from lab.cluster.kubeadm import Surroundings, Ticket
+from lab.cluster.linux import membership
+from lab.cluster.linux.api import ClusterApi
+from lab.cluster.linux.doing import Hand
+from lab.cluster.linux.entrance import Entrance
+from lab.cluster.linux.operations import Operations
+from lab.cluster.linux.parallel import on_each
+from lab.cluster.linux.site import Site
+from lab.plan.canonical import digest
+from lab.topology.intent import Intent
+
+API_SECONDS = 180.0
+ENTRANCE_SECONDS = 90.0
+REGISTER_SECONDS = 180.0
+_KEY_BYTES = 32
+"""Of the key that control planes' own keys are encrypted with (AES-256)."""
+
+
+class Joining:
+    """Brings the nodes of one cluster in, and those out that are half in.
+
+    Parameters
+    ----------
+    cluster, intent, manifest
+        What is to be.
+    site
+        Where the machines are reached.
+
+    """
+
+    def __init__(self, cluster: Cluster, intent: Intent, manifest: Manifest, site: Site) -> None:
+        self._cluster = cluster
+        self._site = site
+        self._around = Surroundings(site.management, site.patience)
+        self._documents = kubeadm.init(cluster, intent, manifest, self._around)
+        self._api = ClusterApi(cluster, site)
+        self._entrance = Entrance(cluster, site)
+
+    def planes(self) -> None:
+        """Every control plane, one after another: etcd takes one new member at a time."""
+        first, *others = self._cluster.control_planes()
+        mark = digest(self._documents)
+        if self._mark(first) != mark:
+            self._leave(first)
+            self._site.say(f"{first.name}: kubeadm init")
+            self._do(
+                first,
+                membership.initialised(self._cluster, self._documents, mark, self._site.patience),
+            )
+        self._api.ready(self._site.deadline(API_SECONDS))
+        self._settle((first,))
+        if others:
+            self._others(others)
+
+    def nodes(self, nodes: Iterable[ClusterNode]) -> None:
+        """Nodes that are no control planes, all at once."""
+        wanted = {node.name: node for node in nodes}
+        there = self._api.nodes(self._site.deadline(API_SECONDS))
+        mark = self._member_mark()
+        new = [node for node in wanted.values() if self._is_new(node, mark, there)]
+        if new:
+            ticket = self._ticket()
+            on_each(
+                (node.name for node in new),
+                lambda name: self._join(wanted[name], ticket, mark),
+            )
+        self._settle(wanted.values())
+
+    def again(self, node: ClusterNode) -> None:
+        """One node out, whatever it has been, and in again."""
+        self._leave(node)
+        if node.role == "control-plane":
+            self._others([node])
+        else:
+            self.nodes([node])
+
+    def _others(self, others: Iterable[ClusterNode]) -> None:
+        mark = self._member_mark()
+        there = self._api.nodes(self._site.deadline(API_SECONDS))
+        for node in others:
+            if self._is_new(node, mark, there):
+                self._join(node, self._plane_ticket(), mark)
+            self._settle((node,))
+
+    def _join(self, node: ClusterNode, ticket: Ticket, mark: str) -> None:
+        self._leave(node)
+        self._site.say(f"{node.name}: kubeadm join")
+        documents = kubeadm.join(self._cluster, node, ticket, self._around)
+        self._do(node, membership.joined(self._cluster, documents, mark, self._site.patience))
+
+    def _leave(self, node: ClusterNode) -> None:
+        """Take away what an earlier membership has left, the Node object included."""
+        first = self._cluster.control_planes()[0]
+        hand = Hand(node.name, self._site)
+        if hand.say(("sh", "-c", membership.LEFT)).code == 0:
+            self._site.say(f"{node.name}: taking an earlier membership away")
+            hand.do(membership.left(self._cluster))
+        if node.name != first.name:
+            self._api.delete_node(node.name, self._site.deadline(API_SECONDS))
+
+    def _settle(self, nodes: Iterable[ClusterNode]) -> None:
+        for node in nodes:
+            if node.pod_cidr:
+                self._api.set_pod_cidr(node, self._site.deadline(REGISTER_SECONDS))
+
+    def _ticket(self) -> Ticket:
+        deadline = self._site.deadline(ENTRANCE_SECONDS)
+        return Ticket(self._entrance.token(deadline), self._entrance.ca_hash(deadline))
+
+    def _plane_ticket(self) -> Ticket:
+        """With a key that the control planes' own keys wait under, uploaded just now."""
+        key = secrets.token_hex(_KEY_BYTES)
+        documents = tuple(
+            {**one, "certificateKey": key} if one["kind"] == "InitConfiguration" else one
+            for one in self._documents
+        )
+        self._do(self._cluster.control_planes()[0], membership.keys_uploaded(documents))
+        plain = self._ticket()
+        return Ticket(plain.token, plain.ca_hash, key)
+
+    def _is_new(self, node: ClusterNode, mark: str, there: Iterable[str]) -> bool:
+        return node.name not in set(there) or self._mark(node) != mark
+
+    def _member_mark(self) -> str:
+        """Another authority or version is another cluster."""
+        deadline = self._site.deadline(ENTRANCE_SECONDS)
+        return digest(
+            self._entrance.ca_hash(deadline), kubeadm.endpoint(self._cluster), self._cluster.version
+        )
+
+    def _mark(self, node: ClusterNode) -> str:
+        return Hand(node.name, self._site).say(("cat", membership.MARK)).stdout.strip()
+
+    def _do(self, node: ClusterNode, operations: Operations) -> None:
+        Hand(node.name, self._site).do(operations)

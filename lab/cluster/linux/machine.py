@@ -1,0 +1,89 @@
+"""What every Linux machine of a cluster gets before Kubernetes: names, kernel, its own network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import ip_interface
+
+from lab.cluster.cluster import Cluster
+from lab.cluster.linux.operations import Operations, Run, Service, WriteFile, inputs
+from lab.topology.intent import Intent, MachineIntent
+
+MODULES = ("overlay", "br_netfilter")
+_SETTINGS = {
+    "net.ipv4.ip_forward": 1,
+    "net.bridge.bridge-nf-call-iptables": 1,
+    "net.bridge.bridge-nf-call-ip6tables": 1,
+    "fs.inotify.max_user_instances": 1024,  # the default of 128 is too little for a few dozen pods
+}
+_NETWORK = "/usr/local/lib/hybridlab/network"
+_NETWORK_UNIT = "hybridlab-network.service"
+
+
+def prepared(cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
+    """Names of all machines, modules and settings of the kernel, no swap, its cards."""
+    modules = WriteFile("/etc/modules-load.d/hybridlab.conf", "".join(f"{m}\n" for m in MODULES))
+    settings = WriteFile(
+        "/etc/sysctl.d/90-hybridlab.conf",
+        "".join(f"{key} = {value}\n" for key, value in _SETTINGS.items()),
+    )
+    loaded = " && ".join(f"test -d /sys/module/{name}" for name in MODULES)
+    as_set = " && ".join(f'[ "$(sysctl -n {key})" = {value} ]' for key, value in _SETTINGS.items())
+    return (
+        WriteFile("/etc/hosts", "".join(_hosts(cluster, intent))),
+        modules,
+        settings,
+        Run(("modprobe", "-a", *MODULES), unless=loaded),
+        Run(("sysctl", "-q", "-p", settings.path), unless=as_set),
+        Run(
+            ("systemctl", "mask", "--now", "swap.target"),
+            unless="[ -L /etc/systemd/system/swap.target ]",
+        ),
+        Run(("swapoff", "-a"), unless='[ "$(wc -l </proc/swaps)" -le 1 ]'),
+        *_network(intent, machine),
+    )
+
+
+def _hosts(cluster: Cluster, intent: Intent) -> Iterator[str]:
+    yield "127.0.0.1 localhost\n"
+    yield "::1 localhost ip6-localhost ip6-loopback\n"
+    for machine in intent.machines:
+        address = ip_interface(machine.interfaces[0].addresses[0]).ip
+        yield f"{address} {machine.name} {machine.name}.{cluster.name}\n"
+
+
+def _network(intent: Intent, machine: MachineIntent) -> Operations:
+    """The machine's cards and routes at every start, before the kubelet looks for its address.
+
+    Whoever brings the lab up makes them too; this is for a machine that restarts by itself.
+    """
+    del intent
+    lines = ["#!/bin/sh", "# The cards of the lab and their routes, as the lab made them."]
+    for card in machine.interfaces:
+        lines.append(f"ip link set {card.name} mtu {card.mtu} up")
+        lines += [f"ip address replace {address} dev {card.name}" for address in card.addresses]
+    names = {card.name for card in machine.interfaces}
+    for route in machine.routes:
+        kept = machine.kind != "node" or route.destination == "default"
+        if kept and route.device in names:
+            via = f" via {route.via}" if route.via else ""
+            lines.append(f"ip route replace {route.destination}{via} dev {route.device}")
+    script = WriteFile(_NETWORK, "\n".join(lines) + "\n", 0o755)
+    unit = WriteFile(
+        f"/etc/systemd/system/{_NETWORK_UNIT}",
+        f"""[Unit]
+Description=The lab's network on this machine
+Before=network-online.target kubelet.service haproxy.service
+After=network-pre.target systemd-udevd.service
+Wants=network-pre.target
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart={_NETWORK}
+
+[Install]
+WantedBy=multi-user.target
+""",
+    )
+    return (script, unit, Service(_NETWORK_UNIT, inputs((script, unit))))

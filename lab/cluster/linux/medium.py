@@ -1,0 +1,74 @@
+"""The bundle's medium in a Linux machine: mounted at every start, its programs linked.
+
+Programs are links to the medium and no copies: half a gigabyte less to write on every node,
+and what runs is what the bundle's digest says. Services that run them require the mount.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from lab.cluster.bundle import names
+from lab.cluster.bundle.manifest import ContainerImage, Manifest
+from lab.cluster.linux.operations import Link, Operations, Run, WriteFile
+
+PLACE = "/run/hybridlab/bundle"
+LABEL = "HYBRIDBUNDLE"
+UNIT = "run-hybridlab-bundle.mount"
+"""systemd wants a mount's unit named after its place."""
+PROGRAMS = "/usr/local/bin"
+CNI_PROGRAMS = "/opt/cni/bin"
+IMPORT_SECONDS = 180.0
+"""For one container image: the largest, kube-apiserver's, has some 100 MB to unpack."""
+
+
+def mount() -> Operations:
+    """The medium mounted, now and at every start."""
+    unit = WriteFile(
+        f"/etc/systemd/system/{UNIT}",
+        f"""[Unit]
+Description=The lab's bundle: programs and images of Kubernetes
+
+[Mount]
+What=/dev/disk/by-label/{LABEL}
+Where={PLACE}
+Type=iso9660
+Options=ro
+
+[Install]
+WantedBy=multi-user.target
+""",
+    )
+    # never mounted anew: programs run from it
+    there = f"systemctl is-active --quiet {UNIT} && systemctl is-enabled --quiet {UNIT}"
+    return (unit, Run(("systemctl", "enable", "--quiet", "--now", UNIT), unless=there))
+
+
+def programs(wanted: Iterable[str]) -> Iterator[Link]:
+    """Programs of the medium where a shell and systemd find them."""
+    for name in wanted:
+        yield Link(f"{PROGRAMS}/{name}", f"{PLACE}/bin/{name}")
+
+
+def cni_programs(manifest: Manifest) -> Iterator[Link]:
+    """Every CNI plugin of the bundle where containerd looks for them."""
+    for program in manifest.programs:
+        kind, _, name = program.name.rpartition("/")
+        if program.os == "linux" and kind == "cni":
+            yield Link(f"{CNI_PROGRAMS}/{name}", f"{PLACE}/cni/{name}")
+
+
+def image_file(name: str) -> str:
+    """The image's path on the medium, in the machine."""
+    return f"{PLACE}/images/{names.file(name)}"
+
+
+def imported(image: ContainerImage) -> Run:
+    """The image in containerd's store, under its name and with the bundle's own digest."""
+    there = f"ctr -n k8s.io images ls name=={image.name} | grep -q sha256:{image.manifest.sha256}"
+    return Run(
+        ("ctr", "-n", "k8s.io", "images", "import", image_file(image.name)),
+        unless=there,
+        seconds=IMPORT_SECONDS,
+        cure="see that the bundle holds: 'lab bundle verify'",
+    )

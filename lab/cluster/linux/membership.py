@@ -1,0 +1,99 @@
+"""How a Linux machine becomes a node by kubeadm, and ceases to be one. Pure."""
+
+from __future__ import annotations
+
+from lab.cluster import kubeadm, pace
+from lab.cluster.cluster import Cluster
+from lab.cluster.documents import Document, to_yaml
+from lab.cluster.linux.operations import Operations, Remove, Run, WriteFile
+from lab.cluster.linux.runtime import SOCKET
+
+MARK = "/var/lib/hybridlab/member"
+"""What the machine is a member of: written when it is one, and not before."""
+_CONFIG = "/run/hybridlab/kubeadm.yaml"
+"""Holds a token, and so is gone with a restart at the latest."""
+INIT_SECONDS = 600.0
+JOIN_SECONDS = 400.0
+RESET_SECONDS = 240.0
+UPLOAD_SECONDS = 120.0
+LEFT = (
+    "[ -e /etc/kubernetes/kubelet.conf ] || [ -e /etc/kubernetes/manifests/kube-apiserver.yaml ] "
+    f"|| [ -e /etc/kubernetes/pki ] || [ -e /var/lib/etcd/member ] || [ -e {MARK} ]"
+)
+"""A shell's line: whether anything of an earlier membership is there."""
+
+
+def initialised(
+    cluster: Cluster, documents: tuple[Document, ...], mark: str, patience: int
+) -> Operations:
+    """The first control plane made."""
+    return (
+        *_patches(cluster, patience),
+        WriteFile(_CONFIG, to_yaml(documents), 0o600),
+        _kubeadm("init", INIT_SECONDS),
+        Remove((_CONFIG,)),
+        WriteFile(MARK, f"{mark}\n"),
+    )
+
+
+def joined(
+    cluster: Cluster, documents: tuple[Document, ...], mark: str, patience: int
+) -> Operations:
+    """A node or a further control plane joined."""
+    return (
+        *_patches(cluster, patience),
+        WriteFile(_CONFIG, to_yaml(documents), 0o600, secret=True),
+        _kubeadm("join", JOIN_SECONDS),
+        Remove((_CONFIG,)),
+        WriteFile(MARK, f"{mark}\n"),
+    )
+
+
+def keys_uploaded(documents: tuple[Document, ...]) -> Operations:
+    """The control plane's keys in the cluster, for further ones, under the documents' key."""
+    upload = ("kubeadm", "init", "phase", "upload-certs", "--upload-certs", "--config", _CONFIG)
+    return (
+        WriteFile(_CONFIG, to_yaml(documents), 0o600, secret=True),
+        Run(upload, seconds=UPLOAD_SECONDS),
+        Remove((_CONFIG,)),
+    )
+
+
+def left(cluster: Cluster) -> Operations:
+    """Everything of a membership taken away: kubeadm's, and what the pods' network has left.
+
+    The machine stays prepared: programs, images and CNI configuration are as they were.
+    """
+    tables = "ip kube-proxy", "ip6 kube-proxy"
+    dropped = "; ".join(f"nft delete table {table} 2>/dev/null" for table in tables)
+    devices = "for one in cni0 cbr0 $(ls /sys/class/net | grep '^flannel[.]'); do"
+    devices += ' [ -e "/sys/class/net/$one" ] && ip link delete "$one"; done'
+    return (
+        Run(("kubeadm", "reset", "--force", "--cri-socket", SOCKET), seconds=RESET_SECONDS),
+        Run(("sh", "-c", f"{devices}; {dropped}; ip route flush root {cluster.pod_cidr}")),
+        Remove(
+            (
+                "/etc/kubernetes",
+                "/var/lib/etcd",
+                "/var/lib/cni",
+                "/run/flannel",
+                "/run/hybridlab/pod-addresses",
+                MARK,
+            )
+        ),
+    )
+
+
+def _patches(cluster: Cluster, patience: int) -> Operations:
+    return tuple(
+        WriteFile(f"{kubeadm.PATCHES}/{name}", content)
+        for name, content in pace.patches(cluster.version, patience).items()
+    )
+
+
+def _kubeadm(verb: str, seconds: float) -> Run:
+    return Run(
+        ("kubeadm", verb, "--config", _CONFIG),
+        seconds=seconds,
+        cure="run 'lab up' again: what is half done is taken away first",
+    )

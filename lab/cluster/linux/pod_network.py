@@ -1,0 +1,98 @@
+"""The pod network of one Linux node, as far as the node itself has it. Pure.
+
+flannel's CNI configuration, or a bridge with the node's part of the pod network, and the table
+that masquerades what the Intent says.
+"""
+
+from __future__ import annotations
+
+import json
+from ipaddress import ip_interface
+
+from lab.cluster import flannel
+from lab.cluster.cluster import Cluster
+from lab.cluster.linux.operations import Operation, Operations, Remove, Service, WriteFile, inputs
+from lab.topology.intent import Intent, MachineIntent, Translation
+
+BRIDGE_CONFIG = "/etc/cni/net.d/10-hybridlab.conflist"
+TABLE = "hybridlab-pods"
+_RULES = "/etc/hybridlab/pods.nft"
+_UNIT = "hybridlab-pods.service"
+
+
+def on_node(cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
+    """CNI configuration and masquerading of a node that runs pods."""
+    assert machine.translation is not None, "a node that runs pods"
+    if cluster.topology in flannel.TOPOLOGIES:
+        config = WriteFile(flannel.CNI_CONFIG, flannel.cni_config(cluster, intent))
+        other: Operation = Remove((BRIDGE_CONFIG,))
+    else:
+        config = WriteFile(BRIDGE_CONFIG, bridge_config(machine))
+        other = Remove((flannel.CNI_CONFIG,))
+    rules = WriteFile(_RULES, masquerade(machine.translation))
+    unit = WriteFile(f"/etc/systemd/system/{_UNIT}", _SERVICE)
+    return (other, config, rules, unit, Service(_UNIT, inputs((rules, unit))))
+
+
+def bridge_config(machine: MachineIntent) -> str:
+    """A bridge with the node's part of the pod network, its gateway and MTU as the Intent has it.
+
+    What has been handed out is noted in ``/run``: no pod's address outlives a restart.
+    """
+    bridge, kubelet = machine.bridge, machine.kubelet
+    assert bridge is not None, "a node that runs pods"
+    assert kubelet is not None, "a node that runs pods"
+    gateway = str(ip_interface(bridge.addresses[0]).ip)
+    document = {
+        "cniVersion": "1.0.0",
+        "name": "hybridlab",
+        "plugins": [
+            {
+                "type": "bridge",
+                "bridge": bridge.name,
+                "isGateway": True,
+                "isDefaultGateway": True,
+                "forceAddress": True,
+                "ipMasq": False,
+                "hairpinMode": True,
+                "mtu": bridge.mtu,
+                "ipam": {
+                    "type": "host-local",
+                    "ranges": [[{"subnet": kubelet.pod_cidr, "gateway": gateway}]],
+                    "dataDir": "/run/hybridlab/pod-addresses",
+                },
+            },
+            {"type": "portmap", "capabilities": {"portMappings": True}},
+        ],
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def masquerade(translation: Translation) -> str:
+    """Pods' packets to anything but what the Intent excepts leave with the node's address."""
+    kept = ", ".join((*translation.not_masqueraded, "224.0.0.0/4"))
+    return f"""table ip {TABLE} {{
+}}
+delete table ip {TABLE}
+table ip {TABLE} {{
+  chain postrouting {{
+    type nat hook postrouting priority srcnat; policy accept;
+    ip saddr {translation.local_cidr} ip daddr != {{ {kept} }} masquerade fully-random
+  }}
+}}
+"""
+
+
+_SERVICE = f"""[Unit]
+Description=Masquerading of the pods' packets
+Before=kubelet.service
+After=network-pre.target
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/usr/sbin/nft -f {_RULES}
+
+[Install]
+WantedBy=multi-user.target
+"""

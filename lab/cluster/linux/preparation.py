@@ -1,0 +1,78 @@
+"""Everything that a Linux machine is before it is in the cluster, and what it needs of the bundle.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lab.cluster import dns, flannel, kubeadm
+from lab.cluster.bundle.manifest import ContainerImage, Manifest
+from lab.cluster.cluster import Cluster, ClusterNode
+from lab.cluster.linux import (
+    balancer,
+    kubelet,
+    machine,
+    medium,
+    pod_network,
+    runtime,
+)
+from lab.cluster.linux.operations import Enabled, Operation, Operations, WriteFile
+from lab.topology.intent import Intent
+
+AGNHOST = "registry.k8s.io/e2e-test-images/agnhost"
+KUBEADM_PROGRAMS = ("kubeadm", "kubectl", "kubelet")
+_PLANE_IMAGES = tuple(
+    f"registry.k8s.io/{name}"
+    for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
+)
+_PROXY_IMAGE = "registry.k8s.io/kube-proxy"
+
+
+def repositories(cluster: Cluster, node: ClusterNode) -> tuple[str, ...]:
+    """The images that may be wanted on the node, by name without tag."""
+    if node.pod_cidr is None:
+        return ()
+    found = [runtime.PAUSE, dns.IMAGE, AGNHOST]
+    if cluster.how == "kubeadm":
+        found.append(_PROXY_IMAGE)
+        found += _PLANE_IMAGES if node.role == "control-plane" else ()
+    if cluster.topology in flannel.TOPOLOGIES:
+        found.append(flannel.IMAGE)
+    return tuple(sorted(found))
+
+
+def prepared(cluster: Cluster, intent: Intent, node: ClusterNode, manifest: Manifest) -> Operations:
+    """The machine with its medium, programs, container runtime, images and CNI configuration."""
+    own = intent.machine(node.name)
+    head = (*machine.prepared(cluster, intent, own), *medium.mount())
+    if node.pod_cidr is None:
+        return head
+    resolver = WriteFile(kubeadm.RESOLVER, f"nameserver {cluster.dns_address}\n")
+    return (
+        *head,
+        resolver,
+        *_kubelet(cluster),
+        *pod_network.on_node(cluster, intent, own),
+        *runtime.running(manifest),
+        *(medium.imported(image) for image in images(cluster, node, manifest)),
+    )
+
+
+def images(cluster: Cluster, node: ClusterNode, manifest: Manifest) -> tuple[ContainerImage, ...]:
+    """The images that are put on the node."""
+    return tuple(manifest.image(name) for name in repositories(cluster, node))
+
+
+def balanced(cluster: Cluster, intent: Intent) -> tuple[str, Operations] | None:
+    """The machine that balances, and what is done there; None where nothing is to balance."""
+    found = balancer.machine(cluster, intent)
+    return (found.name, balancer.balancing(cluster)) if found else None
+
+
+def _kubelet(cluster: Cluster) -> Iterator[Operation]:
+    if cluster.how == "kubeadm":
+        yield from medium.programs(KUBEADM_PROGRAMS)
+        yield from kubelet.for_kubeadm()
+        yield Enabled(kubelet.UNIT)

@@ -1,0 +1,140 @@
+"""Waiting for a cluster: every node Ready, and its DNS answering."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lab._deadline import Deadline
+from lab._errors import DeadlineError, LabError
+from lab.cluster import dns, signatures
+from lab.cluster.cluster import Cluster
+from lab.cluster.linux.api import AGAIN_SECONDS, ClusterApi
+from lab.cluster.linux.site import Site
+
+READY_SECONDS = 300.0
+"""For all nodes together, on hardware, once all have joined."""
+DNS_SECONDS = 240.0
+LOG_SECONDS = 20.0
+_LOG_LINES = 60
+_SHOWN_LINES = 8
+
+
+def condition(node: Mapping[str, Any] | None) -> str:
+    """``"Ready"``, or what the node says of why it is not. Pure."""
+    if node is None:
+        return "not registered"
+    found = {one["type"]: one for one in node["status"].get("conditions", ())}
+    ready = found.get("Ready")
+    if ready is None:
+        return "has no condition Ready yet"
+    if ready["status"] == "True":
+        return "Ready"
+    return f"{ready.get('reason', 'NotReady')}: {ready.get('message', '')}".strip()
+
+
+def unready(nodes: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> dict[str, str]:
+    """Those of the names that are not Ready, and why. Pure."""
+    said = {name: condition(nodes.get(name)) for name in names}
+    return {name: why for name, why in said.items() if why != "Ready"}
+
+
+def wait_for_nodes(cluster: Cluster, site: Site, names: Iterable[str], deadline: Deadline) -> None:
+    """Wait until the nodes are Ready.
+
+    Raises
+    ------
+    DeadlineError
+        Each node with its last condition, its kubelet's last lines, and what they mean.
+
+    """
+    api = ClusterApi(cluster, site)
+    wanted = tuple(names)
+    last: dict[str, str] = {}
+
+    def look() -> dict[str, str]:
+        nonlocal last
+        last = unready(api.nodes(deadline), wanted)
+        return last
+
+    try:
+        deadline.wait(
+            "waiting for the nodes to be Ready",
+            look,
+            until=lambda missing: not missing,
+            every=AGAIN_SECONDS,
+        )
+    except DeadlineError as error:
+        if not last:  # the API itself was never heard
+            raise
+        raise _explained(cluster, site, last, deadline) from error
+
+
+def wait_for_dns(cluster: Cluster, site: Site, deadline: Deadline) -> None:
+    """Wait until as many CoreDNS as there should be are ready, and so answer.
+
+    Raises
+    ------
+    DeadlineError
+        With what the Deployment and its pods said last.
+
+    """
+    api = ClusterApi(cluster, site)
+    wanted = dns.replicas(cluster)
+    label = ("-n", dns.NAMESPACE, "-l", "k8s-app=kube-dns")
+    deadline.wait(
+        "waiting for the cluster's DNS",
+        lambda: _pods(api.ask(("get", "pods", *label, "-o", "json"), deadline)),
+        until=lambda pods: sum(said == "ready" for said in pods.values()) >= wanted,
+        every=AGAIN_SECONDS,
+        cure="kubectl -n kube-system describe pods -l k8s-app=kube-dns",
+    )
+
+
+def _pods(answer: str) -> dict[str, str]:
+    """Each pod by its name: ``"ready"``, or why not."""
+    found: dict[str, str] = {}
+    for pod in json.loads(answer)["items"]:
+        status = pod["status"]
+        states = {one["type"]: one for one in status.get("conditions", ())}
+        ready = states.get("Ready", {})
+        waiting = [
+            container["state"]["waiting"].get("reason", "")
+            for container in status.get("containerStatuses", ())
+            if "waiting" in container.get("state", {})
+        ]
+        blocked = states.get("PodScheduled", {}).get("message", "")
+        why = ", ".join(filter(None, waiting)) or blocked or status.get("phase", "unknown")
+        found[pod["metadata"]["name"]] = "ready" if ready.get("status") == "True" else why
+    return found
+
+
+def _explained(
+    cluster: Cluster, site: Site, last: Mapping[str, str], deadline: Deadline
+) -> DeadlineError:
+    systems = {node.name: node.os for node in cluster.nodes}
+    parts: list[str] = []
+    cures: list[str] = []
+    for name, why in last.items():
+        log = _kubelet_log(site, name) if systems[name] == "linux" else ""
+        known = signatures.match((why, *log.splitlines()))
+        tail = [line.strip() for line in log.splitlines() if line.strip()][-_SHOWN_LINES:]
+        part = f"'{name}': {why}"
+        part += f"; {known[0].cause}" if known else ""
+        part += "".join(f"\n    {line}" for line in tail)
+        parts.append(part)
+        cures += [known[0].cure] if known else []
+    cure = cures[0] if cures else f"journalctl -u kubelet on '{next(iter(last))}'"
+    seconds = f"not Ready within {deadline.seconds:g} s"
+    return DeadlineError(
+        "waiting for the nodes to be Ready", f"{seconds}: {'; '.join(parts)}", cure
+    )
+
+
+def _kubelet_log(site: Site, name: str) -> str:
+    command = ("journalctl", "--no-pager", "-o", "cat", "-u", "kubelet", "-n", str(_LOG_LINES))
+    try:
+        return site.shell(name).run(command, site.deadline(LOG_SECONDS)).stdout
+    except LabError as error:
+        return f"its log cannot be had: {error.happened}"

@@ -1,0 +1,82 @@
+"""containerd on a Linux node, from the bundle, with nothing ever pulled."""
+
+from __future__ import annotations
+
+import json
+
+from lab.cluster.bundle.manifest import Manifest
+from lab.cluster.linux import medium
+from lab.cluster.linux.operations import Operation, Operations, Service, WriteFile, inputs
+
+SOCKET = "unix:///run/containerd/containerd.sock"
+PAUSE = "registry.k8s.io/pause"
+UNIT = "containerd.service"
+PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr", "runc")
+_CRICTL = "crictl"
+"""For people; neither kubeadm nor the kubelet has needed it since 1.31."""
+
+
+def running(manifest: Manifest) -> Operations:
+    """The container runtime with its configuration, and crictl told of it."""
+    config = WriteFile("/etc/containerd/config.toml", configuration(manifest.image(PAUSE).name))
+    unit = WriteFile(f"/etc/systemd/system/{UNIT}", _UNIT)
+    there = {program.name for program in manifest.programs if program.os == "linux"}
+    links = tuple(medium.programs((*PROGRAMS, *({_CRICTL} & there))))
+    endpoints = {"runtime-endpoint": SOCKET, "image-endpoint": SOCKET, "timeout": 60}
+    files: tuple[Operation, ...] = (
+        *links,
+        *medium.cni_programs(manifest),
+        WriteFile("/etc/crictl.yaml", json.dumps(endpoints) + "\n"),
+        config,
+        unit,
+    )
+    return (*files, Service(UNIT, inputs((*links, config, unit))))
+
+
+def configuration(sandbox: str) -> str:
+    """Configuration of containerd 2.x (version 3).
+
+    The directories of CNI plugins and their configuration are containerd's defaults,
+    ``/opt/cni/bin`` and ``/etc/cni/net.d``: their keys differ between 2.0 and 2.1.
+    """
+    return f"""version = 3
+
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+sandbox = '{sandbox}'
+
+[plugins.'io.containerd.cri.v1.images'.registry]
+config_path = '/etc/containerd/certs.d'
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd]
+default_runtime_name = 'runc'
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+runtime_type = 'io.containerd.runc.v2'
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+BinaryName = '{medium.PROGRAMS}/runc'
+SystemdCgroup = true
+"""
+
+
+_UNIT = f"""[Unit]
+Description=containerd
+After=network.target local-fs.target dbus.service
+RequiresMountsFor={medium.PLACE}
+
+[Service]
+ExecStart={medium.PROGRAMS}/containerd
+Type=notify
+Delegate=yes
+KillMode=process
+Restart=always
+RestartSec=5
+LimitNPROC=infinity
+LimitCORE=infinity
+TasksMax=infinity
+OOMScoreAdjust=-999
+
+[Install]
+WantedBy=multi-user.target
+"""
+"""As containerd's own containerd.service has it."""

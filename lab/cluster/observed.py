@@ -1,0 +1,144 @@
+"""What a cluster says of itself once the probe pods are there. Pure data, and how it is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+VTEP_ANNOTATION = "flannel.alpha.coreos.com/backend-data"
+"""Where flannel says the MAC of a node's tunnel end: ``{"VNI":4096,"VtepMAC":"..."}``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedPod:
+    """One pod as the API has it."""
+
+    name: str
+    node: str | None
+    """None while it is not scheduled."""
+    address: str | None
+    """None until it has one."""
+    phase: str
+    ready: bool
+    trouble: str
+    """Why it is not ready, in words; empty where it is or nothing is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedService:
+    """One Service as the API has it."""
+
+    name: str
+    address: str
+    node_ports: frozenset[int]
+    """Of all its ports; empty without any."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedNode:
+    """One node as the API has it."""
+
+    name: str
+    pod_cidr: str | None
+    tunnel_mac: str | None
+    """Of flannel's VXLAN device; None where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodLink:
+    """How a pod is plugged in, as its node's agent sees it."""
+
+    pod: str
+    mac: str
+    port: str
+    """The node's end; empty where it is not known."""
+    mtu: int
+    gateway: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Everything that is known at run time only."""
+
+    pods: tuple[ObservedPod, ...]
+    dns: tuple[ObservedPod, ...]
+    services: tuple[ObservedService, ...]
+    nodes: tuple[ObservedNode, ...]
+    links: tuple[PodLink, ...] = ()
+
+
+def read_pod(found: Mapping[str, Any]) -> ObservedPod:
+    """A pod of the API's JSON."""
+    status = found.get("status") or {}
+    conditions = {one["type"]: one for one in status.get("conditions") or ()}
+    return ObservedPod(
+        name=found["metadata"]["name"],
+        node=found.get("spec", {}).get("nodeName"),
+        address=status.get("podIP"),
+        phase=status.get("phase", "Pending"),
+        ready=conditions.get("Ready", {}).get("status") == "True",
+        trouble="; ".join(_troubles(status, conditions)),
+    )
+
+
+def _troubles(
+    status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]
+) -> Iterable[str]:
+    """What scheduler, kubelet and containers complain of."""
+    scheduled = conditions.get("PodScheduled", {})
+    if scheduled.get("status") == "False":
+        yield f"{scheduled.get('reason', 'Unschedulable')}: {scheduled.get('message', '')}"
+    if status.get("reason"):
+        yield f"{status['reason']}: {status.get('message', '')}"
+    for container in status.get("containerStatuses") or ():
+        for state in (container.get("state") or {}, container.get("lastState") or {}):
+            for kind in ("waiting", "terminated"):
+                said = state.get(kind)
+                if said and said.get("reason") != "ContainerCreating":
+                    words = (said.get("reason", kind), said.get("message", "").strip())
+                    yield ": ".join(word for word in words if word)
+
+
+def read_service(found: Mapping[str, Any]) -> ObservedService:
+    """A Service of the API's JSON."""
+    spec = found["spec"]
+    return ObservedService(
+        name=found["metadata"]["name"],
+        address=spec.get("clusterIP", ""),
+        node_ports=frozenset(one["nodePort"] for one in spec["ports"] if one.get("nodePort")),
+    )
+
+
+def read_node(found: Mapping[str, Any]) -> ObservedNode:
+    """A node of the API's JSON."""
+    metadata = found["metadata"]
+    return ObservedNode(
+        name=metadata["name"],
+        pod_cidr=found.get("spec", {}).get("podCIDR"),
+        tunnel_mac=_vtep(metadata.get("annotations") or {}),
+    )
+
+
+def _vtep(annotations: Mapping[str, str]) -> str | None:
+    try:
+        said = json.loads(annotations.get(VTEP_ANNOTATION, "null"))
+    except ValueError:
+        return None
+    mac = said.get("VtepMAC") if isinstance(said, dict) else None
+    return mac.lower() if isinstance(mac, str) and mac else None
+
+
+def ready_endpoints(slices: Iterable[Mapping[str, Any]]) -> dict[str, frozenset[str]]:
+    """Names of the pods that are ready behind each Service, from its EndpointSlices."""
+    found: dict[str, frozenset[str]] = {}
+    for one in slices:
+        service = one["metadata"].get("labels", {}).get("kubernetes.io/service-name", "")
+        names = frozenset(
+            end["targetRef"]["name"]
+            for end in one.get("endpoints") or ()
+            if end.get("targetRef") and (end.get("conditions") or {}).get("ready") is not False
+        )
+        found[service] = found.get(service, frozenset()) | names
+    return found

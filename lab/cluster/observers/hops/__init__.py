@@ -1,0 +1,1 @@
+"""The hops of a packet, each judged by itself."""

@@ -1,0 +1,145 @@
+"""Whether the node forwards, and where to: settings, routes and neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import IPv4Network, ip_interface
+
+from lab.cluster.observers.difference import Difference, Look
+from lab.cluster.observers.rules import overlap, within
+from lab.topology.intent import MachineIntent, Neighbour, Route
+
+_SILENT = {"FAILED", "INCOMPLETE", "UNREACHABLE"}
+_EVERYWHERE = "0.0.0.0/0"
+
+
+def check(look: Look) -> Iterator[Difference]:
+    """In the order in which a packet meets them."""
+    vfp = look.observed.os == "windows" and look.intended.tunnel is not None  # it forwards alone
+    known = look.observed.forwards is not None and not vfp
+    if known and look.observed.forwards != look.intended.forwards:
+        wanted = "1" if look.intended.forwards else "0"
+        yield look.differs(
+            "forwarding-off",
+            "ip_forward",
+            wanted,
+            "0" if wanted == "1" else "1",
+            "cat /proc/sys/net/ipv4/ip_forward",
+            f"sysctl -w net.ipv4.ip_forward={wanted}",
+        )
+    if look.observed.knows("route"):
+        yield from _routes(look)
+    if look.observed.knows("neighbour"):
+        for neighbour in look.intended.neighbours:
+            yield from _neighbour(look, neighbour)
+
+
+def _routes(look: Look) -> Iterator[Difference]:
+    seen = {route.destination: route for route in look.observed.routes}
+    for route in look.intended.routes:
+        found = seen.get(route.destination)
+        if found is None:
+            if not look.works(route.device):
+                continue  # the device is told of, and took the route with it
+            yield look.differs(
+                "route-missing",
+                f"route to {route.destination}",
+                _words(route),
+                "there is none",
+                f"ip route show {route.destination}",
+                f"ip route add {_command(route)}",
+            )
+        elif (found.device, found.via) != (route.device, route.via):
+            if found.device == f"{route.device} (down)":
+                continue  # the same
+            yield look.differs(
+                "wrong-route",
+                f"route to {route.destination}",
+                _words(route),
+                _words(found),
+                f"ip route show {route.destination}",
+                f"ip route replace {_command(route)}",
+            )
+    if look.observed.os == "linux":  # HNS has routes of its own for every pod
+        yield from _strays(look)
+
+
+def _strays(look: Look) -> Iterator[Difference]:
+    """Routes into the lab's own ranges that nobody asked for, and that lead elsewhere."""
+    intended = {route.destination for route in look.intended.routes}
+    ways = [(_prefix(route), route.device, route.via) for route in look.intended.routes]
+    ways += [(network, device, None) for network, device in _connected(look.intended)]
+    for route in look.observed.routes:
+        prefix = _prefix(route)
+        if route.destination in intended or prefix == _EVERYWHERE:
+            continue
+        if not any(overlap(prefix, one) for one in look.ranges()):
+            continue
+        covering = [way for way in ways if within(prefix, way[0])]
+        longest = max(covering, key=lambda way: IPv4Network(way[0]).prefixlen, default=None)
+        if longest is None or (route.device, route.via) != longest[1:]:
+            yield look.differs(
+                "stray-route",
+                f"route to {route.destination}",
+                "none of its own",
+                _words(route),
+                f"ip route show {route.destination}",
+                f"ip route del {route.destination}",
+            )
+
+
+def _connected(machine: MachineIntent) -> Iterator[tuple[str, str]]:
+    devices = (*machine.interfaces, machine.bridge, machine.tunnel)
+    for device in devices:
+        for text in device.addresses if device else ():
+            yield str(ip_interface(text).network), device.name if device else ""
+
+
+def _prefix(route: Route) -> str:
+    if route.destination == "default":
+        return _EVERYWHERE
+    return route.destination if "/" in route.destination else f"{route.destination}/32"
+
+
+def _words(route: Route) -> str:
+    via = f"through {route.via} " if route.via else ""
+    if route.device in {"blackhole", "unreachable", "prohibit", "throw"}:
+        return f"a {route.device} route"
+    return f"{via}on {route.device}"
+
+
+def _command(route: Route) -> str:
+    via = f" via {route.via}" if route.via else ""
+    return f"{route.destination}{via} dev {route.device}" + (" onlink" if route.onlink else "")
+
+
+def _neighbour(look: Look, neighbour: Neighbour) -> Iterator[Difference]:
+    seen = next(
+        (
+            one
+            for one in look.observed.neighbours
+            if one.neighbour.address == neighbour.address
+            and one.neighbour.device == neighbour.device
+        ),
+        None,
+    )
+    tunnel = look.intended.tunnel
+    shows = f"ip neighbour show {neighbour.address} dev {neighbour.device}"
+    mends = (
+        f"ip neighbour replace {neighbour.address} lladdr {neighbour.mac} "
+        f"dev {neighbour.device} nud permanent"
+    )
+    what = f"neighbour {neighbour.address} on {neighbour.device}"
+    if not look.works(neighbour.device):
+        return
+    if seen is None:
+        if tunnel and neighbour.device == tunnel.name:  # elsewhere the kernel asks by ARP
+            yield look.differs(
+                "neighbour-missing", what, neighbour.mac, "there is none", shows, mends
+            )
+    elif seen.neighbour.mac and seen.neighbour.mac != neighbour.mac:
+        yield look.differs("stale-neighbour", what, neighbour.mac, seen.neighbour.mac, shows, mends)
+    elif seen.state in _SILENT:
+        yield look.differs(
+            "neighbour-silent", what, neighbour.mac, f"nobody answers ({seen.state})", shows, mends
+        )

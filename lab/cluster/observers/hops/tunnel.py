@@ -1,0 +1,116 @@
+"""The tunnel and its forwarding entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lab.cluster.observers.difference import Difference, Look
+from lab.topology.intent import ForwardingEntry, Tunnel
+
+
+def check(look: Look) -> Iterator[Difference]:
+    """The tunnel, then what is in it; of a tunnel that is not there nothing more is told."""
+    tunnel = look.intended.tunnel
+    if tunnel is None:
+        return
+    seen = next((one for one in look.observed.tunnels if one.name == tunnel.name), None)
+    if seen is None:
+        there = ", ".join(f"{one.name} (VNI {one.vni})" for one in look.observed.tunnels)
+        yield look.differs(
+            "tunnel-missing",
+            f"tunnel {tunnel.name}",
+            f"there, VNI {tunnel.vni}",
+            f"no such tunnel (there: {there or 'none'})",
+            "ip -details link show type vxlan",
+            _again(look, tunnel),
+        )
+        return
+    yield from _state(look, tunnel, seen)
+    if look.observed.knows("forwarding") and look.works(tunnel.name):
+        for entry in look.intended.forwarding:
+            yield from _entry(look, entry)
+
+
+def _state(look: Look, tunnel: Tunnel, seen: Tunnel) -> Iterator[Difference]:
+    what, shows = f"tunnel {tunnel.name}", f"ip -details link show dev {tunnel.name}"
+    link = look.observed.link(tunnel.name)
+    if link and not link.up:
+        mends = f"ip link set dev {tunnel.name} up; then its routes again"
+        yield look.differs("tunnel-down", what, "up", "set down", shows, mends)
+    if seen.vni != tunnel.vni:
+        yield look.differs(
+            "wrong-vni", what, f"VNI {tunnel.vni}", f"VNI {seen.vni}", shows, _again(look, tunnel)
+        )
+    if seen.port and seen.port != tunnel.port:
+        yield look.differs(
+            "wrong-port",
+            what,
+            f"UDP port {tunnel.port}",
+            f"UDP port {seen.port}",
+            shows,
+            _again(look, tunnel),
+        )
+    if seen.local and seen.local != tunnel.local:
+        yield look.differs(
+            "tunnel-local", what, f"from {tunnel.local}", f"from {seen.local}", shows,
+            _again(look, tunnel),
+        )  # fmt: skip
+    for address in tunnel.addresses if look.observed.os == "linux" else ():
+        if address not in seen.addresses:
+            yield look.differs(
+                "tunnel-address",
+                what,
+                address,
+                " ".join(seen.addresses) or "no address",
+                f"ip address show dev {tunnel.name}",
+                f"ip address add {address} dev {tunnel.name}",
+            )
+    if look.by == "lab" and seen.mac != tunnel.mac:
+        yield look.differs(
+            "tunnel-mac",
+            what,
+            tunnel.mac,
+            seen.mac,
+            shows,
+            f"ip link set dev {tunnel.name} address {tunnel.mac}",
+        )
+    if seen.mtu and seen.mtu != tunnel.mtu:
+        yield look.differs(
+            "tunnel-mtu",
+            what,
+            f"MTU {tunnel.mtu}",
+            f"MTU {seen.mtu}",
+            shows,
+            f"ip link set dev {tunnel.name} mtu {tunnel.mtu}",
+        )
+
+
+def _again(look: Look, tunnel: Tunnel) -> str:
+    if look.by == "kubernetes":
+        return (
+            f"correct net-conf.json (VNI {tunnel.vni}, Port {tunnel.port}), "
+            f"ip link del {tunnel.name}, and restart flanneld on this node"
+        )
+    return (
+        f"ip link del {tunnel.name}; ip link add {tunnel.name} address {tunnel.mac} "
+        f"mtu {tunnel.mtu} type vxlan id {tunnel.vni} dstport {tunnel.port} "
+        f"local {tunnel.local} dev {tunnel.device} nolearning; then lab up"
+    )
+
+
+def _entry(look: Look, entry: ForwardingEntry) -> Iterator[Difference]:
+    ends = [
+        one.remote
+        for one in look.observed.forwarding
+        if (one.mac, one.device) == (entry.mac, entry.device)
+    ]
+    if entry.remote in ends:
+        return
+    yield look.differs(
+        "wrong-entry" if ends else "entry-missing",
+        f"forwarding entry {entry.mac} on {entry.device}",
+        f"to {entry.remote}",
+        f"to {', '.join(ends)}" if ends else "there is none",
+        f"bridge fdb show dev {entry.device}",
+        f"bridge fdb replace {entry.mac} dev {entry.device} dst {entry.remote} self permanent",
+    )

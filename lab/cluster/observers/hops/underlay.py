@@ -1,0 +1,161 @@
+"""The node's own cards, what bars or slows packets, and the programs that must run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lab.cluster.observers.difference import Difference, Kind, Look
+from lab.cluster.observers.facts import Barrier, Link
+from lab.cluster.observers.rules import overlap
+from lab.topology.intent import Interface
+
+KUBELET_PORT = 10_250
+"""Where the API server reaches kubelet (Kubernetes, Ports and Protocols)."""
+_RUNS = {"active", "running", "activating", "startpending"}
+
+
+def check(look: Look) -> Iterator[Difference]:
+    """Cards, barriers, shapers, programs."""
+    if look.observed.knows("address"):
+        for card in look.intended.interfaces:
+            yield from _card(look, card)
+    for barrier in look.observed.barriers:
+        yield from _barrier(look, barrier)
+    yield from _not_let_in(look)
+    for shaper in look.observed.shapers:
+        yield look.differs(
+            "slowed",
+            f"device {shaper.where}",
+            "no shaping",
+            shaper.rule,
+            shaper.shows,
+            shaper.mends,
+        )
+    for unit in look.observed.units:
+        if unit.state.split(",")[0].lower() not in _RUNS:
+            yield look.differs(
+                "program-down",
+                f"service {unit.name}",
+                "running",
+                unit.state,
+                f"systemctl status {unit.name}; journalctl -u {unit.name} -n 50",
+                f"systemctl restart {unit.name}",
+            )
+
+
+def _card(look: Look, card: Interface) -> Iterator[Difference]:
+    link = look.observed.link(card.name)
+    what, shows = f"card {card.name}", f"ip -details address show dev {card.name}"
+    if link is None:
+        there = ", ".join(one.name for one in look.observed.links)
+        yield look.differs(
+            "link-missing",
+            what,
+            "there",
+            f"no such device (there: {there})",
+            "ip link",
+            "plug it in, or give the card with this MAC its name: " + card.mac,
+        )
+        return
+    if not link.up or not link.carrier:
+        yield look.differs(
+            "link-down",
+            what,
+            "up",
+            "no carrier: its other end is down" if link.up else "set down",
+            shows,
+            f"ip link set dev {card.name} up; then its routes again"
+            if not link.up
+            else "set its other end up (the segment's bridge, the hypervisor's network)",
+        )
+    yield from _values(look, card, link, shows)
+
+
+def _values(look: Look, card: Interface, link: Link, shows: str) -> Iterator[Difference]:
+    what = f"card {card.name}"
+    for address in card.addresses:
+        if address not in link.addresses:
+            yield look.differs(
+                "link-address",
+                what,
+                address,
+                " ".join(link.addresses) or "no address",
+                shows,
+                f"ip address add {address} dev {card.name}",
+            )
+    if link.mtu and link.mtu != card.mtu:
+        yield look.differs(
+            "link-mtu",
+            what,
+            f"MTU {card.mtu}",
+            f"MTU {link.mtu}",
+            shows,
+            f"ip link set dev {card.name} mtu {card.mtu}",
+        )
+    if link.mac != card.mac:
+        yield look.differs(
+            "link-mac",
+            what,
+            card.mac,
+            link.mac,
+            shows,
+            f"ip link set dev {card.name} address {card.mac}",
+        )
+
+
+def _barrier(look: Look, barrier: Barrier) -> Iterator[Difference]:
+    kind = _kind(look, barrier)
+    if kind:
+        met = "" if barrier.packets is None else f" (met {barrier.packets} packets)"
+        yield look.differs(
+            kind,
+            barrier.where,
+            "no rule that bars the lab's packets",
+            f"{barrier.rule}{met}",
+            barrier.shows,
+            barrier.mends,
+        )
+
+
+def _not_let_in(look: Look) -> Iterator[Difference]:
+    """Ports that a firewall which lets in nothing by itself has no rule for."""
+    open_ports = look.observed.let_in
+    if open_ports is None:
+        return
+    wanted: list[tuple[Kind, str, int, str]] = []
+    if look.intended.kubelet:
+        wanted.append(("packets-barred", "tcp", KUBELET_PORT, "kubelet"))
+    if look.intended.tunnel:
+        wanted.append(("tunnel-port-barred", "udp", look.intended.tunnel.port, "the tunnel"))
+    for kind, protocol, port, whose in wanted:
+        if not any(one == protocol and first <= port <= last for one, first, last in open_ports):
+            yield look.differs(
+                kind,
+                "the firewall",
+                f"a rule that lets in {protocol.upper()} {port}, of {whose}",
+                "there is none",
+                "",
+                "",
+            )
+
+
+def _kind(look: Look, barrier: Barrier) -> Kind | None:
+    """What a rule bars of the lab's packets; None where it bars others'."""
+    tunnel, translation = look.intended.tunnel, look.intended.translation
+    if barrier.protocol in {"icmp", "icmpv6", "igmp"}:
+        return None
+    if barrier.ports:
+        first, last = barrier.ports
+        if tunnel and first <= tunnel.port <= last and barrier.protocol != "tcp":
+            return "tunnel-port-barred"
+        services = translation.services if translation else ()
+        if any(one.node_port and first <= one.node_port <= last for one in services):
+            return "node-port-barred"
+        ports = {one.port for one in services}
+        ports |= {end.port for one in services for end in one.backends}
+        return "packets-barred" if any(first <= port <= last for port in ports) else None
+    if barrier.prefixes and not any(
+        overlap(one, range_) for one in barrier.prefixes for range_ in look.ranges()
+    ):
+        return None
+    return "packets-barred"

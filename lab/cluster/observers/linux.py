@@ -1,0 +1,239 @@
+"""A Linux node, seen: asked with one command, its answers read into facts.
+
+A node is a computer behind SSH, or a network namespace: anything that runs a command. What it
+cannot answer stands in the facts with the reason; only a node that cannot be asked raises.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+from lab._deadline import Deadline
+from lab.cluster.observers import devices, iptables, nftables
+from lab.cluster.observers.facts import Counter, NodeFacts, PodFacts, Unit
+from lab.cluster.observers.questions import Answer, answers, command
+from lab.cluster.observers.rules import Ruleset, joined
+from lab.guests.shell import Completed
+from lab.topology.intent import Resolver
+
+_FORWARD = "ipv4/ip_forward"
+_NDOTS = 1
+"""What resolv.conf means where it does not say (resolv.conf(5))."""
+_PROTOCOLS = {"tcp", "udp"}
+
+
+class Runs(Protocol):
+    """What runs commands on a node, or in a pod."""
+
+    def run(self, command: tuple[str, ...], deadline: Deadline) -> Completed:
+        """Run a command to its end."""
+
+
+def observe(machine: Runs, deadline: Deadline, *, namespace: bool = False) -> NodeFacts:
+    """Look at a node; one command.
+
+    Raises
+    ------
+    DeadlineError, BrokenError
+        When it cannot be asked.
+
+    """
+    done = machine.run(command("namespace" if namespace else "computer"), deadline)
+    return facts(done.stdout, done.stderr)
+
+
+def observe_pod(name: str, machine: Runs, deadline: Deadline) -> PodFacts:
+    """Look into a pod that is a network namespace of the lab's own; one command.
+
+    Raises
+    ------
+    DeadlineError, BrokenError
+        When it cannot be asked.
+
+    """
+    done = machine.run(command("pod"), deadline)
+    said = answers(done.stdout, done.stderr)
+    return _pod(name, said, "", _resolver(said["resolver"].text) if "resolver" in said else None)
+
+
+def facts(stdout: str, stderr: str) -> NodeFacts:
+    """What the answers say. Pure; what cannot be read stands in ``absent``."""
+    said = dict(answers(stdout, stderr))
+    read = _Reading(said)
+    entries, ports = read.json("address"), read.json("ports")
+    seen = devices.links(entries, ports)
+    rules = _rules(read)
+    settings = _settings(read.text("settings"))
+    forward = dict(settings).get(_FORWARD)
+    return NodeFacts(
+        os="linux",
+        version=_version(read.text("release")),
+        links=seen,
+        bridges=devices.bridges(seen),
+        tunnels=devices.tunnels(entries),
+        learning=devices.learning(entries),
+        routes=devices.routes(read.json("route")),
+        neighbours=devices.neighbours(read.json("neighbour")),
+        forwarding=devices.forwarding(read.json("forwarding")),
+        proxies=devices.proxies(read.json("proxy")),
+        forwards=None if forward is None else forward == "1",
+        settings=settings,
+        translations=rules.translations,
+        barriers=rules.barriers,
+        shapers=devices.shapers(read.json("queues")),
+        listening=_listening(read.text("sockets")),
+        pods=_pods(said) if "sandboxes" in said else None,
+        sandboxes=_sandboxes(read.one("sandboxes")),
+        units=_units(read.text("units")),
+        counters=tuple(_counters(read, entries)),
+        absent=tuple(read.absent.items()),
+    )
+
+
+class _Reading:
+    """Answers, and what could not be had of them."""
+
+    def __init__(self, said: Mapping[str, Answer]) -> None:
+        self._said = said
+        self.absent = {name: one.trouble for name, one in said.items() if one.trouble}
+
+    def text(self, name: str) -> str:
+        answer = self._said.get(name)
+        return answer.text if answer else ""
+
+    def one(self, name: str) -> Any:
+        """What one JSON document holds; None where there is none."""
+        text = self.text(name)
+        if not text.strip():
+            return None
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            self.absent[name] = f"its answer cannot be read: {error}"
+            return None
+
+    def json(self, name: str) -> list[Any]:
+        """The entries of a list; iproute2 writes none for an empty one."""
+        found = self.one(name)
+        return [one for one in found if one] if isinstance(found, list) else []
+
+
+def _rules(read: _Reading) -> Ruleset:
+    texts = [text for name in ("iptables", "iptables-legacy") if (text := read.text(name))]
+    nft = read.one("nftables") or {}
+    known = frozenset[tuple[str, str]]().union(*(iptables.tables(text) for text in texts))
+    try:
+        return joined(
+            (
+                nftables.read(nft.get("nftables", ()), but=known),
+                *(iptables.read(text) for text in texts),
+            )
+        )
+    except (KeyError, ValueError, TypeError, IndexError) as error:
+        read.absent["nftables"] = f"a rule that cannot be read: {type(error).__name__} {error}"
+        return joined(())
+
+
+def _settings(text: str) -> tuple[tuple[str, str], ...]:
+    pairs = (line.partition(":") for line in text.splitlines())
+    return tuple((path, value.strip()) for path, mark, value in pairs if mark)
+
+
+def _version(text: str) -> str:
+    for line in text.splitlines():
+        if line.startswith("PRETTY_NAME="):
+            return line.partition("=")[2].strip('"')
+    return ""
+
+
+def _listening(text: str) -> tuple[tuple[str, int], ...]:
+    found = set()
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) > 4 and words[0] in _PROTOCOLS:  # noqa: PLR2004  netid, state, queues, own
+            port = words[4].rpartition(":")[2]
+            if port.isdecimal() and not words[4].startswith(("127.", "[::1]")):
+                found.add((words[0], int(port)))
+    return tuple(sorted(found))
+
+
+def _pods(said: Mapping[str, Answer]) -> tuple[PodFacts, ...]:
+    names = [key.split()[1] for key in said if key.startswith("pod ") and key.endswith(" address")]
+    return tuple(_pod(name, said, f"pod {name} ", None) for name in names)
+
+
+def _pod(name: str, said: Mapping[str, Answer], before: str, resolver: Resolver | None) -> PodFacts:
+    read = _Reading(said)
+    seen = devices.links(read.json(f"{before}address"))
+    return PodFacts(
+        name=name,
+        links=tuple(link for link in seen if link.kind != "loopback"),
+        routes=devices.routes(read.json(f"{before}route")),
+        neighbours=devices.neighbours(read.json(f"{before}neighbour")),
+        listening=_listening(read.text(f"{before}sockets")),
+        resolver=resolver,
+    )
+
+
+def _resolver(text: str) -> Resolver | None:
+    server, search, ndots = "", tuple[str, ...](), _NDOTS
+    for line in text.splitlines():
+        words = line.split()
+        if words[:1] == ["nameserver"] and not server:
+            server = words[1]
+        elif words[:1] == ["search"]:
+            search = tuple(words[1:])
+        elif words[:1] == ["options"]:
+            found = [one.partition(":")[2] for one in words if one.startswith("ndots:")]
+            ndots = int(found[0]) if found and found[0].isdecimal() else ndots
+    return Resolver(server, search, ndots) if server else None
+
+
+def _sandboxes(found: Any) -> tuple[tuple[str, str], ...]:
+    items = found.get("items", ()) if isinstance(found, dict) else ()
+    return tuple(
+        sorted(
+            (
+                f"{one['metadata']['namespace']}/{one['metadata']['name']}",
+                str(one.get("state", "")).removeprefix("SANDBOX_").lower(),
+            )
+            for one in items
+        )
+    )
+
+
+def _units(text: str) -> tuple[Unit, ...]:
+    found = []
+    for block in text.split("\n\n"):
+        said = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        if said.get("LoadState") == "loaded":
+            name = said.get("Id", "").removesuffix(".service")
+            restarts = said.get("NRestarts", "0")
+            more = f", restarted {restarts} times" if restarts not in {"", "0"} else ""
+            found.append(Unit(name, f"{said.get('ActiveState', '')}{more}"))
+    return tuple(found)
+
+
+def _counters(read: _Reading, entries: Iterable[Mapping[str, Any]]) -> Iterator[Counter]:
+    yield from devices.counters(entries)
+    yield from _pairs(read.text("counters"))
+    for line in read.text("conntrack").splitlines():
+        words = line.split()
+        for word in words[1:]:
+            name, _, value = word.partition("=")
+            if value.isdecimal():
+                yield Counter(f"conntrack {words[0]} {name}", int(value))
+    for name in [key for key in read.absent if key.startswith("card ")]:
+        del read.absent[name]  # virtual cards have none, and ethtool is rarely installed
+
+
+def _pairs(text: str) -> Iterator[Counter]:
+    """Of /proc/net/snmp and netstat: a line of names, and one of values below it."""
+    lines = [line.split() for line in text.splitlines() if ": " in line]
+    for names, values in zip(lines[::2], lines[1::2], strict=False):
+        if names[0] == values[0] and names[0] in {"Ip:", "Udp:", "Tcp:", "IpExt:", "TcpExt:"}:
+            for name, value in zip(names[1:], values[1:], strict=False):
+                if value.isdecimal() and value != "0":
+                    yield Counter(f"{names[0].rstrip(':')} {name}", int(value))

@@ -1,0 +1,168 @@
+"""What one rule of nft's JSON says: its matches, its verdict, and its words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lab.cluster.observers.rules import KUBE_PROXY_MARK
+
+Rule = Mapping[str, Any]
+_VERDICTS = ("accept", "drop", "reject", "return", "masquerade", "dnat", "snat", "queue")
+
+
+def verdict(rule: Rule) -> str:
+    """What becomes of a packet; empty where the rule only marks, counts or jumps."""
+    for part in rule["expr"]:
+        for name in _VERDICTS:
+            if name in part:
+                return name
+    return ""
+
+
+def _matches(rule: Rule) -> Iterator[tuple[str, str, object, object]]:
+    """Operator, what is matched (``ip saddr``), its value, and the left side as it is."""
+    for part in rule["expr"]:
+        match = part.get("match")
+        if match:
+            left = match["left"]
+            yield str(match["op"]), _field(left), match["right"], left
+
+
+def _field(left: object) -> str:
+    if not isinstance(left, Mapping):
+        return str(left)
+    if "payload" in left:
+        payload = left["payload"]
+        return f"{payload.get('protocol', '')} {payload.get('field', '')}".strip()
+    kind, body = next(iter(left.items()))
+    if isinstance(body, Mapping):
+        return f"{kind} {body.get('key', body.get('result', ''))}".strip()
+    return str(kind)
+
+
+def prefixes(rule: Rule, field: str) -> tuple[tuple[str, ...], bool]:
+    """The prefixes of ``saddr`` or ``daddr``, and whether they are those that are not meant."""
+    for operator, what, right, _ in _matches(rule):
+        if what == f"ip {field}":
+            return tuple(_prefixes(right)), operator == "!="
+    return (), False
+
+
+def _prefixes(right: object) -> Iterator[str]:
+    if isinstance(right, str):
+        if not right.startswith("@"):
+            yield right if "/" in right else f"{right}/32"
+    elif isinstance(right, Mapping):
+        if "prefix" in right:
+            yield f"{right['prefix']['addr']}/{right['prefix']['len']}"
+        for one in right.get("set", ()):
+            yield from _prefixes(one)
+
+
+def destinations(rule: Rule) -> tuple[str, ...]:
+    """Every prefix that a rule is for, source or destination."""
+    found: list[str] = []
+    for field in ("saddr", "daddr"):
+        there, negated = prefixes(rule, field)
+        found += () if negated else there
+    return tuple(found)
+
+
+def protocol_of(rule: Rule) -> str | None:
+    """``"tcp"`` or ``"udp"`` where a rule is for one of them."""
+    for operator, what, right, _ in _matches(rule):
+        if operator == "==" and what in {"meta l4proto", "ip protocol"} and isinstance(right, str):
+            return right
+        if what.split(" ")[0] in {"tcp", "udp"}:
+            return what.split(" ")[0]
+    return None
+
+
+def destination_ports(rule: Rule) -> tuple[int, int] | None:
+    """The first and last destination port that a rule is for; None for any."""
+    for operator, what, right, _ in _matches(rule):
+        if what.endswith(" dport") and operator in {"==", "in"}:
+            numbers = sorted(_numbers(right))
+            if numbers:
+                return numbers[0], numbers[-1]
+    return None
+
+
+def _numbers(right: object) -> Iterator[int]:
+    if isinstance(right, int):
+        yield right
+    elif isinstance(right, Mapping):
+        for one in right.get("range", right.get("set", ())):
+            yield from _numbers(one)
+
+
+def mark_of(rule: Rule) -> bool | None:
+    """Whether a rule takes packets with kube-proxy's mark (True), without (False), or both."""
+    for operator, what, right, left in _matches(rule):
+        masked = isinstance(left, Mapping) and "&" in left
+        if what == "meta mark" and right == KUBE_PROXY_MARK:
+            return operator == "=="
+        if masked and isinstance(left, Mapping) and left["&"][-1] == KUBE_PROXY_MARK:
+            return (operator == "!=") == (right == 0)
+    return None
+
+
+def is_about_invalid(rule: Rule) -> bool:
+    """Whether a rule is for packets of no connection, which may be lost."""
+    return any(
+        what == "ct state" and "invalid" in str(right) for _, what, right, _ in _matches(rule)
+    )
+
+
+def packets(rule: Rule) -> int | None:
+    """How many packets a rule has met, where it counts them."""
+    for part in rule["expr"]:
+        counter = part.get("counter")
+        if isinstance(counter, Mapping):
+            return int(counter.get("packets", 0))
+    return None
+
+
+def words(rule: Rule) -> str:
+    """The rule as one would write it, near enough to know it again."""
+    return " ".join(word for part in rule["expr"] for word in _words(part))
+
+
+def _words(part: Rule) -> Iterator[str]:
+    kind, body = next(iter(part.items()))
+    if kind == "match":
+        operator = "" if body["op"] in {"==", "in"} else f"{body['op']} "
+        yield f"{_left(body['left'])} {operator}{_value(body['right'])}"
+    elif kind == "counter":
+        return
+    elif body is None:
+        yield kind
+    elif kind == "reject":
+        yield f"reject with {body.get('type', '')} {body.get('expr', '')}".strip()
+    elif kind in {"jump", "goto"}:
+        yield f"{kind} {body['target']}"
+    elif kind == "comment":
+        return
+    else:
+        yield kind
+
+
+def _left(left: object) -> str:
+    if isinstance(left, Mapping) and "&" in left:
+        inner, mask = left["&"]
+        return f"{_field(inner)} and {mask:#x}"
+    if isinstance(left, Mapping) and "numgen" in left:
+        return f"numgen {left['numgen']['mode']} mod {left['numgen']['mod']}"
+    return _field(left)
+
+
+def _value(right: object) -> str:
+    if isinstance(right, Mapping):
+        if "prefix" in right:
+            return f"{right['prefix']['addr']}/{right['prefix']['len']}"
+        if "range" in right:
+            return "-".join(str(_value(one)) for one in right["range"])
+        if "set" in right:
+            return "{ " + ", ".join(_value(one) for one in right["set"]) + " }"
+    return str(right)

@@ -1,0 +1,129 @@
+"""What a Linux node is asked: one shell script, one round trip, an answer to each question. Pure.
+
+The script never fails: what there is no tool for is answered by ``absent``, and a tool that
+fails by its exit code and what it complained of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+What = Literal["computer", "namespace", "pod"]
+"""A node that is a computer, or one that is a network namespace; or the namespace of a pod."""
+
+MARK = "@@@"
+_ABSENT = "absent"
+_EACH_SECONDS = 10
+"""For one tool that asks a program, which may hang; those that ask the kernel do not."""
+_UNITS = "containerd kubelet kube-proxy flanneld haproxy kube-apiserver etcd"
+
+_HEAD = f"""
+PATH=$PATH:/usr/sbin:/sbin:/usr/local/sbin:/usr/local/bin LC_ALL=C within=; export PATH LC_ALL
+bound=; if command -v timeout > /dev/null; then bound='timeout {_EACH_SECONDS}'; fi
+ask() {{ # what, program, arguments
+    printf '\\n{MARK} %s\\n' "$1"; printf '\\n{MARK} %s\\n' "$1" >&2
+    shift
+    if command -v "$1" > /dev/null; then
+        $within "$@" < /dev/null; printf '\\n{MARK}= %s\\n' $?
+    else
+        printf '{MARK}= {_ABSENT} %s\\n' "$1"
+    fi
+}}
+"""
+_POD = """
+ask address ip -json -details -statistics address
+ask route ip -json -details route show table main
+ask neighbour ip -json neighbour show nud all
+ask sockets ss -H -l -n -t -u
+ask resolver cat /etc/resolv.conf
+"""
+_NODE = """
+ask address ip -json -details -statistics address
+ask route ip -json -details route show table main
+ask neighbour ip -json neighbour show nud all
+ask proxy ip -json neighbour show proxy
+ask forwarding bridge -json fdb show
+ask ports bridge -json -details link show
+ask nftables nft -j list ruleset
+ask iptables iptables-save -c
+if [ -s /proc/net/ip_tables_names ]; then ask iptables-legacy iptables-legacy-save -c; fi
+ask queues tc -json -statistics qdisc show
+ask sockets ss -H -l -n -t -u
+ask conntrack conntrack -S
+ask settings sh -c 'cd /proc/sys/net; grep -s . ipv4/ip_forward ipv4/conf/*/forwarding \
+ipv4/conf/*/rp_filter bridge/bridge-nf-call-iptables netfilter/nf_conntrack_count \
+netfilter/nf_conntrack_max; true'
+ask counters cat /proc/net/snmp /proc/net/netstat
+ask release cat /etc/os-release
+"""
+_COMPUTER = f"""
+within=$bound
+for card in /sys/class/net/*/device; do
+    [ -e "$card" ] || continue
+    card=${{card%/device}}; card=${{card##*/}}
+    ask "card $card" ethtool -S "$card"
+done
+if [ -d /run/systemd/system ]; then
+    ask units systemctl show --property=Id,LoadState,ActiveState,SubState,NRestarts {_UNITS}
+fi
+ask sandboxes crictl pods -o json
+for space in /run/netns/cni-*; do
+    [ -e "$space" ] || continue
+    name=${{space##*/}}
+    ask "pod $name address" ip -n "$name" -json -details -statistics address
+    ask "pod $name route" ip -n "$name" -json -details route show table main
+    ask "pod $name neighbour" ip -n "$name" -json neighbour show nud all
+    ask "pod $name sockets" nsenter "--net=$space" ss -H -l -n -t -u
+done
+"""
+_TAIL = "exit 0\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To one question."""
+
+    text: str
+    """What the tool wrote to its standard output; empty where it failed."""
+    trouble: str = ""
+    """Why there is none; empty where there is one."""
+
+
+def command(what: What) -> tuple[str, ...]:
+    """The command that asks everything of a node, or of the inside of a pod.
+
+    Of a namespace is left out what belongs to the computer around it.
+    """
+    asked = {"computer": _NODE + _COMPUTER, "namespace": _NODE, "pod": _POD}
+    return ("sh", "-c", _HEAD + asked[what] + _TAIL)
+
+
+def answers(stdout: str, stderr: str) -> Mapping[str, Answer]:
+    """Every question that was asked, by its name, with its answer."""
+    complaints = dict(_sections(stderr))
+    return {name: _answer(body, complaints.get(name, [])) for name, body in _sections(stdout)}
+
+
+def _sections(text: str) -> list[tuple[str, list[str]]]:
+    found: list[tuple[str, list[str]]] = []
+    for line in text.splitlines():
+        if line.startswith(f"{MARK} "):
+            found.append((line.removeprefix(f"{MARK} "), []))
+        elif found:
+            found[-1][1].append(line)
+    return found
+
+
+def _answer(body: list[str], complaints: list[str]) -> Answer:
+    ends = [number for number, line in enumerate(body) if line.startswith(f"{MARK}= ")]
+    if not ends:
+        return Answer("", "it was cut off")
+    end = body[ends[-1]].removeprefix(f"{MARK}= ")
+    if end.startswith(_ABSENT):
+        return Answer("", f"there is no '{end.removeprefix(_ABSENT).strip()}'")
+    if end != "0":
+        said = "; ".join(line.strip() for line in complaints if line.strip())
+        return Answer("", f"exit code {end}" + (f": {said}" if said else ""))
+    return Answer("\n".join(body[: ends[-1]]).strip("\n"))

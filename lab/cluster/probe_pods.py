@@ -1,0 +1,334 @@
+"""The probe pods of a lab on its cluster: made, waited for, looked at, and taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError
+from lab.cluster.api import Api, Object, RefusedError, namespaced
+from lab.cluster.bind import bind
+from lab.cluster.labels import DNS_NAMESPACE, DNS_SELECTOR, LAB, NAMESPACE, TOKEN
+from lab.cluster.observed import (
+    Observed,
+    PodLink,
+    read_node,
+    read_pod,
+    read_service,
+    ready_endpoints,
+)
+from lab.cluster.probe_manifests import Manifests, Owner, manifests, services
+from lab.cluster.waiting import Objects, wait_for
+from lab.scenario.scenario import Os
+from lab.topology.intent import Intent
+
+_NAMESPACES = "/api/v1/namespaces"
+_OWN = f"{_NAMESPACES}/{NAMESPACE}"
+_LOOK_SECONDS = 5.0
+_FEW = 3
+"""So many of what is missing are named."""
+
+
+class ProbePods:
+    """What the matrix needs of a cluster beside the cluster itself.
+
+    Parameters
+    ----------
+    api
+        The cluster's API server.
+    intent
+        What is to be probed; not bound yet.
+    owner
+        The lab, and the token of this run.
+    images
+        Full name of the agnhost image by operating system.
+
+    """
+
+    def __init__(self, api: Api, intent: Intent, owner: Owner, images: Mapping[Os, str]) -> None:
+        self._api = api
+        self._intent = intent
+        self._owner = owner
+        self._images = images
+
+    def deploy(self, deadline: Deadline, say: Callable[[str], None] = lambda _: None) -> None:
+        """Have all pods ready and every Service with its backends; what is so already stays.
+
+        Leftovers of a run that was killed are taken away first.
+
+        Raises
+        ------
+        DeadlineError
+            Naming what is not there, and why.
+        RefusedError
+            When the API server does not take an object; names its field.
+        BrokenError
+            When the namespace is another lab's, or cannot go.
+
+        """
+        wanted = manifests(self._intent, self._owner, self._images)
+        self._clear_leftovers(wanted, deadline, say)
+        self._have(f"{_NAMESPACES}", [wanted.namespace], deadline)
+        self._have(namespaced("services", NAMESPACE), wanted.services, deadline)
+        self._await_account(deadline)
+        self._have(namespaced("pods", NAMESPACE), wanted.pods, deadline)
+        self._await_pods(wanted, deadline)
+        self._await_endpoints(deadline)
+
+    def observe(self, deadline: Deadline, links: Iterable[PodLink] = ()) -> Observed:
+        """What the API says now; ``links`` is what the nodes' agents say of the pods.
+
+        Raises
+        ------
+        DeadlineError
+            When the API server is lost for longer.
+
+        """
+
+        def listed(path: str, query: Mapping[str, str] | None = None) -> Sequence[Object]:
+            doing = f"looking at the cluster of lab '{self._owner.lab}'"
+            found = self._api.patiently(
+                doing, lambda: self._api.listing(path, deadline, query), deadline
+            )
+            return list(found.objects.values())
+
+        own = {"labelSelector": f"{TOKEN}={self._owner.token}"}
+        return Observed(
+            pods=tuple(read_pod(one) for one in listed(namespaced("pods", NAMESPACE), own)),
+            dns=tuple(
+                read_pod(one)
+                for one in listed(
+                    namespaced("pods", DNS_NAMESPACE), {"labelSelector": DNS_SELECTOR}
+                )
+            ),
+            services=tuple(
+                read_service(one) for one in listed(namespaced("services", NAMESPACE), own)
+            ),
+            nodes=tuple(read_node(one) for one in listed("/api/v1/nodes")),
+            links=tuple(links),
+        )
+
+    def bound(self, deadline: Deadline, links: Iterable[PodLink] = ()) -> Intent:
+        """The Intent with all that is known at run time only.
+
+        Raises
+        ------
+        BrokenError
+            When the cluster is not as the Intent has it.
+
+        """
+        return bind(self._intent, self.observe(deadline, links))
+
+    def remove(self, deadline: Deadline) -> tuple[str, ...]:
+        """Take everything away and wait until it is gone; what was there. Safe to repeat.
+
+        Raises
+        ------
+        DeadlineError
+            Naming the finalizers that hold the namespace.
+
+        """
+        there = self._namespace(deadline)
+        if there is None:
+            return ()
+        self._refuse_strangers(there)
+        self._remove_namespace(deadline)
+        return (f"namespace {NAMESPACE}",)
+
+    def _namespace(self, deadline: Deadline) -> Object | None:
+        return self._api.patiently(
+            f"looking for namespace '{NAMESPACE}'",
+            lambda: self._api.find(_OWN, deadline),
+            deadline,
+        )
+
+    def _clear_leftovers(
+        self, wanted: Manifests, deadline: Deadline, say: Callable[[str], None]
+    ) -> None:
+        there = self._namespace(deadline)
+        if there is None:
+            return
+        self._refuse_strangers(there)
+        metadata = there["metadata"]
+        if metadata.get("deletionTimestamp"):
+            say(f"namespace '{NAMESPACE}' of an earlier run is going; waiting for it")
+        elif metadata["labels"].get(TOKEN) == wanted.namespace["metadata"]["labels"][TOKEN]:
+            return
+        else:
+            say(f"removing namespace '{NAMESPACE}' of an earlier run")
+        self._remove_namespace(deadline)
+
+    def _refuse_strangers(self, there: Object) -> None:
+        lab = (there["metadata"].get("labels") or {}).get(LAB)
+        if lab != self._owner.lab:
+            whose = f"belongs to lab '{lab}'" if lab else "was not made by hybridlab"
+            raise BrokenError(
+                f"making namespace '{NAMESPACE}' for lab '{self._owner.lab}'",
+                f"there is one already, and it {whose}",
+                f"kubectl delete namespace {NAMESPACE}, if it is not needed",
+            )
+
+    def _remove_namespace(self, deadline: Deadline) -> None:
+        doing = f"removing namespace '{NAMESPACE}'"
+
+        def remove() -> bool:
+            try:
+                return self._api.remove(_OWN, deadline)
+            except RefusedError as error:
+                if error.code != 409:  # noqa: PLR2004  it is going already
+                    raise
+                return True
+
+        self._api.patiently(doing, remove, deadline)
+        cure = f"kubectl get namespace {NAMESPACE} -o yaml says what holds it"
+        try:
+            wait_for(
+                self._api,
+                _NAMESPACES,
+                _what_holds,
+                doing,
+                deadline,
+                query={"fieldSelector": f"metadata.name={NAMESPACE}"},
+                cure=cure,
+            )
+        except DeadlineError as error:
+            left = self._left()
+            raise DeadlineError(doing, "; ".join((error.happened, *left)), cure) from None
+
+    def _left(self) -> tuple[str, ...]:
+        """What is still in the namespace, and by which finalizers.
+
+        Its own conditions do not tell, as long as pods are left (Kubernetes 1.36).
+        """
+        found: list[tuple[bool, str]] = []
+        for kind in ("pods", "services"):
+            with suppress(BrokenError):  # it is said only to help
+                there = self._api.listing(namespaced(kind, NAMESPACE), Deadline(_LOOK_SECONDS))
+                for name, one in there.objects.items():
+                    held = ", ".join(one["metadata"].get("finalizers") or ())
+                    said = f"{one['kind']} '{name}' is left, with finalizers: {held or 'none'}"
+                    found.append((not held, said))
+        return tuple(said for _, said in sorted(found)[:_FEW])
+
+    def _have(self, path: str, wanted: Iterable[Object], deadline: Deadline) -> None:
+        """Make what is not there as it should be."""
+        doing = f"looking at {path}"
+        own = {"labelSelector": f"{TOKEN}={self._owner.token}"}
+        there = self._api.patiently(
+            doing, lambda: self._api.listing(path, deadline, own), deadline
+        ).objects
+        for one in wanted:
+            found = there.get(one["metadata"]["name"])
+            if found is None or not _is_same(one, found):
+                self._api.have(path, one, deadline)
+
+    def _await_account(self, deadline: Deadline) -> None:
+        """A pod is refused in a namespace whose service account is not there yet."""
+        wait_for(
+            self._api,
+            namespaced("serviceaccounts", NAMESPACE),
+            lambda there: "" if "default" in there else "there is no service account 'default'",
+            f"waiting for namespace '{NAMESPACE}'",
+            deadline,
+            cure="see that kube-controller-manager runs",
+        )
+
+    def _await_pods(self, wanted: Manifests, deadline: Deadline) -> None:
+        names = [pod["metadata"]["name"] for pod in wanted.pods]
+        wait_for(
+            self._api,
+            namespaced("pods", NAMESPACE),
+            lambda there: _not_ready(names, there),
+            f"waiting for the {len(names)} probe pods of lab '{self._owner.lab}'",
+            deadline,
+            cure=f"kubectl -n {NAMESPACE} describe pods",
+        )
+
+    def _await_endpoints(self, deadline: Deadline) -> None:
+        asked = {
+            service.name: frozenset(backend.pod for backend in service.backends)
+            for service in services(self._intent)
+        }
+        wait_for(
+            self._api,
+            namespaced("endpointslices", NAMESPACE),
+            lambda there: _no_backends(asked, there),
+            f"waiting for the backends of {len(asked)} Services of lab '{self._owner.lab}'",
+            deadline,
+            cure="see that kube-controller-manager runs",
+        )
+
+
+def _is_same(wanted: Object, found: Object) -> bool:
+    """Whether what is there has been made from the same manifest, and is not going."""
+    if found["metadata"].get("deletionTimestamp"):
+        return False
+    return _holds(wanted["metadata"]["labels"], found["metadata"].get("labels") or {}) and (
+        "spec" not in wanted or _holds(_essence(wanted), _essence(found))
+    )
+
+
+def _essence(one: Object) -> Object:
+    """What a second look may compare: the rest is filled in by the API server."""
+    spec = one["spec"]
+    if one.get("kind") == "Service":
+        return {key: spec.get(key) for key in ("type", "clusterIP", "selector")}
+    return {
+        "nodeSelector": spec.get("nodeSelector"),
+        "images": [container["image"] for container in spec["containers"]],
+        "commands": [container.get("command") for container in spec["containers"]],
+    }
+
+
+def _holds(wanted: Mapping[str, object], found: Mapping[str, object]) -> bool:
+    return all(found.get(key) == value for key, value in wanted.items())
+
+
+def _what_holds(there: Objects) -> str:
+    """Why a namespace is still there: its finalizers, and what its controller says."""
+    if NAMESPACE not in there:
+        return ""
+    one = there[NAMESPACE]
+    names = [
+        *(one.get("spec", {}).get("finalizers") or ()),
+        *(one["metadata"].get("finalizers") or ()),
+    ]
+    said = [
+        str(condition.get("message", ""))
+        for condition in one.get("status", {}).get("conditions") or ()
+        if condition.get("status") == "True" and condition.get("message")
+    ]
+    phase = one.get("status", {}).get("phase", "Active")
+    listed = ", ".join(names) or "none"
+    return "; ".join((f"it is {phase}, with finalizers: {listed}", *said))
+
+
+def _not_ready(names: Sequence[str], there: Objects) -> str:
+    lacking = []
+    for name in names:
+        if name not in there:
+            lacking.append(f"pod '{name}' is not there")
+            continue
+        pod = read_pod(there[name])
+        if not pod.ready:
+            where = f" on '{pod.node}'" if pod.node else ""
+            why = f" ({pod.trouble})" if pod.trouble else ""
+            lacking.append(f"pod '{name}' is {pod.phase}{where}{why}")
+    return _few(lacking)
+
+
+def _no_backends(asked: Mapping[str, frozenset[str]], there: Objects) -> str:
+    ready = ready_endpoints(there.values())
+    lacking = []
+    for name, pods in asked.items():
+        found = ready.get(name, frozenset())
+        if found != pods:
+            has = ", ".join(sorted(found)) or "none"
+            lacking.append(f"Service '{name}' has backends {has}, not {', '.join(sorted(pods))}")
+    return _few(lacking)
+
+
+def _few(lacking: Sequence[str]) -> str:
+    more = f"; and {len(lacking) - _FEW} more" if len(lacking) > _FEW else ""
+    return "; ".join(lacking[:_FEW]) + more

@@ -1,0 +1,266 @@
+"""What a pod may expect of its node beside the network: the checks, their objects, their verdicts.
+
+Pure. The checks are those that a first Windows node is tried with by hand: Secret and ConfigMap
+as environment, a hostPath, several emptyDirs, metrics of pods and nodes, and nodeSelector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from lab.cluster.labels import NAMESPACE, POD
+from lab.cluster.probe_manifests import AGNHOST, Object, Owner, pinned
+from lab.scenario.scenario import Os
+from lab.topology.intent import Intent, MachineIntent
+
+Check = Literal[
+    "secret",
+    "config-map",
+    "host-path",
+    "empty-dirs",
+    "node-selector",
+    "pod-metrics",
+    "node-metrics",
+]
+CHECKS: tuple[Check, ...] = (
+    "secret",
+    "config-map",
+    "host-path",
+    "empty-dirs",
+    "node-selector",
+    "pod-metrics",
+    "node-metrics",
+)
+WorkloadVerdict = Literal["pass", "fail", "probe-error"]
+
+ENVIRONMENT, HOST_PATH, EMPTY_DIRS = "environment", "host-path", "empty-dirs"
+CONTAINERS = (ENVIRONMENT, HOST_PATH, EMPTY_DIRS)
+_SOURCE = "workload"
+"""Name of the Secret and of the ConfigMap."""
+_KEY = "value"
+_HOST_DIRECTORY = "/var/tmp/hybridlab-workload"  # noqa: S108  on a node of the lab
+_EMPTY = ("one", "two", "three")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadResult:
+    """One check on one node, judged."""
+
+    node: str
+    check: Check
+    verdict: WorkloadVerdict
+    detail: str
+    """Why, in one sentence; empty for a plain pass."""
+
+    @property
+    def id(self) -> str:
+        """``worker1/secret``: unique in a run."""
+        return f"{self.node}/{self.check}"
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What the Secret and the ConfigMap hold: made up for one run."""
+
+    secret: str
+    config: str
+
+
+def nodes(intent: Intent) -> tuple[MachineIntent, ...]:
+    """The nodes that pods can run on."""
+    return tuple(one for one in intent.machines if one.kubelet and one.kubelet.pod_cidr)
+
+
+def wanted(intent: Intent) -> tuple[tuple[str, Check], ...]:
+    """Every node and check, in order."""
+    return tuple((machine.name, check) for machine in nodes(intent) for check in CHECKS)
+
+
+def sources(owner: Owner, values: Values) -> tuple[Object, Object]:
+    """The Secret and the ConfigMap."""
+    metadata = {"name": _SOURCE, "namespace": NAMESPACE, "labels": owner.labels()}
+    return (
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": metadata,
+            "stringData": {_KEY: values.secret},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata,
+            "data": {_KEY: values.config},
+        },
+    )
+
+
+def pod_name(node: str) -> str:
+    """The pod of a node that runs the checks."""
+    return f"workload-{node}"
+
+
+def pod(machine: MachineIntent, owner: Owner, images: Mapping[Os, str]) -> Object:
+    """A pod of three containers, each of which tries one thing and ends."""
+    name = pod_name(machine.name)
+    image = images[machine.os]
+    written = [f"--new_file_{mode}=/{place}/file" for mode, place in _modes()]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "labels": {**owner.labels(), POD: name},
+        },
+        "spec": {
+            **pinned(machine),
+            "restartPolicy": "Never",
+            "volumes": [
+                {
+                    "name": "host",
+                    "hostPath": {"path": _HOST_DIRECTORY, "type": "DirectoryOrCreate"},
+                },
+                *({"name": place, "emptyDir": {}} for place in _EMPTY),
+            ],
+            "containers": [
+                {
+                    **_container(ENVIRONMENT, image),
+                    "command": [AGNHOST, "entrypoint-tester", "s=$(SECRET)", "c=$(CONFIG)"],
+                    "env": [
+                        _variable("SECRET", "secretKeyRef"),
+                        _variable("CONFIG", "configMapKeyRef"),
+                    ],
+                },
+                {
+                    **_container(HOST_PATH, image),
+                    "command": [AGNHOST, "mounttest", f"--new_file_0644=/host/{name}"],
+                    "volumeMounts": [{"name": "host", "mountPath": "/host"}],
+                },
+                {
+                    **_container(EMPTY_DIRS, image),
+                    "command": [AGNHOST, "mounttest", *written],
+                    "volumeMounts": [{"name": place, "mountPath": f"/{place}"} for place in _EMPTY],
+                },
+            ],
+        },
+    }
+
+
+def _modes() -> Iterator[tuple[str, str]]:
+    """Each mode of a new file that mounttest knows, and where one is made."""
+    return zip(("0644", "0660", "0666"), _EMPTY, strict=True)
+
+
+def _container(name: str, image: str) -> Object:
+    return {"name": name, "image": image, "imagePullPolicy": "IfNotPresent"}
+
+
+def _variable(name: str, kind: str) -> Object:
+    return {"name": name, "valueFrom": {kind: {"name": _SOURCE, "key": _KEY}}}
+
+
+def ended(found: Mapping[str, Any]) -> bool:
+    """Whether all containers of a pod have ended."""
+    statuses = (found.get("status") or {}).get("containerStatuses") or ()
+    states = [one.get("state") or {} for one in statuses]
+    return len(states) == len(CONTAINERS) and all("terminated" in state for state in states)
+
+
+def judge(
+    machine: MachineIntent,
+    found: Mapping[str, Any],
+    log: str,
+    values: Values,
+    summary: Mapping[str, Any] | str,
+) -> tuple[WorkloadResult, ...]:
+    """Every check of one node.
+
+    Parameters
+    ----------
+    machine
+        The node.
+    found
+        Its pod as the API has it, its containers ended.
+    log
+        What the container ``environment`` has printed.
+    values
+        What it should have printed.
+    summary
+        The kubelet's ``/stats/summary``, or why there is none.
+
+    """
+    said: dict[Check, str] = {
+        "secret": _environment(found, log, f"s={values.secret}", "Secret"),
+        "config-map": _environment(found, log, f"c={values.config}", "ConfigMap"),
+        "host-path": _exit(found, HOST_PATH),
+        "empty-dirs": _exit(found, EMPTY_DIRS),
+        "node-selector": _place(machine, found),
+        "pod-metrics": _pod_metrics(summary),
+        "node-metrics": _node_metrics(summary),
+    }
+    return tuple(
+        WorkloadResult(machine.name, check, "fail" if said[check] else "pass", said[check])
+        for check in CHECKS
+    )
+
+
+def unmade(machine: MachineIntent, why: str) -> tuple[WorkloadResult, ...]:
+    """Every check of a node where none could be made."""
+    return tuple(WorkloadResult(machine.name, check, "probe-error", why) for check in CHECKS)
+
+
+def _environment(found: Mapping[str, Any], log: str, word: str, source: str) -> str:
+    """The value itself is never said."""
+    failed = _exit(found, ENVIRONMENT)
+    if failed:
+        return failed
+    words = log.replace("[", " ").replace("]", " ").split()
+    return "" if word in words else f"the variable has not the value that the {source} holds"
+
+
+def _exit(found: Mapping[str, Any], container: str) -> str:
+    for one in (found.get("status") or {}).get("containerStatuses") or ():
+        if one["name"] == container:
+            done = (one.get("state") or {}).get("terminated") or {}
+            code, why = done.get("exitCode"), done.get("message") or done.get("reason") or ""
+            if code == 0:
+                return ""
+            return f"container '{container}' ended with exit code {code} {why}".strip()
+    return f"there is no container '{container}'"
+
+
+def _place(machine: MachineIntent, found: Mapping[str, Any]) -> str:
+    there = found.get("spec", {}).get("nodeName")
+    asked = f"kubernetes.io/hostname={machine.name}, kubernetes.io/os={machine.os}"
+    return "" if there == machine.name else f"node '{there}' was chosen for {asked}"
+
+
+def _pod_metrics(summary: Mapping[str, Any] | str) -> str:
+    if isinstance(summary, str):
+        return summary
+    own = [
+        one
+        for one in summary.get("pods") or ()
+        if (one.get("podRef") or {}).get("namespace") == NAMESPACE
+    ]
+    if not own:
+        return "the kubelet has no metrics of any probe pod"
+    measured = [one for one in own if _is_measured(one)]
+    return "" if measured else "the kubelet's metrics of pods have neither CPU time nor memory"
+
+
+def _node_metrics(summary: Mapping[str, Any] | str) -> str:
+    if isinstance(summary, str):
+        return summary
+    if _is_measured(summary.get("node") or {}):
+        return ""
+    return "the kubelet's metrics of the node have neither CPU time nor memory"
+
+
+def _is_measured(one: Mapping[str, Any]) -> bool:
+    """CPU time since its start, and memory in use."""
+    cpu, memory = one.get("cpu") or {}, one.get("memory") or {}
+    return "usageCoreNanoSeconds" in cpu and "workingSetBytes" in memory

@@ -1,0 +1,282 @@
+"""Kubernetes on a lab's machines: the steps that make the cluster, and its probe pods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Never
+
+from lab._deadline import Deadline
+from lab._errors import LabError
+from lab._log import say
+from lab.cluster.api import Api
+from lab.cluster.bind import foreseen
+from lab.cluster.cluster import API_PORT, ClusterNode
+from lab.cluster.linux import bring_up as linux
+from lab.cluster.linux import health
+from lab.cluster.linux.api import ADMIN, ClusterApi
+from lab.cluster.linux.entrance import Entrance
+from lab.cluster.linux.parallel import on_each
+from lab.cluster.linux.site import Site
+from lab.cluster.observers.gathering import LinuxNode, WindowsNode, gather
+from lab.cluster.probe_manifests import Owner
+from lab.cluster.probe_pods import ProbePods
+from lab.cluster.versions import NodeVersion, versions
+from lab.cluster.windows import bring_up as windows
+from lab.cluster.windows.join import ByHand, Join
+from lab.cluster.workload_checks import WorkloadResult, nodes, unmade
+from lab.cluster.workloads import Workloads
+from lab.imaging.windows import steps as image_steps
+from lab.plan.canonical import digest
+from lab.providers.libvirt.bundles import Bundled
+from lab.providers.libvirt.cluster_pods import ClusterPod
+from lab.providers.libvirt.guests import Guests
+from lab.providers.pods.exec_probing import ExecProber
+from lab.providers.provider import LabHandle, Machine, Outcome, Probe, ProbeSettings, Step
+from lab.scenario.scenario import Os
+from lab.state.files import write_private
+from lab.topology.intent import Intent
+
+KUBECONFIG = "secrets/cluster.conf"
+"""In the lab's own directory: the administrator's, for the lab's own questions."""
+AGNHOST = "registry.k8s.io/e2e-test-images/agnhost"
+PODS_SECONDS = 240.0
+EVIDENCE_SECONDS = 30.0
+_API_SECONDS = 60.0
+_LOOK_SECONDS = 10.0
+_FLANNEL = ("overlay", "host-gateway")
+
+Opened = Callable[[], Guests]
+"""Opens the machines; the caller closes."""
+
+
+@dataclass(frozen=True)
+class Kubernetes:
+    """One lab's cluster.
+
+    Parameters
+    ----------
+    bundled
+        What it is made from.
+    opened
+        Shells on its machines, once they are there.
+
+    """
+
+    lab: LabHandle
+    intent: Intent
+    bundled: Bundled
+    opened: Opened
+
+    def steps(self) -> tuple[Step, ...]:
+        """In order, after those of the machines: the cluster's own, Windows nodes, probe pods."""
+        planned = {step.name: step.digest for step in self._linux(self._nowhere())}
+        made = (self.bundled.cluster, self.bundled.digest)
+        found = [Step(name, said, self._running(name)) for name, said in planned.items()]
+        ready = found.pop()
+        if self._windows_nodes():
+            found.append(Step("windows", digest("windows", *made), self._windows))
+        return (*found, ready, Step("pods", digest(self.intent, *made), self._pods))
+
+    def ailments(self, guests: Guests) -> Mapping[str, str]:
+        """What is wrong with each node that the cluster does not call Ready. Never raises."""
+        deadline = Deadline(_LOOK_SECONDS * guests.patience)
+        return health.ailments(self.bundled.cluster, self._site(guests), deadline)
+
+    def foreseen(self) -> Intent:
+        """The Intent as far as it is known without its pods: enough to name every cell."""
+        return foreseen(self.intent)
+
+    @contextmanager
+    def probed(self) -> Iterator[Intent]:
+        """Have the probe pods there; the Intent bound to them.
+
+        They stay after the block, for the next run and for whoever looks into them.
+
+        Raises
+        ------
+        LabError
+            When they cannot be had, or the cluster is not as the Intent has it.
+
+        """
+        with self.opened() as guests:
+            deadline = Deadline(PODS_SECONDS * guests.patience)
+            with self._pods_of(guests, deadline) as pods:
+                pods.deploy(deadline, say)
+                bound = pods.bound(deadline, guests.links(deadline))
+        yield bound
+
+    def workloads(self) -> tuple[WorkloadResult, ...]:
+        """The checks beside the network, while the probe pods are there. Never raises."""
+        with self.opened() as guests:
+            deadline = Deadline(PODS_SECONDS * guests.patience)
+            try:
+                with self.api(guests, deadline) as api:
+                    made = Workloads(api, self.intent, self._owner(), self._images())
+                    return made.run(deadline)
+            except LabError as error:
+                why = f"{error.doing}: {error.happened}"
+                return tuple(one for machine in nodes(self.intent) for one in unmade(machine, why))
+
+    def versions(self) -> tuple[NodeVersion, ...]:
+        """What the nodes really run.
+
+        Raises
+        ------
+        LabError
+            When the cluster does not say.
+
+        """
+        with self.opened() as guests:
+            deadline = Deadline(_API_SECONDS * guests.patience)
+            with self.api(guests, deadline) as api:
+                return versions(api, deadline)
+
+    def probe(
+        self,
+        bound: Intent,
+        probes: Sequence[Probe],
+        settings: ProbeSettings,
+        progress: Callable[[int], None],
+    ) -> Mapping[int, Outcome]:
+        """Try every probe: by the agents of Linux machines, and through the API on Windows."""
+        with self.opened() as guests:
+            if not self._windows_nodes():
+                return guests.probe(bound, probes, settings, progress)
+            with self.api(guests, Deadline(_API_SECONDS * guests.patience)) as api:
+                others = {node.name: ExecProber(api, node.name) for node in self._windows_nodes()}
+                return guests.probe(bound, probes, settings, progress, others)
+
+    def machine(self, guests: Guests, name: str) -> Machine | None:
+        """The probe pod of that name as a place to run commands in; None if there is none."""
+        if name not in {pod.name for machine in self.intent.machines for pod in machine.pods}:
+            return None
+        plane = self._plane()
+        return ClusterPod(name, self.lab.name, plane, guests.shell(plane))
+
+    def evidence(self, guests: Guests) -> Iterator[tuple[str, bytes]]:
+        """What nodes and API show of the cluster. Never raises."""
+        deadline = Deadline(EVIDENCE_SECONDS * guests.patience)
+        asked = [self._asked(guests, node) for node in self.bundled.cluster.nodes]
+        try:
+            with self.api(guests, deadline) as api:
+                yield from gather(
+                    asked,
+                    lambda path, within: api.ask("GET", path, within),
+                    deadline,
+                    guests.patience,
+                )
+        except LabError as error:
+            yield "api/missing", f"{error}\n".encode()
+
+    @contextmanager
+    def api(self, guests: Guests, deadline: Deadline) -> Iterator[Api]:
+        """The API server, reached through a control plane's SSH."""
+        plane = self._plane()
+        path = self.lab.directory / KUBECONFIG
+        write_private(path, guests.shell(plane).get(ADMIN, deadline).decode())
+        local = ("127.0.0.1", API_PORT)
+        with guests.linux_shell(plane).forward(local, _API_SECONDS * guests.patience) as port:
+            api = Api(path, f"https://127.0.0.1:{port}")
+            try:
+                yield api
+            finally:
+                api.close()
+
+    def _plane(self) -> str:
+        return self.bundled.cluster.control_planes()[0].name
+
+    def _windows_nodes(self) -> tuple[ClusterNode, ...]:
+        return tuple(node for node in self.bundled.cluster.nodes if node.os == "windows")
+
+    def _asked(self, guests: Guests, node: ClusterNode) -> LinuxNode | WindowsNode:
+        if node.os == "linux":
+            return LinuxNode(node.name, guests.shell(node.name))
+        return WindowsNode(
+            node.name,
+            guests.windows_shell(node.name),
+            image_steps.script("observe.ps1"),
+            image_steps.script(image_steps.MODULE),
+            image_steps.settings(image_steps.Observe()),
+        )
+
+    def _linux(self, site: Site) -> tuple[linux.ClusterStep, ...]:
+        return linux.steps(self.bundled.cluster, self.intent, self.bundled.manifest, site)
+
+    def _nowhere(self) -> Site:
+        """For the steps' digests: what they are made from, not where it runs."""
+
+        def none(name: str) -> Never:
+            raise AssertionError(name)
+
+        return Site(none, {}, self.lab.directory, say)
+
+    def _site(self, guests: Guests) -> Site:
+        return Site(
+            shell=guests.shell,
+            management={one.name: guests.address(one.name) for one in self.intent.machines},
+            directory=self.lab.directory,
+            say=say,
+            patience=guests.patience,
+        )
+
+    def _running(self, name: str) -> Callable[[], None]:
+        def run() -> None:
+            with self.opened() as guests:
+                (step,) = (one for one in self._linux(self._site(guests)) if one.name == name)
+                step.run()
+
+        return run
+
+    def _windows(self) -> None:
+        found = {node.name: node for node in self._windows_nodes()}
+        with self.opened() as guests:
+            on_each(found, lambda name: self._windows_node(guests, found[name]))
+
+    def _windows_node(self, guests: Guests, node: ClusterNode) -> None:
+        site = self._site(guests)
+        steps = windows.steps(
+            self.bundled.cluster,
+            self.intent,
+            node,
+            self.bundled.manifest,
+            guests.windows_shell(node.name),
+            lambda: self._ticket(site, node),
+            ClusterApi(self.bundled.cluster, site),
+            patience=site.patience,
+        )
+        for step in steps:
+            step.run()
+
+    def _ticket(self, site: Site, node: ClusterNode) -> Join:
+        """What lets one Windows node in."""
+        made, entrance = self.bundled.cluster, Entrance(self.bundled.cluster, site)
+        deadline = site.deadline(_API_SECONDS)
+        flannel = "system:serviceaccount:kube-flannel:flannel"
+        proxy = entrance.kubeconfig("system:kube-proxy", (), deadline)
+        network = entrance.kubeconfig(flannel, (), deadline) if made.topology in _FLANNEL else None
+        endpoint = f"{made.endpoint}:{API_PORT}"
+        if made.how == "by-hand":
+            own = entrance.kubeconfig(f"system:node:{node.name}", ("system:nodes",), deadline)
+            by_hand = ByHand(own, entrance.ca(deadline).encode())
+            return Join(endpoint, "", "", proxy, network, by_hand)
+        return Join(endpoint, entrance.token(deadline), entrance.ca_hash(deadline), proxy, network)
+
+    def _pods(self) -> None:
+        with self.opened() as guests:
+            deadline = Deadline(PODS_SECONDS * guests.patience)
+            with self._pods_of(guests, deadline) as pods:
+                pods.deploy(deadline, say)
+
+    @contextmanager
+    def _pods_of(self, guests: Guests, deadline: Deadline) -> Iterator[ProbePods]:
+        with self.api(guests, deadline) as api:
+            yield ProbePods(api, self.intent, self._owner(), self._images())
+
+    def _owner(self) -> Owner:
+        return Owner(self.lab.name, self.lab.token)
+
+    def _images(self) -> Mapping[Os, str]:
+        systems = {node.os for node in self.bundled.cluster.nodes if node.pod_cidr}
+        return {system: self.bundled.manifest.image(AGNHOST, system).name for system in systems}

@@ -1,0 +1,161 @@
+"""The probe pods against a real API server; scheduler and kubelets are the tests' own.
+
+Those that take a namespace away stand last: each costs 5 s, which its controller waits.
+"""
+
+from __future__ import annotations
+
+import pytest
+from api_names import NewPods
+from control_plane import ControlPlane
+from fake_kubelets import FakeKubelets
+from work import Work
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError
+from lab.cluster.api import Api
+from lab.cluster.labels import NAMESPACE
+from lab.lifecycle.blueprint import Blueprint
+from lab.matrix.cells import cells
+
+OWN = f"/api/v1/namespaces/{NAMESPACE}"
+SECONDS = 15.0
+
+
+def test_pods_are_deployed_bound_and_gone_again(
+    new_pods: NewPods, drawn: Blueprint, api: Api
+) -> None:
+    pods = new_pods()
+    pods.deploy(Deadline(SECONDS))
+    bound = pods.bound(Deadline(SECONDS))
+    planned = {pod.name: pod for machine in drawn.intent.machines for pod in machine.pods}
+    for machine in bound.machines:
+        for pod in machine.pods:
+            if pod.role == "probe":
+                assert pod.address != planned[pod.name].address
+    assert len(cells(drawn.plan, bound)) == len(cells(drawn.plan, drawn.intent))
+    assert pods.remove(Deadline(SECONDS)) == (f"namespace {NAMESPACE}",)
+    assert api.find(OWN, Deadline(SECONDS)) is None
+    assert pods.remove(Deadline(SECONDS)) == ()
+
+
+def test_deploying_twice_makes_nothing_anew(new_pods: NewPods, api: Api) -> None:
+    pods = new_pods()
+    pods.deploy(Deadline(SECONDS))
+    before = uids(api)
+    new_pods().deploy(Deadline(SECONDS))
+    assert uids(api) == before
+
+
+def pods_there(plane: ControlPlane) -> set[str]:
+    api = Api(plane.kubeconfig)
+    try:
+        return set(api.listing(f"{OWN}/pods", Deadline(SECONDS)).objects)
+    finally:
+        api.close()
+
+
+def uids(api: Api) -> dict[str, str]:
+    return {
+        name: one["metadata"]["uid"]
+        for kind in ("pods", "services")
+        for name, one in api.listing(f"{OWN}/{kind}", Deadline(SECONDS)).objects.items()
+    }
+
+
+def test_half_of_a_killed_run_with_the_same_token_is_completed(new_pods: NewPods, api: Api) -> None:
+    new_pods().deploy(Deadline(SECONDS))
+    before = uids(api)
+    api.remove(f"{OWN}/pods/win1-p1", Deadline(SECONDS))
+    api.remove(f"{OWN}/services/to-master-p1", Deadline(SECONDS))
+    new_pods().deploy(Deadline(SECONDS))
+    after = uids(api)
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {"win1-p1", "to-master-p1"}
+
+
+def test_namespace_of_another_lab_is_refused(new_pods: NewPods) -> None:
+    mine = new_pods(lab="overlay")
+    mine.deploy(Deadline(SECONDS))
+    other = new_pods(lab="another")
+    for act in (lambda: other.deploy(Deadline(5.0)), lambda: other.remove(Deadline(5.0))):
+        with pytest.raises(BrokenError, match="belongs to lab 'overlay'"):
+            act()
+
+
+def test_pods_that_do_not_start_are_named_with_what_the_kubelet_says(
+    new_pods: NewPods, kubelets: FakeKubelets
+) -> None:
+    kubelets.trouble = "ErrImageNeverPull"
+    with pytest.raises(DeadlineError) as raised:
+        new_pods().deploy(Deadline(3.0))
+    assert "waiting for the 12 probe pods" in str(raised.value)
+    assert "pod 'master-p1' is Pending on 'master' (ErrImageNeverPull: as the test says)" in str(
+        raised.value
+    )
+
+
+def test_pod_on_another_node_than_asked_is_refused(
+    new_pods: NewPods, kubelets: FakeKubelets
+) -> None:
+    kubelets.misplaced["win1-p1"] = "win2"
+    pods = new_pods()
+    pods.deploy(Deadline(SECONDS))
+    with pytest.raises(BrokenError, match="pod 'win1-p1' runs on node 'win2', not on 'win1'"):
+        pods.bound(Deadline(SECONDS))
+
+
+def test_api_server_that_is_silent_for_a_while_is_borne(
+    new_pods: NewPods, plane: ControlPlane, kubelets: FakeKubelets
+) -> None:
+    kubelets.idle.set()
+    pods = new_pods()
+    deploying = Work(lambda: pods.deploy(Deadline(SECONDS)))
+    deploying.wait_for(lambda: "win1-p1" in pods_there(plane))
+    with plane.stopped():
+        deploying.go_on_for(1.0)
+    kubelets.idle.clear()
+    deploying.join()
+    assert pods.bound(Deadline(SECONDS))
+
+
+def test_api_server_that_dies_and_returns_is_borne(
+    new_pods: NewPods, plane: ControlPlane, kubelets: FakeKubelets
+) -> None:
+    kubelets.idle.set()
+    pods = new_pods()
+    deploying = Work(lambda: pods.deploy(Deadline(30.0)))
+    deploying.wait_for(lambda: "win1-p1" in pods_there(plane))
+    plane.kill_server()
+    plane.start_server()
+    kubelets.idle.clear()
+    deploying.join()
+
+
+def test_leftovers_of_a_killed_run_are_removed_first(new_pods: NewPods, api: Api) -> None:
+    new_pods().deploy(Deadline(SECONDS))
+    before = uids(api)
+    said: list[str] = []
+    new_pods(token="fresh").deploy(Deadline(SECONDS), said.append)
+    assert said == ["removing namespace 'hybridlab-probe' of an earlier run"]
+    assert not set(before.values()) & set(uids(api).values())
+
+
+def test_namespace_that_will_not_go_is_named_with_its_finalizers(
+    new_pods: NewPods, api: Api
+) -> None:
+    pods = new_pods(token="fresh")
+    pods.deploy(Deadline(SECONDS))
+    held = api.ask("GET", f"{OWN}/pods/win1-p1", Deadline(SECONDS))
+    held["metadata"]["finalizers"] = ["hybridlab.io/held"]
+    api.ask("PUT", f"{OWN}/pods/win1-p1", Deadline(SECONDS), held)
+    with pytest.raises(DeadlineError) as raised:
+        pods.remove(Deadline(1.0))
+    freed = api.ask("GET", f"{OWN}/pods/win1-p1", Deadline(SECONDS))
+    freed["metadata"]["finalizers"] = []
+    api.ask("PUT", f"{OWN}/pods/win1-p1", Deadline(SECONDS), freed)
+    assert "it is Terminating, with finalizers: kubernetes" in str(raised.value)
+    assert "Pod 'win1-p1' is left, with finalizers: hybridlab.io/held" in str(raised.value)
+    said: list[str] = []
+    new_pods().deploy(Deadline(SECONDS), said.append)
+    assert said == ["namespace 'hybridlab-probe' of an earlier run is going; waiting for it"]

@@ -1,0 +1,118 @@
+"""What a real API server says to objects that nobody should make, and when it is gone."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from api_names import IMAGES, SAME, NewPods
+from control_plane import ControlPlane
+
+from lab._deadline import Deadline
+from lab._errors import DeadlineError
+from lab.cluster.api import Api, LostError, RefusedError, namespaced
+from lab.cluster.labels import NAMESPACE
+from lab.cluster.probe_manifests import Owner, manifests
+from lab.cluster.versions import versions
+from lab.cluster.workload_checks import wanted
+from lab.cluster.workloads import Workloads
+from lab.lifecycle.blueprint import Blueprint
+from lab.providers.pods.exec_probing import ExecProber
+from lab.providers.provider import Probe, ProbeSettings
+
+SECONDS = 15.0
+OWNER = Owner("overlay", SAME)
+PODS = namespaced("pods", NAMESPACE)
+PROBE = Probe(1, "win1-p1", "tcp", "small", "10.96.0.1", 80, 1450)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"securityContext": {"runAsUser": 1}},
+        {"securityContext": {"seLinuxOptions": {"level": "s0"}}},
+        {"hostPID": True},
+        {"shareProcessNamespace": True},
+    ],
+    ids=str,
+)
+def test_windows_pod_with_a_field_of_linux_is_refused_by_name(
+    new_pods: NewPods, api: Api, drawn: Blueprint, field: dict[str, Any]
+) -> None:
+    new_pods().deploy(Deadline(SECONDS))
+    made = manifests(drawn.intent, OWNER, IMAGES).pods
+    windows = copy.deepcopy(next(one for one in made if one["metadata"]["name"] == "win1-p1"))
+    windows["metadata"]["name"] = "refused"
+    windows["spec"].update(field)
+    with pytest.raises(RefusedError, match=next(iter(field))) as raised:
+        api.ask("POST", PODS, Deadline(SECONDS), windows)
+    assert raised.value.code == 422
+
+
+def test_versions_are_what_the_nodes_say(plane: ControlPlane, api: Api) -> None:
+    found = {one.node: one for one in versions(api, Deadline(SECONDS))}
+    assert found["win1"].kernel == "10.0.20348.2762"
+    assert found["master"].kubelet == "v1.36.3"
+    assert api.version(Deadline(SECONDS)).startswith("v1.")
+    assert plane.processes
+
+
+def test_exec_where_no_kubelet_answers_is_a_probe_error_and_never_a_failure(
+    new_pods: NewPods, api: Api
+) -> None:
+    new_pods().deploy(Deadline(SECONDS))
+    prober = ExecProber(api, "win1")
+    found = prober.probe([PROBE], ProbeSettings(1.0, 4), lambda _: None, Deadline(SECONDS))
+    assert found[1].status == "error"
+    assert "running 'curl' in pod 'win1-p1'" in found[1].detail
+
+
+def test_workload_checks_without_a_kubelet_are_probe_errors_and_leave_nothing(
+    new_pods: NewPods, api: Api, drawn: Blueprint
+) -> None:
+    new_pods().deploy(Deadline(SECONDS))
+    results = Workloads(api, drawn.intent, OWNER, IMAGES).run(Deadline(SECONDS))
+    assert [(one.node, one.check) for one in results] == list(wanted(drawn.intent))
+    assert {one.verdict for one in results} == {"probe-error"}
+    left = api.listing(PODS, Deadline(SECONDS)).objects
+    assert not [name for name in left if name.startswith("workload-")]
+    secrets = api.listing(namespaced("secrets", NAMESPACE), Deadline(SECONDS)).objects
+    assert "workload" not in secrets
+
+
+def test_api_server_that_is_lost_in_the_middle_is_a_probe_error(
+    new_pods: NewPods, api: Api, plane: ControlPlane, drawn: Blueprint
+) -> None:
+    pods = new_pods()
+    pods.deploy(Deadline(SECONDS))
+    plane.kill_server()
+    try:
+        prober = ExecProber(api, "win1")
+        found = prober.probe([PROBE], ProbeSettings(1.0, 4), lambda _: None, Deadline(3.0))
+        assert found[1].status == "error"
+        results = Workloads(api, drawn.intent, OWNER, IMAGES).run(Deadline(1.0))
+        assert {one.verdict for one in results} == {"probe-error"}
+        with pytest.raises(LostError, match="connection refused"):
+            api.ask("GET", "/version", Deadline(SECONDS))
+        for ask in (lambda: versions(api, Deadline(0.5)), lambda: pods.observe(Deadline(0.5))):
+            with pytest.raises(DeadlineError, match="connection refused"):
+                ask()
+    finally:
+        plane.start_server()
+
+
+def test_server_reached_by_another_address_must_show_the_same_certificate(
+    plane: ControlPlane,
+) -> None:
+    port = plane.address.rpartition(":")[2]
+    by_name = Api(plane.kubeconfig, f"https://localhost:{port}")
+    assert by_name.version(Deadline(SECONDS))
+    by_name.close()
+
+
+def test_unreadable_kubeconfig_is_named(plane: ControlPlane) -> None:
+    nowhere = plane.kubeconfig.with_name("nowhere.conf")
+    with pytest.raises(Exception, match="reading the kubeconfig") as raised:
+        Api(nowhere).version(Deadline(SECONDS))
+    assert str(nowhere) in str(raised.value)

@@ -1,0 +1,124 @@
+"""The pins: which programs a bundle is built from, at which versions."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PARTS = ("server", "node", "windows", "images")
+"""What --only chooses; the images are made of the programs of server and node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A Go module of ours: nothing but its requirements."""
+
+    name: str
+    requires: tuple[str, ...]
+    """Each ``path@version``."""
+    staging: str
+    """The version of Kubernetes' staging modules; empty for a module without them."""
+
+    copies: str
+    """A package of ours for a copy of the first requirement's main.go; or empty."""
+    without: tuple[str, ...]
+    """Imports that the copy does without."""
+
+    @property
+    def folder(self) -> Path:
+        """Where go.mod and go.sum are kept."""
+        return HERE / "modules" / self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """One call of ``go build``: some programs of one module for one operating system."""
+
+    name: str
+    part: str
+    module: Module
+    packages: tuple[str, ...]
+    names: tuple[tuple[str, str], ...]
+    """Programs named otherwise than their package: what go calls it, what it is called."""
+    tags: str
+    sets: tuple[str, ...]
+    """Variables set by the linker: ``package.variable=value``."""
+    cgo: bool
+    folder: str
+    """Below the folder of the system: "cni", or empty."""
+
+    @property
+    def system(self) -> str:
+        """GOOS."""
+        return "windows" if self.part == "windows" else "linux"
+
+    @property
+    def title(self) -> str:
+        """As in messages."""
+        return f"{self.name} for {self.system}"
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """File names of the programs, with ``.exe`` where the system wants it."""
+        names = dict(self.names)
+        called = (_go_names(package) for package in self.packages)
+        ending = ".exe" if self.system == "windows" else ""
+        return tuple(names.get(name, name) + ending for name in called)
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """All of pins.toml."""
+
+    versions: dict[str, str]
+    modules: tuple[Module, ...]
+    builds: tuple[Build, ...]
+
+    def chosen(self, parts: frozenset[str]) -> tuple[Build, ...]:
+        """Return the builds that ``parts`` need; the images need every program for linux."""
+        wanted = parts | {"server", "node"} if "images" in parts else parts
+        return tuple(build for build in self.builds if build.part in wanted)
+
+
+def read_pins(path: Path = HERE / "pins.toml") -> Pins:
+    """Read ``path``."""
+    with path.open("rb") as file:
+        data = tomllib.load(file)
+    versions: dict[str, str] = data["versions"]
+    modules = {
+        name: Module(
+            name,
+            tuple(one.format_map(versions) for one in row["requires"]),
+            row.get("staging", "").format_map(versions),
+            row.get("copies", ""),
+            tuple(row.get("without", ())),
+        )
+        for name, row in data["modules"].items()
+    }
+    variables = {
+        name: tuple(one.format_map(versions) for one in lines)
+        for name, lines in data["variables"].items()
+    }
+    builds = tuple(
+        Build(
+            name=row["name"],
+            part=row["part"],
+            module=modules[row["module"]],
+            packages=tuple(row["packages"]),
+            names=tuple(sorted(row.get("names", {}).items())),
+            tags=row.get("tags", ""),
+            sets=variables[row["sets"]] if "sets" in row else (),
+            cgo=row.get("cgo", False),
+            folder=row.get("folder", ""),
+        )
+        for row in data["builds"]
+    )
+    return Pins(versions, tuple(modules.values()), builds)
+
+
+def _go_names(package: str) -> str:
+    """Name the program as ``go build`` does: the last part of the path that is no version."""
+    *_, before, last = package.split("/")
+    return before if last[:1] == "v" and last[1:].isdigit() else last

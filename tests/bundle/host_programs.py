@@ -1,0 +1,98 @@
+"""Programs of this host's Debian packages for an image, with every library they load."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from go_programs import run
+from image_archives import Entry
+
+from lab._deadline import Deadline
+from lab._errors import PreflightError
+
+PACKAGES = ("iptables", "nftables", "conntrack", "coreutils", "dash")
+"""What the images take programs from."""
+_LIBRARY = re.compile(r"^\s+(?:\S+ => )?(/\S+) \(0x[0-9a-f]+\)$", re.MULTILINE)
+
+
+def libraries(ldd: str) -> tuple[str, ...]:
+    """Paths of the libraries that ``ldd`` names, sorted; the kernel's own has none."""
+    return tuple(sorted(set(_LIBRARY.findall(ldd))))
+
+
+def with_libraries(programs: dict[str, Path], deadline: Deadline) -> tuple[Entry, ...]:
+    """Return ``programs`` (path in the image, path here) and the libraries of all of them."""
+    for path in programs.values():
+        if not path.is_file():
+            cure = f"apt-get install {' '.join(PACKAGES)}"
+            raise PreflightError(f"writing an image with {path}", "there is no such file", cure)
+    command = ["ldd", *map(str, programs.values())]
+    told = run("looking for the libraries of an image", command, deadline, Path("/"))
+    found = {path: Path(path) for path in libraries(told)}
+    return tuple(Entry(path, source=source) for path, source in (found | programs).items())
+
+
+def packet_filters(deadline: Deadline) -> tuple[Entry, ...]:
+    """iptables in both its forms, nft and conntrack; plain ``iptables`` is the nft form.
+
+    Upstream's image chooses between the forms when it starts. Debian guests have the nft
+    form on the host, and all who write rules on a node must use the same.
+    """
+    forms = {"nft": "xtables-nft-multi", "legacy": "xtables-legacy-multi"}
+    programs = {f"/usr/sbin/{one}": Path("/usr/sbin") / one for one in (*forms.values(), "nft")}
+    programs["/usr/sbin/conntrack"] = Path("/usr/sbin/conntrack")
+    extensions = Path("/usr/lib/x86_64-linux-gnu/xtables")
+    programs |= {str(path): path for path in sorted(extensions.glob("*.so"))}
+    links = [
+        Entry(f"/usr/sbin/{family}{ending}{tail}", link=forms[form])
+        for family in ("iptables", "ip6tables")
+        for tail in ("", "-save", "-restore")
+        for ending, form in (("", "nft"), ("-nft", "nft"), ("-legacy", "legacy"))
+    ]
+    return (*with_libraries(programs, deadline), *links)
+
+
+def shell(deadline: Deadline) -> tuple[Entry, ...]:
+    """Return sh and the few programs that manifests and probes call in a container."""
+    names = ("cat", "cp", "date", "env", "id", "ls", "mkdir", "rm", "sleep", "touch", "uname")
+    programs = {f"/bin/{name}": Path("/bin") / name for name in names}
+    return with_libraries(programs | {"/bin/sh": Path("/bin/dash")}, deadline)
+
+
+def installed(packages: Iterable[str], deadline: Deadline) -> dict[str, str]:
+    """Return the versions of those of ``packages`` that are installed."""
+    form = "${Package} ${db:Status-Status} ${Version}\n"
+    listed = ["dpkg-query", "--show", f"--showformat={form}"]
+    told = run("looking for Debian packages", listed, deadline, Path("/"))
+    rows = (line.split(" ", 2) for line in told.splitlines())
+    has = {row[0]: row[2] for row in rows if len(row) == 3 and row[1] == "installed"}
+    return {name: has[name] for name in packages if name in has}
+
+
+def install(packages: tuple[str, ...], deadline: Deadline) -> dict[str, str]:
+    """Install those of ``packages`` that are missing, and return all versions.
+
+    Raises
+    ------
+    PreflightError
+        Some are missing, and this is not root or not Debian.
+
+    """
+    doing = "looking for the Debian packages that a bundle is made with"
+    if not shutil.which("dpkg-query"):
+        raise PreflightError(doing, "this is not Debian", "a Debian or Ubuntu machine")
+    has = installed(packages, deadline)
+    missing = [name for name in packages if name not in has]
+    if not missing:
+        return has
+    command = ["apt-get", "install", "--yes", "--no-install-recommends", *missing]
+    if os.geteuid() != 0:
+        happened = f"missing: {', '.join(missing)}"
+        raise PreflightError(doing, happened, f"sudo {' '.join(command)}")
+    quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    run(f"installing {', '.join(missing)}", command, deadline, Path("/"), quiet)
+    return installed(packages, deadline)

@@ -1,0 +1,147 @@
+"""Make the input directory of a bundle from Go modules: a tool for tests, not in the wheel.
+
+``python tests/bundle/make.py --output DIRECTORY [--only PART ...]``; README.md says the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from bundle_cache import UNFINISHED, copy_out, digest, finished_folder, link_files, only_one
+from bundle_images import bundle_images
+from bundle_pins import PARTS, Build, Pins, read_pins
+from go_programs import (
+    C_PACKAGES,
+    build_key,
+    build_pause,
+    build_programs,
+    module_folder,
+    pause_command,
+)
+from host_programs import PACKAGES, install
+from image_archives import write_image
+
+from lab._deadline import Deadline
+from lab._errors import LabError
+
+HERE = Path(__file__).parent
+TIMEOUT = 5400.0
+"""Seconds for all: three times what the first run took on two busy cores."""
+LINUX = Path("linux-amd64")
+IMAGES = Path("images")
+NOT_A_COMPONENT = ("staging",)
+"""Versions that are no program's."""
+Finished = list[tuple[Path, Path]]
+"""Where in the input directory the files of a finished folder of the cache belong."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Do what the command line says; exit code 0, or that of the error."""
+    parser = argparse.ArgumentParser(description="Make a bundle's input directory from Go modules.")
+    parser.add_argument("--output", type=Path, help="a new or empty directory; or none")
+    parser.add_argument("--only", choices=PARTS, action="append", help="more than once: several")
+    parser.add_argument("--cache", type=Path, default=default_cache(), help="%(default)s")
+    parser.add_argument("--timeout", type=float, default=TIMEOUT, help="s for all; %(default)g")
+    asked = parser.parse_args(arguments)
+    # told to end, end as after Ctrl-C: with go, and with what is unfinished
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        parts = frozenset(asked.only or PARTS)
+        made = make_input(parts, asked.cache, Deadline(asked.timeout))
+        if asked.output:
+            copy_out(made, asked.output)
+    except LabError as error:
+        print(f"bundle: {error}", file=sys.stderr)
+        return error.exit_code
+    print(asked.output or made)
+    return 0
+
+
+def default_cache() -> Path:
+    """Return where finished programs and images are kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "hybridlab" / "test-bundle"
+
+
+def _home(build: Build) -> Path:
+    """Folder of the build's programs in the input directory."""
+    return Path(f"{build.system}-amd64") / build.folder
+
+
+def make_input(parts: frozenset[str], cache: Path, deadline: Deadline) -> Path:
+    """Return the finished input directory of ``parts`` in ``cache``; make what it lacks."""
+    pins = read_pins()
+    builds = pins.chosen(parts)
+    cache.mkdir(parents=True, exist_ok=True)
+    with only_one(cache, deadline):
+        linux = any(build.system == "linux" for build in builds)
+        packages = install((*C_PACKAGES, *PACKAGES), deadline) if linux else {}
+        finished = [(_home(build), _programs(build, cache, deadline)) for build in builds]
+        if "node" in {build.part for build in builds}:
+            finished.append((LINUX, _pause(pins, packages, cache, deadline)))
+        if "images" in parts:
+            finished.append((IMAGES, _images(pins, finished, packages, cache, deadline)))
+        return _assembled(pins, finished, cache)
+
+
+def _programs(build: Build, cache: Path, deadline: Deadline) -> Path:
+    """Return the finished folder of one build's programs."""
+    folder = cache / f"{build.name}-{build.system}-{build_key(build)}"
+    return finished_folder(folder, build.title, lambda into: build_programs(build, into, deadline))
+
+
+def _pause(pins: Pins, packages: dict[str, str], cache: Path, deadline: Deadline) -> Path:
+    """Return the finished folder of ``pause``, from the C source in the Kubernetes module."""
+    version = pins.versions["pause"]
+    module = next(module for module in pins.modules if module.name == "kubernetes")
+
+    def make(into: Path) -> None:
+        source = module_folder(module, deadline) / "build/pause/linux/pause.c"
+        build_pause(source, into, version, deadline)
+
+    compilers = [packages[name] for name in C_PACKAGES]
+    key = digest((pause_command(version), module.requires, compilers))
+    return finished_folder(cache / f"pause-linux-{key}", "pause for linux", make)
+
+
+def _images(
+    pins: Pins, finished: Finished, packages: dict[str, str], cache: Path, deadline: Deadline
+) -> Path:
+    """Return the finished folder of the images' archives."""
+    linux = [(home, folder) for home, folder in finished if home.parts[0] == LINUX.name]
+
+    def make(into: Path) -> None:
+        with tempfile.TemporaryDirectory(dir=cache, prefix=UNFINISHED) as scratch:
+            programs = Path(scratch)
+            for home, folder in linux:
+                link_files(folder, programs / home.relative_to(LINUX))
+            for image in bundle_images(pins.versions, programs, deadline):
+                write_image(image, into)
+
+    sources = ("bundle_images.py", "host_programs.py", "image_archives.py")
+    told = (pins.versions, packages, [folder.name for _, folder in linux])
+    key = digest(told, *(HERE / name for name in sources))
+    return finished_folder(cache / f"images-{key}", "images", make)
+
+
+def _assembled(pins: Pins, finished: Finished, cache: Path) -> Path:
+    """Return the input directory that links all of ``finished``."""
+    key = digest((pins.versions, [folder.name for _, folder in finished]), Path(__file__))
+
+    def make(into: Path) -> None:
+        for home, folder in finished:
+            link_files(folder, into / home)
+        told = {name: one for name, one in pins.versions.items() if name not in NOT_A_COMPONENT}
+        (into / "versions.json").write_text(json.dumps(told, indent=1) + "\n")
+
+    return finished_folder(cache / f"input-{key}", "input directory", make)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,5 @@
+module hybridlab.test/bundle/flannel-cni
+
+go 1.14
+
+require github.com/containernetworking/plugins v0.9.1

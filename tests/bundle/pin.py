@@ -1,0 +1,77 @@
+"""Write modules/*/go.mod and go.sum anew, after a change of pins.toml.
+
+go finds what the programs need, and checks each sum with the checksum database as its client
+is configured. Only this program changes the sums: a build refuses others.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from bundle_pins import Build, Module, Pins, read_pins
+from go_programs import copy_main, go_environment
+
+
+def main() -> None:
+    """Pin the modules named on the command line, or all."""
+    pins = read_pins()
+    for module in pins.modules:
+        if not sys.argv[1:] or module.name in sys.argv[1:]:
+            print(f"pin: {module.name}", file=sys.stderr)
+            _pin(pins, module)
+
+
+def _pin(pins: Pins, module: Module) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        (folder / "go.mod").write_text(_go_mod(module))
+        copy_main(module, folder, _json(["go", "mod", "download", "-json", module.requires[0]]))
+        # not `go mod tidy`: it wants the tests of all requirements, too
+        for build in pins.builds:
+            if build.module == module:
+                _ask(build, folder)
+        module.folder.mkdir(parents=True, exist_ok=True)
+        for name in ("go.mod", "go.sum"):
+            shutil.copyfile(folder / name, module.folder / name)
+
+
+def _ask(build: Build, folder: Path) -> None:
+    """Let go write down the versions and sums that ``build`` needs."""
+    command = ["go", "list", "-mod=mod", "-deps", f"-tags={build.tags}", *build.packages]
+    quiet = subprocess.DEVNULL
+    subprocess.run(command, cwd=folder, check=True, env=go_environment(build), stdout=quiet)
+
+
+def _go_mod(module: Module) -> str:
+    """Text of a go.mod before ``go mod tidy``."""
+    theirs = [_their_go_mod(one) for one in module.requires]
+    version = max((one["Go"] for one in theirs), key=lambda v: [int(n) for n in v.split(".")])
+    lines = [f"module hybridlab.test/bundle/{module.name}", "", f"go {version}", ""]
+    lines += [f"godebug {d['Key']}={d['Value']}" for one in theirs for d in one["Godebug"] or ()]
+    lines += ["require {} {}".format(*one.split("@")) for one in module.requires]
+    if module.staging:
+        staged = [r["Old"]["Path"] for one in theirs for r in one["Replace"] or ()]
+        required = {r["Path"] for one in theirs for r in one["Require"]}
+        lines += [f"require {path} {module.staging}" for path in staged if path in required]
+        lines += [f"replace {path} => {path} {module.staging}" for path in staged]
+    return "\n".join(lines) + "\n"
+
+
+def _their_go_mod(required: str) -> dict:
+    """Return the required module's own go.mod, as ``go mod edit -json`` prints it."""
+    found = _json(["go", "mod", "download", "-json", required])
+    return {"Godebug": None} | _json(["go", "mod", "edit", "-json", found["GoMod"]])
+
+
+def _json(command: list[str]) -> dict:
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=tempfile.gettempdir())
+    return json.loads(done.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""A lab of namespaces, looked at as ``lab explain`` will."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from netns_running import Running
+
+from lab._deadline import Deadline
+from lab.cluster.observers.difference import Difference
+from lab.cluster.observers.differences import lab_differences
+from lab.cluster.observers.facts import NodeFacts
+from lab.cluster.observers.linux import observe, observe_pod
+from lab.topology.intent import MachineIntent
+
+SECONDS = 30
+
+
+def seen(running: Running) -> Mapping[str, NodeFacts]:
+    """Every machine of the lab with its pods."""
+    return {machine.name: look(running, machine) for machine in running.intent.machines}
+
+
+def look(running: Running, machine: MachineIntent) -> NodeFacts:
+    def shell(name: str):
+        return running.provider.machine(running.lab, running.intent, name)
+
+    facts = observe(shell(machine.name), Deadline(SECONDS), namespace=True)
+    pods = tuple(observe_pod(pod.name, shell(pod.name), Deadline(SECONDS)) for pod in machine.pods)
+    return replace(facts, pods=pods)
+
+
+def differences(running: Running, *nodes: str) -> tuple[Difference, ...]:
+    """Of the whole lab, or of some of its machines."""
+    there = [one for one in running.intent.machines if not nodes or one.name in nodes]
+    return lab_differences(running.intent, {one.name: look(running, one) for one in there})

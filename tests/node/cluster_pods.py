@@ -1,0 +1,103 @@
+"""Pods of guests as Kubernetes would run them: agnhost's netexec, known by its environment."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from node_lab import NodeLab
+
+from lab._deadline import Deadline
+from lab.cluster.exec_stream import ExecResult
+from lab.cluster.labels import POD_VARIABLE, TOKEN_VARIABLE
+from lab.cluster.probe_manifests import host_pod_name
+from lab.providers.netns.responding import configuration
+from lab.providers.node.archive import build
+from lab.providers.node.control import NodeControl
+from lab.providers.node.fleet import Fleet
+from lab.providers.node.looking import SCRIPT
+from lab.providers.node.place import archive
+from lab.providers.pods.exec_probing import ExecProber
+
+TOKEN = "7f3a"
+_CONFIGURATION = "/run/nodes-only.json"
+_ANSWERS = """
+import socket, sys
+for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+    with socket.socket(socket.AF_INET, kind) as sock:
+        sock.settimeout(1)
+        sock.connect(("127.0.0.1", 8080))
+        if kind == socket.SOCK_DGRAM:
+            sock.send(b"hostname")
+            assert sock.recv(99) == sys.argv[1].encode()
+"""
+
+
+def inhabit(lab: NodeLab, agnhost: Path) -> None:
+    """Put netexec in the place of the lab's responder in every pod; it stays on the machines."""
+    for machine in lab.intent.machines:
+        guest = lab.guest(machine.name)
+        probed = [pod.name for pod in machine.pods if pod.role == "probe"]
+        others = {machine.name, *(pod.name for pod in machine.pods)} - set(probed)
+        _only(lab, machine.name, configuration(lab.intent, frozenset(others)))
+        for pod in probed:
+            words = ["env", f"{TOKEN_VARIABLE}={TOKEN}", f"{POD_VARIABLE}={pod}", str(agnhost)]
+            words += ["netexec", "--http-port=8080", "--udp-port=8080"]
+            command = shlex.join(["/run/hybridlab/enter", pod, *words])
+            guest.shell(f"{command} > /run/{pod}.log 2>&1 < /dev/null &")
+            ask = shlex.join(["/run/hybridlab/enter", pod, "python3", "-Ic", _ANSWERS, pod])
+            Deadline(20.0).wait(f"starting {pod}", lambda: _done(lab, machine.name, ask))  # noqa: B023  called here
+
+
+def _done(lab: NodeLab, name: str, command: str) -> bool:
+    return lab.guest(name).run(["sh", "-c", command], Deadline(10.0)).code == 0
+
+
+def _only(lab: NodeLab, name: str, answers: str) -> None:
+    """End the responder, and start one that answers in fewer namespaces."""
+    program = archive(build().digest).with_suffix("") / "lab/providers/netns/responder.py"
+    script = f"""
+    holder=$(sed -n 's,^runs /proc/\\([0-9]*\\)/stat .*,\\1,p' {SCRIPT})
+    inside="nsenter --target $holder --mount --net --pid"
+    $inside kill -KILL $(sed 's/.*"pid": \\([0-9]*\\).*/\\1/' /proc/$holder/root/run/responder.json)
+    cat > /proc/$holder/root/{_CONFIGURATION}
+    $inside python3 -I {shlex.quote(str(program))} {_CONFIGURATION} > /run/said 2>&1 < /dev/null &
+    until grep -q ready /run/said; do :; done
+    """
+    done = lab.guest(name).run(["sh", "-ec", script], Deadline(20.0), answers.encode())
+    assert done.code == 0, done.stderr
+
+
+def cluster_fleet(lab: NodeLab, *executed: str) -> Fleet:
+    """The fleet, told that the pods are not the lab's; of some nodes they are asked by exec."""
+    controls = {
+        name: NodeControl(name, guest, token=TOKEN)
+        for name, guest in lab.world.guests.items()
+        if name not in executed
+    }
+    others = {name: ExecProber(GuestExec(lab, name), name) for name in executed}
+    return Fleet(controls, cluster=True, others=others)
+
+
+class GuestExec:
+    """The API's exec, had without an API: the command is run where the pod is."""
+
+    def __init__(self, lab: NodeLab, node: str) -> None:
+        self.guest = lab.guest(node)
+        self.node = node
+        self.commands: list[Sequence[str]] = []
+
+    def execute(
+        self,
+        _namespace: str,
+        pod: str,
+        _container: str,
+        command: Sequence[str],
+        deadline: Deadline,
+        stdin: bytes = b"",
+    ) -> ExecResult:
+        self.commands.append(command)
+        go_in = [] if pod == host_pod_name(self.node) else ["/run/hybridlab/enter", pod]
+        done = self.guest.run([*go_in, *command], deadline, stdin)
+        return ExecResult(done.code, done.stdout, done.stderr)

@@ -1,0 +1,98 @@
+"""The whole matrix from an agent on each node, pods answered by agnhost's netexec."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from cluster_pods import cluster_fleet, inhabit
+from kubernetes_programs import HOW, programs
+from node_lab import NewLab, NodeLab, verdicts
+
+from lab._deadline import Deadline
+from lab.matrix.run import Pace, run
+from lab.providers.pods.exec_plan import PLACE
+from lab.providers.provider import Outcome, Probe, ProbeSettings
+
+
+@pytest.fixture(scope="module")
+def agnhost() -> Path:
+    found = programs("agnhost")
+    if found is None:
+        pytest.skip(f"there is no agnhost: {HOW}")
+    return found / "agnhost"
+
+
+@pytest.fixture(scope="module")
+def lab(new_lab: NewLab, agnhost: Path) -> NodeLab:
+    lab = new_lab("overlay")
+    lab.up()
+    inhabit(lab, agnhost)
+    return lab
+
+
+def test_every_cell_passes_quickly(lab: NodeLab) -> None:
+    fleet = cluster_fleet(lab)
+    sent: list[Probe] = []
+
+    def send(probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
+        sent.extend(probes)
+        return fleet.probe_all(lab.intent, probes, settings, lambda _: None)
+
+    begun = time.monotonic()
+    results = run(lab.cells(), lab.limits, send, time.monotonic, lambda one: one.id, pace=Pace())
+    assert verdicts(results) == {"pass": len(lab.cells())}, [
+        (one.cell.id, one.detail) for one in results if one.verdict != "pass"
+    ][:5]
+    assert time.monotonic() - begun < 15.0
+
+
+def test_pods_that_are_asked_by_exec_see_the_same(lab: NodeLab) -> None:
+    assert shutil.which("curl"), "of the development tools"
+    fleet = cluster_fleet(lab, "worker1")
+    try:
+        own = {pod.name for pod in lab.intent.machine("worker1").pods}
+        wanted = [cell for cell in lab.cells() if cell.source.name in own]
+
+        def send(probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
+            return fleet.probe_all(lab.intent, probes, settings, lambda _: None)
+
+        results = run(wanted, lab.limits, send, time.monotonic, lambda one: one.id, pace=Pace())
+    finally:
+        shutil.rmtree(PLACE)
+    amiss = [(one.cell.id, one.verdict, one.detail) for one in results if one.verdict != "pass"]
+    assert not amiss, amiss[:5]
+
+
+def test_links_say_how_each_pod_is_plugged_in(lab: NodeLab) -> None:
+    links = {link.pod: link for link in cluster_fleet(lab).links(Deadline(20.0))}
+    wanted = {
+        pod.name: (pod.mac, pod.port, pod.mtu, pod.gateway)
+        for machine in lab.intent.machines
+        for pod in machine.pods
+        if pod.role == "probe"
+    }
+    assert {one: (it.mac, it.port, it.mtu, it.gateway) for one, it in links.items()} == wanted
+
+
+def test_command_in_a_pod_sees_its_network_and_its_resolver(lab: NodeLab) -> None:
+    machine = cluster_fleet(lab).machine(lab.intent, "worker1-p1")
+    pod = next(pod for pod in lab.intent.machine("worker1").pods if pod.name == "worker1-p1")
+    done = machine.run(["sh", "-c", "ip -br addr; cat /etc/resolv.conf"], Deadline(20.0))
+    assert pod.address in done.stdout
+    assert pod.resolver.server in done.stdout
+    assert machine.run(["sh", "-c", "exit 7"], Deadline(20.0)).code == 7
+
+
+def test_pod_that_does_not_run_is_a_probe_that_cannot_be_made(lab: NodeLab) -> None:
+    lab.guest("worker2").shell(
+        "for one in $(pgrep -x agnhost); do"
+        " if tr '\\0' ' ' < /proc/$one/environ | grep -q POD=worker2-p2; then kill $one; fi; done"
+    )
+    probe = Probe(1, "worker2-p2", "tcp", "small", "10.0.0.1", 8080, 1450)
+    found = cluster_fleet(lab).probe_all(lab.intent, [probe], ProbeSettings(1.0, 4), lambda _: None)
+    assert found[1].status == "error"
+    assert "looking for pod 'worker2-p2'" in found[1].detail

@@ -1,0 +1,81 @@
+"""Clusters to decide things for: shipped scenarios, a bundle that has all they need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from ipaddress import IPv4Address
+
+from lab.cluster.bundle.manifest import Blob, ContainerImage, Manifest, Program
+from lab.cluster.cluster import Cluster, ClusterNode, cluster
+from lab.cluster.kubeadm import Surroundings
+from lab.plan.planner import make_plan
+from lab.scenario.loader import find, load
+from lab.scenario.scenario import Scenario
+from lab.topology.intent import Intent
+from lab.topology.registry import intent as intent_of
+
+PROGRAMS = (
+    *("containerd", "containerd-shim-runc-v2", "ctr", "runc", "crictl", "kubeadm", "kubectl"),
+    *("kubelet", "kube-proxy", "kube-apiserver", "kube-controller-manager", "kube-scheduler"),
+    *("etcd", "etcdctl", "flanneld", "cni/bridge", "cni/host-local", "cni/loopback"),
+    *("cni/portmap", "cni/flannel"),
+)
+REPOSITORIES = (
+    *("kube-apiserver:v{v}", "kube-controller-manager:v{v}", "kube-scheduler:v{v}"),
+    *("kube-proxy:v{v}", "etcd:3.6.8-0", "coredns/coredns:v1.14.2", "pause:3.10.2"),
+    "e2e-test-images/agnhost:2.63.0",
+)
+
+
+def blob(name: str) -> Blob:
+    return Blob(sha256(name.encode()).hexdigest(), len(name))
+
+
+def bundle(version: str = "1.36.3") -> Manifest:
+    names = [f"registry.k8s.io/{one.format(v=version)}" for one in REPOSITORIES]
+    names.append("ghcr.io/flannel-io/flannel:v0.28.10")
+    return Manifest(
+        (("kubernetes", version),),
+        tuple(Program(name, "x", "linux", blob(name), "a test") for name in PROGRAMS),
+        tuple(ContainerImage(n, "linux", None, blob(n), blob(n), (), "a test") for n in names),
+    )
+
+
+@dataclass(frozen=True)
+class Case:
+    """All that decisions are made from."""
+
+    cluster: Cluster
+    intent: Intent
+    manifest: Manifest
+    around: Surroundings
+
+    def node(self, name: str) -> ClusterNode:
+        return next(node for node in self.cluster.nodes if node.name == name)
+
+
+def case(
+    scenario: str, version: str = "1.36.3", patience: int = 1, planes: int | None = None
+) -> Case:
+    found = load(find(scenario))
+    minor = version.rpartition(".")[0]
+    found = replace(found, kubernetes=replace(found.kubernetes, version=minor))
+    if planes:
+        found = with_control_planes(found, planes)
+    intent = intent_of(make_plan(found))
+    manifest = bundle(version)
+    machines = sorted(machine.name for machine in intent.machines)
+    first = IPv4Address("192.168.251.10")
+    management = {name: str(first + number) for number, name in enumerate(machines)}
+    return Case(
+        cluster("drill", intent, manifest), intent, manifest, Surroundings(management, patience)
+    )
+
+
+def with_control_planes(scenario: Scenario, count: int) -> Scenario:
+    groups = tuple(
+        replace(group, count=count) if group.role == "control-plane" else group
+        for group in scenario.nodes
+    )
+    return replace(scenario, nodes=groups)

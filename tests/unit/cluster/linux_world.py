@@ -1,0 +1,315 @@
+"""Linux machines that are none: files, units, kubeadm and an API, as far as the lab sees them."""
+
+from __future__ import annotations
+
+import fnmatch
+import io
+import json
+import re
+import shlex
+import tarfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError
+from lab.cluster import certificates
+from lab.cluster.certificates import Pair
+from lab.cluster.linux import membership
+from lab.cluster.linux.site import Site
+from lab.guests.shell import Completed, GuestShell
+
+CA = "/etc/kubernetes/pki/ca.crt"
+NEED_NOT = 113
+
+
+class Killed(BaseException):
+    """The command is killed here, as by kill -9."""
+
+
+@dataclass
+class World:
+    """One cluster and its machines; ``kill_at`` is the command, counted from 1, that kills."""
+
+    names: tuple[str, ...]
+    kill_at: int = 0
+    commands: int = 0
+    log: list[tuple[str, str]] = field(default_factory=list)
+    nodes: dict[str, dict] = field(default_factory=dict)
+    applied: list[dict] = field(default_factory=list)
+    tokens: set[str] = field(default_factory=set)
+    keys: set[str] = field(default_factory=set)
+    ready: bool = True
+    said: list[str] = field(default_factory=list)
+    machines: dict[str, FakeMachine] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+    """Words of a command, and what it complains of when it fails."""
+
+    def __post_init__(self) -> None:
+        self.machines = {name: FakeMachine(name, self) for name in self.names}
+
+    def site(self, directory: Path) -> Site:
+        management = {name: f"192.168.251.{n}" for n, name in enumerate(self.names, 10)}
+        return Site(self.shell, management, directory, self.said.append)
+
+    def shell(self, name: str) -> GuestShell:
+        return self.machines[name]
+
+    def ran(self, words: str) -> list[str]:
+        return [name for name, line in self.log if words in line]
+
+    def register(self, name: str) -> None:
+        status = "True" if self.ready else "False"
+        condition = {"type": "Ready", "status": status, "reason": "KubeletNotReady"}
+        condition["message"] = "cni plugin not initialized"
+        self.nodes.setdefault(
+            name, {"metadata": {"name": name}, "spec": {}, "status": {"conditions": [condition]}}
+        )
+
+
+@dataclass
+class FakeMachine:
+    """One machine's shell."""
+
+    name: str
+    world: World
+    files: dict[str, tuple[int, str]] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+    units: dict[str, str] = field(default_factory=dict)
+    enabled: set[str] = field(default_factory=set)
+    images: set[str] = field(default_factory=set)
+    member: bool = False
+    half: bool = False
+    """Whether kubeadm was killed here."""
+
+    def run(self, command: Sequence[str], _deadline: Deadline, stdin: bytes = b"") -> Completed:
+        line = command[2] if command[:2] == ("sh", "-c") else shlex.join(command)
+        self.world.commands += 1
+        self.world.log.append((self.name, line))
+        killed = self.world.commands == self.world.kill_at
+        for words, complaint in self.world.broken.items():
+            if words in line:
+                return Completed(1, "", complaint)
+        if killed and re.search(r"kubeadm (init --config|join|reset)", line):
+            self.half = True
+        if killed:
+            raise Killed
+        return self._answer(line, tuple(command), stdin)
+
+    def get(self, path: str, _deadline: Deadline) -> bytes:
+        if path not in self.files:
+            raise BrokenError(f"reading '{path}' of '{self.name}'", "no such file")
+        return self.files[path][1].encode()
+
+    def _answer(self, line: str, command: tuple[str, ...], stdin: bytes) -> Completed:
+        for pattern, answer in _ANSWERS:
+            if re.search(pattern, line, re.DOTALL):
+                return answer(self, line, command, stdin)
+        return Completed(0, "", "")
+
+    def kill_files(self, *patterns: str) -> None:
+        for path in list(self.files):
+            if any(fnmatch.fnmatch(path, f"{one}*") for one in patterns):
+                del self.files[path]
+
+
+def _word(pattern: str, line: str) -> str:
+    found = re.search(pattern, line)
+    assert found, line
+    return found[1]
+
+
+def _look(machine: FakeMachine, _line: str, command: tuple[str, ...], _in: bytes) -> Completed:
+    lines = []
+    for path in command[4:]:
+        if path in machine.links:
+            lines.append(f"link {machine.links[path]}")
+        elif path in machine.files:
+            mode, content = machine.files[path]
+            lines.append(f"file {mode:o} {sha256(content.encode()).hexdigest()}")
+        else:
+            lines.append("none")
+    return Completed(0, "".join(f"{one}\n" for one in lines), "")
+
+
+def _unpack(machine: FakeMachine, _line: str, _command: tuple[str, ...], data: bytes) -> Completed:
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        for member in tar:
+            path = f"/{member.name}"
+            if member.issym():
+                machine.links[path] = member.linkname
+            else:
+                machine.files[path] = (member.mode, tar.extractfile(member).read().decode())
+    return Completed(0, "", "")
+
+
+def _init(machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
+    if machine.half or machine.member:
+        return Completed(1, "", "[ERROR Port-6443]: Port 6443 is in use")
+    ca = certificates.authority("kubernetes")
+    machine.files[CA] = (0o644, ca.certificate)
+    machine.files["/etc/kubernetes/pki/ca.key"] = (0o600, ca.key)
+    machine.member = True
+    machine.world.register(machine.name)
+    return Completed(0, "", "")
+
+
+def _join(machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
+    config = machine.files["/run/hybridlab/kubeadm.yaml"][1]
+    world = machine.world
+    first = world.machines[world.names[0]]
+    if machine.half or machine.member:
+        return Completed(1, "", "[ERROR FileAvailable--etc-kubernetes-kubelet.conf]: exists")
+    if not any(token in config for token in world.tokens):
+        return Completed(1, "", "could not find a JWS signature in the cluster-info ConfigMap")
+    if certificates.pin(first.files[CA][1]) not in config:
+        return Completed(1, "", "none of the public keys are pinned")
+    if "controlPlane:" in config and not any(key in config for key in world.keys):
+        return Completed(1, "", "error downloading the secret")
+    if machine.name in world.nodes:
+        return Completed(1, "", f'a Node with name "{machine.name}" and status "Ready" exists')
+    machine.member = True
+    world.register(machine.name)
+    return Completed(0, "", "")
+
+
+def _reset(machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
+    machine.member = machine.half = False
+    machine.kill_files("/etc/kubernetes/")
+    return Completed(0, "", "")
+
+
+def _left(machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
+    there = machine.half or machine.member or membership.MARK in machine.files
+    return Completed(0 if there else 1, "", "")
+
+
+def _mark(machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
+    return Completed(0, machine.files.get(membership.MARK, (0, ""))[1], "")
+
+
+def _token(machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
+    token = f"abcdef.{machine.world.commands:016d}"
+    machine.world.tokens.add(token)
+    return Completed(0, f"{token}\n", "")
+
+
+def _upload(machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
+    config = machine.files["/run/hybridlab/kubeadm.yaml"][1]
+    machine.world.keys |= set(re.findall(r"certificateKey: (\w{64})", config))
+    return Completed(0, "", "")
+
+
+def _remove(machine: FakeMachine, line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
+    paths = line.rpartition("rm -rf ")[2].split()
+    gone = [path for path in machine.files if any(fnmatch.fnmatch(path, f"{p}*") for p in paths)]
+    machine.kill_files(*paths)
+    return Completed(0, "".join(f"{one}\n" for one in gone), "")
+
+
+def _service(machine: FakeMachine, line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
+    unit = _word(r"systemctl is-enabled --quiet (\S+)", line)
+    machine.enabled.add(unit)
+    stamp = _word(r"echo (\S*) >", line)
+    if machine.units.get(unit) == stamp:
+        return Completed(NEED_NOT, "", "")
+    machine.units[unit] = stamp
+    if unit == "kubelet.service":
+        machine.world.register(machine.name)
+    return Completed(0, "", "")
+
+
+def _enable(machine: FakeMachine, line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
+    unit = _word(r"systemctl is-enabled --quiet (\S+)", line)
+    code = NEED_NOT if unit in machine.enabled else 0
+    machine.enabled.add(unit)
+    return Completed(code, "", "")
+
+
+def _restart(machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
+    machine.world.register(machine.name)
+    return Completed(0, "", "")
+
+
+def _import(machine: FakeMachine, line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
+    image = line.rpartition(" ")[2]
+    code = NEED_NOT if image in machine.images else 0
+    machine.images.add(image)
+    return Completed(code, "", "")
+
+
+def _guarded(_machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
+    return Completed(NEED_NOT, "", "")
+
+
+def _kubectl(machine: FakeMachine, line: str, _command: tuple[str, ...], data: bytes) -> Completed:
+    words = [word for word in shlex.split(line)[1:] if not word.startswith("--")]
+    return _KUBECTL[words[0]](machine.world, words, data)
+
+
+def _get(world: World, words: list[str], _data: bytes) -> Completed:
+    if words[1] == "/readyz":
+        return Completed(0, "ok", "")
+    if words[1] == "nodes":
+        return Completed(0, json.dumps({"items": list(world.nodes.values())}), "")
+    if words[1] == "pods":
+        pods = [
+            {
+                "metadata": {"name": f"coredns-{n}"},
+                "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+            }
+            for n in range(2)
+        ]
+        return Completed(0, json.dumps({"items": pods}), "")
+    found = world.nodes.get(words[2])
+    return Completed(0, json.dumps(found) if found else "", "")
+
+
+def _patch(world: World, words: list[str], _data: bytes) -> Completed:
+    world.nodes[words[2]]["spec"] |= json.loads(words[4])["spec"]
+    return Completed(0, "", "")
+
+
+def _delete(world: World, words: list[str], _data: bytes) -> Completed:
+    world.nodes.pop(words[2], None)
+    return Completed(0, "", "")
+
+
+def _apply(world: World, _words: list[str], data: bytes) -> Completed:
+    world.applied = json.loads(data)["items"]
+    return Completed(0, "", "")
+
+
+_KUBECTL: dict[str, Callable[[World, list[str], bytes], Completed]] = {
+    "get": _get,
+    "patch": _patch,
+    "delete": _delete,
+    "apply": _apply,
+}
+Answer = Callable[[FakeMachine, str, tuple[str, ...], bytes], Completed]
+_ANSWERS: tuple[tuple[str, Answer], ...] = (
+    (r"^for path; do\n", _look),
+    (r"tar -x", _unpack),
+    (r"kubeadm init phase upload-certs", _upload),
+    (r"kubeadm init", _init),
+    (r"kubeadm join", _join),
+    (r"kubeadm reset", _reset),
+    (r"kubeadm token create", _token),
+    (r"^kubectl", _kubectl),
+    (r"^\[ -e /etc/kubernetes/kubelet.conf", _left),
+    (r"^cat /var/lib/hybridlab/member", _mark),
+    (r"rm -rf", _remove),
+    (r"systemctl restart kubelet.service$", _restart),
+    (r"systemctl restart", _service),
+    (r"systemctl enable", _enable),
+    (r"images import", _import),
+    (r"^if ", _guarded),
+)
+
+
+def admin(world: World) -> Pair:
+    """The first machine's authority."""
+    files = world.machines[world.names[0]].files
+    return Pair(files[CA][1], files["/etc/kubernetes/pki/ca.key"][1])

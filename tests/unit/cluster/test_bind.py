@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from ipaddress import ip_network
+
+import pytest
+
+from lab._errors import BrokenError
+from lab.cluster.bind import bind, foreseen
+from lab.cluster.observed import (
+    Observed,
+    ObservedNode,
+    ObservedPod,
+    ObservedService,
+    PodLink,
+    read_node,
+    read_pod,
+)
+from lab.cluster.probe_manifests import services
+from lab.lifecycle.blueprint import draw
+from lab.matrix.cells import cells
+from lab.topology.intent import Intent
+
+DRAWN = draw("overlay")
+INTENT = DRAWN.intent
+VTEP = "8e:00:00:00:00:01"
+
+
+def observed(intent: Intent = INTENT) -> Observed:
+    """A cluster that has given every pod another address than planned."""
+    pods = []
+    for machine in intent.machines:
+        hosts = (
+            iter(list(ip_network(machine.kubelet.pod_cidr).hosts())[50:]) if machine.pods else ()
+        )
+        pods += [
+            ObservedPod(pod.name, machine.name, str(address), "Running", ready=True, trouble="")
+            for pod, address in zip(
+                (one for one in machine.pods if one.role == "probe"), hosts, strict=False
+            )
+        ]
+    return Observed(
+        pods=tuple(pods),
+        dns=(
+            ObservedPod("coredns-a", "worker2", "10.244.2.9", "Running", ready=True, trouble=""),
+            ObservedPod("coredns-b", "worker2", "10.244.2.8", "Running", ready=True, trouble=""),
+        ),
+        services=tuple(
+            ObservedService(
+                one.name, one.address, frozenset({one.node_port} if one.node_port else ())
+            )
+            for one in services(intent)
+        ),
+        nodes=tuple(
+            ObservedNode(one.name, one.kubelet.pod_cidr, VTEP if one.name == "worker1" else None)
+            for one in intent.machines
+            if one.kubelet
+        ),
+        links=(PodLink("worker1-p1", "aa:00:00:00:00:01", "vethabc", 1450, "10.244.1.1"),),
+    )
+
+
+def test_pods_have_their_real_addresses_wherever_the_intent_speaks_of_them() -> None:
+    bound = bind(INTENT, observed())
+    there = {pod.name: pod.address for pod in observed().pods}
+    for machine in bound.machines:
+        for pod in machine.pods:
+            if pod.role == "probe":
+                assert pod.address == f"{there[pod.name]}/24"
+        for service in machine.translation.services if machine.translation else ():
+            for backend in service.backends:
+                if backend.pod in there:
+                    assert backend.address == there[backend.pod]
+    assert not [one for one in there.values() if one in repr(INTENT)]
+    planned = {p.address.partition("/")[0] for m in INTENT.machines for p in m.pods}
+    assert not [one for one in planned if f"'{one}'" in repr(bound)]
+
+
+def test_proxies_of_an_l2bridge_follow_their_pods() -> None:
+    intent = draw("hard-way").intent
+    bound = bind(intent, observed(intent))
+    worker = next(one for one in bound.machines if one.proxies)
+    assert {one.address for one in worker.proxies} >= {
+        pod.address.partition("/")[0] for pod in worker.pods if pod.role == "probe"
+    }
+
+
+def test_links_fill_in_what_they_say_and_nothing_is_made_up_for_the_rest() -> None:
+    pods = {pod.name: pod for pod in bind(INTENT, observed()).machine("worker1").pods}
+    known, unknown = pods["worker1-p1"], pods["worker1-p2"]
+    assert (known.mac, known.port, known.mtu) == ("aa:00:00:00:00:01", "vethabc", 1450)
+    assert (unknown.mac, unknown.port) == ("", "")
+
+
+def test_tunnel_ends_have_the_macs_that_flannel_gave_them() -> None:
+    bound = bind(INTENT, observed())
+    planned = INTENT.machine("worker1").tunnel.mac
+    assert bound.machine("worker1").tunnel.mac == VTEP
+    for name in ("master", "worker2", "win1"):
+        machine = bound.machine(name)
+        assert VTEP in {one.mac for one in machine.neighbours}
+        assert VTEP in {one.mac for one in machine.forwarding}
+        assert planned not in repr(machine)
+
+
+def test_only_tunnels_have_neighbours_that_are_foreseen() -> None:
+    for machine in bind(INTENT, observed()).machines:
+        assert {one.device for one in machine.neighbours} <= {"flannel.4096"}
+        assert not [pod for pod in machine.pods if pod.neighbours]
+
+
+def test_dns_is_where_the_cluster_has_it() -> None:
+    bound = bind(INTENT, observed())
+    assert [(m.name, p.name) for m in bound.machines for p in m.pods if p.role == "dns"] == [
+        ("worker2", "coredns-a"),
+        ("worker2", "coredns-b"),
+    ]
+    dns = next(one for one in bound.machine("win1").translation.services if one.port == 53)
+    assert [(one.pod, one.address) for one in dns.backends] == [
+        ("coredns-a", "10.244.2.9"),
+        ("coredns-b", "10.244.2.8"),
+    ]
+
+
+def test_without_any_dns_pod_the_cells_stay_and_fail_later() -> None:
+    bound = bind(INTENT, replace(observed(), dns=()))
+    assert [pod.name for m in bound.machines for pod in m.pods if pod.role == "dns"] == ["coredns"]
+
+
+def test_cells_have_the_same_ids_before_and_after_and_ask_real_addresses() -> None:
+    before = cells(DRAWN.plan, foreseen(INTENT))
+    after = cells(DRAWN.plan, bind(INTENT, observed()))
+    assert [cell.id for cell in before] == [cell.id for cell in after]
+    address = {pod.name: pod.address for pod in observed().pods}
+    for cell in after:
+        if cell.target.kind == "pod":
+            assert cell.target.address == address[cell.target.name]
+        if cell.family == "pod-pod":
+            assert cell.sources == {address[cell.source.name]}
+    names = {cell.target.name for cell in after if cell.name_form == "full"}
+    assert names == {"to-master-p1.hybridlab-probe.svc.cluster.local."}
+
+
+def lose(name: str) -> Callable[[Observed], Observed]:
+    return lambda seen: replace(seen, pods=tuple(one for one in seen.pods if one.name != name))
+
+
+def change_pod(name: str, **facts: object) -> Callable[[Observed], Observed]:
+    return lambda seen: replace(
+        seen, pods=tuple(replace(one, **facts) if one.name == name else one for one in seen.pods)
+    )
+
+
+def change_service(name: str, **facts: object) -> Callable[[Observed], Observed]:
+    return lambda seen: replace(
+        seen,
+        services=tuple(replace(one, **facts) if one.name == name else one for one in seen.services),
+    )
+
+
+def change_node(name: str, **facts: object) -> Callable[[Observed], Observed]:
+    return lambda seen: replace(
+        seen, nodes=tuple(replace(one, **facts) if one.name == name else one for one in seen.nodes)
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lose("win1-p1"), "there is no pod 'win1-p1'"),
+        (
+            change_pod("win1-p1", node="win2"),
+            "pod 'win1-p1' runs on node 'win2', not on 'win1'",
+        ),
+        (change_pod("win1-p1", node=None), "pod 'win1-p1' runs nowhere, not on 'win1'"),
+        (change_pod("win1-p1", address=None), "pod 'win1-p1' has no address"),
+        (
+            change_pod("win1-p1", address="10.244.77.3"),
+            "pod 'win1-p1' has address 10.244.77.3, which is not in 10.244.3.0/24 of its node",
+        ),
+        (
+            change_pod("win1-p1", address="10.244.3.52"),
+            "pods 'win1-p1' and 'win1-p2' both have address 10.244.3.52",
+        ),
+        (
+            change_service("to-win1-p1", address="10.99.0.1"),
+            "Service 'to-win1-p1' has address 10.99.0.1, not ",
+        ),
+        (
+            change_service("to-win1-p1", node_ports=frozenset({31999})),
+            "Service 'to-win1-p1' has node port 31999, not node port 30006",
+        ),
+        (
+            change_service("to-win1-p1", node_ports=frozenset()),
+            "Service 'to-win1-p1' has no node port, not node port 30006",
+        ),
+        (
+            lambda seen: replace(seen, services=seen.services[1:]),
+            "there is no Service 'to-master-p1'",
+        ),
+        (
+            change_node("win1", pod_cidr="10.244.9.0/24"),
+            "node 'win1' has pod CIDR 10.244.9.0/24, not 10.244.3.0/24",
+        ),
+        (lambda seen: replace(seen, nodes=seen.nodes[1:]), "the cluster has no node 'master'"),
+    ],
+)
+def test_what_disagrees_is_named(change: Callable[[Observed], Observed], complaint: str) -> None:
+    with pytest.raises(BrokenError) as raised:
+        bind(INTENT, change(observed()))
+    assert complaint in raised.value.happened
+
+
+def test_everything_that_disagrees_is_named_at_once() -> None:
+    seen = change_service("to-win1-p1", address="10.99.0.1")(lose("win1-p1")(observed()))
+    with pytest.raises(BrokenError) as raised:
+        bind(INTENT, seen)
+    assert raised.value.happened.count(";") == 1
+
+
+def test_node_whose_pod_cidr_the_api_does_not_say_is_taken_by_its_pods() -> None:
+    assert bind(INTENT, change_node("win1", pod_cidr=None)(observed()))
+
+
+def test_pod_of_the_api_says_what_it_waits_for() -> None:
+    found = {
+        "metadata": {"name": "a"},
+        "spec": {"nodeName": "n"},
+        "status": {
+            "phase": "Pending",
+            "containerStatuses": [
+                {
+                    "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
+                    "lastState": {"terminated": {"reason": "Error", "exitCode": 1}},
+                }
+            ],
+        },
+    }
+    assert read_pod(found).trouble == "CrashLoopBackOff: back-off; Error"
+    assert not read_pod(found).ready
+
+
+@pytest.mark.parametrize("said", ["", "null", "no json", "[]", '{"VtepMAC": 7}', '{"VNI": 1}'])
+def test_annotation_that_is_not_flannels_says_no_mac(said: str) -> None:
+    annotations = {"flannel.alpha.coreos.com/backend-data": said}
+    assert read_node({"metadata": {"name": "n", "annotations": annotations}}).tunnel_mac is None

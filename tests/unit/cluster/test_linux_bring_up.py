@@ -1,0 +1,244 @@
+"""Bringing clusters up on machines that are none: order, kills, second runs, and re-joining."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from linux_clusters import Case, case
+from linux_world import Killed, World
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError
+from lab.cluster import kubeconfig
+from lab.cluster.linux import bring_up, health, membership
+from lab.cluster.linux.api import ClusterApi
+from lab.cluster.linux.entrance import Entrance
+
+
+def linux_only(one: Case) -> Case:
+    nodes = tuple(node for node in one.cluster.nodes if node.os == "linux")
+    return replace(one, cluster=replace(one.cluster, nodes=nodes))
+
+
+CASES = {
+    "overlay": lambda: linux_only(case("overlay")),
+    "three-planes": lambda: linux_only(case("overlay", planes=3)),
+    "hard-way": lambda: linux_only(case("hard-way")),
+}
+
+
+def world_of(one: Case, kill_at: int = 0) -> World:
+    names = [node.name for node in one.cluster.nodes]
+    return World((*names, "router"), kill_at)
+
+
+def bring(one: Case, world: World, directory: Path) -> None:
+    site = world.site(directory)
+    for step in bring_up.steps(one.cluster, one.intent, one.manifest, site):
+        step.run()
+
+
+def is_up(one: Case, world: World) -> None:
+    running = [node for node in one.cluster.nodes if node.pod_cidr]
+    assert {n: o["spec"].get("podCIDR") for n, o in world.nodes.items()} == {
+        node.name: node.pod_cidr for node in running
+    }
+    assert any(document["kind"] == "Deployment" for document in world.applied)
+    for machine in world.machines.values():
+        assert not machine.half
+        assert "/run/hybridlab/kubeadm.yaml" not in machine.files, "it holds a token"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_step_brings_the_cluster_up(name: str, tmp_path: Path) -> None:
+    one = CASES[name]()
+    world = world_of(one)
+    bring(one, world, tmp_path)
+    is_up(one, world)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_second_run_changes_nothing(name: str, tmp_path: Path) -> None:
+    one = CASES[name]()
+    world = world_of(one)
+    bring(one, world, tmp_path)
+    before = {n: (dict(m.files), dict(m.units)) for n, m in world.machines.items()}
+    nodes = json.dumps(world.nodes)
+    world.log.clear()
+    bring(one, world, tmp_path)
+    assert {n: (m.files, m.units) for n, m in world.machines.items()} == before
+    assert json.dumps(world.nodes) == nodes
+    for words in ("kubeadm init", "kubeadm join", "kubeadm reset", "tar -x", "patch"):
+        assert not world.ran(words), words
+
+
+def moments(whole: World) -> list[int]:
+    """Numbers of the commands to be killed at: of each kind of command one on each machine."""
+    first: dict[tuple[str, str], int] = {}
+    for number, (machine, line) in enumerate(whole.log, 1):
+        first.setdefault((machine, line[:48]), number)
+    return sorted(first.values())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_killed_at_any_command_the_next_run_brings_it_up(name: str, tmp_path: Path) -> None:
+    one = CASES[name]()
+    whole = world_of(one)
+    bring(one, whole, tmp_path / "whole")
+    for kill_at in moments(whole):
+        directory = tmp_path / ("whole" if name == "hard-way" else str(kill_at))
+        world = world_of(one, kill_at)
+        with pytest.raises(Killed):
+            bring(one, world, directory)
+        world.kill_at = 0
+        bring(one, world, directory)
+        is_up(one, world)
+
+
+def test_digests_ask_no_machine_and_hold_for_another_lab_directory(tmp_path: Path) -> None:
+    for make in CASES.values():
+        one = make()
+        world = world_of(one)
+        first = bring_up.steps(one.cluster, one.intent, one.manifest, world.site(tmp_path / "a"))
+        again = bring_up.steps(one.cluster, one.intent, one.manifest, world.site(tmp_path / "b"))
+        assert [(s.name, s.digest) for s in first] == [(s.name, s.digest) for s in again]
+        assert [s.name for s in first] == ["nodes", "control-plane", "workers", "add-ons", "ready"]
+        assert world.commands == 0
+
+
+def test_another_version_makes_the_cluster_anew(tmp_path: Path) -> None:
+    old, new = linux_only(case("overlay", "1.36.2")), linux_only(case("overlay", "1.36.3"))
+    world = world_of(old)
+    bring(old, world, tmp_path)
+    world.log.clear()
+    bring(new, world, tmp_path)
+    is_up(new, world)
+    assert world.ran("kubeadm init") == ["master"]
+    assert set(world.ran("kubeadm join")) == {"worker1", "worker2"}
+
+
+def test_a_deleted_node_is_an_ailment_and_joins_again(tmp_path: Path) -> None:
+    one = CASES["overlay"]()
+    world = world_of(one)
+    bring(one, world, tmp_path)
+    site = world.site(tmp_path)
+    assert health.ailments(one.cluster, site, Deadline(1)) == {}
+    del world.nodes["worker1"]
+    assert health.ailments(one.cluster, site, Deadline(1)) == {"worker1": "not registered"}
+    world.log.clear()
+    bring_up.rejoin(one.cluster, one.intent, one.manifest, site, ["worker1"])
+    is_up(one, world)
+    assert world.ran("kubeadm reset") == ["worker1"]
+    assert world.ran("kubeadm join") == ["worker1"]
+
+
+def test_a_deleted_worker_of_the_hard_way_registers_again(tmp_path: Path) -> None:
+    one = CASES["hard-way"]()
+    world = world_of(one)
+    bring(one, world, tmp_path)
+    del world.nodes["worker-1"]
+    bring_up.rejoin(one.cluster, one.intent, one.manifest, world.site(tmp_path), ["worker-1"])
+    is_up(one, world)
+    assert world.ran("exec systemctl restart kubelet.service") == ["worker-1"]
+
+
+def test_join_tokens_and_keys_stand_on_no_command_line(tmp_path: Path) -> None:
+    one = CASES["three-planes"]()
+    world = world_of(one)
+    bring(one, world, tmp_path)
+    assert world.tokens
+    assert world.keys
+    for _, line in world.log:
+        assert not any(secret in line for secret in world.tokens | world.keys)
+
+
+def test_every_further_control_plane_gets_a_key_of_its_own(tmp_path: Path) -> None:
+    one = CASES["three-planes"]()
+    world = world_of(one)
+    bring(one, world, tmp_path)
+    assert len(world.keys) == 2
+    assert world.machines["router"].units.keys() == {"haproxy.service"}
+
+
+def test_a_failure_says_what_was_run_where_what_it_said_and_what_is_known(tmp_path: Path) -> None:
+    one = CASES["overlay"]()
+    world = world_of(one)
+    world.broken = {
+        "kubeadm init": "first line\n[ERROR Swap]: running with swap on is not supported"
+    }
+    with pytest.raises(BrokenError) as caught:
+        bring(one, world, tmp_path)
+    text = str(caught.value)
+    assert "running 'kubeadm init --config /run/hybridlab/kubeadm.yaml' on 'master'" in text
+    assert "first line / [ERROR Swap]" in text
+
+
+def test_two_machines_that_fail_are_both_named(tmp_path: Path) -> None:
+    one = CASES["overlay"]()
+    world = world_of(one)
+    world.broken = {"kubeadm join": "no way"}
+    with pytest.raises(BrokenError, match=r"working on worker1, worker2: each") as caught:
+        bring(one, world, tmp_path)
+    assert str(caught.value).count("no way") == 2
+
+
+def test_a_node_that_never_gets_ready_is_told_with_condition_and_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = CASES["overlay"]()
+    world = world_of(one)
+    world.ready = False
+    monkeypatch.setattr("lab.cluster.linux.readiness.READY_SECONDS", 0.05)
+    with pytest.raises(DeadlineError) as caught:
+        bring(one, world, tmp_path)
+    text = str(caught.value)
+    assert "'worker1': KubeletNotReady: cni plugin not initialized" in text
+    assert "try: " in text
+    assert world.ran("journalctl --no-pager -o cat -u kubelet")
+
+
+def test_a_node_with_another_part_of_the_pod_network_is_refused(tmp_path: Path) -> None:
+    one = CASES["overlay"]()
+    world = world_of(one)
+    world.register("worker1")
+    world.nodes["worker1"]["spec"] = {"podCIDR": "10.9.9.0/24"}
+    api = ClusterApi(one.cluster, world.site(tmp_path))
+    with pytest.raises(BrokenError, match=r"it has 10\.9\.9\.0/24"):
+        api.set_pod_cidr(one.node("worker1"), Deadline(1))
+
+
+def test_an_api_that_does_not_answer_is_the_control_planes_ailment(tmp_path: Path) -> None:
+    one = CASES["overlay"]()
+    world = world_of(one)
+    world.broken = {"kubectl": "connection refused"}
+    found = health.ailments(one.cluster, world.site(tmp_path), Deadline(0.01))
+    assert set(found) == {"master"}
+    assert "connection refused" in found["master"]
+
+
+def test_windows_nodes_get_kubeconfigs_of_the_clusters_own_authority(tmp_path: Path) -> None:
+    one = CASES["overlay"]()
+    world = world_of(one)
+    bring(one, world, tmp_path)
+    entrance = Entrance(one.cluster, world.site(tmp_path))
+    text = entrance.kubeconfig("system:node:win1", ("system:nodes",), Deadline(1)).decode()
+    read = kubeconfig.read(text, "x")
+    assert read.server == "https://10.9.176.10:6443"
+    client = x509.load_pem_x509_certificate(read.client.certificate.encode())
+    ca = x509.load_pem_x509_certificate(read.ca.encode())
+    client.verify_directly_issued_by(ca)
+    assert client.subject.rfc4514_string() == "CN=system:node:win1,O=system:nodes"
+
+
+def test_the_mark_is_written_only_where_the_machine_is_a_member(tmp_path: Path) -> None:
+    one = CASES["overlay"]()
+    world = world_of(one)
+    world.broken = {"kubeadm join": "no way"}
+    with pytest.raises(BrokenError):
+        bring(one, world, tmp_path)
+    assert membership.MARK in world.machines["master"].files
+    assert membership.MARK not in world.machines["worker1"].files

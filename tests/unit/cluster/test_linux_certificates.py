@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from lab.cluster import certificates
+from lab.cluster.certificates import Subject
+from lab.cluster.keys import DIRECTORY, Keys
+
+CA = certificates.authority("test")
+
+
+def extended(pem: str) -> list[object]:
+    found = x509.load_pem_x509_certificate(pem.encode())
+    return list(found.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+
+
+def test_a_certificate_is_its_authoritys_and_has_the_names_it_was_made_for() -> None:
+    pair = certificates.issued(CA, Subject("api", ("group",), ("api.lab", "10.0.0.1")))
+    found = x509.load_pem_x509_certificate(pair.certificate.encode())
+    found.verify_directly_issued_by(x509.load_pem_x509_certificate(CA.certificate.encode()))
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["api.lab"]
+    assert [str(one) for one in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.1"]
+    assert set(extended(pair.certificate)) == {
+        ExtendedKeyUsageOID.CLIENT_AUTH,
+        ExtendedKeyUsageOID.SERVER_AUTH,
+    }
+
+
+def test_one_that_only_asks_cannot_answer() -> None:
+    pair = certificates.issued(CA, Subject("system:kube-proxy"))
+    assert extended(pair.certificate) == [ExtendedKeyUsageOID.CLIENT_AUTH]
+
+
+def test_openssl_takes_the_pair(tmp_path: Path) -> None:
+    pair = certificates.issued(CA, Subject("api", (), ("localhost",)))
+    (tmp_path / "c").write_text(pair.certificate)
+    (tmp_path / "k").write_text(pair.key)
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tmp_path / "c", tmp_path / "k")
+
+
+def test_the_pin_is_what_the_documentation_computes(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_text(CA.certificate)
+    line = "openssl x509 -pubkey -in ca.crt | openssl pkey -pubin -outform der | sha256sum"
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    if "not found" in done.stderr:
+        pytest.skip("openssl is not installed")
+    assert certificates.pin(CA.certificate) == f"sha256:{done.stdout.split()[0]}"
+
+
+def test_no_key_is_in_a_repr() -> None:
+    assert "PRIVATE" not in repr(CA)
+
+
+def test_keys_are_made_once_and_kept_private(tmp_path: Path) -> None:
+    subject = Subject("x", (), ("h",))
+    first = (Keys(tmp_path).authority(), Keys(tmp_path).issued("x", subject))
+    again = (Keys(tmp_path).authority(), Keys(tmp_path).issued("x", subject))
+    assert first == again
+    assert Keys(tmp_path).encryption_key() == Keys(tmp_path).encryption_key()
+    assert Keys(tmp_path).service_accounts() == Keys(tmp_path).service_accounts()
+    for path in (tmp_path / DIRECTORY).iterdir():
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_another_address_or_authority_makes_another_certificate(tmp_path: Path) -> None:
+    first = Keys(tmp_path).issued("x", Subject("x", (), ("h",)))
+    assert Keys(tmp_path).issued("x", Subject("x", (), ("h", "i"))) != first
+    (tmp_path / DIRECTORY / "ca.json").unlink()
+    assert Keys(tmp_path).issued("x", Subject("x", (), ("h",))) != first

@@ -1,0 +1,226 @@
+"""Rules that hold for every scenario, whatever the files of the golden test say."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from linux_clusters import Case, bundle, case
+
+from lab._errors import PreflightError
+from lab.cluster import dns, flannel, kubeadm, pace, rules
+from lab.cluster.bundle.manifest import Manifest
+from lab.cluster.linux import addons, by_hand, pod_network, preparation
+from lab.cluster.linux.balancer import machine as balancing_machine
+from lab.cluster.linux.operations import Enabled, Link, Run, Service, WriteFile
+from lab.topology.intent import MachineIntent
+
+SCENARIOS = ("overlay", "host-gateway", "upstream-tor", "hard-way")
+WORKLOADS = {"Deployment", "DaemonSet", "StatefulSet", "Job", "CronJob", "Pod"}
+
+
+def nodes(one: Case) -> list[MachineIntent]:
+    return [one.intent.machine(node.name) for node in one.cluster.nodes if node.os == "linux"]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_workload_stays_on_linux_and_pulls_nothing(scenario: str) -> None:
+    one = case(scenario)
+    documents = addons.documents(one.cluster, one.intent, one.manifest)
+    workloads = [document for document in documents if document["kind"] in WORKLOADS]
+    assert workloads
+    for document in workloads:
+        pod = document["spec"]["template"]["spec"]
+        assert pod["nodeSelector"] == {"kubernetes.io/os": "linux"}, document["metadata"]
+        assert {container["imagePullPolicy"] for container in pod["containers"]} == {"Never"}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_image_of_a_workload_is_on_every_node_it_may_land_on(scenario: str) -> None:
+    one = case(scenario)
+    wanted = {
+        container["image"]
+        for document in addons.documents(one.cluster, one.intent, one.manifest)
+        if document["kind"] in WORKLOADS
+        for container in document["spec"]["template"]["spec"]["containers"]
+    }
+    for node in one.cluster.nodes:
+        if node.os == "linux" and node.pod_cidr:
+            held = {image.name for image in preparation.images(one.cluster, node, one.manifest)}
+            assert wanted <= held, node.name
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_unit_that_is_written_starts_with_the_machine(scenario: str) -> None:
+    one = case(scenario)
+    for node in one.cluster.nodes:
+        if node.os != "linux":
+            continue
+        done = preparation.prepared(one.cluster, one.intent, node, one.manifest)
+        units = {
+            operation.path.rpartition("/")[2]
+            for operation in done
+            if isinstance(operation, WriteFile)
+            and operation.path.startswith("/etc/systemd/system/")
+            and ".d/" not in operation.path
+        }
+        started = {op.unit for op in done if isinstance(op, Service | Enabled)}
+        started |= {op.command[-1] for op in done if isinstance(op, Run) and "--now" in op.command}
+        started -= {"swap.target"}
+        assert units == started, node.name
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_program_that_is_linked_is_asked_of_the_bundle(scenario: str) -> None:
+    one = case(scenario)
+    for node in one.cluster.nodes:
+        if node.os != "linux":
+            continue
+        done = preparation.prepared(one.cluster, one.intent, node, one.manifest)
+        linked = {op.path.rpartition("/")[2] for op in done if isinstance(op, Link)}
+        needs = rules.missing(replace(one.manifest, programs=()), one.cluster)
+        asked = {what.split("'")[1].rpartition("/")[2] for what in needs if "program " in what}
+        beside = {"crictl", "flannel", "flanneld"}  # of the bundle, wanted or not
+        assert linked - beside <= asked | {"kubeadm"}, node.name
+
+
+@pytest.mark.parametrize("scenario", ["overlay", "host-gateway"])
+def test_flannel_makes_what_the_intent_has(scenario: str) -> None:
+    one = case(scenario)
+    backend = flannel.backend(one.cluster, one.intent)
+    for machine in nodes(one):
+        others = {
+            (node.pod_cidr, node.address) for node in one.cluster.nodes if node.name != machine.name
+        }
+        routes = [route for route in machine.routes if route.destination != "default"]
+        if scenario == "host-gateway":
+            assert backend == {"Type": "host-gw"}
+            assert {(route.destination, route.via) for route in routes} == others
+        else:
+            assert machine.tunnel
+            assert backend == {"Type": "vxlan", "VNI": 4096, "Port": 4789}
+            assert machine.tunnel.name == f"flannel.{backend['VNI']}"
+
+
+@pytest.mark.parametrize("scenario", ["upstream-tor", "hard-way"])
+def test_a_bridge_has_the_nodes_part_gateway_and_mtu_of_the_intent(scenario: str) -> None:
+    one = case(scenario)
+    for machine in nodes(one):
+        if machine.bridge is None:
+            continue
+        bridge = json.loads(pod_network.bridge_config(machine))["plugins"][0]
+        assert machine.kubelet
+        given = bridge["ipam"]["ranges"][0][0]
+        assert given["subnet"] == machine.kubelet.pod_cidr
+        assert f"{given['gateway']}/" in machine.bridge.addresses[0] + "/"
+        assert bridge["mtu"] == machine.bridge.mtu
+        assert not bridge["ipMasq"], "it would hide pods from each other"
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_what_is_masqueraded_is_what_the_intent_says(scenario: str) -> None:
+    for machine in nodes(case(scenario)):
+        if machine.translation and machine.translation.local_cidr:
+            text = pod_network.masquerade(machine.translation)
+            kept = ", ".join((*machine.translation.not_masqueraded, "224.0.0.0/4"))
+            assert f"ip saddr {machine.translation.local_cidr} ip daddr != {{ {kept} }}" in text
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="util-linux is not installed")
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_nft_takes_the_table_twice(scenario: str, tmp_path: Path) -> None:
+    one = case(scenario)
+    translation = next(m.translation for m in nodes(one) if m.translation)
+    rules = tmp_path / "pods.nft"
+    rules.write_text(pod_network.masquerade(translation))
+    load = f"nft -f {rules} && nft -f {rules} && nft list table ip {pod_network.TABLE}"
+    words = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c", load]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if "nft: not found" in done.stderr or "unshare failed" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("masquerade") == 1
+
+
+def test_one_control_plane_needs_no_balancer_and_three_have_the_routers() -> None:
+    alone, three = case("overlay"), case("overlay", planes=3)
+    assert balancing_machine(alone.cluster, alone.intent) is None
+    assert alone.cluster.endpoint == "10.9.176.10"
+    found = balancing_machine(three.cluster, three.intent)
+    assert found
+    assert found.name == "router"
+    assert three.cluster.endpoint == "10.9.176.1"
+
+
+def test_the_certificate_has_every_address_that_the_api_is_asked_by() -> None:
+    one = case("overlay", planes=3)
+    names = kubeadm.names(one.cluster, one.intent, one.around)
+    for machine in ("master1", "master2", "master3", "router"):
+        assert machine in names
+        assert one.around.management[machine] in names
+    assert "worker1" not in names
+    first = by_hand.subjects(one.cluster, one.intent, one.cluster.nodes[0], one.around)
+    assert "10.96.0.1" in first["apiserver"].hosts
+
+
+def test_the_controller_manager_leaves_pod_ranges_to_the_plan() -> None:
+    for patience in (1, 8):
+        found = kubeadm.controller_manager_arguments(case("overlay").cluster, patience)
+        assert found["allocate-node-cidrs"] == "false"
+    assert (
+        kubeadm.controller_manager_arguments(case("host-gateway").cluster, 1)["node-cidr-mask-size"]
+        == "26"
+    )
+
+
+def test_a_probe_that_a_minor_may_not_have_is_not_patched() -> None:
+    older, newer = pace.patches("1.33.2", 8), pace.patches("1.36.3", 8)
+    assert older.keys() == newer.keys()
+    assert "readinessProbe" not in newer["kube-controller-manager+strategic.json"]
+    assert "readinessProbe" not in older["kube-scheduler+strategic.json"]
+    assert "readinessProbe" in newer["kube-scheduler+strategic.json"]
+    assert pace.patches("1.36.3", 1) == {}
+
+
+def test_node_ports_outside_of_the_default_widen_the_range() -> None:
+    one = case("overlay")
+    assert kubeadm.api_server_arguments(one.intent, 1) == {}
+
+
+def test_a_lab_with_one_linux_node_has_one_coredns() -> None:
+    assert dns.replicas(case("overlay").cluster) == 2
+
+
+def test_windows_nodes_are_none_of_the_linux_nodes_business() -> None:
+    one = case("overlay")
+    lacking = rules.missing(one.manifest, one.cluster)
+    assert [what for what in lacking if what.endswith("for linux")] == []
+
+
+def test_what_the_bundle_lacks_is_named_before_anything_is_made() -> None:
+    one = case("overlay")
+    whole = bundle()
+    poor = Manifest(
+        whole.versions,
+        tuple(program for program in whole.programs if program.name != "runc"),
+        tuple(image for image in whole.images if "flannel" not in image.name),
+    )
+    with pytest.raises(PreflightError) as said:
+        rules.require(poor, one.cluster)
+    assert "image 'ghcr.io/flannel-io/flannel' for linux" in str(said.value)
+    assert "program 'runc' for linux" in str(said.value)
+
+
+def test_images_are_known_by_the_bundles_digest() -> None:
+    one = case("overlay")
+    node = one.node("worker1")
+    done = preparation.prepared(one.cluster, one.intent, node, one.manifest)
+    imports = [op for op in done if isinstance(op, Run) and "import" in op.command]
+    held = preparation.images(one.cluster, node, one.manifest)
+    assert len(imports) == len(held)
+    for operation, image in zip(imports, held, strict=True):
+        assert f"sha256:{image.manifest.sha256}" in operation.unless

@@ -1,0 +1,179 @@
+"""Operations done for real on this machine, in a directory, with a systemctl that is none."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lab._errors import BrokenError, DeadlineError
+from lab.cluster.linux.doing import Hand
+from lab.cluster.linux.operations import (
+    Enabled,
+    Link,
+    Operations,
+    Remove,
+    Run,
+    Service,
+    WriteFile,
+    inputs,
+    printed,
+    public,
+)
+from lab.cluster.linux.site import Site
+from lab.guests.local import LocalShell
+
+SYSTEMCTL = """#!/bin/sh
+echo "$@" >>"$UNITS/log"
+verb=$1; shift; for unit; do :; done
+case $verb in
+is-enabled) [ -e "$UNITS/$unit.enabled" ] ;;
+enable) touch "$UNITS/$unit.enabled" ;;
+is-active) cat "$UNITS/$unit.active" 2>/dev/null || { echo inactive; exit 3; } ;;
+restart) [ ! -e "$UNITS/broken" ] || exit 1; echo active >"$UNITS/$unit.active" ;;
+*) : ;;
+esac
+"""
+JOURNALCTL = "#!/bin/sh\necho 'unknown flag: --no-such-flag'\n"
+
+
+@pytest.fixture
+def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    programs, units = tmp_path / "programs", tmp_path / "units"
+    programs.mkdir()
+    units.mkdir()
+    for name, text in (("systemctl", SYSTEMCTL), ("journalctl", JOURNALCTL)):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("UNITS", str(units))
+    monkeypatch.setattr("lab.cluster.linux.doing._STAMPS", str(tmp_path / "stamps"))
+    return units
+
+
+@pytest.fixture
+def hand(tmp_path: Path, units: Path) -> Hand:
+    del units
+    shell = LocalShell(become=False)
+    return Hand("here", Site(lambda _name: shell, {}, tmp_path, lambda _text: None))
+
+
+def test_files_and_links_are_written_once_with_their_modes(hand: Hand, tmp_path: Path) -> None:
+    wanted: Operations = (
+        WriteFile(f"{tmp_path}/deep/er/file", "text\n"),
+        WriteFile(f"{tmp_path}/secret", "key\n", 0o600, secret=True),
+        Link(f"{tmp_path}/bin/program", "/somewhere/else"),
+    )
+    assert len(hand.do(wanted)) == 3
+    assert (tmp_path / "deep/er/file").read_text() == "text\n"
+    assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "bin/program").readlink() == Path("/somewhere/else")
+    assert hand.do(wanted) == ()
+
+
+def test_what_differs_alone_is_written_again(hand: Hand, tmp_path: Path) -> None:
+    wanted = (WriteFile(f"{tmp_path}/a", "a\n"), WriteFile(f"{tmp_path}/b", "b\n"))
+    hand.do(wanted)
+    (tmp_path / "a").chmod(0o666)
+    assert hand.do(wanted) == (f"wrote {tmp_path}/a",)
+    (tmp_path / "b").write_text("other\n")
+    assert hand.do(wanted) == (f"wrote {tmp_path}/b",)
+
+
+def test_a_link_gives_way_to_a_file_and_its_target_stays(hand: Hand, tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("kept\n")
+    (tmp_path / "path").symlink_to(tmp_path / "target")
+    hand.do((WriteFile(f"{tmp_path}/path", "new\n"),))
+    assert not (tmp_path / "path").is_symlink()
+    assert (tmp_path / "target").read_text() == "kept\n"
+    hand.do((Link(f"{tmp_path}/path", "target"),))
+    assert (tmp_path / "path").readlink() == Path("target")
+
+
+def test_a_command_runs_unless_it_need_not(hand: Hand, tmp_path: Path) -> None:
+    made = Run(("touch", f"{tmp_path}/made"), unless=f"[ -e {tmp_path}/made ]")
+    assert hand.do((made,)) == (f"ran touch {tmp_path}/made",)
+    assert hand.do((made,)) == ()
+
+
+def test_a_command_with_words_that_a_shell_would_read_gets_them_as_they_are(
+    hand: Hand, tmp_path: Path
+) -> None:
+    hand.do((Run(("touch", f"{tmp_path}/a b;c")),))
+    assert (tmp_path / "a b;c").exists()
+
+
+def test_a_failed_command_tells_its_last_words(hand: Hand) -> None:
+    with pytest.raises(BrokenError, match=r"on 'here': exit code 7: one / two") as caught:
+        hand.do((Run(("sh", "-c", "echo one >&2; echo two >&2; exit 7"), cure="think"),))
+    assert caught.value.cure == "think"
+
+
+def test_a_command_that_does_not_end_is_ended(hand: Hand) -> None:
+    with pytest.raises(DeadlineError):
+        hand.do((Run(("sleep", "60"), seconds=0.1),))
+
+
+def test_patterns_are_removed_and_what_is_gone_already_is_no_matter(
+    hand: Hand, tmp_path: Path
+) -> None:
+    for name in ("x.conf", "y.conf", "z.other"):
+        (tmp_path / name).touch()
+    gone = Remove((f"{tmp_path}/*.conf", f"{tmp_path}/never"))
+    assert hand.do((gone,)) == (f"removed {tmp_path}/x.conf", f"removed {tmp_path}/y.conf")
+    assert (tmp_path / "z.other").exists()
+    assert hand.do((gone,)) == ()
+
+
+def test_a_service_starts_anew_only_when_what_it_reads_is_another(hand: Hand, units: Path) -> None:
+    service = Service("x.service", "one")
+    assert hand.do((service,)) == ("started x.service",)
+    assert (units / "x.service.enabled").exists()
+    assert hand.do((service,)) == ()
+    assert hand.do((Service("x.service", "two"),)) == ("started x.service",)
+
+
+def test_a_service_that_has_died_is_started(hand: Hand, units: Path) -> None:
+    hand.do((Service("x.service", "one"),))
+    (units / "x.service.active").write_text("failed\n")
+    assert hand.do((Service("x.service", "one"),)) == ("started x.service",)
+
+
+def test_a_service_that_is_starting_is_left_alone_only_where_it_is_not_waited_for(
+    hand: Hand, units: Path
+) -> None:
+    hand.do((Service("x.service", "one"),))
+    (units / "x.service.active").write_text("activating\n")
+    assert hand.do((Service("x.service", "one", wait=False),)) == ()
+    assert hand.do((Service("x.service", "one"),)) == ("started x.service",)
+
+
+def test_a_service_that_does_not_start_tells_its_log_and_what_it_means(
+    hand: Hand, units: Path
+) -> None:
+    (units / "broken").touch()
+    with pytest.raises(BrokenError, match=r"systemctl restart x\.service.*unknown flag"):
+        hand.do((Service("x.service", "one"),))
+
+
+def test_a_service_killed_between_writing_and_starting_starts_the_next_time(
+    hand: Hand, tmp_path: Path
+) -> None:
+    unit = WriteFile(f"{tmp_path}/x.conf", "old\n")
+    hand.do((unit, Service("x.service", inputs((unit,)))))
+    changed = WriteFile(f"{tmp_path}/x.conf", "new\n")
+    hand.do((changed,))  # and killed
+    assert hand.do((changed, Service("x.service", inputs((changed,))))) == ("started x.service",)
+
+
+def test_an_enabled_unit_is_not_started(hand: Hand, units: Path) -> None:
+    assert hand.do((Enabled("x.service"),)) == ("enabled x.service",)
+    assert hand.do((Enabled("x.service"),)) == ()
+    assert not (units / "x.service.active").exists()
+
+
+def test_secrets_are_in_no_print_and_no_digest() -> None:
+    one = WriteFile("/key", "HIDDEN\n", 0o600, secret=True)
+    assert "HIDDEN" not in printed((one,))
+    assert public((one,)) == (WriteFile("/key", "", 0o600, secret=True),)

@@ -1,0 +1,129 @@
+"""What becomes of each scenario's Linux machines, held by files.
+
+After a wanted change: ``LAB_REGENERATE=1 pytest tests/unit/cluster/test_linux_golden.py``,
+and read the difference.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from linux_clusters import Case, case
+
+from lab.cluster import kubeadm, kubeconfig
+from lab.cluster.certificates import Pair
+from lab.cluster.documents import to_yaml
+from lab.cluster.kubeadm import Ticket
+from lab.cluster.linux import (
+    addons,
+    balancer,
+    by_hand,
+    by_hand_worker,
+    membership,
+    preparation,
+)
+from lab.cluster.linux.operations import printed
+
+CASES = Path(__file__).parents[2] / "cases" / "cluster"
+REGENERATE = os.environ.get("LAB_REGENERATE") == "1" and "CI" not in os.environ
+TICKET = Ticket("abcdef.0123456789abcdef", f"sha256:{'0' * 64}", "1" * 64)
+BLANK = Pair("CERTIFICATE\n", "KEY\n")
+
+
+def init(one: Case) -> str:
+    return to_yaml(kubeadm.init(one.cluster, one.intent, one.manifest, one.around))
+
+
+def initialising(one: Case) -> str:
+    documents = kubeadm.init(one.cluster, one.intent, one.manifest, one.around)
+    return printed(membership.initialised(one.cluster, documents, "MARK", one.around.patience))
+
+
+def join(one: Case, name: str) -> str:
+    return to_yaml(kubeadm.join(one.cluster, one.node(name), TICKET, one.around))
+
+
+def prepared(one: Case, name: str) -> str:
+    return printed(preparation.prepared(one.cluster, one.intent, one.node(name), one.manifest))
+
+
+def added(one: Case) -> str:
+    return to_yaml(addons.documents(one.cluster, one.intent, one.manifest))
+
+
+def plane(one: Case, name: str) -> str:
+    node = one.node(name)
+    made = by_hand.plane(one.cluster, one.intent, node, by_hand.BLANK, one.around)
+    return printed(made)
+
+
+def subjects(one: Case, name: str) -> str:
+    found = by_hand.subjects(one.cluster, one.intent, one.node(name), one.around)
+    return "".join(f"{key}: {subject}\n" for key, subject in found.items())
+
+
+def worker(one: Case, name: str) -> str:
+    return printed(by_hand_worker.worker(one.cluster, one.node(name), by_hand_worker.BLANK))
+
+
+def exported(one: Case) -> str:
+    server = f"https://{kubeadm.endpoint(one.cluster)}"
+    return kubeconfig.text(kubeconfig.Access("hybridlab-drill", server, "CA\n", BLANK))
+
+
+FILES: dict[str, Callable[[], str]] = {
+    "overlay/init.yaml": lambda: init(case("overlay")),
+    "overlay/init-emulated.yaml": lambda: init(case("overlay", patience=8)),
+    "overlay/initialising-emulated.txt": lambda: initialising(case("overlay", patience=8)),
+    "overlay/join-worker1.yaml": lambda: join(case("overlay"), "worker1"),
+    "overlay/node-master.txt": lambda: prepared(case("overlay"), "master"),
+    "overlay/node-worker1.txt": lambda: prepared(case("overlay"), "worker1"),
+    "overlay/add-ons.yaml": lambda: added(case("overlay")),
+    "overlay/kubeconfig.yaml": lambda: exported(case("overlay")),
+    "overlay/leaving.txt": lambda: printed(membership.left(case("overlay").cluster)),
+    "overlay-three-planes/init.yaml": lambda: init(case("overlay", planes=3)),
+    "overlay-three-planes/join-master2.yaml": lambda: join(case("overlay", planes=3), "master2"),
+    "overlay-three-planes/haproxy.cfg": lambda: balancer.configuration(
+        case("overlay", planes=3).cluster
+    ),
+    "host-gateway/init.yaml": lambda: init(case("host-gateway")),
+    "host-gateway/node-worker1.txt": lambda: prepared(case("host-gateway"), "worker1"),
+    "host-gateway/add-ons.yaml": lambda: added(case("host-gateway")),
+    "upstream-tor/init.yaml": lambda: init(case("upstream-tor")),
+    "upstream-tor/node-node001.txt": lambda: prepared(case("upstream-tor"), "node001"),
+    "upstream-tor/add-ons.yaml": lambda: added(case("upstream-tor")),
+    "hard-way/node-controller-0.txt": lambda: prepared(case("hard-way"), "controller-0"),
+    "hard-way/node-worker-0.txt": lambda: prepared(case("hard-way"), "worker-0"),
+    "hard-way/plane-controller-0.txt": lambda: plane(case("hard-way"), "controller-0"),
+    "hard-way/certificates-controller-0.txt": lambda: subjects(case("hard-way"), "controller-0"),
+    "hard-way/worker-worker-0.txt": lambda: worker(case("hard-way"), "worker-0"),
+    "hard-way/haproxy.cfg": lambda: balancer.configuration(case("hard-way").cluster),
+    "hard-way/add-ons.yaml": lambda: added(case("hard-way")),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_scenario_becomes_what_its_file_says(name: str) -> None:
+    path = CASES / name
+    made = FILES[name]()
+    if REGENERATE and (not path.exists() or path.read_text(encoding="utf-8") != made):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(made, encoding="utf-8")
+        pytest.fail(f"wrote {name}; run again without LAB_REGENERATE")
+    assert made == path.read_text(encoding="utf-8")
+
+
+def test_every_file_is_of_a_case() -> None:
+    there = {str(path.relative_to(CASES)) for path in CASES.rglob("*") if path.is_file()}
+    assert {
+        name for name in there if name.split("/")[0] in {one.split("/")[0] for one in FILES}
+    } == set(FILES)
+
+
+@pytest.mark.parametrize("minor", ["1.33", "1.34", "1.35", "1.36"])
+def test_every_supported_minor_reads_the_same_configuration(minor: str) -> None:
+    newest = init(case("overlay")).replace("v1.36.3", f"v{minor}.3")
+    assert init(case("overlay", f"{minor}.3")) == newest

@@ -1,0 +1,150 @@
+"""What rules do, read from what nft and iptables say of them.
+
+``kube-proxy-*`` were listed where kube-proxy 1.36.3 ran in a network namespace against an API
+server of five Services (nft 1.0.6, iptables 1.8.9, its nf_tables backend). ``flannel-*`` were
+written after the source of flannel 0.28.10, loaded, and listed.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lab.cluster.observers import iptables, nftables
+from lab.cluster.observers.facts import Masquerade, Translated
+from lab.cluster.observers.rules import Ruleset
+from lab.topology.intent import Backend
+
+CASES = Path(__file__).parents[2] / "cases/observers"
+NOTHING = frozenset[tuple[str, str]]()
+
+
+def nft(name: str, but: frozenset[tuple[str, str]] = NOTHING) -> Ruleset:
+    said = json.loads((CASES / name).read_text())
+    return nftables.read(said["nftables"], but=but)
+
+
+def saved(name: str) -> Ruleset:
+    return iptables.read((CASES / name).read_text())
+
+
+def services(rules: Ruleset) -> dict[str, tuple[str, ...]]:
+    return {
+        f"{one.protocol} {one.address or 'node'}:{one.port}": tuple(
+            f"{end.address}:{end.port}" for end in one.backends
+        )
+        for one in rules.translations.services
+    }
+
+
+EVERYONE = ("10.244.0.4:8080", "10.244.1.4:8080", "10.244.3.4:8080")
+KUBE_PROXY = {
+    "tcp 10.96.0.10:53": ("10.244.0.2:53",),
+    "udp 10.96.0.10:53": ("10.244.0.2:53",),
+    "tcp 10.96.0.10:9153": ("10.244.0.2:9153",),
+    "tcp 10.96.0.22:80": ("10.244.1.4:8080",),
+    "udp 10.96.0.22:80": ("10.244.1.4:8080",),
+    "tcp 10.96.0.30:80": EVERYONE,
+    "udp 10.96.0.30:80": EVERYONE,
+    "tcp 10.96.0.31:80": (),
+    "tcp 10.96.0.32:80": ("10.244.1.5:8080",),
+    "tcp node:30000": ("10.244.1.4:8080",),
+    "udp node:30000": ("10.244.1.4:8080",),
+    "tcp node:30001": EVERYONE,
+    "udp node:30001": EVERYONE,
+    "tcp node:30009": (),
+}
+
+
+@pytest.mark.parametrize(
+    ("rules", "by"),
+    [
+        (nft("kube-proxy-nftables.json"), "nftables"),
+        (saved("kube-proxy-iptables.txt"), "iptables"),
+    ],
+    ids=["nftables", "iptables"],
+)
+def test_services_of_a_real_kube_proxy_are_the_same_in_both_its_modes(
+    rules: Ruleset, by: str
+) -> None:
+    assert services(rules) == KUBE_PROXY
+    assert len(rules.translations.services) == len(KUBE_PROXY)
+    assert rules.translations.by == by
+    assert rules.translations.marked
+    assert rules.barriers == ()
+
+
+def test_tables_that_iptables_told_of_are_not_told_again_by_nft() -> None:
+    text = (CASES / "kube-proxy-iptables.txt").read_text()
+    rules = nft("kube-proxy-iptables-as-nft.json", iptables.tables(text))
+    assert rules.barriers == ()
+    assert rules.translations.services == ()
+
+
+def test_kube_proxys_rules_that_nothing_leads_to_translate_nothing() -> None:
+    said = json.loads((CASES / "kube-proxy-nftables.json").read_text())["nftables"]
+    hooks = {"nat-prerouting", "nat-output", "filter-input", "filter-forward", "filter-output"}
+    cut = [
+        one
+        for one in said
+        if not (one.get("rule", {}).get("chain") in hooks and one["rule"]["family"] == "ip")
+    ]
+    assert nftables.read(cut, but=NOTHING).translations.services == ()
+
+
+@pytest.mark.parametrize("name", ["flannel-nftables.json", "flannel-iptables.txt"])
+def test_flannels_masquerade_spares_its_own_network(name: str) -> None:
+    rules = nft(name) if name.endswith("json") else saved(name)
+    (found,) = rules.translations.masquerades
+    assert isinstance(found, Masquerade)
+    assert found.source == "10.244.0.0/16"
+    assert {"10.244.0.0/16", "224.0.0.0/4"} <= set(found.spared)
+
+
+def test_barriers_are_told_with_the_command_that_takes_them_away() -> None:
+    tunnel, pod = saved("flannel-iptables.txt").barriers[::-1]
+    first, second = sorted((tunnel, pod), key=lambda one: one.where)
+    assert first.where == "iptables table filter, chain FORWARD"
+    assert first.prefixes == ("10.244.2.4/32",)
+    assert second.ports == (4789, 4789)
+    assert second.protocol == "udp"
+    assert second.mends == "iptables -t filter -D INPUT -p udp -m udp --dport 4789 -j DROP"
+
+
+def test_packets_of_no_connection_may_be_lost() -> None:
+    assert not [one for one in saved("flannel-iptables.txt").barriers if "INVALID" in one.rule]
+
+
+def test_a_backend_of_a_lab_without_kubernetes_is_read_the_same() -> None:
+    entries = [
+        {"chain": {"family": "ip", "table": "kube-proxy", "name": "nat", "hook": "prerouting"}},
+        {"chain": {"family": "ip", "table": "kube-proxy", "name": "services"}},
+        {"chain": {"family": "ip", "table": "kube-proxy", "name": "mark-for-masquerade"}},
+        {
+            "map": {
+                "family": "ip",
+                "name": "service-ips",
+                "table": "kube-proxy",
+                "elem": [[{"concat": ["10.96.0.20", "udp", 80]}, {"goto": {"target": "one"}}]],
+            }
+        },
+        _rule("nat", {"jump": {"target": "services"}}),
+        _rule("services", {"vmap": {"data": "@service-ips"}}),
+        _rule("one", _l4("tcp"), {"dnat": {"addr": "10.244.0.9", "port": 1}}),
+        _rule("one", _l4("udp"), {"dnat": {"addr": "10.244.0.4", "port": 8080}}),
+    ]
+    rules = nftables.read(entries, but=NOTHING)
+    assert rules.translations.by == "lab"
+    assert rules.translations.services == (
+        Translated("udp", "10.96.0.20", 80, (Backend("", "10.244.0.4", 8080),)),
+    )
+
+
+def _rule(chain: str, *parts: dict[str, object]) -> dict[str, object]:
+    return {"rule": {"family": "ip", "table": "kube-proxy", "chain": chain, "expr": list(parts)}}
+
+
+def _l4(protocol: str) -> dict[str, object]:
+    return {"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": protocol}}

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from lab.cluster.labels import POD_VARIABLE, TOKEN_VARIABLE
+from lab.cluster.probe_manifests import Owner, manifests, services
+from lab.cluster.workload_checks import CHECKS, Values, judge, pod, sources, wanted
+from lab.lifecycle.blueprint import draw
+
+INTENT = draw("overlay").intent
+IMAGES = {"linux": "agnhost:l", "windows": "agnhost:w"}
+MADE = manifests(INTENT, Owner("mine", "abc"), IMAGES)
+
+
+def by_name(objects: tuple[dict[str, Any], ...]) -> dict[str, dict[str, Any]]:
+    return {one["metadata"]["name"]: one for one in objects}
+
+
+def test_every_service_selects_exactly_the_pods_that_the_intent_puts_behind_it() -> None:
+    pods = by_name(MADE.pods)
+    made = by_name(MADE.services)
+    assert set(made) == {one.name for one in services(INTENT)}
+    for service in services(INTENT):
+        selector = made[service.name]["spec"]["selector"].items()
+        chosen = {
+            name for name, one in pods.items() if selector <= one["metadata"]["labels"].items()
+        }
+        assert chosen == {backend.pod for backend in service.backends}
+    assert len(made["everyone"]["spec"]["selector"]) == 2
+
+
+def test_services_have_the_intents_addresses_and_ports_for_both_protocols() -> None:
+    made = by_name(MADE.services)
+    for service in services(INTENT):
+        spec = made[service.name]["spec"]
+        assert spec["clusterIP"] == service.address
+        assert {one["protocol"] for one in spec["ports"]} == {"TCP", "UDP"}
+        for port in spec["ports"]:
+            assert (port["port"], port["targetPort"]) == (service.port, 8080)
+            assert port.get("nodePort") == service.node_port
+
+
+def test_clusters_own_dns_is_left_to_it() -> None:
+    assert "kube-dns" not in by_name(MADE.services)
+    assert "coredns" not in by_name(MADE.pods)
+
+
+def test_every_pod_is_pinned_to_its_node_and_known_by_its_environment() -> None:
+    pods = by_name(MADE.pods)
+    for machine in INTENT.machines:
+        for one in machine.pods:
+            if one.role != "probe":
+                continue
+            spec = pods[one.name]["spec"]
+            assert spec["nodeSelector"]["kubernetes.io/hostname"] == machine.name
+            assert spec["os"] == {"name": machine.os}
+            assert spec["containers"][0]["image"] == IMAGES[machine.os]
+            carried = {each["name"]: each["value"] for each in spec["containers"][0]["env"]}
+            assert carried == {TOKEN_VARIABLE: "abc", POD_VARIABLE: one.name}
+
+
+def test_windows_nodes_alone_have_a_pod_in_their_place() -> None:
+    hosts = {name: one for name, one in by_name(MADE.pods).items() if name.startswith("host-")}
+    assert set(hosts) == {"host-win1", "host-win2"}
+    for one in hosts.values():
+        assert one["spec"]["hostNetwork"]
+        assert one["spec"]["securityContext"]["windowsOptions"]["hostProcess"]
+
+
+def test_pods_of_windows_have_no_field_of_linux() -> None:
+    linux = ("runAsUser", "seLinux", "seccomp", "fsGroup", "capabilities", "privileged")
+    for one in MADE.pods:
+        if one["spec"]["os"]["name"] == "windows":
+            assert not [
+                word for word in linux if f'"{word}' in json.dumps(one).replace("UserName", "")
+            ]
+
+
+MACHINE = INTENT.machine("win1")
+VALUES = Values("geheim", "offen")
+SUMMARY = {
+    "node": {"cpu": {"usageCoreNanoSeconds": 1}, "memory": {"workingSetBytes": 1}},
+    "pods": [
+        {
+            "podRef": {"namespace": "hybridlab-probe"},
+            "cpu": {"usageCoreNanoSeconds": 1},
+            "memory": {"workingSetBytes": 1},
+        }
+    ],
+}
+LOG = "[/agnhost entrypoint-tester s=geheim c=offen]\n"
+
+
+def found(**codes: int) -> dict[str, Any]:
+    return {
+        "spec": {"nodeName": "win1"},
+        "status": {
+            "containerStatuses": [
+                {
+                    "name": name,
+                    "state": {"terminated": {"exitCode": codes.get(name.replace("-", "_"), 0)}},
+                }
+                for name in ("environment", "host-path", "empty-dirs")
+            ]
+        },
+    }
+
+
+def failed(results: tuple[Any, ...]) -> dict[str, str]:
+    return {one.check: one.detail for one in results if one.verdict != "pass"}
+
+
+def test_workload_checks_pass_where_all_is_well() -> None:
+    results = judge(MACHINE, found(), LOG, VALUES, SUMMARY)
+    assert [one.check for one in results] == list(CHECKS)
+    assert failed(results) == {}
+
+
+def test_each_workload_check_fails_by_itself() -> None:
+    wrong = judge(MACHINE, found(), LOG.replace("geheim", ""), VALUES, SUMMARY)
+    assert failed(wrong) == {"secret": "the variable has not the value that the Secret holds"}
+    assert "geheim" not in repr(wrong)
+    assert list(failed(judge(MACHINE, found(), "s=geheim", VALUES, SUMMARY))) == ["config-map"]
+    assert failed(judge(MACHINE, found(host_path=1), LOG, VALUES, SUMMARY)) == {
+        "host-path": "container 'host-path' ended with exit code 1"
+    }
+    assert list(failed(judge(MACHINE, found(empty_dirs=1), LOG, VALUES, SUMMARY))) == ["empty-dirs"]
+    elsewhere = {**found(), "spec": {"nodeName": "worker1"}}
+    assert list(failed(judge(MACHINE, elsewhere, LOG, VALUES, SUMMARY))) == ["node-selector"]
+    lone = {**SUMMARY, "pods": []}
+    assert list(failed(judge(MACHINE, found(), LOG, VALUES, lone))) == ["pod-metrics"]
+    blind = {**SUMMARY, "node": {}}
+    assert list(failed(judge(MACHINE, found(), LOG, VALUES, blind))) == ["node-metrics"]
+    mute = failed(judge(MACHINE, found(), LOG, VALUES, "no route"))
+    assert mute == {"pod-metrics": "no route", "node-metrics": "no route"}
+
+
+def test_workload_pod_takes_its_values_from_both_sources() -> None:
+    secret, config = sources(Owner("mine", "abc"), VALUES)
+    made = pod(MACHINE, Owner("mine", "abc"), IMAGES)
+    variables = made["spec"]["containers"][0]["env"]
+    keys = [next(iter(one["valueFrom"].values())) for one in variables]
+    assert secret["stringData"][keys[0]["key"]] == "geheim"
+    assert config["data"][keys[1]["key"]] == "offen"
+    assert len([one for one in made["spec"]["volumes"] if "emptyDir" in one]) == 3
+    assert len(wanted(INTENT)) == 5 * len(CHECKS)
