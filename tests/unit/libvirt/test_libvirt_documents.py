@@ -52,6 +52,8 @@ def test_without_kvm_a_domain_is_emulated_with_a_bounded_translation_cache() -> 
     found = tree()
     assert found.get("type") == "qemu"
     assert found.findtext("features/tcg/tb-cache") == "128"
+    cluster = tree(replace(SPEC, bundle="/images/bundle.iso"))
+    assert cluster.findtext("features/tcg/tb-cache") == "1024"
     cpu = found.find("cpu")
     assert cpu is not None
     assert cpu.get("mode") == "custom"
