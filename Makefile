@@ -3,6 +3,7 @@ SCENARIO ?= overlay
 NAME     ?=
 PROVIDER ?=
 ONLY     ?=
+PODS     ?=
 SCENARIOS ?=
 OUTPUT   ?=
 TEST     ?= 1
@@ -13,7 +14,7 @@ LAB   := .venv/bin/lab
 # a lab has its scenario's name; that of a file stands in the file
 OWN    = $(shell sed -nE "s/^name: *[\"']?([a-z0-9-]+).*/\1/p" '$(SCENARIO)')
 LABEL  = $(or $(NAME),$(if $(filter %.yaml %.yml,$(SCENARIO)),$(OWN),$(SCENARIO)))
-UP    := $(if $(NAME),--name '$(NAME)') $(if $(PROVIDER),--provider $(PROVIDER)) $(if $(ONLY),--only $(ONLY))
+UP    := $(if $(NAME),--name '$(NAME)') $(if $(PROVIDER),--provider $(PROVIDER)) $(if $(ONLY),--only $(ONLY)) $(if $(PODS),--pods $(PODS))
 
 .DEFAULT_GOAL := help
 .PHONY: help lab-up lab-test lab-status lab-down nightly test test-libvirt e2e test-windows drill-libvirt lint bench wheel lock setup develop
@@ -21,7 +22,7 @@ UP    := $(if $(NAME),--name '$(NAME)') $(if $(PROVIDER),--provider $(PROVIDER))
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 15
 	@echo
-	@echo "variables: SCENARIO=$(SCENARIO) NAME= PROVIDER= ONLY=linux|windows TEST=0|1 SETUP=0|1"
+	@echo "variables: SCENARIO=$(SCENARIO) NAME= PROVIDER= ONLY=linux|windows PODS=kubernetes|namespaces TEST=0|1 SETUP=0|1"
 
 lab-up: setup ## bring a lab up and test it: SCENARIO=overlay, TEST=0 for up alone
 	@$(LAB) up '$(SCENARIO)' $(UP)

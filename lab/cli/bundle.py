@@ -145,11 +145,11 @@ def serve(digest: str | None, address: str, port: int) -> None:
 def gc(yes: bool, as_json: bool) -> None:
     """Remove bundles that a newer one stands for, damaged ones, and what was interrupted.
 
-    The newest bundle of each Kubernetes minor stays.
+    The newest bundle of each Kubernetes minor stays, and what your labs were made from.
     """
-    from lab.lifecycle.bundles import store
+    from lab.lifecycle import bundles
 
-    result = store().gc((), yes)
+    result = bundles.collect(yes)
     if as_json:
         click.echo(json.dumps(asdict(result), indent=2))
         return

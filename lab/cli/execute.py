@@ -33,12 +33,13 @@ def command(name: str, machine: str, words: tuple[str, ...], print_only: bool) -
     \b
       lab exec overlay win1-p1 -- curl -s http://to-worker1-p1.default.svc.cluster.local/
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
-    from lab.lifecycle.desk import open_lab
+    from lab.lifecycle.desk import open_any
 
-    opened = open_lab(name)
-    place = opened.provider.machine(opened.handle, opened.intent, machine)
-    if print_only:
-        click.echo(place.command_line(words))
-        return 0
-    say(opened.banner)
-    return place.attach(words)
+    opened = open_any(name)
+    with opened.reached():
+        place = opened.provider.machine(opened.handle, opened.intent, machine)
+        if print_only:
+            click.echo(place.command_line(words))
+            return 0
+        say(opened.banner)
+        return place.attach(words)

@@ -6,17 +6,23 @@ import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from lab._log import quantity, say
 from lab.cli.complete import scenarios
+from lab.cli.pods_option import pods_option
+
+if TYPE_CHECKING:
+    from lab.providers.provider import Pods
 
 
 @click.command("nightly")
 @click.argument("named", nargs=-1, metavar="[SCENARIO]...", shell_complete=scenarios)
 @click.option("--provider", help="Where the machines come from; the embedded one only if told.")
 @click.option("--only", type=click.Choice(["linux", "windows"]), help="Leave other nodes out.")
+@pods_option
 @click.option("--jobs", type=click.IntRange(min=1), help="Labs at once (default: what fits).")
 @click.option("--deadline", metavar="AGE", help='For each scenario: "2h" (default: by provider).')
 @click.option(
@@ -30,6 +36,7 @@ def command(
     named: tuple[str, ...],
     provider: str | None,
     only: str | None,
+    pods: Pods | None,
     jobs: int | None,
     deadline: str | None,
     output: Path | None,
@@ -67,7 +74,7 @@ def command(
             picked, inventory, [job.source for job in work], only
         )
         say(f"{picked}: {quantity(len(work), 'scenario')}, {parallel} at once, into '{folder}'")
-        request = nightly.NightRequest(work, picked, folder, parallel, seconds, only)
+        request = nightly.NightRequest(work, picked, folder, parallel, seconds, only, pods)
         held, ended_by = nightly.hold(request, night_desk.hands(), say)
         night = night_files.compared(held, earlier)
         night_files.write(night, folder)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 from lab._log import quantity, say
 from lab.cli.complete import scenarios
 from lab.cli.inventory_option import inventory_option
+from lab.cli.pods_option import pods_option
 from lab.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from lab.providers.provider import Pods
 
 
 @click.command("plan")
@@ -20,9 +25,15 @@ from lab.plan.plan import Plan
 @click.option("--provider", help="Where the machines come from: netns, libvirt.")
 @inventory_option
 @click.option("--only", type=click.Choice(["linux", "windows"]), help="Leave other nodes out.")
+@pods_option
 @click.option("--json", "as_json", is_flag=True, help="Print the whole plan as JSON.")
 def command(
-    scenario: str, name: str | None, provider: str | None, only: str | None, as_json: bool
+    scenario: str,
+    name: str | None,
+    provider: str | None,
+    only: str | None,
+    pods: Pods | None,
+    as_json: bool,
 ) -> None:
     """Print what "lab up SCENARIO" would do, why, and what it would cost. Nothing is made.
 
@@ -32,20 +43,18 @@ def command(
     from lab.matrix.cells import cells, counts
     from lab.plan.canonical import digest, plain
 
-    prepared = desk.prepare(desk.Request(scenario, name, provider, only))
+    prepared = desk.prepare(desk.Request(scenario, name, provider, only, pods=pods))
     say(prepared.banner)
     for note in prepared.notes():
         say(note)
     plan, intent = prepared.drawn.plan, prepared.drawn.intent
     matrix = dict(counts(cells(plan, intent)))
-    price = prepared.provider.cost(intent)
-    decisions = desk.preview(prepared)
     if as_json:
         document = {
             "lab": prepared.name,
             "digest": digest(plan),
-            "steps": [asdict(decision) for decision in decisions],
-            "cost": asdict(price),
+            "steps": [asdict(decision) for decision in desk.preview(prepared)],
+            "cost": asdict(prepared.provider.cost(intent)),
             "matrix": matrix,
             "plan": plain(plan),
         }
@@ -56,14 +65,15 @@ def command(
     click.echo(f"plan {digest(plan)}, topology {plan.topology}, Kubernetes {plan.version}\n")
     for line in _nodes(plan):
         click.echo(line)
-    click.echo("\nsteps:")
-    for decision in decisions:
-        click.echo(f"  {decision.step:<10} {decision.action:<5} {decision.why}")
     listed = ", ".join(f"{family} {number:,}" for family, number in matrix.items())
     click.echo(f"\nmatrix: {sum(matrix.values()):,} cells: {listed}")
+    price = prepared.provider.cost(intent)
     disk = f", disks of {price.disk_gib} GiB as they grow" if price.disk_gib else ""
     counted = ", ".join(quantity(number, noun) for noun, number in price.counts.items())
     click.echo(f"cost: about {price.seconds:g} s and {price.memory_mib:,} MiB{disk}; {counted}")
+    click.echo("\nsteps:")
+    for decision in desk.preview(prepared):
+        click.echo(f"  {decision.step:<10} {decision.action:<5} {decision.why}")
     desk.check(prepared)
 
 

@@ -44,6 +44,7 @@ def command(
             small.lab,
             provider or found.provider,
             rules_off=found.windows_rules_off,
+            pods="kubernetes" if found.nodes else "namespaces",
         )
     )
     say(prepared.banner)

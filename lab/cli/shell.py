@@ -13,8 +13,9 @@ from lab.cli.complete import labs
 @click.argument("machine", metavar="NODE|POD")
 def command(name: str, machine: str) -> int:
     """Open a shell on a node, in a pod, on the router or on the client."""
-    from lab.lifecycle.desk import open_lab
+    from lab.lifecycle.desk import open_any
 
-    opened = open_lab(name)
+    opened = open_any(name)
     say(opened.banner)
-    return opened.provider.machine(opened.handle, opened.intent, machine).attach(())
+    with opened.reached():
+        return opened.provider.machine(opened.handle, opened.intent, machine).attach(())

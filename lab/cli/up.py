@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Literal
+from typing import TYPE_CHECKING
 
 import click
 
 from lab._log import quantity, say
 from lab.cli.complete import scenarios
 from lab.cli.inventory_option import inventory_option
+from lab.cli.pods_option import pods_option
+
+if TYPE_CHECKING:
+    from lab.providers.provider import Pods
 
 
 @click.command("up")
@@ -19,11 +23,7 @@ from lab.cli.inventory_option import inventory_option
 @click.option("--provider", help="Where the machines come from: netns, libvirt.")
 @inventory_option
 @click.option("--only", type=click.Choice(["linux", "windows"]), help="Leave other nodes out.")
-@click.option(
-    "--pods",
-    type=click.Choice(["kubernetes", "namespaces"]),
-    help="What pods are on real machines: a cluster's, or network namespaces (the default).",
-)
+@pods_option
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option(
     "--windows-rule-off",
@@ -38,7 +38,7 @@ def command(
     name: str | None,
     provider: str | None,
     only: str | None,
-    pods: Literal["kubernetes", "namespaces"] | None,
+    pods: Pods | None,
     dry_run: bool,
     rules_off: tuple[str, ...],
     as_json: bool,

@@ -50,39 +50,38 @@ def documents(cluster: Cluster, manifest: Manifest) -> tuple[Document, ...]:
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": "coredns", "namespace": NAMESPACE},
-            "data": {"Corefile": corefile(cluster)},
+            "data": {"Corefile": corefile(cluster.domain)},
         },
         _deployment(cluster, manifest),
         _service(cluster),
     )
 
 
-def corefile(cluster: Cluster) -> str:
+def corefile(domain: str) -> str:
     """CoreDNS' own configuration.
 
     The lab has no other names than the cluster's, and its machines let no pod out to ask for
-    some, so that every other name does not exist, at once.
+    some, so that every other name does not exist, at once. That is a server of its own: beside
+    ``kubernetes``, ``template`` would come first, whatever the order here.
     """
-    return f""".:53 {{
+    return f"""{domain}:53 in-addr.arpa:53 ip6.arpa:53 {{
     errors
     health {{
         lameduck 5s
     }}
     ready
-    kubernetes {cluster.domain} in-addr.arpa ip6.arpa {{
+    kubernetes {domain} in-addr.arpa ip6.arpa {{
         pods insecure
-        fallthrough in-addr.arpa ip6.arpa
         ttl 30
-    }}
-    template ANY ANY . {{
-        rcode NXDOMAIN
-    }}
-    cache 30 {{
-        disable success {cluster.domain}
-        disable denial {cluster.domain}
     }}
     reload
     loadbalance
+}}
+.:53 {{
+    errors
+    template ANY ANY {{
+        rcode NXDOMAIN
+    }}
 }}
 """
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from lab._errors import UsageError
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
+from lab.providers.provider import Pods
 from lab.scenario.loader import find, load
 from lab.scenario.scenario import Limit, Scenario
 from lab.topology import registry
@@ -23,10 +23,6 @@ class Blueprint:
     plan: Plan
     intent: Intent
     limits: tuple[Limit, ...]
-
-
-Pods = Literal["kubernetes", "namespaces"]
-"""What a lab's pods are: a real cluster's, or network namespaces on their nodes."""
 
 
 def draw(

@@ -7,15 +7,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lab._errors import UsageError
-from lab.cluster.bundle import directory, document, upstream
+from lab.cluster.bundle import directory, document, medium, upstream
 from lab.cluster.bundle.catalogue import SYSTEMS
 from lab.cluster.bundle.manifest import Manifest
-from lab.cluster.bundle.store import Store
+from lab.cluster.bundle.store import Collected, Store
 from lab.inventory import loader
 from lab.inventory.inventory import STOCK, Inventory
+from lab.providers.libvirt import layout
 from lab.providers.libvirt.provider import cache_directory
+from lab.providers.provider import LabHandle
 from lab.scenario.scenario import Os
 from lab.scenario.versions import SUPPORTED
+from lab.state import store as journal
+from lab.state.directory import state_directory
 
 
 def store() -> Store:
@@ -74,6 +78,21 @@ def chosen(digest: str | None) -> Manifest:
         f"there are several: {names}" if found else "there is none",
         "name one of them" if found else "lab bundle create",
     )
+
+
+def collect(yes: bool) -> Collected:
+    """Find, and with ``yes`` remove, bundles that nobody needs; those of this user's labs stay."""
+    labs = journal.Store(state_directory(os.environ))
+    decided = (
+        layout.load(LabHandle(row.name, labs.lab_directory(row.name), row.token))
+        for row in labs.labs()
+    )
+    return store().gc({one.bundle for one in decided if one and one.bundle}, yes)
+
+
+def media() -> tuple[str, ...]:
+    """Identities of the media that the bundles there are make."""
+    return tuple(medium.identity(one, system) for one in store().all() for system in SYSTEMS)
 
 
 def _inventory() -> Inventory:

@@ -22,7 +22,7 @@ from lab.lifecycle.age import parse_age
 from lab.lifecycle.converge import Decision
 from lab.lifecycle.names import unknown_lab
 from lab.lifecycle.providers import DEFAULT, Providers, choose, chosen
-from lab.providers.provider import Provider
+from lab.providers.provider import Pods, Provider
 from lab.state.directory import state_directory
 from lab.state.failure import FullError
 from lab.state.rows import LabRow
@@ -30,7 +30,7 @@ from lab.state.store import Store
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
-    from lab.lifecycle.blueprint import Blueprint, Pods
+    from lab.lifecycle.blueprint import Blueprint
     from lab.lifecycle.session import OpenLab
     from lab.lifecycle.suspend import SuspendResult
 
@@ -104,9 +104,11 @@ def prepare(request: Request) -> Prepared:
 
     provider = choose(providers(request.options()), request.provider or default_provider())
     _require_pods(request, provider)
-    pods = request.pods or "namespaces"
+    pods = request.pods or provider.pods
     drawn = draw(request.scenario, request.only, None, pods)
     options = request.options()
+    if pods == "kubernetes":
+        options["pods"] = pods
     node_mtu = provider.node_mtu(drawn.plan.node_mtu)
     if node_mtu < drawn.plan.node_mtu:
         drawn = draw(request.scenario, request.only, node_mtu, pods)

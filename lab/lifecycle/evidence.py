@@ -30,6 +30,8 @@ from lab.state.rows import LabRow
 
 SECONDS = 60.0
 """For all of an archive."""
+CLUSTER_SECONDS = 360.0
+"""The same where a lab has a cluster: its nodes' logs alone take minutes if they are emulated."""
 KEPT = 5
 """Archives in a lab's own directory; older ones make room."""
 SECRETS = "secrets"
@@ -42,7 +44,7 @@ _SECRET_BYTES = 1 << 20
 def gather(opened: OpenLab, directory: Path) -> Path:
     """Write the evidence of a lab into a new archive in that directory; its path.
 
-    Takes at most a minute. What cannot be had is a piece that says why.
+    Takes at most a minute, with a cluster at most six. What cannot be had is a piece that says why.
 
     Raises
     ------
@@ -75,7 +77,7 @@ def write(subject: Subject, path: Path) -> None:
     write_archive(
         path,
         f"{subject.handle.name}-evidence",
-        _pieces(subject, Deadline(SECONDS)),
+        _pieces(subject, Deadline(CLUSTER_SECONDS if subject.intent.kubernetes else SECONDS)),
         lambda content: scrub(content, hidden),
         subject.store.now(),
     )

@@ -13,6 +13,7 @@ from lab.imaging.windows.product_key import secret_of
 from lab.imaging.windows.settings import Firmware
 from lab.inventory import loader
 from lab.inventory.inventory import STOCK
+from lab.lifecycle import bundles
 from lab.lifecycle.interruption import terminable
 from lab.providers.libvirt import connection, image_copies, sites
 from lab.providers.libvirt.host import Host
@@ -103,6 +104,7 @@ def collect_copies(yes: bool, say: Callable[[str], None]) -> tuple[Copies, ...]:
     inventory = loader.current(os.environ, Path.cwd()) or STOCK
     there = library()
     current = [listed.digest for listed in there.list() if listed.digest]
+    current += bundles.media()
     media = there.media()
     found: list[Copies] = []
     for hypervisor in inventory.hypervisors:

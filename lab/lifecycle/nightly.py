@@ -17,6 +17,7 @@ from lab._errors import PreflightError, UsageError
 from lab.lifecycle.interruption import deaf, terminable
 from lab.lifecycle.session import JUNIT, REPORT, RESULT
 from lab.matrix.verdict import RunResult
+from lab.providers.provider import Pods
 from lab.reports.night import Done, Fate, Night, ScenarioNight, Stage, judge
 from lab.reports.result import from_json
 from lab.state.directory import make_private
@@ -71,6 +72,8 @@ class NightRequest:
     parallel: int
     deadline: float
     only: str | None = None
+    pods: Pods | None = None
+    """None for what the provider makes by itself."""
 
 
 def choose_provider(wanted: str | None, default: str) -> str:
@@ -222,8 +225,9 @@ class _Work:
 
     def _up_and_test(self, deadline: Deadline) -> None:
         only = ("--only", self.request.only) if self.request.only else ()
+        pods = ("--pods", self.request.pods) if self.request.pods else ()
         words = ("up", self.job.source, "--name", self.job.lab, "--provider")
-        if self._do("up", (*words, self.request.provider, *only), deadline).code == 0:
+        if self._do("up", (*words, self.request.provider, *only, *pods), deadline).code == 0:
             self._do("test", ("test", self.job.lab), deadline)
 
     def _gather(self) -> None:

@@ -84,6 +84,20 @@ class OpenLab:
             )
 
     @contextmanager
+    def reached(self) -> Iterator[None]:
+        """Where nothing is reached in the block because the lab sleeps or is gone, say that.
+
+        The lab is not looked at before: a machine may well be looked into while others, or the
+        cluster on them, are broken.
+        """
+        try:
+            yield
+        except BrokenError:
+            if self.provider.liveness(self.handle, self.intent).state in {"suspended", "absent"}:
+                self.require_running()
+            raise
+
+    @contextmanager
     def used(
         self, command: str, say: Callable[[str], None], wait: float = WAIT_SECONDS
     ) -> Iterator[None]:

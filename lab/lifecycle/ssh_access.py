@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lab._errors import UsageError
-from lab.guests.link import UnreachableError
 from lab.guests.shell import Reach
 from lab.guests.ssh_config import alias, known_hosts, ssh_config
 from lab.lifecycle.real_machines import real_machines
@@ -103,7 +101,7 @@ def log_in(opened: OpenLab, name: str, words: tuple[str, ...], doing: str) -> in
 
     real_machines(opened.provider, doing)
     wanted = machine_name(opened, name, doing)
-    with _awake(opened):
+    with opened.reached():
         if opened.intent.machine(wanted).os == "windows":
             return opened.provider.machine(opened.handle, opened.intent, wanted).attach(words)
         shell = SshShell(reach_of(opened, wanted, doing))
@@ -111,17 +109,6 @@ def log_in(opened: OpenLab, name: str, words: tuple[str, ...], doing: str) -> in
             return shell.attach(words)
         finally:
             shell.close()
-
-
-@contextmanager
-def _awake(opened: OpenLab) -> Iterator[None]:
-    """Where a machine cannot be reached in the block because its lab sleeps, say that."""
-    try:
-        yield
-    except UnreachableError:
-        if opened.provider.liveness(opened.handle, opened.intent).state == "suspended":
-            opened.require_running()
-        raise
 
 
 def write_ssh_files(opened: OpenLab, doing: str) -> SshFiles:

@@ -182,10 +182,16 @@ class Machine(Protocol):
         """The shell line that does the same by hand."""
 
 
+Pods = Literal["kubernetes", "namespaces"]
+"""What a lab's pods are: a real cluster's, or network namespaces on their nodes."""
+
+
 class Provider(Protocol):
     """Where a lab's machines come from."""
 
     name: str
+    pods: Pods
+    """What pods are where nobody says."""
 
     def banner(self, intent: Intent | None) -> str:
         """One sentence: which provider, and what of the intent's machines is emulated."""

@@ -21,7 +21,7 @@ CONTROLLERS = (
     "namespace-controller",
     "serviceaccount-controller",
 )
-_UP_SECONDS = 60.0
+_UP_SECONDS = 240.0
 
 
 class ControlPlane:

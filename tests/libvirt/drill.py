@@ -51,7 +51,16 @@ class Drill(RealLab):
         return [sys.executable, str(PROGRAM), *words]
 
     def up_words(self) -> tuple[str, ...]:
-        return ("up", str(SCENARIO), "--provider", "libvirt", "--name", self.name)
+        return (
+            "up",
+            str(SCENARIO),
+            "--provider",
+            "libvirt",
+            "--pods",
+            "namespaces",
+            "--name",
+            self.name,
+        )
 
     def killed(self, call: int, *words: str) -> subprocess.CompletedProcess[str]:
         """Kill -9 the command at that call on a hypervisor; it may end before it comes so far."""

@@ -39,7 +39,7 @@ class Lab:
         }
 
     def up(self) -> list[str]:
-        return ["up", str(SCENARIO)]
+        return ["up", str(SCENARIO), "--pods", "namespaces"]
 
     def run(self, *words: str, code: int = 0) -> str:
         """Its story and its result."""

@@ -51,8 +51,11 @@ class RealLab:
         assert "Traceback" not in done.stderr, done.stderr
         return done
 
-    def up(self, scenario: Path = SMALL, *words: str, code: int = 0) -> Any:
-        return self.run("up", str(scenario), "--provider", "libvirt", *words, code=code)
+    def up(
+        self, scenario: Path = SMALL, *words: str, pods: str = "namespaces", code: int = 0
+    ) -> Any:
+        asked = ("up", str(scenario), "--provider", "libvirt", "--pods", pods)
+        return self.run(*asked, *words, code=code)
 
     def on_terminal(self, words: tuple[str, ...], keys: bytes, until: bytes, leave: bytes) -> bytes:
         """Run a command on a terminal, type, wait for an answer, and leave; all it has shown."""

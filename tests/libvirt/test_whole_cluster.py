@@ -57,7 +57,7 @@ def lab(connected: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Re
 
 
 def up(lab: RealLab) -> str:
-    return lab.up(SCENARIO, "--pods", "kubernetes").stderr
+    return lab.up(SCENARIO, pods="kubernetes").stderr
 
 
 def kubectl(lab: RealLab, *words: str) -> str:

@@ -85,7 +85,7 @@ def test_the_iso_becomes_a_golden_image_and_two_machines(
         _check_story(built.stderr)
         assert lab.objects() == set()
 
-        lab.run("up", str(TWO), "--provider", "libvirt")
+        lab.run("up", str(TWO), "--provider", "libvirt", "--pods", "namespaces")
         try:
             _check_machines(lab, kind)
         finally:

@@ -22,6 +22,7 @@ from lab.providers.provider import (
     Machine,
     Mark,
     Outcome,
+    Pods,
     Probe,
     ProbeSettings,
     Step,
@@ -108,6 +109,7 @@ class FakeProvider:
     now: Callable[[], float] = time.time
     calls: list[Call] = field(default_factory=list)
     name: str = "fake"
+    pods: Pods = "namespaces"
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def banner(self, intent: Intent | None) -> str:

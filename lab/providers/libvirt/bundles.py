@@ -65,10 +65,18 @@ def of(lab: LabHandle, intent: Intent, cache: Path, decided: Layout | None) -> B
     assert intent.kubernetes is not None, "asked for where pods are Kubernetes' alone"
     store = Store(cache)
     kept = decided.bundle if decided else ""
-    manifest = store.get(kept) if kept else store.newest(intent.kubernetes.version)
+    manifest = store.get(kept) if kept else _newest(store, intent.kubernetes.version)
     made = Bundled(store, manifest, cluster(lab.name, intent, manifest))
     _refuse(lab, intent, made)
     return made
+
+
+def _newest(store: Store, minor: str) -> Manifest:
+    try:
+        return store.newest(minor)
+    except PreflightError as error:
+        cure = f"{error.cure}; or '--pods namespaces' for a lab without Kubernetes"
+        raise PreflightError(error.doing, error.happened, cure) from error
 
 
 def _refuse(lab: LabHandle, intent: Intent, made: Bundled) -> None:

@@ -33,7 +33,7 @@ def collect(
     host
         The hypervisor.
     current
-        Digests of the images that recipes lead to now; their copies stay.
+        Digests of the images that recipes lead to now, and of bundles' media; copies stay.
     discs
         Digests of the installation media that recipes ask for; so do those.
 

@@ -49,6 +49,7 @@ from lab.providers.provider import (
     Machine,
     Mark,
     Outcome,
+    Pods,
     Probe,
     ProbeSettings,
     RealCluster,
@@ -76,6 +77,7 @@ class LibvirtProvider:
     """
 
     name = "libvirt"
+    pods: Pods = "kubernetes"
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory

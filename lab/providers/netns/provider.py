@@ -25,6 +25,7 @@ from lab.providers.provider import (
     Liveness,
     Mark,
     Outcome,
+    Pods,
     Probe,
     ProbeSettings,
     Step,
@@ -54,6 +55,7 @@ class NetnsProvider:
     """
 
     name = "netns"
+    pods: Pods = "namespaces"
 
     def __init__(
         self, windows_rules_off: frozenset[str] = frozenset(), python: str = sys.executable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,14 @@ import bundle_parts as parts
 import pytest
 
 from lab.cli.main import main
+from lab.cluster.bundle import document
+from lab.lifecycle import bundles
+from lab.providers.libvirt import layout
+from lab.providers.libvirt.layout import Layout
+from lab.providers.provider import LabHandle
+from lab.state.directory import state_directory
+from lab.state.rows import LabRow
+from lab.state.store import Store
 
 
 @pytest.fixture
@@ -105,6 +114,22 @@ def test_a_damaged_bundle_ends_with_3_or_4_and_gc_takes_a_foreign_one(cache, sou
     assert out.endswith("; 'lab bundle gc --yes' does it\n")
     assert lab(capfd, "gc", "--yes", "--json")[0] == 0
     assert list((cache / "bundles").iterdir()) == []
+
+
+def test_the_bundle_that_a_lab_was_made_from_stays(cache, source, tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path / "state"))
+    old = lab(capfd, "create", "--from", str(source))[1].strip()
+    (source / "linux-amd64" / "kubelet").write_bytes(b"another")
+    new = lab(capfd, "create", "--from", str(source))[1].strip()
+    with Store(state_directory(os.environ)) as journal:
+        journal.put_lab(LabRow("one", "overlay", "", "", "libvirt", "t", "up", 1.0, 2.0, "d", {}))
+        handle = LabHandle("one", journal.lab_directory("one"), "t")
+        handle.directory.mkdir(parents=True)
+    layout.save(handle, Layout({}, {}, {}, bundle=document.digest(bundles.chosen(old))))
+    assert lab(capfd, "gc", "--yes")[1] == "removed 0 objects, 0 MB\n"
+    layout.save(handle, Layout({}, {}, {}, bundle=document.digest(bundles.chosen(new))))
+    assert lab(capfd, "gc", "--yes")[1].startswith("removed 1 object,")
+    assert [one.name for one in (cache / "bundles").iterdir()] == [new]
 
 
 def test_two_bundles_must_be_told_apart(source, cache, capfd):

@@ -114,13 +114,9 @@ def test_a_machine_of_a_lab_that_sleeps_is_not_reached_and_it_is_said_what_wakes
     def refused(*_: object) -> int:
         raise UnreachableError("logging in", "connecting to 10.0.0.2: No route to host")
 
-    def opened(name: str) -> OpenLab:
-        found = desk_module.open_any(name)
-        found.require_running()
-        return found
-
     monkeypatch.setattr(SshShell, "attach", refused)
-    monkeypatch.setattr(desk_module, "open_lab", opened)
+    if verb != "ssh":
+        monkeypatch.setattr(computers, "machine", refused)
     asleep = Liveness("suspended", "the memory of all 2 machines is on disk")
     monkeypatch.setattr(computers, "liveness", lambda *_: asleep)
     words = ("worker1",) if verb == "shell" else ("worker1", "--", "true")
@@ -223,3 +219,13 @@ def test_a_host_gone_through_is_written_once() -> None:
         "  UserKnownHostsFile /dev/null",
         "  StrictHostKeyChecking no",
     ]
+
+
+@pytest.mark.parametrize("verb", ["exec", "shell"])
+def test_a_machine_is_looked_into_though_the_lab_around_it_is_broken(
+    verb: str, computers: FakeComputers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = Liveness("broken", "worker2: NotReady")
+    monkeypatch.setattr(computers, "liveness", lambda *_: broken)
+    words = ("worker1",) if verb == "shell" else ("worker1", "--", "true")
+    assert lab(verb, "overlay", *words).return_value == 0
