@@ -41,6 +41,10 @@ Finished = list[tuple[Path, Path]]
 """Where in the input directory the files of a finished folder of the cache belong."""
 
 
+GO = "/usr/local/go/bin"
+"""Where Go's own archive is unpacked, as its instructions say; not every PATH has it."""
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Do what the command line says; exit code 0, or that of the error."""
     parser = argparse.ArgumentParser(description="Make a bundle's input directory from Go modules.")
@@ -49,6 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--cache", type=Path, default=default_cache(), help="%(default)s")
     parser.add_argument("--timeout", type=float, default=TIMEOUT, help="s for all; %(default)g")
     asked = parser.parse_args(arguments)
+    os.environ["PATH"] += f"{os.pathsep}{GO}"
     # told to end, end as after Ctrl-C: with go, and with what is unfinished
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
