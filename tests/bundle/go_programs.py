@@ -22,6 +22,8 @@ LAST_LINES = 15
 """Lines of a failed command's output in a message."""
 HERE = Path(__file__).parent
 _OURS = {"GOMAXPROCS": "2", "GOWORK": "off"}
+_FLAGS = {"GOFLAGS": "-buildvcs=false"}
+"""Instead of the user's: the same programs for everyone, kept under the same name."""
 C_PACKAGES = ("gcc", "libc6-dev", "libseccomp-dev")
 """Debian packages that runc and pause are built with."""
 
@@ -41,7 +43,7 @@ def toolchain(cgo: bool) -> str:
     """Return what tells one Go toolchain from another; and one C toolchain, if ``cgo``."""
     asked = ["go", "env", "GOVERSION", "GOFLAGS", "GOEXPERIMENT", "GOAMD64"]
     deadline = Deadline(60.0)
-    said = run("looking for the Go toolchain", asked, deadline, HERE)
+    said = run("looking for the Go toolchain", asked, deadline, HERE, os.environ | _FLAGS)
     if cgo:
         asked = ["dpkg-query", "--show", *C_PACKAGES]
         said += run("looking for the C toolchain", asked, deadline, HERE)
@@ -97,7 +99,7 @@ def go_environment(build: Build) -> dict[str, str]:
         "GOARCH": "amd64",
         "CGO_ENABLED": "1" if build.cgo else "0",
     }
-    return os.environ | _OURS | ours
+    return os.environ | _OURS | _FLAGS | ours
 
 
 def copy_main(module: Module, folder: Path, theirs: Path) -> None:
