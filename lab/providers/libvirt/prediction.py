@@ -20,6 +20,10 @@ WINDOWS_BUILD_SECONDS = 4 * 3600.0
 """Windows Server from its medium. Not measured: no Windows ran where this was written."""
 WINDOWS_BOOT_SECONDS = 900.0
 """From a generalised image to a shell. Not measured either."""
+NODE_SECONDS = 200.0
+"""Container runtime and images of a cluster's Linux node, measured as the boot was."""
+CLUSTER_SECONDS = 440.0
+"""From kubeadm init to the last probe pod with two nodes, measured the same way."""
 COPY_SECONDS = 3.0
 """An image of 350 MiB to one hypervisor, through libvirt."""
 
@@ -50,6 +54,7 @@ def predict(intent: Intent, hypervisors: Sequence[Hypervisor], built: Mapping[st
         + (WINDOWS_BOOT_SECONDS if windows else 0.0)
         + COPY_SECONDS * len(built) * len(hypervisors)
         + rounds * (BOOT_SECONDS + NETWORK_SECONDS)
+        + _cluster_seconds(intent, at_once)
     )
     counts = {
         "machine": len(machines),
@@ -63,3 +68,13 @@ def predict(intent: Intent, hypervisors: Sequence[Hypervisor], built: Mapping[st
         disk_gib=sum(machine.hardware.disk_gib for machine in machines),
         counts=counts,
     )
+
+
+def _cluster_seconds(intent: Intent, at_once: int) -> float:
+    """What Kubernetes takes on Linux machines; Windows nodes are counted with their boot."""
+    if intent.kubernetes is None:
+        return 0.0
+    nodes = sum(
+        machine.kubelet is not None and machine.os == "linux" for machine in intent.machines
+    )
+    return CLUSTER_SECONDS + math.ceil(nodes / max(1, at_once)) * NODE_SECONDS

@@ -28,6 +28,13 @@ def test_an_image_that_is_not_built_takes_time_and_is_counted() -> None:
     assert (built.counts["unbuilt image"], unbuilt.counts["unbuilt image"]) == (0, 1)
 
 
+def test_a_cluster_takes_longer_and_more_with_more_nodes() -> None:
+    image = {"debian-12": True}
+    cluster = draw("overlay", only="linux", pods="kubernetes").intent
+    without = predict(INTENT, ONE, image).seconds
+    assert predict(cluster, ONE, image).seconds > predict(cluster, TWO, image).seconds > without
+
+
 def test_two_hypervisors_boot_sooner_than_one() -> None:
     image = {"debian-12": True}
     assert predict(INTENT, TWO, image).seconds < predict(INTENT, ONE, image).seconds
