@@ -119,7 +119,7 @@ def test_a_damaged_bundle_ends_with_3_or_4_and_gc_takes_a_foreign_one(cache, sou
 def test_the_bundle_that_a_lab_was_made_from_stays(cache, source, tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path / "state"))
     old = lab(capfd, "create", "--from", str(source))[1].strip()
-    (source / "linux-amd64" / "kubelet").write_bytes(b"another")
+    (source / "linux-amd64" / "kubelet").write_bytes(parts.elf("another"))
     new = lab(capfd, "create", "--from", str(source))[1].strip()
     with Store(state_directory(os.environ)) as journal:
         journal.put_lab(LabRow("one", "overlay", "", "", "libvirt", "t", "up", 1.0, 2.0, "d", {}))
