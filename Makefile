@@ -17,10 +17,10 @@ LABEL  = $(or $(NAME),$(if $(filter %.yaml %.yml,$(SCENARIO)),$(OWN),$(SCENARIO)
 UP    := $(if $(NAME),--name '$(NAME)') $(if $(PROVIDER),--provider $(PROVIDER)) $(if $(ONLY),--only $(ONLY)) $(if $(PODS),--pods $(PODS))
 
 .DEFAULT_GOAL := help
-.PHONY: help lab-up lab-test lab-status lab-down nightly test test-libvirt e2e test-windows drill-libvirt lint bench wheel lock setup develop
+.PHONY: help lab-up lab-test lab-status lab-down nightly test test-libvirt e2e e2e-topologies test-windows drill-libvirt lint bench wheel lock setup develop
 
 help: ## print this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 15
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 	@echo
 	@echo "variables: SCENARIO=$(SCENARIO) NAME= PROVIDER= ONLY=linux|windows PODS=kubernetes|namespaces TEST=0|1 SETUP=0|1"
 
@@ -46,7 +46,7 @@ test: develop ## the project's own tests
 
 test-libvirt: ## tests with real machines; installs and starts libvirt
 	@tools/setup develop libvirt
-	@.venv/bin/python -m pytest --timeout 900 tests/libvirt -m 'not drill and not cluster'
+	@.venv/bin/python -m pytest --timeout 900 tests/libvirt -m 'not drill and not cluster and not topologies'
 
 drill-libvirt: ## the long ones: labs killed at every step, several at once, two hypervisors
 	@tools/setup develop libvirt
@@ -55,6 +55,10 @@ drill-libvirt: ## the long ones: labs killed at every step, several at once, two
 e2e: ## a real Kubernetes cluster on virtual machines; builds what it needs, which takes long once
 	@tools/setup develop libvirt
 	@.venv/bin/python -m pytest --timeout 7200 tests/libvirt -m cluster
+
+e2e-topologies: ## the same for host-gateway, upstream-tor and hard-way, one after the other
+	@tools/setup develop libvirt
+	@.venv/bin/python -m pytest --timeout 3600 tests/libvirt -m topologies
 
 test-windows: ## tests of Windows guests, without Windows; installs and starts libvirt
 	@tools/setup develop libvirt

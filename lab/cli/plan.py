@@ -72,8 +72,10 @@ def command(
     counted = ", ".join(quantity(number, noun) for noun, number in price.counts.items())
     click.echo(f"cost: about {price.seconds:g} s and {price.memory_mib:,} MiB{disk}; {counted}")
     click.echo("\nsteps:")
-    for decision in desk.preview(prepared):
-        click.echo(f"  {decision.step:<10} {decision.action:<5} {decision.why}")
+    decisions = desk.preview(prepared)
+    wide = max(len(decision.step) for decision in decisions)
+    for decision in decisions:
+        click.echo(f"  {decision.step:<{wide}}  {decision.action:<5} {decision.why}")
     desk.check(prepared)
 
 
