@@ -159,4 +159,4 @@ def run_cell(session: LabSession, cell_id: str) -> tuple[CellResult, Path]:
     """
     chosen: tuple[Cell, ...] = tuple(cell for cell in session.cells if cell.id == cell_id)
     run = session.probe(chosen, lambda _done, _total: None)
-    return run.results[0], session.lab.record(run, None)
+    return run.results[0], session.lab.record(run, intent=session.intent)

@@ -112,7 +112,9 @@ class OpenLab:
         with lab_lock(self.handle.directory, command, wait=wait, shared=True, say=say):
             yield
 
-    def record(self, run: RunResult, junit: Path | None = None) -> Path:
+    def record(
+        self, run: RunResult, junit: Path | None = None, intent: Intent | None = None
+    ) -> Path:
         """Keep a run: in the journal first, then as files. The directory they are in.
 
         Parameters
@@ -121,6 +123,9 @@ class OpenLab:
             All that was found.
         junit
             The JUnit file that pytest wrote; it is copied. None if it wrote none.
+        intent
+            What was tested, where it is not what was planned: pods of a cluster have addresses
+            of their own.
 
         Raises
         ------
@@ -140,9 +145,10 @@ class OpenLab:
         directory = self.store.run_directory(self.name, run.run)
         make_private(directory.parent)
         make_private(directory)
-        document = self.writers.to_json(run, self.intent)
+        intent = intent or self.intent
+        document = self.writers.to_json(run, intent)
         write_private(directory / RESULT, json.dumps(document, indent=1) + "\n")
-        write_private(directory / REPORT, self.writers.to_html(run, self.intent))
+        write_private(directory / REPORT, self.writers.to_html(run, intent))
         if junit is not None and junit != directory / JUNIT:
             with guarded_files(f"reading '{junit}'"):
                 text = junit.read_text(encoding="utf-8")

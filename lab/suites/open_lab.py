@@ -69,5 +69,7 @@ class OpenLab(Protocol):
 
         """
 
-    def record(self, run: RunResult, junit: Path | None) -> Path:
-        """Store a run, write its reports, and return the directory that holds them."""
+    def record(
+        self, run: RunResult, junit: Path | None = None, intent: Intent | None = None
+    ) -> Path:
+        """Store a run of ``intent``, write its reports; the directory that holds them."""

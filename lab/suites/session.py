@@ -50,9 +50,10 @@ class LabSession:
         self.lab = lab
         find = getattr(lab.provider, "cluster", None)
         self.cluster: RealCluster | None = find(lab.handle, lab.intent) if find else None
-        self._intent = self.cluster.foreseen() if self.cluster else lab.intent
-        self.cells: tuple[Cell, ...] = cells(lab.plan, self._intent)
-        self.checks = wanted(self._intent) if self.cluster else ()
+        self.intent = self.cluster.foreseen() if self.cluster else lab.intent
+        """From the first probe on with what its pods have got."""
+        self.cells: tuple[Cell, ...] = cells(lab.plan, self.intent)
+        self.checks = wanted(self.intent) if self.cluster else ()
         self.workloads: Mapping[str, WorkloadResult] = {}
         self.found: Mapping[str, CellResult] = {}
         self.run: RunResult | None = None
@@ -76,6 +77,7 @@ class LabSession:
             self.lab.require_running()
             started, begun = datetime.now(UTC), time.monotonic()
             with self._bound() as intent:
+                self.intent = intent
                 bound = {cell.id: cell for cell in cells(self.lab.plan, intent)}
                 results = run(
                     [bound[cell.id] for cell in chosen],
@@ -98,7 +100,7 @@ class LabSession:
     def _bound(self) -> Iterator[Intent]:
         """What the cells are made from: on a cluster, with its pods there."""
         if self.cluster is None:
-            yield self._intent
+            yield self.intent
             return
         with self.cluster.probed() as intent:
             yield intent

@@ -106,7 +106,8 @@ class LabUnderTest:
         assert run is not None
         junit = config.getoption("xmlpath", None)
         try:
-            directory = self.session.lab.record(run, Path(junit).absolute() if junit else None)
+            written = Path(junit).absolute() if junit else None
+            directory = self.session.lab.record(run, written, self.session.intent)
         except LabError as error:
             self._refuse(error.exit_code, str(error))
             return

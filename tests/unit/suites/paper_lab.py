@@ -95,7 +95,10 @@ class PaperLab:
         yield
         self.held -= 1
 
-    def record(self, run: RunResult, junit: Path | None) -> Path:
+    def record(
+        self, run: RunResult, junit: Path | None = None, intent: Intent | None = None
+    ) -> Path:
+        self.tested = intent
         text = junit.read_text(encoding="utf-8") if junit else ""
         self.recorded.append((run, junit, text))
         return self.directory / run.run
