@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 SESSIONS = 8
 """Sessions at once on one transport; OpenSSH allows 10 (MaxSessions)."""
 _CLOSE_SECONDS = 5.0
+_ENDING_SECONDS = 1.0
+"""A connection that breaks is over that soon after its channels are."""
 
 
 class UnreachableError(BrokenError):
@@ -46,6 +48,11 @@ class Link:
     def alive(self) -> bool:
         """Whether the connection is still there, as far as is known."""
         return self.transport.is_active()
+
+    def ends(self) -> bool:
+        """Whether the connection is gone, or goes now: it closes its channels before it says so."""
+        self.transport.join(_ENDING_SECONDS)
+        return not self.alive()
 
     def open(self, doing: str, deadline: Deadline) -> paramiko.Channel:
         """A session channel, to be handed to :meth:`done`; waits where too many are open.

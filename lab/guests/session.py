@@ -55,7 +55,7 @@ class SessionEnds:
         code = self._channel.exit_status
         if code >= 0:
             return code
-        if not self._link.alive():
+        if self._link.ends():
             raise self._link.lost(self._doing)
         raise BrokenError(
             self._doing, "it ended without an exit code: a signal has ended it, or its sshd", ""

@@ -43,7 +43,10 @@ class Terminal:
         while text not in self.seen:
             ready, _, _ = select.select([self.descriptor], [], [], deadline.left())
             assert ready, f"{text!r} is not in {self.seen!r}"
-            self.seen += os.read(self.descriptor, 4096).decode()
+            try:
+                self.seen += os.read(self.descriptor, 4096).decode()
+            except OSError as error:  # nobody holds the other end any more
+                raise AssertionError(f"{text!r} is not in {self.seen!r}") from error
 
     def type(self, keys: str) -> None:
         os.write(self.descriptor, keys.encode())

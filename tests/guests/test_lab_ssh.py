@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,7 +26,12 @@ def _lab(sshd: Sshd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for step in provider.steps(handle, intent):
         step.run()
     opened = SimpleNamespace(
-        name="overlay", provider=provider, handle=handle, intent=intent, banner="fake: it is"
+        name="overlay",
+        provider=provider,
+        handle=handle,
+        intent=intent,
+        banner="fake: it is",
+        reached=nullcontext,
     )
     monkeypatch.setattr(desk, "open_any", lambda _: opened)
 
