@@ -6,18 +6,21 @@ ONLY     ?=
 PODS     ?=
 SCENARIOS ?=
 OUTPUT   ?=
+SEED     ?=
+ROUNDS   ?=
 TEST     ?= 1
 SETUP    ?= 1
 export SETUP
 
 LAB   := .venv/bin/lab
-# a lab has its scenario's name; that of a file stands in the file
+COMMA := ,
+# a lab has its scenario's name; that of a file stands in the file, that of a spec has no options
 OWN    = $(shell sed -nE "s/^name: *[\"']?([a-z0-9-]+).*/\1/p" '$(SCENARIO)')
-LABEL  = $(or $(NAME),$(if $(filter %.yaml %.yml,$(SCENARIO)),$(OWN),$(SCENARIO)))
+LABEL  = $(or $(NAME),$(if $(filter %.yaml %.yml,$(SCENARIO)),$(OWN),$(firstword $(subst $(COMMA), ,$(SCENARIO)))))
 UP    := $(if $(NAME),--name '$(NAME)') $(if $(PROVIDER),--provider $(PROVIDER)) $(if $(ONLY),--only $(ONLY)) $(if $(PODS),--pods $(PODS))
 
 .DEFAULT_GOAL := help
-.PHONY: help lab-up lab-test lab-status lab-down nightly test test-libvirt e2e e2e-topologies test-windows drill-libvirt lint bench wheel lock setup develop
+.PHONY: help lab-up lab-test lab-status lab-down nightly test test-libvirt e2e e2e-topologies test-windows drill-libvirt explain-drill lint bench wheel lock setup develop
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -71,6 +74,10 @@ lint: develop ## ruff and mypy
 	@MYPYPATH=$$(find tests -name '*.py' -not -path '*/stand_in/*' -printf '%h:' | tr : '\n' | sort -u | paste -sd:) \
 		.venv/bin/mypy --config-file tests/mypy.ini --explicit-package-bases $$(find tests -name 'test_*.py')
 
+explain-drill: develop ## every fault, and whether explain names it: SCENARIOS=, SEED=, ROUNDS=1
+	@.venv/bin/python tests/netns/explain_drill.py $(SCENARIOS) \
+		$(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS))
+
 bench: develop ## benchmarks: ratios within one run, printed, kept nowhere
 	@.venv/bin/python benchmarks/bench.py
 
@@ -88,7 +95,7 @@ lock: ## write requirements*.txt anew: hashes, no index addresses (needs pip-too
 	done
 
 setup:
-	@tools/setup run $(filter libvirt,$(PROVIDER))
+	@SCENARIO='$(SCENARIO)' tools/setup run $(filter libvirt,$(PROVIDER))
 
 develop:
 	@tools/setup develop

@@ -7,11 +7,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_CONTROL = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in b"\t\n"
+}
+"""What moves a terminal's cursor or paints: words of servers and names of files may have it."""
+
 
 def say(sentence: str) -> None:
     """Print one sentence of the story. Where nobody reads it (any more), the work goes on."""
     with listened():
-        print(sentence, file=sys.stderr)
+        print(sentence.translate(_CONTROL), file=sys.stderr)
 
 
 @contextmanager

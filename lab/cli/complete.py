@@ -33,3 +33,10 @@ def images(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str
     from lab.imaging.recipes import shipped
 
     return [name for name in shipped() if name.startswith(begun)]
+
+
+def fault_names(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """Everything that 'lab fault' can break."""
+    from lab.matrix.faults.registry import faults
+
+    return [name for name in faults() if name.startswith(begun)]

@@ -33,7 +33,6 @@ def command(name: str, output: Path | None, merge: bool) -> None:
     from lab.cluster import kubeconfig
     from lab.lifecycle import kube_access, kube_file
     from lab.lifecycle.desk import open_any
-    from lab.state.files import write_private
 
     if merge and output:
         raise UsageError(
@@ -49,7 +48,7 @@ def command(name: str, output: Path | None, merge: bool) -> None:
         kube_file.merge(opened.handle.directory, exported.access, path)
         say(f"the context '{exported.access.name}' is in '{path}', and is chosen")
     elif output:
-        write_private(output, kubeconfig.text(exported.access))
+        kube_file.write(exported.access, output)
         say(f"kubectl --kubeconfig {output} get nodes")
     else:
         click.echo(kubeconfig.text(exported.access), nl=False)

@@ -51,7 +51,8 @@ def command(
 
     \b
     Exit codes: 0 all is as expected; 1 cells failed; 3 a lab broke, was refused or had
-    no cells; 4 the embedded provider, and nobody asked for it.
+    no cells; 4 the embedded provider, and nobody asked for it. A scenario that the provider can
+    never have is named as refused, and changes none of them, unless there is no other.
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
     from lab.lifecycle import night_desk, night_files, nightly
     from lab.lifecycle.age import parse_age
@@ -63,7 +64,7 @@ def command(
 
     inventory = night_desk.inventory()
     picked = nightly.choose_provider(provider, chosen(None, inventory))
-    work = nightly.jobs_of(named, shipped())
+    work = night_desk.judged(nightly.jobs_of(named, shipped()), picked, only, pods)
     patience = nightly.NETNS_SECONDS if picked == "netns" else nightly.REAL_SECONDS
     seconds = patience if deadline is None else parse_age(deadline)
     state = state_directory(os.environ)

@@ -17,6 +17,7 @@ from lab.plan.plan import Plan
 
 if TYPE_CHECKING:
     from lab.providers.provider import Pods
+    from lab.topology.intent import Intent
 
 
 @click.command("plan")
@@ -40,7 +41,9 @@ def command(
     Exit code 4 where it would be refused here, after the plan is printed.
     """
     from lab.lifecycle import desk
-    from lab.matrix.cells import cells, counts
+    from lab.matrix.cells import product
+    from lab.matrix.coverage import coverage
+    from lab.matrix.sampling import Choice, sample
     from lab.plan.canonical import digest, plain
 
     prepared = desk.prepare(desk.Request(scenario, name, provider, only, pods=pods))
@@ -48,14 +51,16 @@ def command(
     for note in prepared.notes():
         say(note)
     plan, intent = prepared.drawn.plan, prepared.drawn.intent
-    matrix = dict(counts(cells(plan, intent)))
+    whole, choice = product(plan, intent), Choice()
+    asked = coverage(whole, choice, sample(whole, choice))
     if as_json:
         document = {
             "lab": prepared.name,
             "digest": digest(plan),
             "steps": [asdict(decision) for decision in desk.preview(prepared)],
             "cost": asdict(prepared.provider.cost(intent)),
-            "matrix": matrix,
+            "matrix": whole.counts(),
+            "asked": asdict(asked),
             "plan": plain(plan),
         }
         click.echo(json.dumps(document, indent=2))
@@ -65,8 +70,12 @@ def command(
     click.echo(f"plan {digest(plan)}, topology {plan.topology}, Kubernetes {plan.version}\n")
     for line in _nodes(plan):
         click.echo(line)
-    listed = ", ".join(f"{family} {number:,}" for family, number in matrix.items())
-    click.echo(f"\nmatrix: {sum(matrix.values()):,} cells: {listed}")
+    for line in _between(plan, intent):
+        click.echo(line)
+    listed = ", ".join(f"{family} {number:,}" for family, number in whole.counts().items())
+    click.echo(f"\nmatrix: {whole.size:,} cells: {listed}")
+    if asked.sentence:
+        click.echo(f"asked: {asked.share}, by 'lab test' without '--full'; {asked.sentence}")
     price = prepared.provider.cost(intent)
     disk = f", disks of {price.disk_gib} GiB as they grow" if price.disk_gib else ""
     counted = ", ".join(quantity(number, noun) for noun, number in price.counts.items())
@@ -79,8 +88,20 @@ def command(
     desk.check(prepared)
 
 
+def _between(plan: Plan, intent: Intent) -> Iterator[str]:
+    """What the scenario's own hypervisors are, and how large a packet is on each level."""
+    if not plan.hypervisors:
+        return
+    listed = ", ".join(f"{one.name} {one.address}" for one in plan.hypervisors)
+    yield f"\nhypervisors: {listed}"
+    yield (
+        f"MTU: {plan.hypervisor_mtu} between hypervisors, {plan.node_mtu} between nodes, "
+        f"{intent.pod_mtu} of pods"
+    )
+
+
 def _nodes(plan: Plan) -> Iterator[str]:
-    rows = [("node", "os", "role", "address", "pods", "pod addresses")]
+    rows = [("node", "os", "role", "address", "pods", "pod addresses", "stands on")]
     for node in plan.nodes:
         pods = [str(pod.address) for pod in node.pods]
         span = f"{pods[0]} to {pods[-1]}" if len(pods) > 1 else "".join(pods)
@@ -92,8 +113,10 @@ def _nodes(plan: Plan) -> Iterator[str]:
                 str(node.address),
                 str(node.pod_cidr or "-"),
                 span or "none",
+                node.hypervisor or "",
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
+    columns = 7 if any(node.hypervisor for node in plan.nodes) else 6
+    widths = [max(len(row[column]) for row in rows) for column in range(columns)]
+    for row in (row[:columns] for row in rows):
         yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()

@@ -24,18 +24,20 @@ def command(
 ) -> int:
     """Bring up the smallest lab that has CELL of RUN, and test that one cell in it.
 
-    RUN is a result.json, its directory, or the id of a run that is kept; CELL is a cell's id as
-    the report has it. Addresses, MACs and pod ranges are those of the run. A lab in which the
-    cell is as expected is taken down; one in which it is not stays up to be looked at.
+    RUN is a result.json, its directory, the id of a run that is kept, or a lab for its last run;
+    CELL is a cell's id as the report has it. Addresses, MACs and pod ranges are those of the run.
+    A lab in which the cell is as expected is taken down; one in which it is not stays up to be
+    looked at.
 
     Exit codes: 1 the cell is not as expected here; 0 it is.
     """
     from lab.lifecycle import desk, repro
+    from lab.lifecycle.kept_runs import find_run
     from lab.state.directory import state_directory
     from lab.suites.session import LabSession
 
     state = state_directory(os.environ)
-    found = repro.find_run(run, state)
+    found = find_run(run, state)
     then = repro.cell_of(found, cell)
     small = repro.make_small(found, then, state, name, output)
     prepared = desk.prepare(

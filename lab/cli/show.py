@@ -31,7 +31,7 @@ def command(
     from lab.lifecycle.blueprint import draw
 
     drawn = draw(scenario, only)
-    machines = [machine.name for machine in drawn.intent.machines]
+    machines = [machine.name for machine in drawn.intent.everything()]
     if node is not None and node not in machines:
         raise UsageError(
             f'showing scenario "{scenario}"',

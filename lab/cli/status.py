@@ -37,6 +37,11 @@ def command(name: str, as_json: bool) -> int:
         click.echo(f"  up again   {found.again}")
     for step in found.steps:
         click.echo(f"  step       {step.name}: {step.state}")
+    for fault in found.faults:
+        peer = f", peer {fault.peer}" if fault.peer else ""
+        half = "" if fault.whole else ", perhaps in part"
+        since = f"{fault.name} on {fault.node}{peer}{half}, {ago(fault.at)}"
+        click.echo(f"  fault      {since}; 'lab heal {found.name}' takes it out")
     for run in found.runs[-3:]:
         counts = ", ".join(f"{number:,} {name}" for name, number in run.counts.items() if number)
         click.echo(f"  run        {run.run}: {'green' if run.green else 'red'}; {counts}")

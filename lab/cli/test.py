@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
     from lab.lifecycle.session import OpenLab
     from lab.matrix.verdict import RunResult
+
+
+STRATEGIES = ("full", "node-pairs", "os-pairs")
+"""As :mod:`lab.matrix.sampling` has them, which is not imported for ``--help``."""
 
 
 class Keeper:
@@ -53,9 +58,24 @@ class Keeper:
 @click.command("test", context_settings={"ignore_unknown_options": True})
 @click.argument("name", metavar="LAB", shell_complete=labs)
 @click.argument("selection", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST OPTIONS]...")
+@click.option("--full", is_flag=True, help="Ask every cell, however many there are.")
+@click.option("--sample", type=click.Choice(STRATEGIES), help="Which cells to ask.")
+@click.option("--seed", type=int, help="Another sample for each number (default: 0).")
+@click.option(
+    "--failover", is_flag=True, help="Then lose the holder of a gateway, and measure the silence."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 @click.option("--verbose", is_flag=True, help="Let pytest report every cell itself.")
-def command(name: str, selection: tuple[str, ...], as_json: bool, verbose: bool) -> int:
+def command(
+    name: str,
+    selection: tuple[str, ...],
+    full: bool,
+    sample: str | None,
+    seed: int | None,
+    failover: bool,
+    as_json: bool,
+    verbose: bool,
+) -> int:
     """Run the connectivity matrix of LAB, every cell a pytest item.
 
     pytest's own options choose cells and are passed on:
@@ -65,7 +85,17 @@ def command(name: str, selection: tuple[str, ...], as_json: bool, verbose: bool)
       lab test overlay -m "nodeport and large"
       lab test overlay --lf
 
-    The same without this command: pytest --lab LAB --pyargs lab.suites
+    Of more than 50,000 cells a sample is asked, the same every time. "--sample os-pairs" asks
+    each kind of cell a few times; "--sample node-pairs", the usual one, asks in every family
+    each node from each node, and every pod; "--full" and "--sample full" ask every cell. Reports
+    say what was reached.
+
+    "--failover" is for labs whose pods have a gateway on one of several machines (upstream-vrrp):
+    after the cells its holder is taken off every network and put back, while pods go on asking;
+    the report has how long they were without an answer, who took over, and whether every route
+    followed.
+
+    The same without this command: pytest --lab LAB --pyargs lab.suites --lab-sample STRATEGY
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
     import pytest
 
@@ -91,6 +121,8 @@ def command(name: str, selection: tuple[str, ...], as_json: bool, verbose: bool)
                 [
                     *("-p", "hybridlab"),  # also where PYTEST_DISABLE_PLUGIN_AUTOLOAD is set
                     *("--lab", name, "--pyargs", "lab.suites"),
+                    *_asking(full, sample, seed),
+                    *(("--lab-failover",) if failover else ()),
                     "--noconftest",  # the suite has none; one that lies here is somebody else's
                     *("-c", str(Path(plugin.__file__).with_name("pytest.ini"))),
                     *("-o", f"cache_dir={directory / 'pytest-cache'}"),
@@ -108,6 +140,20 @@ def command(name: str, selection: tuple[str, ...], as_json: bool, verbose: bool)
         with suppress(BrokenPipeError):  # who has read enough changes no verdict
             _show(keeper.run, keeper.directory, as_json)
     return USAGE if keeper.usage else int(code)
+
+
+def _asking(full: bool, sample: str | None, seed: int | None) -> Iterator[str]:
+    """The options of the plugin that choose a sample."""
+    if full and sample not in {None, "full"}:
+        raise UsageError(
+            f"choosing cells by '--full' and by '--sample {sample}'",
+            "they contradict each other",
+            "leave one of them out",
+        )
+    if full or sample:
+        yield f"--lab-sample={sample or 'full'}"
+    if seed is not None:
+        yield f"--lab-seed={seed}"
 
 
 def _lists(selection: tuple[str, ...]) -> bool:

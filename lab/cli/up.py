@@ -45,7 +45,8 @@ def command(
 ) -> None:
     """Bring SCENARIO up as a lab.
 
-    SCENARIO is the name of a shipped one, or the path of a file. Bringing up a lab that is up
+    SCENARIO is the name of a shipped one, the path of a file, or a spec string of Kubeinit's, such
+    as "k8s-libvirt-1-2-2,compute.os=linux". Bringing up a lab that is up
     does nothing. A changed scenario, or an earlier bring-up that was interrupted, is carried on
     from where it is.
 

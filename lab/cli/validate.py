@@ -20,20 +20,21 @@ if TYPE_CHECKING:
 def command(files: tuple[str, ...], as_json: bool) -> int:
     """Check scenario files; print every error as FILE:LINE:COLUMN.
 
-    A FILE may also be the name of a scenario that hybridlab ships, such as "overlay".
+    A FILE may also be the name of a scenario that hybridlab ships, such as "overlay", or a spec
+    string of Kubeinit's, such as "k8s-libvirt-1-2-2,compute.os=linux".
     """
-    from lab.scenario.findings import lines
-    from lab.scenario.loader import check, find
+    from lab.scenario.loader import check, meant, told
     from lab.topology import registry
 
-    paths = [find(name) for name in files]
-    found = {str(path): check(path, topology_check=registry.check)[1] for path in paths}
+    found = {
+        wanted: check(wanted, topology_check=registry.check)[1] for wanted in map(meant, files)
+    }
     wrong = sum(1 for findings in found.values() if findings)
     if as_json:
-        click.echo(json.dumps([_plain(*one) for one in found.items()], indent=2))
+        click.echo(json.dumps([_plain(str(file), one) for file, one in found.items()], indent=2))
         return 2 if wrong else 0
     for file, findings in found.items():
-        click.echo("\n".join(lines(file, findings)) if findings else f"{file}: valid")
+        click.echo("\n".join(told(file, findings)) if findings else f"{file}: valid")
     if wrong:
         click.echo(f"{wrong} of {len(found)} files are wrong", err=True)
     return 2 if wrong else 0

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.cluster.exec_stream import ExecResult, converse
+from lab.cluster.exec_stream import Conversation, ExecResult
+from lab.cluster.patience import make_patient, within
 
 if TYPE_CHECKING:
     from kubernetes import client
@@ -102,7 +103,9 @@ class Api:
             made.host = self._server
         made.retries = False  # ours is the patience
         made.proxy = None  # it is the lab's own network
-        return client.ApiClient(made)
+        connected = client.ApiClient(made)
+        make_patient(connected)
+        return connected
 
     @property
     def server(self) -> str:
@@ -139,26 +142,30 @@ class Api:
         """
         doing = f"asking the API server at {self.server} to {method} {path}"
         seconds = min(_CALL_SECONDS, deadline.left())
-        response = self._send(method, path, doing, (seconds, seconds), body, query)
+        with within(seconds):
+            response = self._send(method, path, doing, (seconds, seconds), body, query)
         from urllib3.exceptions import HTTPError  # noqa: PLC0415  slow, with the client
 
         try:
             text = response.data
         except (HTTPError, OSError) as error:
             raise self._lost(doing, _story(error)) from None
-        answer = _decoded(text)
         if response.status >= 300:  # noqa: PLR2004  not a success
-            raise self._refusal(doing, response.status, answer)
-        return answer
+            raise self._refusal(doing, response.status, _decoded(text))
+        return _decoded(text)
 
     def listing(self, path: str, deadline: Deadline, query: Query | None = None) -> Listed:
         """Every object of a path, by name. Raises as :meth:`ask`."""
         found = self.ask("GET", path, deadline, query=query)
         kind = str(found.get("kind", "List")).removesuffix("List")
-        objects = {
-            one["metadata"]["name"]: {"kind": kind, **one} for one in found.get("items") or ()
-        }
-        return Listed(str(found["metadata"]["resourceVersion"]), objects)
+        try:
+            objects = {
+                one["metadata"]["name"]: {"kind": kind, **one} for one in found.get("items") or ()
+            }
+            return Listed(str(found["metadata"]["resourceVersion"]), objects)
+        except (KeyError, TypeError) as error:  # said by something that stands before it
+            said = f"its answer is no list: {json.dumps(found)[:80]}"
+            raise self._lost(f"listing {path} of the API server at {self.server}", said) from error
 
     def watch(
         self, path: str, version: str, deadline: Deadline, query: Query | None = None
@@ -187,7 +194,8 @@ class Api:
             "allowWatchBookmarks": "true",
         }
         patience = min(_CALL_SECONDS, deadline.left())
-        response = self._send("GET", path, doing, (patience, seconds + 2.0), None, asked)
+        with within(seconds + 2.0):
+            response = self._send("GET", path, doing, (patience, seconds + 2.0), None, asked)
         try:
             if response.status >= 300:  # noqa: PLR2004  not a success
                 if response.status == _GONE:
@@ -200,6 +208,8 @@ class Api:
                     if found.get("code") == _GONE:
                         raise GoneError
                     raise self._refusal(doing, int(found.get("code", 500)), found)
+                if "name" not in (found.get("metadata") or {}) and event.get("type") != "BOOKMARK":
+                    raise self._lost(doing, f"it says {json.dumps(event)[:80]}")
                 yield str(event.get("type")), found
         except (HTTPError, OSError) as error:
             raise self._lost(doing, _story(error)) from None
@@ -312,16 +322,17 @@ class Api:
         LostError
             When the API server, or the kubelet behind it, does not take the command.
         DeadlineError
-            When it has not ended in time; the connection is left to end by itself.
+            When it has not ended in time; its connection is ended, and what it says is lost.
 
         """
         doing = f"running '{command[0]}' in pod '{pod}'"
         ended: list[ExecResult | BaseException] = []
         connected = self._fresh()
+        talk = Conversation(connected, f"{namespaced('pods', namespace)}/{pod}", container, command)
 
         def run() -> None:
             try:
-                ended.append(converse(connected, namespace, pod, container, command, stdin))
+                ended.append(talk.hold(stdin))
             except BaseException as error:  # noqa: BLE001  carried over to the caller's thread
                 ended.append(error)
             finally:
@@ -332,6 +343,7 @@ class Api:
         thread.start()
         thread.join(deadline.left())
         if not ended:
+            talk.give_up()
             raise DeadlineError(doing, f"not done within {deadline.seconds:g} s")
         if isinstance(ended[0], ExecResult):
             return ended[0]
@@ -394,16 +406,20 @@ def _decoded(text: bytes) -> Object:
     """An object; whatever else is said becomes the message of one."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     return found if isinstance(found, dict) else {"message": text.decode(errors="replace").strip()}
 
 
 def _story(error: BaseException) -> str:
     """What happened, without the objects that urllib3 speaks of."""
+    from urllib3.exceptions import TimeoutError as NoAnswer  # noqa: PLC0415  slow, an extra
+
     cause = error.__cause__ or error.__context__ or getattr(error, "reason", None)
     inner = cause if isinstance(cause, OSError) and cause.strerror else error
     if isinstance(inner, OSError) and inner.strerror:
         return f"{inner.strerror.lower()}"
+    if isinstance(error, NoAnswer):
+        return "no answer in time"
     text = str(error).rpartition(">: ")[2].strip() or type(error).__name__
     return f"{type(error).__name__}: {text}"

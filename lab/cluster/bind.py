@@ -16,6 +16,7 @@ from lab.cluster.labels import NAMESPACE
 from lab.cluster.observed import Observed, ObservedNode, ObservedPod, PodLink
 from lab.cluster.probe_manifests import services
 from lab.topology.intent import (
+    Backend,
     ForwardingEntry,
     Intent,
     MachineIntent,
@@ -68,7 +69,13 @@ def bind(intent: Intent, observed: Observed) -> Intent:
             "'lab up' again; 'lab gather' keeps what the cluster says",
         )
     known = _Known.of(intent, observed)
-    return replace(intent, machines=tuple(known.machine(one) for one in foreseen(intent).machines))
+    return replace(
+        intent,
+        machines=tuple(known.machine(one) for one in foreseen(intent).machines),
+        headless=tuple(
+            replace(one, backends=known.backends(one.backends)) for one in intent.headless
+        ),
+    )
 
 
 def _disagreements(intent: Intent, observed: Observed) -> Iterable[str]:
@@ -82,6 +89,7 @@ def _disagreements(intent: Intent, observed: Observed) -> Iterable[str]:
             if pod.role == "probe":
                 yield from _about_pod(machine, pods.get(pod.name), pod.name, holders)
     yield from _about_services(intent, observed)
+    yield from _about_headless(intent, observed)
 
 
 def _about_node(machine: MachineIntent, node: ObservedNode | None) -> Iterable[str]:
@@ -127,9 +135,19 @@ def _about_services(intent: Intent, observed: Observed) -> Iterable[str]:
             continue
         if there.address != service.address:
             yield f"Service '{service.name}' has address {there.address}, not {service.address}"
-        wanted = frozenset() if service.node_port is None else {service.node_port}
+        wanted = frozenset(service.node_ports())
         if there.node_ports != wanted:
             yield (f"Service '{service.name}' has {_ports(there.node_ports)}, not {_ports(wanted)}")
+
+
+def _about_headless(intent: Intent, observed: Observed) -> Iterable[str]:
+    found = {service.name: service for service in observed.services}
+    for service in intent.headless:
+        there = found.get(service.name)
+        if there is None:
+            yield f"there is no Service '{service.name}'"
+        elif there.address != "None":
+            yield f"Service '{service.name}' has address {there.address}, and should have none"
 
 
 def _ports(ports: Collection[int]) -> str:
@@ -225,23 +243,18 @@ class _Known:
             gateway=link.gateway if link and link.gateway else pod.gateway,
         )
 
+    def backends(self, planned: Iterable[Backend]) -> tuple[Backend, ...]:
+        """Where the pods really are."""
+        return tuple(replace(one, address=self.addresses[one.pod]) for one in planned)
+
     def _service(self, service: Service) -> Service:
         if all(backend.pod in self.addresses for backend in service.backends):
-            return replace(
-                service,
-                backends=tuple(
-                    replace(backend, address=self.addresses[backend.pod])
-                    for backend in service.backends
-                ),
-            )
+            return replace(service, backends=self.backends(service.backends))
         if not self.dns or not service.backends:
             return service
-        like = service.backends[0]
         return replace(
             service,
-            backends=tuple(
-                replace(like, pod=one.name, address=str(one.address)) for one in self.dns
-            ),
+            backends=tuple(Backend(one.name, str(one.address), str(one.node)) for one in self.dns),
         )
 
 

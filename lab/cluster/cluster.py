@@ -45,7 +45,8 @@ class Cluster:
     """Of the control plane, ``"1.36.1"``."""
     topology: str
     endpoint: str
-    """Address of the API that every node uses: the router's, which balances, of several."""
+    """Address of the API that every node uses: the services node's or, of several control planes
+    without one, the router's; there they are balanced."""
     domain: str
     pod_cidr: str
     service_cidr: str
@@ -99,11 +100,11 @@ def cluster(lab: str, intent: Intent, bundle: Manifest) -> Cluster:
 
 
 def _endpoint(planes: Sequence[ClusterNode], intent: Intent) -> str:
-    """One control plane is asked itself; several stand behind the router, which has HAProxy."""
-    if len(planes) == 1:
+    """Of the machine with HAProxy, if there is one; one control plane is asked itself."""
+    front = intent.balancer()
+    if front is None:
         return planes[0].address
-    router = next(machine for machine in intent.machines if machine.kind == "router")
-    return str(ip_interface(router.interfaces[0].addresses[0]).ip)
+    return str(ip_interface(front.interfaces[0].addresses[0]).ip)
 
 
 def _node(machine: MachineIntent, bundle: Manifest) -> ClusterNode:

@@ -1,8 +1,8 @@
 """flannel on a cluster's Linux nodes: its documents, and its CNI configuration. Pure.
 
-What it makes is what the Intent has: tunnels for ``overlay``, routes to the other nodes for
-``host-gateway``. It masquerades nothing: which packets are, differs by topology, and is the
-node's own table.
+What it makes is what the Intent has: tunnels for ``overlay`` and ``kubeinit``, routes to the other
+nodes for ``host-gateway``. It masquerades nothing: which packets are, differs by topology, and is
+the node's own table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lab.topology.intent import Intent, MachineIntent
 NAMESPACE = "kube-flannel"
 IMAGE = "ghcr.io/flannel-io/flannel"
 ACCOUNT = "flannel"
-TOPOLOGIES = frozenset({"overlay", "host-gateway"})
+TOPOLOGIES = frozenset({"overlay", "kubeinit", "host-gateway"})
 """Those whose pod network flannel makes."""
 CNI_CONFIG = "/etc/cni/net.d/10-flannel.conflist"
 _LABEL = {"app": "flannel"}

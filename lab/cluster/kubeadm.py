@@ -173,11 +173,11 @@ def api_server_arguments(intent: Intent, patience: int) -> dict[str, str]:
 def _node_port_range(intent: Intent) -> dict[str, str]:
     first, last = NODE_PORTS
     ports = [
-        service.node_port
+        port
         for machine in intent.machines
         if machine.translation
         for service in machine.translation.services
-        if service.node_port
+        for port in service.node_ports()
     ]
     if all(first <= port <= last for port in ports):
         return {}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import binascii
 import io
+import warnings
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -77,8 +77,10 @@ def read(content: str, name: str) -> Access:
         return Access(
             name, str(cluster["server"]), _decoded(cluster["certificate-authority-data"]), client
         )
-    except (KeyError, IndexError, TypeError, binascii.Error) as error:
+    except (KeyError, IndexError, TypeError) as error:
         raise KubeconfigError(f"it has no {error}") from error
+    except (ValueError, AttributeError) as error:
+        raise KubeconfigError("its certificates or its key are damaged") from error
 
 
 def merged(content: str, access: Access) -> str:
@@ -90,7 +92,7 @@ def merged(content: str, access: Access) -> str:
         When it is none.
 
     """
-    found = _loaded(content or _EMPTY)
+    found = _loaded(content)
     parts = document(access)
     for key in _LISTS:
         there = found.get(key)
@@ -104,6 +106,22 @@ def merged(content: str, access: Access) -> str:
     return _dumped(found)
 
 
+def is_export(content: str) -> bool:
+    """Whether a text is a lab's own kubeconfig and nothing else: it may be written over."""
+    try:
+        found = _loaded(content)
+    except KubeconfigError:
+        return False
+    lists = [found.get(key) for key in _LISTS]
+    if not all(isinstance(one, list) and len(one) == 1 for one in lists):
+        return False
+    entries = [entry for one in lists for entry in one]
+    return all(
+        isinstance(entry, Mapping) and str(entry.get("name")).startswith(PREFIX)
+        for entry in entries
+    )
+
+
 def without(content: str, name: str) -> str:
     """A user's kubeconfig without one cluster; no other one is chosen in its place.
 
@@ -113,7 +131,7 @@ def without(content: str, name: str) -> str:
         When it is none.
 
     """
-    found = _loaded(content or _EMPTY)
+    found = _loaded(content)
     for key in _LISTS:
         there = found.get(key)
         if isinstance(there, list):
@@ -142,27 +160,47 @@ def _leave_out(entries: list[Any], name: str) -> None:
 
 
 def _loaded(content: str) -> Any:
-    """With comments and order kept, as the round-trip reader has them."""
-    from ruamel.yaml import YAML  # noqa: PLC0415  slow
-    from ruamel.yaml.error import YAMLError  # noqa: PLC0415
+    """With comments and order kept, as the round-trip reader has them.
 
-    try:
-        found = YAML(typ="rt").load(content)
-    except YAMLError as error:
-        raise KubeconfigError("it is no YAML") from error
+    A text of which nothing is left without its comments is one with empty lists, as for kubectl.
+    """
+    found = _parsed(content)
+    if found is None:
+        found = _parsed(f"{content.rstrip()}\n{_EMPTY}")
     if not isinstance(found, dict) or found.get("kind", "Config") != "Config":
         raise KubeconfigError("it is no document of kind 'Config'")
     return found
 
 
+def _parsed(content: str) -> Any:
+    from ruamel.yaml.error import MarkedYAMLError  # noqa: PLC0415  slow
+
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of anchors, which are the user's own
+            return _yaml().load(content)
+    except Exception as error:
+        # Its constructors raise whatever Python does. Their words may hold the user's secrets.
+        mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
+        where = f", line {mark.line + 1}" if mark else ""
+        raise KubeconfigError(f"it is no YAML that can be read{where}") from error
+
+
 def _dumped(found: Any) -> str:
+    out = io.StringIO()
+    try:
+        _yaml().dump(found, out)
+    except Exception as error:
+        raise KubeconfigError("what is in it cannot be written again") from error
+    return out.getvalue()
+
+
+def _yaml() -> Any:
     from ruamel.yaml import YAML  # noqa: PLC0415  slow
 
-    writer = YAML(typ="rt")
-    writer.width = 1 << 20  # certificates are long lines
-    out = io.StringIO()
-    writer.dump(found, out)
-    return out.getvalue()
+    yaml = YAML(typ="rt")
+    yaml.width = 1 << 20  # certificates are long lines
+    yaml.preserve_quotes = True  # "off" is no word but a truth value for kubectl without them
+    return yaml
 
 
 def _encoded(pem: str) -> str:

@@ -32,6 +32,7 @@ class ObservedService:
 
     name: str
     address: str
+    """``"None"`` of a headless one, as the API writes it."""
     node_ports: frozenset[int]
     """Of all its ports; empty without any."""
 
@@ -107,7 +108,9 @@ def read_service(found: Mapping[str, Any]) -> ObservedService:
     return ObservedService(
         name=found["metadata"]["name"],
         address=spec.get("clusterIP", ""),
-        node_ports=frozenset(one["nodePort"] for one in spec["ports"] if one.get("nodePort")),
+        node_ports=frozenset(
+            one["nodePort"] for one in spec.get("ports", ()) if one.get("nodePort")
+        ),
     )
 
 

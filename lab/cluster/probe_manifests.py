@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.cluster.labels import LAB, NAMESPACE, POD, POD_VARIABLE, SERVICE, TOKEN, TOKEN_VARIABLE
-from lab.scenario.scenario import Os
-from lab.topology.intent import Intent, MachineIntent, Pod, Service
+from lab.scenario.reserved import SECOND_POD_PORT
+from lab.scenario.scenario import Os, Protocol, ServicePort
+from lab.topology import proxying
+from lab.topology.intent import HeadlessService, Intent, MachineIntent, Pod, Service
 
 Object = dict[str, Any]
 
 PORT = 8080
-"""netexec's, for HTTP and UDP; the one that every backend of an Intent has."""
+"""netexec's, for HTTP and UDP; every backend of an Intent has it."""
 AGNHOST = "/agnhost"
 """The program in the image, on both systems (its Dockerfile and Dockerfile_windows)."""
 HOST_AGNHOST = "%CONTAINER_SANDBOX_MOUNT_POINT%/agnhost"
@@ -60,11 +62,24 @@ def manifests(intent: Intent, owner: Owner, images: Mapping[Os, str]) -> Manifes
         Full name of the agnhost image for each operating system that the Intent has pods of.
 
     """
+    behind = backends(intent)
+    twice = proxying.asked_on(services(intent), SECOND_POD_PORT)
+    subdomains = {one.pod: service.name for service in intent.headless for one in service.backends}
     return Manifests(
         namespace=namespace(owner),
         pods=(
             *(
-                _pod(machine, pod, owner, images[machine.os], services_of(intent, pod.name))
+                _pod(
+                    machine,
+                    pod,
+                    owner,
+                    images[machine.os],
+                    _Place(
+                        tuple(name for name, pods in behind.items() if pod.name in pods),
+                        subdomains.get(pod.name),
+                        second_port=pod.name in twice,
+                    ),
+                )
                 for machine in intent.machines
                 for pod in machine.pods
                 if pod.role == "probe"
@@ -75,7 +90,10 @@ def manifests(intent: Intent, owner: Owner, images: Mapping[Os, str]) -> Manifes
                 if machine.kubelet and machine.os == "windows"
             ),
         ),
-        services=tuple(_service(service, owner) for service in services(intent)),
+        services=(
+            *(_service(service, owner) for service in services(intent)),
+            *(_headless(service, owner) for service in intent.headless),
+        ),
     )
 
 
@@ -100,13 +118,11 @@ def services(intent: Intent) -> tuple[Service, ...]:
     return tuple(found.values())
 
 
-def services_of(intent: Intent, pod: str) -> tuple[str, ...]:
-    """Names of the Services that a pod stands behind."""
-    return tuple(
-        service.name
-        for service in services(intent)
-        if any(backend.pod == pod for backend in service.backends)
-    )
+def backends(intent: Intent) -> dict[str, frozenset[str]]:
+    """The pods behind each Service that the lab makes, by its name; headless ones too."""
+    found = {service.name: service.backends for service in services(intent)}
+    found |= {service.name: service.backends for service in intent.headless}
+    return {name: frozenset(one.pod for one in ends) for name, ends in found.items()}
 
 
 def host_pod_name(node: str) -> str:
@@ -129,9 +145,22 @@ def pinned(machine: MachineIntent) -> Object:
     }
 
 
-def _pod(
-    machine: MachineIntent, pod: Pod, owner: Owner, image: str, behind: tuple[str, ...]
-) -> Object:
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What a pod is to the lab's Services."""
+
+    behind: tuple[str, ...]
+    """Names of those that it stands behind."""
+    subdomain: str | None
+    """The headless one that it has its name in."""
+    second_port: bool
+    """Whether one sends it packets on its second port."""
+
+
+def _pod(machine: MachineIntent, pod: Pod, owner: Owner, image: str, place: _Place) -> Object:
+    containers = [_netexec(image, AGNHOST, owner, pod.name)]
+    if place.second_port:
+        containers.append(_second(image, pod.name))
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -141,13 +170,14 @@ def _pod(
             "labels": {
                 **owner.labels(),
                 POD: pod.name,
-                **{f"{SERVICE}/{name}": "backend" for name in behind},
+                **{f"{SERVICE}/{name}": "backend" for name in place.behind},
             },
         },
         "spec": {
             **pinned(machine),
             "hostname": pod.name,
-            "containers": [_netexec(image, AGNHOST, owner, pod.name)],
+            **({"subdomain": place.subdomain} if place.subdomain else {}),
+            "containers": containers,
         },
     }
 
@@ -191,37 +221,87 @@ def _netexec(image: str, program: str, owner: Owner, pod: str) -> Object:
             {"name": "tcp", "containerPort": PORT, "protocol": "TCP"},
             {"name": "udp", "containerPort": PORT, "protocol": "UDP"},
         ],
-        "startupProbe": {
-            "exec": {"command": [program, "connect", f"localhost:{PORT}", "--timeout=5s"]},
-            "periodSeconds": 1,
-            "timeoutSeconds": 10,
-            "failureThreshold": _START_SECONDS,
-        },
+        "startupProbe": _answers(program, PORT),
+    }
+
+
+def _second(image: str, pod: str) -> Object:
+    """A container that says, whatever it is asked over HTTP, on which port it was asked."""
+    said = f"/echo?msg={pod}:{SECOND_POD_PORT}"
+    arguments = [f"--http-port={SECOND_POD_PORT}", "--udp-port=-1", f"--http-override={said}"]
+    return {
+        "name": "second",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": [AGNHOST, "netexec", *arguments],
+        "ports": [{"name": "second", "containerPort": SECOND_POD_PORT, "protocol": "TCP"}],
+        "startupProbe": _answers(AGNHOST, SECOND_POD_PORT),
+    }
+
+
+def _answers(program: str, port: int) -> Object:
+    return {
+        "exec": {"command": [program, "connect", f"localhost:{port}", "--timeout=5s"]},
+        "periodSeconds": 1,
+        "timeoutSeconds": 10,
+        "failureThreshold": _START_SECONDS,
     }
 
 
 def _service(service: Service, owner: Owner) -> Object:
+    node_ports = bool(service.node_ports())
+    spec: Object = {
+        "type": "NodePort" if node_ports else "ClusterIP",
+        "clusterIP": service.address,
+        "ipFamilyPolicy": "SingleStack",
+        "selector": _selector(service.name, owner),
+        "internalTrafficPolicy": service.inside.capitalize(),
+        "ports": [_port(port, one) for port in service.ports for one in port.protocols],
+    }
+    if node_ports:
+        spec["externalTrafficPolicy"] = service.outside.capitalize()
+    if service.affinity is not None:
+        spec["sessionAffinity"] = "ClientIP"
+        spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": service.affinity}}
+    if service.health_port is not None:  # which load balancers alone have
+        spec["type"] = "LoadBalancer"
+        spec["healthCheckNodePort"] = service.health_port
+    return _object(service.name, owner, spec)
+
+
+def _headless(service: HeadlessService, owner: Owner) -> Object:
+    spec = {
+        "type": "ClusterIP",
+        "clusterIP": "None",
+        "ipFamilyPolicy": "SingleStack",
+        "selector": _selector(service.name, owner),
+    }
+    return _object(service.name, owner, spec)
+
+
+def _selector(name: str, owner: Owner) -> Object:
+    return {TOKEN: owner.token, f"{SERVICE}/{name}": "backend"}
+
+
+def _object(name: str, owner: Owner, spec: Object) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": service.name, "namespace": NAMESPACE, "labels": owner.labels()},
-        "spec": {
-            "type": "ClusterIP" if service.node_port is None else "NodePort",
-            "clusterIP": service.address,
-            "ipFamilyPolicy": "SingleStack",
-            "selector": {TOKEN: owner.token, f"{SERVICE}/{service.name}": "backend"},
-            "ports": [_port(service, protocol) for protocol in ("TCP", "UDP")],
-        },
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": owner.labels()},
+        "spec": spec,
     }
 
 
-def _port(service: Service, protocol: str) -> Object:
-    port: Object = {
-        "name": protocol.lower(),
-        "protocol": protocol,
-        "port": service.port,
-        "targetPort": service.backends[0].port if service.backends else PORT,
+def _port(port: ServicePort, protocol: Protocol) -> Object:
+    """One protocol of a port; each has a name of its own, which the API demands of several."""
+    several = len(port.protocols) > 1
+    named = f"{port.name}-{protocol}" if several else port.name
+    found: Object = {
+        "name": named if port.name else protocol,
+        "protocol": protocol.upper(),
+        "port": port.port,
+        "targetPort": port.target_port,
     }
-    if service.node_port is not None:
-        port["nodePort"] = service.node_port
-    return port
+    if port.node_port is not None:
+        found["nodePort"] = port.node_port
+    return found

@@ -18,7 +18,7 @@ from lab.cluster.observed import (
     read_service,
     ready_endpoints,
 )
-from lab.cluster.probe_manifests import Manifests, Owner, manifests, services
+from lab.cluster.probe_manifests import Manifests, Owner, backends, manifests
 from lab.cluster.waiting import Objects, wait_for
 from lab.scenario.scenario import Os
 from lab.topology.intent import Intent
@@ -246,10 +246,7 @@ class ProbePods:
         )
 
     def _await_endpoints(self, deadline: Deadline) -> None:
-        asked = {
-            service.name: frozenset(backend.pod for backend in service.backends)
-            for service in services(self._intent)
-        }
+        asked = backends(self._intent)
         wait_for(
             self._api,
             namespaced("endpointslices", NAMESPACE),
@@ -273,7 +270,9 @@ def _essence(one: Object) -> Object:
     """What a second look may compare: the rest is filled in by the API server."""
     spec = one["spec"]
     if one.get("kind") == "Service":
-        return {key: spec.get(key) for key in ("type", "clusterIP", "selector")}
+        kept = ("type", "clusterIP", "selector", "sessionAffinity", "sessionAffinityConfig")
+        policies = ("internalTrafficPolicy", "externalTrafficPolicy", "healthCheckNodePort")
+        return {key: spec[key] for key in (*kept, *policies) if key in spec}
     return {
         "nodeSelector": spec.get("nodeSelector"),
         "images": [container["image"] for container in spec["containers"]],

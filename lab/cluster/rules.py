@@ -175,21 +175,23 @@ def skew(control_plane: str, kubelet: str) -> str | None:
     return None
 
 
-def check_skew(cluster: Cluster, node: ClusterNode) -> None:
-    """Refuse a node whose kubelet does not go with the control plane.
+def check_skew(cluster: Cluster) -> None:
+    """Refuse nodes whose kubelets do not go with the control plane.
 
     Raises
     ------
     PreflightError
-        With the rule.
+        With each such node and the rule.
 
     """
-    why = skew(cluster.version, node.version)
-    if why is not None:
+    found = {node.name: skew(cluster.version, node.version) for node in cluster.nodes}
+    refused = {name: why for name, why in found.items() if why is not None}
+    if refused:
+        nodes = " and ".join(f"'{name}'" for name in refused)
         raise PreflightError(
-            f"joining node '{node.name}' to lab '{cluster.name}'",
-            why,
-            "give the node another 'kubelet' version in the scenario, or leave it out",
+            f"joining node {nodes} to lab '{cluster.name}'",
+            "; ".join(dict.fromkeys(refused.values())),
+            "give the node another 'version' in the scenario, or leave it out",
         )
 
 
@@ -223,16 +225,26 @@ def require(manifest: Manifest, cluster: Cluster, builds: Mapping[str, str] | No
         Naming everything that it lacks, and every node of the wrong version.
 
     """
-    for node in cluster.nodes:
-        check_skew(cluster, node)
+    check_skew(cluster)
     lacking = missing(manifest, cluster, builds)
     if lacking:
         raise PreflightError(
             f"looking into the bundle of Kubernetes {manifest.kubernetes} for lab '{cluster.name}'",
             "it lacks " + ", ".join(lacking),
-            "'lab bundle create' fetches all of it; a bundle '--from' a directory has what the "
-            "directory has",
+            _how_to_have(manifest, cluster),
         )
+
+
+def _how_to_have(manifest: Manifest, cluster: Cluster) -> str:
+    if any(node.version != manifest.kubernetes for node in cluster.nodes):
+        return (
+            "a bundle has kubelets of one version: leave the node's own 'version' out of the "
+            "scenario"
+        )
+    return (
+        "'lab bundle create' fetches all of it; a bundle '--from' a directory has what the "
+        "directory has"
+    )
 
 
 def _lacking(manifest: Manifest, cluster: Cluster, node: ClusterNode) -> Iterator[str]:

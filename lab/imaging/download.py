@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from lab._errors import BrokenError, PreflightError
 from lab.imaging.job import MORE_ROOM
+from lab.imaging.patience import Answer, Http, Https, within
 from lab.imaging.source import rewritten
 
 _STALL_SECONDS = 60.0
@@ -53,8 +54,11 @@ class Web:
     trusting: str = _OWN_DIGEST
     """What to try when the content is another one."""
 
-    def open(self, url: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
-        """Ask for an address, again if it is busy; raises what urllib raises."""
+    def open(self, url: str, headers: Mapping[str, str]) -> Answer:
+        """Ask for an address, again if it is busy; raises what urllib raises.
+
+        All of the answer must come within a minute, unless it may take its time.
+        """
         tries = 0
         while True:
             try:
@@ -66,11 +70,16 @@ class Web:
                 error.close()
                 time.sleep(_pause(error.headers.get("Retry-After"), tries))
 
-    def _opened(self, url: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
+    def _opened(self, url: str, headers: Mapping[str, str]) -> Answer:
         asked = rewritten(url, self.mirrors)
         request = urllib.request.Request(asked, headers={**_account(asked), **headers})  # noqa: S310  http or https: the schema and the inventory allow nothing else
-        opener = urllib.request.build_opener(_Redirects(), *self._handlers(asked))
-        opened: http.client.HTTPResponse = opener.open(request, timeout=_STALL_SECONDS)
+        ways = (_Redirects(), Http(), Https(), *self._handlers(asked))
+        opener = urllib.request.build_opener(*ways)
+        try:
+            with within(_STALL_SECONDS):
+                opened: Answer = opener.open(request, timeout=_STALL_SECONDS)
+        except ValueError as error:  # of a redirect
+            raise urllib.error.URLError(f"it leads to what is no address ({error})") from error
         return opened
 
     def text(self, url: str, doing: str) -> str:
@@ -82,9 +91,16 @@ class Web:
             When it cannot be had.
 
         """
+        return self.small(url, doing)[0].decode("utf-8", errors="replace")
+
+    def small(self, url: str, doing: str) -> tuple[bytes, http.client.HTTPMessage]:
+        """A small file, whole, and what its server says of it. Raises as :meth:`text`."""
         try:
             with self.open(url, {}) as answer:
-                return answer.read(_SMALL).decode("utf-8", errors="replace")
+                content = answer.read(_SMALL)
+                if answer.length:  # Python takes a part for the whole where it is told how much
+                    raise http.client.IncompleteRead(content, answer.length)
+                return content, answer.headers
         except (OSError, http.client.HTTPException) as error:
             raise self.refused(url, doing, error) from error
 
@@ -203,8 +219,8 @@ def _receive(web: Web, url: str, part: Path, tell: Callable[[str], None]) -> Non
     """Fill the part to its end, over as many connections as it takes."""
     doing = f"downloading {url}"
     tries = 0
+    most = part.stat().st_size if part.exists() else 0
     while True:
-        before = part.stat().st_size if part.exists() else 0
         try:
             if _connection(web, url, part, tell):
                 return
@@ -217,11 +233,12 @@ def _receive(web: Web, url: str, part: Path, tell: Callable[[str], None]) -> Non
             TimeoutError,
             ConnectionError,
         ) as error:
-            if before == 0 and not part.exists():
+            if not part.exists():
                 raise web.refused(url, doing, error) from error
             said = str(error) or type(error).__name__
         after = part.stat().st_size if part.exists() else 0
-        tries = 0 if after > before else tries + 1
+        tries = 0 if after > most else tries + 1
+        most = max(most, after)
         if tries == _TRIES:
             raise BrokenError(
                 doing,
@@ -238,7 +255,7 @@ def _connection(web: Web, url: str, part: Path, tell: Callable[[str], None]) -> 
     try:
         answer = web.open(url, headers)
     except urllib.error.HTTPError as error:
-        if error.code != _BAD_RANGE:
+        if error.code != _BAD_RANGE or not there:
             raise
         error.close()
         whole = error.headers.get("Content-Range", "").rpartition("/")[2] == str(there)
@@ -246,10 +263,10 @@ def _connection(web: Web, url: str, part: Path, tell: Callable[[str], None]) -> 
             part.unlink()
         return whole
     with answer:
+        answer.take_time()
         goes_on = answer.status == _PARTIAL_CONTENT and _starts_at(answer, there)
         there = there if goes_on else 0
-        length = answer.headers.get("Content-Length")
-        total = there + int(length) if length is not None else None
+        total = there + answer.length if answer.length is not None else None
         _room(part, (total or 0) - there)
         with part.open("ab" if goes_on else "wb") as out:
             got = _copy(answer, out, there, total, tell)

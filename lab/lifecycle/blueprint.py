@@ -9,9 +9,11 @@ from lab._errors import UsageError
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
 from lab.providers.provider import Pods
-from lab.scenario.loader import find, load
+from lab.scenario.loader import Wanted, load, meant
 from lab.scenario.scenario import Limit, Scenario
+from lab.scenario.special import left_of, still_shown
 from lab.topology import registry
+from lab.topology.hypervisors import on_real_ones
 from lab.topology.intent import Intent
 
 
@@ -19,6 +21,7 @@ from lab.topology.intent import Intent
 class Blueprint:
     """All that is decided before a provider is asked."""
 
+    wanted: Wanted
     scenario: Scenario
     plan: Plan
     intent: Intent
@@ -30,19 +33,23 @@ def draw(
     only: str | None = None,
     node_mtu: int | None = None,
     pods: Pods = "namespaces",
+    *,
+    real: bool = False,
 ) -> Blueprint:
-    """Read a scenario by name or path and decide everything.
+    """Read a scenario by name, path or spec string and decide everything.
 
     Parameters
     ----------
     scenario
-        A shipped scenario's name, or the path of a file.
+        A shipped scenario's name, the path of a file, or a spec string.
     only
         ``"linux"`` or ``"windows"``: leave the nodes of the other system out.
     node_mtu
         Bytes; the most that the node segment can have where the machines will be.
     pods
         What its pods are.
+    real
+        Whether its machines are computers, on hypervisors that are there.
 
     Raises
     ------
@@ -51,15 +58,22 @@ def draw(
     UsageError
         No such scenario, or no node is left.
     """
-    path = scenario if isinstance(scenario, Path) else find(scenario)
-    read = load(path, topology_check=registry.check)
+    wanted = scenario if isinstance(scenario, Path) else meant(scenario)
+    read = load(wanted, topology_check=registry.check)
     read = cut(read, only, node_mtu)
     plan = make_plan(read)
-    return Blueprint(read, plan, with_pods(registry.intent(plan), pods), registry.limits(plan))
+    intent = fitted(registry.intent(plan), pods, real=real)
+    return Blueprint(wanted, read, plan, intent, registry.limits(plan))
 
 
-def with_pods(intent: Intent, pods: object) -> Intent:
-    """The Intent with a cluster where pods are Kubernetes', and without one elsewhere."""
+def fitted(intent: Intent, pods: object, *, real: bool) -> Intent:
+    """The Intent for where its lab is to be.
+
+    With a cluster where pods are Kubernetes' alone, and with hypervisors of its own where its
+    machines are no computers alone.
+    """
+    if real:
+        intent = on_real_ones(intent)
     return intent if pods == "kubernetes" else replace(intent, kubernetes=None)
 
 
@@ -97,6 +111,7 @@ def keep_only(scenario: Scenario, system: str) -> Scenario:
         for service in scenario.shared_services
     )
     left_out = len(nodes) < len(scenario.nodes)
+    special = left_of(scenario, nodes)
     return replace(
         scenario,
         summary=f"{scenario.summary}: {system.capitalize()} nodes alone"
@@ -104,4 +119,6 @@ def keep_only(scenario: Scenario, system: str) -> Scenario:
         else scenario.summary,
         nodes=nodes,
         shared_services=shared,
+        special_services=special,
+        matrix=replace(scenario.matrix, families=still_shown(scenario.matrix.families, special)),
     )

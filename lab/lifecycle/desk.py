@@ -22,14 +22,15 @@ from lab.lifecycle.age import parse_age
 from lab.lifecycle.converge import Decision
 from lab.lifecycle.names import unknown_lab
 from lab.lifecycle.providers import DEFAULT, Providers, choose, chosen
-from lab.providers.provider import Pods, Provider
+from lab.providers.provider import REAL_MACHINES, Pods, Provider
 from lab.state.directory import state_directory
 from lab.state.failure import FullError
-from lab.state.rows import LabRow
+from lab.state.rows import FaultRow, LabRow
 from lab.state.store import Store
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
+    from lab.lifecycle import faults
     from lab.lifecycle.blueprint import Blueprint
     from lab.lifecycle.session import OpenLab
     from lab.lifecycle.suspend import SuspendResult
@@ -44,7 +45,7 @@ class Request:
     """What ``lab up`` and ``lab plan`` are asked."""
 
     scenario: str
-    """Name of a shipped one, or a path."""
+    """Name of a shipped one, a path, or a spec string."""
     name: str | None = None
     provider: str | None = None
     only: str | None = None
@@ -101,21 +102,22 @@ def prepare(request: Request) -> Prepared:
 
     """
     from lab.lifecycle.blueprint import draw  # noqa: PLC0415  'down' need not read scenarios
+    from lab.scenario.loader import text_of  # noqa: PLC0415  the same
 
     provider = choose(providers(request.options()), request.provider or default_provider())
     _require_pods(request, provider)
     pods = request.pods or provider.pods
-    drawn = draw(request.scenario, request.only, None, pods)
+    real = provider.name in REAL_MACHINES
+    drawn = draw(request.scenario, request.only, None, pods, real=real)
     options = request.options()
     if pods == "kubernetes":
         options["pods"] = pods
     node_mtu = provider.node_mtu(drawn.plan.node_mtu)
     if node_mtu < drawn.plan.node_mtu:
-        drawn = draw(request.scenario, request.only, node_mtu, pods)
+        drawn = draw(request.scenario, request.only, node_mtu, pods, real=real)
         options["node_mtu"] = node_mtu
     name = drawn.scenario.name if request.name is None else request.name
     banner = provider.banner(drawn.intent)
-    path = Path(drawn.scenario.path)
     return Prepared(
         name=name,
         drawn=drawn,
@@ -123,8 +125,10 @@ def prepare(request: Request) -> Prepared:
         banner=banner,
         request=up.UpRequest(
             name=name,
-            scenario_text=path.read_text(encoding="utf-8"),
-            scenario_path=str(path.resolve()),
+            scenario_text=text_of(drawn.wanted),
+            scenario_path=str(
+                drawn.wanted.resolve() if isinstance(drawn.wanted, Path) else drawn.wanted
+            ),
             plan=drawn.plan,
             intent=drawn.intent,
             command=request.command(),
@@ -210,6 +214,22 @@ def put_to_sleep(name: str, say: Say) -> SuspendResult:
     from lab.lifecycle.suspend import suspend  # noqa: PLC0415  'down' need not read scenarios
 
     return suspend(open_any(name), f"lab suspend {name}", say)
+
+
+def put_fault_in(name: str, request: faults.FaultRequest, say: Say) -> FaultRow:
+    """Break a lab on purpose; see :func:`lab.lifecycle.faults.put_in` for what it raises."""
+    from lab.lifecycle import faults  # noqa: PLC0415  'down' need not read scenarios
+
+    opened = open_any(name)
+    return faults.put_in(opened, request, opened.intent, say)
+
+
+def heal(name: str, say: Say) -> faults.Healed:
+    """Take its faults out of a lab; see :func:`lab.lifecycle.faults.heal` for what it raises."""
+    from lab.lifecycle import faults  # noqa: PLC0415  'down' need not read scenarios
+
+    opened = open_any(name)
+    return faults.heal(opened, opened.intent, say)
 
 
 def take_down(name: str, say: Say) -> down.DownResult:

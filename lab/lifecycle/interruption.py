@@ -40,6 +40,21 @@ def _raise(number: int, _: FrameType | None) -> None:
 
 
 @contextmanager
+def postponed() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM take effect at the end of the block, for what must be done whole."""
+    told: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda got, _: told.append(got)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+    if told:
+        signal.raise_signal(told[0])
+
+
+@contextmanager
 def deaf() -> Iterator[None]:
     """Take no notice of Ctrl-C and SIGTERM for the block: for what must be done before the end.
 

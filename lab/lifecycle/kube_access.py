@@ -46,11 +46,9 @@ def planes(intent: Intent) -> tuple[str, ...]:
 
 
 def front(intent: Intent) -> str:
-    """The machine that answers for the API: the one control plane, or the router of several."""
-    found = planes(intent)
-    if len(found) == 1:
-        return found[0]
-    return next(machine.name for machine in intent.machines if machine.kind == "router")
+    """The machine that answers for the API: what stands in front, or the one control plane."""
+    balancer = intent.balancer()
+    return balancer.name if balancer else planes(intent)[0]
 
 
 def export(opened: OpenLab) -> Exported:

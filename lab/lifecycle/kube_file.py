@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from lab._deadline import Deadline
-from lab._errors import DeadlineError, LabError, UsageError
+from lab._errors import DeadlineError, LabError, StateError, UsageError
 from lab.cluster import kubeconfig
 from lab.cluster.kubeconfig import Access, KubeconfigError
 from lab.state.failure import guarded_files
 from lab.state.files import write_private
 
 RECORD = "kubeconfig"
-"""File of the lab's directory: where its context was merged into, one path a line."""
+"""File of the lab's directory: where its context was merged into, a JSON list of paths."""
 _LOCK_SECONDS = 5.0
+_USERS = ""
+"""There is no other place for a file that is the user's own."""
 
 
 def user_file(environment: Mapping[str, str]) -> Path:
-    """The kubeconfig that ``kubectl`` writes to: the first of KUBECONFIG, or its default."""
-    for part in environment.get("KUBECONFIG", "").split(os.pathsep):
-        if part:
-            return Path(part)
+    """The kubeconfig that ``kubectl`` makes new contexts in.
+
+    That is the first of KUBECONFIG that is there, else the last; without one, its default.
+    """
+    parts = [Path(one) for one in environment.get("KUBECONFIG", "").split(os.pathsep) if one]
+    if parts:
+        return next((one for one in parts if one.exists()), parts[-1])
     return Path(environment.get("HOME") or Path.home()) / ".kube" / "config"
 
 
@@ -46,10 +52,39 @@ def merge(directory: Path, access: Access, path: Path) -> None:
     doing = f"merging the context '{access.name}' into '{path}'"
     record = directory / RECORD
     noted = _noted(record)
-    target = path.resolve()
-    if str(target) not in noted:
-        write_private(record, "".join(f"{one}\n" for one in (*noted, str(target))))
-    _change(target, doing, lambda content: kubeconfig.merged(content, access))
+    target = os.path.realpath(path)
+    if target not in noted:
+        write_private(record, json.dumps([*noted, target]))
+    _change(Path(target), doing, lambda content: kubeconfig.merged(content, access))
+
+
+def write(access: Access, path: Path) -> None:
+    """Write a lab's kubeconfig to a file of its own; into a pipe or a device as it is.
+
+    Raises
+    ------
+    UsageError
+        When the file holds something else than an earlier export; it stays as it is.
+    StateError
+        When it cannot be written; it stays as it is.
+
+    """
+    doing = f"writing the context '{access.name}' to '{path}'"
+    target = Path(os.path.realpath(path))
+    with guarded_files(doing, _USERS):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            path.write_text(kubeconfig.text(access), encoding="utf-8")
+            return
+        before = target.stat() if target.exists() else None
+    content = _content(target, doing)
+    if content.strip() and not kubeconfig.is_export(content):
+        raise UsageError(
+            doing,
+            "there is something else in it",
+            f"give another file, or put it in beside that: KUBECONFIG='{path}' lab kubeconfig "
+            f"{access.name.removeprefix(kubeconfig.PREFIX)} --merge",
+        )
+    write_private(target, kubeconfig.text(access), like=before, elsewhere=_USERS)
 
 
 def forget(directory: Path, say: Callable[[str], None]) -> None:
@@ -58,33 +93,78 @@ def forget(directory: Path, say: Callable[[str], None]) -> None:
     What cannot be changed is said, and keeps no lab from going.
     """
     name = kubeconfig.context(directory.name)
-    for text in _noted(directory / RECORD):
+    try:
+        noted = _noted(directory / RECORD)
+    except LabError as error:
+        say(str(error))
+        return
+    for text in noted:
         path = Path(text)
         doing = f"taking the context '{name}' out of '{path}'"
         try:
-            if path.exists():
+            with guarded_files(doing, _USERS):
+                there = path.exists()
+            if there:
                 _change(path, doing, lambda content: kubeconfig.without(content, name))
         except LabError as error:
             say(str(error))
 
 
 def _noted(record: Path) -> tuple[str, ...]:
-    with guarded_files(f"reading '{record}'"):
-        return tuple(record.read_text(encoding="utf-8").splitlines()) if record.exists() else ()
+    doing = f"reading '{record}'"
+    with guarded_files(doing):
+        content = record.read_bytes() if record.exists() else b"[]"
+    try:
+        found = json.loads(content)
+    except ValueError as error:
+        raise StateError(doing, f"it is no JSON ({error})", f"remove '{record}'") from error
+    return tuple(str(one) for one in found)
 
 
 def _change(path: Path, doing: str, change: Callable[[str], str]) -> None:
-    with guarded_files(doing):
+    with guarded_files(doing, _USERS):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _locked(path, doing), guarded_files(doing):
-        content = path.read_text(encoding="utf-8") if path.exists() else ""
+    _content(path, doing)  # a file that cannot be is said without waiting for others
+    with _locked(path, doing):
+        content = _content(path, doing)
         try:
             changed = change(content)
         except KubeconfigError as error:
-            cure = "mend it, or use 'lab kubeconfig LAB --output FILE'"
-            raise UsageError(doing, f"the file is no kubeconfig: {error}", cure) from error
+            raise _unfit(doing, str(error)) from error
         if changed != content:
-            write_private(path, changed)
+            with guarded_files(doing, _USERS):
+                before = path.stat() if path.exists() else None
+            write_private(path, changed, like=before, elsewhere=_USERS)
+
+
+def _content(path: Path, doing: str) -> str:
+    """The text of a user's file; empty where there is none.
+
+    Raises
+    ------
+    UsageError
+        When it is no file, or no text.
+    StateError
+        When it cannot be read, or may not be written.
+
+    """
+    with guarded_files(doing, _USERS):
+        if path.is_symlink():  # a loop: all others have been followed
+            raise _unfit(doing, "it is a link that leads to itself")
+        if not path.exists():
+            return ""
+        if not path.is_file():
+            raise _unfit(doing, f"it is {'a directory' if path.is_dir() else 'no regular file'}")
+        with path.open("r+", encoding="utf-8") as file:
+            try:
+                return file.read()
+            except UnicodeDecodeError as error:
+                raise _unfit(doing, "it is no text in UTF-8") from error
+
+
+def _unfit(doing: str, why: str) -> UsageError:
+    cure = "mend it, or use 'lab kubeconfig LAB --output FILE'"
+    return UsageError(doing, f"the file is no kubeconfig: {why}", cure)
 
 
 @contextmanager
@@ -99,7 +179,7 @@ def _locked(path: Path, doing: str) -> Iterator[None]:
             return False
         return True
 
-    with guarded_files(doing):
+    with guarded_files(doing, _USERS):
         try:
             Deadline(_LOCK_SECONDS).wait(doing, take, every=0.1)
         except DeadlineError as error:

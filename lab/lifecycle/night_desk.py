@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lab._errors import LabError
@@ -13,8 +14,10 @@ from lab.lifecycle.blueprint import draw
 from lab.lifecycle.command import run_lab
 from lab.lifecycle.desk import opened_store, providers
 from lab.lifecycle.marks import all_marks, same_directory
-from lab.lifecycle.nightly import Hands
+from lab.lifecycle.nightly import Hands, Job
 from lab.lifecycle.parallelism import LAB_MIB, parallelism
+from lab.lifecycle.providers import choose
+from lab.providers.provider import Pods
 
 
 def hands() -> Hands:
@@ -36,6 +39,21 @@ def labs_at_once(
     return parallelism(
         known or STOCK, max((_memory(source, only) for source in sources), default=LAB_MIB)
     )
+
+
+def judged(
+    jobs: Sequence[Job], provider: str, only: str | None, pods: Pods | None
+) -> tuple[Job, ...]:
+    """The jobs, each with the reason why that provider can never have it, if there is one."""
+    chosen = choose(providers(), provider)
+
+    def unfit(job: Job) -> str:
+        try:
+            return chosen.unfit(draw(job.source, only, None, pods or chosen.pods).intent)
+        except LabError:  # what is wrong with its file, 'lab up' tells
+            return ""
+
+    return tuple(replace(job, unfit=unfit(job)) for job in jobs)
 
 
 def _memory(source: str, only: str | None) -> int:

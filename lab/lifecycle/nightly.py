@@ -14,7 +14,7 @@ from threading import Event
 
 from lab._deadline import Deadline
 from lab._errors import PreflightError, UsageError
-from lab.lifecycle.interruption import deaf, terminable
+from lab.lifecycle.interruption import deaf, postponed, terminable
 from lab.lifecycle.session import JUNIT, REPORT, RESULT
 from lab.matrix.verdict import RunResult
 from lab.providers.provider import Pods
@@ -55,6 +55,8 @@ class Job:
     name: str
     source: str
     """What ``lab up`` is told: a shipped scenario's name, or a path."""
+    unfit: str = ""
+    """Why the night's provider can never have such a lab; it is not even tried then."""
 
     @property
     def lab(self) -> str:
@@ -132,9 +134,10 @@ def hold(request: NightRequest, hands: Hands, say: Say) -> tuple[Night, BaseExce
     futures: dict[Job, Future[ScenarioNight]] = {}
 
     def submit(pool: ThreadPoolExecutor) -> None:
-        for job in request.jobs:
-            if job not in futures:
-                futures[job] = pool.submit(_whole, job, request, hands, stop, say)
+        with postponed():  # else a job may be under way that nobody knows of, and be begun twice
+            for job in request.jobs:
+                if job not in futures:
+                    futures[job] = pool.submit(_whole, job, request, hands, stop, say)
         wait(futures.values())
 
     with terminable(), ThreadPoolExecutor(request.parallel) as pool:
@@ -167,7 +170,7 @@ def _whole(job: Job, request: NightRequest, hands: Hands, stop: Event, say: Say)
     begun = time.monotonic()
     work = _Work(job, request, hands, stop)
     try:
-        found = work.done()
+        found = work.result("refused", job.unfit) if job.unfit else work.done()
     except Exception as error:  # noqa: BLE001  a night goes on after a failure of any kind
         found = work.result("broken", f"{type(error).__name__}: {error}")
     say(

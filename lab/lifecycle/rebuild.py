@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.lifecycle.blueprint import cut, with_pods
+from lab.lifecycle.blueprint import cut, fitted
 from lab.lifecycle.scenario_copy import write_scenario
 from lab.plan.plan import Plan
+from lab.providers.provider import REAL_MACHINES
 from lab.scenario.scenario import Limit, Scenario
 from lab.state.rows import LabRow
 from lab.state.store import Store
@@ -59,7 +60,8 @@ def rebuild(row: LabRow, store: Store, parts: Parts | None = None) -> Rebuilt:
         node_mtu if isinstance(node_mtu, int) else None,
     )
     plan = parts.make_plan(scenario)
-    intent = with_pods(parts.intent(plan), row.options.get("pods"))
+    pods, real = row.options.get("pods"), row.provider in REAL_MACHINES
+    intent = fitted(parts.intent(plan), pods, real=real)
     return Rebuilt(scenario, plan, intent, tuple(parts.limits(plan)))
 
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab._errors import BrokenError, UsageError
+from lab._errors import UsageError
 from lab.lifecycle.blueprint import keep_only
 from lab.lifecycle.names import LONGEST
-from lab.lifecycle.session import RESULT
 from lab.matrix.cell import Cell
 from lab.matrix.reduce import reduce
 from lab.matrix.verdict import GREEN, CellResult, RunResult, Verdict
-from lab.reports.result import from_json
 from lab.scenario.loader import load
 from lab.scenario.scenario import Scenario
 from lab.scenario.write import to_yaml
@@ -36,39 +33,6 @@ class Small:
     scenario: Scenario
     file: Path
     lab: str
-
-
-def find_run(wanted: str, state: Path) -> RunResult:
-    """The run that is meant: by its result file, the directory of that, or its id.
-
-    Raises
-    ------
-    UsageError
-        When there is none, or the file is no result.
-
-    """
-    doing = f"looking for the run '{wanted}'"
-    path = Path(wanted)
-    kept = state.glob(f"labs/*/runs/{path.name}/{RESULT}") if path.name == wanted else iter(())
-    for file in (path, path / RESULT, *kept):
-        if file.is_file():
-            return _read(doing, file)
-    raise UsageError(
-        doing,
-        "it is neither a result.json, nor a directory with one, nor the id of a run that is kept",
-        "'lab status LAB' and 'lab report LAB' name the runs of a lab",
-    )
-
-
-def _read(doing: str, file: Path) -> RunResult:
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-        run, _ = from_json(document if isinstance(document, dict) else {})
-    except (OSError, ValueError, BrokenError) as error:
-        raise UsageError(
-            doing, f"'{file}' is no result of a run: {error}", "give a result.json"
-        ) from error
-    return run
 
 
 def cell_of(run: RunResult, wanted: str) -> CellResult:

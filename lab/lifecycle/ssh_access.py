@@ -158,7 +158,7 @@ def inventory(
     for machine in intent.machines:
         if machine.name not in hosts:
             continue
-        names = [machine.os, f"{machine.kind}s"]
+        names = [machine.os, "services" if machine.kind == "services" else f"{machine.kind}s"]
         if machine.kind == "node":
             names.append(plan.node(machine.name).role)
         for name in names:

@@ -12,6 +12,7 @@ from lab.lifecycle.marks import all_marks, same_directory
 from lab.lifecycle.names import check_name, unknown_lab
 from lab.lifecycle.providers import choose
 from lab.providers.provider import LabHandle, Liveness, Mark, Provider
+from lab.state import faults as journal
 from lab.state.lock import Holder, holder
 from lab.state.rows import LabRow, LabState
 from lab.state.store import Store
@@ -49,6 +50,18 @@ class RunStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class FaultStatus:
+    """One fault that was put in on purpose, and is in it still."""
+
+    name: str
+    node: str
+    peer: str
+    at: float
+    whole: bool
+    """False where the command that put it in did not get to its end."""
+
+
+@dataclass(frozen=True, slots=True)
 class LabStatus:
     """One lab. Times are seconds since 1970; ``dataclasses.asdict`` of it is JSON."""
 
@@ -66,6 +79,7 @@ class LabStatus:
     """Oldest first; those on earlier labs of the name too."""
     again: str = ""
     """The command that brings it up again; empty where no journal knows it."""
+    faults: tuple[FaultStatus, ...] = ()
 
 
 def judge(journal: LabState, why: str, found: Liveness, at_it: Holder | None) -> tuple[State, str]:
@@ -161,6 +175,16 @@ def _status(
         steps=tuple(StepStatus(step.name, step.state, step.at) for step in store.steps(row.name)),
         runs=_runs(row.name, store),
         again=again(row),
+        faults=_faults(row, store),
+    )
+
+
+def _faults(row: LabRow, store: Store) -> tuple[FaultStatus, ...]:
+    steps = store.steps(row.name)
+    return tuple(
+        FaultStatus(one.name, one.node, one.peer, one.at, one.state == "done")
+        for one in journal.faults(store, row.name)
+        if not journal.is_older(one, row.token, steps)
     )
 
 

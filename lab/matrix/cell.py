@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from lab.scenario.scenario import Family, Limit, Os, Protocol, Size
+from lab.scenario.scenario import Family, Limit, Os, Protocol, Refusal, Size
 
-EndpointKind = Literal["pod", "service", "nodeport", "node", "client", "name"]
+EndpointKind = Literal["pod", "service", "nodeport", "node", "client", "name", "api"]
 Relation = Literal["self", "same-node", "other-node", "outside"]
 
 
@@ -17,7 +17,7 @@ class Endpoint:
 
     name: str
     """``worker1-p1``, ``to-win1-p1`` (Service), ``win1:to-worker1-p1`` (NodePort on win1),
-    ``client``, or a DNS name as asked."""
+    ``client``, ``api`` (the address in front of the API servers), or a DNS name as asked."""
     kind: EndpointKind
     os: Os
     """Of the machine that answers (for a Service: its backend's)."""
@@ -45,13 +45,20 @@ class Cell:
     """For NodePorts: the node that is asked."""
     name_form: Literal["short", "partial", "full"] | None
     backends: tuple[str, ...]
-    """Endpoints that must answer; more than one only for a shared Service (64 tries)."""
+    """Endpoints that must answer; more than one only for a shared Service or the API (64 tries)."""
     sources: frozenset[str]
     """Addresses the backend may see; empty where any will do."""
     answer: str | None
-    """For DNS: the address that must be answered."""
+    """Of a name: the addresses that must be answered, in their order with commas between. For a
+    health check: the number of backends that the node must speak of. None elsewhere."""
     mtu: int
     """Bytes of an IP packet that the path carries."""
+    refusal: Refusal | None = None
+    """How it must fail where Kubernetes has nobody answer it; ``backends`` is then empty."""
+    sticky: bool = False
+    """Whether one of the backends must answer every time, whichever it is."""
+    entry_os: Os | None = None
+    """For NodePorts: of the node that is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,8 @@ class Expectation:
     source: str
     refusal: str | None
     """How it fails when it is not to work: a :data:`~lab.scenario.scenario.Refusal`."""
+    promised: bool = False
+    """Whether it is Kubernetes' own promise that the cell does not work, and no limit."""
 
     @classmethod
     def of_limit(cls, limit: Limit) -> Expectation:

@@ -1,4 +1,4 @@
-"""Which known limits a run has not put to the test: their path let nothing through at all. Pure."""
+"""Which expected time-outs a run has not tested: their path let nothing through. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Path = tuple[str, str]
 def unproven(
     cells: Sequence[Cell], expectations: Sequence[Expectation], verdicts: Sequence[Verdict]
 ) -> frozenset[int]:
-    """The indexes of known limits by time-out that a broken path would satisfy as well.
+    """The indexes of cells that are to time out, and do, as they would on a broken path.
 
     Those are the ones for which the run has controls, cells of the same path that should work,
     of which none did. Without a control nothing is known, and nothing said.
@@ -33,7 +33,7 @@ def unproven(
     return frozenset(
         index
         for index, cell in enumerate(cells)
-        if verdicts[index] == "known-limit"
+        if verdicts[index] in {"known-limit", "pass"}
         and expectations[index].refusal == "timeout"
         and _path(cell) in broken
     )

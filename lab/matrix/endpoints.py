@@ -42,6 +42,8 @@ class Endpoints:
     pods_of: Mapping[str, tuple[Endpoint, ...]]
     """Probe pods by node name; every node is a key."""
     dns_pod: Endpoint | None
+    outside: Mapping[str, str]
+    """The address by which each node is known outside: on a network that a router is on."""
 
     def nearest(self, node: str, os: Os, avoid: str) -> Endpoint | None:
         """A probe pod on another node of that operating system, the same one every time.
@@ -91,9 +93,10 @@ def endpoints(plan: Plan, intent: Intent) -> Endpoints:
             for service in singles
         },
         node_ports={
-            service.backends[0]: service.node_port
+            service.backends[0]: port.node_port
             for service in singles
-            if service.node_port is not None
+            for port in service.ports
+            if port.node_port is not None
         },
         shared=tuple(
             _shared(service, tuple(every_pod[name] for name in service.backends))
@@ -107,7 +110,20 @@ def endpoints(plan: Plan, intent: Intent) -> Endpoints:
         dns_pod=next(
             (one for pods in hosted.values() for pod, one in pods if pod.role == "dns"), None
         ),
+        outside={node.name: _outside(intent, node) for node in nodes},
     )
+
+
+def _outside(intent: Intent, node: Endpoint) -> str:
+    routed = {
+        card.segment
+        for machine in intent.machines
+        if machine.kind == "router"
+        for card in machine.interfaces
+    }
+    cards = intent.machine(node.name).interfaces
+    known = [text for card in cards if card.segment in routed for text in card.addresses]
+    return known[0].partition("/")[0] if known else node.address
 
 
 def _pods(machine: MachineIntent) -> tuple[tuple[Pod, Endpoint], ...]:
@@ -130,14 +146,19 @@ def _pods(machine: MachineIntent) -> tuple[tuple[Pod, Endpoint], ...]:
 
 def _service(service: PlannedService, backend: Endpoint) -> Endpoint:
     return Endpoint(
-        service.name, "service", backend.os, backend.node, str(service.address), service.port
+        service.name,
+        "service",
+        backend.os,
+        backend.node,
+        str(service.address),
+        service.ports[0].port,
     )
 
 
 def _shared(service: PlannedService, backends: tuple[Endpoint, ...]) -> SharedTarget:
     """A shared Service counts as of its first backend's operating system, and of no node."""
     endpoint = Endpoint(
-        service.name, "service", backends[0].os, None, str(service.address), service.port
+        service.name, "service", backends[0].os, None, str(service.address), service.ports[0].port
     )
     return SharedTarget(endpoint, backends)
 

@@ -11,11 +11,16 @@ from lab.providers.provider import Outcome
 SHARED_TRIES = 64
 """Within this many connections every backend of a shared Service must have shown itself."""
 
+STICKY_TRIES = 16
+"""So many connections of one client must all have one backend; of two that are drawn by lot,
+32,767 of 32,768 runs show both."""
+
 _EXPECTED = {
     "timeout": "to time out",
     "refused": "to be refused",
     "no-route": "to find no route",
     "no-such-name": "to be told that the name does not exist",
+    "several-backends": "to be answered by several backends",
 }
 _HAPPENED = {
     "timeout": "timed out",
@@ -61,7 +66,8 @@ def _judge_one(cell: Cell, expectation: Expectation, outcome: Outcome) -> Judgem
     if outcome.status == "error":
         return Judgement("probe-error", f"the probe could not be made: {outcome.detail}")
     if not expectation.works:
-        return _judge_limit(cell, expectation, outcome)
+        judged = _judge_refusal(cell, expectation, outcome)
+        return _promised(judged) if expectation.promised else judged
     if outcome.status != "ok":
         happened = f"expected to work, but {_HAPPENED[outcome.status]}"
         return Judgement("fail", _with(happened, outcome.detail))
@@ -69,10 +75,29 @@ def _judge_one(cell: Cell, expectation: Expectation, outcome: Outcome) -> Judgem
     return Judgement("fail", amiss) if amiss else _PASS
 
 
-def _judge_limit(cell: Cell, expectation: Expectation, outcome: Outcome) -> Judgement:
+def _promised(judged: Judgement) -> Judgement:
+    """What Kubernetes promises is no limit: it holds, or something is wrong."""
+    if judged.verdict == "known-limit":
+        return _PASS
+    return Judgement("fail", judged.detail)
+
+
+def _is_refusal(expectation: Expectation, outcome: Outcome) -> bool:
+    """Whether the cell failed as it was to."""
+    if expectation.refusal == "several-backends":
+        return outcome.status == "ok" and len(outcome.backends) > 1
+    return outcome.status == expectation.refusal
+
+
+def _judge_refusal(cell: Cell, expectation: Expectation, outcome: Outcome) -> Judgement:
     refusal = str(expectation.refusal)
-    if outcome.status == refusal:
+    if _is_refusal(expectation, outcome):
         return Judgement("known-limit", expectation.reason)
+    if outcome.status == cell.refusal:
+        happened = f"it {_HAPPENED[outcome.status]}, as Kubernetes promises"
+        return Judgement(
+            "unexpected-pass", f"expected {_EXPECTED[refusal]} ({expectation.rule}), but {happened}"
+        )
     if outcome.status == "ok":
         amiss = _amiss(cell, outcome)
         happened = f"expected {_EXPECTED[refusal]} ({expectation.rule}), but it works"
@@ -87,11 +112,13 @@ def _with(happened: str, detail: str) -> str:
 
 def _amiss(cell: Cell, outcome: Outcome) -> str:
     """What is wrong with an answer that came, or nothing."""
-    if cell.family == "dns":
-        if outcome.answer == cell.answer:
-            return ""
-        return f"'{cell.target.name}' resolved to {_named(outcome.answer)}, not '{cell.answer}'"
-    if outcome.backends != cell.backends:
+    if cell.answer is not None:
+        return "" if outcome.answer == cell.answer else _wrong_answer(cell, outcome)
+    if cell.refusal is not None:
+        return f"{_any_of(outcome.backends)} answered" if outcome.backends else ""
+    if cell.sticky and len(outcome.backends) == 1 and outcome.backends[0] in cell.backends:
+        pass
+    elif outcome.backends != cell.backends:
         amiss = _wrong_backends(cell, outcome)
         if amiss:
             return amiss
@@ -103,10 +130,19 @@ def _amiss(cell: Cell, outcome: Outcome) -> str:
     return ""
 
 
+def _wrong_answer(cell: Cell, outcome: Outcome) -> str:
+    if cell.family == "health-check":
+        told = "nothing" if outcome.answer is None else outcome.answer
+        return f"'{cell.entry}' speaks of {told} local backends, not {cell.answer}"
+    return f"'{cell.target.name}' resolved to {_named(outcome.answer)}, not '{cell.answer}'"
+
+
 def _wrong_backends(cell: Cell, outcome: Outcome) -> str:
     strangers = [name for name in outcome.backends if name not in cell.backends]
     if strangers:
         return f"{_any_of(strangers)} answered, not {_any_of(cell.backends)}"
+    if cell.sticky and outcome.backends:
+        return f"{_any_of(outcome.backends, ' and ')} answered one client in {STICKY_TRIES} tries"
     missing = [name for name in cell.backends if name not in outcome.backends]
     if missing and len(cell.backends) > 1:
         many = "backend" if len(missing) == 1 else "backends"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from lab._errors import MatrixError, UsageError
 from lab.matrix.cell import Cell, Endpoint
-from lab.matrix.cells import cells
+from lab.matrix.cells import product
 from lab.matrix.expectations import speaks_of
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
@@ -44,6 +44,8 @@ class _Found:
             cell.sources,
             cell.answer,
             cell.mtu,
+            cell.refusal,
+            cell.sticky,
             [(node.name, node.address, node.mac, node.pod_cidr, node.version) for node in nodes],
         )
 
@@ -75,9 +77,12 @@ def reduce(scenario: Scenario, cell_id: str) -> Scenario:
     for shared in small.shared_services:
         others = tuple(one for one in small.shared_services if one != shared)
         small = _smaller(small, (replace(small, shared_services=others),), cell_id, meaning)
+    for special in small.special_services:
+        rest = tuple(one for one in small.special_services if one != special)
+        small = _smaller(small, (replace(small, special_services=rest),), cell_id, meaning)
     for group in reversed(small.nodes):
-        rest = tuple(one for one in small.nodes if one.name != group.name)
-        small = _smaller(small, (replace(small, nodes=rest),), cell_id, meaning)
+        fewer_nodes = tuple(one for one in small.nodes if one.name != group.name)
+        small = _smaller(small, (replace(small, nodes=fewer_nodes),), cell_id, meaning)
     for group in small.nodes:
         fewer = (_with_pods(small, group, pods) for pods in range(group.pods or 0))
         small = _smaller(small, tuple(fewer), cell_id, meaning)
@@ -101,14 +106,17 @@ def _find(scenario: Scenario, cell_id: str) -> _Found | None:
         return None
     plan = make_plan(scenario)
     try:
-        made = cells(plan, registry.intent(plan))
+        cell = product(plan, registry.intent(plan)).find(cell_id)
     except MatrixError:
         return None
-    return next((_Found(cell, plan) for cell in made if cell.id == cell_id), None)
+    return _Found(cell, plan) if cell else None
 
 
 def _spelt_out(scenario: Scenario, plan: Plan) -> Scenario:
-    """The same with an entry for each node, which has its address, range and pods in it."""
+    """The same with an entry for each node, which has its address, range and pods in it.
+
+    Special Services name their pods, so that these stay when others go.
+    """
     groups = [group for group in scenario.nodes for _ in range(group.count)]
     nodes = tuple(
         replace(
@@ -121,7 +129,12 @@ def _spelt_out(scenario: Scenario, plan: Plan) -> Scenario:
         )
         for group, node in zip(groups, plan.nodes, strict=True)
     )
-    return replace(scenario, nodes=nodes)
+    behind = {service.name: service.backends for service in plan.services}
+    behind |= {service.name: service.backends for service in plan.headless}
+    special = tuple(
+        replace(service, pods=behind[service.name]) for service in scenario.special_services
+    )
+    return replace(scenario, nodes=nodes, special_services=special)
 
 
 def _narrowed(scenario: Scenario, cell: Cell) -> Scenario:

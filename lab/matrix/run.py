@@ -14,7 +14,7 @@ from lab.matrix.cell import Cell, Expectation
 from lab.matrix.controls import UNPROVEN, unproven
 from lab.matrix.converge import Subject, converge, representatives, subjects
 from lab.matrix.expectations import expect
-from lab.matrix.judge import SHARED_TRIES, Judgement, judge
+from lab.matrix.judge import SHARED_TRIES, STICKY_TRIES, Judgement, judge
 from lab.matrix.retry import retry_order
 from lab.matrix.verdict import CellResult
 from lab.providers.provider import Outcome, Probe, ProbeSettings
@@ -98,7 +98,10 @@ class _Engine:
         self.send = send
         self.pace = pace
         self.expectations: list[Expectation] = [expect(cell, limits) for cell in cells]
-        self.probes: list[Probe] = [probe(index, cell) for index, cell in enumerate(cells)]
+        self.probes: list[Probe] = [
+            probe(index, cell, unanswered=self.expectations[index].refusal == "timeout")
+            for index, cell in enumerate(cells)
+        ]
         self.attempts: list[tuple[Outcome, ...]] = []
         self.judgements: list[Judgement] = []
         self.late: frozenset[Subject] = frozenset()
@@ -134,7 +137,7 @@ class _Engine:
         self.given_up = frozenset(order[done:])
 
     def doubt(self) -> None:
-        """Remember the known limits that a broken path hides."""
+        """Remember the expected time-outs that a broken path hides."""
         verdicts = [found.verdict for found in self.judgements]
         self.unproven = unproven(self.cells, self.expectations, verdicts)
 
@@ -151,7 +154,8 @@ class _Engine:
         retried = len(attempts) > 1
         if index in self.unproven:
             path = f"'{cell.target.node}' from '{cell.source.node}'"
-            detail += f"; {UNPROVEN}: nothing that should have reached {path} did"
+            doubt = f"{UNPROVEN}: nothing that should have reached {path} did"
+            detail = f"{detail}; {doubt}" if detail else doubt
         expectation = self.expectations[index]
         return CellResult(cell, expectation, verdict, detail, attempts, retried, repeat)
 
@@ -168,7 +172,7 @@ class _Engine:
         return judge(self.cells[index], self.expectations[index], self.attempts[index])
 
 
-def probe(key: int, cell: Cell) -> Probe:
+def probe(key: int, cell: Cell, *, unanswered: bool = False) -> Probe:
     """The one thing to try for a cell."""
     return Probe(
         key=key,
@@ -178,6 +182,15 @@ def probe(key: int, cell: Cell) -> Probe:
         address=cell.target.address,
         port=cell.target.port,
         mtu=cell.mtu,
-        name=cell.target.name if cell.family == "dns" else None,
-        tries=SHARED_TRIES if len(cell.backends) > 1 else 1,
+        name=cell.target.name if cell.target.kind == "name" else None,
+        tries=_tries(cell),
+        dialect="health" if cell.family == "health-check" else "lab",
+        every=cell.family == "headless",
+        unanswered=unanswered,
     )
+
+
+def _tries(cell: Cell) -> int:
+    if cell.sticky:
+        return STICKY_TRIES
+    return SHARED_TRIES if len(cell.backends) > 1 else 1

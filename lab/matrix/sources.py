@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 from lab.matrix.cell import Endpoint
@@ -40,14 +41,17 @@ class _Addresses:
     bridge: frozenset[str]
     outward: frozenset[str]
     """Uplinks and tunnel: what traffic to another node's pods may be masqueraded with."""
-    leaving: tuple[tuple[IPv4Network, frozenset[str]], ...]
-    """The addresses of the device that leads to each prefix, the longest prefix first."""
+    leaving: tuple[tuple[int, Mapping[int, frozenset[str]]], ...]
+    """For each length of prefix, the longest first: the bits that the rest of an address has,
+    and by the prefix without them the addresses of the device that leads there."""
 
     def toward(self, address: str) -> frozenset[str]:
         """Those of the device by which packets to the address leave; any if it has none."""
-        for prefix, held in self.leaving:
-            if IPv4Address(address) in prefix:
-                return held or self.every
+        number = _number(address)
+        for rest, held in self.leaving:
+            found = held.get(number >> rest)
+            if found is not None:
+                return found or self.every
         return self.every
 
 
@@ -64,6 +68,8 @@ class Sources:
         self._addresses: Mapping[str, _Addresses] = {
             machine.name: _addresses(machine) for machine in intent.machines
         }
+        self._logical = intent.logical
+        self._gateways: Mapping[str, str] = intent.logical.gateways() if intent.logical else {}
         self._kept: Mapping[str, tuple[IPv4Network, ...]] = {
             machine.name: tuple(
                 IPv4Network(prefix)
@@ -82,23 +88,31 @@ class Sources:
         return frozenset({pod.address})
 
     def of_pod_to_service(self, pod: Endpoint) -> frozenset[str]:
-        """The pod's own; from a Windows pod also its node's."""
+        """The pod's own; from a Windows pod also its node's, but where OVN is the one to serve."""
         own = frozenset({pod.address})
+        if self._logical:
+            return own
         return own | self._node_of(pod).every if pod.os == "windows" else own
 
     def of_pod_to_itself(self, pod: Endpoint) -> frozenset[str]:
-        """A hairpin is masqueraded: its node's; from a Windows pod also the pod's own."""
+        """A hairpin is masqueraded: its node's; from a Windows pod also the pod's own.
+
+        OVN has one address for all of them.
+        """
+        if self._logical:
+            return frozenset({self._logical.hairpin})
         node = self._node_of(pod)
         return node.every | {pod.address} if pod.os == "windows" else node.toward(pod.address)
 
     def of_pod_to_address(self, pod: Endpoint, target: Endpoint) -> frozenset[str]:
         """What a node or the world outside may see of a pod."""
         own = frozenset({pod.address})
-        node = str(pod.node)
+        node = self._gateway_of(str(pod.node))
         if self._is_kept(node, target.address):
             return own
         if target.name == node:
-            return own | self._addresses[node].every if pod.os == "windows" else own
+            by_windows = self._addresses[node].os == "windows"
+            return own | self._addresses[node].every if by_windows else own
         return self._addresses[node].uplink
 
     def of_node_port(self, entry: str, backend: Endpoint) -> frozenset[str]:
@@ -107,6 +121,16 @@ class Sources:
         if addresses.os != "windows":
             return addresses.toward(backend.address)
         return addresses.bridge if entry == backend.node else addresses.outward
+
+    def at_entry(self, source: Endpoint, entry: Endpoint) -> frozenset[str]:
+        """What another node sees of whoever asks it, before it translates anything."""
+        if source.kind == "pod":
+            return self.of_pod_to_address(source, entry)
+        return self.of_machine(source.name, entry)
+
+    def _gateway_of(self, node: str) -> str:
+        """The machine by which a node's pods leave the pod network: the node, but for OVN."""
+        return self._gateways.get(node, node)
 
     def _node_of(self, pod: Endpoint) -> _Addresses:
         return self._addresses[str(pod.node)]
@@ -120,7 +144,7 @@ def _addresses(machine: MachineIntent) -> _Addresses:
     uplink = _bare(tuple(a for card in machine.interfaces for a in card.addresses))
     bridge = _bare(machine.bridge.addresses if machine.bridge else ())
     tunnel = _bare(machine.tunnel.addresses if machine.tunnel else ())
-    every = uplink | bridge | tunnel
+    every = _bare(tuple(text for _, texts in machine.addressed() for text in texts))
     nameless_tunnel = machine.tunnel is not None and not tunnel
     return _Addresses(
         os=machine.os,
@@ -132,19 +156,27 @@ def _addresses(machine: MachineIntent) -> _Addresses:
     )
 
 
-def _leaving(machine: MachineIntent) -> tuple[tuple[IPv4Network, frozenset[str]], ...]:
-    devices = [card for card in (*machine.interfaces, machine.bridge, machine.tunnel) if card]
-    held = {device.name: _bare(device.addresses) for device in devices}
-    known = [
-        (IPv4Interface(address).network, held[device.name])
-        for device in devices
-        for address in device.addresses
-    ]
-    known += [
-        (IPv4Network(_EVERYWHERE.get(route.destination, route.destination)), held[route.device])
-        for route in machine.routes
-    ]
-    return tuple(sorted(known, key=lambda one: one[0].prefixlen, reverse=True))
+def _leaving(machine: MachineIntent) -> tuple[tuple[int, Mapping[int, frozenset[str]]], ...]:
+    addressed = machine.addressed()
+    held = {device: _bare(texts) for device, texts in addressed}
+    found: dict[int, dict[int, frozenset[str]]] = {}
+
+    def lead(prefix: IPv4Network, device: str) -> None:
+        rest = prefix.max_prefixlen - prefix.prefixlen
+        number = int(prefix.network_address) >> rest
+        found.setdefault(rest, {}).setdefault(number, held[device])
+
+    for device, texts in addressed:
+        for text in texts:
+            lead(IPv4Interface(text).network, device)
+    for route in machine.routes:
+        lead(IPv4Network(_EVERYWHERE.get(route.destination, route.destination)), route.device)
+    return tuple(sorted(found.items()))
+
+
+@lru_cache(maxsize=1 << 14)
+def _number(address: str) -> int:
+    return int(IPv4Address(address))
 
 
 def _bare(addresses: tuple[str, ...]) -> frozenset[str]:

@@ -8,6 +8,9 @@ from typing import Literal
 from lab.cluster.versions import NodeVersion
 from lab.cluster.workload_checks import WorkloadResult
 from lab.matrix.cell import Cell, Expectation
+from lab.matrix.coverage import Coverage
+from lab.matrix.explain.finding import Finding
+from lab.matrix.failover import Failover
 from lab.providers.provider import Outcome
 
 Verdict = Literal["pass", "fail", "flaky", "probe-error", "known-limit", "unexpected-pass"]
@@ -38,6 +41,9 @@ class CellResult:
     """False also where a failure was not retried for want of time (``detail`` says so)."""
     repeat: str
     """The one command that repeats this cell."""
+    finding: Finding | None = None
+    """The first thing on its path that is not as intended, of a cell that failed; None where
+    nothing was seen, or nobody looked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,13 @@ class RunResult:
     """What the nodes of a real cluster run; empty where there is none."""
     workloads: tuple[WorkloadResult, ...] = ()
     """The checks of a real cluster beside its network."""
+    coverage: Coverage | None = None
+    """How much of its matrix was asked; None in runs that were kept before that was counted."""
+    hosts: tuple[tuple[str, str], ...] = ()
+    """Machines and the scenario's own hypervisors that they stand on, where it has any."""
+
+    failover: Failover | None = None
+    """What became of its gateways when their holder was lost; None where that was not asked."""
 
     def count(self, verdict: Verdict) -> int:
         """How many cells have the verdict."""
@@ -77,5 +90,7 @@ class RunResult:
 
     def green(self) -> bool:
         """Whether every cell passed or is a known limit that held, and every check passed."""
+        if self.failover and not self.failover.well:
+            return False
         cells = all(result.verdict in GREEN for result in self.results)
         return cells and all(one.verdict == "pass" for one in self.workloads)

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from typing import Literal
 
-from lab.scenario.scenario import Family, Limit, Nic, Os, Protocol, Role, Size
+from lab.scenario.scenario import (
+    Family,
+    Limit,
+    Nic,
+    Os,
+    Policy,
+    Protocol,
+    Role,
+    ServicePort,
+    Size,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +49,18 @@ class PlannedNode:
     vcpus: int
     disk_gib: int
     hypervisor: str | None
+    """What it stands on: the scenario's own hypervisor, or one that is asked for by name."""
     nics: tuple[Nic, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedHypervisor:
+    """One of the scenario's own hypervisors, which nodes stand on."""
+
+    name: str
+    address: IPv4Address
+    """On the network between them."""
+    mac: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +68,25 @@ class PlannedService:
     """One Service. Every probe pod has one of its own; shared ones have several backends."""
 
     name: str
-    purpose: Literal["single", "shared", "dns"]
+    purpose: Literal["single", "shared", "dns", "special"]
     address: IPv4Address
-    port: int
-    target_port: int
-    node_port: int | None
+    ports: tuple[ServicePort, ...]
     backends: tuple[str, ...]
     """Names of the pods behind it."""
+    affinity: int | None = None
+    """Seconds for which a client keeps its backend; None for no affinity."""
+    inside: Policy = "cluster"
+    outside: Policy = "cluster"
+    health_port: int | None = None
+    """On every node: where it says how many backends it has. None where it does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedHeadless:
+    """A Service without an address: its name stands for those of its pods."""
+
+    name: str
+    backends: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +117,21 @@ class Plan:
     protocols: tuple[Protocol, ...]
     sizes: tuple[Size, ...]
     exceptions: tuple[Limit, ...]
+    headless: tuple[PlannedHeadless, ...] = ()
+    node_domain: str = ""
+    """Of the nodes' own names."""
+    hypervisors: tuple[PlannedHypervisor, ...] = ()
+    """None where the scenario does not say what its nodes stand on."""
+    hypervisor_mtu: int = 0
+    """Bytes of an IP packet between two of them."""
+
+    def services_node(self) -> PlannedNode | None:
+        """The machine in front of the cluster, with HAProxy and DNS; None where there is none."""
+        return next((node for node in self.nodes if node.role == "services"), None)
+
+    def control_planes(self) -> tuple[PlannedNode, ...]:
+        """The nodes with an API server."""
+        return tuple(node for node in self.nodes if node.role == "control-plane")
 
     def pods(self) -> tuple[PlannedPod, ...]:
         """Every pod, node by node."""

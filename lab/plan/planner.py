@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from ipaddress import IPv4Address
-from itertools import count, zip_longest
+from itertools import zip_longest
 
+from lab.plan import hypervisors
 from lab.plan.addresses import (
     FIRST_NODE_OFFSET,
     FIRST_SERVICE_OFFSET,
@@ -16,14 +17,19 @@ from lab.plan.addresses import (
     hand_out_subnets,
     mac,
 )
-from lab.plan.plan import Plan, PlannedNode, PlannedPod, PlannedService
+from lab.plan.plan import Plan, PlannedHeadless, PlannedNode, PlannedPod, PlannedService
 from lab.scenario.names import node_names, pods_per_node, service_name
-from lab.scenario.reserved import DNS_POD, OUTSIDE_CIDR, POD_RANGE_HEAD, router_address
-from lab.scenario.scenario import Scenario
+from lab.scenario.reserved import (
+    DNS_POD,
+    DNS_SERVICE,
+    NODE_PORTS_TAKEN,
+    OUTSIDE_CIDR,
+    POD_PORT,
+    POD_RANGE_HEAD,
+    SERVICE_PORT,
+)
+from lab.scenario.scenario import PROTOCOLS, Scenario, ServicePort, SpecialService
 
-DNS_SERVICE = "kube-dns"
-SERVICE_PORT = 80
-POD_PORT = 8080
 DNS_PORT = 53
 DEFAULT_IMAGE = {"linux": "debian-12", "windows": "windows-server-2022"}
 DEFAULT_MEMORY_MIB = {"linux": 2048, "windows": 6144}
@@ -46,8 +52,8 @@ def make_plan(scenario: Scenario) -> Plan:
         service_cidr=scenario.kubernetes.service_cidr,
         dns_address=scenario.kubernetes.dns_address,
         node_cidr=scenario.network.cidr,
-        node_mtu=scenario.network.mtu,
-        router_address=router_address(scenario.network.cidr),
+        node_mtu=hypervisors.node_mtu(scenario),
+        router_address=scenario.network.router,
         outside_cidr=OUTSIDE_CIDR,
         outside_router_address=OUTSIDE_ROUTER,
         client_address=OUTSIDE_CLIENT,
@@ -57,12 +63,21 @@ def make_plan(scenario: Scenario) -> Plan:
         protocols=scenario.matrix.protocols,
         sizes=scenario.matrix.sizes,
         exceptions=scenario.exceptions,
+        node_domain=scenario.network.domain,
+        hypervisors=hypervisors.planned(scenario),
+        hypervisor_mtu=scenario.hypervisors.mtu if scenario.hypervisors else 0,
+        headless=tuple(
+            PlannedHeadless(one.name, _behind(one, nodes))
+            for one in scenario.special_services
+            if one.headless
+        ),
     )
 
 
 def _nodes(scenario: Scenario) -> tuple[PlannedNode, ...]:
     groups = scenario.nodes
-    taken = {router_address(scenario.network.cidr)}
+    placed = hypervisors.placement(scenario)
+    taken = {scenario.network.router}
     taken |= {group.address for group in groups if group.address}
     addresses = hand_out(scenario.network.cidr, FIRST_NODE_OFFSET, taken)
     subnets = hand_out_subnets(
@@ -84,7 +99,7 @@ def _nodes(scenario: Scenario) -> tuple[PlannedNode, ...]:
             memory_mib=group.memory_mib or DEFAULT_MEMORY_MIB[group.os],
             vcpus=group.vcpus or DEFAULT_VCPUS[group.os],
             disk_gib=group.disk_gib or DEFAULT_DISK_GIB[group.os],
-            hypervisor=group.hypervisor,
+            hypervisor=placed[name],
             nics=group.nics,
         )
         for group in groups
@@ -115,7 +130,7 @@ def _services(scenario: Scenario, nodes: tuple[PlannedNode, ...]) -> Iterator[Pl
     cidr = scenario.kubernetes.service_cidr
     taken = {cidr[1], scenario.kubernetes.dns_address}
     addresses = hand_out(cidr, FIRST_SERVICE_OFFSET, taken)
-    ports = count(scenario.node_ports[0])
+    ports = _node_ports(scenario)
     pods = [pod for node in nodes for pod in node.pods]
     if any(pod.role == "dns" for pod in pods):
         yield _dns_service(scenario.kubernetes.dns_address)
@@ -125,9 +140,7 @@ def _services(scenario: Scenario, nodes: tuple[PlannedNode, ...]) -> Iterator[Pl
                 service_name(pod.name),
                 "single",
                 next(addresses),
-                SERVICE_PORT,
-                POD_PORT,
-                next(ports),
+                (_usual_port(next(ports)),),
                 (pod.name,),
             )
     spread = _spread(nodes)
@@ -136,15 +149,54 @@ def _services(scenario: Scenario, nodes: tuple[PlannedNode, ...]) -> Iterator[Pl
             shared.name,
             "shared",
             next(addresses),
-            SERVICE_PORT,
-            POD_PORT,
-            next(ports),
+            (_usual_port(next(ports)),),
             spread[: shared.backends],
         )
+    for special in scenario.special_services:
+        if not special.headless:
+            yield _special(special, next(addresses), ports, _behind(special, nodes))
+
+
+def _node_ports(scenario: Scenario) -> Iterator[int]:
+    """The range, without those that a Service asks for by number or a node has itself."""
+    asked = {port.node_port for one in scenario.special_services for port in one.ports}
+    first, last = scenario.node_ports
+    return (port for port in range(first, last + 1) if port not in asked | {*NODE_PORTS_TAKEN})
+
+
+def _special(
+    special: SpecialService, address: IPv4Address, numbers: Iterator[int], backends: tuple[str, ...]
+) -> PlannedService:
+    """A special Service with its open numbers given."""
+    ports = special.ports or (ServicePort("", PROTOCOLS, SERVICE_PORT, POD_PORT, None),)
+    return PlannedService(
+        special.name,
+        "special",
+        address,
+        tuple(
+            replace(port, node_port=port.node_port or next(numbers)) if special.node_port else port
+            for port in ports
+        ),
+        backends,
+        affinity=special.affinity,
+        inside=special.inside,
+        outside=special.outside,
+        health_port=next(numbers) if special.health_check else None,
+    )
+
+
+def _behind(special: SpecialService, nodes: tuple[PlannedNode, ...]) -> tuple[str, ...]:
+    """The pods that are named, or the first of those in turn."""
+    return special.pods or _spread(nodes)[: special.backends]
 
 
 def _dns_service(address: IPv4Address) -> PlannedService:
-    return PlannedService(DNS_SERVICE, "dns", address, DNS_PORT, DNS_PORT, None, (DNS_POD,))
+    port = ServicePort("", PROTOCOLS, DNS_PORT, DNS_PORT, None)
+    return PlannedService(DNS_SERVICE, "dns", address, (port,), (DNS_POD,))
+
+
+def _usual_port(node_port: int) -> ServicePort:
+    return ServicePort("", PROTOCOLS, SERVICE_PORT, POD_PORT, node_port)
 
 
 def _spread(nodes: tuple[PlannedNode, ...]) -> tuple[str, ...]:

@@ -6,13 +6,15 @@ them, and takes them away again, by the marks they carry alone if need be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
 from lab._deadline import Deadline
+from lab._errors import LabError
+from lab.cluster.observers.facts import NodeFacts
 from lab.cluster.versions import NodeVersion
 from lab.cluster.workload_checks import WorkloadResult
 from lab.guests.shell import Completed, Reach
@@ -27,6 +29,9 @@ DNS_PORT = 53
 LARGE_TCP_BYTES = 65_536
 """A large TCP probe carries this much each way (64 KiB)."""
 
+REAL_MACHINES = frozenset({"libvirt"})
+"""Providers whose Windows nodes run Windows; all others emulate them."""
+
 EVIDENCE_SECONDS = 10.0
 """The longest that a provider lets one piece of evidence take."""
 SLOW_EVIDENCE_SECONDS = 40.0
@@ -37,8 +42,9 @@ ProbeStatus = Literal["ok", "timeout", "refused", "no-route", "no-such-name", "w
 short datagram). ``error``: the probe could not be made at all; says nothing of the network."""
 
 
-Dialect = Literal["lab", "netexec"]
-"""What answers a probe: the lab's own responder, or ``netexec`` of Kubernetes' agnhost image."""
+Dialect = Literal["lab", "netexec", "health"]
+"""What answers a probe: the lab's own responder, ``netexec`` of Kubernetes' agnhost image, or
+kube-proxy's health check of a Service, over TCP alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +119,10 @@ class Probe:
     collected."""
     dialect: Dialect = "lab"
     """What the target understands."""
+    every: bool = False
+    """Of a name: whether all its addresses are wanted, and not any one."""
+    unanswered: bool = False
+    """Whether nothing is expected to come back; it is tried as any other all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +138,8 @@ class Outcome:
     backends: tuple[str, ...]
     """Names of the endpoints that answered, in order of first answer."""
     answer: str | None
-    """For DNS: the address answered."""
+    """For DNS: the addresses answered, in their order with commas between. For a health check:
+    the number of local backends."""
     latency_ms: float
     """Of the first exchange: from the first packet to the whole answer."""
     other_sources: tuple[str, ...] = ()
@@ -209,6 +220,9 @@ class Provider(Protocol):
     def cost(self, intent: Intent) -> Cost:
         """What the lab is predicted to take here, from nothing."""
 
+    def unfit(self, intent: Intent) -> str:
+        """Why no such lab can ever be had of this provider; empty where it can."""
+
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Check that the lab can be had here: what the intent asks, beside what it has already.
 
@@ -260,12 +274,102 @@ class Provider(Protocol):
 
         """
 
+    def observe(
+        self,
+        lab: LabHandle,
+        intent: Intent,
+        asked: Mapping[str, Collection[str]],
+        deadline: Deadline,
+    ) -> Mapping[str, NodeFacts | LabError]:
+        """Look at machines, and into those of their pods that are named.
+
+        Every machine asked has its facts, or why it could not be asked: a machine that does not
+        answer takes nothing from the others.
+
+        Raises
+        ------
+        BrokenError
+            When the lab's machines are not there.
+
+        """
+
     def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
         """All that helps to understand what the lab's machines are doing, piece by piece.
 
         A piece that cannot be had, or not within ``EVIDENCE_SECONDS``
         (``SLOW_EVIDENCE_SECONDS`` where machines may be emulated), is a piece that says why.
         Never raises.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """One pair of pods between which datagrams go in a steady beat."""
+
+    source: str
+    target: str
+    address: str
+    """The target's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a beat goes. Times are seconds."""
+
+    every: float = 0.02
+    """Between two datagrams of a pair."""
+    calm: float = 2.0
+    """So long every beat must have been answered for all to be well."""
+    least: float = 6.0
+    """The shortest time from the change on: longer than a silence may take to begin."""
+    patience: float = 45.0
+    """The longest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """The longest time in which one pair's datagrams were not answered, in seconds."""
+
+    source: str
+    target: str
+    seconds: float
+    sent: int
+    answered: int
+
+
+class Failing(Protocol):
+    """What a provider adds that can take machines off their networks, and measure meanwhile."""
+
+    def gateway_holders(self, lab: LabHandle, intent: Intent) -> Mapping[str, Sequence[str]]:
+        """Machines that hold each virtual gateway now, by the node whose gateway it is.
+
+        Raises
+        ------
+        BrokenError
+            When the lab's machines are not there.
+
+        """
+
+    def cut_off(self, lab: LabHandle, intent: Intent, machine: str) -> None:
+        """Take the machine off every network, as when its power fails."""
+
+    def join_again(self, lab: LabHandle, intent: Intent, machine: str) -> None:
+        """Put it back: its addresses, routes and neighbours are as they were."""
+
+    def pulse(
+        self,
+        lab: LabHandle,
+        beats: Sequence[Beat],
+        change: Callable[[], None],
+        pace: Pace,
+    ) -> tuple[Silence, ...]:
+        """Send datagrams in a steady beat, call ``change`` once all are answered, and go on.
+
+        Raises
+        ------
+        BrokenError
+            Where not every pair is answered to begin with; nothing was changed then.
+
         """
 
 

@@ -1,16 +1,26 @@
-"""Two runs of one scenario, cell by cell: what fails now and did not before. Pure."""
+"""Two runs, cell by cell: what fails now and did not before, in as few sentences as can be. Pure.
+
+Cells are the same when they have the same id. Names asked of the DNS are the exception: the
+namespace and the domain in them are the provider's, so they count as the same by their form.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from lab._log import quantity
-from lab.matrix.verdict import GREEN, RunResult, Verdict
+from lab.cluster.workload_checks import WorkloadResult
+from lab.matrix.cell import Cell
+from lab.matrix.verdict import GREEN, CellResult, RunResult, Verdict
+from lab.reports.patterns import Group, explain
 
 SHOWN = 10
-"""Cells of one kind of change that the text lists; the rest are counted, JSON has them all."""
+"""Cells of one kind of change, in no pattern, that the text lists; the rest are counted."""
+
+Kind = Literal["failing", "passing", "changed", "gone", "new"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +31,28 @@ class Change:
     before: Verdict | None
     after: Verdict | None
 
+    @property
+    def move(self) -> str:
+        """``pass, now fail``."""
+        return f"{self.before or 'not there'}, now {self.after or 'not there'}"
+
     def words(self) -> str:
         """``pod-pod/a-p1/b-p1/tcp-small: pass, now fail``."""
-        return f"{self.cell}: {self.before or 'not there'}, now {self.after or 'not there'}"
+        return f"{self.cell}: {self.move}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Changes of one kind that one sentence tells of."""
+
+    sentence: str
+    """``everything to and from win1 (44 of 44 cells)``: of the cells that it could be."""
+    cells: tuple[str, ...]
+    example: Change
+    detail: str
+    """Why the example has its verdict; empty for a plain pass."""
+    repeat: str
+    """The command that repeats the example."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,43 +67,151 @@ class Difference:
     """Another verdict of the same colour: ``fail`` to ``flaky``, ``pass`` to ``known-limit``."""
     gone: tuple[Change, ...] = ()
     new: tuple[Change, ...] = ()
+    patterns: Mapping[Kind, tuple[Pattern, ...]] = field(default_factory=dict)
+    """Of the changes of each kind, what they have in common; some stand in none."""
+    unchanged: int = 0
+    """Cells of both runs that have the verdict that they had."""
 
-    def kinds(self) -> Iterator[tuple[str, tuple[Change, ...]]]:
-        """Each kind of change that occurs, in words, with its cells."""
-        for field in fields(self):
-            changes = getattr(self, field.name)
+    def of(self, kind: Kind) -> tuple[Change, ...]:
+        """The changes of one kind."""
+        found: tuple[Change, ...] = getattr(self, kind)
+        return found
+
+    def kinds(self) -> Iterator[tuple[Kind, tuple[Change, ...]]]:
+        """Each kind of change that occurs, the worst first, with its cells."""
+        for kind in TITLES:
+            changes = self.of(kind)
             if changes:
-                yield _KINDS[field.name], changes
+                yield kind, changes
 
 
-_KINDS = {
+TITLES: Mapping[Kind, str] = {
     "failing": "newly failing",
     "passing": "newly passing",
     "changed": "verdict changed",
     "gone": "gone",
     "new": "new",
 }
+"""Each kind of change in words."""
+_OTHERS: Mapping[Kind, str] = {
+    "failing": "still pass",
+    "passing": "passed before",
+    "changed": "do not",
+    "gone": "are in both",
+    "new": "are in both",
+}
+"""What the rest of a pattern's cells do."""
+_PLAIN: Mapping[Kind, str] = {"failing": "pass, now fail", "passing": "fail, now pass"}
+"""The move that goes without saying."""
 
 
 def difference(before: RunResult, after: RunResult) -> Difference:
-    """What changed from one run to a later one of the same scenario."""
-    old = {result.cell.id: result.verdict for result in before.results}
-    now = {result.cell.id: result.verdict for result in after.results}
-    found: dict[str, list[Change]] = {name: [] for name in _KINDS}
-    for cell, verdict in now.items():
-        earlier = old.get(cell)
-        if earlier != verdict:
-            found[_kind(earlier, verdict)].append(Change(cell, earlier, verdict))
-    found["gone"] = [Change(cell, old[cell], None) for cell in old if cell not in now]
-    return Difference(**{name: tuple(changes) for name, changes in found.items()})
+    """What changed from one run to a later one."""
+    old, now = _cells(before), _cells(after)
+    found: dict[Kind, list[Change]] = {kind: [] for kind in TITLES}
+    for key, result in now.items():
+        earlier = old.get(key)
+        if earlier is None or earlier.verdict != result.verdict:
+            change = Change(_id(result), earlier.verdict if earlier else None, result.verdict)
+            found[_kind(change)].append(change)
+    found["gone"] = [
+        Change(_id(result), result.verdict, None) for key, result in old.items() if key not in now
+    ]
+    both = old.keys() & now.keys()
+    changed = sum(len(found[kind]) for kind in ("failing", "passing", "changed"))
+    return Difference(
+        **{kind: tuple(changes) for kind, changes in found.items()},
+        patterns={
+            kind: _patterns(kind, changes, _population(kind, before, after, old))
+            for kind, changes in found.items()
+            if changes
+        },
+        unchanged=len(both) - changed,
+    )
 
 
-def _kind(before: Verdict | None, after: Verdict) -> str:
-    if before is None:
+_Judged = CellResult | WorkloadResult
+
+
+def _cells(run: RunResult) -> dict[str, _Judged]:
+    """All that a run has judged: cells, and the checks of a cluster beside them."""
+    found: dict[str, _Judged] = {_key(result.cell): result for result in run.results}
+    return found | {f"workloads/{check.id}": check for check in run.workloads}
+
+
+def _id(judged: _Judged) -> str:
+    return judged.cell.id if isinstance(judged, CellResult) else f"workloads/{judged.id}"
+
+
+def _key(cell: Cell) -> str:
+    if cell.name_form is None:
+        return cell.id
+    service = cell.target.name.partition(".")[0]
+    return f"dns/{cell.source.name}/{cell.name_form}:{service}/{cell.protocol}-{cell.size}"
+
+
+def _kind(change: Change) -> Kind:
+    if change.before is None:
         return "new"
-    if (before in GREEN) == (after in GREEN):
+    if (change.before in GREEN) == (change.after in GREEN):
         return "changed"
-    return "passing" if after in GREEN else "failing"
+    return "passing" if change.after in GREEN else "failing"
+
+
+def _population(
+    kind: Kind, before: RunResult, after: RunResult, old: Mapping[str, _Judged]
+) -> list[CellResult]:
+    """The cells of which a pattern must have nearly all.
+
+    Of those that fail now it is those that were as expected; of those that pass now, those that
+    are. Known limits that held both times count for neither.
+    """
+    if kind == "gone":
+        return list(before.results)
+    if kind == "new":
+        return list(after.results)
+    counts = _COUNTS[kind]
+    keyed = ((old.get(_key(result.cell)), result) for result in after.results)
+    return [
+        result
+        for earlier, result in keyed
+        if earlier is not None and counts(earlier.verdict, result.verdict)
+    ]
+
+
+_COUNTS: Mapping[Kind, Callable[[Verdict, Verdict], bool]] = {
+    "failing": lambda was, now: was in GREEN and {was, now} != {"known-limit"},
+    "passing": lambda was, now: now in GREEN and {was, now} != {"known-limit"},
+    "changed": lambda was, now: (was in GREEN) == (now in GREEN),
+}
+
+
+def _patterns(
+    kind: Kind, changes: Sequence[Change], population: Sequence[CellResult]
+) -> tuple[Pattern, ...]:
+    by_id = {change.cell: change for change in changes}
+    marked = [index for index, result in enumerate(population) if result.cell.id in by_id]
+    groups = explain(population, marked, _OTHERS[kind]).groups
+    return tuple(_pattern(kind, group, by_id) for group in groups)
+
+
+def _pattern(kind: Kind, group: Group, changes: Mapping[str, Change]) -> Pattern:
+    cells = tuple(result.cell.id for result in group.cells)
+    return Pattern(
+        sentence=f"{group.phrase} ({_numbers(kind, group, [changes[cell] for cell in cells])})",
+        cells=cells,
+        example=changes[group.example.cell.id],
+        detail=group.example.detail,
+        repeat=group.example.repeat,
+    )
+
+
+def _numbers(kind: Kind, group: Group, changes: Sequence[Change]) -> str:
+    parts = [f"{len(changes):,} of {quantity(group.total, 'cell')}"]
+    moves = Counter(change.move for change in changes)
+    if kind not in {"gone", "new"} and set(moves) != {_PLAIN.get(kind)}:
+        parts += [f"{count:,} {move}" for move, count in moves.most_common()]
+    return "; ".join([*parts, group.note] if group.note else parts)
 
 
 def differences(
@@ -84,18 +221,42 @@ def differences(
     return {name: difference(before[name], run) for name, run in after.items() if name in before}
 
 
-def to_json(found: Mapping[str, Difference]) -> dict[str, Any]:
+def to_json(found: Difference) -> dict[str, Any]:
     """As values that :mod:`json` can write."""
-    return {name: asdict(one) for name, one in found.items()}
+    kinds: dict[str, Any] = {
+        kind: [
+            {"cell": change.cell, "before": change.before, "after": change.after}
+            for change in found.of(kind)
+        ]
+        for kind in TITLES
+    }
+    patterns = {
+        kind: [{"sentence": one.sentence, "cells": list(one.cells)} for one in patterns]
+        for kind, patterns in found.patterns.items()
+    }
+    return {**kinds, "patterns": patterns, "unchanged": found.unchanged}
 
 
-def text_lines(found: Mapping[str, Difference]) -> list[str]:
-    """The differences as text; scenarios without any are left out."""
+def text_lines(found: Difference) -> list[str]:
+    """The difference as text: for each kind of change its patterns, then what stands alone."""
     lines: list[str] = []
-    for name, one in found.items():
-        for kind, changes in one.kinds():
-            lines.append(f"{name}: {quantity(len(changes), 'cell')} {kind}")
-            lines += [f"  {change.words()}" for change in changes[:SHOWN]]
-            if len(changes) > SHOWN:
-                lines.append(f"  and {len(changes) - SHOWN:,} more")
+    for kind, changes in found.kinds():
+        lines.append(f"{quantity(len(changes), 'cell')} {TITLES[kind]}")
+        told: set[str] = set()
+        for pattern in found.patterns.get(kind, ()):
+            told.update(pattern.cells)
+            lines += [f"  * {pattern.sentence}", *_example(kind, pattern)]
+        alone = [change for change in changes if change.cell not in told]
+        lines += [f"  * {change.words()}" for change in alone[:SHOWN]]
+        if len(alone) > SHOWN:
+            lines.append(f"  and {len(alone) - SHOWN:,} more")
     return lines
+
+
+def _example(kind: Kind, pattern: Pattern) -> list[str]:
+    if kind in {"gone", "new"}:
+        return [f"    example: {pattern.example.cell}"]
+    lines = [f"    example: {pattern.example.words()}"]
+    if pattern.detail:
+        lines.append(f"    because: {pattern.detail}")
+    return [*lines, f"    repeat:  {pattern.repeat}"]

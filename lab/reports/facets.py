@@ -15,6 +15,7 @@ WHERE = (
     "anywhere",
     "between-nodes",
     "pods-between-nodes",
+    "between-hosts",
     "os",
     "os-path",
     "os-to",
@@ -28,6 +29,9 @@ WHERE = (
     "pair",
     "pods-pair",
     "path",
+    "host",
+    "host-nodes",
+    "host-crossing",
     "pod",
     "pod-from",
     "pod-to",
@@ -40,6 +44,7 @@ _TAILS = {
     "anywhere": "",
     "between-nodes": " between nodes",
     "pods-between-nodes": " on the pod network between nodes",
+    "between-hosts": " between hypervisors",
     "os": " to and from {0}",
     "os-path": " from {0} to {1}",
     "os-to": " to {0}",
@@ -53,6 +58,9 @@ _TAILS = {
     "pair": " between {0} and {1}",
     "pods-pair": " on the pod network between {0} and {1}",
     "path": " from {0} to {1}",
+    "host": " on {0}",
+    "host-nodes": " to and from the machines on {0}",
+    "host-crossing": " between {0} and the other hypervisors",
     "pod": " to and from pod {0}",
     "pod-from": " from pod {0}",
     "pod-to": " to pod {0}",
@@ -80,10 +88,13 @@ class Facet(NamedTuple):
 ANYWHERE = Facet("anywhere", ())
 
 
-def places(cell: Cell, systems: Mapping[str, Os], pods: Mapping[str, str]) -> Iterator[Facet]:
+def places(
+    cell: Cell, systems: Mapping[str, Os], pods: Mapping[str, str], hosts: Mapping[str, str]
+) -> Iterator[Facet]:
     """Every place that the cell concerns.
 
-    ``systems`` holds each node's operating system, and ``pods`` each pod's node.
+    ``systems`` holds each node's operating system, ``pods`` each pod's node, and ``hosts`` what
+    each machine stands on, where the scenario says so.
     """
     source, target = machine_of(cell.source), machine_of(cell.target)
     yield ANYWHERE
@@ -106,6 +117,7 @@ def places(cell: Cell, systems: Mapping[str, Os], pods: Mapping[str, str]) -> It
         yield Facet("path", (source, target))
         yield Facet("pair", (min(source, target), max(source, target)))
     yield from _pod_network(cell, pods)
+    yield from _hosts(cell, pods, hosts)
     yield from _pods(cell)
 
 
@@ -201,6 +213,22 @@ def _pod_network(cell: Cell, pods: Mapping[str, str]) -> Iterator[Facet]:
     if len(answering) == 1:
         (end,) = answering
         yield Facet("pods-pair", (min(begin, end), max(begin, end)))
+
+
+def _hosts(cell: Cell, pods: Mapping[str, str], hosts: Mapping[str, str]) -> Iterator[Facet]:
+    """The hypervisors that the cell's machines stand on; outside is nobody's."""
+    ends = {machine_of(cell.source), machine_of(cell.target), cell.entry}
+    ends |= {pods.get(name, name) for name in cell.backends}
+    ends -= {None}
+    found = {hosts[end] for end in ends if end and end in hosts}
+    for host in found:
+        yield Facet("host", (host,))
+        if len(ends) > 1:
+            yield Facet("host-nodes", (host,))
+        if len(found) > 1:
+            yield Facet("host-crossing", (host,))
+    if len(found) > 1:
+        yield Facet("between-hosts", ())
 
 
 def _pods(cell: Cell) -> Iterator[Facet]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from lab._log import quantity
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult
+from lab.reports.cause import cause
 from lab.reports.figures import family_table, latencies, shares
 from lab.reports.histogram_svg import histogram_svg
 from lab.reports.html_data import cells_json
@@ -25,13 +26,16 @@ from lab.reports.picture import Picture
 from lab.reports.topology_svg import topology_svg
 from lab.reports.wording import (
     actual,
+    asked,
     closing_line,
     counted,
     emulation,
     expected,
+    failover_words,
     headline,
     milliseconds,
     path_words,
+    sampled,
     verdict_words,
 )
 
@@ -52,13 +56,15 @@ class _Finding:
     example: CellResult
     expected: str
     actual: str
+    cause: str
+    """Empty where nothing was found."""
     group: int | None
     """Its place among the groups in the page's data; None for a single cell."""
 
 
 def to_html(run: RunResult, picture: Picture) -> str:
     """The report: some 50 KB and 220 bytes a cell. No file but the templates is read."""
-    findings = red_groups(run.results)
+    findings = red_groups(run.results, dict(run.hosts))
     others = [result for result in run.results if result.verdict != "pass"]
     return _template().render(
         run=run,
@@ -69,6 +75,8 @@ def to_html(run: RunResult, picture: Picture) -> str:
         data=cells_json(run, findings.groups),
         headline=headline(run),
         closing=closing_line(run),
+        asked=asked(run),
+        sampled=sampled(run),
         tone="green" if run.results and run.green() else "red",
         when=in_full(run.started),
         emulation=emulation(run),
@@ -90,9 +98,11 @@ def _findings(findings: Findings) -> Iterator[_Finding]:
     for number, group in enumerate(findings.groups):
         example = group.example
         title = group.sentence[0].upper() + group.sentence[1:]
-        yield _Finding(title, example, expected(example), actual(example), number)
+        why = cause(group.cells)
+        yield _Finding(title, example, expected(example), actual(example), why, number)
     for single in findings.singles[:SINGLES]:
-        yield _Finding(single_sentence(single), single, expected(single), actual(single), None)
+        said, why = single_sentence(single), cause((single,))
+        yield _Finding(said, single, expected(single), actual(single), why, None)
 
 
 def _part(name: str) -> str:
@@ -107,6 +117,7 @@ def _template() -> Template:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["ms"] = milliseconds
+    environment.filters["failover"] = failover_words
     environment.filters["verdict"] = verdict_words
     environment.filters["path"] = path_words
     environment.globals["quantity"] = quantity

@@ -17,7 +17,8 @@ def merged(scenarios: tuple[ScenarioNight, ...], documents: Mapping[str, str]) -
     ----------
     scenarios
         One testsuite each, named ``hybridlab.PROVIDER.SCENARIO``. One that is neither green nor
-        red has a testcase ``lab`` more, which is an error and says what happened.
+        red has a testcase ``lab`` more, which is an error and says what happened; skipped where
+        the provider can never have such a lab.
     documents
         JUnit XML of each scenario's run, by the scenario's name, where there is one.
 
@@ -47,7 +48,8 @@ def _suite(one: ScenarioNight, document: str | None) -> ET.Element:
 
 def _add_error(suite: ET.Element, one: ScenarioNight) -> None:
     case = ET.SubElement(suite, "testcase", {"name": "lab", "time": f"{one.seconds:.3f}"})
-    error = ET.SubElement(case, "error", {"message": f"{one.fate}: {one.detail}"})
-    error.text = "\n".join(f"{done.stage}: {done.code}, {done.log}" for done in one.stages)
-    for count in ("tests", "errors"):
+    kind = "skipped" if one.unfit else "error"
+    told = ET.SubElement(case, kind, {"message": f"{one.fate}: {one.detail}"})
+    told.text = "\n".join(f"{done.stage}: {done.code}, {done.log}" for done in one.stages)
+    for count in ("tests", "skipped" if one.unfit else "errors"):
         suite.set(count, str(int(suite.get(count, "0")) + 1))

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from lab._log import quantity
 from lab.matrix.verdict import RunResult
-from lab.reports.difference import Difference, text_lines, to_json
-from lab.reports.wording import closing_line
+from lab.reports.difference import TITLES, Difference, text_lines, to_json
+from lab.reports.wording import asked_figures, closing_line
 
 FORMAT = 1
 """Version of the JSON summary; a change that an older reader would misread raises it."""
@@ -56,6 +56,11 @@ class ScenarioNight:
     evidence: str | None = None
 
     @property
+    def unfit(self) -> bool:
+        """Whether it was refused without a try: the provider can never have such a lab."""
+        return self.fate == "refused" and not self.stages
+
+    @property
     def suite(self) -> str:
         """Its name in JUnit: the provider is in it."""
         return f"hybridlab.{self.provider}.{self.scenario}"
@@ -78,14 +83,15 @@ class Night:
 
     @property
     def green(self) -> bool:
-        """Whether every scenario is."""
-        return all(one.fate == "green" for one in self.scenarios)
+        """Whether every scenario is, of those that the provider can have."""
+        fit = [one for one in self.scenarios if not one.unfit]
+        return bool(fit) and all(one.fate == "green" for one in fit)
 
     @property
     def exit_code(self) -> int:
         """3 where a lab broke, was refused or not reached; 1 where cells failed; else 0."""
-        fates = {one.fate for one in self.scenarios}
-        if fates - {"green", "red"}:
+        fates = {one.fate for one in self.scenarios if not one.unfit}
+        if not fates or fates - {"green", "red"}:
             return BROKEN
         return CELLS if "red" in fates else WELL
 
@@ -149,7 +155,7 @@ def summary_json(night: Night) -> dict[str, Any]:
         "before": night.before,
         "scenarios": [_scenario_json(one) for one in night.scenarios],
         "changes": {
-            name: {kind: len(changes) for kind, changes in one.kinds()}
+            name: {TITLES[kind]: len(changes) for kind, changes in one.kinds()}
             for name, one in night.differences.items()
         },
     }
@@ -161,7 +167,7 @@ def difference_json(night: Night) -> dict[str, Any]:
         "format": FORMAT,
         "before": night.before,
         "after": night.name,
-        "scenarios": to_json(night.differences),
+        "scenarios": {name: to_json(one) for name, one in night.differences.items()},
     }
 
 
@@ -185,7 +191,14 @@ def _scenario_json(one: ScenarioNight) -> dict[str, Any]:
 
 def headline(night: Night) -> str:
     """The night in one sentence."""
-    bad = [one for one in night.scenarios if one.fate != "green"]
+    unfit = [one.scenario for one in night.scenarios if one.unfit]
+    bad = [one for one in night.scenarios if one.fate != "green" and not one.unfit]
+    if not bad and len(unfit) == len(night.scenarios):
+        return f"No scenario is for {night.provider}."
+    if not bad and unfit:
+        count = len(night.scenarios) - len(unfit)
+        of = quantity(len(night.scenarios), "scenario")
+        return f"{count} of {of} as expected; not for {night.provider}: {', '.join(unfit)}."
     if not bad:
         count = len(night.scenarios)
         return "As expected." if count == 1 else f"All {count} scenarios are as expected."
@@ -202,7 +215,7 @@ def plain_lines(night: Night) -> list[str]:
         (
             one.scenario,
             one.fate,
-            f"{len(one.run.results):,}" if one.run else "-",
+            asked_figures(one.run) if one.run else "-",
             f"{one.seconds:.0f} s",
             one.detail,
         )
@@ -220,7 +233,11 @@ def comparison_lines(night: Night) -> list[str]:
     """What differs from the night before, as text."""
     if night.before is None:
         return ["There is no night before to compare with."]
-    changes = text_lines(night.differences)
+    changes = [
+        line if line.startswith(" ") else f"{name}: {line}"
+        for name, one in night.differences.items()
+        for line in text_lines(one)
+    ]
     if not changes:
         return [f"No cell differs from night {night.before}."]
     return [f"Against night {night.before}:", *changes]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lab._log import quantity
 from lab.matrix.verdict import Verdict
-from lab.reports.difference import Change
+from lab.reports.difference import TITLES, Change, Pattern
 from lab.reports.moment import in_full
 from lab.reports.night import Night, ScenarioNight, headline
 from lab.reports.wording import counted, verdict_words
@@ -28,8 +28,17 @@ class _Card:
 
     night: ScenarioNight
     counts: tuple[tuple[Verdict, int], ...]
-    changes: tuple[tuple[str, tuple[Change, ...], int], ...]
-    """Kind of change, the cells that are shown, and how many there are."""
+    changes: tuple[_Changes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """The changes of one kind: what they have in common, and the cells that are shown."""
+
+    title: str
+    count: int
+    patterns: tuple[Pattern, ...]
+    cells: tuple[Change, ...]
 
 
 def to_html(night: Night) -> str:
@@ -52,11 +61,14 @@ def to_html(night: Night) -> str:
 
 def _card(night: Night, one: ScenarioNight) -> _Card:
     difference = night.differences.get(one.scenario)
-    changes = [
-        (kind, cells[:CHANGES], len(cells))
-        for kind, cells in (difference.kinds() if difference else ())
-    ]
-    return _Card(one, counted(one.run) if one.run else (), tuple(changes))
+    counts = counted(one.run) if one.run else ()
+    if difference is None:
+        return _Card(one, counts, ())
+    changes = tuple(
+        _Changes(TITLES[kind], len(cells), difference.patterns.get(kind, ()), cells[:CHANGES])
+        for kind, cells in difference.kinds()
+    )
+    return _Card(one, counts, changes)
 
 
 def _part(name: str) -> str:

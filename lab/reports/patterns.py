@@ -13,9 +13,10 @@ nor against a candidate. Passes that nobody expected are explained apart from fa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from types import MappingProxyType
 
 from lab._log import quantity
 from lab.matrix.controls import UNPROVEN
@@ -29,6 +30,11 @@ BLAME = 2
 """How many red cells explained make up for one green cell blamed."""
 FEWEST = 2
 """A group has at least this many cells that no other group explains."""
+
+
+Hosts = Mapping[str, str]
+"""Machine to the hypervisor that it stands on."""
+NOWHERE: Hosts = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +97,8 @@ class _Candidate:
         return self.cells.bit_count(), len(self.facets), order, self.facets
 
 
-def red_groups(results: Sequence[CellResult]) -> Findings:
-    """Explain every red cell of a run, by a group or alone."""
+def red_groups(results: Sequence[CellResult], hosts: Hosts = NOWHERE) -> Findings:
+    """Explain every red cell of a run, by a group or alone; ``hosts`` is what machines stand on."""
     failures: list[CellResult] = []
     by_rule: dict[str, list[CellResult]] = {}
     for result in results:
@@ -100,8 +106,11 @@ def red_groups(results: Sequence[CellResult]) -> Findings:
             by_rule.setdefault(result.expectation.rule, []).append(result)
         else:
             failures.append(result)
-    found = [_explain(failures)]
-    found += [_explain(cells, (Facet("rule", (rule,)),)) for rule, cells in by_rule.items()]
+    found = [explain(failures, _red_ones(failures), "pass", hosts=hosts)]
+    found += [
+        explain(cells, _red_ones(cells), "do not", (Facet("rule", (rule,)),), hosts)
+        for rule, cells in by_rule.items()
+    ]
     groups = [group for each in found for group in each.groups]
     singles = tuple(single for each in found for single in each.singles)
     return Findings(tuple(sorted(groups, key=lambda group: -len(group.cells))), singles)
@@ -132,12 +141,37 @@ def _some(verdict: Verdict, count: int) -> str:
     return f"{count:,} {verdict_words(verdict, 2 if verdict == 'fail' else count)}"
 
 
-def _explain(population: Sequence[CellResult], of: tuple[Facet, ...] = ()) -> Findings:
-    """Groups of the red cells of a population that has the facets ``of`` in common."""
-    red = _mask(index for index, result in enumerate(population) if result.verdict in RED)
+def _red_ones(population: Sequence[CellResult]) -> list[int]:
+    return [index for index, result in enumerate(population) if result.verdict in RED]
+
+
+def explain(
+    population: Sequence[CellResult],
+    marked: Sequence[int],
+    others: str,
+    of: tuple[Facet, ...] = (),
+    hosts: Hosts = NOWHERE,
+) -> Findings:
+    """Groups of the marked cells of a population.
+
+    Parameters
+    ----------
+    population
+        All cells that the phrases speak of.
+    marked
+        Indexes of those that are to be explained: red ones, or ones that changed.
+    others
+        What cells of the other size or protocol do where none of them is marked: ``pass``.
+    of
+        Facets that the whole population has in common.
+    hosts
+        What machines stand on.
+
+    """
+    red = _mask(iter(marked))
     if not red:
         return Findings((), ())
-    masks = _masks(population)
+    masks = _masks(population, hosts)
     groups: list[Group] = []
     left = red
     for chosen in _cover(_candidates(masks, red), red):
@@ -145,7 +179,7 @@ def _explain(population: Sequence[CellResult], of: tuple[Facet, ...] = ()) -> Fi
         groups.append(
             Group(
                 phrase=phrase((*(each for each in chosen.facets if each not in of), *of)),
-                note=_note(chosen, red, masks, "do not" if of else "pass"),
+                note=_note(chosen, red, masks, others),
                 total=chosen.cells.bit_count(),
                 cells=tuple(population[index] for index in _indexes(chosen.cells & red)),
                 example=fresh,
@@ -155,13 +189,13 @@ def _explain(population: Sequence[CellResult], of: tuple[Facet, ...] = ()) -> Fi
     return Findings(tuple(groups), tuple(population[index] for index in _indexes(left)))
 
 
-def _masks(population: Sequence[CellResult]) -> dict[Facet, int]:
+def _masks(population: Sequence[CellResult], hosts: Hosts) -> dict[Facet, int]:
     members: dict[Facet, list[int]] = {}
     ends = [end for result in population for end in (result.cell.source, result.cell.target)]
     systems = {end.node: end.os for end in ends if end.node}
     pods = {end.name: end.node for end in ends if end.kind == "pod" and end.node}
     for index, result in enumerate(population):
-        for facet in (*places(result.cell, systems, pods), *properties(result)):
+        for facet in (*places(result.cell, systems, pods, hosts), *properties(result)):
             members.setdefault(facet, []).append(index)
     return {facet: _mask(iter(indexes)) for facet, indexes in members.items()}
 

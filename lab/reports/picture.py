@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lab.scenario.scenario import Os
-from lab.topology.intent import Intent, MachineIntent, Segment
+from lab.topology.intent import Intent, MachineIntent, MachineKind, Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class DrawnMachine:
-    """One node, router or client."""
+    """One node, router, client or hypervisor."""
 
     name: str
-    kind: Literal["node", "router", "client"]
+    kind: MachineKind
     os: Os
     attachments: tuple[Attachment, ...]
     pods: tuple[DrawnPod, ...]
@@ -39,6 +39,10 @@ class DrawnMachine:
     """``VXLAN 4096 on UDP 4789``, or None for a machine without a tunnel."""
     routes: int
     """Routes to other networks by way of another machine, the default route aside."""
+    host: str | None = None
+    """The scenario's own hypervisor that it stands on."""
+    gateways: tuple[str, ...] = ()
+    """Virtual addresses that it holds, without prefix length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +53,14 @@ class Picture:
     machines: tuple[DrawnMachine, ...]
     pod_mtu: int
     node_mtu: int
+    hypervisors: tuple[DrawnMachine, ...] = ()
 
 
 def picture_of(intent: Intent) -> Picture:
     """The picture of an Intent."""
     machines = tuple(_drawn(machine) for machine in intent.machines)
-    return Picture(intent.segments, machines, intent.pod_mtu, intent.node_mtu)
+    hypervisors = tuple(_drawn(machine) for machine in intent.hypervisors)
+    return Picture(intent.segments, machines, intent.pod_mtu, intent.node_mtu, hypervisors)
 
 
 def _drawn(machine: MachineIntent) -> DrawnMachine:
@@ -69,7 +75,9 @@ def _drawn(machine: MachineIntent) -> DrawnMachine:
         ),
         pods=tuple(DrawnPod(pod.name, pod.role, _bare(pod.address)) for pod in machine.pods),
         tunnel=f"VXLAN {tunnel.vni} on UDP {tunnel.port}" if tunnel else None,
+        host=next((card.host for card in machine.interfaces if card.host), None),
         routes=sum(1 for route in machine.routes if route.via and route.destination != "default"),
+        gateways=tuple(_bare(text) for card in machine.interfaces for text in card.virtual),
     )
 
 

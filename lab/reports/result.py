@@ -6,7 +6,7 @@ other programs; reading a run back counts anew.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,20 +14,26 @@ from lab._errors import BrokenError
 from lab.cluster.versions import NodeVersion
 from lab.cluster.workload_checks import WorkloadResult
 from lab.matrix.cell import Cell, Endpoint, Expectation
+from lab.matrix.coverage import Coverage, Part
+from lab.matrix.explain.finding import Finding
+from lab.matrix.failover import Failover, Turn
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult, Verdict
-from lab.providers.provider import Outcome
+from lab.providers.provider import Outcome, Silence
 from lab.reports.picture import Attachment, DrawnMachine, DrawnPod, Picture, picture_of
 from lab.scenario.scenario import FAMILIES, Family
 from lab.topology.intent import Intent, Segment
 
-FORMAT = 2
+FORMAT = 3
 """Version of the JSON. 2 has what a run needs to be reproduced: the scenario's text, and which
-nodes were kept; 1 is read as a run without."""
-_READ = frozenset({1, FORMAT})
+nodes were kept; 1 is read as a run without. 3 has refusals that Kubernetes promises, and clients
+that keep their backend; in older ones there were none."""
+_READ = frozenset({1, 2, FORMAT})
 
 
 def to_json(run: RunResult, intent: Intent) -> dict[str, Any]:
     """The run and the picture of its Intent, as values that :mod:`json` can write."""
+    findings = tuple(dict.fromkeys(one.finding for one in run.results if one.finding))
+    places = {finding: number for number, finding in enumerate(findings)}
     return {
         "format": FORMAT,
         "run": run.run,
@@ -46,10 +52,14 @@ def to_json(run: RunResult, intent: Intent) -> dict[str, Any]:
         "seconds": run.seconds,
         "green": run.green(),
         "counts": counts(run),
+        "coverage": asdict(run.coverage) if run.coverage else None,
         "nodes": [asdict(one) for one in run.nodes],
         "workloads": [asdict(one) for one in run.workloads],
+        "failover": _failover_json(run.failover),
+        "hosts": dict(run.hosts),
         "picture": _picture_json(picture_of(intent)),
-        "cells": [_result_json(result) for result in run.results],
+        "findings": [asdict(one) for one in findings],
+        "cells": [_result_json(result, places) for result in run.results],
     }
 
 
@@ -72,7 +82,7 @@ def from_json(document: Mapping[str, Any]) -> tuple[RunResult, Picture]:
         )
     try:
         return _run(document), _picture(document["picture"])
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise BrokenError(
             doing,
             f"a part is missing or malformed: {type(error).__name__} {error}",
@@ -100,7 +110,7 @@ def counts(run: RunResult) -> dict[str, Any]:
     }
 
 
-def _result_json(result: CellResult) -> dict[str, Any]:
+def _result_json(result: CellResult, places: Mapping[Finding, int]) -> dict[str, Any]:
     cell, expectation = result.cell, result.expectation
     return {
         "id": cell.id,
@@ -118,16 +128,21 @@ def _result_json(result: CellResult) -> dict[str, Any]:
         "sources": sorted(cell.sources),
         "answer": cell.answer,
         "mtu": cell.mtu,
+        "refusal": cell.refusal,
+        "sticky": cell.sticky,
+        "entry_os": cell.entry_os,
         "expectation": {
             "works": expectation.works,
             "rule": expectation.rule,
             "reason": expectation.reason,
             "source": expectation.source,
             "refusal": expectation.refusal,
+            "promised": expectation.promised,
         },
         "attempts": [_outcome_json(outcome) for outcome in result.attempts],
         "retried": result.retried,
         "repeat": result.repeat,
+        "finding": places[result.finding] if result.finding else None,
     }
 
 
@@ -164,6 +179,7 @@ def _picture_json(picture: Picture) -> dict[str, Any]:
             for segment in picture.segments
         ],
         "machines": [_machine_json(machine) for machine in picture.machines],
+        "hypervisors": [_machine_json(machine) for machine in picture.hypervisors],
     }
 
 
@@ -181,10 +197,13 @@ def _machine_json(machine: DrawnMachine) -> dict[str, Any]:
         ],
         "tunnel": machine.tunnel,
         "routes": machine.routes,
+        "host": machine.host,
+        "gateways": list(machine.gateways),
     }
 
 
 def _run(document: Mapping[str, Any]) -> RunResult:
+    findings = [Finding(**one) for one in document.get("findings", ())]
     return RunResult(
         run=document["run"],
         lab=document["lab"],
@@ -197,16 +216,52 @@ def _run(document: Mapping[str, Any]) -> RunResult:
         version=document["version"],
         started=document["started"],
         seconds=document["seconds"],
-        results=tuple(_result(cell) for cell in document["cells"]),
+        results=tuple(_result(cell, findings) for cell in document["cells"]),
         windows_rules_off=tuple(document["windows_rules_off"]),
         scenario_text=document.get("scenario_text", ""),
         only=document.get("only"),
         nodes=tuple(NodeVersion(**one) for one in document.get("nodes", ())),
         workloads=tuple(WorkloadResult(**one) for one in document.get("workloads", ())),
+        coverage=_coverage(document.get("coverage")),
+        failover=_failover(document.get("failover")),
+        hosts=tuple(document.get("hosts", {}).items()),
     )
 
 
-def _result(found: Mapping[str, Any]) -> CellResult:
+def _failover_json(found: Failover | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        **asdict(found),
+        "well": found.well,
+        "trouble": found.trouble,
+        "longest_seconds": {"away": found.away.longest, "back": found.back.longest},
+    }
+
+
+def _failover(found: Mapping[str, Any] | None) -> Failover | None:
+    if found is None:
+        return None
+    away, back = (
+        Turn(
+            silences=tuple(Silence(**one) for one in found[turn]["silences"]),
+            holders=found[turn]["holders"],
+            wrong=tuple(found[turn]["wrong"]),
+        )
+        for turn in ("away", "back")
+    )
+    return Failover(found["lost"], found["before"], away, back)
+
+
+def _coverage(found: Mapping[str, Any] | None) -> Coverage | None:
+    if found is None:
+        return None
+    parts = {name: Part(**value) for name, value in found.items() if isinstance(value, dict)}
+    return Coverage(**{**found, **parts})
+
+
+def _result(found: Mapping[str, Any], findings: Sequence[Finding]) -> CellResult:
+    place = found.get("finding")
     cell = Cell(
         id=found["id"],
         family=found["family"],
@@ -221,6 +276,9 @@ def _result(found: Mapping[str, Any]) -> CellResult:
         sources=frozenset(found["sources"]),
         answer=found["answer"],
         mtu=found["mtu"],
+        refusal=found.get("refusal"),
+        sticky=found.get("sticky", False),
+        entry_os=found.get("entry_os"),
     )
     return CellResult(
         cell=cell,
@@ -239,22 +297,26 @@ def _result(found: Mapping[str, Any]) -> CellResult:
         ),
         retried=found["retried"],
         repeat=found["repeat"],
+        finding=None if place is None else findings[place],
     )
 
 
 def _picture(found: Mapping[str, Any]) -> Picture:
     return Picture(
         segments=tuple(Segment(**segment) for segment in found["segments"]),
-        machines=tuple(
-            DrawnMachine(
-                **{
-                    **machine,
-                    "attachments": tuple(Attachment(**each) for each in machine["attachments"]),
-                    "pods": tuple(DrawnPod(**pod) for pod in machine["pods"]),
-                }
-            )
-            for machine in found["machines"]
-        ),
+        machines=tuple(_machine(machine) for machine in found["machines"]),
         pod_mtu=found["pod_mtu"],
         node_mtu=found["node_mtu"],
+        hypervisors=tuple(_machine(machine) for machine in found.get("hypervisors", ())),
+    )
+
+
+def _machine(found: Mapping[str, Any]) -> DrawnMachine:
+    return DrawnMachine(
+        **{
+            **found,
+            "attachments": tuple(Attachment(**each) for each in found["attachments"]),
+            "pods": tuple(DrawnPod(**pod) for pod in found["pods"]),
+            "gateways": tuple(found.get("gateways", ())),
+        }
     )

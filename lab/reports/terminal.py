@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from lab._log import quantity
 from lab.matrix.verdict import CellResult, RunResult, Verdict
+from lab.reports.cause import cause
 from lab.reports.figures import FamilyTable, Latencies, family_table, latencies
 from lab.reports.patterns import (
     Findings,
@@ -28,8 +29,10 @@ from lab.reports.wording import (
     closing_line,
     emulation,
     expected,
+    failover_lines,
     milliseconds,
     path_words,
+    sampled,
 )
 
 if TYPE_CHECKING:
@@ -92,7 +95,7 @@ def summarise(run: RunResult, report: str | None = None) -> Summary:
     return Summary(
         run=run,
         table=family_table(run),
-        findings=red_groups(run.results),
+        findings=red_groups(run.results, dict(run.hosts)),
         limits=limit_groups(run.results),
         latencies=latencies(run),
         report=report,
@@ -127,6 +130,8 @@ def plain_lines(summary: Summary) -> list[str]:
     for heading, body in _sections(summary):
         lines += ["", heading, *body]
     lines += ["", closing_line(summary.run)]
+    if sampled(summary.run):
+        lines.append(_asked_line(summary.run))
     if summary.report:
         lines.append(f"Report: {summary.report}")
     return lines
@@ -147,9 +152,15 @@ def renderable(summary: Summary) -> Group:
         parts += [_rich_line(line) for line in body]
     style = "green" if summary.run.results and summary.run.green() else "red"
     parts += ["", Text(closing_line(summary.run), style=f"bold {style}")]
+    if sampled(summary.run):
+        parts.append(Text(_asked_line(summary.run)))
     if summary.report:
         parts.append(Text(f"Report: {summary.report}", no_wrap=True, overflow="ignore"))
     return Group(*parts)
+
+
+def _asked_line(run: RunResult) -> str:
+    return f"Asked: {sampled(run)}"
 
 
 def _sections(summary: Summary) -> Iterator[tuple[str, list[str]]]:
@@ -160,6 +171,8 @@ def _sections(summary: Summary) -> Iterator[tuple[str, list[str]]]:
     if workloads:
         heading = f"Not as expected: {quantity(len(workloads), 'workload check')}"
         yield heading, [f"  * {one.id}: {one.verdict}: {one.detail}" for one in workloads]
+    if summary.run.failover:
+        yield "Failover", [f"  {line}" for line in failover_lines(summary.run.failover)]
     if summary.limits:
         yield "Known limits", [f"  {limit.sentence}" for limit in summary.limits]
     if summary.latencies.values:
@@ -174,17 +187,19 @@ def _red_lines(findings: Findings) -> Iterator[str]:
     for group in findings.groups:
         yield f"  * {group.sentence}"
         yield f"    example:  {group.example.cell.family}: {path_words(group.example.cell)}"
-        yield from _particulars(group.example)
+        yield from _particulars(group.example, group.cells)
     for result in findings.singles[:SINGLES]:
         yield f"  * {single_sentence(result)}"
-        yield from _particulars(result)
+        yield from _particulars(result, (result,))
     if len(findings.singles) > SINGLES:
         yield f"  and {len(findings.singles) - SINGLES:,} more"
 
 
-def _particulars(result: CellResult) -> Iterator[str]:
+def _particulars(result: CellResult, cells: Sequence[CellResult]) -> Iterator[str]:
     yield f"    expected: {expected(result)}"
     yield f"    actual:   {actual(result)}"
+    if why := cause(cells):
+        yield f"    cause:    {why}"
     yield f"    repeat:   {result.repeat}"
 
 
@@ -245,7 +260,7 @@ def _rich_line(line: str) -> RenderableType:
 
 def _split(text: str) -> tuple[str, int, str]:
     """The bullet or label of a line, the blanks after it, and the rest."""
-    for label in ("*", "example:", "expected:", "actual:", "repeat:"):
+    for label in ("*", "example:", "expected:", "actual:", "cause:", "repeat:"):
         if text.startswith(f"{label} "):
             rest = text[len(label) :].lstrip()
             return label, len(text) - len(label) - len(rest), rest

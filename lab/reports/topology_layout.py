@@ -2,7 +2,7 @@
 
 From the top: the machines outside, the outside segment, the routers, the segment that the nodes
 stand on, and the nodes in one row or several, each row hanging from a rail of that segment. A
-dashed rail under a row is the tunnel that joins the nodes.
+dashed rail under a row is the tunnel that joins the nodes. What stands on one hypervisor is framed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Literal
 
 from lab.reports.picture import DrawnMachine, DrawnPod, Picture
+from lab.reports.shapes import Box, Caption, Card, Frame, Layout, Line
 from lab.topology.intent import Segment
 
 WIDTH = 1120.0
@@ -25,6 +26,9 @@ NODE_HEAD = 96.0
 """The part of a node's card above its pods."""
 DENSE_HEAD = 80.0
 """The same where pods are dots: without the words under the bar."""
+ADDRESSES = 2
+"""So many of a machine's addresses are written on its card."""
+ADDRESS_HEIGHT = 14.0
 MACHINE_HEIGHT = 84.0
 POD_HEIGHT = 34.0
 POD_GAP = 6.0
@@ -35,86 +39,11 @@ IN_A_ROW = 8
 LISTED_PODS = 4
 """With more pods on a node, or more than ``LISTED_NODES`` nodes, pods are drawn as dots."""
 LISTED_NODES = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    """A rectangle from its upper left corner."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-
-    @property
-    def middle(self) -> float:
-        """Centre, horizontally."""
-        return self.x + self.width / 2
-
-    @property
-    def bottom(self) -> float:
-        """Lower edge."""
-        return self.y + self.height
-
-    def overlaps(self, other: Box) -> bool:
-        """Whether the two share more than an edge."""
-        return (
-            self.x < other.x + other.width
-            and other.x < self.x + self.width
-            and self.y < other.bottom
-            and other.y < self.bottom
-        )
-
-    def within(self, other: Box) -> bool:
-        """Whether all of this box lies in the other."""
-        return (
-            other.x <= self.x
-            and other.y <= self.y
-            and self.x + self.width <= other.x + other.width
-            and self.bottom <= other.bottom
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """A machine's box and those of its pods, which lie inside it."""
-
-    machine: DrawnMachine
-    box: Box
-    pods: tuple[tuple[DrawnPod, Box], ...]
-    dots: bool
-    """Whether pods are drawn as dots."""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A straight line of a segment or of the tunnel."""
-
-    kind: Literal["segment", "tunnel"]
-    start: tuple[float, float]
-    end: tuple[float, float]
-    rail: bool
-    """Whether it is the thing itself, or only the way to it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Caption:
-    """Words on a rail; ``x``, ``y`` is the left end of their base line."""
-
-    kind: Literal["segment", "tunnel"]
-    x: float
-    y: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The whole drawing, inside ``view``."""
-
-    view: Box
-    cards: tuple[Card, ...]
-    lines: tuple[Line, ...]
-    captions: tuple[Caption, ...]
+FRAME_HEAD = 22.0
+"""The part of a frame above its first rail: its caption."""
+FRAME_FOOT = 10.0
+ROOTED = frozenset({"node", "services"})
+"""Kinds of machine that stand in the rows."""
 
 
 @dataclass(slots=True)
@@ -125,6 +54,7 @@ class _Drawing:
     cards: list[Card] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
     captions: list[Caption] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
 
     def line(
         self, kind: Literal["segment", "tunnel"], *ends: tuple[float, float], rail: bool = False
@@ -134,27 +64,62 @@ class _Drawing:
 
 def lay_out(picture: Picture) -> Layout:
     """Place every machine, pod and segment of the picture."""
-    nodes = [machine for machine in picture.machines if machine.kind == "node"]
+    nodes = [machine for machine in picture.machines if machine.kind in ROOTED]
     inner = {each.segment for node in nodes for each in node.attachments}
-    others = [machine for machine in picture.machines if machine.kind != "node"]
+    others = [machine for machine in picture.machines if machine.kind not in ROOTED]
     routers = [each for each in others if inner & {at.segment for at in each.attachments}]
     outside = [each for each in others if each not in routers]
     drawing = _Drawing()
-    upper = [segment for segment in picture.segments if segment.name not in inner]
+    beneath = {each.segment for one in picture.hypervisors for each in one.attachments}
+    upper = [one for one in picture.segments if one.name not in inner | beneath]
     _machines(drawing, outside)
     for segment in upper:
         _rail_between(drawing, segment, outside, routers)
     _machines(drawing, routers)
     lower = [segment for segment in picture.segments if segment.name in inner]
     if nodes:
-        _nodes(drawing, nodes, routers, lower, _carriage(nodes, routers, picture.pod_mtu))
+        words = _words(picture, lower)
+        carriage = _carriage(nodes, routers, picture.pod_mtu)
+        _nodes(drawing, _floors(nodes, picture.hypervisors), routers, (words, carriage))
     view = Box(0, 0, WIDTH, drawing.y + 12)
-    return Layout(view, tuple(drawing.cards), tuple(drawing.lines), tuple(drawing.captions))
+    return Layout(
+        view,
+        tuple(drawing.cards),
+        tuple(drawing.lines),
+        tuple(drawing.captions),
+        tuple(drawing.frames),
+    )
+
+
+def addresses_height(machine: DrawnMachine) -> float:
+    """What addresses beyond the first add to a card."""
+    return ADDRESS_HEIGHT * max(0, min(len(machine.attachments), ADDRESSES) - 1)
 
 
 def segment_words(segment: Segment) -> str:
     """``cluster 10.9.176.0/24, MTU 1500``."""
     return f"{segment.name} {segment.cidr}, MTU {segment.mtu}"
+
+
+def _words(picture: Picture, segments: Sequence[Segment]) -> str:
+    """What the nodes' segment is, and what carries it between hypervisors."""
+    said = "; ".join(segment_words(segment) for segment in segments)
+    if len(picture.hypervisors) > 1:
+        beneath = {each.segment for one in picture.hypervisors for each in one.attachments}
+        between = next(one for one in picture.segments if one.name in beneath)
+        said += f"; carried by {picture.hypervisors[0].tunnel} on {segment_words(between)}"
+    return said
+
+
+_Floor = tuple[DrawnMachine | None, Sequence[Sequence[DrawnMachine]]]
+"""A hypervisor, if any, and the rows of what stands on it."""
+
+
+def _floors(nodes: Sequence[DrawnMachine], hypervisors: Sequence[DrawnMachine]) -> Sequence[_Floor]:
+    if not hypervisors:
+        return [(None, _rows(nodes))]
+    found = [(one, [node for node in nodes if node.host == one.name]) for one in hypervisors]
+    return [(one, _rows(there)) for one, there in found if there]
 
 
 def _carriage(nodes: Sequence[DrawnMachine], routers: Sequence[DrawnMachine], pod_mtu: int) -> str:
@@ -208,34 +173,53 @@ def _rail_between(
 
 def _nodes(
     drawing: _Drawing,
-    nodes: Sequence[DrawnMachine],
+    floors: Sequence[_Floor],
     routers: Sequence[DrawnMachine],
-    segments: Sequence[Segment],
-    carriage: str,
+    words: tuple[str, str],
 ) -> None:
-    first = drawing.y + DROP if drawing.cards else drawing.y + 18
+    """The rows of nodes; ``words`` say what their segment is and what carries pods' packets."""
+    framed = FRAME_HEAD if floors[0][0] else 0.0
+    first = drawing.y + framed + (DROP if drawing.cards else 18)
     for card in drawing.cards:
         if card.machine in routers:
             drawing.line("segment", (card.box.middle, card.box.bottom), (card.box.middle, first))
-    words = "; ".join(segment_words(segment) for segment in segments)
-    drawing.captions.append(Caption("segment", EDGE - 16, first - 8, words))
-    dots = len(nodes) > LISTED_NODES or any(len(node.pods) > LISTED_PODS for node in nodes)
+    drawing.captions.append(Caption("segment", EDGE - 16, first - framed - 8, words[0]))
     rails: list[float] = []
     tunnels: list[float] = []
-    rows = _rows(nodes)
-    for row in rows:
-        rails.append(first if not rails else drawing.y + GAP)
-        boxes = _row(len(row), rails[-1] + DROP, 0, len(max(rows, key=len)))
-        _node_row(drawing, list(zip(row, boxes, strict=True)), rails[-1], dots)
-        if any(node.tunnel for node in row):
-            tunnels.append(_tunnel_rail(drawing, row))
+    every = [row for _, rows in floors for row in rows]
+    drawn = _Style(len(max(every, key=len)), _as_dots([node for row in every for node in row]))
+    for hypervisor, rows in floors:
+        top = drawing.y + GAP if rails else first - framed
+        for row in rows:
+            head = framed if row is rows[0] and rails else 0.0
+            rails.append(first if not rails else drawing.y + GAP + head)
+            boxes = _row(len(row), rails[-1] + DROP, 0, drawn.longest)
+            _node_row(drawing, list(zip(row, boxes, strict=True)), rails[-1], drawn.dots)
+            if any(node.tunnel for node in row):
+                tunnels.append(_tunnel_rail(drawing, row))
+        if hypervisor:
+            drawing.y += FRAME_FOOT
+            box = Box(EDGE - 8, top, WIDTH - 2 * (EDGE - 8), drawing.y - top)
+            drawing.frames.append(Frame(hypervisor, box))
     drawing.line("segment", (EDGE - 16, first), (EDGE - 16, rails[-1]))
-    if carriage:
-        drawing.captions.append(Caption("tunnel", EDGE - 16, drawing.y + 16, carriage))
+    if words[1]:
+        drawing.captions.append(Caption("tunnel", EDGE - 16, drawing.y + 16, words[1]))
         drawing.y += 18
     if len(tunnels) > 1:
         right = WIDTH - EDGE + 16
         drawing.line("tunnel", (right, tunnels[0]), (right, tunnels[-1]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Style:
+    """What all rows have in common: how many cards fit the longest, and how pods are drawn."""
+
+    longest: int
+    dots: bool
+
+
+def _as_dots(nodes: Sequence[DrawnMachine]) -> bool:
+    return len(nodes) > LISTED_NODES or any(len(node.pods) > LISTED_PODS for node in nodes)
 
 
 def _rows(nodes: Sequence[DrawnMachine]) -> list[Sequence[DrawnMachine]]:
@@ -252,6 +236,7 @@ def _node_row(
     """Cards as high as the one with most pods, hanging from a rail."""
     drawing.line("segment", (EDGE - 16, rail), (WIDTH - EDGE + 16, rail), rail=True)
     head = DENSE_HEAD if dots else NODE_HEAD
+    head += max(addresses_height(machine) for machine, _ in row)
     height = head + max(_pods_height(node, place.width, dots) for node, place in row)
     for node, place in row:
         box = Box(place.x, place.y, place.width, height)

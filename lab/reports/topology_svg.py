@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from html import escape
 
+from lab._log import quantity
 from lab.reports.figures import Share
 from lab.reports.picture import DrawnMachine, DrawnPod, Picture
-from lab.reports.topology_layout import Box, Caption, Card, Layout, Line, lay_out
+from lab.reports.shapes import Box, Caption, Card, Frame, Layout, Line
+from lab.reports.topology_layout import ADDRESSES, ROOTED, addresses_height, lay_out
 from lab.scenario.scenario import Os
 
 _LETTER = 7.6
@@ -15,7 +17,7 @@ _LETTER = 7.6
 _ROOMY = 130.0
 """Pixels of a card that has room for ``Windows, emulated``."""
 _UNKNOWN = Share(0, 0)
-_KINDS = {"router": "router", "client": "client, outside"}
+_KINDS = {"router": "router", "client": "client, outside", "services": "HAProxy, DNS"}
 
 
 def topology_svg(picture: Picture, shares: Mapping[str, Share], emulated: Collection[str]) -> str:
@@ -33,6 +35,8 @@ def _drawing(
         f'<svg class="topology" viewBox="0 0 {view.width:g} {view.height:g}" role="img"'
         f' aria-label="Topology of {nodes} nodes">'
     )
+    for frame in layout.frames:
+        yield from _frame(frame)
     for line in layout.lines:
         yield _line(line)
     for caption in layout.captions:
@@ -40,6 +44,17 @@ def _drawing(
     for card in layout.cards:
         yield from _card(card, shares, card.machine.name in emulated)
     yield "</svg>"
+
+
+def _frame(frame: Frame) -> Iterator[str]:
+    machine, box = frame.hypervisor, frame.box
+    address = machine.attachments[0].address
+    title = f"hypervisor {machine.name}, {address}"
+    if machine.tunnel:
+        title += f"; {machine.tunnel} to the others"
+    yield f'<g class="hypervisor"><title>{escape(title)}</title>{_rectangle(box, 12)}'
+    yield _text("name", box.x + 12, box.y + 15, f"{machine.name}  {address}")
+    yield "</g>"
 
 
 def _line(line: Line) -> str:
@@ -65,9 +80,9 @@ def _card(card: Card, shares: Mapping[str, Share], emulated: bool) -> Iterator[s
     room = int((box.width - 46) / _LETTER)
     yield _text("name", box.x + 36, box.y + 24, _shortened(machine.name, room))
     yield _text("os", box.x + 12, box.y + 42, _kind(card, emulated))
-    for index, attachment in enumerate(machine.attachments[:2]):
+    for index, attachment in enumerate(machine.attachments[:ADDRESSES]):
         yield _text("address", box.x + 12, box.y + 58 + 14 * index, attachment.address)
-    if machine.kind == "node":
+    if machine.kind in ROOTED:
         yield from _health(card, share)
     for pod, pod_box in card.pods:
         yield _pod(pod, pod_box, shares.get(pod.name, _UNKNOWN), card.dots)
@@ -77,6 +92,9 @@ def _card(card: Card, shares: Mapping[str, Share], emulated: bool) -> Iterator[s
 def _kind(card: Card, emulated: bool) -> str:
     """``Windows, emulated``; the icon alone names the system where there is no room for it."""
     kind = _KINDS.get(card.machine.kind, card.machine.os.capitalize())
+    held = card.machine.gateways
+    if held and card.box.width >= _ROOMY:
+        return f"{kind}, holds {quantity(len(held), 'gateway')}"
     if not emulated:
         return kind
     return f"{kind}, emulated" if card.box.width >= _ROOMY else "emulated"
@@ -86,7 +104,8 @@ def _health(card: Card, share: Share) -> Iterator[str]:
     """A bar of the share of red cells, and the same in words."""
     box, width = card.box, card.box.width - 24
     part = width * share.red / share.cells if share.cells else 0.0
-    y = box.y + 66
+    lower = addresses_height(card.machine)
+    y = box.y + 66 + lower
     yield f'<rect class="bar" x="{box.x + 12:g}" y="{y:g}" width="{width:g}" height="5" rx="2.5"/>'
     if part:
         part = max(part, 3.0)
@@ -95,7 +114,7 @@ def _health(card: Card, share: Share) -> Iterator[str]:
             ' rx="2.5"/>'
         )
     if not card.dots:
-        yield _text("health", box.x + 12, box.y + 86, _health_words(share))
+        yield _text("health", box.x + 12, box.y + 86 + lower, _health_words(share))
 
 
 def _health_words(share: Share) -> str:
@@ -109,6 +128,7 @@ def _health_words(share: Share) -> str:
 def _title(machine: DrawnMachine, share: Share, emulated: bool) -> str:
     what = f"{machine.kind} {machine.name} ({machine.os}{', emulated' if emulated else ''})"
     lines = [what, *(f"{each.segment}: {each.address}" for each in machine.attachments)]
+    lines += [f"holds gateway {address}" for address in machine.gateways]
     if machine.tunnel:
         lines.append(machine.tunnel)
     if machine.routes:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from lab._log import quantity
 from lab.matrix.cell import Cell
+from lab.matrix.failover import Failover
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult, Verdict
 from lab.providers.provider import Outcome
 
@@ -33,6 +34,7 @@ _REFUSALS = {
     "refused": "a refusal",
     "no-route": "no route",
     "no-such-name": "no such name",
+    "several-backends": "answers from several backends",
 }
 
 
@@ -49,14 +51,64 @@ def counted(run: RunResult) -> tuple[tuple[Verdict, int], ...]:
     return tuple((verdict, count) for verdict, count in found.items() if count)
 
 
+def asked(run: RunResult) -> str:
+    """``2,412 cells``; ``57,123 of 36,134,400 cells`` where not all of them were asked."""
+    return run.coverage.share if run.coverage else quantity(len(run.results), "cell")
+
+
+def asked_figures(run: RunResult) -> str:
+    """The same without its noun."""
+    return run.coverage.figures if run.coverage else f"{len(run.results):,}"
+
+
+def sampled(run: RunResult) -> str:
+    """What the cells asked reach, of all that there are; empty where they are all."""
+    return run.coverage.sentence if run.coverage else ""
+
+
 def closing_line(run: RunResult) -> str:
     """``2,412 cells: 2,380 pass, 32 known limits; 1.9 s``."""
     parts = ", ".join(
         f"{count:,} {verdict_words(verdict, count)}" for verdict, count in counted(run)
     )
     checks = f"; {_workloads(run)}" if run.workloads else ""
-    cells = quantity(len(run.results), "cell")
-    return f"{cells}: {parts or 'nothing judged'}{checks}; {run.seconds:.1f} s"
+    if run.failover:
+        checks += f"; failover {_failover(run.failover)}"
+    return f"{asked(run)}: {parts or 'nothing judged'}{checks}; {run.seconds:.1f} s"
+
+
+def _failover(found: Failover) -> str:
+    return f"in {found.away.longest:.1f} s" if found.well else "failed"
+
+
+def failover_lines(found: Failover) -> Iterator[str]:
+    """What became of the gateways and of those who went on asking, line by line."""
+    if found.trouble:
+        yield f"not as expected: {found.trouble}"
+    for node, before in found.before.items():
+        then, now = found.away.holders.get(node), found.back.holders.get(node)
+        yield (
+            f"gateway of {node}: held by {before or 'nobody'}, then by {then or 'nobody'}, "
+            f"and by {now or 'nobody'} once {found.lost} was back"
+        )
+    for words, turn in ((f"{found.lost} lost", found.away), (f"{found.lost} back", found.back)):
+        for outward in (True, False):
+            longest = found.silence(turn, outward=outward)
+            if longest:
+                yield (
+                    f"{words}: {longest.seconds:.2f} s without an answer, "
+                    f"from {longest.source} to {longest.target}"
+                )
+
+
+def failover_words(found: Failover) -> str:
+    """The same in one sentence."""
+    if found.trouble:
+        return f"Not as expected: {found.trouble}."
+    return (
+        f"{found.lost} was lost, and pods were without an answer for {found.away.longest:.2f} s "
+        f"at most; {found.back.longest:.2f} s when it came back."
+    )
 
 
 def _workloads(run: RunResult) -> str:
@@ -71,6 +123,8 @@ def headline(run: RunResult) -> str:
     red = sum(1 for result in run.results if result.verdict in RED)
     limits = run.count("known-limit")
     if not red and not run.green():
+        if run.failover and not run.failover.well:
+            return f"The network is as expected, but its failover is not: {run.failover.trouble}."
         return f"The network is as expected, but only {_workloads(run)}."
     if red:
         verb = "is" if red == 1 else "are"
@@ -103,6 +157,8 @@ def expected(result: CellResult) -> str:
         return f"{_REFUSALS.get(refusal, refusal)} (rule {expectation.rule})"
     if cell.answer is not None:
         return f"the answer {cell.answer}"
+    if cell.sticky:
+        return f"answers from one of {', '.join(cell.backends)}"
     if len(cell.backends) > 1:
         return f"an answer from each of {', '.join(cell.backends)}"
     seeing = f" to {' or '.join(sorted(cell.sources))}" if cell.sources else ""

@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, IPv4Network
 from lab._log import quantity
 from lab.scenario.findings import Key, Problem, quoted
 from lab.scenario.names import node_names, pods_per_node, probe_pods
-from lab.scenario.reserved import OUTSIDE_CIDR, POD_RANGE_RESERVED, router_address
+from lab.scenario.reserved import HYPERVISOR_CIDR, OUTSIDE_CIDR, POD_RANGE_RESERVED
 from lab.scenario.scenario import Scenario
 
 POD_CIDR: Key = ("kubernetes", "pod_cidr")
@@ -16,6 +16,7 @@ SERVICE_CIDR: Key = ("kubernetes", "service_cidr")
 DNS_ADDRESS: Key = ("kubernetes", "dns_address")
 NODE_PREFIX: Key = ("kubernetes", "node_prefix")
 NODE_CIDR: Key = ("network", "cidr")
+ROUTER: Key = ("network", "router")
 
 WIDEST_SERVICES = 12
 """kube-apiserver and kubeadm refuse a service range of more than 20 bits."""
@@ -60,9 +61,10 @@ def overlaps(scenario: Scenario) -> Iterator[Problem]:
             if cidr.overlaps(other):
                 what = f"{_named(key)} {cidr} overlaps {_named(other_key)} {other}"
                 yield Problem(key, what, _elsewhere(scenario, key, cidr))
-        if cidr.overlaps(OUTSIDE_CIDR):
-            what = f"{_named(key)} {cidr} overlaps {OUTSIDE_CIDR}, the lab's own network outside"
-            yield Problem(key, what, _elsewhere(scenario, key, cidr))
+        for own, where in _own_networks(scenario):
+            if cidr.overlaps(own):
+                what = f"{_named(key)} {cidr} overlaps {own}, the lab's own network {where}"
+                yield Problem(key, what, _elsewhere(scenario, key, cidr))
 
 
 def service_range_width(scenario: Scenario) -> Iterator[Problem]:
@@ -137,12 +139,14 @@ def service_range_holds_services(scenario: Scenario) -> Iterator[Problem]:
     """A service range with fewer addresses than Services."""
     cidr = scenario.kubernetes.service_cidr
     pods, shared = probe_pods(scenario), len(scenario.shared_services)
-    need = pods + shared + OWN_SERVICES
+    special = sum(not one.headless for one in scenario.special_services)
+    need = pods + shared + special + OWN_SERVICES
     room = max(0, cidr.num_addresses - _EDGES)
     if room < need:
         what = (
             f"{_named(SERVICE_CIDR)} {cidr} has room for {room} Services, and the lab has {need}: "
-            f"{pods} for pods, {shared} shared, DNS and kubernetes"
+            f"{pods} for pods, {shared} shared, {f'{special} special, ' if special else ''}"
+            "DNS and kubernetes"
         )
         yield Problem(SERVICE_CIDR, what, _wider(cidr, 32 - _bits(need + _EDGES)))
 
@@ -163,13 +167,27 @@ def dns_address(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(DNS_ADDRESS, f"{address} is an edge of {cidr}, and no Service's", cure)
 
 
+def router(scenario: Scenario) -> Iterator[Problem]:
+    """A router's address that the node network cannot give it."""
+    cidr, address = scenario.network.cidr, scenario.network.router
+    if cidr.num_addresses < _SMALLEST:
+        return
+    cure = f"write {cidr.network_address + 1} or {cidr.broadcast_address - 1}"
+    if address not in cidr:
+        yield Problem(ROUTER, f"{address} is outside the node network {cidr}", cure)
+    elif address in {cidr.network_address, cidr.broadcast_address}:
+        yield Problem(ROUTER, f"{address} is an edge of {cidr}, and no router's", cure)
+
+
 def node_addresses(scenario: Scenario) -> Iterator[Problem]:
     """Explicit node addresses that are outside the network, taken, or the router's."""
     cidr = scenario.network.cidr
     if cidr.num_addresses < _SMALLEST:
         return
-    router = router_address(cidr)
+    router = scenario.network.router
     taken: dict[IPv4Address, str] = {}
+    first = cidr.network_address + 1
+    fits = (first if first != router else first + 1, cidr.broadcast_address - 1)
     for index, group in enumerate(scenario.nodes):
         key: Key = ("nodes", index, "address")
         address = group.address
@@ -178,13 +196,14 @@ def node_addresses(scenario: Scenario) -> Iterator[Problem]:
         name = quoted(group.name)
         if address not in cidr:
             what = f"{address} of {name} is outside the node network {cidr}"
-            cure = f"write one from {router + 1} to {cidr.broadcast_address - 1}"
+            cure = f"write one from {fits[0]} to {fits[1]}"
             yield Problem(key, what, cure)
         elif address == router:
-            cure = f"write one from {router + 1} to {cidr.broadcast_address - 1}"
-            yield Problem(key, f"{address} is the router's: the first of {cidr}", cure)
+            cure = f"write one from {fits[0]} to {fits[1]}"
+            which = f": the first of {cidr}" if address == first else ""
+            yield Problem(key, f"{address} is the router's{which}", cure)
         elif address in {cidr.network_address, cidr.broadcast_address}:
-            cure = f"write one from {router + 1} to {cidr.broadcast_address - 1}"
+            cure = f"write one from {fits[0]} to {fits[1]}"
             yield Problem(key, f"{address} is an edge of {cidr}, and no node's", cure)
         elif address in taken:
             what = f"{address} is the address of {taken[address]} too"
@@ -246,6 +265,12 @@ def _ranges(scenario: Scenario) -> tuple[tuple[Key, IPv4Network], ...]:
         (SERVICE_CIDR, scenario.kubernetes.service_cidr),
         (NODE_CIDR, scenario.network.cidr),
     )
+
+
+def _own_networks(scenario: Scenario) -> Iterator[tuple[IPv4Network, str]]:
+    yield OUTSIDE_CIDR, "outside"
+    if scenario.hypervisors:
+        yield HYPERVISOR_CIDR, "between hypervisors"
 
 
 def _named(key: Key) -> str:

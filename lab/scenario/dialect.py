@@ -42,7 +42,13 @@ def as_yaml(value: object) -> str:
 
 YAML = Dialect(
     whole="the scenario",
-    entries={"nodes": "node group", "shared": "shared service", "nics": "network card"},
+    entries={
+        "nodes": "node group",
+        "shared": "shared service",
+        "special": "special service",
+        "ports": "port",
+        "nics": "network card",
+    },
     other_entry="exception",
     mapping="mapping",
     assign=": ",

@@ -1,16 +1,32 @@
-"""Scenario files, found and loaded: every error at once, each with its place in the file."""
+"""Scenarios, found and loaded: every error at once, each with its place in what was written."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from lab._errors import ScenarioError, UsageError
-from lab.scenario import build, rules, shape, source
+from lab.scenario import build, rules, shape, source, spec, spec_text
+from lab.scenario.document import Document
 from lab.scenario.findings import Finding, Problem, did_you_mean, lines, quoted
 from lab.scenario.scenario import Scenario
 
 SUFFIX = ".yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class SpecString:
+    """One of Kubeinit's spec strings, which stands for a scenario file."""
+
+    written: str
+
+    def __str__(self) -> str:
+        return self.written
+
+
+Wanted = Path | SpecString
+"""What a name on the command line means."""
 
 
 def no_topology_check(scenario: Scenario) -> Iterable[Problem]:  # noqa: ARG001  it reads nothing
@@ -18,13 +34,13 @@ def no_topology_check(scenario: Scenario) -> Iterable[Problem]:  # noqa: ARG001 
     return ()
 
 
-def load(path: Path, *, topology_check: rules.Check = no_topology_check) -> Scenario:
-    """The scenario in a file.
+def load(wanted: Wanted, *, topology_check: rules.Check = no_topology_check) -> Scenario:
+    """The scenario in a file, or that of a spec string.
 
     Parameters
     ----------
-    path
-        The file. Its text is repeated in every message as it is given here.
+    wanted
+        The file, or the string. A path is repeated in every message as it is given here.
     topology_check
         Finds what is wrong with the topology and its parameters, as problems by key path, such
         as ``("topology", "vni")``. It is not called where a part that it may read is broken.
@@ -35,17 +51,34 @@ def load(path: Path, *, topology_check: rules.Check = no_topology_check) -> Scen
         With every finding, in file order.
 
     """
-    scenario, findings = check(path, topology_check=topology_check)
+    scenario, findings = check(wanted, topology_check=topology_check)
     if scenario is None or findings:
-        raise ScenarioError(f"reading scenario {quoted(path)}", lines(str(path), findings))
+        raise ScenarioError(f"reading scenario {quoted(wanted)}", told(wanted, findings))
     return scenario
 
 
+def told(wanted: Wanted, findings: tuple[Finding, ...]) -> tuple[str, ...]:
+    """Every finding of one scenario, ready to print."""
+    if isinstance(wanted, SpecString):
+        return spec.told(wanted.written, findings)
+    return lines(str(wanted), findings)
+
+
+def text_of(wanted: Wanted) -> str:
+    """The text of a scenario that can be loaded."""
+    if isinstance(wanted, Path):
+        return wanted.read_text(encoding="utf-8")
+    read, findings = spec.read(wanted.written)
+    assert read is not None, findings
+    return spec_text.to_yaml(read)
+
+
 def check(
-    path: Path, *, topology_check: rules.Check = no_topology_check
+    wanted: Wanted, *, topology_check: rules.Check = no_topology_check
 ) -> tuple[Scenario | None, tuple[Finding, ...]]:
-    """The scenario in a file, as far as it can be made out, and everything wrong with it."""
-    document, findings = source.read(path)
+    """A scenario as far as it can be made out, and everything wrong with it."""
+    document, findings = _document(wanted)
+    path = Path(str(wanted))
     if document is None:
         return None, findings
     shaped = shape.shaped(document, shape.SCENARIO)
@@ -55,6 +88,27 @@ def check(
         scenario = build.scenario(shaped.model, path, lambda key: document.position(key).line)
         problems += rules.problems(scenario, shaped.tainted, topology_check)
     return scenario, (*findings, *(document.finding(problem) for problem in problems))
+
+
+def _document(wanted: Wanted) -> tuple[Document | None, tuple[Finding, ...]]:
+    if isinstance(wanted, Path):
+        return source.read(wanted)
+    read, findings = spec.read(wanted.written)
+    return (None, findings) if read is None else source.parse(spec_text.to_yaml(read).encode())
+
+
+def meant(written: str) -> Wanted:
+    """What is meant on the command line: a shipped scenario, a file, or a spec string.
+
+    Raises
+    ------
+    UsageError
+        When it is none of them, with the nearest name and the whole list.
+
+    """
+    if spec.is_meant(written) and not _names_a_file(written):
+        return SpecString(written)
+    return find(written)
 
 
 def find(name_or_path: str) -> Path:
@@ -71,16 +125,21 @@ def find(name_or_path: str) -> Path:
     """
     if name_or_path in shipped():
         return _directory() / f"{name_or_path}{SUFFIX}"
-    path = Path(name_or_path)
-    if "/" in name_or_path or path.suffix in {SUFFIX, ".yml"} or _is_file(path):
-        return path
+    if _names_a_file(name_or_path):
+        return Path(name_or_path)
     known = ", ".join(shipped())
     cure = did_you_mean(name_or_path, shipped(), "give the path of a scenario file, or a name.")
     raise UsageError(
         f"looking for scenario {quoted(name_or_path)}",
         "no shipped scenario has that name, and no file either",
-        f"{cure} The shipped ones are: {known}",
+        f"{cure} The shipped ones are: {known}; or write a spec string of Kubeinit's, such as "
+        "k8s-libvirt-1-2-2",
     )
+
+
+def _names_a_file(written: str) -> bool:
+    path = Path(written)
+    return "/" in written or path.suffix in {SUFFIX, ".yml"} or _is_file(path)
 
 
 def is_shipped(path: Path) -> bool:

@@ -33,6 +33,17 @@ def service_name(pod: str) -> str:
     return f"to-{pod}"
 
 
+def hypervisor_name(number: int) -> str:
+    """The name of a scenario's own hypervisor; numbers begin at 1."""
+    return f"hypervisor-{number:02}"
+
+
+def hypervisor_names(scenario: Scenario) -> tuple[str, ...]:
+    """Of every hypervisor that the scenario has itself, in order."""
+    count = scenario.hypervisors.count if scenario.hypervisors else 0
+    return tuple(hypervisor_name(number) for number in range(1, count + 1))
+
+
 def probe_pods(scenario: Scenario) -> int:
     """How many probe pods the lab has."""
     return sum(group.count * pods_per_node(scenario, group) for group in scenario.nodes)

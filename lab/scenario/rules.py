@@ -10,8 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from lab.scenario import address_rules as addresses
+from lab.scenario import machine_rules as machines
 from lab.scenario import node_rules as nodes
 from lab.scenario import service_rules as services
+from lab.scenario import special_rules as special
 from lab.scenario.findings import Key, Problem
 from lab.scenario.scenario import Scenario
 
@@ -29,6 +31,8 @@ class Rule:
 _RANGES = ("kubernetes.pod_cidr", "kubernetes.service_cidr", "network.cidr")
 _PODS = ("pods_per_node", "nodes.*.count", "nodes.*.kubelet", "nodes.*.pods")
 _NAMES = ("nodes.*.name", "nodes.*.count")
+_SPECIAL = ("services.special",)
+_RANGE = "services.node_ports"
 _PREFIX = "kubernetes.node_prefix"
 
 RULES: tuple[Rule, ...] = (
@@ -41,10 +45,14 @@ RULES: tuple[Rule, ...] = (
     Rule(addresses.network_holds_nodes, ("network.cidr", "nodes.*.count")),
     Rule(
         addresses.service_range_holds_services,
-        ("kubernetes.service_cidr", "services.shared.*", *_PODS),
+        ("kubernetes.service_cidr", "services.shared.*", *_SPECIAL, *_PODS),
     ),
     Rule(addresses.dns_address, ("kubernetes.service_cidr", "kubernetes.dns_address")),
-    Rule(addresses.node_addresses, ("network.cidr", "nodes.*.count", "nodes.*.address")),
+    Rule(addresses.router, ("network.cidr", "network.router")),
+    Rule(
+        addresses.node_addresses,
+        ("network.cidr", "network.router", "nodes.*.count", "nodes.*.address"),
+    ),
     Rule(
         addresses.node_pod_ranges,
         ("kubernetes.pod_cidr", _PREFIX, "nodes.*.count", "nodes.*.kubelet", "nodes.*.pod_cidr"),
@@ -58,10 +66,22 @@ RULES: tuple[Rule, ...] = (
     Rule(nodes.versions, ("kubernetes.version", "nodes.*.version")),
     Rule(nodes.images, ("nodes.*.os", "nodes.*.image")),
     Rule(nodes.cards, ("nodes.*.nics",)),
+    Rule(machines.services_node, ("nodes.*.role", "nodes.*.os", "nodes.*.count")),
+    Rule(machines.hypervisors, ("hypervisors", *_NAMES, "nodes.*.hypervisor")),
+    Rule(machines.families, ("matrix.families", "nodes.*.role")),
     Rule(services.shared_backends, ("services.shared.*.backends", *_PODS)),
-    Rule(services.shared_names, ("services.shared.*.name", *_NAMES)),
-    Rule(services.node_port_range, ("services.node_ports", "services.shared.*", *_PODS)),
-    Rule(services.exceptions, ("exceptions", "services.shared.*.name", *_NAMES, *_PODS)),
+    Rule(services.names, ("services.shared.*.name", "services.special.*.name", *_NAMES)),
+    Rule(services.node_port_range, (_RANGE, "services.shared.*", *_SPECIAL, *_PODS)),
+    Rule(
+        services.exceptions,
+        ("exceptions", "services.shared.*.name", "services.special.*.name", *_NAMES, *_PODS),
+    ),
+    Rule(special.backends, (*_SPECIAL, *_NAMES, *_PODS)),
+    Rule(special.behaviour, _SPECIAL),
+    Rule(special.one_subdomain, _SPECIAL),
+    Rule(special.ports, _SPECIAL),
+    Rule(special.node_ports, (_RANGE, *_SPECIAL)),
+    Rule(special.asked_families, ("matrix.families", *_SPECIAL)),
 )
 
 TOPOLOGY_NEEDS = (

@@ -8,9 +8,13 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import Literal
 
 Os = Literal["linux", "windows"]
-Role = Literal["control-plane", "worker"]
+Role = Literal["control-plane", "worker", "services"]
+"""``services``: no node of the cluster, but the machine in front of it: HAProxy, DNS."""
 Protocol = Literal["tcp", "udp"]
 Size = Literal["small", "large"]
+PROTOCOLS: tuple[Protocol, ...] = ("tcp", "udp")
+Policy = Literal["cluster", "local"]
+"""Which backends a Service's packets may go to: any, or those on the node that they come to."""
 Family = Literal[
     "pod-pod",
     "pod-service",
@@ -21,10 +25,19 @@ Family = Literal[
     "pod-node",
     "pod-external",
     "dns",
+    "affinity",
+    "nodeport-local",
+    "cluster-ip-local",
+    "ports",
+    "no-endpoints",
+    "headless",
+    "health-check",
+    "node-names",
+    "api",
 ]
-Refusal = Literal["timeout", "refused", "no-route", "no-such-name"]
+Refusal = Literal["timeout", "refused", "no-route", "no-such-name", "several-backends"]
 
-FAMILIES: tuple[Family, ...] = (
+USUAL_FAMILIES: tuple[Family, ...] = (
     "pod-pod",
     "pod-service",
     "hairpin",
@@ -35,6 +48,24 @@ FAMILIES: tuple[Family, ...] = (
     "pod-external",
     "dns",
 )
+"""Those that every lab has cells of."""
+FAMILIES: tuple[Family, ...] = (
+    *USUAL_FAMILIES,
+    "affinity",
+    "nodeport-local",
+    "cluster-ip-local",
+    "ports",
+    "no-endpoints",
+    "headless",
+    "health-check",
+    "node-names",
+    "api",
+)
+"""All of them, in their order; those after the usual are for special Services of a kind, and the
+last two for a services node."""
+
+OF_SERVICES_NODE: frozenset[Family] = frozenset({"node-names", "api"})
+"""Families that only a lab with a services node has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +89,19 @@ class Network:
     cidr: IPv4Network
     mtu: int
     """Bytes of an IP packet that fit on the segment."""
+    router: IPv4Address
+    """The nodes' default gateway."""
+    domain: str
+    """Of the nodes' own names, which a services node answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hypervisors:
+    """What the nodes stand on, and the network between, which carries the node segment."""
+
+    count: int
+    mtu: int
+    """Bytes of an IP packet that fit between two of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +148,50 @@ class NodeGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class ServicePort:
+    """One port of a Service, for one transport protocol or for both alike."""
+
+    name: str
+    """Empty for the only port of a usual Service."""
+    protocols: tuple[Protocol, ...]
+    port: int
+    target_port: int
+    """Of the pods behind it."""
+    node_port: int | None
+    """On every node; None where it has none."""
+
+
+@dataclass(frozen=True, slots=True)
 class SharedService:
     """A Service with several backends, each of which must answer within 64 tries."""
 
     name: str
     backends: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialService:
+    """A Service that differs from the usual ones in something that Kubernetes offers."""
+
+    name: str
+    backends: int
+    """How many pods stand behind it; the plan chooses them, but for those in ``pods``."""
+    pods: tuple[str, ...]
+    """The pods behind it where they are named: as many as ``backends``."""
+    ports: tuple[ServicePort, ...]
+    """Empty for the usual one. A node port stands where the scenario gives its number."""
+    node_port: bool
+    """Whether each port has one on every node, with a number of the plan's where none is given."""
+    headless: bool
+    """Whether it has no address, and its name stands for its pods' addresses."""
+    affinity: int | None
+    """Seconds for which a client keeps its backend; None for no affinity."""
+    inside: Policy
+    """For packets to its address (internalTrafficPolicy)."""
+    outside: Policy
+    """For packets to its ports on nodes (externalTrafficPolicy)."""
+    health_check: bool
+    """Whether each node says on a port of its own how many backends it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +208,20 @@ class Match:
     source_kind: Literal["pod", "node", "client"] | None = None
     source_os: Os | None = None
     target: str | None = None
+    target_kind: Literal["pod", "service", "nodeport", "node", "client", "name"] | None = None
     target_os: Os | None = None
     relation: Literal["self", "same-node", "other-node", "outside"] | None = None
     """Where the machine that answers stands, seen from the source."""
     entry: Literal["own", "other"] | None = None
     """For NodePorts: whether the node asked is the source's own."""
+    entry_os: Os | None = None
+    """For NodePorts: of the node asked."""
+    entry_node: str | None = None
+    """For NodePorts: name of the node asked, a shell pattern."""
     name_form: Literal["short", "partial", "full"] | None = None
     """For DNS: ``svc``, ``svc.namespace``, or the fully qualified name."""
+    refusal: Refusal | None = None
+    """Those that Kubernetes itself has fail, and how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +262,9 @@ class Scenario:
     exceptions: tuple[Limit, ...]
     """What the author of the scenario expects not to work; ids ``<scenario>-exception-N``."""
     path: str
+    special_services: tuple[SpecialService, ...] = ()
+    hypervisors: Hypervisors | None = None
+    """None where nobody says what the nodes stand on."""
 
     def real_machine_keys(self) -> tuple[str, ...]:
         """Keys of nodes that are written in the file and mean something to real machines alone."""
@@ -181,6 +274,6 @@ class Scenario:
             "vcpus": any(group.vcpus for group in self.nodes),
             "disk": any(group.disk_gib for group in self.nodes),
             "nics": any(group.nics for group in self.nodes),
-            "hypervisor": any(group.hypervisor for group in self.nodes),
+            "hypervisor": not self.hypervisors and any(group.hypervisor for group in self.nodes),
         }
         return tuple(key for key, there in written.items() if there)

@@ -13,15 +13,24 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from lab.scenario import values
-from lab.scenario.scenario import FAMILIES, Family, Os, Protocol, Refusal, Role, Size
+from lab.scenario.reserved import POD_PORT, SECOND_POD_PORT
+from lab.scenario.scenario import Family, Os, Policy, Protocol, Refusal, Role, Size
 from lab.scenario.versions import SUPPORTED
 
 MAX_NODES = 1000
 MAX_PODS = 250
 """Pods on one node; a bridge carries 1,023 ports, and Kubernetes is tested to 110 a node."""
 MAX_BACKENDS = 4
+DEFAULT_DOMAIN = "lab.internal"
+"""For private use (ICANN, 2024)."""
+MAX_AFFINITY = 86_400
+"""Seconds; the longest that kube-apiserver takes, a day."""
 MIN_MTU = 576
 """What every IPv4 host must accept (RFC 791)."""
+MAX_HYPERVISORS = 64
+"""As many as lab.toml may sensibly name; their network has room for more."""
+CARRIED = 100
+"""Bytes that the network between hypervisors, and the pods' own overlay, take of a packet."""
 MAX_MTU = 9216
 """The largest frame that network cards and switches commonly carry."""
 
@@ -81,14 +90,37 @@ class Kubernetes(Section):
 
 
 class Network(Section):
-    """The segment the nodes stand on. Its first address is the router's."""
+    """The segment the nodes stand on."""
 
     cidr: Cidr = Field(description="The range of node addresses.", examples=["10.9.176.0/24"])
     mtu: int = Field(
         default=1500,
         ge=MIN_MTU,
         le=MAX_MTU,
-        description="Bytes of an IP packet that fit on the segment.",
+        description="Bytes of an IP packet that fit on the segment; fewer where the network "
+        "between hypervisors carries it.",
+    )
+    router: Address | None = Field(
+        default=None,
+        description="Address of the router; left out, the first of the range.",
+        examples=["10.0.0.254"],
+    )
+    domain: Domain = Field(
+        default=DEFAULT_DOMAIN,
+        description="DNS domain of the nodes' own names, which a services node answers.",
+        examples=["k8scluster.kubeinit.local"],
+    )
+
+
+class Hypervisors(Section):
+    """What the nodes stand on: hypervisor-01, hypervisor-02 and so on, and their network."""
+
+    count: int = Field(ge=1, le=MAX_HYPERVISORS, description="How many there are.", examples=[2])
+    mtu: int = Field(
+        default=1500,
+        ge=MIN_MTU + CARRIED,
+        le=MAX_MTU,
+        description="Bytes of an IP packet that fit between two of them.",
     )
 
 
@@ -123,7 +155,11 @@ class NodeGroup(Section):
         examples=["worker"],
     )
     os: Os = Field(description="Operating system.", examples=["linux"])
-    role: Role = Field(default="worker", description="Part that the node plays in the cluster.")
+    role: Role = Field(
+        default="worker",
+        description="Part that the node plays. services: no node of the cluster, but the machine "
+        "in front of it, with HAProxy before the API servers and DNS for the nodes' names.",
+    )
     count: int = Field(default=1, ge=1, le=MAX_NODES, description="How many such nodes there are.")
     kubelet: bool = Field(
         default=True,
@@ -161,7 +197,9 @@ class NodeGroup(Section):
     disk: Disk | None = Field(default=None, description="Disk of a real machine.")
     nics: list[Nic] = Field(default=[], description="Further network cards of a real machine.")
     hypervisor: str | None = Field(
-        default=None, description="Hypervisor to place a real machine on, by its name in lab.toml."
+        default=None,
+        description="Hypervisor to stand on: its name in lab.toml, of a real machine; or, where "
+        "the scenario has hypervisors itself, hypervisor-01 and so on.",
     )
 
 
@@ -172,6 +210,92 @@ class SharedService(Section):
     backends: int = Field(ge=2, description="How many pods stand behind it.", examples=[4])
 
 
+class Port(Section):
+    """One port of a special Service."""
+
+    name: Label | None = Field(
+        default=None,
+        description="Its name; a Service with several ports names each.",
+        examples=["web"],
+    )
+    port: int = Field(
+        ge=1, le=values.MAX_PORT, description="Port of the Service's address.", examples=[80]
+    )
+    protocols: Annotated[list[Protocol], Field(min_length=1)] = Field(
+        default=["tcp", "udp"], description="Transport protocols that it is for."
+    )
+    target_port: int = Field(
+        default=POD_PORT,
+        ge=1,
+        le=values.MAX_PORT,
+        description=f"Port of the pods: {POD_PORT} over TCP and UDP, or {SECOND_POD_PORT} over "
+        "TCP alone.",
+    )
+    node_port: int | None = Field(
+        default=None,
+        ge=1,
+        le=values.MAX_PORT,
+        description="Its port on every node; left out, the plan gives one where the Service has "
+        "node_port.",
+        examples=[30080],
+    )
+
+
+class SpecialService(Section):
+    """A Service with more than the usual ones have; each of its behaviours has a family of cells.
+
+    Without backends, it refuses whoever asks.
+    """
+
+    name: Label = Field(description="Name of the Service.", examples=["sticky"])
+    backends: int | None = Field(
+        default=None,
+        ge=0,
+        description="How many pods stand behind it, Linux and Windows in turn; left out, 1, or "
+        "those in pods.",
+    )
+    pods: Annotated[list[str], Field(min_length=1)] | None = Field(
+        default=None,
+        description="Names of the pods behind it (NODE-pN), instead of their number.",
+        examples=[["worker1-p1"]],
+    )
+    ports: Annotated[list[Port], Field(min_length=1)] | None = Field(
+        default=None,
+        description="Its ports; left out, port 80 over TCP and UDP.",
+        examples=[[{"port": 80}]],
+    )
+    node_port: bool = Field(
+        default=False, description="Whether its ports have one each on every node."
+    )
+    headless: bool = Field(
+        default=False,
+        description="Whether it has no address of its own: its name stands for its pods'.",
+    )
+    affinity: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_AFFINITY,
+        description="Seconds for which a client keeps its backend after its last connection "
+        "(sessionAffinity ClientIP); left out, every connection draws anew.",
+        examples=[10_800],
+    )
+    internal_traffic: Policy = Field(
+        default="cluster",
+        description="Backends of packets to its address: all of them, or the node's own "
+        "(internalTrafficPolicy).",
+    )
+    external_traffic: Policy = Field(
+        default="cluster",
+        description="Backends of packets to its port on a node: all of them, or the node's own, "
+        "with the source address kept (externalTrafficPolicy).",
+    )
+    health_check: bool = Field(
+        default=False,
+        description="Whether each node says on a further port whether it has backends of it "
+        "(healthCheckNodePort); with external_traffic local.",
+    )
+
+
 class Services(Section):
     """Services beyond the one that every probe pod has."""
 
@@ -179,13 +303,19 @@ class Services(Section):
         default=(30000, 32767), description="Range of NodePorts, FIRST-LAST, both usable."
     )
     shared: list[SharedService] = Field(default=[], description="Services with several backends.")
+    special: list[SpecialService] = Field(
+        default=[], description="Services with more than the usual ones have."
+    )
 
 
 class Matrix(Section):
     """Which part of the connectivity matrix is asked for; left out, all of it."""
 
-    families: Annotated[list[Family], Field(min_length=1)] = Field(
-        default=[*FAMILIES], description="Families of cells."
+    families: Annotated[list[Family], Field(min_length=1)] | None = Field(
+        default=None,
+        description="Families of cells; node-names and api need a services node. Left out, all "
+        "that the lab has cells of.",
+        examples=[["pod-pod", "dns"]],
     )
     protocols: Annotated[list[Protocol], Field(min_length=1)] = Field(
         default=["tcp", "udp"], description="Transport protocols."
@@ -221,6 +351,9 @@ class When(Section):
         "NODE:to-POD (a NodePort) or client.",
         examples=["win1-p1"],
     )
+    target_kind: Literal["pod", "service", "nodeport", "node", "client", "name"] | None = Field(
+        default=None, description="What kind of thing is asked."
+    )
     target_os: Os | None = Field(
         default=None, description="Operating system of the machine that answers."
     )
@@ -230,9 +363,17 @@ class When(Section):
     entry: Literal["own", "other"] | None = Field(
         default=None, description="For NodePorts: whether the node asked is the source's own."
     )
+    entry_node: str | None = Field(
+        default=None,
+        description="For NodePorts: shell pattern on the name of the node asked.",
+        examples=["win*"],
+    )
     name_form: Literal["short", "partial", "full"] | None = Field(
         default=None,
         description="For DNS: SERVICE, SERVICE.NAMESPACE, or the fully qualified name.",
+    )
+    refusal: Refusal | None = Field(
+        default=None, description="Those that Kubernetes itself has fail, and how."
     )
 
 
@@ -253,6 +394,10 @@ class ScenarioFile(Section):
     summary: Sentence = Field(description="What the scenario is, in one line.")
     kubernetes: Kubernetes = Field(description="The cluster's version and address ranges.")
     network: Network = Field(description="The segment the nodes stand on.")
+    hypervisors: Hypervisors | None = Field(
+        default=None,
+        description="What the nodes stand on; left out, that is nobody's business but lab.toml's.",
+    )
     topology: Topology = Field(description="How pod traffic crosses from node to node.")
     pods_per_node: int = Field(
         default=2, ge=0, le=MAX_PODS, description="Probe pods on each node that runs a kubelet."

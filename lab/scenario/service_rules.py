@@ -9,7 +9,7 @@ from itertools import chain
 
 from lab.scenario.findings import Key, Problem, quoted
 from lab.scenario.names import node_names, pod_names, probe_pods, service_name
-from lab.scenario.reserved import SERVICES
+from lab.scenario.reserved import NODE_PORTS_TAKEN, SERVICES
 from lab.scenario.scenario import Match, Scenario
 from lab.scenario.schema import MAX_BACKENDS
 from lab.scenario.values import MAX_PORT
@@ -38,34 +38,48 @@ def shared_backends(scenario: Scenario) -> Iterator[Problem]:
             yield Problem(key, what, f"write {pods} or fewer, or add pods")
 
 
-def shared_names(scenario: Scenario) -> Iterator[Problem]:
-    """Shared Services named like another thing in the lab."""
+def names(scenario: Scenario) -> Iterator[Problem]:
+    """Shared and special Services named like another thing in the lab."""
     taken = {name: f"is in every lab {what}" for name, what in SERVICES.items()}
     nodes = {name for group in scenario.nodes for name in node_names(group)}
-    for index, service in enumerate(scenario.shared_services):
-        name = service.name
+    for kind, index, name in _named(scenario):
         why = taken.get(name)
         if why is None and name.startswith("to-"):
             why = 'begins with "to-", as the Services of single pods do'
         if why is None and (name in nodes or name == CLIENT):
             why = "is a machine's name already"
         if why:
-            key: Key = ("services", "shared", index, "name")
+            key: Key = ("services", kind, index, "name")
             yield Problem(key, f"{quoted(name)} {why}", "give the Service another name")
-        taken.setdefault(name, "is a shared Service already")
+        taken.setdefault(name, f"is a {kind} Service already")
+
+
+def _named(scenario: Scenario) -> Iterator[tuple[str, int, str]]:
+    """Which list, which place in it, and the name."""
+    for index, shared in enumerate(scenario.shared_services):
+        yield "shared", index, shared.name
+    for index, special in enumerate(scenario.special_services):
+        yield "special", index, special.name
 
 
 def node_port_range(scenario: Scenario) -> Iterator[Problem]:
     """A NodePort range with fewer ports than Services."""
     first, last = scenario.node_ports
-    need = probe_pods(scenario) + len(scenario.shared_services)
-    room = last - first + 1
+    need = probe_pods(scenario) + len(scenario.shared_services) + _special_ports(scenario)
+    room = sum(1 for port in range(first, last + 1) if port not in NODE_PORTS_TAKEN)
     if room < need:
         what = f"the range {first}-{last} has {room} ports, and the lab's Services need {need}"
         cure = "make the lab smaller: no range has as many"
         if need <= MAX_PORT:
             cure = f"widen it, such as {quoted(_ports(first, need))}"
         yield Problem(("services", "node_ports"), what, cure)
+
+
+def _special_ports(scenario: Scenario) -> int:
+    """Ports on nodes of special Services, health checks included."""
+    special = scenario.special_services
+    asked = sum(len(one.ports) or 1 for one in special if one.node_port)
+    return asked + sum(one.health_check for one in special)
 
 
 def exceptions(scenario: Scenario) -> Iterator[Problem]:
@@ -131,5 +145,7 @@ def _machines(scenario: Scenario) -> Iterator[str]:
 def _services(scenario: Scenario) -> Iterator[str]:
     for group in scenario.nodes:
         yield from (service_name(pod) for pod in pod_names(scenario, group))
-    yield from (service.name for service in scenario.shared_services)
+    yield from (name for _, _, name in _named(scenario))
+    for special in scenario.special_services:
+        yield from (f"{special.name}:{port.name}" for port in special.ports if port.name)
     yield from SERVICES

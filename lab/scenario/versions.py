@@ -34,7 +34,9 @@ def unsupported(version: str) -> str | None:
     """Why a version is not supported, a clause that follows its name; None if it is."""
     if version in SUPPORTED:
         return None
-    if minor(version) > minor(SUPPORTED[-1]):
+    if not version.startswith("1.") or minor(version) > minor(SUPPORTED[-1]):
         return f"is not known: the newest minor that the lab knows is {SUPPORTED[-1]}"
-    reason = next(why for before, why in _TOO_OLD if minor(version) < before)
-    return f"is too old: {reason}"
+    for before, why in _TOO_OLD:
+        if minor(version) < before:
+            return f"is too old: {why}"
+    return f"is written otherwise: {SUPPORTED[minor(version) - minor(SUPPORTED[0])]}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
-from lab.scenario.scenario import Limit, NodeGroup, Scenario
+from lab.scenario.scenario import Limit, NodeGroup, Scenario, ServicePort, SpecialService
 
 _LEFT_OUT: tuple[object, ...] = (None, [], {})
 
@@ -37,6 +37,7 @@ def _inline(value: object) -> str:
 
 def _document(scenario: Scenario) -> dict[str, Any]:
     kubernetes, network = scenario.kubernetes, scenario.network
+    hypervisors = scenario.hypervisors
     first, last = scenario.node_ports
     return {
         "name": scenario.name,
@@ -49,7 +50,13 @@ def _document(scenario: Scenario) -> dict[str, Any]:
             "dns_address": str(kubernetes.dns_address),
             "domain": kubernetes.domain,
         },
-        "network": {"cidr": str(network.cidr), "mtu": network.mtu},
+        "network": {
+            "cidr": str(network.cidr),
+            "mtu": network.mtu,
+            "router": str(network.router),
+            "domain": network.domain,
+        },
+        "hypervisors": {"count": hypervisors.count, "mtu": hypervisors.mtu} if hypervisors else {},
         "topology": {"kind": scenario.topology.kind, **scenario.topology.parameters},
         "pods_per_node": scenario.pods_per_node,
         "nodes": [_node(group) for group in scenario.nodes],
@@ -60,6 +67,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
                     {"name": shared.name, "backends": shared.backends}
                     for shared in scenario.shared_services
                 ],
+                "special": [_special(special) for special in scenario.special_services],
             }
         ),
         "matrix": {
@@ -78,7 +86,7 @@ def _node(group: NodeGroup) -> dict[str, Any]:
             "os": group.os,
             "role": group.role,
             "count": group.count if group.count > 1 else None,
-            "kubelet": None if group.kubelet else False,
+            "kubelet": None if group.kubelet or group.role == "services" else False,
             "pods": group.pods,
             "address": _text(group.address),
             "pod_cidr": _text(group.pod_cidr),
@@ -94,6 +102,35 @@ def _node(group: NodeGroup) -> dict[str, Any]:
                 for nic in group.nics
             ],
             "hypervisor": group.hypervisor,
+        }
+    )
+
+
+def _special(service: SpecialService) -> dict[str, Any]:
+    return _without_nothing(
+        {
+            "name": service.name,
+            "backends": None if service.pods else service.backends,
+            "pods": list(service.pods),
+            "ports": [_port(port) for port in service.ports],
+            "node_port": service.node_port or None,
+            "headless": service.headless or None,
+            "affinity": service.affinity,
+            "internal_traffic": service.inside,
+            "external_traffic": service.outside,
+            "health_check": service.health_check or None,
+        }
+    )
+
+
+def _port(port: ServicePort) -> dict[str, Any]:
+    return _without_nothing(
+        {
+            "name": port.name or None,
+            "port": port.port,
+            "protocols": list(port.protocols),
+            "target_port": port.target_port,
+            "node_port": port.node_port,
         }
     )
 

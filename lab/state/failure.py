@@ -23,20 +23,33 @@ class FullError(StateError):
     """The disk takes nothing more; what is on it can still be read and removed."""
 
 
-def file_failure(doing: str, error: OSError) -> StateError:
-    """The error for a file of ours that could not be made, read or written."""
+def file_failure(doing: str, error: OSError, elsewhere: str = ELSEWHERE) -> StateError:
+    """The error for a file that could not be made, read or written.
+
+    Parameters
+    ----------
+    elsewhere
+        What else can be tried, ``"or ..."``; empty for a file that the user has named.
+
+    """
     number = error.errno or 0
     where = f"'{error.filename}'" if error.filename else "the file"
     if number in _FULL:
         return FullError(
-            doing, f"{where}: {_FULL[number]}", f"free some space and repeat, {ELSEWHERE}"
+            doing, f"{where}: {_FULL[number]}", _either("free some space and repeat", elsewhere)
         )
     if number in _FORBIDDEN:
         return StateError(
-            doing, f"{where}: {_FORBIDDEN[number]}", f"make it writable for you, {ELSEWHERE}"
+            doing,
+            f"{where}: {_FORBIDDEN[number]}",
+            _either("see that you may read and write it", elsewhere),
         )
     words = (error.strerror or str(error)).lower()
-    return StateError(doing, f"{where}: {words}", f"put that right and repeat, {ELSEWHERE}")
+    return StateError(doing, f"{where}: {words}", _either("put that right and repeat", elsewhere))
+
+
+def _either(cure: str, elsewhere: str) -> str:
+    return f"{cure}, {elsewhere}" if elsewhere else cure
 
 
 def database_failure(doing: str, path: Path, code: str, words: str, *, full: bool) -> StateError:
@@ -78,12 +91,12 @@ def database_failure(doing: str, path: Path, code: str, words: str, *, full: boo
 
 
 @contextmanager
-def guarded_files(doing: str) -> Iterator[None]:
+def guarded_files(doing: str, elsewhere: str = ELSEWHERE) -> Iterator[None]:
     """Turn an OSError of the block into a StateError that says what was being done."""
     try:
         yield
     except OSError as error:
-        raise file_failure(doing, error) from error
+        raise file_failure(doing, error, elsewhere) from error
 
 
 @contextmanager

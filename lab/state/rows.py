@@ -54,6 +54,24 @@ class ResourceRow:
 
 
 @dataclass(frozen=True, slots=True)
+class FaultRow:
+    """One fault that was put into a lab on purpose, and what takes it out again."""
+
+    number: int
+    """Counts up within a lab, in the order in which faults were put in."""
+    token: str
+    """The lab's token at the time, as of a run."""
+    name: str
+    node: str
+    peer: str
+    """Empty for a fault that concerns one machine."""
+    state: StepState
+    at: float
+    undo: tuple[tuple[str, str], ...]
+    """Pod or machine, and the shell line to be run there."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunRow:
     """One run of the matrix. It outlives its lab."""
 

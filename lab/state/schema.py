@@ -73,6 +73,20 @@ MIGRATIONS = (
         PRIMARY KEY (run, id)
     ) WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE faults (
+        lab TEXT NOT NULL REFERENCES labs (name) ON DELETE CASCADE,
+        number INTEGER NOT NULL,
+        token TEXT NOT NULL,
+        name TEXT NOT NULL,
+        node TEXT NOT NULL,
+        peer TEXT NOT NULL,
+        state TEXT NOT NULL CHECK (state IN ('intended', 'done')),
+        at REAL NOT NULL,
+        undo TEXT NOT NULL,
+        PRIMARY KEY (lab, number)
+    ) WITHOUT ROWID;
+    """,
 )
 """Script number N takes a state file from version N to version N + 1."""
 VERSION = len(MIGRATIONS)

@@ -124,7 +124,7 @@ class Store:
         """Write the lab, over an older one of its name."""
         columns = _LAB_COLUMNS.split(", ")
         updates = ", ".join(f"{column} = excluded.{column}" for column in columns[1:])
-        self._write(
+        self.write(
             f"writing down the lab '{row.name}'",
             f"INSERT INTO labs ({_LAB_COLUMNS}) VALUES ({', '.join('?' * len(columns))}) "  # noqa: S608  only our own column names
             f"ON CONFLICT (name) DO UPDATE SET {updates}",
@@ -133,7 +133,7 @@ class Store:
 
     def set_status(self, name: str, status: LabState, detail: str = "") -> None:
         """Write how far the lab is, and when that was found."""
-        self._write(
+        self.write(
             f"writing down that the lab '{name}' is '{status}'",
             "UPDATE labs SET status = ?, detail = ?, updated = ? WHERE name = ?",
             [(status, detail, self.now(), name)],
@@ -143,7 +143,7 @@ class Store:
 
     def steps(self, lab: str) -> tuple[StepRow, ...]:
         """The lab's steps, in order."""
-        rows = self._read(
+        rows = self.read(
             f"reading the steps of the lab '{lab}'",
             "SELECT position, name, digest, state, at FROM steps WHERE lab = ? ORDER BY position",
             (lab,),
@@ -154,7 +154,7 @@ class Store:
         """Forget every step of the lab but those."""
         names = set(kept)
         dropped = [(lab, step.name) for step in self.steps(lab) if step.name not in names]
-        self._write(
+        self.write(
             f"forgetting steps of the lab '{lab}'",
             "DELETE FROM steps WHERE lab = ? AND name = ?",
             dropped,
@@ -162,7 +162,7 @@ class Store:
 
     def intend_step(self, lab: str, position: int, name: str, digest: str) -> None:
         """Write that the step is about to run."""
-        self._write(
+        self.write(
             f"writing down step '{name}' of the lab '{lab}'",
             "INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, 'intended', ?)",
             [(lab, position, name, digest, self.now())],
@@ -170,7 +170,7 @@ class Store:
 
     def finish_step(self, lab: str, name: str) -> None:
         """Write that the step is done. ValueError if it was never intended."""
-        changed = self._write(
+        changed = self.write(
             f"writing down that step '{name}' of the lab '{lab}' is done",
             "UPDATE steps SET state = 'done', at = ? WHERE lab = ? AND name = ?",
             [(self.now(), lab, name)],
@@ -182,7 +182,7 @@ class Store:
 
     def resources(self, lab: str) -> tuple[ResourceRow, ...]:
         """What the lab is made of, by kind and name."""
-        rows = self._read(
+        rows = self.read(
             f"reading what the lab '{lab}' is made of",
             "SELECT kind, name, state FROM resources WHERE lab = ? ORDER BY kind, name",
             (lab,),
@@ -191,7 +191,7 @@ class Store:
 
     def intend(self, lab: str, resources: Iterable[tuple[str, str]]) -> None:
         """Write what is about to be made, as (kind, name)."""
-        self._write(
+        self.write(
             f"writing down what the lab '{lab}' is to be made of",
             "INSERT OR REPLACE INTO resources VALUES (?, ?, ?, 'intended')",
             [(lab, kind, name) for kind, name in resources],
@@ -199,7 +199,7 @@ class Store:
 
     def made(self, lab: str) -> None:
         """Write that all that was intended has been made."""
-        self._write(
+        self.write(
             f"writing down that the lab '{lab}' is made",
             "UPDATE resources SET state = 'made' WHERE lab = ? AND state = 'intended'",
             [(lab,)],
@@ -207,7 +207,7 @@ class Store:
 
     def gone(self, lab: str) -> None:
         """Write that nothing of the lab is left."""
-        self._write(
+        self.write(
             f"writing down that the lab '{lab}' is gone",
             "UPDATE resources SET state = 'gone' WHERE lab = ?",
             [(lab,)],
@@ -219,12 +219,12 @@ class Store:
         """Write a run and all its cells, or nothing."""
         doing = f"writing down the run '{run.id}'"
         with self.change(doing):
-            self._write(
+            self.write(
                 doing,
                 "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [_run_values(run)],
             )
-            self._write(
+            self.write(
                 doing,
                 "INSERT INTO cells VALUES (?, ?, ?, ?, ?, ?)",
                 [
@@ -232,13 +232,11 @@ class Store:
                     for cell in cells
                 ],
             )
-            self._write(
-                doing, "UPDATE labs SET updated = ? WHERE name = ?", [(self.now(), run.lab)]
-            )
+            self.write(doing, "UPDATE labs SET updated = ? WHERE name = ?", [(self.now(), run.lab)])
 
     def runs(self, lab: str) -> tuple[RunRow, ...]:
         """The runs on labs of that name, oldest first."""
-        rows = self._read(
+        rows = self.read(
             f"reading the runs of the lab '{lab}'",
             "SELECT id, lab, token, scenario, provider, started, seconds, green, counts "
             "FROM runs WHERE lab = ? ORDER BY id",
@@ -248,7 +246,7 @@ class Store:
 
     def cells(self, run: str) -> tuple[CellRow, ...]:
         """The cells of a run, by id."""
-        rows = self._read(
+        rows = self.read(
             f"reading the cells of the run '{run}'",
             "SELECT id, family, verdict, latency, detail FROM cells WHERE run = ? ORDER BY id",
             (run,),
@@ -256,14 +254,15 @@ class Store:
         return tuple(CellRow(*row) for row in rows)
 
     def _labs(self, where: str, *values: str) -> tuple[LabRow, ...]:
-        rows = self._read("reading the labs", f"SELECT {_LAB_COLUMNS} FROM labs {where}", values)  # noqa: S608  only our own column names
+        rows = self.read("reading the labs", f"SELECT {_LAB_COLUMNS} FROM labs {where}", values)  # noqa: S608  only our own column names
         return tuple(LabRow(*(*row[:10], json.loads(row[10]), row[11])) for row in rows)
 
-    def _read(self, doing: str, query: str, values: tuple[str, ...]) -> list[Any]:
+    def read(self, doing: str, query: str, values: tuple[str, ...]) -> list[Any]:
+        """The rows of a query; for the modules of this package."""
         with self._guarded(doing):
             return self._connection.execute(query, values).fetchall()
 
-    def _write(self, doing: str, statement: str, rows: list[tuple[Any, ...]]) -> int:
+    def write(self, doing: str, statement: str, rows: list[tuple[Any, ...]]) -> int:
         """Run the statement for every row in the change under way; the number of rows hit."""
         with self.change(doing):
             return self._connection.executemany(statement, rows).rowcount

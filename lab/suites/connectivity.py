@@ -198,6 +198,7 @@ def properties(found: CellResult) -> tuple[tuple[str, object], ...]:
         ("backend", " ".join(last.backends)),
         ("attempts", len(found.attempts)),
         ("repeat", found.repeat),
+        *((("cause", found.finding.line),) if found.finding else ()),
     )
 
 
@@ -216,5 +217,7 @@ def story(found: CellResult) -> str:
         lines.append(f"answered: {last.answer}")
     if found.retried:
         lines.append(f"attempts: {len(found.attempts)}")
+    if found.finding:
+        lines.append(f"cause:    {found.finding.line}")
     lines.append(f"repeat:   {found.repeat}")
     return "\n".join(lines)

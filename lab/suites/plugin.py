@@ -32,6 +32,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("hybridlab", "connectivity matrix of a lab")
     group.addoption("--lab", metavar="NAME", help=f"the lab whose matrix {PACKAGE} collects")
     group.addoption(
+        "--lab-sample",
+        metavar="STRATEGY",
+        help="which cells are asked: full, node-pairs, os-pairs (default: by how many there are)",
+    )
+    group.addoption(
+        "--lab-seed", metavar="NUMBER", type=int, default=0, help="another sample for each number"
+    )
+    group.addoption(
+        "--lab-failover",
+        action="store_true",
+        help="after the cells, lose the holder of a gateway, and measure how long pods notice",
+    )
+    group.addoption(
         "--lab-quiet",
         action="store_true",
         help="report nothing but a progress line (for 'lab test', which prints its own summary)",
@@ -68,10 +81,13 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 
 
 def _open(config: pytest.Config, name: str) -> int | None:
-    from lab.suites.under_test import LabUnderTest  # noqa: PLC0415  only where a lab is asked for
+    from lab.suites.choice import choice_of  # noqa: PLC0415  only where a lab is asked for
+    from lab.suites.under_test import LabUnderTest  # noqa: PLC0415  the same
 
     try:
-        lab = LabUnderTest(config.hook.pytest_lab_open(name=name))
+        lab = LabUnderTest(config.hook.pytest_lab_open(name=name), choice_of(config))
+        if config.getoption("--lab-failover"):
+            lab.session.require_failover()
     except LabError as error:
         complain(str(error))
         return error.exit_code

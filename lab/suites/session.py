@@ -9,23 +9,30 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 
+from lab._deadline import Deadline
 from lab._log import say
 from lab.cluster.workload_checks import WorkloadResult, wanted
 from lab.matrix.cell import Cell
-from lab.matrix.cells import cells
+from lab.matrix.cells import product
+from lab.matrix.coverage import coverage
+from lab.matrix.explain.causes import with_causes
+from lab.matrix.explain.question import LOOK_SECONDS, Look
+from lab.matrix.failover import Failover
 from lab.matrix.run import PACE, run
+from lab.matrix.sampling import Choice, sample
 from lab.matrix.verdict import CellResult, RunResult
-from lab.providers.provider import Outcome, Probe, ProbeSettings, RealCluster
+from lab.providers.provider import REAL_MACHINES, Outcome, Probe, ProbeSettings, RealCluster
+from lab.providers.settling import settled
+from lab.suites import room
+from lab.suites.failing import FailoverTest
 from lab.suites.open_lab import OpenLab
 from lab.topology.intent import Intent
 
 Progress = Callable[[int, int], None]
 """Told how many of how many probes of a pass have ended."""
-
-REAL_MACHINES = frozenset({"libvirt"})
-"""Providers whose Windows nodes run Windows; all others emulate them."""
 
 
 _ON_CLUSTER = replace(PACE, settle=60.0)
@@ -35,29 +42,43 @@ _ON_CLUSTER = replace(PACE, settle=60.0)
 class LabSession:
     """A lab between pytest's start and end.
 
-    ``cluster`` is the lab's Kubernetes where it has one, and ``checks`` what is to be checked
-    there. ``found`` (results by cell id) is empty and ``run`` None until :meth:`probe` has judged
-    the chosen cells; ``directory`` is None until the run is stored.
+    ``product`` is all that could be asked and ``cells`` what is to choose from: a sample of it,
+    where there is too much. ``cluster`` is the lab's Kubernetes where it has one, and ``checks``
+    what is to be checked there. ``found`` (results by cell id) is empty and ``run`` None until
+    :meth:`probe` has judged the chosen cells; ``directory`` is None until the run is stored.
 
     Raises
     ------
     MatrixError
         If the lab has no cells, or none in a family that its scenario asks for.
+    PreflightError
+        If all cells are asked for, and this machine cannot hold them.
 
     """
 
-    def __init__(self, lab: OpenLab) -> None:
+    def __init__(self, lab: OpenLab, choice: Choice = Choice()) -> None:  # noqa: B008  frozen
         self.lab = lab
+        self.choice = choice
         find = getattr(lab.provider, "cluster", None)
         self.cluster: RealCluster | None = find(lab.handle, lab.intent) if find else None
-        self.intent = self.cluster.foreseen() if self.cluster else lab.intent
+        self.intent = (
+            self.cluster.foreseen()
+            if self.cluster
+            else settled(lab.provider, lab.handle, lab.intent)
+        )
         """From the first probe on with what its pods have got."""
-        self.cells: tuple[Cell, ...] = cells(lab.plan, self.intent)
+        self.product = product(lab.plan, self.intent)
+        room.require(self.product.size, choice.strategy_for(self.product), lab.name)
         self.checks = wanted(self.intent) if self.cluster else ()
         self.workloads: Mapping[str, WorkloadResult] = {}
         self.found: Mapping[str, CellResult] = {}
         self.run: RunResult | None = None
         self.directory: Path | None = None
+
+    @cached_property
+    def cells(self) -> tuple[Cell, ...]:
+        """The cells to choose from, as ``choice`` says when they are first looked at."""
+        return sample(self.product, self.choice)
 
     def probe(
         self, chosen: Sequence[Cell], progress: Progress, *, workloads: bool = False
@@ -78,15 +99,16 @@ class LabSession:
             started, begun = datetime.now(UTC), time.monotonic()
             with self._bound() as intent:
                 self.intent = intent
-                bound = {cell.id: cell for cell in cells(self.lab.plan, intent)}
                 results = run(
-                    [bound[cell.id] for cell in chosen],
+                    self._with_addresses(chosen),
                     self.lab.limits,
                     self._send(progress, intent),
                     time.monotonic,
                     self._repeat,
                     pace=_ON_CLUSTER if self.cluster else PACE,
                 )
+                if intent.logical is None:  # paths through OVN are not walked yet
+                    results = with_causes(results, intent, self._look(intent))
                 if self.cluster and workloads:
                     self.workloads = {one.id: one for one in self.cluster.workloads()}
                 nodes = self.cluster.versions() if self.cluster else ()
@@ -96,6 +118,36 @@ class LabSession:
         self.run = replace(made, nodes=nodes, workloads=tuple(self.workloads.values()))
         return self.run
 
+    def require_failover(self) -> None:
+        """See that :meth:`fail_over` has something to lose.
+
+        Raises
+        ------
+        UsageError
+            When the provider, or the lab, has nothing that could fail over.
+
+        """
+        self._failover_test()
+
+    def _failover_test(self) -> FailoverTest:
+        return FailoverTest(self.lab.provider, self.lab.handle, self.lab.intent, say)
+
+    def fail_over(self) -> Failover:
+        """Lose the holder of a gateway and have it back; what was seen is part of the run.
+
+        Raises
+        ------
+        LabError
+            When the lab has no gateway that could fail over, or it cannot be measured.
+
+        """
+        with self.lab.used("test", say):
+            found = self._failover_test().run()
+            self.lab.require_running()
+        if self.run is not None:
+            self.run = replace(self.run, failover=found)
+        return found
+
     @contextmanager
     def _bound(self) -> Iterator[Intent]:
         """What the cells are made from: on a cluster, with its pods there."""
@@ -104,6 +156,14 @@ class LabSession:
             return
         with self.cluster.probed() as intent:
             yield intent
+
+    def _with_addresses(self, chosen: Sequence[Cell]) -> Sequence[Cell]:
+        """The chosen cells; on a cluster with what its pods have got."""
+        if self.cluster is None:
+            return chosen
+        bound = product(self.lab.plan, self.intent)
+        made = {cell.id: cell for cell in sample(bound, self.choice)}
+        return [made[cell.id] for cell in chosen]
 
     def _repeat(self, cell: Cell) -> str:
         return f"lab test {shlex.quote(self.lab.name)} -k {shlex.quote(cell.id)}"
@@ -121,6 +181,10 @@ class LabSession:
             )
 
         return send
+
+    def _look(self, intent: Intent) -> Look:
+        lab = self.lab
+        return lambda asked: lab.provider.observe(lab.handle, intent, asked, Deadline(LOOK_SECONDS))
 
     def _as_run(
         self, results: tuple[CellResult, ...], started: datetime, seconds: float
@@ -140,7 +204,9 @@ class LabSession:
             started=started.isoformat(timespec="seconds"),
             seconds=seconds,
             results=results,
+            coverage=coverage(self.product, self.choice, [result.cell for result in results]),
             windows_rules_off=tuple(self.lab.windows_rules_off),
+            hosts=self.lab.intent.hosts(),
         )
 
     def _windows(self) -> tuple[str, ...]:

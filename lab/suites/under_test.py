@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lab._errors import LabError
+from lab.matrix.failover import Failover
+from lab.matrix.sampling import Choice
+from lab.suites.choice import failed_before
 from lab.suites.complaint import USAGE, complain
 from lab.suites.connectivity import MARKERS, CellItem, LabDirectory, WorkloadItem
 from lab.suites.open_lab import OpenLab
@@ -25,13 +29,16 @@ class LabUnderTest:
     Where the session cannot go on, ``refused`` is the exit code, and nothing more is run.
     """
 
-    def __init__(self, lab: OpenLab) -> None:
-        self.session = LabSession(lab)
+    def __init__(self, lab: OpenLab, choice: Choice = Choice()) -> None:  # noqa: B008  frozen
+        self.session = LabSession(lab, choice)
         self.refused: int | None = None
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Register the markers; with ``--lab-quiet`` take pytest's own reporter away."""
+        """Register the markers, and take in what failed before; obey ``--lab-quiet``."""
+        choice = self.session.choice
+        again = failed_before(config)
+        self.session.choice = replace(choice, named=(*choice.named, *again))
         for name, meaning in MARKERS.items():
             config.addinivalue_line("markers", f"{name}: {meaning}")
         if sys.stderr.isatty():
@@ -76,10 +83,26 @@ class LabUnderTest:
                 lambda done, total: hook.pytest_lab_progress(done=done, total=total),
                 workloads=workloads,
             )
+            if session.config.getoption("--lab-failover"):
+                self.session.fail_over()
         except LabError as error:
             self._refuse(error.exit_code, str(error))
             return True
+        self._tell_junit(session.config)
         return None
+
+    def _tell_junit(self, config: pytest.Config) -> None:
+        """Write how much was asked beside the cells."""
+        run = self.session.run
+        told: dict[str, str] = {}
+        if run is not None and run.coverage is not None:
+            told |= {"cells": run.coverage.share, "coverage": run.coverage.sentence}
+        if run is not None and run.failover is not None:
+            told |= _failover_properties(run.failover)
+        for one in config.pluginmanager.get_plugins():
+            if add := getattr(one, "add_global_property", None):
+                for name, value in told.items():
+                    add(name, value or "every cell")
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -90,11 +113,17 @@ class LabUnderTest:
             self._refuse(
                 BROKEN,
                 f"testing lab '{self.session.lab.name}': no cell was chosen of "
-                f"{len(self.session.cells):,}\n"
+                f"{len(self.session.cells):,}{self._sampled()}\n"
                 "  try: a wider -k or -m, or --collect-only to see every cell",
             )
         if self.refused is not None:
             session.exitstatus = self.refused
+        elif self._failover_failed() and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _failover_failed(self) -> bool:
+        failover = self.session.run.failover if self.session.run else None
+        return failover is not None and not failover.well
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say where the run is stored."""
@@ -114,6 +143,20 @@ class LabUnderTest:
         self.session.directory = directory
         config.hook.pytest_lab_recorded(run=run, directory=directory)
 
+    def _sampled(self) -> str:
+        """Of how many the cells are a sample; empty where they are all."""
+        size = self.session.product.size
+        return "" if len(self.session.cells) == size else f", which are a sample of {size:,}"
+
     def _refuse(self, code: int, text: str) -> None:
         self.refused = code
         complain(text)
+
+
+def _failover_properties(found: Failover) -> dict[str, str]:
+    return {
+        "failover": found.trouble or "well",
+        "failover_lost": found.lost,
+        "failover_seconds": f"{found.away.longest:.3f}",
+        "failover_back_seconds": f"{found.back.longest:.3f}",
+    }

@@ -14,6 +14,8 @@ SECONDS_A_MESSAGE = 1 / 20_000
 """Netlink messages; measured on 2 cores (20,000 a second)."""
 SECONDS_A_SERVICE = 0.0012
 """Per Service and node: the rules' text read and committed; measured."""
+SECONDS_A_DAEMON = 0.05
+"""Starting one; how long a stage of them settles is its slowest one's."""
 KIB_A_NAMESPACE = 400
 """Kernel memory; measured 280 to 380 KiB."""
 PROCESSES_MIB = 40
@@ -34,7 +36,7 @@ class Cost:
 
 def cost(intent: Intent) -> Cost:
     """Predict; seconds are on 2 cores, a figure for a person, good to about a factor of two."""
-    machines = intent.machines
+    machines = intent.everything()
     pods = sum(len(machine.pods) for machine in machines)
     namespaces = 1 + len(machines) + pods
     links = len(intent.segments) + pods * 2
@@ -48,14 +50,21 @@ def cost(intent: Intent) -> Cost:
         for machine in machines
     )
     services = sum(len(m.translation.services) for m in machines if m.translation)
+    daemons = [daemon for machine in machines for daemon in machine.daemons]
+    settling: dict[int, float] = {}
+    for daemon in daemons:
+        settling[daemon.stage] = max(settling.get(daemon.stage, 0.0), daemon.settles_seconds)
     messages = links * 4 + routes + neighbours
     seconds = (
         START_SECONDS
         + namespaces * SECONDS_A_NAMESPACE
         + messages * SECONDS_A_MESSAGE
         + services * SECONDS_A_SERVICE
+        + len(daemons) * SECONDS_A_DAEMON
+        + sum(settling.values())
     )
     memory = PROCESSES_MIB + namespaces * KIB_A_NAMESPACE // 1024
+    memory += sum(daemon.memory_mib for daemon in daemons)
     counts = {
         "namespace": namespaces,
         "link": links,
@@ -63,4 +72,6 @@ def cost(intent: Intent) -> Cost:
         "neighbour": neighbours,
         "programmed Service": services,
     }
+    if daemons:
+        counts["daemon"] = len(daemons)
     return Cost(round(seconds, 2), memory, 0, counts)

@@ -10,6 +10,7 @@ from lab.plan.plan import Plan, PlannedNode
 from lab.topology import machines
 from lab.topology.intent import MachineIntent, Route
 
+BRIDGE = "cbr0"
 LINUX_GATEWAY_OFFSET = 1
 WINCNI_GATEWAY_OFFSET = 2
 
@@ -26,7 +27,7 @@ def node(
         plan,
         planned,
         machines.NodeNetwork(
-            bridge="cbr0",
+            bridge=BRIDGE,
             gateway_offset=WINCNI_GATEWAY_OFFSET if windows else LINUX_GATEWAY_OFFSET,
             mtu=plan.node_mtu,
             not_masqueraded=not_masqueraded,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
@@ -13,6 +13,7 @@ from lab.topology.intent import (
     Bridge,
     ForwardingEntry,
     Hardware,
+    HeadlessService,
     Intent,
     Interface,
     Kubelet,
@@ -54,10 +55,15 @@ class NodeNetwork:
     forwarding: tuple[ForwardingEntry, ...] = ()
     answers_for_pods: bool = False
     """Whether the node answers ARP for its pods on the node segment (l2bridge)."""
+    uplink: str = UPLINK
+    """The card on the nodes' network."""
+    gateway_elsewhere: int | None = None
+    """Where another machine has the pods' gateway: how far into the pod CIDR that is."""
 
 
 def assemble(plan: Plan, nodes: tuple[MachineIntent, ...], router: MachineIntent) -> Intent:
     """The whole lab: the nodes, the router and the client outside."""
+    pods = {pod.name: pod for pod in plan.pods()}
     bridged = [node.bridge.mtu for node in nodes if node.bridge]
     return Intent(
         scenario=plan.scenario,
@@ -72,6 +78,10 @@ def assemble(plan: Plan, nodes: tuple[MachineIntent, ...], router: MachineIntent
         node_mtu=plan.node_mtu,
         kubernetes=Kubernetes(
             plan.version, str(plan.pod_cidr), str(plan.service_cidr), str(plan.dns_address)
+        ),
+        headless=tuple(
+            HeadlessService(service.name, _backends(pods, service.backends))
+            for service in plan.headless
         ),
     )
 
@@ -149,11 +159,11 @@ def node(plan: Plan, planned: PlannedNode, network: NodeNetwork) -> MachineInten
     gateway = planned.pod_cidr[network.gateway_offset] if planned.pod_cidr else None
     return MachineIntent(
         name=planned.name,
-        kind="node",
+        kind="services" if planned.role == "services" else "node",
         os=planned.os,
         interfaces=(
             Interface(
-                UPLINK,
+                network.uplink,
                 CLUSTER,
                 planned.mac,
                 (f"{planned.address}/{plan.node_cidr.prefixlen}",),
@@ -162,16 +172,16 @@ def node(plan: Plan, planned: PlannedNode, network: NodeNetwork) -> MachineInten
         ),
         bridge=_bridge(planned, network, gateway),
         tunnel=network.tunnel,
-        routes=(Route("default", UPLINK, str(plan.router_address)), *network.routes),
+        routes=(Route("default", network.uplink, str(plan.router_address)), *network.routes),
         neighbours=(*_neighbours(plan, planned, network), *network.neighbours),
         forwarding=network.forwarding,
-        proxies=tuple(ProxyNeighbour(str(pod.address), UPLINK) for pod in planned.pods)
+        proxies=tuple(ProxyNeighbour(str(pod.address), network.uplink) for pod in planned.pods)
         if network.answers_for_pods
         else (),
         pods=tuple(_pods(plan, planned, network, gateway)),
         translation=_translation(plan, planned, network),
         drops=(),
-        forwards=True,
+        forwards=planned.role != "services",
         hardware=Hardware(
             image=planned.image,
             vcpus=planned.vcpus,
@@ -180,10 +190,15 @@ def node(plan: Plan, planned: PlannedNode, network: NodeNetwork) -> MachineInten
             hypervisor=planned.hypervisor,
             nics=planned.nics,
         ),
-        kubelet=Kubelet(
-            planned.role, planned.version, str(planned.pod_cidr) if planned.pod_cidr else None
-        ),
+        kubelet=_kubelet(planned),
     )
+
+
+def _kubelet(planned: PlannedNode) -> Kubelet | None:
+    if planned.role == "services":
+        return None
+    pod_cidr = str(planned.pod_cidr) if planned.pod_cidr else None
+    return Kubelet(planned.role, planned.version, pod_cidr)
 
 
 def _bridge(
@@ -200,10 +215,10 @@ def _bridge(
 
 
 def _neighbours(plan: Plan, planned: PlannedNode, network: NodeNetwork) -> Iterator[Neighbour]:
-    yield Neighbour(str(plan.router_address), mac(plan.router_address), UPLINK)
+    yield Neighbour(str(plan.router_address), mac(plan.router_address), network.uplink)
     for other in plan.nodes:
         if other.name != planned.name:
-            yield Neighbour(str(other.address), other.mac, UPLINK)
+            yield Neighbour(str(other.address), other.mac, network.uplink)
     for pod in planned.pods:
         yield Neighbour(str(pod.address), pod.mac, network.bridge)
 
@@ -218,21 +233,26 @@ def _pods(
         (f"default.svc.{plan.domain}", f"svc.{plan.domain}", plan.domain),
         NDOTS,
     )
+    known: tuple[Neighbour, ...] = (Neighbour(str(gateway), mac(gateway), UPLINK),)
+    if network.gateway_elsewhere is not None:
+        gateway, known = planned.pod_cidr[network.gateway_elsewhere], ()
     for index, pod in enumerate(planned.pods, start=1):
         yield Pod(
             name=pod.name,
             role=pod.role,
-            port=f"veth{index}",
+            port=port(index),
             mac=pod.mac,
             address=f"{pod.address}/{planned.pod_cidr.prefixlen}",
             gateway=str(gateway),
             mtu=network.mtu,
-            neighbours=(
-                Neighbour(str(gateway), mac(gateway), UPLINK),
-                *_siblings(planned, pod),
-            ),
+            neighbours=(*known, *_siblings(planned, pod)),
             resolver=resolver,
         )
+
+
+def port(index: int) -> str:
+    """The node's end of the cable of its pod of that number, counted from 1."""
+    return f"veth{index}"
 
 
 def _siblings(planned: PlannedNode, pod: PlannedPod) -> Iterator[Neighbour]:
@@ -244,7 +264,7 @@ def _siblings(planned: PlannedNode, pod: PlannedPod) -> Iterator[Neighbour]:
 def _translation(plan: Plan, planned: PlannedNode, network: NodeNetwork) -> Translation | None:
     if planned.pod_cidr is None:
         return None
-    addresses = {pod.name: str(pod.address) for pod in plan.pods()}
+    pods = {pod.name: pod for pod in plan.pods()}
     return Translation(
         local_cidr=str(planned.pod_cidr),
         not_masqueraded=network.not_masqueraded,
@@ -252,12 +272,17 @@ def _translation(plan: Plan, planned: PlannedNode, network: NodeNetwork) -> Tran
             Service(
                 service.name,
                 str(service.address),
-                service.port,
-                service.node_port,
-                tuple(
-                    Backend(name, addresses[name], service.target_port) for name in service.backends
-                ),
+                service.ports,
+                _backends(pods, service.backends),
+                service.affinity,
+                service.inside,
+                service.outside,
+                service.health_port,
             )
             for service in plan.services
         ),
     )
+
+
+def _backends(pods: Mapping[str, PlannedPod], names: Iterable[str]) -> tuple[Backend, ...]:
+    return tuple(Backend(name, str(pods[name].address), pods[name].node) for name in names)

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.plan.addresses import mac
-from lab.plan.plan import Plan, PlannedNode
+from lab.plan.plan import Plan
 from lab.scenario.findings import Problem, quoted
 from lab.scenario.scenario import Scenario
-from lab.topology import machines, windows_limits
-from lab.topology.intent import ForwardingEntry, Intent, MachineIntent, Neighbour, Route, Tunnel
+from lab.topology import machines, vxlan, windows_limits
+from lab.topology.intent import Intent
 from lab.topology.topology import Topology
 
-VXLAN_OVERHEAD = 50
-"""Bytes: outer IPv4 (20), UDP (8), VXLAN (8) and the inner Ethernet header (14); RFC 7348."""
 WINDOWS_FIRST_VNI = 4096
 LAST_VNI = 2**24 - 1
 WINDOWS_PORT = 4789
@@ -28,62 +25,12 @@ LAST_PORT = 65_535
 
 def build(plan: Plan) -> Intent:
     """Plan to Intent."""
-    nodes = tuple(_node(plan, node) for node in plan.nodes)
-    return machines.assemble(plan, nodes, machines.router(plan))
-
-
-def _node(plan: Plan, node: PlannedNode) -> MachineIntent:
-    mtu = plan.node_mtu - VXLAN_OVERHEAD
-    tunnel = _tunnel(plan, node, mtu)
-    others = [other for other in plan.nodes if other.pod_cidr and other.name != node.name]
-    direct = bool(plan.parameters.get("direct_routing", False))
-    return machines.node(
-        plan,
-        node,
-        machines.NodeNetwork(
-            bridge="cni0",
-            gateway_offset=1,
-            mtu=mtu,
-            not_masqueraded=(str(plan.pod_cidr),),
-            routes=tuple(_route(other, tunnel, direct=direct) for other in others)
-            if tunnel
-            else (),
-            tunnel=tunnel,
-            neighbours=tuple(
-                Neighbour(str(other.pod_cidr[0]), mac(other.pod_cidr[0]), tunnel.name)
-                for other in others
-                if tunnel and other.pod_cidr
-            ),
-            forwarding=tuple(
-                ForwardingEntry(mac(other.pod_cidr[0]), tunnel.name, str(other.address))
-                for other in others
-                if tunnel and other.pod_cidr
-            ),
-        ),
-    )
-
-
-def _tunnel(plan: Plan, node: PlannedNode, mtu: int) -> Tunnel | None:
-    if node.pod_cidr is None:
-        return None
     vni = _number(plan.parameters.get("vni", DEFAULT_VNI))
-    return Tunnel(
-        name=f"flannel.{vni}",
-        vni=vni,
-        port=_number(plan.parameters.get("port", DEFAULT_PORT)),
-        local=str(node.address),
-        device=machines.UPLINK,
-        mac=mac(node.pod_cidr[0]),
-        addresses=(f"{node.pod_cidr[0]}/32",),
-        mtu=mtu,
-    )
-
-
-def _route(other: PlannedNode, tunnel: Tunnel, *, direct: bool) -> Route:
-    if direct:
-        return Route(str(other.pod_cidr), machines.UPLINK, str(other.address))
-    end = str(other.pod_cidr).split("/")[0]
-    return Route(str(other.pod_cidr), tunnel.name, end, onlink=True)
+    port = _number(plan.parameters.get("port", DEFAULT_PORT))
+    overlay = vxlan.Overlay(f"flannel.{vni}", vni, port)
+    direct = bool(plan.parameters.get("direct_routing", False))
+    nodes = tuple(vxlan.node(plan, node, overlay, direct=direct) for node in plan.nodes)
+    return machines.assemble(plan, nodes, machines.router(plan))
 
 
 def _number(value: object) -> int:

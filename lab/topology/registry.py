@@ -11,7 +11,10 @@ import lab.topology
 from lab.plan.plan import Plan
 from lab.scenario.findings import Problem, did_you_mean, quoted
 from lab.scenario.scenario import Limit, Scenario
+from lab.topology import windows_limits
+from lab.topology.hypervisors import spread
 from lab.topology.intent import Intent
+from lab.topology.services_node import equip
 from lab.topology.topology import Topology
 
 
@@ -27,13 +30,17 @@ def topologies() -> Mapping[str, Topology]:
 
 
 def intent(plan: Plan) -> Intent:
-    """What each machine's network must be."""
-    return topologies()[plan.topology].build(plan)
+    """What each machine's network must be; with what stands beside the cluster, if anything."""
+    return spread(plan, equip(plan, topologies()[plan.topology].build(plan)))
 
 
 def limits(plan: Plan) -> tuple[Limit, ...]:
-    """What is expected not to work: the scenario's own exceptions first, then the topology's."""
-    return (*plan.exceptions, *topologies()[plan.topology].limits)
+    """What is expected not to work: the scenario's own exceptions, the topology's, kube-proxy's."""
+    return (
+        *plan.exceptions,
+        *topologies()[plan.topology].limits,
+        *windows_limits.of_proxy(plan),
+    )
 
 
 def schemas() -> dict[str, dict[str, object]]:

@@ -6,20 +6,25 @@ nodes really behave like this live with that provider; the two meet only in thei
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from lab.plan.plan import Plan, PlannedNode
 from lab.scenario.scenario import Limit, Match
+from lab.scenario.versions import SUPPORTED, WINDOWS_IMAGES
 
 KUBERNETES_DOCS = "Kubernetes documentation, Networking on Windows"
 
 NODEPORT_SELF = Limit(
     "WIN-NODEPORT-SELF",
-    Match(families=frozenset({"nodeport"}), source_kind="node", source_os="windows", entry="own"),
+    Match(target_kind="nodeport", source_kind="node", source_os="windows", entry="own"),
     "timeout",
     "a Windows node cannot reach a NodePort on itself; other nodes and outside clients can",
     KUBERNETES_DOCS,
 )
 HOST_SERVICE = Limit(
     "WIN-HOST-SERVICE",
-    Match(families=frozenset({"node-service"}), source_os="windows"),
+    Match(target_kind="service", source_kind="node", source_os="windows"),
     "timeout",
     "a Service address cannot be reached from the Windows node itself, only from its pods",
     KUBERNETES_DOCS,
@@ -33,7 +38,7 @@ DNS_PARTIAL = Limit(
 )
 DNS_SHORT = Limit(
     "WIN-DNS-SHORT",
-    Match(families=frozenset({"dns"}), source_os="windows", name_form="short"),
+    Match(families=frozenset({"dns", "headless"}), source_os="windows", name_form="short"),
     "no-such-name",
     "with wincni, short service names do not resolve in Windows pods; fully qualified ones do",
     "field report on Windows nodes behind an upstream router (wincni, L2Bridge)",
@@ -48,3 +53,71 @@ OVERLAY_NODE_POD = Limit(
 
 EVERYWHERE: tuple[Limit, ...] = (NODEPORT_SELF, HOST_SERVICE, DNS_PARTIAL)
 WITH_WINCNI: tuple[Limit, ...] = (*EVERYWHERE, DNS_SHORT)
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyLimit:
+    """What kube-proxy on Windows does otherwise with Services, and on which versions.
+
+    ``limit`` speaks of any node; where it stands for packets to a Service's address, it is
+    about what the node and its pods send, and where it stands for node ports, about what comes
+    to that node.
+    """
+
+    limit: Limit
+    images: tuple[str, ...] = WINDOWS_IMAGES
+    """Of the Windows nodes that it holds for."""
+    kubernetes: tuple[str, ...] = SUPPORTED
+    """Minor versions of the kube-proxy that it holds for."""
+
+
+AFFINITY = Limit(
+    "WIN-AFFINITY",
+    Match(families=frozenset({"affinity"})),
+    "several-backends",
+    "kube-proxy has session affinity from Windows Server 2022 on; before, it draws lots each time",
+    KUBERNETES_DOCS,
+)
+UNSERVED = Limit(
+    "WIN-UNSERVED",
+    Match(families=frozenset({"no-endpoints", "ports"}), refusal="refused"),
+    "timeout",
+    "kube-proxy on Windows makes no policy for what has no backend: packets are lost, not refused",
+    "inferred, not tried: kube-proxy's source (pkg/proxy/winkernel, 1.36) skips such Services",
+)
+SHORT_CIRCUIT = Limit(
+    "WIN-NODEPORT-OWN-PODS",
+    Match(
+        families=frozenset({"nodeport-local"}),
+        source_kind="pod",
+        entry="own",
+        relation="other-node",
+    ),
+    "timeout",
+    "with externalTrafficPolicy Local a Windows node leads its own pods to local backends alone, "
+    "as it does everybody else",
+    "inferred, not tried: kube-proxy's source (pkg/proxy/winkernel, 1.36) has no rule for them",
+)
+
+OF_PROXY: tuple[ProxyLimit, ...] = (
+    ProxyLimit(AFFINITY, images=("windows-server-2019",)),
+    ProxyLimit(UNSERVED),
+    ProxyLimit(SHORT_CIRCUIT),
+)
+
+
+def of_proxy(plan: Plan) -> tuple[Limit, ...]:
+    """The limits of the kube-proxies that the plan's Windows nodes run, node by node."""
+    if not any(service.purpose == "special" for service in plan.services):
+        return ()
+    return tuple(limit for node in plan.nodes if node.os == "windows" for limit in _of_node(node))
+
+
+def _of_node(node: PlannedNode) -> Iterator[Limit]:
+    for one in OF_PROXY:
+        if node.image in one.images and node.version in one.kubernetes:
+            when = one.limit.when
+            if when.entry is None:
+                by_address = replace(when, target_kind="service", source=node.name)
+                yield replace(one.limit, when=by_address)
+            yield replace(one.limit, when=replace(when, entry_node=node.name))

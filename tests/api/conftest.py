@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from api_names import IMAGES, SAME, NewPods
-from control_plane import ControlPlane
+from control_plane import ControlPlane, free_ports
+from dns_server import Dns
 from fake_kubelets import CALL, FakeKubelets, make_nodes
 from kubernetes_programs import HOW, programs
 
 from lab._deadline import Deadline
 from lab.cluster.api import Api, namespaced
+from lab.cluster.dns import corefile
 from lab.cluster.labels import NAMESPACE
 from lab.cluster.probe_manifests import Owner
 from lab.cluster.probe_pods import ProbePods
@@ -69,3 +73,32 @@ def new_pods(api: Api, drawn: Blueprint, kubelets: FakeKubelets) -> Iterator[New
         path = namespaced(kind, NAMESPACE)
         for name in api.listing(path, Deadline(CALL)).objects:
             api.remove(f"{path}/{name}", Deadline(CALL))
+
+
+@pytest.fixture
+def dns(plane: ControlPlane, drawn: Blueprint, tmp_path: Path) -> Iterator[Dns]:
+    found = programs("coredns")
+    if found is None:
+        pytest.skip(f"there is no CoreDNS: {HOW}")
+    port, health = free_ports(2)
+    text = corefile(drawn.plan.domain)
+    for written, here in (
+        (":53", f":{port}"),
+        ("health {", f"health 127.0.0.1:{health} {{"),
+        ("ready", "ready 127.0.0.1:0"),
+        ("pods insecure", f"pods insecure\n        kubeconfig {plane.kubeconfig} it"),
+    ):
+        assert written in text
+        text = text.replace(written, here)
+    (tmp_path / "Corefile").write_text(text)
+    log = tmp_path / "log"
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [str(found / "coredns"), "-conf", str(tmp_path / "Corefile")],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+    yield Dns(port, log)
+    process.kill()
+    process.wait()

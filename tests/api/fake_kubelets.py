@@ -53,7 +53,9 @@ def tunnel_mac(node: str) -> str:
 def _be_ready(api: Api, machine: MachineIntent) -> None:
     path = f"/api/v1/nodes/{machine.name}"
     found = api.ask("GET", path, Deadline(CALL))
+    address = machine.interfaces[0].addresses[0].partition("/")[0]
     found["status"] = {
+        "addresses": [{"type": "InternalIP", "address": address}],
         "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
         "nodeInfo": {
             "kubeletVersion": "v1.36.3",

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from lab_command import Lab, assert_nothing_is_left, processes_with
 
-SCENARIOS = ("overlay", "host-gateway", "upstream-tor", "hard-way")
+from lab.scenario.loader import shipped
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", shipped())
 def test_scenario_comes_up_and_every_cell_is_as_expected(lab: Lab, scenario: str) -> None:
     lab.run("up", scenario)
     done = lab.run("test", scenario, "--json")

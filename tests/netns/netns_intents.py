@@ -5,6 +5,7 @@ from __future__ import annotations
 from ipaddress import IPv4Address, IPv4Network
 from typing import Literal
 
+from lab.scenario.scenario import PROTOCOLS, ServicePort
 from lab.topology.intent import (
     Backend,
     Bridge,
@@ -68,21 +69,24 @@ def cluster(
     return Intent("test", kind, "cluster.local", segments, tuple(machines), pod_mtu, 1500)
 
 
+def _port(node_port: int) -> tuple[ServicePort, ...]:
+    return (ServicePort("", PROTOCOLS, 80, 8080, node_port),)
+
+
 def _services(nodes: list[Node]) -> tuple[Service, ...]:
-    pods = [pod for node in nodes for pod in node.pods]
+    pods = [(*pod, node.name) for node in nodes for pod in node.pods]
     single = [
         Service(
             f"to-{name}",
             f"10.96.{number // 200}.{number % 200 + 20}",
-            80,
-            30000 + number,
-            (Backend(name, address, 8080),),
+            _port(30000 + number),
+            (Backend(name, address, node),),
         )
-        for number, (name, address) in enumerate(pods)
+        for number, (name, address, node) in enumerate(pods)
     ]
-    every = tuple(Backend(name, address, 8080) for name, address in pods[:3])
-    shared = Service("shared", "10.96.200.1", 80, 32000, every)
-    empty = Service("empty", "10.96.200.2", 80, 32001, ())
+    every = tuple(Backend(*one) for one in pods[:3])
+    shared = Service("shared", "10.96.200.1", _port(32000), every)
+    empty = Service("empty", "10.96.200.2", _port(32001), ())
     return (*single, shared, empty)
 
 

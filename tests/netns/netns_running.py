@@ -28,12 +28,14 @@ class Running:
     def entry(self) -> Entry:
         return entry(self.lab)
 
-    def ask(self, source: str, address: str, port: int, kind: str = "tcp") -> str:
+    def ask(
+        self, source: str, address: str, port: int, kind: str = "tcp", source_port: int = 0
+    ) -> str:
         """``"NAME CLIENT"`` as the responder says it, or ``"timeout"``, ``"refused"``, ..."""
 
         def inside(_: object) -> str:
             with namespaces.within(source):
-                return _asked(address, port, kind)
+                return _asked(address, port, kind, source_port)
 
         return self.entry.call(f"asking from {source}", inside, Deadline(10))
 
@@ -45,11 +47,13 @@ class Running:
         return done.stdout
 
 
-def _asked(address: str, port: int, kind: str) -> str:
+def _asked(address: str, port: int, kind: str, source_port: int) -> str:
     family = socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM
     with socket.socket(socket.AF_INET, family) as client:
         client.settimeout(0.4)
         try:
+            if source_port:
+                client.bind(("0.0.0.0", source_port))
             client.connect((address, port))
             if kind == "udp":
                 with suppress(PermissionError):  # lost, or rejected, by the sender's own rules

@@ -19,7 +19,7 @@ SECONDS = 30
 
 def seen(running: Running) -> Mapping[str, NodeFacts]:
     """Every machine of the lab with its pods."""
-    return {machine.name: look(running, machine) for machine in running.intent.machines}
+    return {machine.name: look(running, machine) for machine in running.intent.everything()}
 
 
 def look(running: Running, machine: MachineIntent) -> NodeFacts:
@@ -33,5 +33,5 @@ def look(running: Running, machine: MachineIntent) -> NodeFacts:
 
 def differences(running: Running, *nodes: str) -> tuple[Difference, ...]:
     """Of the whole lab, or of some of its machines."""
-    there = [one for one in running.intent.machines if not nodes or one.name in nodes]
+    there = [one for one in running.intent.everything() if not nodes or one.name in nodes]
     return lab_differences(running.intent, {one.name: look(running, one) for one in there})

@@ -31,7 +31,7 @@ KINDS = ("mnt", "pid", "net")
 A, B, C = "10.1.0.2", "10.1.0.3", "10.1.0.4"
 NODE, NODE_OUTSIDE, SERVICE, UNREACHABLE = "10.1.0.1", "192.168.9.1", "10.96.0.1", "10.7.0.1"
 RESPONDER = Path(prober.__file__).with_name("responder.py")
-DNS_RECORDS = {"svc.default.svc.cluster.local.": "10.96.0.7", "else.where.": "10.9.9.9"}
+DNS_RECORDS = {"svc.default.svc.cluster.local.": ["10.96.0.7"], "else.where.": ["10.9.9.9"]}
 
 _PLACE = """
 set -e

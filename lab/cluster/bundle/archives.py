@@ -6,6 +6,7 @@ kept by their digests. Layers stay as they are.
 
 from __future__ import annotations
 
+import os
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,8 +20,6 @@ from lab.cluster.bundle.scratch import Scratch, guarded
 
 _DOCKER = "manifest.json"
 _OCI = "index.json"
-_DOCUMENT = 1 << 22
-"""Largest manifest or configuration that is read."""
 _DEPTH = 4
 """Indexes below indexes, and links to links."""
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -55,10 +54,13 @@ def images(path: Path, source: str, into: Scratch) -> tuple[ContainerImage, ...]
 class _Archive:
     """Members of a tar file by name."""
 
-    def __init__(self, tar: tarfile.TarFile, path: Path) -> None:
-        self.where = f"image archive '{path}'"
+    def __init__(self, tar: tarfile.TarFile, length: int, where: str) -> None:
+        self.where = where
         self._tar = tar
+        self._length = length
         self._members = {name: member for member in tar if (name := self._checked(member))}
+        self.leaves: dict[str, tuple[Descriptor, ...]] = {}
+        """What is below each index, by its digest: it is asked once, however often it is named."""
 
     def __contains__(self, name: str) -> bool:
         return name in self._members
@@ -83,8 +85,8 @@ class _Archive:
     def document(self, name: str) -> bytes:
         """A small member, whole."""
         with self.open(name) as content:
-            found = content.read(_DOCUMENT + 1)
-        if len(found) > _DOCUMENT:
+            found = content.read(oci.LARGEST + 1)
+        if len(found) > oci.LARGEST:
             raise broken(self.where, f"'{name}' is larger than any document of an image")
         return found
 
@@ -106,8 +108,14 @@ class _Archive:
         name = _plain(PurePosixPath(member.name))
         if name is None:
             raise broken(self.where, f"its member '{member.name}' points out of it")
-        if not (member.isfile() or member.isdir() or member.issym() or member.islnk()):
+        plain = member.isfile() or member.isdir() or member.issym() or member.islnk()
+        if not plain or member.issparse():
             raise broken(self.where, f"its member '{member.name}' is neither file nor link")
+        if not 0 <= member.size <= self._length - member.offset_data:
+            raise broken(
+                self.where,
+                f"it is no whole tar file (its member '{member.name}' has {member.size:,} bytes)",
+            )
         return None if member.isdir() else name
 
 
@@ -115,15 +123,22 @@ class _Archive:
 def _opened(path: Path) -> Iterator[_Archive]:
     where = f"image archive '{path}'"
     with guarded(f"reading {where}"), path.open("rb") as file:
+        length = os.fstat(file.fileno()).st_size
         start = file.read(_MAGIC_AT + len(_MAGIC))
         if start.startswith((_GZIP, _ZSTD)):
             raise broken(where, "it is compressed: unpack it with gunzip or unzstd")
         file.seek(0)
         try:
-            with tarfile.open(fileobj=file, mode="r:") as tar:
-                yield _Archive(tar, path)
+            yield _looked_into(file, length, where)
         except tarfile.TarError as error:
             raise broken(where, f"it is no whole tar file ({error})") from error
+
+
+def _looked_into(file: IO[bytes], length: int, where: str) -> _Archive:
+    try:
+        return _Archive(tarfile.open(fileobj=file, mode="r:"), length, where)
+    except (ValueError, OverflowError) as error:  # what tarfile makes of headers with odd numbers
+        raise broken(where, f"it is no whole tar file ({error})") from error
 
 
 def _plain(path: PurePosixPath) -> str | None:
@@ -164,29 +179,41 @@ def _name(archive: _Archive, one: Descriptor) -> str:
     )
 
 
-def _leaves(archive: _Archive, one: Descriptor, depth: int) -> Iterator[Descriptor]:
+def _leaves(archive: _Archive, one: Descriptor, depth: int) -> tuple[Descriptor, ...]:
     """The manifests below a descriptor that are for machines of labs, and are in the archive."""
-    member = f"blobs/sha256/{one.blob.sha256}"
     if one.platform is not None and not one.platform.of_a_lab():
-        return
+        return ()
     if one.media_type not in oci.INDEXES:
-        if one.platform is None or member in archive:
-            yield one
-        return
+        there = one.platform is None or _member(one) in archive
+        return (one,) if there else ()
+    if one.blob.sha256 not in archive.leaves:
+        archive.leaves[one.blob.sha256] = _below(archive, one, depth)
+    return archive.leaves[one.blob.sha256]
+
+
+def _below(archive: _Archive, one: Descriptor, depth: int) -> tuple[Descriptor, ...]:
     if not depth:
         raise broken(archive.where, "its indexes do not come to an end")
     where = f"index sha256:{one.blob.sha256} of {archive.where}"
     _checked(archive, one)
-    found = oci.document(archive.document(member), where)
-    for below in oci.descriptors(found, "manifests", where):
-        yield from _leaves(archive, below, depth - 1)
+    found = oci.document(archive.document(_member(one)), where)
+    by_digest = {
+        leaf.blob.sha256: leaf
+        for below in oci.descriptors(found, "manifests", where)
+        for leaf in _leaves(archive, below, depth - 1)
+    }
+    return tuple(by_digest.values())
+
+
+def _member(one: Descriptor) -> str:
+    return f"blobs/sha256/{one.blob.sha256}"
 
 
 def _checked(archive: _Archive, one: Descriptor) -> None:
     """See that a document is what its descriptor says; it is not kept."""
     from hashlib import sha256  # noqa: PLC0415  indexes below indexes are rare
 
-    content = archive.document(f"blobs/sha256/{one.blob.sha256}")
+    content = archive.document(_member(one))
     if sha256(content).hexdigest() != one.blob.sha256:
         raise broken(archive.where, f"index sha256:{one.blob.sha256} is another one")
 
@@ -195,9 +222,9 @@ def _oci_image(
     archive: _Archive, name: str, one: Descriptor, source: str, into: Scratch
 ) -> ContainerImage:
     where = f"manifest of '{name}' of {archive.where}"
-    manifest = archive.keep(f"blobs/sha256/{one.blob.sha256}", one.blob, into)
+    manifest = archive.keep(_member(one), oci.small(one.blob, where), into)
     content = oci.document(into.read(manifest), where)
-    config = oci.descriptor(content.get("config"), where).blob
+    config = oci.small(oci.descriptor(content.get("config"), where).blob, where)
     archive.keep(f"blobs/sha256/{config.sha256}", config, into)
     contents = into.read(manifest), into.read(config)
     found = oci.image(name, manifest, contents, source, where)
@@ -207,10 +234,8 @@ def _oci_image(
 
 
 def _docker(archive: _Archive, source: str, into: Scratch) -> Iterator[ContainerImage]:
-    import json  # noqa: PLC0415  a list: all other documents are objects
-
     try:
-        listed = json.loads(archive.document(_DOCKER))
+        listed = oci.parsed(archive.document(_DOCKER))
     except ValueError as error:
         raise broken(archive.where, f"'{_DOCKER}' is no JSON ({error})") from error
     if not isinstance(listed, list) or not listed:
@@ -223,6 +248,7 @@ def _docker_images(
     archive: _Archive, one: Mapping[str, Any], source: str, into: Scratch
 ) -> Iterator[ContainerImage]:
     member = field(one, "Config", str, archive.where)
+    archive.document(_plain(PurePosixPath(member)) or member)
     config = archive.keep(
         _plain(PurePosixPath(member)) or member, _digest_in(archive, member), into
     )

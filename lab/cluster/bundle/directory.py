@@ -10,15 +10,14 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
+from os import fsencode
 from pathlib import Path
 
 from lab._errors import PreflightError, UsageError
 from lab._log import quantity
-from lab.cluster.bundle import archives, catalogue, document
+from lab.cluster.bundle import archives, catalogue, document, oci
 from lab.cluster.bundle.manifest import KUBERNETES, ContainerImage, Manifest, Program
 from lab.cluster.bundle.scratch import Scratch, guarded
 from lab.cluster.bundle.store import Store
@@ -31,7 +30,7 @@ VERSIONS = "versions.json"
 IMAGES = "images"
 SOURCE = "a directory of the user's"
 _FOLDERS: Mapping[Os, str] = {"linux": "linux-amd64", "windows": "windows-amd64"}
-_VERSION = re.compile(r"\d[A-Za-z0-9.+-]*")
+_PLUGINS = "cni"
 _ELF, _X86_64 = b"\x7fELF\x02", b"\x3e\x00"
 _MACHINE_AT = 18
 """Of ELF's header, and what follows of PE's: their machine, and where that header is."""
@@ -58,13 +57,17 @@ def create(
 
     """
     doing = f"making a bundle from '{source}'"
-    if not source.is_dir():
+    with guarded(doing):
+        there = source.is_dir()
+    if not there:
         raise UsageError(doing, "there is no such directory", "name one that has a versions.json")
     versions = _versions(source, doing)
     _check_version(versions[KUBERNETES], kubernetes, doing)
-    taken = tuple(systems) or tuple(os for os, name in _FOLDERS.items() if (source / name).exists())
-    found = {os: _programs(source / _FOLDERS[os]) for os in taken}
-    problems = [*_strangers(source), *_problems(found)]
+    with guarded(doing):
+        own = tuple(os for os, name in _FOLDERS.items() if (source / name).exists())
+        taken = tuple(systems) or own
+        found = {os: _programs(source / _FOLDERS[os]) for os in taken}
+        problems = [*_strangers(source), *_problems(found)]
     if problems:
         raise PreflightError(doing, "; ".join(problems), "put that right, and do it again")
 
@@ -78,24 +81,32 @@ def create(
             tuple(_images(source / IMAGES, taken, into, say)),
         )
 
-    name = sha256(str(source.resolve()).encode()).hexdigest()[: document.SHORT]
+    name = sha256(fsencode(source.resolve())).hexdigest()[: document.SHORT]
     return store.add(f"directory-{name}", fill, say, goes_on=False)
 
 
 def _versions(source: Path, doing: str) -> dict[str, str]:
     path = source / VERSIONS
+    with guarded(doing):
+        if not path.is_file():
+            raise PreflightError(
+                doing,
+                f"it has no '{VERSIONS}'",
+                'write one: {"kubernetes": "1.36.1", "containerd": "2.3.7", ...}',
+            )
+        with path.open("rb") as file:
+            content = file.read(oci.LARGEST)
     try:
-        found = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise PreflightError(
-            doing,
-            f"it has no '{VERSIONS}'",
-            'write one: {"kubernetes": "1.36.1", "containerd": "2.3.7", ...}',
-        ) from None
-    except (OSError, ValueError) as error:
+        found = oci.parsed(content)
+    except ValueError as error:
         raise PreflightError(doing, f"'{path}': {error}", "write JSON into it") from error
     versions = found if isinstance(found, dict) else {}
-    well = all(isinstance(one, str) and _VERSION.fullmatch(one) for one in versions.values())
+    well = all(
+        document.COMPONENT.fullmatch(name)
+        and isinstance(version, str)
+        and document.VERSION.fullmatch(version)
+        for name, version in versions.items()
+    )
     if not well or KUBERNETES not in versions:
         raise PreflightError(
             doing,
@@ -106,7 +117,7 @@ def _versions(source: Path, doing: str) -> dict[str, str]:
 
 
 def _check_version(own: str, asked: str | None, doing: str) -> None:
-    if not re.fullmatch(r"\d+\.\d+\.\d+", own):
+    if not document.PATCH.fullmatch(own):
         raise PreflightError(
             doing, f"'{own}' is no version of Kubernetes", 'write one such as "1.36.1"'
         )
@@ -122,26 +133,32 @@ def _check_version(own: str, asked: str | None, doing: str) -> None:
 
 
 def _programs(folder: Path) -> dict[str, Path]:
-    """Path of every program by its name."""
-    if not folder.is_dir():
-        return {}
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if not path.is_dir() and not path.name.startswith("."):
-            found[name] = path
+    """Path of every program by its name, and of whatever else is there."""
+    found: dict[str, Path] = {}
+    for path in _visible(folder):
+        if path.name == _PLUGINS and path.is_dir():
+            found |= {f"{_PLUGINS}/{plugin.name}": plugin for plugin in _visible(path)}
+        else:
+            found[path.name] = path
     return found
+
+
+def _visible(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
 def _strangers(source: Path) -> Iterator[str]:
     known = {*_FOLDERS.values(), IMAGES}
-    for path in sorted(source.iterdir()):
-        if path.is_dir() and path.name not in known and not path.name.startswith("."):
+    for path in _visible(source):
+        if path.is_dir() and path.name not in known:
             its = ", ".join(sorted(known))
             yield f"nobody knows its directory '{path.name}': it may have {its}"
-    folder = source / IMAGES
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if path.suffix != ".tar" and not path.name.startswith("."):
+        if path.name in known and not path.is_dir():
+            yield f"'{path.name}' is no directory"
+    for path in _visible(source / IMAGES):
+        if path.suffix != ".tar" or not path.is_file():
             yield f"'{IMAGES}/{path.name}' is no .tar file"
 
 
@@ -159,6 +176,8 @@ def _problems(found: Mapping[Os, Mapping[str, Path]]) -> Iterator[str]:
                 yield f"nobody knows a program '{folder}/{name}' ({hint})"
             elif not path.is_file():
                 yield f"'{folder}/{name}' is no file"
+            elif not document.PROGRAM.fullmatch(name):
+                yield f"'{folder}/{name}' is no name of a program"
             elif not _runs(os, path):
                 yield f"'{folder}/{name}' is no program for {os} on amd64"
 

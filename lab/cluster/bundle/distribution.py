@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,10 +19,10 @@ from lab.cluster.bundle.oci import Descriptor
 from lab.cluster.bundle.scratch import Scratch, guarded, settle
 from lab.imaging.download import Web, fetch
 from lab.imaging.job import Say
+from lab.imaging.patience import Answer
 
 _HUB, _HUBS_REGISTRY = "docker.io", "registry-1.docker.io"
 _ACCEPTED = ", ".join(sorted(oci.INDEXES | oci.MANIFESTS))
-_DOCUMENT = 1 << 22
 _UNAUTHORIZED = 401
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 _REPOSITORY = re.compile(r"/v2/(?P<path>.+)/(?:manifests|blobs)/[^/]+$")
@@ -38,7 +36,7 @@ class Registries(Web):
     tokens: dict[tuple[str, str], str] = field(default_factory=dict, repr=False)
     """By the registry's host and the repository."""
 
-    def open(self, url: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
+    def open(self, url: str, headers: Mapping[str, str]) -> Answer:
         """Ask for an address; a registry that wants a token is asked for one."""
         found = _REPOSITORY.search(urlsplit(url).path)
         if found is None:
@@ -61,17 +59,24 @@ class Registries(Web):
     def _token(self, challenge: Mapping[str, str], url: str, path: str) -> str:
         doing = f"asking for a token to read {url}"
         realm = challenge.get("realm", "")
-        if urlsplit(realm).scheme not in {"http", "https"}:
+        if not _is_web(realm):
             raise PreflightError(doing, f"the registry does not say where: '{realm}'", self.instead)
         asked = {"scope": challenge.get("scope") or f"repository:{path}:pull"}
         if challenge.get("service"):
             asked["service"] = challenge["service"]
         said = self.text(f"{realm}?{urlencode(asked)}", doing)
         try:
-            found = json.loads(said)
+            found = oci.parsed(said)
             return str(found.get("token") or found["access_token"])
         except (ValueError, KeyError, AttributeError):
             raise PreflightError(doing, f"{realm} gave no token", self.instead) from None
+
+
+def _is_web(address: str) -> bool:
+    try:
+        return urlsplit(address).scheme in {"http", "https"}
+    except ValueError:
+        return False
 
 
 def pull(web: Registries, wanted: Wanted, into: Scratch, say: Say) -> Iterator[ContainerImage]:
@@ -89,10 +94,11 @@ def pull(web: Registries, wanted: Wanted, into: Scratch, say: Say) -> Iterator[C
     base = _base(wanted.name)
     where = f"image '{wanted.name}'"
     for one in _chosen(web, wanted, base, into, where):
-        manifest = one.blob
+        manifest = oci.small(one.blob, where)
         _fetch(web, f"{base}/manifests/sha256:{manifest.sha256}", manifest, into, say)
         content = oci.document(into.read(manifest), where)
         config = oci.descriptor(content.get("config"), where)
+        oci.small(config.blob, where)
         layers = oci.descriptors(content, "layers", where)
         for part in (config, *layers):
             _blob(web, base, part, into, say)
@@ -122,7 +128,8 @@ def _chosen(
     if kind in oci.MANIFESTS:
         blob = into.keep_bytes(content)
         return [Descriptor(kind, blob, None, {})]
-    chosen = [one for one in oci.descriptors(top, "manifests", where) if _fits(one, wanted)]
+    listed = oci.descriptors(top, "manifests", where)
+    chosen = list({one.blob.sha256: one for one in listed if _fits(one, wanted)}.values())
     there = {one.platform.os for one in chosen if one.platform is not None}
     lacking = [system for system in wanted.systems if system not in there]
     if lacking:
@@ -144,12 +151,8 @@ def _fits(one: Descriptor, wanted: Wanted) -> bool:
 def _top(web: Registries, url: str, where: str) -> bytes:
     """What a tag stands for; small, and without a digest to go by."""
     doing = f"looking for {where}"
-    try:
-        with web.open(url, {}) as answer:
-            content = answer.read(_DOCUMENT)
-            said = answer.headers.get("Docker-Content-Digest", "")
-    except (OSError, http.client.HTTPException) as error:
-        raise web.refused(url, doing, error) from error
+    content, headers = web.small(url, doing)
+    said = headers.get("Docker-Content-Digest", "")
     found = f"sha256:{sha256(content).hexdigest()}"
     if said.startswith("sha256:") and said != found:
         raise PreflightError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 
 from lab._errors import PreflightError
@@ -15,9 +15,13 @@ from lab.plan.canonical import plain
 FILE = "manifest.json"
 SHORT = 12
 """Hex digits of a digest in a directory's name, and in messages."""
-_PROGRAM = re.compile(r"(cni/)?[A-Za-z0-9][A-Za-z0-9._-]*")
+PROGRAM = re.compile(r"(cni/)?[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
+"""Names of programs; on a medium they have 64 characters."""
+COMPONENT = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
+VERSION = re.compile(r"[0-9][A-Za-z0-9.+-]{0,63}")
 _HEX = re.compile(r"[0-9a-f]{64}")
-_PATCH = re.compile(r"\d+\.\d+\.\d+")
+PATCH = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,6}")
+"""Versions of Kubernetes."""
 _AROUND = 40
 """Characters shown of a file from where it differs."""
 
@@ -80,13 +84,11 @@ def decoded(content: bytes, where: str) -> Manifest:
 
 def wrong(manifest: Manifest) -> Iterator[str]:
     """What a manifest must not say, a clause each."""
-    versions = dict(manifest.versions)
-    if not _PATCH.fullmatch(versions.get(KUBERNETES, "")):
-        yield f"versions: there is no Kubernetes version such as '1.36.1' in {versions}"
+    yield from _wrong_versions(dict(manifest.versions))
     for component, count in _repeated(name for name, _ in manifest.versions):
         yield f"versions: '{component}' is there {count} times"
     for program in manifest.programs:
-        if not _PROGRAM.fullmatch(program.name):
+        if not PROGRAM.fullmatch(program.name):
             yield f"programs: '{program.name}' is no name of a program"
     for (os, name), count in _repeated((one.os, one.name) for one in manifest.programs):
         yield f"programs: '{name}' for {os} is there {count} times"
@@ -97,6 +99,17 @@ def wrong(manifest: Manifest) -> Iterator[str]:
     for (name, os, build), count in _repeated(keys):
         yield f"images: '{name}' for {os}{f' {build}' if build else ''} is there {count} times"
     yield from _wrong_blobs(manifest)
+    for text in _words(manifest):
+        if not text.isprintable():
+            yield f"{text[:_AROUND]!a} cannot be printed"
+
+
+def _wrong_versions(versions: Mapping[str, str]) -> Iterator[str]:
+    if not PATCH.fullmatch(versions.get(KUBERNETES, "")):
+        yield f"versions: there is no Kubernetes version such as '1.36.1' in {versions}"
+    for name, version in versions.items():
+        if not (COMPONENT.fullmatch(name) and VERSION.fullmatch(version)):
+            yield f"versions: {name!a} {version[:_AROUND]!a} is no component and its version"
 
 
 def _wrong_blobs(manifest: Manifest) -> Iterator[str]:
@@ -106,6 +119,15 @@ def _wrong_blobs(manifest: Manifest) -> Iterator[str]:
             yield f"'{blob.sha256}' is no SHA-256"
         if blob.size < 0 or sizes.setdefault(blob.sha256, blob) != blob:
             yield f"'{blob.sha256}' cannot have {blob.size} bytes"
+
+
+def _words(manifest: Manifest) -> Iterator[str]:
+    """What is not looked at otherwise, and is shown to the user."""
+    for program in manifest.programs:
+        yield from (program.component, program.source)
+    for image in manifest.images:
+        yield from (image.source, image.os_version or "")
+        yield from (layer.media_type for layer in image.layers)
 
 
 def _repeated(keys: Iterator[object]) -> Iterator[tuple[tuple[object, ...], int]]:

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 
-from lab._errors import PreflightError
+from lab._errors import BrokenError, PreflightError
 from lab.cluster.bundle import document, names, oci
 from lab.cluster.bundle.document import SHORT
 from lab.cluster.bundle.manifest import Blob, ContainerImage, Manifest
@@ -63,24 +63,45 @@ def medium(
     Raises
     ------
     PreflightError
-        When there is no room for it, or pycdlib is not installed.
-    StateError
-        When a blob cannot be read, or is not whole.
+        When there is no room for it, pycdlib is not installed, or the bundle is damaged.
 
     """
-    path = (
-        store.directory(manifest) / "media" / f"{system}-{identity(manifest, system)[:SHORT]}.iso"
-    )
+    path = _path(store, manifest, system)
     if path.is_file():
         return path
     lock = store.lock(f"medium-{document.digest(manifest)[:SHORT]}-{system}")
     with lab_lock(lock, "making a bundle medium", wait=_WAIT, say=say):
         if not path.is_file():
+            check(store, manifest, system)
             say(f"writing the bundle medium for {system}")
             with guarded(f"writing the bundle medium '{path}'"):
                 path.parent.mkdir(exist_ok=True)
                 _write(store, manifest, system, path)
     return path
+
+
+def check(store: Store, manifest: Manifest, system: Os) -> None:
+    """See that a medium is there, or that what it would be made from is whole.
+
+    Nobody looks at a program again once it is on a medium, and media stay on hypervisors.
+
+    Raises
+    ------
+    PreflightError
+        Naming every blob that is gone or is another one.
+
+    """
+    if _path(store, manifest, system).is_file():
+        return
+    try:
+        store.verify(manifest, lambda _: None, (system,))
+    except BrokenError as error:
+        raise PreflightError(error.doing, error.happened, error.cure) from error
+
+
+def _path(store: Store, manifest: Manifest, system: Os) -> Path:
+    name = f"{system}-{identity(manifest, system)[:SHORT]}.iso"
+    return store.directory(manifest) / "media" / name
 
 
 def _write(store: Store, manifest: Manifest, system: Os, path: Path) -> None:

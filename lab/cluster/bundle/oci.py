@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -24,8 +25,14 @@ REFERENCE = "org.opencontainers.image.ref.name"
 ARCHITECTURE = "amd64"
 """Of every machine of a lab."""
 _SYSTEMS: tuple[Os, ...] = ("linux", "windows")
+LARGEST = 1 << 22
+"""Bytes of the largest manifest, index or configuration that is read."""
 _SHA256 = "sha256:"
 _DIGITS = 64
+_SIZES = 1 << 50
+"""Bytes that nothing has."""
+_WORD = re.compile(r"[\w.+/-]{0,127}", re.ASCII)
+"""Media types, and builds of Windows."""
 _T = TypeVar("_T")
 
 
@@ -54,6 +61,14 @@ class Descriptor:
     """Where a layer is had that registries do not keep (Windows' base layers, once)."""
 
 
+def parsed(content: bytes | str) -> Any:
+    """JSON of unknown origin; ValueError when it is none."""
+    try:
+        return json.loads(content)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+
+
 def document(content: bytes, where: str) -> Mapping[str, Any]:
     """A JSON object.
 
@@ -64,7 +79,7 @@ def document(content: bytes, where: str) -> Mapping[str, Any]:
 
     """
     try:
-        found = json.loads(content)
+        found = parsed(content)
     except ValueError as error:
         raise broken(where, f"it is no JSON ({error})") from error
     if not isinstance(found, dict):
@@ -95,13 +110,13 @@ def descriptors(found: Mapping[str, Any], name: str, where: str) -> tuple[Descri
 def descriptor(found: Any, where: str) -> Descriptor:
     """One descriptor."""
     size = field(found, "size", int, where)
-    if size < 0:
+    if not 0 <= size < _SIZES:
         raise broken(where, f"'size' is {size}")
     platform = found.get("platform")
     notes = found.get("annotations")
     urls = found.get("urls")
     return Descriptor(
-        str(found.get("mediaType", "")),
+        _word(found, "mediaType", where) or "",
         Blob(hexadecimal(field(found, "digest", str, where), where), size),
         _platform(platform, where) if isinstance(platform, dict) else None,
         {str(key): str(value) for key, value in notes.items()} if isinstance(notes, dict) else {},
@@ -127,6 +142,20 @@ def hexadecimal(digest: str, where: str) -> str:
 def platform_of(config: bytes, where: str) -> Platform:
     """What an image's configuration says that it runs on."""
     return _platform(document(config, where), where)
+
+
+def small(blob: Blob, where: str) -> Blob:
+    """The blob of a document, if it is not larger than any.
+
+    Raises
+    ------
+    PreflightError
+        When it is.
+
+    """
+    if blob.size > LARGEST:
+        raise broken(where, f"sha256:{blob.sha256} has {blob.size:,} bytes: it is no document")
+    return blob
 
 
 def image(
@@ -218,12 +247,19 @@ def broken(where: str, problem: str) -> PreflightError:
 
 
 def _platform(found: Any, where: str) -> Platform:
-    build = found.get("os.version")
     return Platform(
         field(found, "os", str, where),
         field(found, "architecture", str, where),
-        build if isinstance(build, str) and build else None,
+        _word(found, "os.version", where),
     )
+
+
+def _word(found: Mapping[str, Any], name: str, where: str) -> str | None:
+    """A member that may be there, and becomes part of the bundle's own manifest."""
+    value = found.get(name) or None
+    if value is not None and not (isinstance(value, str) and _WORD.fullmatch(value)):
+        raise broken(where, f"'{name}' is {json.dumps(value)[:40]}")
+    return value
 
 
 def _described(media_type: str, blob: Blob) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from lab.state.failure import guarded_files
 BLOBS = Path("blobs", "sha256")
 _PART = ".part"
 _CHUNK = 1 << 20
+ELSEWHERE = "or name another 'cache' in the inventory"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -66,9 +67,15 @@ class Scratch:
         return self.keep(BytesIO(content), "writing a document of the bundle")
 
     def keep_file(self, path: Path) -> Blob:
-        """Copy a file into the bundle."""
-        with guarded(f"copying '{path}'"), path.open("rb") as content:
-            return self.keep(content, f"copying '{path}'")
+        """Copy a file into the bundle. Raises as :meth:`keep`, and when it changes meanwhile."""
+        doing = f"copying '{path}'"
+        with guarded(doing), path.open("rb") as content:
+            before = os.fstat(content.fileno())
+            blob = self.keep(content, doing)
+            after = os.fstat(content.fileno())
+        if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, blob.size):
+            raise PreflightError(doing, "somebody writes to it", "do it again when that is done")
+        return blob
 
     def path(self, blob: Blob) -> Path:
         """Where a blob is."""
@@ -83,6 +90,11 @@ class Scratch:
         """A small document of the bundle."""
         with guarded("reading a document of the bundle"):
             return self.path(blob).read_bytes()
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file beside the blobs."""
+        with guarded("finishing the bundle"):
+            (self.directory / name).write_bytes(content)
 
     def tidy(self, kept: Iterator[Blob]) -> None:
         """Remove what the manifest does not lead to."""
@@ -112,7 +124,7 @@ def settle(path: Path) -> None:
 def guarded(doing: str) -> Iterator[None]:
     """Turn an OSError into a LabError; a full disk with the cure for caches."""
     try:
-        with guarded_files(doing):
+        with guarded_files(doing, ELSEWHERE):
             yield
     except PreflightError as error:
         cause = error.__cause__

@@ -12,8 +12,11 @@ A bundle's directory gets its name when it is whole, by one rename: what is ther
 from __future__ import annotations
 
 import hashlib
+import os
+import re
 import shutil
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,12 +25,15 @@ from lab._log import quantity
 from lab.cluster.bundle import document
 from lab.cluster.bundle.document import SHORT
 from lab.cluster.bundle.manifest import Blob, Manifest
-from lab.cluster.bundle.scratch import BLOBS, Scratch, guarded, settle
+from lab.cluster.bundle.scratch import BLOBS, ELSEWHERE, Scratch, guarded, settle
 from lab.imaging.job import Say
 from lab.scenario import versions
 from lab.scenario.scenario import Os
-from lab.state.lock import holder, lab_lock
+from lab.state.failure import file_failure
+from lab.state.lock import HeldError, holder, lab_lock
 
+_NAME = re.compile(r"[0-9a-f]{12}")
+"""Of a bundle's directory; whatever else is there is not the lab's."""
 _PARTIAL = ".partial"
 _WAIT = 6 * 3600.0
 """Seconds to wait for another one to make a bundle: downloads on a slow line."""
@@ -95,7 +101,14 @@ class Store:
             raise UsageError(
                 f"looking for bundle '{digest}'", how, "give a digest that 'lab bundle list' prints"
             )
-        return self._read(found[0])
+        made = self._read(found[0])
+        if not document.digest(made).startswith(digest):
+            raise UsageError(
+                f"looking for bundle '{digest}'",
+                f"there is '{document.digest(made)}' only",
+                "give a digest that 'lab bundle list' prints",
+            )
+        return made
 
     def newest(self, minor: str, systems: Collection[Os] = ()) -> Manifest:
         """The bundle of the newest patch version of a Kubernetes minor; of several, the last made.
@@ -132,8 +145,13 @@ class Store:
         """Every bundle that can be read."""
         return tuple(self._whole())
 
-    def verify(self, manifest: Manifest, say: Say) -> None:
+    def verify(self, manifest: Manifest, say: Say, systems: Collection[Os] = ()) -> None:
         """Read every byte of a bundle.
+
+        Parameters
+        ----------
+        systems
+            Read what is for these alone; all of it if empty.
 
         Raises
         ------
@@ -144,7 +162,7 @@ class Store:
         name = document.digest(manifest)[:SHORT]
         problems: list[str] = []
         seen: set[Blob] = set()
-        for owner, blob in _owned(manifest):
+        for owner, blob in _owned(manifest, systems):
             if blob not in seen:
                 seen.add(blob)
                 problems += (f"{owner}: {one}" for one in self._damage(manifest, blob))
@@ -211,17 +229,29 @@ class Store:
         size = sum(_size(path) for path in found)
         if yes:
             for path in found:
-                _remove(path)
+                self._collect(path)
         names = tuple(str(path.relative_to(self._cache)) for path in found)
         return Collected(names, size, yes)
+
+    def _collect(self, path: Path) -> None:
+        """Remove a directory, unless somebody has begun to make something in it meanwhile."""
+        name = path.name.removeprefix(".").removesuffix(_PARTIAL)
+        with suppress(HeldError), lab_lock(self.lock(name), "lab bundle gc", wait=0):
+            _remove(path)
 
     def _adopt(self, made: Scratch, manifest: Manifest, say: Say) -> Manifest:
         """Give a finished bundle its name."""
         for problem in document.wrong(manifest):
             raise BrokenError("making a bundle", problem)
         made.tidy(manifest.blobs())
+        made.write(document.FILE, document.encoded(manifest))
+        made.settle()
         final = self.directory(manifest)
-        with guarded(f"making bundle '{final.name}'"):
+        lock = self.lock(final.name)  # the same may be made from elsewhere at the same time
+        with (
+            lab_lock(lock, "lab bundle create", wait=_WAIT, say=say),
+            guarded(f"making bundle '{final.name}'"),
+        ):
             if final.exists() and self._is_whole(manifest):
                 say(f"bundle '{final.name}' is there already")
                 shutil.rmtree(made.directory)
@@ -229,8 +259,6 @@ class Store:
             if final.exists():
                 say(f"bundle '{final.name}' is damaged: it is made anew")
                 _remove(final)
-            (made.directory / document.FILE).write_bytes(document.encoded(manifest))
-            made.settle()
             made.directory.rename(final)
             settle(self._root)
         return manifest
@@ -263,7 +291,9 @@ class Store:
             found = sorted(path.name for path in self._root.iterdir() if path.is_dir())
         except FileNotFoundError:
             return ()
-        return tuple(name for name in found if not name.startswith("."))
+        except OSError as error:
+            raise file_failure(f"looking into '{self._root}'", error, ELSEWHERE) from error
+        return tuple(name for name in found if _NAME.fullmatch(name))
 
     def _read(self, name: str) -> Manifest:
         path = self._root / name / document.FILE
@@ -309,8 +339,9 @@ class Store:
         )
 
     def _age(self, manifest: Manifest) -> tuple[tuple[int, ...], float]:
-        made = (self.directory(manifest) / document.FILE).stat().st_mtime
-        return tuple(int(part) for part in manifest.kubernetes.split(".")), made
+        made = _stat(self.directory(manifest) / document.FILE)
+        version = tuple(int(part) for part in manifest.kubernetes.split("."))
+        return version, made.st_mtime if made else 0.0
 
     def _old(self, in_use: Collection[str]) -> Iterator[Path]:
         kept = {used[:SHORT] for used in in_use}
@@ -327,7 +358,8 @@ class Store:
             return
         for place in sorted(self._root.iterdir()):
             name = place.name.removeprefix(".").removesuffix(_PARTIAL)
-            if place.name.startswith(".") and holder(self.lock(name)) is None:
+            partial = place.name == f".{name}{_PARTIAL}"
+            if partial and holder(self.lock(name)) is None:
                 yield place
 
     def lock(self, name: str) -> Path:
@@ -335,10 +367,13 @@ class Store:
         return self._cache / "locks" / f"bundle-{name}"
 
 
-def _owned(manifest: Manifest) -> Iterator[tuple[str, Blob]]:
+def _owned(manifest: Manifest, systems: Collection[Os]) -> Iterator[tuple[str, Blob]]:
     for program in manifest.programs:
-        yield f"program '{program.name}' ({program.os})", program.blob
+        if not systems or program.os in systems:
+            yield f"program '{program.name}' ({program.os})", program.blob
     for image in manifest.images:
+        if systems and image.os not in systems:
+            continue
         owner = f"image '{image.name}' ({image.os})"
         yield f"{owner}, its manifest", image.manifest
         yield f"{owner}, its configuration", image.config
@@ -357,12 +392,21 @@ def _minor(version: str) -> str:
 def _size(path: Path) -> int:
     """Bytes on disk, of a file or all below a directory."""
     files = [path, *path.rglob("*")] if path.is_dir() else [path]
-    return sum(one.stat().st_blocks * 512 for one in files if not one.is_dir())
+    found = [_stat(one) for one in files if not one.is_dir()]
+    return sum(one.st_blocks * 512 for one in found if one)
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    """None where somebody has just taken it away."""
+    try:
+        return path.stat()
+    except OSError:
+        return None
 
 
 def _remove(path: Path) -> None:
     with guarded(f"removing '{path}'"):
-        if not path.is_dir():
+        if path.is_symlink() or not path.is_dir():
             path.unlink(missing_ok=True)
             return
         if not path.name.startswith("."):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import http.client
-import json
+import lzma
 import re
 import tarfile
 import zipfile
@@ -15,7 +15,7 @@ from typing import IO
 
 from lab._errors import PreflightError, UsageError
 from lab.cluster import rules
-from lab.cluster.bundle import catalogue, distribution
+from lab.cluster.bundle import catalogue, distribution, oci
 from lab.cluster.bundle.catalogue import Asset
 from lab.cluster.bundle.distribution import Registries
 from lab.cluster.bundle.manifest import KUBERNETES, Blob, Manifest, Program
@@ -34,7 +34,7 @@ INSTEAD = (
 )
 TRUSTING = "ask the mirror's keeper, or take the mirror out of the inventory"
 _BARE = re.compile(r"[0-9a-fA-F]{64}")
-_VERSION = re.compile(r"(\d+\.\d+)(\.\d+)?")
+_VERSION = re.compile(r"([0-9]{1,2}\.[0-9]{1,4})(\.[0-9]{1,6})?")
 
 
 def web(inventory: Inventory) -> Registries:
@@ -101,8 +101,8 @@ def _patch(reached: Registries, kubernetes: str) -> str:
         return kubernetes
     url = catalogue.newest_patch(kubernetes)
     said = reached.text(url, f"looking for the newest Kubernetes {kubernetes}").strip()
-    if not re.fullmatch(rf"v{re.escape(kubernetes)}\.\d+", said):
-        raise PreflightError(doing, f"{url} says '{said[:40]}'", INSTEAD)
+    if not re.fullmatch(rf"v{re.escape(kubernetes)}\.[0-9]{{1,6}}", said):
+        raise PreflightError(doing, f"{url} says {said[:40]!r}", INSTEAD)
     return said.removeprefix("v")
 
 
@@ -140,7 +140,7 @@ class _Sums:
     def _of_release(self, said: str, file: str, where: str, doing: str) -> str | None:
         """GitHub knows the digest of what was uploaded since June 2025."""
         try:
-            files = {one["name"]: one.get("digest") for one in json.loads(said)["assets"]}
+            files = {one["name"]: one.get("digest") for one in oci.parsed(said)["assets"]}
         except (ValueError, KeyError, TypeError, AttributeError):
             raise PreflightError(
                 doing, f"{where} is no description of a release", INSTEAD
@@ -193,6 +193,7 @@ class _Fetching:
         doing = f"downloading {url}"
         try:
             with self._web.open(url, {}) as answer:
+                answer.take_time()
                 return self._into.keep(answer, doing)
         except (OSError, http.client.HTTPException) as error:
             raise self._web.refused(url, doing, error) from error
@@ -216,8 +217,10 @@ def _member(path: Path, member: str, url: str) -> Iterator[IO[bytes]]:
             assert found is not None, "it is a file"
             with found:
                 yield found
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
         raise PreflightError(doing, f"it is no whole archive ({error})", INSTEAD) from error
+    except (zlib.error, lzma.LZMAError, RuntimeError) as error:  # the last of locked, or odd, ones
+        raise PreflightError(doing, f"it cannot be unpacked ({error})", INSTEAD) from error
 
 
 def _named(there: Sequence[str] | Mapping[str, object], member: str, doing: str) -> str:

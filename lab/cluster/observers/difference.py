@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ipaddress import ip_interface
 from typing import Literal
 
-from lab.cluster.observers.facts import NodeFacts
+from lab.cluster.observers.facts import Barrier, NodeFacts
 from lab.topology.intent import MachineIntent
 
 By = Literal["lab", "kubernetes"]
@@ -34,6 +34,9 @@ Kind = Literal[
     "service-missing",
     "stale-backend",
     "backend-missing",
+    "wrong-policy",
+    "wrong-affinity",
+    "wrong-refusal",
     "masquerade-missing",
     "masquerade-exception-missing",
     "forwarding-off",
@@ -58,9 +61,14 @@ Kind = Literal[
     "link-address",
     "link-mtu",
     "link-mac",
-    "tunnel-port-barred",
+    "gateway-missing",
+    "unplugged",
+    "tunnel-port-dropped",
+    "tunnel-port-rejected",
     "node-port-barred",
+    "name-server-barred",
     "packets-barred",
+    "packets-lost",
     "slowed",
     "program-down",
     "duplicate-address",
@@ -83,6 +91,11 @@ class Difference:
     """The command that shows it, on the node."""
     mends: str
     """The command that mends it, on the node, or what to do."""
+    barrier: Barrier | None = None
+    """The rule that bars packets, where it is one: which packets they are."""
+    others: tuple[tuple[str, str], ...] = ()
+    """Machine and device, or ``"pod NAME"``, of those that have the same, where it is a thing
+    that one alone may have."""
 
     def __str__(self) -> str:
         return (
@@ -117,7 +130,7 @@ class Look:
     def _ranges(self) -> Iterator[str]:
         machine = self.intended
         for interface in machine.interfaces:
-            yield from (str(ip_interface(text).network) for text in interface.addresses)
+            yield from (str(ip_interface(text).network) for text in interface.held)
         yield from (one.destination for one in machine.routes if one.destination != "default")
         if machine.translation:
             yield from machine.translation.not_masqueraded

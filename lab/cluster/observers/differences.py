@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from lab.cluster.observers import windows_words
-from lab.cluster.observers.difference import By, Difference, Kind, Look
+from lab.cluster.observers.difference import By, Difference, Look
 from lab.cluster.observers.facts import NodeFacts
-from lab.cluster.observers.hops import bridge, endpoint, routing, services, tunnel, underlay
-from lab.cluster.observers.rules import overlap
+from lab.cluster.observers.hops import bridge, endpoint, routing, services, switch, tunnel, underlay
+from lab.cluster.observers.twice import between
+from lab.topology import gateways
 from lab.topology.intent import Intent, MachineIntent
 
 _HOPS = (
@@ -18,6 +19,7 @@ _HOPS = (
     services.check,
     routing.check,
     tunnel.check,
+    switch.check,
     underlay.check,
 )
 
@@ -52,12 +54,30 @@ def lab_differences(
     intent: Intent, observed: Mapping[str, NodeFacts], *, by: By = "lab"
 ) -> tuple[Difference, ...]:
     """What in the whole lab is not as intended: node by node, then between nodes."""
-    bound = settled(intent, observed) if by == "kubernetes" else intent
+    bound = settled(intent, observed) if by == "kubernetes" else as_held(intent, observed)
     found: list[Difference] = []
-    for machine in bound.machines:
+    for machine in bound.everything():
         if machine.name in observed:
             found += differences(machine, observed[machine.name], by=by)
-    return (*found, *_between(bound, observed))
+    return (*found, *between(bound, observed, by=by))
+
+
+def as_held(intent: Intent, observed: Mapping[str, NodeFacts]) -> Intent:
+    """The Intent with the virtual gateways where they were seen, each on one machine.
+
+    One that nobody holds, or several do, stays where the Intent has it.
+    """
+    seen = {
+        gateway.node: [
+            name
+            for name in gateway.candidates
+            if name in observed
+            and (link := observed[name].link(gateway.device))
+            and gateway.address in link.addresses
+        ]
+        for gateway in intent.gateways
+    }
+    return gateways.settled(intent, seen)
 
 
 def settled(intent: Intent, observed: Mapping[str, NodeFacts]) -> Intent:
@@ -92,52 +112,3 @@ def _chosen(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[tuple
         for one in there:
             if machine.tunnel and one.name == machine.tunnel.name and one.mac:
                 yield machine.tunnel.mac, one.mac
-
-
-def _between(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Difference]:
-    """Addresses, MACs and pod CIDRs that two nodes, or two pods, have."""
-    ranges = [segment.cidr for segment in intent.segments]
-    ranges += [
-        machine.translation.local_cidr
-        for machine in intent.machines
-        if machine.translation and machine.translation.local_cidr
-    ]
-    owners: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for node, facts in observed.items():
-        for kind, value, device in _claims(facts, ranges):
-            owners.setdefault((kind, value), []).append((node, device))
-    for (kind, value), claims in owners.items():
-        if len(claims) > 1:
-            yield _twice(kind, value, claims)
-
-
-def _claims(facts: NodeFacts, ranges: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    devices = [(link, link.name) for link in facts.links]
-    devices += [(link, f"pod {pod.name}") for pod in facts.pods or () for link in pod.links]
-    for link, name in devices:
-        own = [text for text in link.addresses if any(overlap(text, one) for one in ranges)]
-        if link.kind == "bridge":
-            yield from (("cidr", text, name) for text in own)
-        else:
-            yield from (("address", text.partition("/")[0], name) for text in own)
-        if own:
-            yield "mac", link.mac, name
-
-
-def _twice(kind: str, value: str, claims: list[tuple[str, str]]) -> Difference:
-    words: dict[str, tuple[Kind, str, str]] = {
-        "address": ("duplicate-address", "address", "ip address"),
-        "mac": ("duplicate-mac", "MAC", "ip link"),
-        "cidr": ("duplicate-pod-cidr", "pod CIDR", "ip address"),
-    }
-    name, what, shows = words[kind]
-    node, device = claims[-1]
-    return Difference(
-        name,
-        node,
-        f"{what} {value} of {device}",
-        "nobody else's",
-        "also " + ", ".join(f"{device} of {node}" for node, device in claims[:-1]),
-        shows,
-        f"give {device} of {node} its own {what}",
-    )

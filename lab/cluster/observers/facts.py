@@ -7,9 +7,9 @@ nothing. Everything is in a fixed order.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from lab.topology.intent import (
-    Backend,
     Bridge,
     ForwardingEntry,
     Neighbour,
@@ -60,6 +60,13 @@ class SeenNeighbour:
     """``"PERMANENT"``, ``"REACHABLE"``, ``"FAILED"``, ...; Windows' states in capitals."""
 
 
+class End(NamedTuple):
+    """Where packets are sent on to."""
+
+    address: str
+    port: int
+
+
 @dataclass(frozen=True, slots=True)
 class Translated:
     """Packets to this address and port go to these backends."""
@@ -69,8 +76,17 @@ class Translated:
     address: str | None
     """None for a NodePort: any address of the node."""
     port: int
-    backends: tuple[Backend, ...]
-    """Their ``pod`` is empty: rules know addresses only. None at all: packets are refused."""
+    backends: tuple[End, ...]
+    """None at all: packets are refused, or lost."""
+    lost: bool = False
+    """Whether packets without a backend are lost; else they are refused."""
+    own: tuple[End, ...] | None = None
+    """Of a NodePort that leads the node's own packets, and its pods', to other backends than
+    those that come from elsewhere: where those go. None where it makes no difference."""
+    affinity: int | None = None
+    """Seconds for which a client keeps its backend; None for no affinity."""
+    kept: bool = False
+    """Of a NodePort: whether what comes from elsewhere keeps the address that it came from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +117,12 @@ class Barrier:
     """The command that shows it."""
     mends: str = ""
     """The command that takes it away."""
+    refuses: bool = False
+    """Whether the sender is told; else packets are lost without a word."""
+    by_chance: bool = False
+    """Whether it takes some of the packets only, by lot."""
+    device: str = ""
+    """By which they come or leave; empty for any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from ipaddress import ip_interface, ip_network
 from typing import Any
 
 from lab.cluster.observers.facts import (
+    End,
     Link,
     Masquerade,
     PodFacts,
@@ -23,7 +24,6 @@ from lab.cluster.observers.facts import (
     Translations,
 )
 from lab.topology.intent import (
-    Backend,
     Bridge,
     ForwardingEntry,
     Neighbour,
@@ -206,7 +206,7 @@ def _balancers(listed: Object, addresses: Mapping[str, str], own: set[str]) -> I
         if protocol is None:
             continue
         inner = int(policy.get("InternalPort", 0))
-        backends = tuple(Backend("", one, inner) for one in sorted(set(ends)) if one)
+        backends = tuple(End(one, inner) for one in sorted(set(ends)) if one)
         for address in policy.get("VIPs") or (None,):
             node_port = address is None or str(address) in own or not address
             yield Translated(

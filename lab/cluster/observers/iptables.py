@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from lab.cluster.observers.facts import Barrier, Translated, Translations
+from lab.cluster.observers.facts import Barrier, End, Translated, Translations
 from lab.cluster.observers.rules import KUBE_PROXY_MARK, Leaving, Ruleset, masquerades
-from lab.topology.intent import Backend
 
 _LOOPBACK = "127.0.0.0/8"
 _KNOWN = ("KUBE-", "FLANNEL-", "CNI-", "DOCKER")
@@ -40,6 +39,10 @@ class _Rule:
     invalid: bool = False
     local: bool = False
     """Whether it is for the node's own addresses."""
+    from_here: bool = False
+    """Whether it is for packets of the node's own, or of its pods."""
+    seconds: int | None = None
+    """For how long it remembers a client."""
     to: str = ""
     """Of DNAT."""
 
@@ -119,6 +122,8 @@ def _rule(line: str) -> _Rule:
         marked=_mark(*value.of("--mark")),
         invalid="INVALID" in (value.of("--ctstate", "--state")[0] or ""),
         local=value.of("--dst-type")[0] == "LOCAL",
+        from_here=value.of("--src-type")[0] == "LOCAL" or (bool(source) and not source_is_not),
+        seconds=_seconds(value.of("--seconds")[0]),
         to=value.of("--to-destination")[0] or "",
     )
 
@@ -142,6 +147,10 @@ def _ports(text: str | None) -> tuple[int, int] | None:
     return (min(numbers), max(numbers)) if numbers else None
 
 
+def _seconds(text: str | None) -> int | None:
+    return int(text) if text else None
+
+
 def _mark(text: str | None, negated: bool) -> bool | None:
     if text is None or int(text.split("/")[0], 0) != KUBE_PROXY_MARK:
         return None
@@ -149,6 +158,16 @@ def _mark(text: str | None, negated: bool) -> bool | None:
 
 
 def _services(nat: _Table, filters: _Table | None) -> Iterator[Translated]:
+    found: dict[tuple[str, str | None, int], Translated] = {}
+    for one in (*_translations(nat), *_unserved(filters)):
+        key = (one.protocol, one.address, one.port)
+        there = found.get(key)
+        found[key] = replace(there, lost=one.lost) if there else one
+    yield from found.values()
+
+
+def _translations(nat: _Table) -> Iterator[Translated]:
+    """Where packets are led to."""
     live = nat.live()
     for rule in nat.rules.get("KUBE-SERVICES", ()) if "KUBE-SERVICES" in live else ():
         if rule.destination and rule.ports and rule.target != "KUBE-MARK-MASQ":
@@ -156,32 +175,63 @@ def _services(nat: _Table, filters: _Table | None) -> Iterator[Translated]:
     for rule in nat.rules.get("KUBE-NODEPORTS", ()) if "KUBE-NODEPORTS" in live else ():
         if rule.ports and rule.destination != _LOOPBACK and rule.target.startswith("KUBE-"):
             yield _translated(nat, rule, None)
+
+
+def _unserved(filters: _Table | None) -> Iterator[Translated]:
+    """What is refused, or lost, where no backend is there for it."""
     for name in ("KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES"):
         for rule in filters.rules.get(name, ()) if filters else ():
-            if rule.target == "REJECT" and rule.ports:
+            if rule.target in {"REJECT", "DROP"} and rule.ports:
                 address = rule.destination.removesuffix("/32") if rule.destination else None
                 if address or rule.local:
-                    yield Translated(rule.protocol, address, rule.ports[0], ())
+                    lost = rule.target == "DROP"
+                    yield Translated(rule.protocol, address, rule.ports[0], (), lost=lost)
+
+
+@dataclass(slots=True)
+class _Read:
+    """What was found in the chains of one Service's port."""
+
+    ends: set[End] = field(default_factory=set)
+    own: set[End] = field(default_factory=set)
+    """Of packets of the node's own, and of its pods."""
+    short: bool = False
+    marked: bool = False
+    seconds: int | None = None
 
 
 def _translated(nat: _Table, rule: _Rule, address: str | None) -> Translated:
     assert rule.ports, "asked for by the callers"
-    backends = sorted(
-        dict.fromkeys(_backends(nat, rule.target, set())), key=lambda one: (one.address, one.port)
+    read = _Read()
+    _follow(nat, rule.target, read, from_here=False, been=set())
+    return Translated(
+        rule.protocol,
+        address,
+        rule.ports[0],
+        tuple(sorted(read.ends)),
+        own=tuple(sorted(read.own)) if read.short else None,
+        affinity=read.seconds,
+        kept=address is None and not read.marked,
     )
-    return Translated(rule.protocol, address, rule.ports[0], tuple(backends))
 
 
-def _backends(nat: _Table, chain: str, been: set[str]) -> Iterator[Backend]:
-    if chain in been:
+def _follow(nat: _Table, chain: str, read: _Read, *, from_here: bool, been: set[str]) -> None:
+    """Every rule of a chain, and of those that it leads to."""
+    visit = f"{chain} {from_here}"
+    if visit in been:
         return
-    been.add(chain)
+    been.add(visit)
     for rule in nat.rules.get(chain, ()):
+        here = from_here or rule.from_here
+        read.seconds = rule.seconds or read.seconds
         if rule.target == "DNAT" and ":" in rule.to:
             address, _, port = rule.to.partition(":")
-            yield Backend("", address, int(port))
+            (read.own if here else read.ends).add(End(address, int(port)))
+        elif rule.target == "KUBE-MARK-MASQ":
+            read.marked |= not here
         elif rule.target.startswith("KUBE-"):
-            yield from _backends(nat, rule.target, been)
+            read.short |= here and not from_here
+            _follow(nat, rule.target, read, from_here=here, been=been)
 
 
 def _marked(nat: _Table | None) -> bool:
@@ -238,4 +288,6 @@ def _barrier(table: _Table, where: str, shows: str, rule: _Rule) -> Barrier:
         packets=rule.packets,
         shows=shows,
         mends=f"iptables -t {table.name} -D {rule.text.removeprefix('-A ')}",
+        refuses=rule.target == "REJECT",
+        by_chance="--mode random" in rule.text,
     )

@@ -70,11 +70,11 @@ def destinations(rule: Rule) -> tuple[str, ...]:
 
 
 def protocol_of(rule: Rule) -> str | None:
-    """``"tcp"`` or ``"udp"`` where a rule is for one of them."""
+    """``"tcp"``, ``"udp"`` or ``"icmp"`` where a rule is for one of them."""
     for operator, what, right, _ in _matches(rule):
         if operator == "==" and what in {"meta l4proto", "ip protocol"} and isinstance(right, str):
             return right
-        if what.split(" ")[0] in {"tcp", "udp"}:
+        if what.split(" ")[0] in {"tcp", "udp", "icmp"}:
             return what.split(" ")[0]
     return None
 
@@ -108,11 +108,56 @@ def mark_of(rule: Rule) -> bool | None:
     return None
 
 
+def is_from_here(rule: Rule) -> bool:
+    """Whether a rule is for the node's own packets alone, or for those of its pods."""
+    for operator, what, right, left in _matches(rule):
+        flags = left.get("fib", {}).get("flags", ()) if isinstance(left, Mapping) else ()
+        if what == "fib type" and "saddr" in flags and right == "local" and operator == "==":
+            return True
+        if what == "ip saddr" and operator == "==" and not str(right).startswith("@"):
+            return True
+    return False
+
+
+def remembered_in(rule: Rule) -> Iterator[str]:
+    """The sets of clients that a rule asks: who is in one is led to the backend that it is of."""
+    for operator, what, right, _ in _matches(rule):
+        if what == "ip saddr" and operator in {"==", "in"} and str(right).startswith("@"):
+            yield str(right)[1:]
+
+
+def marks(rule: Rule) -> bool:
+    """Whether a rule sets kube-proxy's mark."""
+    for part in rule["expr"]:
+        mangle = part.get("mangle")
+        if isinstance(mangle, Mapping) and _field(mangle.get("key")) == "meta mark":
+            value = mangle.get("value")
+            if isinstance(value, Mapping) and KUBE_PROXY_MARK in value.get("|", ()):
+                return True
+    return False
+
+
 def is_about_invalid(rule: Rule) -> bool:
     """Whether a rule is for packets of no connection, which may be lost."""
     return any(
         what == "ct state" and "invalid" in str(right) for _, what, right, _ in _matches(rule)
     )
+
+
+def is_by_chance(rule: Rule) -> bool:
+    """Whether a rule draws lots."""
+    return any(
+        isinstance(left, Mapping) and "numgen" in left and left["numgen"].get("mode") == "random"
+        for _, _, _, left in _matches(rule)
+    )
+
+
+def device_of(rule: Rule) -> str:
+    """The one device by which packets come or leave; empty where the rule names none."""
+    for operator, what, right, _ in _matches(rule):
+        if what in {"meta iifname", "meta oifname", "meta iif", "meta oif"} and operator == "==":
+            return str(right) if isinstance(right, str) else ""
+    return ""
 
 
 def packets(rule: Rule) -> int | None:

@@ -77,7 +77,7 @@ _WORDS: dict[str, tuple[str, str]] = {
         "Set-NetIPInterface -NlMtuBytes on that interface",
     ),
     "link-mac": ("Get-NetAdapter", "let MAC addresses be changed on the hypervisor's network"),
-    "tunnel-port-barred": (
+    "tunnel-port-dropped": (
         "Get-NetFirewallRule -Enabled True -Direction Inbound",
         (
             "New-NetFirewallRule -DisplayName 'VXLAN' -Direction Inbound -Protocol UDP "

@@ -28,12 +28,8 @@ class Directory:
 
     by_name: Mapping[str, Place]
     by_address: Mapping[str, Place]
-    cluster_addresses: Mapping[str, Mapping[tuple[str, int], Service]]
-    """Of each machine that translates: its Services by address and port."""
-    node_ports: Mapping[str, Mapping[int, Service]]
-    """Of each machine that translates: its Services by NodePort."""
     zone: Mapping[str, str]
-    """Address of each fully qualified Service name."""
+    """Addresses of each fully qualified name, of Services and of pods behind headless ones."""
 
     @classmethod
     def of(cls, intent: Intent) -> Directory:
@@ -48,14 +44,6 @@ class Directory:
         return cls(
             {place.name: place for place in places},
             {address: place for place in places for address in _addresses(place)},
-            {
-                name: {(service.address, service.port): service for service in offered}
-                for name, offered in services.items()
-            },
-            {
-                name: {service.node_port: service for service in offered if service.node_port}
-                for name, offered in services.items()
-            },
             _zone(intent, {each for offered in services.values() for each in offered}),
         )
 
@@ -108,11 +96,17 @@ def _ways(machine: MachineIntent) -> Iterator[tuple[IPv4Network, str]]:
 
 
 def _zone(intent: Intent, services: set[Service]) -> dict[str, str]:
-    """Every Service under the namespace that the pods' resolvers search first."""
+    """Every name under the namespace that the pods' resolvers search first."""
     namespaces = {
         pod.resolver.search[0]
         for machine in intent.machines
         for pod in machine.pods
         if pod.resolver.search
     }
-    return {f"{each.name}.{domain}": each.address for each in services for domain in namespaces}
+    found = {f"{each.name}.{domain}": each.address for each in services for domain in namespaces}
+    for each in intent.headless:
+        for domain in namespaces:
+            every = sorted(ip_address(one.address) for one in each.backends)
+            found[f"{each.name}.{domain}"] = ", ".join(map(str, every))
+            found |= {f"{one.pod}.{each.name}.{domain}": one.address for one in each.backends}
+    return found

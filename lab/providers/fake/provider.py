@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, PreflightError, UsageError
+from lab._errors import BrokenError, LabError, PreflightError, UsageError
+from lab.cluster.observers.facts import NodeFacts
 from lab.guests.shell import Completed
 from lab.providers.fake.directory import Directory
 from lab.providers.fake.reach import outcome
@@ -125,6 +126,11 @@ class FakeProvider:
         """What the lab is predicted to take here, from nothing."""
         return cost(intent)
 
+    def unfit(self, intent: Intent) -> str:
+        """Nothing: every topology can be had."""
+        del intent
+        return ""
+
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Refuse if the faults say so. PreflightError."""
         del lab
@@ -195,6 +201,19 @@ class FakeProvider:
             outcomes[probe.key] = told or outcome(directory, probe, self.faults.dead)
         progress(len(outcomes))
         return outcomes
+
+    def observe(
+        self,
+        lab: LabHandle,
+        intent: Intent,
+        asked: Mapping[str, Collection[str]],
+        deadline: Deadline,  # noqa: ARG002  nothing takes time here
+    ) -> Mapping[str, NodeFacts | LabError]:
+        """Nothing can be seen of machines in memory. BrokenError if the lab is not there."""
+        self.calls.append(Call("observe", lab.name, f"{len(asked)} machines"))
+        self._require(lab)
+        nothing = BrokenError("looking at a machine in memory", "it has no network to be seen")
+        return {name: nothing for name in asked if intent.machine(name)}
 
     def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
         """The entry, and for each machine of the intent whether the entry has it."""

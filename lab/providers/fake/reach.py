@@ -7,7 +7,9 @@ from ipaddress import ip_address, ip_network
 
 from lab.providers.fake.directory import Directory, Place, bare, source_address
 from lab.providers.provider import DNS_PORT, PROBE_PORT, Outcome, Probe, ProbeStatus
-from lab.topology.intent import MachineIntent, Service
+from lab.scenario.scenario import ServicePort
+from lab.topology.intent import MachineIntent
+from lab.topology.proxying import Choice, choice, local
 
 LATENCY_MS = 0.2
 """Every exchange takes this long: the order of what one between namespaces takes."""
@@ -40,8 +42,8 @@ def outcome(directory: Directory, probe: Probe, dead: frozenset[str]) -> Outcome
         return _failed(probe, "timeout", f"'{source.name}' loses what it sends there")
     translated = _translated(directory, source, probe)
     if translated is None:
-        return _direct(directory, source, probe, dead)
-    return _balanced(directory, source, translated, probe, dead)
+        return (_health if probe.dialect == "health" else _direct)(directory, source, probe, dead)
+    return _balanced(directory, source, *translated, probe, dead)
 
 
 def candidates(name: str, search: Iterable[str], ndots: int) -> tuple[str, ...]:
@@ -61,44 +63,64 @@ def _direct(directory: Directory, source: Place, probe: Probe, dead: frozenset[s
     return _answered(probe, (target.name,), _seen(source, target, probe.address))
 
 
-def _translated(directory: Directory, source: Place, probe: Probe) -> tuple[Place, Service] | None:
-    """The machine that translates the address, and the Service it stands for."""
-    own = directory.cluster_addresses.get(source.machine.name, {})
-    service = own.get((probe.address, probe.port))
-    if service is not None:
-        return Place(source.machine), service
+def _translated(directory: Directory, source: Place, probe: Probe) -> tuple[Place, Choice] | None:
+    """The machine that translates the address, and what it does with the packet."""
+    own = bare(source.pod.address) if source.pod else source_address(source.machine, probe.address)
+    found = choice(source.machine, probe.protocol, own or "", probe.address, probe.port)
+    if found is not None:
+        return Place(source.machine), found
     entry = directory.by_address.get(probe.address)
-    if entry is None or entry.pod is not None:
+    if entry is None or entry.pod is not None or entry.machine is source.machine:
         return None
-    service = directory.node_ports.get(entry.name, {}).get(probe.port)
-    return None if service is None else (entry, service)
+    known_by = _seen(source, entry, probe.address) or ""
+    found = choice(entry.machine, probe.protocol, known_by, probe.address, probe.port)
+    return None if found is None else (entry, found)
 
 
-def _balanced(
+def _balanced(  # noqa: PLR0913, PLR0917  both ends, what is between, and what is off
     directory: Directory,
     source: Place,
-    translated: tuple[Place, Service],
+    entry: Place,
+    chosen: Choice,
     probe: Probe,
     dead: frozenset[str],
 ) -> Outcome:
     """Through a Service: its backends in turn, for as many tries as the probe allows."""
-    entry, service = translated
+    name = chosen.service.name
     if _is_off(entry, dead):
         return _failed(probe, "timeout", f"no reply from {probe.address}")
-    if not service.backends:
-        return _failed(probe, "refused", f"'{service.name}' has no backend")
+    if chosen.port is None or not chosen.backends:
+        status: ProbeStatus = "refused" if chosen.refused else "timeout"
+        return _failed(probe, status, f"'{name}' has no backend for it")
+    keeps = chosen.backends[:1] if chosen.service.affinity is not None else chosen.backends
     answered: list[str] = []
     for turn in range(max(1, probe.tries)):
-        backend = service.backends[turn % len(service.backends)]
+        backend = keeps[turn % len(keeps)]
         target = directory.by_name.get(backend.pod)
         if target is None or _is_off(target, dead):
             return _failed(probe, "timeout", f"no reply from '{backend.pod}'")
         if target.name not in answered:
             answered.append(target.name)
-    first = service.backends[0]
-    kept = source.pod is not None and probe.address == service.address and source.name != first.pod
-    seen = bare(source.pod.address) if source.pod and kept else None
-    return _answered(probe, tuple(answered), seen or source_address(entry.machine, first.address))
+    first = keeps[0]
+    masqueraded = chosen.masqueraded or source.name == first.pod
+    seen = None if masqueraded else _kept(source, entry, probe.address)
+    return _answered(
+        probe,
+        tuple(f"{one}{_port_of(chosen.port)}" for one in answered),
+        seen or source_address(entry.machine, first.address),
+    )
+
+
+def _kept(source: Place, entry: Place, address: str) -> str | None:
+    """The address that the entry has seen, where it leaves it as it is."""
+    if source.machine is entry.machine and source.pod is not None:
+        return bare(source.pod.address)
+    return _seen(source, entry, address)
+
+
+def _port_of(port: ServicePort) -> str:
+    """A pod asked on another port than the usual one says so."""
+    return "" if port.target_port == PROBE_PORT else f":{port.target_port}"
 
 
 def _asked(directory: Directory, source: Place, probe: Probe) -> Outcome:
@@ -110,6 +132,19 @@ def _asked(directory: Directory, source: Place, probe: Probe) -> Outcome:
         if each in directory.zone:
             return Outcome(probe.key, "ok", "", None, (), directory.zone[each], LATENCY_MS)
     return _failed(probe, "no-such-name", f"tried {', '.join(tried)}")
+
+
+def _health(directory: Directory, _: Place, probe: Probe, dead: frozenset[str]) -> Outcome:
+    """A node's health check: how many backends of the Service it has."""
+    place = directory.by_address.get(probe.address)
+    if place is None or _is_off(place, dead):
+        return _failed(probe, "timeout", f"no reply from {probe.address}")
+    machine = place.machine
+    for service in machine.translation.services if machine.translation else ():
+        if service.health_port == probe.port:
+            number = len(local(service, machine.name))
+            return Outcome(probe.key, "ok", "", None, (), str(number), LATENCY_MS)
+    return _failed(probe, "refused", f"nothing checks health on port {probe.port}")
 
 
 def _answered(probe: Probe, backends: tuple[str, ...], seen: str | None) -> Outcome:

@@ -34,6 +34,18 @@ class Bundled:
         """The bundle's."""
         return document.digest(self.manifest)
 
+    def check(self) -> None:
+        """See that the bundle is whole, as far as its media are still to be written.
+
+        Raises
+        ------
+        PreflightError
+            Naming everything that is damaged.
+
+        """
+        for system in sorted({node.os for node in self.cluster.nodes}):
+            medium.check(self.store, self.manifest, system)
+
     def place(self, host: Host, system: Os, say: Callable[[str], None]) -> str:
         """Have the medium for machines of that system on the hypervisor; its path there."""
         file = medium.medium(self.store, self.manifest, system, say)
@@ -65,15 +77,17 @@ def of(lab: LabHandle, intent: Intent, cache: Path, decided: Layout | None) -> B
     assert intent.kubernetes is not None, "asked for where pods are Kubernetes' alone"
     store = Store(cache)
     kept = decided.bundle if decided else ""
-    manifest = store.get(kept) if kept else _newest(store, intent.kubernetes.version)
+    manifest = store.get(kept) if kept else _newest(store, intent)
     made = Bundled(store, manifest, cluster(lab.name, intent, manifest))
     _refuse(lab, intent, made)
     return made
 
 
-def _newest(store: Store, minor: str) -> Manifest:
+def _newest(store: Store, intent: Intent) -> Manifest:
+    assert intent.kubernetes is not None, "asked for by the caller"
+    systems = {machine.os for machine in intent.machines if machine.kubelet}
     try:
-        return store.newest(minor)
+        return store.newest(intent.kubernetes.version, systems)
     except PreflightError as error:
         cure = f"{error.cure}; or '--pods namespaces' for a lab without Kubernetes"
         raise PreflightError(error.doing, error.happened, cure) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
 from lab.cluster.observed import PodLink
+from lab.cluster.observers.facts import NodeFacts
 from lab.guests.shell import GuestShell, Reach
 from lab.providers.libvirt import keyring, names, networks, windows
 from lab.providers.libvirt.host import Host
@@ -235,6 +236,16 @@ class Guests:
             return WindowsMachine(name, self._lab.name, self.shell(name))
         windows.refuse_pod(intent, name)
         return self._fleet.machine(intent, name)
+
+    def observe(
+        self, intent: Intent, asked: Mapping[str, Collection[str]], deadline: Deadline
+    ) -> dict[str, NodeFacts | LabError]:
+        """What is seen of machines that run Linux; of the others, that they were not asked."""
+        linux = {name: pods for name, pods in asked.items() if name in self._controls}
+        doing = "looking at a machine that runs Windows"
+        strange = BrokenError(doing, "without a cluster, nothing of the lab is on it")
+        seen = self._fleet.observe(intent, linux, deadline)
+        return {name: seen.get(name, strange) for name in asked}
 
     def evidence(self) -> Iterator[Evidence]:
         """What every machine shows of its network. Never raises."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Never
@@ -13,13 +13,16 @@ from lab._log import say
 from lab.cluster.api import Api
 from lab.cluster.bind import foreseen
 from lab.cluster.cluster import API_PORT, ClusterNode
+from lab.cluster.flannel import TOPOLOGIES as WITH_FLANNEL
 from lab.cluster.linux import bring_up as linux
 from lab.cluster.linux import health
 from lab.cluster.linux.api import ADMIN, ClusterApi
 from lab.cluster.linux.entrance import Entrance
 from lab.cluster.linux.parallel import on_each
 from lab.cluster.linux.site import Site
+from lab.cluster.observers.facts import NodeFacts
 from lab.cluster.observers.gathering import LinuxNode, WindowsNode, gather
+from lab.cluster.observers.windows import observe as observe_windows
 from lab.cluster.probe_manifests import Owner
 from lab.cluster.probe_pods import ProbePods
 from lab.cluster.versions import NodeVersion, versions
@@ -45,7 +48,6 @@ PODS_SECONDS = 240.0
 EVIDENCE_SECONDS = 30.0
 _API_SECONDS = 60.0
 _LOOK_SECONDS = 10.0
-_FLANNEL = ("overlay", "host-gateway")
 
 Opened = Callable[[], Guests]
 """Opens the machines; the caller closes."""
@@ -155,6 +157,27 @@ class Kubernetes:
         plane = self._plane()
         return ClusterPod(name, self.lab.name, plane, guests.shell(plane))
 
+    def observe(
+        self,
+        guests: Guests,
+        asked: Mapping[str, Collection[str]],
+        deadline: Deadline,
+    ) -> Mapping[str, NodeFacts | LabError]:
+        """What is seen of machines, those with Windows included; their pods come with them."""
+        seen = guests.observe(self.intent, asked, deadline)
+        for node in self._windows_nodes():
+            if node.name in seen:
+                seen[node.name] = self._seen(guests, node, deadline)
+        return seen
+
+    def _seen(self, guests: Guests, node: ClusterNode, deadline: Deadline) -> NodeFacts | LabError:
+        one = self._asked(guests, node)
+        assert isinstance(one, WindowsNode), "asked of those alone"
+        try:
+            return observe_windows(one.shell, one.script, one.module, one.settings, deadline)
+        except LabError as error:
+            return error
+
     def evidence(self, guests: Guests) -> Iterator[tuple[str, bytes]]:
         """What nodes and API show of the cluster. Never raises."""
         deadline = Deadline(EVIDENCE_SECONDS * guests.patience)
@@ -255,7 +278,9 @@ class Kubernetes:
         deadline = site.deadline(_API_SECONDS)
         flannel = "system:serviceaccount:kube-flannel:flannel"
         proxy = entrance.kubeconfig("system:kube-proxy", (), deadline)
-        network = entrance.kubeconfig(flannel, (), deadline) if made.topology in _FLANNEL else None
+        network = (
+            entrance.kubeconfig(flannel, (), deadline) if made.topology in WITH_FLANNEL else None
+        )
         endpoint = f"{made.endpoint}:{API_PORT}"
         if made.how == "by-hand":
             own = entrance.kubeconfig(f"system:node:{node.name}", ("system:nodes",), deadline)

@@ -100,6 +100,7 @@ def place(
         When the scenario asks for a hypervisor or a tag that the inventory does not have.
     PreflightError
         When it does not fit: every machine without a place, and what every hypervisor has free.
+        When the scenario has more hypervisors than there are.
 
     """
     allowed = {machine.name: _allowed(machine, hosts) for machine in machines}
@@ -166,6 +167,8 @@ def _said(amounts: tuple[int, ...]) -> str:
 def _allowed(machine: MachineIntent, hosts: Sequence[Capacity]) -> tuple[str, ...]:
     wanted = machine.hardware.hypervisor
     names = tuple(host.name for host in hosts)
+    if machine.hardware.place is not None:
+        return (_counted(machine, machine.hardware.place, names),)
     if wanted is None:
         return names
     if wanted in names:
@@ -181,6 +184,19 @@ def _allowed(machine: MachineIntent, hosts: Sequence[Capacity]) -> tuple[str, ..
             + (f" or of the tags {', '.join(tags)}" if tags else ""),
         )
     return tagged
+
+
+def _counted(machine: MachineIntent, place: int, names: tuple[str, ...]) -> str:
+    """The hypervisor of that number."""
+    if place > len(names):
+        raise PreflightError(
+            f"placing machine '{machine.name}'",
+            f"the scenario puts it on its hypervisor {place}, and the inventory has "
+            f"{quantity(len(names), 'hypervisor')}: {', '.join(names)}",
+            "name more hypervisors in the inventory, or ask for fewer ('hypervisors.count', or the "
+            "last number of a spec string)",
+        )
+    return names[place - 1]
 
 
 def _urgency(machine: MachineIntent, choices: int) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab._log import say
+from lab.cluster.observers.facts import NodeFacts
 from lab.guests.shell import Reach
 from lab.imaging.golden import GoldenImage
 from lab.inventory.inventory import Inventory
@@ -25,6 +26,7 @@ from lab.providers.libvirt import (
     connection,
     domains,
     evidence,
+    fitness,
     health,
     layout,
     machines,
@@ -132,6 +134,10 @@ class LibvirtProvider:
         }
         return prediction.predict(intent, self._inventory.hypervisors, built)
 
+    def unfit(self, intent: Intent) -> str:
+        """Why there can be no such lab of virtual machines."""
+        return fitness.unfit(intent)
+
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Reach every hypervisor, and see that images, names and room are there.
 
@@ -141,7 +147,9 @@ class LibvirtProvider:
             Naming everything that is missing and its fix. Nothing has been created.
 
         """
-        self._bundled(lab, intent)
+        bundled = self._bundled(lab, intent)
+        if bundled:
+            bundled.check()
         decided = self._layout(lab, intent)
         Carriage(lab, intent, decided.machines, self._hosts).check()
 
@@ -151,9 +159,11 @@ class LibvirtProvider:
         Raises
         ------
         PreflightError
-            When there is no such image, and it cannot be built here.
+            When there can be no such lab of virtual machines, or there is no such image and it
+            cannot be built here.
 
         """
+        fitness.require_fit(intent)
         windows.require(intent, self._require)
         return BringUp(
             lab=lab,
@@ -357,6 +367,19 @@ class LibvirtProvider:
     def cluster(self, lab: LabHandle, intent: Intent) -> RealCluster | None:
         """The lab's Kubernetes; None where its pods are namespaces."""
         return None if intent.kubernetes is None else self._cluster(lab, intent)
+
+    def observe(
+        self,
+        lab: LabHandle,
+        intent: Intent,
+        asked: Mapping[str, Collection[str]],
+        deadline: Deadline,
+    ) -> Mapping[str, NodeFacts | LabError]:
+        """Look at machines, each through its own shell; see the seam for the rest."""
+        with self._guests(lab) as guests:
+            if intent.kubernetes is not None:
+                return self._cluster(lab, intent).observe(guests, asked, deadline)
+            return guests.observe(intent, asked, deadline)
 
     def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
         """Domains, networks, consoles and screens, and the network inside each machine."""

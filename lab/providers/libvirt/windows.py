@@ -144,6 +144,6 @@ def _services(intent: Intent) -> Iterator[tuple[tuple[str, int], str]]:
             behind = next((home[one.pod] for one in service.backends if one.pod in home), None)
             if behind is None:
                 continue
-            yield (service.address, service.port), behind
-            if service.node_port is not None:
-                yield from (((address, service.node_port), behind) for address in own)
+            yield from (((service.address, port.port), behind) for port in service.ports)
+            for port in service.node_ports():
+                yield from (((address, port), behind) for address in own)

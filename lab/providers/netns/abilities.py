@@ -14,17 +14,19 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import LabError
-from lab.providers.netns import namespaces, nft
+from lab.providers.netns import namespaces, nft, requests
 from lab.providers.netns.entry import scratch
 from lab.providers.netns.isolation import privileged
 from lab.providers.netns.operations import (
     BridgeAdd,
+    ChecksumOff,
     HairpinOn,
     MasterSet,
     NamespaceOperations,
     NeighbourSet,
     Operation,
     SysctlSet,
+    TapAdd,
     VethAdd,
     VxlanAdd,
 )
@@ -78,6 +80,8 @@ class _Trial:
     operation: Operation
     module: str
     """The kernel module that has it, in most distributions."""
+    file: str = ""
+    """What must be opened for it; empty for nothing."""
 
 
 _TRIALS = (
@@ -112,15 +116,38 @@ _VXLAN = _Trial(
 _NFT_MODULES = "nf_tables nft_chain_nat nft_numgen nft_fib_ipv4 nft_masq nft_reject_ipv4 nft_ct"
 
 
-def abilities(*, tunnels: bool) -> tuple[Ability, ...]:
-    """Every ability, tried; vxlan only where ``tunnels`` are wanted. Takes milliseconds."""
+_SWITCHES = "Open vSwitch in user space"
+_SWITCH_TRIALS = (
+    _Trial("tap devices", _SWITCHES, TapAdd("tap", 6, _MAC), "tun", requests.TUN),
+    _Trial("checksum offload", _SWITCHES, ChecksumOff("port"), "veth"),
+)
+_INGRESS = """table netdev probe {
+  chain ports { type filter hook ingress device "port" priority 0; policy drop;
+  }
+}
+"""
+FOR_SWITCHES = frozenset({"tap devices", "checksum offload", "ingress rules"})
+"""Names of the abilities that only labs with virtual switches need."""
+
+
+def abilities(*, tunnels: bool, switches: bool = False) -> tuple[Ability, ...]:
+    """Every ability, tried in milliseconds.
+
+    Those for VXLAN and those for virtual switches only where such are wanted.
+    """
     library = _outcome("libnftables", "Services", lambda: _found(nft.libnftables()), nft.INSTALL)
-    trials = (*_TRIALS, _VXLAN) if tunnels else _TRIALS
+    trials = (
+        *_TRIALS,
+        *((_VXLAN,) if tunnels else ()),
+        *(_SWITCH_TRIALS if switches else ()),
+    )
 
     def try_all() -> tuple[Ability, ...]:
         namespaces.create(("far", "near"))
         found = tuple(_tried(trial) for trial in trials)
-        return (*found, _rules()) if library.there else found
+        if not library.there:
+            return found
+        return (*found, _rules(), *((_ingress(),) if switches else ()))
 
     name, needs = "namespaces", "every machine and pod is a network namespace"
     try:
@@ -167,12 +194,19 @@ def _reading(path: str) -> int | None:
 def _tried(trial: _Trial) -> Ability:
     one = NamespaceOperations("near", _INDEXES, (trial.operation,))
     cure = f"sudo modprobe {trial.module}   (or a kernel that has it)"
+    if trial.file and Path(trial.file).exists():
+        cure = f"run as root, or: sudo chmod 0666 {trial.file}"
     return _outcome(trial.name, trial.needs, lambda: namespaces.apply((one,)), cure)
 
 
 def _rules() -> Ability:
     cure = f"sudo modprobe -a {_NFT_MODULES}   (or a kernel that has them)"
     return _outcome("nftables", "Services", lambda: nft.load(_RULES, "scratch"), cure)
+
+
+def _ingress() -> Ability:
+    cure = "sudo modprobe nf_tables   (or a kernel with CONFIG_NETFILTER_INGRESS)"
+    return _outcome("ingress rules", _SWITCHES, lambda: nft.load(_INGRESS, "scratch"), cure)
 
 
 def _found(_: object) -> None:

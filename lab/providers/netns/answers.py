@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple  # dataclasses costs 10 ms at the responder's start
 
-from lab.providers.netns import dnswire, protocol
+from lab.providers.netns import dnswire, health, protocol
 
-EchoDatagram = Callable[[bytes, bytes], tuple[bytes, bool] | None]
+
+class Later(NamedTuple):
+    """An answer that somebody else gives: it is begun with what is to be done with it."""
+
+    begin: Callable[[Callable[[bytes], None]], None]
+
+
+EchoDatagram = Callable[[bytes, bytes], tuple[bytes, bool] | Later | None]
 """From a datagram and its sender (address:port) to the answer, and whether it may fragment."""
 
 
@@ -19,8 +26,9 @@ class Answer(NamedTuple):
     """``close``, ``read`` on, or ``drain`` what else the client sends and then close."""
 
 
-Converse = Callable[[bytearray, bytes, bool], Answer | None]
-"""From all that came, the client, and whether it was answered before; None to read on."""
+Converse = Callable[[bytearray, bytes, bool], Answer | Later | None]
+"""From all that came, the client, and whether it was answered before; None to read on. The answer
+that comes later is sent as it is, and the connection closed."""
 
 
 def http(endpoint: bytes) -> Converse:
@@ -43,27 +51,64 @@ def http(endpoint: bytes) -> Converse:
     return converse
 
 
+def health_check(service: str, local: int) -> Converse:
+    """What kube-proxy says on a Service's health check port, whatever is asked there."""
+    said = health.answer(service, local)
+
+    def converse(data: bytearray, _client: bytes, _greeted: bool) -> Answer | None:
+        try:
+            request = protocol.read_request(data)
+        except protocol.RequestError:
+            return Answer(said, "drain")
+        return None if request is None else Answer(said, "close")
+
+    return converse
+
+
 def echo(endpoint: bytes) -> EchoDatagram:
     """UDP echo as :mod:`lab.providers.netns.protocol` has it."""
     return lambda data, client: protocol.echo_datagram(data, endpoint, client)
 
 
-def dns_stream(records: Mapping[str, str]) -> Converse:
+class Elsewhere(NamedTuple):
+    """Where names are asked for that are not within the domain ``but``."""
+
+    ask: Callable[[bytes, Callable[[bytes], None]], None]
+    but: str
+    """With its final dot."""
+
+    def asked(self, wire: bytes) -> bool:
+        """Whether the question is for the other server."""
+        name = dnswire.asked_name(wire)
+        return name is not None and not f".{name}".endswith(f".{self.but}")
+
+
+def dns_stream(
+    records: Mapping[str, Sequence[str]], elsewhere: Elsewhere | None = None
+) -> Converse:
     """DNS over TCP, one question a connection."""
 
-    def converse(data: bytearray, _client: bytes, _greeted: bool) -> Answer | None:
+    def converse(data: bytearray, _client: bytes, _greeted: bool) -> Answer | Later | None:
         if (wire := protocol.unframe(data)) is None:
             return None
+        if elsewhere and elsewhere.asked(wire):
+            ask, question = elsewhere.ask, wire
+            return Later(lambda then: ask(question, lambda said: then(protocol.frame(said))))
         reply = dnswire.answer(wire, records)
         return Answer(b"" if reply is None else protocol.frame(reply), "close")
 
     return converse
 
 
-def dns_datagram(records: Mapping[str, str]) -> EchoDatagram:
+def dns_datagram(
+    records: Mapping[str, Sequence[str]], elsewhere: Elsewhere | None = None
+) -> EchoDatagram:
     """DNS over UDP."""
 
-    def reply(data: bytes, _client: bytes) -> tuple[bytes, bool] | None:
+    def reply(data: bytes, _client: bytes) -> tuple[bytes, bool] | Later | None:
+        if elsewhere and elsewhere.asked(data):
+            ask = elsewhere.ask
+            return Later(lambda then: ask(data, then))
         wire = dnswire.answer(data, records)
         return None if wire is None else (wire, True)
 

@@ -64,8 +64,8 @@ def need(intent: Intent) -> Need:
     Neighbours: an entry on ``lo`` for each machine, which talks to itself, and one for each
     gateway without a permanent entry.
     """
-    learnt = len(intent.machines)
-    for machine in intent.machines:
+    learnt = len(intent.everything())
+    for machine in intent.everything():
         learnt += _learnt(machine.routes, machine.neighbours)
         for pod in machine.pods:
             learnt += _learnt((Route("default", "eth0", pod.gateway),), pod.neighbours)

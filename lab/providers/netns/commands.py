@@ -12,12 +12,14 @@ from functools import singledispatch
 from shlex import quote
 
 from lab._errors import UsageError
-from lab.providers.netns.compile import FABRIC
 from lab.providers.netns.compile import compile as compile_intent
+from lab.providers.netns.daemon_script import daemon_lines
+from lab.providers.netns.fabric import FABRIC
 from lab.providers.netns.operations import (
     AddressAdd,
     AddressRemove,
     BridgeAdd,
+    ChecksumOff,
     ForwardingSet,
     HairpinOn,
     LinkDown,
@@ -36,6 +38,7 @@ from lab.providers.netns.operations import (
     RouteSet,
     RulesetLoad,
     SysctlSet,
+    TapAdd,
     VethAdd,
     VxlanAdd,
 )
@@ -58,13 +61,17 @@ def script(
         If there is no machine of that name.
 
     """
-    wanted = compile_intent(realise(intent, windows_rules_off))
+    real = realise(intent, windows_rules_off)
+    wanted = compile_intent(real)
     if only is not None:
         wanted = _of_machine(intent, wanted, only)
     lines = ["#!/bin/sh", f"# Scenario '{intent.scenario}': the network as commands; run as root."]
     names = " ".join(quote(one.namespace) for one in wanted)
+    machines = [one for one in real.machines if only in {None, one.name}]
+    daemons = list(daemon_lines(machines, whole=only is None))
+    end = "ip netns pids $name | xargs -r kill; " if daemons else ""
     lines += [
-        f"# Take it away: for name in {names}; do ip netns delete $name; done",
+        f"# Take it away: for name in {names}; do {end}ip netns delete $name; done",
         "set -eu",
         f"for name in {names}; do ip netns add $name; done",
     ]
@@ -72,6 +79,7 @@ def script(
         lines += ["", f"# {one.namespace}"]
         for operation in one.operations:
             lines += command(operation, quote(one.namespace))
+    lines += daemons
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -81,25 +89,24 @@ def _of_machine(
     try:
         machine = intent.machine(name)
     except KeyError:
-        known = ", ".join(f"'{one.name}'" for one in intent.machines)
+        known = ", ".join(f"'{one.name}'" for one in intent.everything())
         raise UsageError(
             f"printing the commands of '{name}'", "there is no such machine", f"one of {known}"
         ) from None
-    names = {name, *(pod.name for pod in machine.pods)}
+    beneath = {FABRIC, *(card.host for card in machine.interfaces if card.host)}
+    names = {name, *(pod.name for pod in machine.pods), *beneath}
     return tuple(
-        replace(one, operations=tuple(_fabric_part(one.operations, name)))
-        if one.namespace == FABRIC
-        else one
+        replace(one, operations=tuple(_part(one.operations, names)))
         for one in wanted
-        if one.namespace in {FABRIC, *names}
+        if one.namespace in names
     )
 
 
-def _fabric_part(operations: tuple[Operation, ...], machine: str) -> Iterator[Operation]:
-    """The fabric's operations without other machines' ports."""
+def _part(operations: tuple[Operation, ...], names: set[str]) -> Iterator[Operation]:
+    """A namespace's operations without the links to others than these."""
     foreign: set[str] = set()
     for operation in operations:
-        if isinstance(operation, VethAdd) and operation.peer_namespace != machine:
+        if isinstance(operation, VethAdd) and operation.peer_namespace not in names:
             foreign.add(operation.name)
         elif not (isinstance(operation, MasterSet) and operation.device in foreign):
             yield operation
@@ -174,6 +181,19 @@ def _(operation: VxlanAdd, namespace: str) -> list[str]:
             f"dev {operation.device} local {operation.local} dstport {operation.port} nolearning"
         )
     ]
+
+
+@command.register
+def _(operation: TapAdd, namespace: str) -> list[str]:
+    return [
+        f"ip -n {namespace} tuntap add dev {operation.name} mode tap",
+        f"ip -n {namespace} link set dev {operation.name} address {operation.mac}",
+    ]
+
+
+@command.register
+def _(operation: ChecksumOff, namespace: str) -> list[str]:
+    return [f"ip netns exec {namespace} ethtool -K {operation.device} tx off"]
 
 
 @command.register

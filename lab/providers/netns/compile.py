@@ -3,7 +3,8 @@
 A whole lab on one computer is compiled by ``compile``. ``compile_machine`` is for one machine
 that is a computer of its own, whose network cards are there already.
 
-The namespaces are ``fabric`` (one bridge a segment), then each machine, each followed by its pods.
+The namespaces are ``fabric`` (one bridge a segment that is one piece), then the hypervisors, each
+with its piece of the node segment, then each machine, each followed by its pods.
 A link is made by the namespace nearer to the fabric, so that doing the list in order always
 finds what it needs. Interface indexes count through the whole lab: both ends of a veth differ
 (the kernel then reports its carrier at once, not on a one-second timer), and nothing waits
@@ -14,14 +15,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface
 from itertools import count
 
 from lab._errors import UsageError
+from lab.providers.netns import fabric
+from lab.providers.netns.fabric import (
+    FABRIC,
+    LOOPBACK,
+    LOOPBACK_INDEX,
+    NO_IPV6,
+    UNFILTERED,
+    Draft,
+    port_mac,
+)
 from lab.providers.netns.operations import (
     AddressAdd,
     BridgeAdd,
+    ChecksumOff,
     ForwardingSet,
     HairpinOn,
     LinkUp,
@@ -36,22 +48,13 @@ from lab.providers.netns.operations import (
     RouteSet,
     RulesetLoad,
     SysctlSet,
+    TapAdd,
     VethAdd,
     VxlanAdd,
 )
 from lab.providers.netns.services import ruleset, ruleset_beside
-from lab.topology.intent import Intent, MachineIntent, Neighbour, Pod
+from lab.topology.intent import Bridge, Intent, Interface, MachineIntent, Neighbour, Pod
 
-FABRIC = "fabric"
-LOOPBACK = "lo"
-_LOOPBACK_INDEX = 1
-_NAME_LENGTH = 15
-"""IFNAMSIZ of linux/if.h less its closing zero."""
-
-_NO_IPV6 = (
-    SysctlSet("net/ipv6/conf/all/disable_ipv6", "1", optional=True),
-    SysctlSet("net/ipv6/conf/default/disable_ipv6", "1", optional=True),
-)
 _STRAIGHT_KEYS = ("accept_redirects", "send_redirects", "rp_filter")
 _STRAIGHT = tuple(
     SysctlSet(f"net/ipv4/conf/{where}/{key}", "0")
@@ -65,31 +68,6 @@ _EVERY_REFUSAL = (SysctlSet("net/ipv4/icmp_ratelimit", "0"),)
 """ICMP errors are rate-limited by default; every refused probe must hear its refusal."""
 
 
-@dataclass(slots=True)
-class _Draft:
-    """One namespace's operations while they are being written."""
-
-    namespace: str
-    indexes: dict[str, int] = field(default_factory=lambda: {LOOPBACK: _LOOPBACK_INDEX})
-    operations: list[Operation] = field(default_factory=list)
-
-    def has(self, device: str, index: int) -> None:
-        """Note a device that the namespace comes to have."""
-        if device in self.indexes or len(device) > _NAME_LENGTH:
-            raise UsageError(
-                f"compiling namespace '{self.namespace}'",
-                f"device name '{device}' is there twice or longer than {_NAME_LENGTH} characters",
-                "give the device another name in its topology",
-            )
-        self.indexes[device] = index
-
-    def done(self) -> NamespaceOperations:
-        """Freeze."""
-        return NamespaceOperations(
-            self.namespace, tuple(self.indexes.items()), tuple(self.operations)
-        )
-
-
 def compile(intent: Intent) -> tuple[NamespaceOperations, ...]:  # noqa: A001  the name the design gives it
     """Every namespace with its operations, in the order in which they must be done.
 
@@ -101,13 +79,16 @@ def compile(intent: Intent) -> tuple[NamespaceOperations, ...]:  # noqa: A001  t
 
     """
     names = namespaces(intent)
-    indexes = count(_LOOPBACK_INDEX + 1)
-    drafts = {name: _Draft(name) for name in names}
-    _fabric(intent, drafts, indexes)
-    for machine in intent.machines:
+    indexes = count(LOOPBACK_INDEX + 1)
+    drafts = {name: Draft(name) for name in names}
+    fabric.join(intent, drafts, indexes)
+    for machine in intent.everything():
         _machine(machine, drafts, indexes, _OWN)
+        fabric.split(intent, machine, drafts, indexes)
         for pod in machine.pods:
             _pod(pod, drafts[pod.name])
+    if intent.logical:
+        _whole_packets(intent, drafts)
     return tuple(draft.done() for draft in drafts.values())
 
 
@@ -133,7 +114,7 @@ def compile_machine(
         As :func:`compile`.
 
     """
-    drafts = {name: _Draft(name) for name in (machine.name, *(pod.name for pod in machine.pods))}
+    drafts = {name: Draft(name) for name in (machine.name, *(pod.name for pod in machine.pods))}
     draft = drafts[machine.name]
     for interface in machine.interfaces:
         draft.has(interface.name, cards[interface.name])
@@ -154,7 +135,7 @@ def namespaces(intent: Intent) -> tuple[str, ...]:
 
     """
     names = [FABRIC]
-    for machine in intent.machines:
+    for machine in intent.everything():
         names += [machine.name, *(pod.name for pod in machine.pods)]
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
@@ -164,43 +145,6 @@ def namespaces(intent: Intent) -> tuple[str, ...]:
             f"name machines and pods apart, and none of them '{FABRIC}'",
         )
     return tuple(names)
-
-
-def _mac(index: int) -> str:
-    """The MAC of a bridge port or fabric bridge: local, and the same in every run."""
-    return ":".join(f"{byte:02x}" for byte in (0x0E, 0, *index.to_bytes(4)))
-
-
-def _fabric(intent: Intent, drafts: dict[str, _Draft], indexes: count[int]) -> None:
-    fabric = drafts[FABRIC]
-    fabric.operations += [
-        *_NO_IPV6,
-        SysctlSet("net/bridge/bridge-nf-call-iptables", "0", optional=True),
-        LinkUp(LOOPBACK),
-    ]
-    for segment in intent.segments:
-        index = next(indexes)
-        fabric.has(segment.name, index)
-        fabric.operations.append(BridgeAdd(segment.name, index, _mac(index), segment.mtu))
-    for machine in intent.machines:
-        for interface in machine.interfaces:
-            index, far = next(indexes), next(indexes)
-            port = f"p{index}"
-            fabric.has(port, index)
-            drafts[machine.name].has(interface.name, far)
-            fabric.operations += [
-                VethAdd(
-                    port,
-                    index,
-                    _mac(index),
-                    machine.name,
-                    interface.name,
-                    far,
-                    interface.mac,
-                    interface.mtu,
-                ),
-                MasterSet(port, interface.segment),
-            ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,18 +159,26 @@ class _Ground:
 
 
 def _machine(
-    machine: MachineIntent, drafts: dict[str, _Draft], indexes: count[int], ground: _Ground
+    machine: MachineIntent, drafts: dict[str, Draft], indexes: count[int], ground: _Ground
 ) -> None:
     draft = drafts[machine.name]
     draft.operations += ground.settings(machine)
     draft.operations.append(LinkUp(LOOPBACK))
     for interface in machine.interfaces:
+        if interface.card:
+            draft.operations.append(LinkUp(interface.card))
+            _tap(interface, draft, indexes)
         draft.operations.append(LinkUp(interface.name))
         draft.operations += [AddressAdd(interface.name, one) for one in interface.addresses]
     if machine.bridge:
-        bridge, index = machine.bridge, next(indexes)
-        draft.has(bridge.name, index)
-        draft.operations.append(BridgeAdd(bridge.name, index, bridge.mac, bridge.mtu))
+        bridge = machine.bridge
+        if bridge.switch:
+            _tap(bridge, draft, indexes)
+            draft.operations.append(LinkUp(bridge.name))
+        else:
+            index = next(indexes)
+            draft.has(bridge.name, index)
+            draft.operations.append(BridgeAdd(bridge.name, index, bridge.mac, bridge.mtu))
         draft.operations += [AddressAdd(bridge.name, one) for one in bridge.addresses]
     if machine.tunnel:
         tunnel, index = machine.tunnel, next(indexes)
@@ -254,8 +206,25 @@ def _machine(
         draft.operations.append(RulesetLoad(rules))
 
 
+def _tap(device: Interface | Bridge, draft: Draft, indexes: count[int]) -> None:
+    """A device of a virtual switch, which takes it over as it is once it runs."""
+    index = next(indexes)
+    draft.has(device.name, index)
+    draft.operations += [TapAdd(device.name, index, device.mac), MtuSet(device.name, device.mtu)]
+
+
+def _whole_packets(intent: Intent, drafts: dict[str, Draft]) -> None:
+    """Whoever sends into a virtual switch writes his own checksums."""
+    for machine in intent.machines:
+        draft = drafts[machine.name]
+        draft.operations += [ChecksumOff(one.name) for one in machine.interfaces if not one.card]
+        if machine.chassis:
+            for pod in machine.pods:
+                drafts[pod.name].operations.append(ChecksumOff("eth0"))
+
+
 def _own_settings(machine: MachineIntent) -> tuple[SysctlSet, ...]:
-    return (*_NO_IPV6, *_forwarding(machine), *_STRAIGHT, *_EVERY_REFUSAL, *_filtered(machine))
+    return (*NO_IPV6, *_forwarding(machine), *_STRAIGHT, *_EVERY_REFUSAL, *_filtered(machine))
 
 
 def _shared_settings(machine: MachineIntent) -> tuple[SysctlSet, ...]:
@@ -268,7 +237,10 @@ def _forwarding(machine: MachineIntent) -> tuple[SysctlSet, ...]:
 
 
 def _filtered(machine: MachineIntent) -> tuple[SysctlSet, ...]:
-    return (SysctlSet("net/bridge/bridge-nf-call-iptables", "1"),) if machine.bridge else ()
+    if machine.switch:
+        return (UNFILTERED,)
+    filtered = machine.bridge is not None and machine.bridge.switch is None
+    return (SysctlSet("net/bridge/bridge-nf-call-iptables", "1"),) if filtered else ()
 
 
 def _by_default(_: str) -> tuple[SysctlSet, ...]:
@@ -290,7 +262,7 @@ _OWN = _Ground(_own_settings, _by_default, RouteSet, ruleset)
 _SHARED = _Ground(_shared_settings, _by_device, RouteAdd, ruleset_beside)
 
 
-def _plug(pod: Pod, machine: MachineIntent, drafts: dict[str, _Draft], indexes: count[int]) -> None:
+def _plug(pod: Pod, machine: MachineIntent, drafts: dict[str, Draft], indexes: count[int]) -> None:
     if machine.bridge is None:
         raise UsageError(
             f"compiling machine '{machine.name}'",
@@ -301,16 +273,17 @@ def _plug(pod: Pod, machine: MachineIntent, drafts: dict[str, _Draft], indexes: 
     draft = drafts[machine.name]
     draft.has(pod.port, index)
     drafts[pod.name].has("eth0", far)
-    draft.operations += [
-        VethAdd(pod.port, index, _mac(index), pod.name, "eth0", far, pod.mac, pod.mtu),
-        MasterSet(pod.port, machine.bridge.name),
-        HairpinOn(pod.port),
-    ]
+    draft.operations.append(
+        VethAdd(pod.port, index, port_mac(index), pod.name, "eth0", far, pod.mac, pod.mtu)
+    )
+    if machine.bridge.switch is None:
+        draft.operations += [MasterSet(pod.port, machine.bridge.name), HairpinOn(pod.port)]
 
 
 def _tables(machine: MachineIntent, route_type: type[RouteSet | RouteAdd]) -> list[Operation]:
-    """Routes (those on the link first), neighbours, forwarding entries and proxies."""
-    routes = sorted(machine.routes, key=lambda route: route.via is not None)
+    """Static routes (those on the link first), neighbours, forwarding entries and proxies."""
+    static = (route for route in machine.routes if route.by is None)
+    routes = sorted(static, key=lambda route: route.via is not None)
     operations: list[Operation] = [
         route_type(route.destination, route.device, route.via, route.onlink) for route in routes
     ]
@@ -328,10 +301,10 @@ def _permanent(neighbours: tuple[Neighbour, ...]) -> list[NeighbourSet]:
     return [NeighbourSet(one.address, one.mac, one.device) for one in neighbours]
 
 
-def _pod(pod: Pod, draft: _Draft) -> None:
+def _pod(pod: Pod, draft: Draft) -> None:
     onlink = IPv4Address(pod.gateway) not in IPv4Interface(pod.address).network
     draft.operations += [
-        *_NO_IPV6,
+        *NO_IPV6,
         SysctlSet("net/ipv4/ip_forward", "0"),
         *_STRAIGHT,
         *_EVERY_REFUSAL,

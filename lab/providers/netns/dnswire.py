@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from lab.providers.netns.protocol import WireError
 
@@ -21,7 +21,7 @@ _RECORD = struct.Struct("!HHIH")
 _A, _ANY, _INTERNET = 1, 255, 1
 _RESPONSE, _AUTHORITATIVE, _CUT, _DESIRED = 0x8000, 0x0400, 0x0200, 0x0100
 _OPCODE, _CODE = 0x7800, 0x000F
-_OK, _FORMAT, _NO_NAME, _NOT_IMPLEMENTED = 0, 1, 3, 4
+_OK, _FORMAT, _FAILURE, _NO_NAME, _NOT_IMPLEMENTED = 0, 1, 2, 3, 4
 _CODES = {1: "FORMERR", 2: "SERVFAIL", 4: "NOTIMP", 5: "REFUSED"}
 _LABEL_BYTES, _NAME_BYTES, _POINTER = 63, 255, 0xC0
 _TO_QUESTION = struct.pack("!H", _POINTER << 8 | _HEADER.size)
@@ -45,7 +45,9 @@ def question(name: str, number: int) -> bytes:
 
 
 def read_answer(wire: bytes, name: str, number: int) -> str | None:
-    """The address in an answer; None if the name has none (NXDOMAIN, or no A record).
+    """The addresses in an answer, in their order with commas between.
+
+    None if the name has none (NXDOMAIN, or no A record).
 
     Raises
     ------
@@ -67,13 +69,14 @@ def read_answer(wire: bytes, name: str, number: int) -> str | None:
             raise WireError("an answer for another name")
         if flags & _CUT:
             raise WireError("the answer is cut short")
-        return _first_address(wire, end + _QUESTION_TAIL.size, answers)
+        found = _addresses(wire, end + _QUESTION_TAIL.size, answers)
+        return ", ".join(socket.inet_ntoa(one) for one in sorted(found)) or None
     except (struct.error, IndexError):
         raise WireError(f"no DNS answer: its {len(wire)} bytes end too early") from None
 
 
-def answer(wire: bytes, records: Mapping[str, str]) -> bytes | None:
-    """Answer a question from ``records`` (lower-case name with its final dot -> IPv4 address).
+def answer(wire: bytes, records: Mapping[str, Sequence[str]]) -> bytes | None:
+    """Answer a question from ``records`` (lower-case name with its final dot -> IPv4 addresses).
 
     NXDOMAIN for other names, no records for other types, NOTIMP for other than queries,
     FORMERR for what cannot be read; None for what is not even a header, or is an answer.
@@ -88,16 +91,46 @@ def answer(wire: bytes, records: Mapping[str, str]) -> bytes | None:
         labels, kind, repeated = _only_question(wire, asked)
     except (WireError, struct.error, IndexError):
         return _HEADER.pack(number, said | _FORMAT, 0, 0, 0, 0)
-    address = records.get(_text(labels))
-    record = b""
+    addresses = records.get(_text(labels))
+    found: list[bytes] = []
     if flags & _OPCODE:
         said |= _NOT_IMPLEMENTED
-    elif address is None:
+    elif addresses is None:
         said |= _NO_NAME
     elif kind in (_A, _ANY):
-        data = socket.inet_aton(address)
-        record = _TO_QUESTION + _RECORD.pack(_A, _INTERNET, _ANSWER_SECONDS, len(data)) + data
-    return _HEADER.pack(number, said, 1, bool(record), 0, 0) + repeated + record
+        found = [_record(address) for address in addresses]
+    return _HEADER.pack(number, said, 1, len(found), 0, 0) + repeated + b"".join(found)
+
+
+def _record(address: str) -> bytes:
+    data = socket.inet_aton(address)
+    return _TO_QUESTION + _RECORD.pack(_A, _INTERNET, _ANSWER_SECONDS, len(data)) + data
+
+
+def asked_name(wire: bytes) -> str | None:
+    """The lower-case name of the one question in a query, with its final dot; None if none."""
+    try:
+        _, flags, asked, _, _, _ = _HEADER.unpack_from(wire)
+        return None if flags & _RESPONSE else _text(_only_question(wire, asked)[0])
+    except (WireError, struct.error, IndexError):
+        return None
+
+
+def renumbered(wire: bytes, number: int) -> bytes:
+    """The same message with another id."""
+    return number.to_bytes(2) + wire[2:]
+
+
+def number_of(wire: bytes) -> int:
+    """A message's id, which is its first two bytes."""
+    return int.from_bytes(wire[:2])
+
+
+def failed(question: bytes) -> bytes:
+    """The answer to a question that nobody could be asked (SERVFAIL)."""
+    number, flags, _, _, _, _ = _HEADER.unpack_from(question)
+    said = _RESPONSE | flags & (_OPCODE | _DESIRED) | _FAILURE
+    return _HEADER.pack(number, said, 1, 0, 0, 0) + _only_question(question, 1)[2]
 
 
 def _only_question(wire: bytes, asked: int) -> tuple[Labels, int, bytes]:
@@ -152,7 +185,7 @@ def _text(labels: Labels) -> str:
     return "".join(label.replace(b".", b"\\.").decode("latin-1") + "." for label in labels)
 
 
-def _first_address(wire: bytes, at: int, records: int) -> str | None:
+def _addresses(wire: bytes, at: int, records: int) -> Iterator[bytes]:
     for _ in range(records):
         at = _labels(wire, at)[1]
         kind, _, _, length = _RECORD.unpack_from(wire, at)
@@ -161,6 +194,5 @@ def _first_address(wire: bytes, at: int, records: int) -> str | None:
         if len(data) < length:
             raise IndexError
         if kind == _A and length == 4:  # noqa: PLR2004  bytes of an IPv4 address
-            return socket.inet_ntoa(data)
+            yield data
         at += length
-    return None

@@ -9,7 +9,7 @@ from pathlib import Path
 from lab._deadline import Deadline
 from lab._errors import LabError
 from lab.guests.shell import Completed
-from lab.providers.netns import holding, namespaces, responding
+from lab.providers.netns import daemons, holding, namespaces, responding
 from lab.providers.netns.compile import namespaces as names_of
 from lab.providers.netns.isolation import RESOLV_DIRECTORY
 from lab.providers.netns.machine import NetnsMachine
@@ -40,7 +40,7 @@ LOOKS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def evidence(lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
-    """The holder, then every machine and pod, in the intent's order.
+    """The holder, then every machine and pod, in the intent's order, then the daemons' files.
 
     A namespace takes at most ``EVIDENCE_SECONDS``. What cannot be had says why.
     """
@@ -59,7 +59,9 @@ def evidence(lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
         if name not in there:
             yield Evidence(f"{name}/missing.txt", b"there is no such namespace\n")
             continue
-        yield from _namespace(lab, name, pod=name in pods)
+        yield from _namespace(lab, name, tuple(_asked(intent, name)), pod=name in pods)
+    for path, content in daemons.files(holder.pid, intent):
+        yield Evidence(path, content)
 
 
 def _holder(holder: HolderProcess, intent: Intent) -> str:
@@ -82,9 +84,21 @@ def _text(path: Path) -> str:
         return f"cannot be read: {error.strerror}"
 
 
-def _namespace(lab: LabHandle, name: str, *, pod: bool) -> Iterator[Evidence]:
+def _asked(intent: Intent, name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What the machine's daemons are asked: file and command."""
+    for machine in intent.machines:
+        for daemon in machine.daemons if machine.name == name else ():
+            for look in daemon.looks:
+                words = (word for word in look if not word.startswith("--"))
+                file = "-".join(words).replace("/", "-")
+                yield f"{daemon.name}/{file}.txt", look
+
+
+def _namespace(
+    lab: LabHandle, name: str, asked: tuple[tuple[str, tuple[str, ...]], ...], *, pod: bool
+) -> Iterator[Evidence]:
     resolver = (("resolv.conf", ("cat", f"{RESOLV_DIRECTORY}/{name}")),) if pod else ()
-    looks = (*LOOKS, *resolver)
+    looks = (*LOOKS, *resolver, *asked)
     found: list[Completed] = []
     trouble = ""
     try:

@@ -21,11 +21,13 @@ from typing import Final
 
 from lab.providers.netns import dnswire, names, protocol
 from lab.providers.netns.flight import Expired, Flight, Steps
+from lab.providers.netns.health import HealthWeb, backends
 from lab.providers.netns.netexec import NetexecDatagrams, NetexecWeb
 from lab.providers.netns.talks import Datagram, DatagramTalk, LabDatagrams, LabWeb, WebTalk
 from lab.providers.provider import Dialect, Probe
 
 Asking = Generator[int, None, bytes]
+Fetching = Generator[int, None, protocol.Reply]
 Open = Callable[[Flight, int], socket.socket]
 """Begins an exchange: a fresh socket of the kind, in the source's namespace."""
 
@@ -46,6 +48,8 @@ def steps(flight: Flight, open_: Open, resolver: names.ResolverFile | None) -> S
     if probe.name is not None:
         assert resolver is not None
         return _resolve(flight, open_, probe.name, resolver)
+    if probe.dialect == "health":
+        return _health(flight, open_)
     return _tries(flight, open_, _http if probe.protocol == "tcp" else _echo)
 
 
@@ -64,6 +68,22 @@ def _tries(flight: Flight, open_: Open, exchange: Callable[[Flight, Open], Steps
 
 def _http(flight: Flight, open_: Open) -> Steps:
     talk = _WEB[flight.probe.dialect](flight.probe)
+    reply = yield from _fetch(flight, open_, talk)
+    if reply.status != 200:  # noqa: PLR2004  HTTP's OK
+        raise protocol.WireError(f"status {reply.status} from '{reply.endpoint}'")
+    if talk.body:
+        protocol.check_body(talk.body, reply.body)
+    flight.seen(reply.endpoint, reply.client)
+
+
+def _health(flight: Flight, open_: Open) -> Steps:
+    """A health check's answer names nobody: it counts."""
+    reply = yield from _fetch(flight, open_, HealthWeb(flight.address, flight.probe.port))
+    flight.answered()
+    flight.answer = backends(reply)
+
+
+def _fetch(flight: Flight, open_: Open, talk: WebTalk) -> Fetching:
     sock = open_(flight, socket.SOCK_STREAM)
     yield from _connect_and_send(flight, sock, talk.request)
     received = bytearray()
@@ -78,13 +98,8 @@ def _http(flight: Flight, open_: Open) -> Steps:
         received += data
         reply = talk.read(received)
         if reply is not None:
-            break
+            return reply
         flight.phase = f"answer, after {len(received)} bytes"
-    if reply.status != 200:  # noqa: PLR2004  HTTP's OK
-        raise protocol.WireError(f"status {reply.status} from '{reply.endpoint}'")
-    if talk.body:
-        protocol.check_body(talk.body, reply.body)
-    flight.seen(reply.endpoint, reply.client)
 
 
 def _connect_and_send(flight: Flight, sock: socket.socket, request: bytes) -> Steps:
@@ -94,9 +109,9 @@ def _connect_and_send(flight: Flight, sock: socket.socket, request: bytes) -> St
         sent = sock.send(request)
     except BlockingIOError:
         # An ICMP answer to the very first packet comes before connect returns, and is only noted.
-        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if code:
-            raise OSError(code, os.strerror(code)) from None
+        noted = _noted(sock)
+        if noted:
+            raise noted from None
         yield EPOLLOUT
         sent = sock.send(request)
     while sent < len(request):
@@ -104,6 +119,12 @@ def _connect_and_send(flight: Flight, sock: socket.socket, request: bytes) -> St
         yield EPOLLOUT
         sent += sock.send(request[sent:])
     flight.phase = "answer"
+
+
+def _noted(sock: socket.socket) -> OSError | None:
+    """The error that the kernel keeps for a socket's next call."""
+    code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    return OSError(code, os.strerror(code)) if code else None
 
 
 def _connect(flight: Flight, sock: socket.socket) -> None:
@@ -148,6 +169,9 @@ def _send_all(sock: socket.socket, sent: Sequence[Datagram]) -> None:
         sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, mode)
         try:
             sock.send(datagram.data)
+        except PermissionError as error:
+            # A filter of the source's own lost it; if it refused it, that is noted by now.
+            raise _noted(sock) or error from None
         except OSError as error:
             if error.errno != errno.EMSGSIZE:
                 raise

@@ -12,6 +12,8 @@ from lab.providers.netns import syscalls
 NETNS_DIRECTORY = "/run/netns"
 RESOLV_DIRECTORY = "/run/resolv"
 RESOLVER_FILE = "/etc/resolv.conf"
+MACHINES_DIRECTORY = "/run/machines"
+"""Has a directory for each machine with daemons, which is /run for all that runs there."""
 
 _CAP_NET_ADMIN = 12
 _CAP_SYS_ADMIN = 21

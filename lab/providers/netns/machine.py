@@ -6,19 +6,18 @@ import math
 import os
 import shlex
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError
 from lab._log import quantity
 from lab.guests.shell import Completed
-from lab.providers.netns import namespaces, syscalls
+from lab.providers.netns import surroundings, syscalls
 from lab.providers.netns.entry import Entry, Tell
 from lab.providers.netns.isolation import RESOLV_DIRECTORY, RESOLVER_FILE
+from lab.providers.netns.programs import search_path
 
 _NOT_FOUND, _NOT_RUNNABLE, _SIGNALLED = 127, 126, 128
 """Exit codes as a shell gives them."""
@@ -95,9 +94,13 @@ class NetnsMachine:
         spaces = ["--mount", "--net", "--pid", "--root"]
         go_in = ["nsenter", f"--target={self.entry.pid}", *user, *spaces]
         inside = ["ip", "netns", "exec", self.name, *words]
+        own = surroundings.run_directory(self.name)
         if self.pod:
             bind = f"mount --bind {RESOLV_DIRECTORY}/{self.name} {RESOLVER_FILE}"
             inside = ["unshare", "--mount", "sh", "-c", f"{bind} && exec {shlex.join(inside)}"]
+        elif os.path.isdir(f"/proc/{self.entry.pid}/root{own}"):  # noqa: PTH112  no Path needed
+            bind = f"mount --bind {own} /run"
+            inside[4:] = ["sh", "-c", f"{bind} && exec {shlex.join(words)}"]
         return shlex.join([*go_in, *inside])
 
     def _run_apart(self, command: Sequence[str], where: str) -> Completed:
@@ -114,23 +117,9 @@ class NetnsMachine:
         return _attached(command)
 
     def _settle(self, where: str) -> None:
-        """In mount and UTS namespaces of its own: resolver file, /sys, name, and network."""
-        namespaces.enter(self.name)
-        if self.pod:
-            try:
-                syscalls.mount(
-                    f"{RESOLV_DIRECTORY}/{self.name}", RESOLVER_FILE, "", syscalls.MS_BIND
-                )
-            except OSError as error:
-                raise BrokenError(
-                    f"giving pod '{self.name}' its resolver file",
-                    f"{error.filename}: {error.strerror}",
-                    f"see that '{RESOLVER_FILE}' is a file on this machine",
-                ) from error
-        with suppress(OSError):  # where it may not be mounted, /sys shows the host's devices
-            syscalls.mount("sysfs", "/sys", "sysfs", syscalls.MS_NOSUID | syscalls.MS_NODEV)
-        with suppress(OSError):  # the name is a courtesy of the shell prompt
-            socket.sethostname(self.name)
+        """In mount and UTS namespaces of its own: be there, in the caller's directory."""
+        surroundings.settle(self.name, pod=self.pod)
+        os.environ["PATH"] = search_path()
         try:
             os.chdir(where)
         except OSError:

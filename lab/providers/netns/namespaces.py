@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Self
 
 from lab._errors import BrokenError
-from lab.providers.netns import syscalls
+from lab.providers.netns import requests, syscalls
 from lab.providers.netns.isolation import NETNS_DIRECTORY
 from lab.providers.netns.netlink import Names, Socket
 from lab.providers.netns.operations import (
+    ChecksumOff,
     Message,
     NamespaceOperations,
     RulesetLoad,
     SysctlSet,
+    TapAdd,
 )
 
 _OWN = "/proc/thread-self/ns/net"
@@ -154,6 +156,10 @@ def _apply_here(one: NamespaceOperations, channel: Socket, names: Names) -> None
             channel.apply(waiting, names)
             waiting = []
             set_sysctl(operation, one.namespace)
+        elif isinstance(operation, TapAdd | ChecksumOff):
+            channel.apply(waiting, names)
+            waiting = []
+            requests.do(operation, one.namespace)
         elif not isinstance(operation, RulesetLoad):
             waiting.append(operation)
     channel.apply(waiting, names)

@@ -284,6 +284,34 @@ class ProxyDelaySet:
 
 
 @dataclass(frozen=True, slots=True)
+class TapAdd:
+    """Add a persistent tap device, down; a virtual switch of that port's name takes it over."""
+
+    name: str
+    index: int
+    mac: str
+
+    def describe(self) -> str:
+        """What is done to which object, for an error."""
+        return f"adding tap device '{self.name}'"
+
+
+@dataclass(frozen=True, slots=True)
+class ChecksumOff:
+    """Have the kernel write checksums itself into what a device sends.
+
+    A switch in user space reads a veth's packets as they are, and the kernel leaves the checksum
+    of what it sends into a veth to the far end (intro/install/userspace.rst of Open vSwitch).
+    """
+
+    device: str
+
+    def describe(self) -> str:
+        """What is done to which object, for an error."""
+        return f"switching off the checksum offload of '{self.device}'"
+
+
+@dataclass(frozen=True, slots=True)
 class RulesetLoad:
     """Load an nftables script."""
 
@@ -317,7 +345,10 @@ Message: TypeAlias = (
 )
 """An operation that is one netlink message."""
 
-Operation: TypeAlias = SysctlSet | Message | RulesetLoad
+Request: TypeAlias = TapAdd | ChecksumOff
+"""An operation that is a request to a device of the kernel (ioctl)."""
+
+Operation: TypeAlias = SysctlSet | Message | Request | RulesetLoad
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 Pure functions on bytes, both directions side by side. HTTP is plain enough for curl::
 
     GET /                 {"endpoint": "worker1-p1", "client": "10.244.1.2:40112"}
+    GET /readyz           the same: an API server is asked so whether it is ready
     POST /echo + body     the same body
 
 Both answers carry ``X-Endpoint`` and ``X-Client``. A datagram starts with ``HLQ1 NONCE MODE``
@@ -145,12 +146,12 @@ def _framing(headers: list[bytes]) -> tuple[int, bool]:
 def respond(request: Request, body: bytes, endpoint: bytes, client: bytes) -> bytes:
     """The answer to a whole request."""
     match request.method, request.target:
-        case b"GET", b"/":
+        case b"GET", b"/" | b"/readyz":
             text = b'{"endpoint": "%s", "client": "%s"}\n' % (endpoint, client)
             return _reply(200, b"application/json", text, endpoint, client)
         case b"POST", b"/echo":
             return _reply(200, b"application/octet-stream", body, endpoint, client)
-        case _, b"/" | b"/echo":
+        case _, b"/" | b"/echo" | b"/readyz":
             return refusal(RequestError(405, "GET / and POST /echo are served"), endpoint, client)
     return refusal(RequestError(404, "GET / and POST /echo are served"), endpoint, client)
 

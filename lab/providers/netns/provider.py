@@ -7,11 +7,22 @@ what carries the lab's token in /proc is all there is to find and to take away.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 from lab._deadline import Deadline
-from lab._errors import PreflightError, UsageError
-from lab.providers.netns import capacity, holding, namespaces
+from lab._errors import LabError, PreflightError, UsageError
+from lab._log import quantity
+from lab.cluster.observers.facts import NodeFacts
+from lab.providers.netns import (
+    cables,
+    capacity,
+    gateway_holders,
+    holding,
+    namespaces,
+    pacing,
+    programs,
+)
 from lab.providers.netns.abilities import abilities
 from lab.providers.netns.compile import namespaces as names_of
 from lab.providers.netns.entry import Tell
@@ -20,14 +31,17 @@ from lab.providers.netns.processes import holders
 from lab.providers.netns.steps import BringUp, ailment
 from lab.providers.netns.windows import RULES, realise
 from lab.providers.provider import (
+    Beat,
     Evidence,
     LabHandle,
     Liveness,
     Mark,
     Outcome,
+    Pace,
     Pods,
     Probe,
     ProbeSettings,
+    Silence,
     Step,
 )
 from lab.topology.cost import Cost, cost
@@ -73,14 +87,14 @@ class NetnsProvider:
 
     def banner(self, intent: Intent | None) -> str:
         """One sentence: which provider, and what is emulated."""
-        machines = intent.machines if intent else ()
-        emulated = [machine.name for machine in machines if machine.os == "windows"]
+        parts, plural = _emulated(intent) if intent else ([], False)
         said = f"{self.name}: network namespaces on this machine"
-        if not emulated:
+        if not parts:
             return said
-        nodes, are = ("node", "is") if len(emulated) == 1 else ("nodes", "are")
-        said += f"; Windows {nodes} {', '.join(emulated)} {are} emulated"
-        if self._off:
+        listed = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+        said += f"; {listed} {'are' if plural else 'is'} emulated"
+        windows = any(machine.os == "windows" for machine in intent.machines) if intent else False
+        if self._off and windows:
             said += f", not obeying {', '.join(sorted(self._off))}"
         return said
 
@@ -92,6 +106,11 @@ class NetnsProvider:
         """What the lab is predicted to take here, from nothing."""
         return cost(intent)
 
+    def unfit(self, intent: Intent) -> str:
+        """Nothing: every topology can be had."""
+        del intent
+        return ""
+
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Try, in a scratch world, what the intent asks of the kernel, and see that it fits.
 
@@ -102,8 +121,11 @@ class NetnsProvider:
 
         """
         del lab
-        tunnels = any(machine.tunnel for machine in intent.machines)
-        missing = [one for one in abilities(tunnels=tunnels) if not one.there]
+        programs.require(intent)
+        tunnels = any(machine.tunnel for machine in intent.everything())
+        switches = any(machine.chassis for machine in intent.everything())
+        found = abilities(tunnels=tunnels, switches=switches)
+        missing = [one for one in found if not one.there]
         if missing:
             raise PreflightError(
                 f"checking this machine for scenario '{intent.scenario}'",
@@ -162,7 +184,7 @@ class NetnsProvider:
 
         """
         pods = {pod.name for machine in intent.machines for pod in machine.pods}
-        known = [*(machine.name for machine in intent.machines), *pods]
+        known = [*(machine.name for machine in intent.everything()), *pods]
         if name not in known:
             raise UsageError(
                 f"looking for '{name}' in lab '{lab.name}'",
@@ -187,15 +209,71 @@ class NetnsProvider:
             When the lab's holder is not there.
 
         """
-        del intent
         from lab.providers.netns import prober  # noqa: PLC0415  not on the way of 'lab up' alone
+
+        paced = tuple(pacing.batches(intent, probes, settings))
 
         def inside(tell: Tell) -> Mapping[int, Outcome]:
             capacity.raise_descriptors()
-            return prober.probe(namespaces.enter, probes, settings, tell)
+            outcomes: dict[int, Outcome] = {}
+            for batch, pace in paced:
+                told = partial(_further, tell, len(outcomes))
+                outcomes |= prober.probe(namespaces.enter, batch, pace, told)
+            return outcomes
+
+        patience = Deadline(sum(_patience(batch, pace) for batch, pace in paced))
+        return holding.entry(lab).call(
+            f"probing lab '{lab.name}'", inside, patience, heard=progress
+        )
+
+    def observe(
+        self,
+        lab: LabHandle,
+        intent: Intent,
+        asked: Mapping[str, Collection[str]],
+        deadline: Deadline,
+    ) -> Mapping[str, NodeFacts | LabError]:
+        """Look at machines, and into those of their pods that are named.
+
+        Raises
+        ------
+        BrokenError
+            If the lab is not up.
+
+        """
+        from lab.providers.looking import look  # noqa: PLC0415  only where it is asked for
+
+        holding.entry(lab)
+        return {
+            name: look(
+                name, pods, lambda one: self.machine(lab, intent, one), deadline, namespace=True
+            )
+            for name, pods in asked.items()
+        }
+
+    def gateway_holders(self, lab: LabHandle, intent: Intent) -> Mapping[str, Sequence[str]]:
+        """Machines that hold each virtual gateway now, by the node whose gateway it is."""
+        return gateway_holders.holders(holding.entry(lab), intent)
+
+    def cut_off(self, lab: LabHandle, intent: Intent, machine: str) -> None:
+        """Pull every cable of the machine."""
+        cables.change(holding.entry(lab), intent, machine, plugged=False)
+
+    def join_again(self, lab: LabHandle, intent: Intent, machine: str) -> None:
+        """Plug every cable of the machine in."""
+        cables.change(holding.entry(lab), intent, machine, plugged=True)
+
+    def pulse(
+        self, lab: LabHandle, beats: Sequence[Beat], change: Callable[[], None], pace: Pace
+    ) -> tuple[Silence, ...]:
+        """Send datagrams in a steady beat, and call ``change`` once all are answered."""
+        from lab.providers.netns import pulse  # noqa: PLC0415  only where it is asked for
 
         return holding.entry(lab).call(
-            f"probing lab '{lab.name}'", inside, _patience(probes, settings), heard=progress
+            f"measuring in lab '{lab.name}'",
+            lambda tell: pulse.pulse(namespaces.enter, beats, pace, tell),
+            Deadline(3 * pace.patience),
+            heard=lambda _: change(),
         )
 
     def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
@@ -205,10 +283,28 @@ class NetnsProvider:
         return evidence(lab, intent)
 
 
-def _patience(probes: Sequence[Probe], settings: ProbeSettings) -> Deadline:
-    """Longer than the probes can take, each exchange with its own timeout: a last resort."""
+def _emulated(intent: Intent) -> tuple[list[str], bool]:
+    """What is not what it is called, in words, and whether that is several things."""
+    windows = [machine.name for machine in intent.machines if machine.os == "windows"]
+    parts: list[str] = []
+    if intent.hypervisors:
+        parts.append(quantity(len(intent.hypervisors), "hypervisor"))
+    if intent.services_node:
+        parts.append("what stands behind the API address")
+    if windows:
+        parts.append(f"Windows {'node' if len(windows) == 1 else 'nodes'} {', '.join(windows)}")
+    return parts, len(parts) > 1 or len(windows) > 1 or len(intent.hypervisors) > 1
+
+
+def _further(tell: Tell, before: int, ended: int) -> None:
+    """Tell how many probes have ended, those of earlier batches among them."""
+    tell(before + ended)
+
+
+def _patience(probes: Sequence[Probe], settings: ProbeSettings) -> float:
+    """Seconds: longer than the probes can take with their own timeouts; a last resort."""
     exchanges = sum(probe.tries for probe in probes) * _EXCHANGES_A_TRY
-    return Deadline(60.0 + exchanges * (settings.timeout / max(1, settings.in_flight) + 0.01))
+    return 60.0 + exchanges * (settings.timeout / max(1, settings.in_flight) + 0.01)
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:

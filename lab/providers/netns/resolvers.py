@@ -1,4 +1,4 @@
-"""The pods' resolver files."""
+"""The resolver files of pods, and of machines that have one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lab.providers.netns.isolation import RESOLV_DIRECTORY
-from lab.topology.intent import Pod, Resolver
+from lab.topology.intent import MachineIntent, Pod, Resolver
+
+Asking = Pod | MachineIntent
 
 
 def text(resolver: Resolver) -> str:
@@ -18,8 +20,9 @@ def text(resolver: Resolver) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def write_all(pods: Iterable[Pod]) -> None:
-    """Inside the holder: a file for every pod, by its name."""
-    for pod in pods:
-        path = Path(RESOLV_DIRECTORY, pod.name)
-        path.write_text(text(pod.resolver), encoding="ascii")
+def write_all(asking: Iterable[Asking]) -> None:
+    """Inside the holder: a file for every one that has a resolver, by its name."""
+    for one in asking:
+        if one.resolver:
+            path = Path(RESOLV_DIRECTORY, one.name)
+            path.write_text(text(one.resolver), encoding="ascii")

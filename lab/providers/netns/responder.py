@@ -7,7 +7,9 @@ a list of objects::
     {"namespace": "worker1-p1",        under /run/netns, or an absolute path
      "name": "worker1-p1",             said in every answer
      "tcp": [8080], "udp": [8080],     HTTP and echo
-     "dns": {"name.": "address"}}      or null; names in lower case; answered on UDP and TCP 53
+     "dns": {"name.": ["address"]},    or null; names in lower case; answered on UDP and TCP 53
+     "forward": {"to": "address", "but": "domain."},   or null; who is asked for other names
+     "health": {"32000": ["web", 1]}}  or null; TCP port to Service and local backends
 
 It says ``ready`` once on its standard output when all sockets listen, lets go of it, and serves
 until SIGTERM. What goes wrong is said on standard error; if a socket cannot be opened it ends
@@ -27,10 +29,11 @@ from typing import Any, NamedTuple  # dataclasses costs 10 ms at the start
 if not __package__:  # run by path
     sys.path.insert(0, os.path.abspath(__file__).removesuffix("/lab/providers/netns/responder.py"))  # noqa: PTH100  pathlib is slow to import here
 
-from lab.providers.netns import answers, serving, syscalls
+from lab.providers.netns import answers, forwarding, serving, syscalls
 
 NETNS_DIRECTORY = "/run/netns"
 DNS_PORT = 53
+_DATAGRAM = socket.SOCK_DGRAM
 _MORE_DESCRIPTORS = 2 * serving.CONNECTIONS_LIMIT
 _SO_RCVBUFFORCE = 33
 _DEFER_SECONDS = 5
@@ -44,11 +47,14 @@ class Endpoint(NamedTuple):
     name: str
     tcp: tuple[int, ...]
     udp: tuple[int, ...]
-    dns: Mapping[str, str] | None
+    dns: Mapping[str, Sequence[str]] | None
+    health: Mapping[str, tuple[str, int]]
+    forward: Mapping[str, str] | None = None
 
     def sockets(self) -> int:
         """How many sockets it takes."""
-        return len(self.tcp) + len(self.udp) + 2 * (self.dns is not None)
+        own = len(self.tcp) + len(self.udp) + len(self.health) + (self.forward is not None)
+        return own + 2 * (self.dns is not None)
 
 
 def read_config(text: str) -> tuple[Endpoint, ...]:
@@ -56,7 +62,13 @@ def read_config(text: str) -> tuple[Endpoint, ...]:
     entries: list[dict[str, Any]] = json.loads(text)
     return tuple(
         Endpoint(
-            one["namespace"], one["name"], tuple(one["tcp"]), tuple(one["udp"]), one.get("dns")
+            one["namespace"],
+            one["name"],
+            tuple(one["tcp"]),
+            tuple(one["udp"]),
+            one.get("dns"),
+            one.get("health") or {},
+            one.get("forward"),
         )
         for one in entries
     )
@@ -108,9 +120,24 @@ def _open(server: serving.Server, endpoint: Endpoint) -> None:
         server.add_stream(_stream(endpoint, port), answers.http(name))
     for port in endpoint.udp:
         server.add_datagrams(_datagrams(endpoint, port), answers.echo(name))
+    for number, (service, local) in endpoint.health.items():
+        server.add_stream(_stream(endpoint, int(number)), answers.health_check(service, local))
     if endpoint.dns is not None:
-        server.add_stream(_stream(endpoint, DNS_PORT), answers.dns_stream(endpoint.dns))
-        server.add_datagrams(_datagrams(endpoint, DNS_PORT), answers.dns_datagram(endpoint.dns))
+        elsewhere = _elsewhere(server, endpoint)
+        answer = answers.dns_stream(endpoint.dns, elsewhere)
+        server.add_stream(_stream(endpoint, DNS_PORT), answer)
+        datagram = answers.dns_datagram(endpoint.dns, elsewhere)
+        server.add_datagrams(_datagrams(endpoint, DNS_PORT), datagram)
+
+
+def _elsewhere(server: serving.Server, endpoint: Endpoint) -> answers.Elsewhere | None:
+    if endpoint.forward is None:
+        return None
+    sock = socket.socket(socket.AF_INET, _DATAGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    sock.connect((endpoint.forward["to"], DNS_PORT))
+    forwarder = forwarding.Forwarder(sock)
+    server.add_listener(sock, forwarder.hear)
+    return answers.Elsewhere(forwarder.ask, endpoint.forward["but"])
 
 
 def _stream(endpoint: Endpoint, port: int) -> socket.socket:

@@ -11,21 +11,34 @@ import os
 import select
 import signal
 import subprocess
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.providers.netns import capacity
 from lab.providers.netns.processes import started
-from lab.providers.provider import DNS_PORT, PROBE_PORT
-from lab.topology.intent import Intent
+from lab.providers.provider import PROBE_PORT
+from lab.scenario.reserved import DNS_SERVICE, SECOND_POD_PORT
+from lab.topology import proxying
+from lab.topology.intent import Intent, MachineIntent, Service
 
 PROGRAM = Path(__file__).with_name("responder.py")
 _RECORD = "/run/responder.json"
 _CONFIGURATION = "/run/responder-configuration.json"
 _LOG = "/run/responder.log"
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Another name server, asked for every name that is not within ``but``."""
+
+    to: str
+    """Its address."""
+    but: str
+    """A domain, with its final dot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,40 +49,81 @@ class Answering:
     name: str
     tcp: tuple[int, ...]
     udp: tuple[int, ...]
-    dns: dict[str, str] | None
-    """Fully qualified name, with its final dot, to address: answered on port 53 of both
+    dns: dict[str, tuple[str, ...]] | None = None
+    """Fully qualified name, with its final dot, to addresses: answered on port 53 of both
     protocols. None where no names are served."""
+    health: dict[int, tuple[str, int]] | None = None
+    """TCP port to the Service whose health check answers there, and the number of its local
+    backends. None where no Service has one."""
+    forward: Forward | None = None
+    """Where to ask for other names; None where those do not exist."""
 
 
 def answering(intent: Intent) -> tuple[Answering, ...]:
     """Every namespace that answers, in order: pods, nodes and the client. Pure.
 
-    The router answers nothing. Services' names are those of their own and the DNS pod's domain:
-    ``NAME.default.svc.DOMAIN``, and ``kube-dns.kube-system.svc.DOMAIN``.
+    Router and hypervisors answer nothing. An API server's machine answers on its port too, which
+    is all that there is of it. Services' names are those of their own and the DNS pod's domain:
+    ``NAME.default.svc.DOMAIN``, and ``kube-dns.kube-system.svc.DOMAIN``. Behind a headless one,
+    each pod has a name of its own before that.
     """
-    served = _names(intent)
+    served, forward = _names(intent), _forward(intent)
+    twice = proxying.asked_on(_services(intent), SECOND_POD_PORT)
+    front = intent.services_node
     found: list[Answering] = []
     for machine in intent.machines:
         if machine.kind != "router":
-            found.append(_plain(machine.name))
+            is_api = front and machine.name in front.api_servers
+            plain = _plain(machine.name, *((front.api_port,) if front and is_api else ()))
+            found.append(replace(plain, health=_health(machine)))
         for pod in machine.pods:
             if pod.role == "dns":
-                found.append(Answering(pod.name, pod.name, (), (), served))
+                found.append(Answering(pod.name, pod.name, (), (), served, forward=forward))
             else:
                 found.append(_plain(pod.name))
+            if pod.name in twice:
+                name = f"{pod.name}:{SECOND_POD_PORT}"
+                found.append(Answering(pod.name, name, (SECOND_POD_PORT,), ()))
     return tuple(found)
 
 
-def _plain(name: str) -> Answering:
-    return Answering(name, name, (PROBE_PORT,), (PROBE_PORT,), None)
+def _forward(intent: Intent) -> Forward | None:
+    front = intent.services_node
+    return Forward(front.address, f"{intent.domain}.".lower()) if front else None
 
 
-def _names(intent: Intent) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _services(intent: Intent) -> Iterator[Service]:
+    """Every Service that the lab translates, once."""
+    found: dict[str, Service] = {}
     for machine in intent.machines:
         for service in machine.translation.services if machine.translation else ():
-            space = "kube-system" if service.port == DNS_PORT else "default"
-            found[f"{service.name}.{space}.svc.{intent.domain}.".lower()] = service.address
+            found.setdefault(service.name, service)
+    yield from found.values()
+
+
+def _health(machine: MachineIntent) -> dict[int, tuple[str, int]] | None:
+    """What the node's kube-proxy would say of the Services that ask for it."""
+    found = {
+        service.health_port: (service.name, len(proxying.local(service, machine.name)))
+        for service in (machine.translation.services if machine.translation else ())
+        if service.health_port is not None
+    }
+    return found or None
+
+
+def _plain(name: str, *more: int) -> Answering:
+    return Answering(name, name, (PROBE_PORT, *more), (PROBE_PORT,))
+
+
+def _names(intent: Intent) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for service in _services(intent):
+        space = "kube-system" if service.name == DNS_SERVICE else "default"
+        found[f"{service.name}.{space}.svc.{intent.domain}.".lower()] = (service.address,)
+    for headless in intent.headless:
+        name = f"{headless.name}.default.svc.{intent.domain}.".lower()
+        found[name] = tuple(one.address for one in headless.backends)
+        found |= {f"{one.pod}.{name}": (one.address,) for one in headless.backends}
     return found
 
 
@@ -83,6 +137,8 @@ def configuration(intent: Intent, only: frozenset[str] | None = None) -> str:
                 "tcp": one.tcp,
                 "udp": one.udp,
                 "dns": one.dns,
+                "health": one.health,
+                "forward": asdict(one.forward) if one.forward else None,
             }
             for one in answering(intent)
             if only is None or one.namespace in only

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
 
-from lab.providers.netns.answers import Answer, Converse, EchoDatagram
+from lab.providers.netns.answers import Answer, Converse, EchoDatagram, Later
 
 CONNECTION_SECONDS = 10.0
 """A connection ends after this long, done or not; longer than any probe waits."""
@@ -100,6 +100,10 @@ class Server:
         sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_PROBE)
         self._add(sock, lambda: _echo(sock, echoed, fragments))
 
+    def add_listener(self, sock: socket.socket, heard: Callable[[], None]) -> None:
+        """Call ``heard`` whenever something has come on a socket, which must not block."""
+        self._add(sock, heard)
+
     def _add(self, sock: socket.socket, handler: Callable[[], None]) -> None:
         self._handlers[sock.fileno()] = handler
         self._epoll.register(sock.fileno(), select.EPOLLIN)
@@ -158,7 +162,7 @@ class Server:
             data = b""
         answer = converse(bytearray(data), client, False) if data else Answer(b"", "close")
         sent = 0
-        if answer is not None and answer.then == "close":
+        if isinstance(answer, Answer) and answer.then == "close":
             sent = _sent(sock, answer.data)
             if sent == len(answer.data):
                 sock.close()
@@ -167,8 +171,10 @@ class Server:
         self._hold(connection)
         connection.received += data
         self._held += len(data)
+        if isinstance(answer, Answer):
+            answer = answer._replace(data=answer.data[sent:])
         if answer is not None:
-            self._continue(connection, answer._replace(data=answer.data[sent:]))
+            self._continue(connection, answer)
 
     def _hold(self, connection: _Connection) -> None:
         while self._connections and (
@@ -205,10 +211,18 @@ class Server:
             if answer is not None:
                 self._continue(connection, answer)
 
-    def _continue(self, connection: _Connection, answer: Answer) -> None:
+    def _continue(self, connection: _Connection, answer: Answer | Later) -> None:
         connection.answered = True
+        if isinstance(answer, Later):
+            answer.begin(lambda data: self._finish(connection, data))
+            return
         connection.pending, connection.then = answer
         self._write(connection)
+
+    def _finish(self, connection: _Connection, data: bytes) -> None:
+        """Send the answer that somebody else has given, if the client is still there."""
+        if self._connections.get(connection.sock.fileno()) is connection:
+            self._continue(connection, Answer(data, "close"))
 
     def _write(self, connection: _Connection) -> None:
         descriptor = connection.sock.fileno()
@@ -259,13 +273,19 @@ def _echo(sock: socket.socket, echoed: EchoDatagram, fragments: list[bool]) -> N
     answer = echoed(data, b"%s:%d" % (sender[0].encode(), sender[1]))
     if answer is None:
         return
-    reply, may_fragment = answer
-    with suppress(OSError):
-        if may_fragment != fragments[0]:
-            mode = _PMTUDISC_DONT if may_fragment else _PMTUDISC_PROBE
-            sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, mode)
-            fragments[0] = may_fragment
-        asked = _PKTINFO.unpack_from(ancillary[0][2])[1] if ancillary else _NO_ADDRESS
-        info = _PKTINFO.pack(0, asked, _NO_ADDRESS)
-        control = [(socket.IPPROTO_IP, IP_PKTINFO, info)]
-        sock.sendmsg([reply], control, socket.MSG_DONTWAIT, sender)
+    asked = _PKTINFO.unpack_from(ancillary[0][2])[1] if ancillary else _NO_ADDRESS
+
+    def reply(data: bytes, *, may_fragment: bool = True) -> None:
+        with suppress(OSError):
+            if may_fragment != fragments[0]:
+                mode = _PMTUDISC_DONT if may_fragment else _PMTUDISC_PROBE
+                sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, mode)
+                fragments[0] = may_fragment
+            info = _PKTINFO.pack(0, asked, _NO_ADDRESS)
+            control = [(socket.IPPROTO_IP, IP_PKTINFO, info)]
+            sock.sendmsg([data], control, socket.MSG_DONTWAIT, sender)
+
+    if isinstance(answer, Later):
+        answer.begin(reply)
+    else:
+        reply(answer[0], may_fragment=answer[1])

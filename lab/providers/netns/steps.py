@@ -11,7 +11,10 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.providers.netns import (
     capacity,
+    conntrack,
+    daemons,
     holding,
+    logical_network,
     namespaces,
     nft,
     readiness,
@@ -42,15 +45,25 @@ class BringUp:
     python: str
 
     def steps(self) -> tuple[Step, ...]:
-        """In order: ``holder``, ``network``, ``services``, ``responder``, ``ready``."""
+        """In order: ``holder``, ``network``, ``services``, ``responder``, ``daemons``, ``ready``.
+
+        ``daemons`` only where the intent has any.
+        """
         token = self.lab.token
         return (
             Step("holder", _digest((token, str(self.lab.directory))), self._holder),
             Step("network", _digest(self._network_inputs()), self._network),
             Step("services", _digest(f"{name}\n{text}" for name, text in self._rules), self._load),
             Step("responder", _digest((token, self._answers)), self._responder),
+            *self._daemons(),
             Step("ready", _digest((token,)), self._ready),
         )
+
+    def _daemons(self) -> tuple[Step, ...]:
+        placed = daemons.placed(self.intent)
+        if not placed:
+            return ()
+        return (Step("daemons", _digest(map(repr, (self.lab.token, *placed))), self._start),)
 
     @cached_property
     def _operations(self) -> tuple[NamespaceOperations, ...]:
@@ -78,6 +91,7 @@ class BringUp:
         for machine in self.intent.machines:
             for pod in machine.pods:
                 yield repr(pod.resolver)
+            yield repr(machine.resolver)
 
     def _inside(self, doing: str, function: Callable[[Deadline], None]) -> None:
         deadline = Deadline(_SECONDS + _SECONDS_EACH * len(self._operations))
@@ -101,13 +115,18 @@ class BringUp:
         def make(_: Deadline) -> None:
             namespaces.create([one.namespace for one in self._operations])
             namespaces.apply(self._operations)
-            resolvers.write_all(pod for one in self.intent.machines for pod in one.pods)
+            for machine in self.intent.machines:
+                resolvers.write_all((machine, *machine.pods))
             capacity.note_need(capacity.need(self.intent))
 
         self._inside("making the network", make)
 
     def _load(self) -> None:
-        self._inside("programming the Services", lambda _: nft.load_all(self._rules))
+        def load(_: Deadline) -> None:
+            nft.load_all(self._rules)
+            conntrack.forget_stale(self.intent.machines)
+
+        self._inside("programming the Services", load)
 
     def _responder(self) -> None:
         self._inside(
@@ -115,7 +134,16 @@ class BringUp:
             lambda deadline: responding.start(self.python, self._answers, deadline),
         )
 
+    def _start(self) -> None:
+        self._inside("starting the daemons", lambda deadline: daemons.start(self.intent, deadline))
+
     def _ready(self) -> None:
+        logical = self.intent.logical
+        if logical:
+            self._inside(
+                "waiting for the logical network",
+                lambda deadline: logical_network.wait_until_there(logical, deadline),
+            )
         self._inside(
             "waiting for the links",
             lambda deadline: readiness.wait_for_carrier(self._operations, deadline),
@@ -133,7 +161,7 @@ def ailment(holder: int, intent: Intent) -> str:
         return f"{len(missing)} of its namespaces are missing, the first is '{missing[0]}'"
     if not responding.alive(holder):
         return "its responder is not running"
-    return ""
+    return daemons.ailment(holder, intent)
 
 
 def _digest(parts: Iterable[str]) -> str:

@@ -77,13 +77,19 @@ class LabWeb:
 
 
 class LabDatagrams:
-    """Echo as :mod:`lab.providers.netns.protocol` has it: one datagram, or the large two."""
+    """Echo as :mod:`lab.providers.netns.protocol` has it: one datagram, or one and the large two.
+
+    The first is waited for before the others are sent: of two first packets at once, a Service
+    may give each to another backend, and a load balancer that takes fragments as they come
+    (OVN's in user space) can give the first packet of a connection alone to a backend.
+    """
 
     def __init__(self, probe: Probe) -> None:
         self._small = probe.size == "small"
         nonce = random.getrandbits(63)
-        made = [_small(nonce)] if self._small else _large(nonce, probe.mtu)
-        self.rounds: tuple[tuple[Datagram, ...], ...] = (tuple(made),)
+        large = () if self._small else tuple(_large(nonce + 1, probe.mtu))
+        made = (_small(nonce), *large)
+        self.rounds: tuple[tuple[Datagram, ...], ...] = (made[:1], large) if large else (made,)
         self._by_nonce = {nonce + place: one for place, one in enumerate(made)}
 
     def hear(self, reply: bytes) -> Answer | None:

@@ -10,15 +10,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Network, collapse_addresses
 
-from lab.topology.intent import Drop, Intent, MachineIntent, Pod, Resolver
+from lab.topology.intent import Drop, Intent, MachineIntent, Pod, Resolver, Translation
 
 _NETWORKING = "Kubernetes documentation, Networking on Windows"
 _DEBUGGING = "sig-windows debugging guide"
 _FLANNEL = "sig-windows debugging guide, flannel"
 _NAMES = "Kubernetes documentation, DNS limitations on Windows"
 _SHORT_NAMES = "Kubernetes on Windows by upstream routing (report of a build with wincni)"
+_WINKERNEL = "inferred from kube-proxy's source: pkg/proxy/winkernel of Kubernetes 1.36"
 
-_WINCNI = frozenset({"host-gateway", "upstream-tor", "hard-way"})
+_OVN = (
+    "Using Windows Server Containers in Kubernetes (1.9), OVS & OVN: only the kubelet is required"
+)
+
+_WITHOUT_AFFINITY = frozenset({"windows-server-2019"})
+_WINCNI = frozenset({"host-gateway", "upstream-tor", "upstream-vrrp", "hard-way"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +69,10 @@ def own_addresses(machine: MachineIntent) -> tuple[str, ...]:
 
 
 def _node_port_self(machine: MachineIntent, _: Intent) -> MachineIntent:
+    if machine.chassis:
+        return machine
     services = machine.translation.services if machine.translation else ()
-    ports = [service.node_port for service in services if service.node_port]
+    ports = [port for service in services for port in service.node_ports()]
     if not ports:
         return machine
     addresses = tuple(f"{address}/32" for address in own_addresses(machine))
@@ -72,6 +80,9 @@ def _node_port_self(machine: MachineIntent, _: Intent) -> MachineIntent:
 
 
 def _host_service(machine: MachineIntent, _: Intent) -> MachineIntent:
+    """In a logical network it is OVN that serves, and the host has a port of it."""
+    if machine.chassis:
+        return machine
     services = machine.translation.services if machine.translation else ()
     addresses = _joined([f"{service.address}/32" for service in services])
     return _with_drop(machine, Drop("WIN-HOST-SERVICE", addresses))
@@ -88,6 +99,26 @@ def _overlay_node_pod(machine: MachineIntent, intent: Intent) -> MachineIntent:
     own = machine.translation.local_cidr if machine.translation else None
     spared = (own,) if own else ()
     return _with_drop(machine, Drop("WIN-OVERLAY-NODE-POD", _joined(ranges), None, spared))
+
+
+def _ovn_node_port(machine: MachineIntent, _: Intent) -> MachineIntent:
+    """Neither served nor refused: the Windows firewall is silent where nobody listens."""
+    if machine.chassis is None or machine.translation is None:
+        return machine
+    services = machine.translation.services
+    ports = [port for service in services for port in service.node_ports()]
+    if not ports:
+        return machine
+    unserved = tuple(
+        replace(service, ports=tuple(replace(port, node_port=None) for port in service.ports))
+        for service in services
+    )
+    addresses = tuple(f"{address}/32" for address in own_addresses(machine))
+    span = (min(ports), max(ports))
+    return _with_drop(
+        replace(machine, translation=replace(machine.translation, services=unserved)),
+        Drop("WIN-OVN-NODEPORT", addresses, span, hook="input"),
+    )
 
 
 def _with_resolver(machine: MachineIntent, change: Callable[[Resolver], Resolver]) -> MachineIntent:
@@ -113,6 +144,33 @@ def _dns_short(machine: MachineIntent, intent: Intent) -> MachineIntent:
     return _with_resolver(machine, lambda one: replace(one, search=one.search[1:]))
 
 
+def _with_translation(
+    machine: MachineIntent, change: Callable[[Translation], Translation]
+) -> MachineIntent:
+    if machine.translation is None:
+        return machine
+    return replace(machine, translation=change(machine.translation))
+
+
+def _no_affinity(machine: MachineIntent, _: Intent) -> MachineIntent:
+    if machine.hardware.image not in _WITHOUT_AFFINITY:
+        return machine
+    return _with_translation(
+        machine,
+        lambda one: replace(
+            one, services=tuple(replace(service, affinity=None) for service in one.services)
+        ),
+    )
+
+
+def _unserved(machine: MachineIntent, _: Intent) -> MachineIntent:
+    return _with_translation(machine, lambda one: replace(one, refuses=False))
+
+
+def _own_pods_as_others(machine: MachineIntent, _: Intent) -> MachineIntent:
+    return _with_translation(machine, lambda one: replace(one, short_circuits=False))
+
+
 RULES: tuple[WindowsRule, ...] = (
     WindowsRule(
         "WIN-NODEPORT-SELF",
@@ -133,6 +191,12 @@ RULES: tuple[WindowsRule, ...] = (
         _overlay_node_pod,
     ),
     WindowsRule(
+        "WIN-OVN-NODEPORT",
+        "a Windows node of an OVN network passes no NodePorts on",
+        _OVN,
+        _ovn_node_port,
+    ),
+    WindowsRule(
         "WIN-DNS-PARTIAL",
         "partly qualified names, with a dot, are not resolved in Windows pods",
         _NAMES,
@@ -143,5 +207,23 @@ RULES: tuple[WindowsRule, ...] = (
         "with wincni, short names are not resolved in Windows pods",
         _SHORT_NAMES,
         _dns_short,
+    ),
+    WindowsRule(
+        "WIN-AFFINITY",
+        "session affinity needs Windows Server 2022",
+        _NETWORKING,
+        _no_affinity,
+    ),
+    WindowsRule(
+        "WIN-UNSERVED",
+        "packets to a Service, or a port of it, that has no backend are lost, not refused",
+        _WINKERNEL,
+        _unserved,
+    ),
+    WindowsRule(
+        "WIN-NODEPORT-OWN-PODS",
+        "with externalTrafficPolicy Local a node's own pods reach its local backends alone",
+        _WINKERNEL,
+        _own_pods_as_others,
     ),
 )

@@ -13,7 +13,8 @@ def spoken(intent: Intent, probes: Sequence[Probe]) -> list[Probe]:
     """The probes, each in the dialect of its target.
 
     Linux nodes and the client answer by the lab's own responder, in their own network; pods, so
-    all that is behind Services and node ports, and Windows nodes by agnhost's netexec.
+    all that is behind Services and node ports, and Windows nodes by agnhost's netexec; health
+    checks by kube-proxy.
     """
     ours = {
         address.partition("/")[0]
@@ -24,7 +25,9 @@ def spoken(intent: Intent, probes: Sequence[Probe]) -> list[Probe]:
     }
     return [
         probe
-        if probe.name is not None or (probe.port == PROBE_PORT and probe.address in ours)
+        if probe.name is not None
+        or probe.dialect == "health"
+        or (probe.port == PROBE_PORT and probe.address in ours)
         else replace(probe, dialect="netexec")
         for probe in probes
     ]

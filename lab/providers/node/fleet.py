@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, UsageError
 from lab.cluster.observed import PodLink
+from lab.cluster.observers.facts import NodeFacts
+from lab.providers.looking import look
 from lab.providers.node.control import NodeControl, NodeMachine
 from lab.providers.node.dialects import spoken
 from lab.providers.node.probing import Campaign, Prober
@@ -112,6 +114,20 @@ class Fleet:
         return tuple(
             link for one in found.values() if not isinstance(one, LabError) for link in one
         )
+
+    def observe(
+        self, intent: Intent, asked: Mapping[str, Collection[str]], deadline: Deadline
+    ) -> Mapping[str, NodeFacts | LabError]:
+        """Look at machines, all at once, and into those of their pods that are named.
+
+        Pods of Kubernetes are looked into with their machine, named or not.
+        """
+
+        def seen(name: str) -> NodeFacts | LabError:
+            pods = () if self._cluster else asked[name]
+            return look(name, pods, lambda one: self.machine(intent, one), deadline)
+
+        return _parallel(asked, seen)
 
     def evidence(self, deadline: Deadline) -> Iterator[Evidence]:
         """What is known of the network of every machine. Never raises."""

@@ -45,7 +45,8 @@ class Ended:
     milliseconds: float
     remote: str
     error: str
-    body: str = ""
+    body: str | None = None
+    """None where it has not been collected."""
 
 
 def read_transfers(output: str) -> dict[str, Ended]:
@@ -93,7 +94,7 @@ def outcome(
         one = ended.get(transfer.name)
         if one is None:
             return learnt.failed("error", f"{transfer.part}: curl said nothing of it")
-        status, detail = learnt.take(transfer, replace(one, body=bodies.get(transfer.name, "")))
+        status, detail = learnt.take(transfer, replace(one, body=bodies.get(transfer.name)))
         if status != "ok":
             return learnt.failed(status, f"{transfer.part}: {detail}")
     return learnt.failed("ok", "")
@@ -122,9 +123,14 @@ class _Learnt:
         if transfer.part == "body":
             whole = one.bytes == LARGE_TCP_BYTES
             return ("ok", "") if whole or self._probe.dialect == "lab" else _short(one.bytes)
+        return self._answered(transfer, one.body)
+
+    def _answered(self, transfer: Transfer, body: str | None) -> tuple[ProbeStatus, str]:
+        if body is None:
+            return "error", "what it answered could not be collected from the pod"
         if not transfer.dialled:
-            return self._told(transfer, [one.body])
-        return self._dialled(transfer, one.body)
+            return self._told(transfer, [body])
+        return self._dialled(transfer, body)
 
     def _dialled(self, transfer: Transfer, body: str) -> tuple[ProbeStatus, str]:
         try:

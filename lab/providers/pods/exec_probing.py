@@ -20,6 +20,7 @@ _CONTAINER = "netexec"
 _START_SECONDS = 20.0
 """For an exec to begin and end, beside what it does; a HostProcess container takes some."""
 _SIGN_SECONDS = 1.0
+ONE_ADDRESS = "cannot probe: curl, all that a Windows pod has, tells one of a name's addresses"
 
 
 class Executor(Protocol):
@@ -96,6 +97,10 @@ class ExecProber:
     def _of_source(
         self, source: str, probes: Sequence[Probe], settings: ProbeSettings, deadline: Deadline
     ) -> dict[int, Outcome]:
+        untold = {one.key: _failed(one.key, ONE_ADDRESS) for one in probes if one.every}
+        probes = [probe for probe in probes if not probe.every]
+        if not probes:
+            return untold
         asked = {probe.key: transfers(probe, settings) for probe in probes}
         every = [transfer for own in asked.values() for transfer in own]
         pod = host_pod_name(source) if source == self._node else source
@@ -107,9 +112,10 @@ class ExecProber:
             bodies = self._run(pod, *collect(every), within)
         except LabError as error:
             why = f"cannot probe: {error.doing}: {error.happened}"
-            return {key: Outcome(key, "error", why, None, (), None, 0.0) for key in asked}
+            return untold | {key: _failed(key, why) for key in asked}
         ended, texts = read_transfers(said), read_bodies(bodies)
-        return {probe.key: outcome(probe, asked[probe.key], ended, texts) for probe in probes}
+        found = {probe.key: outcome(probe, asked[probe.key], ended, texts) for probe in probes}
+        return untold | found
 
     def _prepare(self, pod: str, deadline: Deadline) -> None:
         if pod not in self._prepared:
@@ -121,6 +127,10 @@ class ExecProber:
         return self._api.execute(
             NAMESPACE, pod, _CONTAINER, command, deadline, stdin.encode()
         ).stdout
+
+
+def _failed(key: int, why: str) -> Outcome:
+    return Outcome(key, "error", why, None, (), None, 0.0)
 
 
 def _patience(asked: Sequence[Transfer], settings: ProbeSettings) -> float:

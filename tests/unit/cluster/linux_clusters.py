@@ -12,6 +12,7 @@ from lab.cluster.kubeadm import Surroundings
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
 from lab.scenario.scenario import Scenario
+from lab.topology.hypervisors import on_real_ones
 from lab.topology.intent import Intent
 from lab.topology.registry import intent as intent_of
 
@@ -63,7 +64,7 @@ def case(
     found = replace(found, kubernetes=replace(found.kubernetes, version=minor))
     if planes:
         found = with_control_planes(found, planes)
-    intent = intent_of(make_plan(found))
+    intent = on_real_ones(intent_of(make_plan(found)))
     manifest = bundle(version)
     machines = sorted(machine.name for machine in intent.machines)
     first = IPv4Address("192.168.251.10")

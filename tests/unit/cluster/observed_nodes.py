@@ -191,8 +191,8 @@ def _balancers(machine: MachineIntent, whole: Intent) -> list[Said]:
 
 
 def _entrances(service: Service) -> list[tuple[int, list[str]]]:
-    first = (service.port, [service.address])
-    return [first, (service.node_port, [])] if service.node_port else [first]
+    found: list[tuple[int, list[str]]] = [(one.port, [service.address]) for one in service.ports]
+    return [*found, *((port, []) for port in service.node_ports())]
 
 
 def _balancer(
@@ -201,7 +201,7 @@ def _balancer(
     elb = {
         "Type": "ELB",
         "Protocol": protocol,
-        "InternalPort": service.backends[0].port,
+        "InternalPort": service.ports[0].target_port,
         "ExternalPort": port,
         "VIPs": vips,
         "IsDSR": True,

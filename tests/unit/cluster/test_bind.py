@@ -47,9 +47,7 @@ def observed(intent: Intent = INTENT) -> Observed:
             ObservedPod("coredns-b", "worker2", "10.244.2.8", "Running", ready=True, trouble=""),
         ),
         services=tuple(
-            ObservedService(
-                one.name, one.address, frozenset({one.node_port} if one.node_port else ())
-            )
+            ObservedService(one.name, one.address, frozenset(one.node_ports()))
             for one in services(intent)
         ),
         nodes=tuple(
@@ -116,10 +114,10 @@ def test_dns_is_where_the_cluster_has_it() -> None:
         ("worker2", "coredns-a"),
         ("worker2", "coredns-b"),
     ]
-    dns = next(one for one in bound.machine("win1").translation.services if one.port == 53)
-    assert [(one.pod, one.address) for one in dns.backends] == [
-        ("coredns-a", "10.244.2.9"),
-        ("coredns-b", "10.244.2.8"),
+    dns = next(one for one in bound.machine("win1").translation.services if one.name == "kube-dns")
+    assert [(one.pod, one.address, one.node) for one in dns.backends] == [
+        ("coredns-a", "10.244.2.9", "worker2"),
+        ("coredns-b", "10.244.2.8", "worker2"),
     ]
 
 

@@ -120,6 +120,15 @@ def test_a_bundle_of_other_content_has_another_medium(made):
 def test_a_blob_that_is_cut_short_is_refused_and_no_medium_is_left(store, made):
     kubelet = store.blob(made, made.program("kubelet", "linux").blob)
     kubelet.write_bytes(b"x")
+    with pytest.raises(PreflightError, match="has 1 bytes of") as refused:
+        medium.medium(store, made, "linux")
+    assert str(kubelet) in str(refused.value)
+    assert not (store.directory(made) / "media").exists()
+
+
+def test_a_blob_that_shrinks_while_a_medium_is_written_leaves_none(store, made, monkeypatch):
+    kubelet = store.blob(made, made.program("kubelet", "linux").blob)
+    monkeypatch.setattr(medium, "check", lambda *_: kubelet.write_bytes(b"x"))
     with pytest.raises(StateError, match="it has fewer than") as refused:
         medium.medium(store, made, "linux")
     assert str(kubelet) in str(refused.value)

@@ -14,8 +14,9 @@ from pathlib import Path
 import bundle_parts as parts
 import pytest
 
+from lab._deadline import Deadline
 from lab._errors import PreflightError
-from lab.cluster.bundle import directory, registry
+from lab.cluster.bundle import answering, directory, registry
 from lab.cluster.bundle.catalogue import Wanted
 from lab.cluster.bundle.distribution import Registries, pull
 from lab.cluster.bundle.manifest import Manifest
@@ -58,6 +59,7 @@ def test_it_speaks_the_distribution_protocol(served):
     code, _, body = ask(served, "/v2/etcd/manifests/9")
     assert (code, json.loads(body)["errors"][0]["code"]) == (404, "MANIFEST_UNKNOWN")
     assert ask(served, "/v2/etcd/blobs/sha256:00")[0] == 404
+    assert ask(served, "/v2/nothing/tags/list")[0] == 404
     assert ask(served, "/etc/passwd")[0] == 404
     assert ask(served, "/v2/../../etc/passwd")[0] == 404
     assert ask(served, "/v2/etcd/blobs/..%2f..%2fmanifest.json")[0] == 404
@@ -119,6 +121,8 @@ def test_a_path_that_two_registries_have_is_told_apart_by_their_names(served):
         ("bytes=99999999-", 416, None),
         ("bytes=5-2", 416, None),
         ("bytes=-", 416, None),
+        ("bytes=-0", 416, None),
+        (f"bytes=0-{'9' * 5000}", 416, None),
         ("bytes=0-1,3-4", 416, None),
         ("lines=1-2", 416, None),
     ],
@@ -178,3 +182,58 @@ def test_a_client_that_goes_away_in_the_middle_is_no_news(store, made, capfd):
             assert client.recv(100).startswith(b"HTTP/1.1 200")
         assert ask(served, "/v2/")[0] == 200
     assert capfd.readouterr().err == ""
+
+
+def told(served: Registry, request: bytes) -> bytes:
+    """All that comes on a connection of its own until the server closes it."""
+    with socket.create_connection(("127.0.0.1", served.server_port), timeout=30) as client:
+        client.sendall(request)
+        return b"".join(iter(lambda: client.recv(65_536), b""))
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET http://[ HTTP/1.1\r\nConnection: close\r\n\r\n", b"404"),
+        (b"GET /v2/%ff%00/manifests/%0a HTTP/1.1\r\nConnection: close\r\n\r\n", b"404"),
+        (b"GET /v2/?" + b"a&" * 20_000 + b" HTTP/1.1\r\nConnection: close\r\n\r\n", b"200"),
+        (b"GET /v2/ HTTP/1.1\r\nContent-Length: 20\r\n\r\nGET /v2/ HTTP/1.1\r\n\r\n", b"200"),
+    ],
+    ids=["no address", "odd bytes", "long query", "body"],
+)
+def test_odd_requests_have_one_answer_each_and_are_no_news(served, capfd, request_, status):
+    answer = told(served, request_)
+    assert answer.startswith(b"HTTP/1.1 " + status)
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert capfd.readouterr().err == ""
+
+
+def test_a_request_that_trickles_in_is_given_up(served, monkeypatch):
+    monkeypatch.setattr(answering.Handler, "timeout", 0.5)
+    deadline = Deadline(30.0)
+    with socket.create_connection(("127.0.0.1", served.server_port), timeout=0.05) as client:
+
+        def trickle() -> str:
+            try:
+                client.sendall(b"G")
+                return "" if client.recv(1) else "closed"
+            except TimeoutError:
+                return ""
+            except ConnectionError:
+                return "closed"
+
+        deadline.wait("trickling", trickle)
+    assert ask(served, "/v2/")[0] == 200
+
+
+def test_a_blob_that_is_gone_is_said_and_not_half_an_answer(served, store, made):
+    blob = made.image("registry.k8s.io/etcd").config
+    store.blob(made, blob).unlink()
+    code, _, body = ask(served, f"/v2/etcd/blobs/sha256:{blob.sha256}")
+    assert (code, b"the bundle is damaged: no such file" in body) == (500, True)
+
+
+@pytest.mark.parametrize("address", ["a..b", "192.0.2.1"])
+def test_an_address_that_is_none_is_refused(store, made, address):
+    with pytest.raises(PreflightError, match="serving the bundle's images at"):
+        registry.listening(store, made, address, 0)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +17,9 @@ import pytest
 from lab._errors import BrokenError, PreflightError, UsageError
 from lab.cluster.bundle import directory, document
 from lab.cluster.bundle.manifest import Blob, Manifest
+from lab.cluster.bundle.scratch import Scratch
 from lab.cluster.bundle.store import Store
+from lab.state.lock import lab_lock
 
 BLOB = Blob("0" * 64, 3)
 
@@ -190,3 +196,60 @@ def test_a_bundle_without_windows_does_not_stand_for_one_with_it(store, source, 
 def test_a_system_that_no_bundle_has_is_named(store):
     with pytest.raises(PreflightError, match="has programs for windows"):
         store.newest("1.36", {"windows"})
+
+
+def test_what_is_not_the_labs_beside_the_bundles_stays(store, made):
+    for other in ("backup", "0123456789AB", ".snapshot", ".nfs0001"):
+        (store._root / other).mkdir()
+    assert [one.digest for one in store.list()] == [name(made)]
+    assert store.gc((), yes=True).found == ()
+    assert len(list(store._root.iterdir())) == 5
+
+
+def test_a_bundle_behind_a_link_is_read_and_its_link_is_garbage(store, source, made, tmp_path):
+    moved = store.directory(made).rename(tmp_path / "other disk")
+    store.directory(made).symlink_to(moved)
+    store.verify(store.get(name(made)), print)
+    another(store, source, "1.36.2")
+    assert store.gc((), yes=True).found == (f"bundles/{name(made)}",)
+    assert moved.is_dir()
+    assert not store.directory(made).is_symlink()
+
+
+def test_one_that_is_begun_while_garbage_is_collected_stays(store, made, monkeypatch):
+    half = store._root / ".directory-0123456789ab.partial"
+    half.mkdir()
+    begun = ExitStack()
+
+    def size(_path: Path) -> int:
+        begun.enter_context(lab_lock(store.lock("directory-0123456789ab"), "lab bundle create"))
+        return 0
+
+    monkeypatch.setattr("lab.cluster.bundle.store._size", size)
+    with begun:
+        assert store.gc((), yes=True).found == (f"bundles/{half.name}",)
+        assert half.is_dir()
+    assert made
+
+
+def test_files_that_go_while_they_are_counted_are_not_counted(store, made, monkeypatch):
+    monkeypatch.setattr("lab.cluster.bundle.store._stat", lambda _: None)
+    assert store.list()[0].bytes == 0
+    assert store.newest("1.36") == made
+
+
+def test_equal_directories_make_one_bundle_at_the_same_time(store, source, tmp_path, monkeypatch):
+    shutil.copytree(source, tmp_path / "equal")
+    both = threading.Barrier(2, timeout=60)
+    settle = Scratch.settle
+
+    def together(self: Scratch) -> None:
+        settle(self)
+        both.wait()
+
+    monkeypatch.setattr(Scratch, "settle", together)
+    with ThreadPoolExecutor() as pool:
+        places = (source, tmp_path / "equal")
+        found = list(pool.map(lambda one: directory.create(store, one, (), None, print), places))
+    assert found[0] == found[1]
+    assert [path.name for path in store._root.iterdir()] == [name(found[0])]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 import threading
+import zipfile
 from pathlib import Path
 
 import bundle_parts as parts
@@ -263,3 +265,62 @@ def test_layers_that_registries_may_not_keep_come_from_their_own_address(store, 
     site.files.pop(f"{PAUSE}/blobs/sha256:{parts.sha256(image.layer)}")
     site.files["/github.com/layer"] = image.layer
     store.verify(create(store, site), print)
+
+
+@pytest.mark.parametrize("version", ["1.36.1\n", "1.36.\u0661", "1." + "9" * 5000, "01.36", "2.36"])
+def test_a_version_that_cannot_be_is_a_wrong_use(store, site, version):
+    with pytest.raises(UsageError, match="making a bundle of Kubernetes"):
+        create(store, site, version)
+    assert site.asked == []
+
+
+def test_the_newest_version_is_not_taken_from_half_an_answer(store, site):
+    path = "/dl.k8s.io/release/stable-1.36.txt"
+    site.files[path], site.cuts[path] = b"v1.36.12", [len(b"v1.36.1")]
+    with pytest.raises(PreflightError, match="1 more expected"):
+        create(store, site)
+
+
+def locked_zip(flag: int, method: int) -> bytes:
+    """An archive whose headers say that it is encrypted, or packed in a way of their own."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as packed:
+        packed.writestr("sdnoverlay.exe", b"x")
+    found = bytearray(out.getvalue())
+    for mark, at in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        place = found.find(mark)
+        found[place + at], found[place + at + 2] = flag, method
+    return bytes(found)
+
+
+@pytest.mark.parametrize("content", [locked_zip(1, 0), locked_zip(0, 99)])
+def test_an_archive_that_cannot_be_unpacked_is_refused(store, site, content):
+    (path,) = (path for path in site.files if path.endswith("-v0.3.1.zip"))
+    site.files[path] = content
+    with pytest.raises(PreflightError, match="it cannot be unpacked"):
+        create(store, site, systems=("linux", "windows"))
+
+
+def test_an_index_that_names_an_image_again_and_again_is_pulled_once(store, site):
+    path = f"{PAUSE}/manifests/3.10.2"
+    top = json.loads(site.files[path])
+    top["manifests"] *= 500
+    site.files[path] = json.dumps(top).encode()
+    assert [one.os for one in create(store, site).images if "pause" in one.name] == ["linux"]
+
+
+def test_a_registry_that_sends_to_no_address_for_a_token_is_refused(store, site):
+    path = f"{PAUSE}/manifests/3.10.2"
+    site.says[path] = [(401, {"WWW-Authenticate": 'Bearer realm="http://["'})]
+    with pytest.raises(PreflightError, match=r"does not say where: 'http://\['"):
+        create(store, site)
+
+
+def test_an_image_whose_parts_claim_to_be_huge_is_not_fetched(store, site):
+    path = f"{PAUSE}/manifests/3.10.2"
+    top = json.loads(site.files[path])
+    for one in top["manifests"]:
+        one["size"] = 1 << 45
+    site.files[path] = json.dumps(top).encode()
+    with pytest.raises(PreflightError, match="it is no document"):
+        create(store, site)

@@ -70,7 +70,9 @@ def test_every_kind_of_difference_of_a_single_node_has_a_way() -> None:
         *("pod-missing", "pod-address", "pod-gateway", "pod-mtu", "pod-neighbour"),
         *("pod-resolver", "pod-not-listening", "program-down", "proxy-missing"),
         *("duplicate-address", "duplicate-mac", "duplicate-pod-cidr", "backend-missing"),
-        *("tunnel-address", "tunnel-mac", "tunnel-mtu", "bridge-mtu"),
+        *("tunnel-address", "tunnel-mac", "tunnel-mtu", "bridge-mtu", "gateway-missing"),
+        *("unplugged",),
+        *("wrong-policy", "wrong-affinity", "wrong-refusal"),
     }
     kinds = set(get_args(Kind))
     assert kinds - elsewhere == {one["kind"] for one in WAYS} - {""}
@@ -126,7 +128,10 @@ def test_real_kube_proxys_rules_are_judged_as_the_labs_are() -> None:
     assert dict(seen.absent) == {}
     translation = WORKER.translation
     served = tuple(one for one in translation.services if one.address == "10.96.0.22")
-    ports = tuple(replace(one, node_port=30000) for one in served)
+    ports = tuple(
+        replace(one, ports=tuple(replace(port, node_port=30000) for port in one.ports))
+        for one in served
+    )
     machine = replace(WORKER, translation=replace(translation, services=ports))
     found = [(one.kind, one.object) for one in differences(machine, seen, by="kubernetes")]
     assert found == [("masquerade-missing", "packets of 10.244.1.0/24 that leave the lab")]

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from lab.cluster.observers import iptables, nftables
-from lab.cluster.observers.facts import Masquerade, Translated
+from lab.cluster.observers.facts import End, Masquerade, Translated
 from lab.cluster.observers.rules import Ruleset
-from lab.topology.intent import Backend
 
 CASES = Path(__file__).parents[2] / "cases/observers"
 NOTHING = frozenset[tuple[str, str]]()
@@ -74,6 +73,82 @@ def test_services_of_a_real_kube_proxy_are_the_same_in_both_its_modes(
     assert rules.translations.by == by
     assert rules.translations.marked
     assert rules.barriers == ()
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [nft("kube-proxy-nftables.json"), saved("kube-proxy-iptables.txt")],
+    ids=["nftables", "iptables"],
+)
+def test_what_a_real_kube_proxy_remembers_keeps_and_loses(rules: Ruleset) -> None:
+    found = {(one.address, one.port): one for one in rules.translations.services}
+    assert [one.port for one in found.values() if one.kept and one.backends] == []
+    assert [one.address for one in found.values() if one.affinity] == ["10.96.0.32"]
+    assert found["10.96.0.32", 80].affinity == 10800
+    assert not any(one.lost for one in found.values())
+    assert {one.own for one in found.values()} == {None}
+
+
+HOME, AWAY, WIN = (End(address, 8080) for address in ("10.244.1.4", "10.244.2.4", "10.244.3.4"))
+MASTER = End("10.244.0.4", 8080)
+
+
+def test_policies_affinity_and_ports_of_the_labs_own_rules() -> None:
+    """As scenario "services" has them on a node with a backend, and on one without."""
+    with_one, without = (
+        {
+            (one.protocol, one.address, one.port): one
+            for one in nft(f"services-{node}.json").translations.services
+        }
+        for node in ("worker1", "worker2")
+    )
+    sticky = with_one["tcp", "10.96.0.31", 80]
+    assert (set(sticky.backends), sticky.affinity) == ({MASTER, HOME, WIN}, 10800)
+    near = with_one["tcp", None, 30012]
+    assert (near.backends, near.own, near.kept, near.lost) == ((HOME,), (HOME,), True, False)
+    far = without["tcp", None, 30012]
+    assert (far.backends, far.own, far.kept, far.lost) == ((), (HOME,), True, True)
+    assert with_one["udp", "10.96.0.34", 80].backends == (HOME,)
+    assert without["udp", "10.96.0.34", 80].backends == ()
+    assert without["udp", "10.96.0.34", 80].lost
+    assert with_one["tcp", "10.96.0.35", 8443].backends == (End("10.244.2.4", 8081),)
+    assert ("udp", "10.96.0.35", 8443) not in with_one
+    for nobody in (with_one["tcp", "10.96.0.36", 80], with_one["udp", None, 30017]):
+        assert (nobody.backends, nobody.lost) == ((), False)
+
+
+IPTABLES_LOCAL = """*nat
+:PREROUTING ACCEPT [0:0]
+:KUBE-SERVICES - [0:0]
+:KUBE-NODEPORTS - [0:0]
+-A PREROUTING -j KUBE-SERVICES
+-A KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS
+-A KUBE-NODEPORTS -p tcp -m tcp --dport 30012 -j KUBE-EXT-A
+-A KUBE-NODEPORTS -p tcp -m tcp --dport 30013 -j KUBE-EXT-B
+-A KUBE-EXT-A -s 10.244.1.0/24 -m comment --comment "pod traffic" -j KUBE-SVC-A
+-A KUBE-EXT-A -m addrtype --src-type LOCAL -j KUBE-MARK-MASQ
+-A KUBE-EXT-A -m addrtype --src-type LOCAL -j KUBE-SVC-A
+-A KUBE-EXT-A -j KUBE-SVL-A
+-A KUBE-EXT-B -s 10.244.1.0/24 -j KUBE-SVC-A
+-A KUBE-SVC-A -j KUBE-SEP-1
+-A KUBE-SVC-A -j KUBE-SEP-2
+-A KUBE-SVL-A -j KUBE-SEP-1
+-A KUBE-SEP-1 -s 10.244.1.4/32 -j KUBE-MARK-MASQ
+-A KUBE-SEP-1 -p tcp -j DNAT --to-destination 10.244.1.4:8080
+-A KUBE-SEP-2 -s 10.244.2.4/32 -j KUBE-MARK-MASQ
+-A KUBE-SEP-2 -p tcp -j DNAT --to-destination 10.244.2.4:8080
+COMMIT
+*filter
+:KUBE-EXTERNAL-SERVICES - [0:0]
+-A KUBE-EXTERNAL-SERVICES -p tcp -m addrtype --dst-type LOCAL -m tcp --dport 30013 -j DROP
+COMMIT
+"""
+
+
+def test_policies_in_iptables_written_after_kube_proxys_source() -> None:
+    near, far = iptables.read(IPTABLES_LOCAL).translations.services
+    assert (near.backends, near.own, near.kept, near.lost) == ((HOME,), (HOME, AWAY), True, False)
+    assert (far.backends, far.own, far.kept, far.lost) == ((), (HOME, AWAY), True, True)
 
 
 def test_tables_that_iptables_told_of_are_not_told_again_by_nft() -> None:
@@ -138,7 +213,7 @@ def test_a_backend_of_a_lab_without_kubernetes_is_read_the_same() -> None:
     rules = nftables.read(entries, but=NOTHING)
     assert rules.translations.by == "lab"
     assert rules.translations.services == (
-        Translated("udp", "10.96.0.20", 80, (Backend("", "10.244.0.4", 8080),)),
+        Translated("udp", "10.96.0.20", 80, (End("10.244.0.4", 8080),)),
     )
 
 

@@ -14,7 +14,7 @@ from observed_nodes import Said, changed, intent, windows, without
 from lab.cluster.observers.difference import Difference
 from lab.cluster.observers.differences import differences
 from lab.cluster.observers.windows import facts
-from lab.topology.intent import Backend, Intent, MachineIntent
+from lab.topology.intent import Intent, MachineIntent
 
 SCENARIOS = ("overlay", "host-gateway", "upstream-tor", "hard-way")
 
@@ -148,7 +148,7 @@ OVERLAY = {
     ),
     "nothing lets VXLAN in": (
         lambda said: without(said, "rules", "4789"),
-        ("tunnel-port-barred", "the firewall"),
+        ("tunnel-port-dropped", "the firewall"),
     ),
     "NodePorts are blocked": (
         lambda said: changed(
@@ -222,9 +222,3 @@ def test_the_second_schema_of_policies_is_read_too() -> None:
         ]
     v2 = {**said, "networks": [json.dumps(one) for one in networks]}
     assert told(machine, v2) == []
-
-
-def test_a_kept_backend_has_no_name() -> None:
-    machine, whole = windows_node("overlay")
-    found = facts(windows(machine, whole)).translations.services
-    assert all(isinstance(end, Backend) and not end.pod for one in found for end in one.backends)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from lab.cluster.labels import POD_VARIABLE, TOKEN_VARIABLE
+from lab.cluster.labels import POD_VARIABLE, SERVICE, TOKEN_VARIABLE
 from lab.cluster.probe_manifests import Owner, manifests, services
 from lab.cluster.workload_checks import CHECKS, Values, judge, pod, sources, wanted
 from lab.lifecycle.blueprint import draw
@@ -37,8 +37,8 @@ def test_services_have_the_intents_addresses_and_ports_for_both_protocols() -> N
         assert spec["clusterIP"] == service.address
         assert {one["protocol"] for one in spec["ports"]} == {"TCP", "UDP"}
         for port in spec["ports"]:
-            assert (port["port"], port["targetPort"]) == (service.port, 8080)
-            assert port.get("nodePort") == service.node_port
+            assert (port["port"], port["targetPort"]) == (service.ports[0].port, 8080)
+            assert port.get("nodePort") == service.ports[0].node_port
 
 
 def test_clusters_own_dns_is_left_to_it() -> None:
@@ -145,3 +145,39 @@ def test_workload_pod_takes_its_values_from_both_sources() -> None:
     assert config["data"][keys[1]["key"]] == "offen"
     assert len([one for one in made["spec"]["volumes"] if "emptyDir" in one]) == 3
     assert len(wanted(INTENT)) == 5 * len(CHECKS)
+
+
+SPECIAL = draw("services").intent
+SPECIAL_MADE = manifests(SPECIAL, Owner("services", "abc"), IMAGES)
+
+
+def test_special_services_have_the_fields_that_kubernetes_has_for_them() -> None:
+    spec = {name: one["spec"] for name, one in by_name(SPECIAL_MADE.services).items()}
+    assert spec["sticky"]["sessionAffinityConfig"] == {"clientIP": {"timeoutSeconds": 10800}}
+    assert "sessionAffinity" not in spec["shop"]
+    near, home, by_name_ = spec["near-linux"], spec["at-home"], spec["by-name"]
+    assert (near["type"], near["externalTrafficPolicy"]) == ("LoadBalancer", "Local")
+    assert near["healthCheckNodePort"] not in {one["nodePort"] for one in near["ports"]}
+    assert (home["internalTrafficPolicy"], "externalTrafficPolicy" in home) == ("Local", False)
+    assert (by_name_["clusterIP"], "ports" in by_name_) == ("None", False)
+    named = [(one["name"], one["protocol"], one["targetPort"]) for one in spec["shop"]["ports"]]
+    assert named == [
+        ("web-tcp", "TCP", 8080),
+        ("web-udp", "UDP", 8080),
+        ("admin", "TCP", 8081),
+        ("log", "UDP", 8080),
+    ]
+
+
+def test_pods_of_special_services_have_what_these_need() -> None:
+    pods = {name: one["spec"] for name, one in by_name(SPECIAL_MADE.pods).items()}
+    behind = {one.pod for service in SPECIAL.headless for one in service.backends}
+    assert {name for name, spec in pods.items() if "subdomain" in spec} == behind
+    twice = {name for name, spec in pods.items() if len(spec["containers"]) > 1}
+    assert twice == {"worker2-p1"}
+    second = pods["worker2-p1"]["containers"][1]
+    assert "--http-override=/echo?msg=worker2-p1:8081" in second["command"]
+    labels = by_name(SPECIAL_MADE.pods)["worker1-p1"]["metadata"]["labels"]
+    assert {name.partition("/")[2] for name in labels if name.startswith(SERVICE)} == {
+        *("to-worker1-p1", "everyone", "sticky", "near-linux", "at-home", "by-name")
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,12 @@ import web as servers
 @pytest.fixture
 def web() -> Iterator[servers.Web]:
     with servers.served() as found:
+        yield found
+
+
+@pytest.fixture
+def rude() -> Iterator[Callable[..., str]]:
+    with servers.rudely() as found:
         yield found
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab._errors import BrokenError, PreflightError
+from lab._errors import BrokenError, LabError, PreflightError
 from lab.imaging import download
 from lab.imaging.download import Web, fetch
 
@@ -171,3 +171,62 @@ def test_busy_server_is_asked_again_when_it_said_and_given_up_in_the_end(
     with pytest.raises(PreflightError, match="429"):
         fetch(PLAIN, f"{web.url}/disk", tmp_path / "again", digest(CONTENT), print)
     assert waited[3:] == [60.0] * 4
+
+
+OK = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"
+HALF = OK + b"Content-Length: %d\r\n\r\n" % len(CONTENT) + CONTENT[:1000]
+NO_RANGE = b"HTTP/1.1 416 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize("length", [b"abc", b"-5", b"9" * 5000])
+def test_a_length_that_is_none_is_no_length(rude, tmp_path, length):
+    url = rude(lambda _: OK + b"Content-Length: " + length + b"\r\n\r\n" + CONTENT)
+    fetch(PLAIN, url, tmp_path / "disk", digest(CONTENT), print)
+    assert (tmp_path / "disk").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda _: NO_RANGE, "416 No"),
+        (lambda asked: NO_RANGE if b"Range" in asked else HALF, "without a byte more"),
+        (lambda _: HALF, "without a byte more"),
+    ],
+    ids=["never", "no parts", "half again and again"],
+)
+def test_a_server_that_never_comes_to_an_end_is_given_up(rude, tmp_path, answer, words):
+    with pytest.raises(LabError, match=words):
+        fetch(PLAIN, rude(answer), tmp_path / "disk", digest(CONTENT), print)
+
+
+@pytest.mark.parametrize("place", [b"http://[", b"http://a..b/", b"http://127.0.0.1:x/"])
+def test_a_redirect_to_no_address_is_refused(rude, tmp_path, place):
+    answer = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nConnection: close\r\nLocation: "
+    url = rude(lambda _: answer + place + b"\r\n\r\n")
+    with pytest.raises(PreflightError, match="downloading"):
+        fetch(PLAIN, url, tmp_path / "disk", digest(CONTENT), print)
+
+
+@pytest.mark.parametrize("drop", [b"a", b"HTTP/1.1 100 Continue\r\n\r\n"])
+def test_a_head_that_drips_is_given_up(rude, tmp_path, monkeypatch, drop):
+    monkeypatch.setattr(download, "_STALL_SECONDS", 0.3)
+    url = rude(lambda _: b"" if drop[:1] == b"H" else b"HTTP/1.1 200 OK\r\nX: ", drop)
+    with pytest.raises(PreflightError, match=r"timed out|takes too long"):
+        fetch(PLAIN, url, tmp_path / "disk", digest(CONTENT), print)
+
+
+def test_a_small_file_that_drips_is_given_up_and_a_large_one_may_take_its_time(
+    rude, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(download, "_STALL_SECONDS", 0.3)
+    drop = b"x"
+    url = rude(lambda _: OK + b"Content-Length: 20\r\n\r\n", drop)
+    with pytest.raises(PreflightError, match=r"timed out|takes too long"):
+        PLAIN.text(url, "asking")
+    fetch(PLAIN, url, tmp_path / "disk", digest(drop * 20), print)
+
+
+def test_half_a_list_is_not_taken_for_all_of_it(rude):
+    url = rude(lambda _: OK + b"Content-Length: 8\r\n\r\nv1.36.1")
+    with pytest.raises(PreflightError, match="7 bytes read, 1 more expected"):
+        PLAIN.text(url, "asking")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class Web(ThreadingHTTPServer):
@@ -93,3 +94,38 @@ def served() -> Iterator[Web]:
         web.shutdown()
         thread.join()
         web.server_close()
+
+
+@contextmanager
+def rudely() -> Iterator[Callable[..., str]]:
+    """Makes addresses where each connection is answered as given, and then drop by drop."""
+    over = threading.Event()
+    opened: list[socket.socket] = []
+
+    def serve(connection: socket.socket, answer: Callable[[bytes], bytes], drop: bytes) -> None:
+        with suppress(OSError), connection:
+            connection.sendall(answer(connection.recv(65_536)))
+            while drop and not over.wait(0.05):
+                connection.sendall(drop)
+
+    def accept(listener: socket.socket, *conduct: Any) -> None:
+        with suppress(OSError):
+            while True:
+                connection = listener.accept()[0]
+                opened.append(connection)
+                threading.Thread(target=serve, args=(connection, *conduct), daemon=True).start()
+
+    def make(answer: Callable[[bytes], bytes], drop: bytes = b"") -> str:
+        listener = socket.create_server(("127.0.0.1", 0))
+        opened.append(listener)
+        threading.Thread(target=accept, args=(listener, answer, drop), daemon=True).start()
+        return f"http://127.0.0.1:{listener.getsockname()[1]}/disk"
+
+    try:
+        yield make
+    finally:
+        over.set()
+        for one in opened:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()

@@ -29,6 +29,7 @@ def machine(one: dict[str, Any]) -> MachineIntent:
         memory_mib=one["memory_mib"],
         disk_gib=one["disk_gib"],
         hypervisor=one.get("hypervisor"),
+        place=one.get("place"),
     )
     return replace(MODEL, name=one["name"], kind=one["kind"], os=one["os"], hardware=hardware)
 

@@ -54,7 +54,8 @@ def services(os: str) -> Iterator[tuple[str, int, int | None]]:
     assert LINUX.translation is not None
     for service in LINUX.translation.services:
         if {backend.pod for backend in service.backends} <= pods:
-            yield service.address, service.port, service.node_port
+            port = service.ports[0]
+            yield service.address, port.port, port.node_port
 
 
 OWN = plain(LINUX.interfaces[0].addresses[0])

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from lab.lifecycle.up import UpRequest
 from lab.plan.plan import Plan, PlannedNode, PlannedPod, PlannedService
-from lab.scenario.scenario import Family, Limit, Match, Os
+from lab.scenario.scenario import PROTOCOLS, Family, Limit, Match, Os, ServicePort
 from lab.topology.intent import (
     Backend,
     Bridge,
@@ -51,14 +51,17 @@ def _pod(
     )
 
 
+def _backend(pod: Pod) -> Backend:
+    return Backend(pod.name, pod.address.partition("/")[0], pod.name.rpartition("-")[0])
+
+
 def _service(name: str, last: int, node_port: int | None, *pods: Pod) -> Service:
     port = 53 if name == "kube-dns" else 80
     return Service(
         name,
         f"10.96.0.{last}",
-        port,
-        node_port,
-        tuple(Backend(pod.name, pod.address.partition("/")[0], 8080) for pod in pods),
+        (ServicePort("", PROTOCOLS, port, 8080, node_port),),
+        tuple(_backend(pod) for pod in pods),
     )
 
 
@@ -162,7 +165,8 @@ def plan(scenario: str = "overlay", summary: str = "A small lab") -> Plan:
         10,
         None,
     )
-    service = PlannedService("to-x", "single", IPv4Address("10.96.0.20"), 80, 8080, None, ("x",))
+    port = ServicePort("", PROTOCOLS, 80, 8080, None)
+    service = PlannedService("to-x", "single", IPv4Address("10.96.0.20"), (port,), ("x",))
     return Plan(
         scenario=scenario,
         summary=summary,

@@ -7,9 +7,11 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from unit.reports.made_runs import intent_of, made_run
@@ -201,6 +203,29 @@ def test_a_night_that_is_stopped_takes_its_labs_down_and_begins_no_other(
     assert paper.up == set()
     assert [call[0] for call in paper.calls] == ["up", "test", "down"]
     assert "stopping: the labs that are up are taken down first" in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_night_that_is_stopped_while_it_begins_begins_nothing_twice(
+    paper: Paper, tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = ThreadPoolExecutor.submit
+    jobs: list[str] = []
+
+    def stopped(pool: ThreadPoolExecutor, do: Callable[..., Any], job: Job, *rest: Any) -> Any:
+        future = submit(pool, do, job, *rest)
+        jobs.append(job.name)
+        if len(jobs) == 1:
+            signal.raise_signal(number)
+        return future
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", stopped)
+    said: list[str] = []
+    night, ended_by = hold(request(tmp_path, "a", "b", parallel=2), paper.hands(), said.append)
+    assert isinstance(ended_by, KeyboardInterrupt)
+    assert jobs == ["a", "b"]
+    assert set(fates(night)) == {"a", "b"}
+    assert paper.up == set()
 
 
 def test_the_embedded_provider_is_refused_unless_it_is_told() -> None:

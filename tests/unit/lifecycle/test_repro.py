@@ -2,48 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from unit.reports.made_runs import intent_of, made_run
+from unit.reports.made_runs import made_run
 
 from lab._errors import UsageError
-from lab.lifecycle.repro import cell_of, find_run, judge, make_small
-from lab.matrix.verdict import RunResult, Verdict
-from lab.reports.result import to_json
+from lab.lifecycle.repro import cell_of, judge, make_small
+from lab.matrix.verdict import Verdict
 from lab.scenario.loader import find, load
 
 CELL = "pod-pod/worker1-p1/win1-p1/tcp-small"
 RUN = replace(made_run("dead-node"), scenario_text=find("overlay").read_text())
-
-
-def keep(directory: Path, run: RunResult = RUN) -> Path:
-    directory.mkdir(parents=True)
-    (directory / "result.json").write_text(json.dumps(to_json(run, intent_of())))
-    return directory
-
-
-def test_a_run_is_found_by_file_directory_and_id(tmp_path: Path) -> None:
-    directory = keep(tmp_path / "labs" / "x" / "runs" / RUN.run)
-    for wanted in (str(directory / "result.json"), str(directory), RUN.run):
-        assert find_run(wanted, tmp_path) == RUN
-
-
-@pytest.mark.parametrize("wanted", ["20261121-000000-0000", "no/such/file", "..", ""])
-def test_a_run_that_is_not_there_is_refused(tmp_path: Path, wanted: str) -> None:
-    with pytest.raises(UsageError, match="nor a directory with one, nor the id") as raised:
-        find_run(wanted, tmp_path / "state")
-    assert "lab report LAB" in raised.value.cure
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 99}', "\xff"])
-def test_a_file_that_is_no_result_is_refused(tmp_path: Path, text: str) -> None:
-    file = tmp_path / "result.json"
-    file.write_text(text, encoding="latin-1")
-    with pytest.raises(UsageError, match="is no result of a run"):
-        find_run(str(file), tmp_path)
 
 
 def test_a_cell_that_the_run_has_not_is_answered_with_the_nearest() -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from lab._errors import MatrixError
 from lab.matrix.cell import Cell
-from lab.matrix.cells import cells, counts
+from lab.matrix.cells import cells, counts, product
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load, shipped
-from lab.scenario.scenario import FAMILIES
+from lab.scenario.scenario import FAMILIES, OF_SERVICES_NODE, USUAL_FAMILIES
 from lab.topology import registry
 from lab.topology.intent import Intent
 
@@ -48,11 +48,48 @@ def test_ids_are_unique_without_spaces_and_in_a_fixed_order(
     assert [cell.id for cell in cells(plan, registry.intent(plan))] == ids
 
 
-def test_cells_come_family_by_family_in_the_order_of_the_words(
-    overlay_cells: tuple[Cell, ...],
+@pytest.mark.parametrize("name", shipped())
+def test_every_cell_is_counted_and_found_without_making_the_others(
+    name: str, cells_of: Callable[[str], tuple[Cell, ...]]
 ) -> None:
-    order = list(dict.fromkeys(cell.family for cell in overlay_cells))
-    assert order == list(FAMILIES)
+    plan = make_plan(load(find(name)))
+    whole = product(plan, registry.intent(plan))
+    made = cells_of(name)
+    assert (whole.size, whole.counts()) == (len(made), counts(made))
+    for cell in made[:: len(made) // 100]:
+        assert whole.find(cell.id) == cell
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        "",
+        "pod-pod",
+        "pod-pod/master-p1/master-p1/tcp-small",
+        "pod-pod/master-p1/nobody/tcp-small",
+        "pod-pod/nobody/master-p1/tcp-small",
+        "pod-pod/master-p1/win1-p1/tcp-huge",
+        "strange/master-p1/win1-p1/tcp-small",
+        "pod-pod/master-p1/win1-p1/tcp-small/more",
+    ],
+)
+def test_what_is_no_cell_is_not_found(overlay: Built, strange: str) -> None:
+    assert product(*overlay).find(strange) is None
+
+
+def test_cells_come_family_by_family_in_the_order_of_the_words(
+    cells_of: Callable[[str], tuple[Cell, ...]],
+) -> None:
+    order = list(dict.fromkeys(cell.family for cell in cells_of("kubeinit")))
+    assert order == [*USUAL_FAMILIES, *(one for one in FAMILIES if one in OF_SERVICES_NODE)]
+
+
+def test_cells_of_special_services_come_after_the_usual_ones(
+    cells_of: Callable[[str], tuple[Cell, ...]],
+) -> None:
+    order = list(dict.fromkeys(cell.family for cell in cells_of("services")))
+    assert order == [family for family in FAMILIES if family in order]
+    assert set(FAMILIES) - set(USUAL_FAMILIES) - OF_SERVICES_NODE <= set(order)
 
 
 def test_only_what_the_plan_asks_for_is_made(overlay: Built) -> None:
@@ -119,7 +156,7 @@ def test_node_port_is_asked_at_the_entry_nodes_address(
 ) -> None:
     cell = cell_of("nodeport/client/win1:to-master-p1/tcp-small")
     service = next(s for s in overlay[0].services if s.name == "to-master-p1")
-    assert (cell.target.address, cell.target.port) == ("10.9.176.94", service.node_port)
+    assert (cell.target.address, cell.target.port) == ("10.9.176.94", service.ports[0].node_port)
     assert (cell.entry, cell.target.node, cell.target.os) == ("win1", "master", "linux")
 
 

@@ -10,7 +10,7 @@ import pytest
 from lab.matrix.cell import Cell
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load, shipped
-from lab.scenario.scenario import FAMILIES, Os
+from lab.scenario.scenario import OF_SERVICES_NODE, USUAL_FAMILIES, Os
 
 Kind = tuple[object, ...]
 
@@ -19,6 +19,10 @@ BOTH_SIZES = tuple(product(("tcp", "udp"), ("small", "large")))
 ONLY_SMALL = (("tcp", "small"), ("udp", "small"))
 BETWEEN_NODES = ("same-node", "other-node")
 
+WHOLE = [
+    name for name in shipped() if set(USUAL_FAMILIES) <= set(make_plan(load(find(name))).families)
+]
+"""Scenarios that ask for every usual family."""
 WINDOWS = frozenset(
     node.name
     for name in shipped()
@@ -31,7 +35,9 @@ class Possible:
     """What the nodes of a scenario allow: a pair on different nodes needs two of them."""
 
     def __init__(self, name: str) -> None:
-        self.nodes = make_plan(load(find(name))).nodes
+        plan = make_plan(load(find(name)))
+        self.nodes = plan.nodes
+        self.serves = plan.services_node() is not None
         self.workers = {
             system: [node for node in self.nodes if node.os == system and node.pod_cidr]
             for system in SYSTEMS
@@ -65,6 +71,16 @@ def promised(possible: Possible) -> Iterator[Kind]:
             for form in ("short", "partial", "full"):
                 yield ("dns", form, system, *variant)
     yield from _node_ports(possible)
+    if possible.serves:
+        yield from _of_services_node()
+
+
+def _of_services_node() -> Iterator[Kind]:
+    for kind, system in product(("pod", "node"), SYSTEMS):
+        yield ("api", kind, system, "tcp", "small")
+        for variant in ONLY_SMALL:
+            yield ("node-names", kind, system, *variant)
+    yield ("api", "client", "linux", "tcp", "small")
 
 
 def _node_ports(possible: Possible) -> Iterator[Kind]:
@@ -80,6 +96,12 @@ def _node_ports(possible: Possible) -> Iterator[Kind]:
 
 def kinds(cell: Cell) -> Kind:
     """The combination that a cell stands for."""
+    if cell.family in OF_SERVICES_NODE:
+        return (cell.family, cell.source.kind, cell.source.os, cell.protocol, cell.size)
+    return _kind_of_others(cell)
+
+
+def _kind_of_others(cell: Cell) -> Kind:
     variant = (cell.protocol, cell.size)
     source, target = cell.source, cell.target
     if cell.family == "nodeport":
@@ -108,18 +130,19 @@ def _can_be(kind: Kind, possible: Possible) -> bool:
     return source != entry or len(possible.workers[source]) > 1  # type: ignore[index]
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", WHOLE)
 def test_every_promised_combination_has_a_cell(
     name: str, cells_of: Callable[[str], tuple[Cell, ...]]
 ) -> None:
     possible = Possible(name)
     made = {kinds(cell) for cell in cells_of(name)}
     wanted = {kind for kind in promised(possible) if _can_be(kind, possible)}
-    assert {kind[0] for kind in wanted} >= set(FAMILIES)
+    asked = {*USUAL_FAMILIES, *(OF_SERVICES_NODE if possible.serves else ())}
+    assert {kind[0] for kind in wanted} >= asked
     assert sorted(map(str, wanted - made)) == []
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", WHOLE)
 def test_every_node_port_is_asked_at_every_node_by_every_pod_node_and_the_client(
     name: str, cells_of: Callable[[str], tuple[Cell, ...]]
 ) -> None:

@@ -76,9 +76,13 @@ def test_first_limit_that_speaks_of_the_cell_decides(cell_of: Callable[..., Cell
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_cell_without_a_limit_works_by_the_rule_of_its_family(
-    family: str, overlay_cells: tuple[Cell, ...]
+    family: str, cells_of: Callable[[str], tuple[Cell, ...]]
 ) -> None:
-    cell = next(cell for cell in overlay_cells if cell.family == family)
+    every = (*cells_of("overlay"), *cells_of("services"), *cells_of("kubeinit"))
+    cell = next((one for one in every if one.family == family and one.refusal is None), None)
+    if cell is None:
+        assert family == "no-endpoints", "which works while there are some"
+        return
     found = expect(cell, ())
     assert found.works
     assert found.refusal is None

@@ -12,6 +12,7 @@ from netns_intents import cluster
 from lab.providers.netns.commands import script
 from lab.providers.netns.services import ruleset
 from lab.providers.netns.windows import realise
+from lab.scenario.scenario import PROTOCOLS, ServicePort
 from lab.topology.intent import (
     Backend,
     Drop,
@@ -22,12 +23,38 @@ from lab.topology.intent import (
 )
 
 CASES = Path(__file__).parents[2] / "cases" / "netns"
-ONE, TWO = Backend("pod-1", "10.1.0.2", 8080), Backend("pod-2", "10.1.1.2", 8080)
 NODE = replace(cluster("overlay", linux=1, windows=0, pods=0).machines[0], translation=None)
+ONE, TWO = Backend("pod-1", "10.1.0.2", NODE.name), Backend("pod-2", "10.1.1.2", "another")
+
+
+def _web(node_port: int | None, *backends: Backend) -> Service:
+    port = ServicePort("", PROTOCOLS, 80, 8080, node_port)
+    return Service("web", "10.96.0.7", (port,), backends)
 
 
 def _node(*services: Service, local: str | None = "10.1.0.0/24") -> MachineIntent:
     return replace(NODE, translation=Translation(local, ("10.1.0.0/16",), services))
+
+
+def _sticky(**more: object) -> Service:
+    return replace(_web(30007, ONE, TWO), affinity=10800, **more)  # type: ignore[arg-type]
+
+
+def _shop() -> Service:
+    ports = (
+        ServicePort("web", PROTOCOLS, 80, 8080, 30080),
+        ServicePort("admin", ("tcp",), 8443, 8081, None),
+        ServicePort("log", ("udp",), 514, 8080, None),
+    )
+    return Service("shop", "10.96.0.8", ports, (ONE,))
+
+
+def _like_windows(*services: Service) -> MachineIntent:
+    """With what kube-proxy on Windows does not do."""
+    machine = _node(*services)
+    assert machine.translation
+    other = replace(machine.translation, refuses=False, short_circuits=False)
+    return replace(machine, translation=other)
 
 
 def _drops(*drops: Drop) -> MachineIntent:
@@ -35,11 +62,19 @@ def _drops(*drops: Drop) -> MachineIntent:
 
 
 RULES: dict[str, Callable[[], MachineIntent]] = {
-    "one-backend": lambda: _node(Service("web", "10.96.0.7", 80, 30007, (ONE,))),
-    "several-backends": lambda: _node(Service("web", "10.96.0.7", 80, None, (ONE, TWO))),
-    "no-backends": lambda: _node(Service("web", "10.96.0.7", 80, 30007, ())),
-    "node-without-pods": lambda: _node(Service("web", "10.96.0.7", 80, 30007, (ONE,)), local=None),
+    "one-backend": lambda: _node(_web(30007, ONE)),
+    "several-backends": lambda: _node(_web(None, ONE, TWO)),
+    "no-backends": lambda: _node(_web(30007)),
+    "node-without-pods": lambda: _node(_web(30007, ONE), local=None),
     "no-services": _node,
+    "affinity": lambda: _node(_sticky()),
+    "affinity-with-local-backends": lambda: _node(_sticky(inside="local", outside="local")),
+    "local-backend": lambda: _node(replace(_web(30007, ONE, TWO), inside="local", outside="local")),
+    "no-local-backend": lambda: _node(replace(_web(30007, TWO), inside="local", outside="local")),
+    "several-ports": lambda: _node(_shop()),
+    "nothing-refused": lambda: _like_windows(
+        _web(30007), replace(_web(30008, TWO), name="far", address="10.96.0.9", outside="local")
+    ),
     "drops": lambda: _drops(
         Drop("WIN-NODEPORT-SELF", ("10.9.0.5/32", "10.1.0.1/32"), (30000, 32767)),
         Drop("WIN-OVERLAY-NODE-POD", ("10.1.0.0/17", "10.1.128.0/17"), None, ("10.1.3.0/24",)),

@@ -31,7 +31,7 @@ def test_with_every_rule_off_nothing_changes() -> None:
 
 
 def test_every_rule_has_a_title_and_a_source() -> None:
-    assert len(set(IDS)) == len(IDS) == 5
+    assert len(set(IDS)) == len(IDS) == 9
     assert all(rule.title and rule.source for rule in RULES)
 
 
@@ -49,6 +49,45 @@ def test_no_node_port_is_lost_where_there_is_none() -> None:
 def test_service_addresses_are_lost_and_joined_to_prefixes() -> None:
     (drop,) = _only("WIN-HOST-SERVICE", cluster(linux=1, windows=1, pods=2)).drops
     assert drop == Drop("WIN-HOST-SERVICE", ("10.96.0.20/30", "10.96.200.1/32", "10.96.200.2/32"))
+
+
+def test_only_a_2019_has_no_affinity() -> None:
+    intent = _with_affinity(cluster(), "windows-server-2019")
+    kept = _with_affinity(cluster(), "windows-server-2022")
+    for whole, expected in ((intent, {None}), (kept, {60})):
+        machine = _only("WIN-AFFINITY", whole)
+        assert machine.translation
+        assert {one.affinity for one in machine.translation.services} == expected
+
+
+def _with_affinity(intent: Intent, image: str) -> Intent:
+    machines = []
+    for one in intent.machines:
+        translation = one.translation
+        if translation:
+            sticky = tuple(replace(service, affinity=60) for service in translation.services)
+            translation = replace(translation, services=sticky)
+        hardware = replace(one.hardware, image=image)
+        machines.append(replace(one, translation=translation, hardware=hardware))
+    return replace(intent, machines=tuple(machines))
+
+
+def test_what_nobody_serves_is_lost_and_own_pods_are_as_others() -> None:
+    for rule, field in (("WIN-UNSERVED", "refuses"), ("WIN-NODEPORT-OWN-PODS", "short_circuits")):
+        machine = _only(rule, cluster())
+        assert machine.translation
+        assert not getattr(machine.translation, field)
+        assert machine == replace(
+            cluster().machine("win1"),
+            translation=replace(cluster().machine("win1").translation, **{field: False}),  # type: ignore[type-var]
+        )
+
+
+def test_a_node_without_services_has_nothing_to_change() -> None:
+    bare = cluster(services=False)
+    machines = tuple(replace(one, translation=None) for one in bare.machines)
+    for rule in ("WIN-AFFINITY", "WIN-UNSERVED", "WIN-NODEPORT-OWN-PODS"):
+        assert _only(rule, replace(bare, machines=machines)).translation is None
 
 
 def test_other_nodes_pods_are_lost_on_an_overlay_only() -> None:

@@ -55,7 +55,7 @@ def test_no_address_mac_or_name_is_given_twice(name: str) -> None:
         *(service.name for service in plan.services),
     ]
     assert len(set(names)) == len(names)
-    ports = [service.node_port for service in plan.services if service.node_port]
+    ports = [one.node_port for service in plan.services for one in service.ports if one.node_port]
     assert len(set(ports)) == len(ports)
 
 

@@ -8,8 +8,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from lab._deadline import Deadline
+from lab._errors import BrokenError
+from lab.cluster.exec_stream import ExecResult
+from lab.lifecycle.blueprint import draw
+from lab.providers.node.dialects import spoken
 from lab.providers.pods.exec_answers import outcome, read_bodies, read_transfers
 from lab.providers.pods.exec_plan import END, ask, collect, prepare, transfers
+from lab.providers.pods.exec_probing import ONE_ADDRESS, ExecProber
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 
 SETTINGS = ProbeSettings(1.5, 64)
@@ -43,6 +49,15 @@ def test_small_tcp_is_two_requests_and_both_answers() -> None:
         "10.244.3.4",
     )
     assert found.latency_ms == pytest.approx(12.5)
+
+
+def test_an_answer_that_was_not_collected_is_an_error_and_no_wrong_answer() -> None:
+    lines = [ended("7-hostname"), ended("7-clientip")]
+    found = told(probe(), lines, {"7-hostname": "worker1-p1"})
+    assert (found.status, found.detail) == (
+        "error",
+        "clientip: what it answered could not be collected from the pod",
+    )
 
 
 def test_large_tcp_is_judged_by_its_length() -> None:
@@ -181,3 +196,30 @@ def test_configuration_has_one_section_a_transfer_and_a_deadline_in_each() -> No
 @pytest.mark.parametrize("output", ["7-hostname {", "7-hostname []", "7-hostname {}x", "{}"])
 def test_damaged_output_is_passed_over(output: str) -> None:
     assert read_transfers(output) == {}
+
+
+def test_all_addresses_of_a_name_cannot_be_asked_for_and_the_rest_is_asked() -> None:
+    class Silent:
+        asked = 0
+
+        def execute(self, *_: object) -> ExecResult:
+            self.asked += 1
+            raise BrokenError("running curl", "the pod is gone")
+
+    api = Silent()
+    prober = ExecProber(api, "win1")  # type: ignore[arg-type]
+    every = probe(key=1, name="by-name", dialect="lab", every=True)
+    alone = prober.probe([every], SETTINGS, lambda _: None, Deadline(5))
+    assert (alone[1].status, alone[1].detail, api.asked) == ("error", ONE_ADDRESS, 0)
+    both = prober.probe([every, probe(key=2)], SETTINGS, lambda _: None, Deadline(5))
+    assert [both[key].detail for key in (1, 2)] == [
+        ONE_ADDRESS,
+        "cannot probe: running curl: the pod is gone",
+    ]
+
+
+def test_a_health_check_is_spoken_as_one_whoever_answers() -> None:
+    asked = probe(dialect="health", address="10.9.176.13", port=30013)
+    usual = probe(dialect="lab", address="10.9.176.13", port=30000)
+    spoken_to = spoken(draw("services").intent, [asked, usual])
+    assert [one.dialect for one in spoken_to] == ["health", "netexec"]

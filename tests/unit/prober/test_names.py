@@ -16,7 +16,10 @@ from lab.providers.netns import dnswire, names
 from lab.providers.netns.protocol import WireError
 
 CASES = Path(__file__).parent / "cases"
-RECORDS = {"svc.ns.svc.k8s.": "10.96.0.7"}
+RECORDS = {
+    "svc.ns.svc.k8s.": ("10.96.0.7",),
+    "pods.ns.svc.k8s.": ("10.244.10.4", "10.244.9.4", "10.244.1.4"),
+}
 
 
 def cases(name: str) -> list[Any]:
@@ -49,6 +52,10 @@ def answered(name: str, number: int = 7) -> str | None:
 def test_a_known_name_is_answered_in_any_case() -> None:
     assert answered("svc.ns.svc.k8s.") == "10.96.0.7"
     assert answered("SVC.ns.svc.K8S.") == "10.96.0.7"
+
+
+def test_several_addresses_are_told_in_their_order() -> None:
+    assert answered("pods.ns.svc.k8s.") == "10.244.1.4, 10.244.9.4, 10.244.10.4"
 
 
 def test_an_unknown_name_has_no_address() -> None:

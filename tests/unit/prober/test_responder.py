@@ -12,13 +12,20 @@ def test_a_configuration_is_read_entry_by_entry() -> None:
     text = json.dumps(
         [
             {"namespace": "n", "name": "p", "tcp": [8080], "udp": [8080, 9], "dns": None},
-            {"namespace": "/x/y", "name": "d", "tcp": [], "udp": [], "dns": {"a.": "1.2.3.4"}},
+            {"namespace": "/x/y", "name": "d", "tcp": [], "udp": [], "dns": {"a.": ["1.2.3.4"]}},
         ]
     )
     pod, dns = responder.read_config(text)
     assert (pod.namespace, pod.name, pod.tcp, pod.udp) == ("n", "p", (8080,), (8080, 9))
     assert (pod.sockets(), dns.sockets()) == (3, 2)
-    assert dns.dns == {"a.": "1.2.3.4"}
+    assert dns.dns == {"a.": ["1.2.3.4"]}
+
+
+def test_health_checks_have_a_socket_each() -> None:
+    told = {"namespace": "n", "name": "n", "tcp": [1], "udp": [], "health": {"32000": ["web", 2]}}
+    (node,) = responder.read_config(json.dumps([told]))
+    assert node.health == {"32000": ["web", 2]}
+    assert node.sockets() == 2
 
 
 @pytest.mark.parametrize("text", ["", "{}x", '[{"namespace": "n"}]'])

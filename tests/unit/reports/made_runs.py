@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from lab.matrix.cell import Cell, Endpoint, Expectation, Relation
+from lab.matrix.coverage import Coverage, Part
+from lab.matrix.failover import Failover, Turn
 from lab.matrix.verdict import CellResult, RunResult, Verdict
-from lab.providers.provider import Outcome
+from lab.providers.provider import Outcome, Silence
 from lab.scenario.scenario import Family, Os
 from lab.topology.intent import (
     Bridge,
@@ -124,6 +126,42 @@ def made_run(
         results=results,
         windows_rules_off=(),
     )
+
+
+FAILOVER = Failover(
+    lost="master1",
+    before={"node009": "master1"},
+    away=Turn(
+        (
+            Silence("node009-p1", "node001-p1", 2.75, 300, 160),
+            Silence("node001-p1", "node009-p1", 2.5, 300, 170),
+        ),
+        {"node009": "master2"},
+        (),
+    ),
+    back=Turn(
+        (
+            Silence("node009-p1", "node001-p1", 0.0, 300, 300),
+            Silence("node001-p1", "node009-p1", 0.0, 300, 300),
+        ),
+        {"node009": "master2"},
+        (),
+    ),
+)
+SAMPLED = Coverage(
+    strategy="node-pairs",
+    seed=7,
+    cells=Part(1_234, 36_134_400),
+    node_pairs=Part(20, 20),
+    systems=Part(29, 30),
+    askers=Part(10, 10),
+    asked=Part(10, 10),
+)
+"""What a run that is a sample says of itself."""
+REACHED = (
+    "sample 'node-pairs', seed 7: every node pair both ways, "
+    "29 of 30 pairs of operating systems by family, every pod asks and is asked"
+)
 
 
 def with_texts(run: RunResult, text: str) -> RunResult:

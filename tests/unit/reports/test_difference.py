@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from unit.reports.made_runs import made_run
 
+from lab.cluster.workload_checks import WorkloadResult
 from lab.matrix.verdict import VERDICTS, RunResult, Verdict
 from lab.reports.difference import Change, difference, differences, text_lines, to_json
 
@@ -24,7 +25,7 @@ def test_a_night_like_the_one_before_has_no_difference() -> None:
     run = made_run("mixed")
     found = difference(run, run)
     assert list(found.kinds()) == []
-    assert text_lines({"overlay": found}) == []
+    assert text_lines(found) == []
 
 
 KINDS = {
@@ -65,8 +66,96 @@ def test_cells_that_came_and_went_are_neither_better_nor_worse() -> None:
 def test_only_scenarios_of_both_nights_are_compared() -> None:
     found = differences({"a": HEALTHY, "b": HEALTHY}, {"b": made_run("dead-node"), "c": HEALTHY})
     assert list(found) == ["b"]
-    assert to_json(found)["b"]["failing"][0]["after"] == "fail"
+
+
+def test_a_dead_node_is_one_sentence_and_the_way_back_is_another() -> None:
+    dead = made_run("dead-node")
+    worse, better = difference(HEALTHY, dead), difference(dead, HEALTHY)
+    (pattern,) = worse.patterns["failing"]
+    assert pattern.sentence.startswith("everything to and from win1 (")
+    assert set(pattern.cells) == {change.cell for change in worse.failing}
+    assert [one.cells for one in better.patterns["passing"]] == [pattern.cells]
+    lines = text_lines(worse)
+    assert lines[0] == f"{len(worse.failing):,} cells newly failing"
+    assert lines[1] == f"  * {pattern.sentence}"
+    assert lines[2] == f"    example: {pattern.example.cell}: pass, now fail"
+    assert lines[3].startswith("    because: ")
+    assert lines[4].startswith("    repeat:  ")
+
+
+def test_cells_that_were_red_already_do_not_stand_against_a_pattern() -> None:
+    dead = made_run("dead-node")
+    results = list(HEALTHY.results)
+    places = [i for i, one in enumerate(dead.results) if one.verdict == "fail"][::2]
+    for place in places:
+        results[place] = dead.results[place]
+    (pattern,) = difference(replace(HEALTHY, results=tuple(results)), dead).patterns["failing"]
+    assert pattern.sentence.startswith("everything to and from win1 (")
+
+
+def test_nodes_that_one_run_has_not_are_told_by_name() -> None:
+    fewer = replace(
+        HEALTHY,
+        results=tuple(one for one in HEALTHY.results if "win2" not in one.cell.id),
+    )
+    found = difference(HEALTHY, fewer)
+    assert [one.sentence.partition(" (")[0] for one in found.patterns["gone"]] == [
+        "everything to and from win2"
+    ]
+    assert found.unchanged == len(fewer.results)
+    assert text_lines(found)[2].startswith("    example: ")
+    assert difference(fewer, HEALTHY).patterns["new"]
+
+
+def test_a_change_within_one_colour_says_from_what_to_what() -> None:
+    before = with_verdicts(*["pass"] * 4)
+    found = difference(before, with_verdicts(*["known-limit"] * 4))
+    assert found.patterns["changed"][0].sentence.endswith("4 pass, now known-limit)")
+
+
+def test_changes_in_no_pattern_are_listed_up_to_a_number() -> None:
+    several = [i for i, one in enumerate(HEALTHY.results) if one.verdict == "pass"][::97]
+    results = list(HEALTHY.results)
+    for place in several:
+        results[place] = replace(results[place], verdict="fail")
+    found = difference(HEALTHY, replace(HEALTHY, results=tuple(results)))
     lines = text_lines(found)
-    assert lines[0].startswith("b: ")
-    assert lines[0].endswith("cells newly failing")
-    assert lines[-1].startswith("  and ")
+    assert sum(line.startswith("  * ") for line in lines) == min(len(several), 10)
+    assert (f"  and {len(several) - 10:,} more" in lines) == (len(several) > 10)
+
+
+def asked(run: RunResult, name: str) -> RunResult:
+    """The run with one question to the DNS, asked as ``name``."""
+    result = HEALTHY.results[0]
+    cell = replace(
+        result.cell,
+        id=f"dns/worker1-p1/{name}/udp-small",
+        family="dns",
+        name_form="partial",
+        target=replace(result.cell.target, name=name, kind="name"),
+    )
+    return replace(run, results=(*run.results, replace(result, cell=cell)))
+
+
+def test_names_in_the_dns_are_the_same_cell_whatever_the_namespace() -> None:
+    one, other = asked(HEALTHY, "to-p1.default"), asked(HEALTHY, "to-p1.probes")
+    found = difference(one, other)
+    assert not list(found.kinds())
+    assert found.unchanged == len(HEALTHY.results) + 1
+    assert difference(one, asked(HEALTHY, "to-p2.default")).gone
+
+
+def test_checks_of_a_cluster_count_as_cells() -> None:
+    check = WorkloadResult("worker1", "secret", "pass", "")
+    before = replace(HEALTHY, workloads=(check,))
+    after = replace(HEALTHY, workloads=(replace(check, verdict="fail", detail="empty"),))
+    found = difference(before, after)
+    assert found.failing == (Change("workloads/worker1/secret", "pass", "fail"),)
+    assert text_lines(found)[1] == "  * workloads/worker1/secret: pass, now fail"
+
+
+def test_json_has_every_change_and_every_pattern() -> None:
+    found = to_json(difference(HEALTHY, made_run("dead-node")))
+    assert list(found) == [*LISTED, "patterns", "unchanged"]
+    assert found["failing"][0]["after"] == "fail"
+    assert found["patterns"]["failing"][0]["cells"] == [one["cell"] for one in found["failing"]]

@@ -104,6 +104,29 @@ def test_exit_code_of_a_night(fates: tuple[Fate, ...], code: int) -> None:
     assert summary_json(made)["green"] == (code == 0)
 
 
+def unfit(name: str) -> ScenarioNight:
+    return replace(scenario(name, "refused"), stages=())
+
+
+def test_what_the_provider_can_never_have_is_named_and_fails_nothing() -> None:
+    made = night(scenario("overlay", "green"), unfit("calico-bgp"))
+    assert (made.exit_code, made.green) == (0, True)
+    assert plain_lines(made)[0] == (
+        "Night 2026-11-21 on netns: 1 of 2 scenarios as expected; not for netns: calico-bgp."
+    )
+    assert any(line.startswith("calico-bgp  refused") for line in plain_lines(made))
+    case = ET.fromstring(merged(made.scenarios, {})).findall("testsuite")[1].find("testcase")
+    assert case is not None
+    assert [child.tag for child in case] == ["skipped"]
+    assert night(scenario("overlay", "red", TROUBLED), unfit("ovn")).exit_code == 1
+    assert "1 of 2 scenarios is not as expected" in to_html(
+        night(scenario("overlay", "red", TROUBLED), unfit("ovn"))
+    )
+    alone = night(unfit("calico-bgp"))
+    assert (alone.exit_code, alone.green) == (3, False)
+    assert plain_lines(alone)[0].endswith("No scenario is for netns.")
+
+
 def test_every_suite_of_the_junit_file_names_the_provider_and_what_broke_is_an_error() -> None:
     scenarios = (scenario("overlay", "red", TROUBLED), scenario("hard-way", "refused"))
     root = ET.fromstring(merged(scenarios, {"overlay": JUNIT}))

@@ -8,7 +8,14 @@ from hashlib import sha256
 
 import pytest
 from lxml import html
-from unit.reports.made_runs import intent_of, made_run, many_nodes, with_texts
+from unit.reports.made_runs import (
+    REACHED,
+    SAMPLED,
+    intent_of,
+    made_run,
+    many_nodes,
+    with_texts,
+)
 
 from lab.matrix.verdict import RunResult
 from lab.reports.html import STATIC_ROWS, to_html
@@ -114,3 +121,9 @@ def test_a_run_without_cells_is_red_and_has_a_page() -> None:
     page = to_html(empty, PICTURE)
     assert "There were no cells to judge." in page
     assert '<header class="top red">' in page
+
+
+def test_the_page_of_a_sample_says_of_how_many_it_is_and_what_it_reaches() -> None:
+    page = html.fromstring(to_html(replace(made_run("healthy"), coverage=SAMPLED), PICTURE))
+    badges = [badge.text_content() for badge in page.xpath("//p[@class='badge']")]
+    assert f"1,234 of 36,134,400 cells: {REACHED}" in badges

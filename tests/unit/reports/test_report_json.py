@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from unit.reports.made_runs import intent_of, made_run
+from unit.reports.made_runs import FAILOVER, SAMPLED, intent_of, made_run
 
 from lab._errors import BrokenError
 from lab.cluster.versions import NodeVersion
 from lab.cluster.workload_checks import WorkloadResult
+from lab.matrix.explain.finding import Finding
 from lab.matrix.verdict import CellResult, RunResult
 from lab.providers.provider import Outcome
 from lab.reports.picture import picture_of
@@ -69,28 +70,49 @@ def test_what_a_cluster_says_of_its_nodes_survives_and_a_failed_check_is_not_gre
     assert from_json(json.loads(json.dumps(to_json(failed, intent_of()))))[0] == failed
 
 
-def test_the_keys_of_format_2_are_these_in_this_order() -> None:
+def test_a_failover_survives_and_one_that_went_wrong_is_not_green() -> None:
+    run = replace(made_run("healthy"), failover=FAILOVER)
+    assert run.green()
+    assert from_json(json.loads(json.dumps(to_json(run, intent_of()))))[0] == run
+    wrong = replace(FAILOVER, back=replace(FAILOVER.back, wrong=("a route is missing",)))
+    assert not replace(run, failover=wrong).green()
+    document = to_json(replace(run, failover=wrong), intent_of())
+    assert document["failover"]["trouble"] == "while master1 is back: a route is missing"
+    assert document["failover"]["longest_seconds"] == {"away": 2.75, "back": 0.0}
+
+
+def test_a_run_of_format_2_is_read_as_one_without_promised_refusals() -> None:
+    run = made_run("mixed")
+    document = to_json(run, intent_of())
+    for cell in document["cells"]:
+        del cell["refusal"], cell["sticky"], cell["expectation"]["promised"]
+    assert from_json({**document, "format": 2})[0] == run
+
+
+def test_the_keys_of_format_3_are_these_in_this_order() -> None:
     document = to_json(made_run("mixed"), intent_of())
     cell = document["cells"][0]
-    assert document["format"] == 2
+    assert document["format"] == 3
     assert list(document) == [
         "format", "run", "lab", "scenario", "summary", "topology", "provider", "banner",
         "emulated_nodes", "windows_rules_off", "only", "scenario_text", "version", "started",
-        "seconds", "green", "counts", "nodes", "workloads", "picture", "cells",
+        "seconds", "green", "counts", "coverage", "nodes", "workloads", "failover", "hosts",
+        "picture", "findings",
+        "cells",
     ]  # fmt: skip
     assert list(cell) == [
         "id", "family", "verdict", "detail", "source", "target", "protocol", "size", "relation",
-        "entry", "name_form", "backends", "sources", "answer", "mtu", "expectation", "attempts",
-        "retried", "repeat",
+        "entry", "name_form", "backends", "sources", "answer", "mtu", "refusal",
+        "sticky", "entry_os", "expectation", "attempts", "retried", "repeat", "finding",
     ]  # fmt: skip
     assert list(cell["source"]) == ["name", "kind", "os", "node", "address", "port"]
-    assert list(cell["expectation"]) == ["works", "rule", "reason", "source", "refusal"]
+    assert list(cell["expectation"]) == ["works", "rule", "reason", "source", "refusal", "promised"]
     assert list(cell["attempts"][0]) == [
         "key", "status", "detail", "source_seen", "backends", "answer", "latency_ms",
         "other_sources",
     ]  # fmt: skip
     assert list(document["picture"]["machines"][0]) == [
-        "name", "kind", "os", "attachments", "pods", "tunnel", "routes",
+        "name", "kind", "os", "attachments", "pods", "tunnel", "routes", "host", "gateways",
     ]  # fmt: skip
 
 
@@ -104,11 +126,25 @@ def test_counts_are_of_every_verdict_and_of_the_families_that_occur() -> None:
     assert sum(found["families"]["nodeport"].values()) == 1_100
 
 
+FINDING = Finding(
+    kind="link-down",
+    fault="node-link-down",
+    node="worker2",
+    object="card eth0",
+    intended="up",
+    observed="set down",
+    shows="ip link show dev eth0",
+    mends="ip link set dev eth0 up",
+    place="worker2",
+    hop=7,
+)
+
+
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        ({}, "its format is None, and this version of lab reads 2"),
-        ({"format": 3}, "its format is 3"),
+        ({}, "its format is None, and this version of lab reads 3"),
+        ({"format": 4}, "its format is 4"),
         ({"format": 1}, "KeyError 'run'"),
         ({**to_json(made_run("healthy"), intent_of()), "cells": 7}, "TypeError"),
         ({**to_json(made_run("healthy"), intent_of()), "picture": {"segments": [{}]}}, "TypeError"),
@@ -120,3 +156,31 @@ def test_what_cannot_be_read_is_said_with_a_cure(document: dict[str, Any], words
         from_json(document)
     assert words in str(caught.value)
     assert "lab test" in caught.value.cure
+
+
+def test_what_was_found_on_the_paths_is_written_once_and_survives() -> None:
+    run = made_run("dead-node", families=("pod-pod",))
+    results = tuple(
+        replace(one, finding=FINDING) if one.verdict == "fail" else one for one in run.results
+    )
+    run = replace(run, results=results)
+    document = json.loads(json.dumps(to_json(run, intent_of())))
+    assert [one["kind"] for one in document["findings"]] == ["link-down"]
+    assert {one["finding"] for one in document["cells"]} == {0, None}
+    assert from_json(document)[0] == run
+    document["findings"] = []
+    with pytest.raises(BrokenError):
+        from_json(document)
+    del document["findings"]
+    for one in document["cells"]:
+        del one["finding"]
+    assert {one.finding for one in from_json(document)[0].results} == {None}
+
+
+def test_how_much_was_asked_survives() -> None:
+    run = replace(made_run("mixed"), coverage=SAMPLED)
+    document = json.loads(json.dumps(to_json(run, intent_of())))
+    assert document["coverage"]["cells"] == {"found": 1_234, "of": 36_134_400}
+    assert from_json(document)[0] == run
+    del document["coverage"]
+    assert from_json(document)[0].coverage is None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -122,3 +123,63 @@ def test_known_limits_that_a_broken_path_hid_are_counted() -> None:
     hidden = replace(first, detail=f"{first.expectation.reason}; not put to the test: a reason")
     (group, *_) = limit_groups([hidden, *(o for o in others if o.expectation == first.expectation)])
     assert group.sentence.endswith(f"({group.rule}); 1 of them not put to the test")
+
+
+HOSTS = {
+    "master": "hypervisor-01",
+    "worker1": "hypervisor-01",
+    "win2": "hypervisor-01",
+    "worker2": "hypervisor-02",
+    "win1": "hypervisor-02",
+}
+
+
+def machines_of(result: CellResult) -> set[str]:
+    cell = result.cell
+    ends = {machine_of(cell.source), machine_of(cell.target), cell.entry}
+    pods = {name.rpartition("-p")[0] or name for name in cell.backends}
+    return {end for end in ends | pods if end}
+
+
+def hosts_of(result: CellResult) -> set[str]:
+    return {HOSTS[name] for name in machines_of(result) if name in HOSTS}
+
+
+def failing(results: Sequence[CellResult], where: Callable[[CellResult], bool]) -> list[CellResult]:
+    return [
+        replace(one, verdict="fail") if one.verdict == "pass" and where(one) else one
+        for one in results
+    ]
+
+
+def test_a_lost_hypervisor_is_one_sentence() -> None:
+    results = failing(healthy().results, lambda one: "hypervisor-02" in hosts_of(one))
+    findings = red_groups(results, HOSTS)
+    assert [group.phrase for group in findings.groups] == ["everything on hypervisor-02"]
+    assert not findings.singles
+
+
+def test_a_hypervisor_whose_switch_is_dead_is_one_sentence() -> None:
+    """Within each of its machines all is well."""
+
+    def goes_through_it(one: CellResult) -> bool:
+        within = len(machines_of(one)) == 1
+        return "hypervisor-02" in hosts_of(one) and not within
+
+    findings = red_groups(failing(healthy().results, goes_through_it), HOSTS)
+    assert [group.phrase for group in findings.groups] == [
+        "everything to and from the machines on hypervisor-02"
+    ]
+
+
+def test_a_cut_between_hypervisors_is_one_sentence() -> None:
+    results = failing(healthy().results, lambda one: len(hosts_of(one)) > 1)
+    findings = red_groups(results, HOSTS)
+    assert [group.phrase for group in findings.groups] == ["everything between hypervisors"]
+
+
+def test_one_node_of_a_hypervisor_is_called_by_its_own_name() -> None:
+    alone = {name: host for name, host in HOSTS.items() if name != "worker2"}
+    results = made_run("dead-node").results
+    with_it, without = red_groups(results, alone), red_groups(results)
+    assert [one.phrase for one in with_it.groups] == [one.phrase for one in without.groups]

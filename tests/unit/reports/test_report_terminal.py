@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from unit.reports.made_runs import made_run, many_nodes
+from unit.reports.made_runs import FAILOVER, REACHED, SAMPLED, made_run, many_nodes
 
 from lab.matrix.verdict import RunResult
 from lab.reports.terminal import plain_lines, renderable, show, summarise
@@ -125,3 +125,31 @@ def test_plain_output_imports_neither_rich_nor_jinja2() -> None:
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "set()"
+
+
+def test_a_sample_says_of_how_many_it_is_and_what_it_reaches() -> None:
+    run = replace(made_run("healthy"), coverage=SAMPLED)
+    lines = plain_lines(summarise(run, REPORT))
+    assert lines[-3].startswith("1,234 of 36,134,400 cells: ")
+    assert lines[-2:] == [f"Asked: {REACHED}", f"Report: {REPORT}"]
+    told = shown(Terminal(), {"TERM": "xterm-256color"}, run)
+    assert "every node pair both ways" in " ".join(told.split())
+
+
+def test_a_failover_says_who_took_over_and_how_long_pods_were_without_an_answer() -> None:
+    run = replace(made_run("healthy"), failover=FAILOVER)
+    lines = plain_lines(summarise(run, REPORT))
+    begin = lines.index("Failover")
+    held = "held by master1, then by master2, and by master2 once master1 was back"
+    assert lines[begin + 1 : begin + 4] == [
+        f"  gateway of node009: {held}",
+        "  master1 lost: 2.75 s without an answer, from node009-p1 to node001-p1",
+        "  master1 lost: 2.50 s without an answer, from node001-p1 to node009-p1",
+    ]
+    assert "; failover in 2.8 s; " in closing_line(run)
+    nobody = replace(FAILOVER, away=replace(FAILOVER.away, holders={"node009": None}))
+    failed = replace(run, failover=nobody)
+    why = "nobody holds the gateway of node009 while master1 is away"
+    assert f"  not as expected: {why}" in plain_lines(summarise(failed, REPORT))
+    assert headline(failed) == f"The network is as expected, but its failover is not: {why}."
+    assert "; failover failed; " in closing_line(failed)

@@ -7,19 +7,43 @@ from xml.etree import ElementTree as ET
 import pytest
 from unit.reports.made_runs import FIVE, intent_of, made_run, many_nodes
 
+from lab.plan.planner import make_plan
 from lab.reports.figures import Latencies, Share, shares
 from lab.reports.histogram_svg import bins, histogram_svg
-from lab.reports.picture import Picture, picture_of
+from lab.reports.picture import Attachment, Picture, picture_of
 from lab.reports.topology_layout import lay_out
 from lab.reports.topology_svg import topology_svg
-from lab.topology.intent import Intent, Route
+from lab.scenario.loader import load, meant
+from lab.topology import registry
+from lab.topology.intent import Intent, Route, Segment
 
 
 def without(intent: Intent, *kinds: str) -> Intent:
     return replace(intent, machines=tuple(m for m in intent.machines if m.kind not in kinds))
 
 
+def two_networks() -> Picture:
+    """Every node with a card and an address more, and one that holds a gateway."""
+    picture = picture_of(intent_of())
+    office = Attachment("office", "172.16.126.9")
+    return replace(
+        picture,
+        segments=(*picture.segments, Segment("office", "172.16.126.0/24", 1500)),
+        machines=tuple(
+            replace(one, attachments=(office, *one.attachments), gateways=("10.160.11.1",))
+            if one.kind == "node"
+            else one
+            for one in picture.machines
+        ),
+    )
+
+
+def drawn_up(wanted: str) -> Intent:
+    return registry.intent(make_plan(load(meant(wanted))))
+
+
 PICTURES = {
+    "two networks": two_networks(),
     "five nodes": picture_of(intent_of()),
     "one node": picture_of(intent_of(FIVE[:1])),
     "no pods": picture_of(intent_of(FIVE, 0)),
@@ -28,6 +52,8 @@ PICTURES = {
     "seven nodes": picture_of(intent_of(many_nodes(7))),
     "no router": picture_of(without(intent_of(), "router")),
     "nodes only": picture_of(without(intent_of(), "router", "client")),
+    "hypervisors": picture_of(drawn_up("kubeinit")),
+    "many hypervisors": picture_of(drawn_up("k8s-libvirt-5-40-9")),
     "no machines": picture_of(without(intent_of(), "router", "client", "node")),
 }
 
@@ -58,6 +84,30 @@ def test_every_machine_and_pod_is_drawn_once(picture: Picture) -> None:
     )
     drawn = [pod.name for card in layout.cards for pod, _ in card.pods]
     assert sorted(drawn) == sorted(pod.name for each in picture.machines for pod in each.pods)
+
+
+@pytest.mark.parametrize("name", ["hypervisors", "many hypervisors"])
+def test_a_hypervisor_frames_what_stands_on_it_and_nothing_else(name: str) -> None:
+    layout = lay_out(PICTURES[name])
+    for frame in layout.frames:
+        assert frame.box.within(layout.view)
+        there = [card for card in layout.cards if card.box.overlaps(frame.box)]
+        assert there
+        assert {card.machine.host for card in there} == {frame.hypervisor.name}
+        assert all(card.box.within(frame.box) for card in there)
+    for one, other in combinations(layout.frames, 2):
+        assert not one.box.overlaps(other.box)
+
+
+def test_a_drawing_with_hypervisors_says_what_carries_the_nodes_segment() -> None:
+    svg = topology_svg(PICTURES["hypervisors"], {}, ())
+    words = ["".join(text.itertext()) for text in ET.fromstring(svg).iter("text")]
+    assert "hypervisor-02  203.0.113.2" in words
+    assert (
+        "cluster 10.0.0.0/24, MTU 1450; carried by VXLAN 1 on UDP 4789 on "
+        "hypervisors 203.0.113.0/24, MTU 1500"
+    ) in words
+    assert words.count("HAProxy, DNS") == 1
 
 
 def test_a_rail_runs_through_no_card() -> None:
@@ -130,3 +180,19 @@ def test_bins_cover_whole_decades(values: tuple[float, ...], first: int, length:
 def test_the_histogram_is_well_formed_and_absent_without_answers() -> None:
     ET.fromstring(histogram_svg(Latencies((0.2, 0.4, 7.0), ())))
     assert histogram_svg(Latencies((), ())) == ""
+
+
+def test_a_second_address_stands_above_the_bar_and_a_held_gateway_is_named() -> None:
+    drawn = ET.fromstring(topology_svg(two_networks(), {}, ()))
+    for node in drawn.iter("g"):
+        if "node" not in (node.get("class") or "").split():
+            continue
+        addresses = [
+            float(text.get("y") or 0)
+            for text in node.findall("text")
+            if text.get("class") == "address"
+        ]
+        (bar,) = [one for one in node.findall("rect") if one.get("class") == "bar"]
+        assert len(addresses) == 2
+        assert max(addresses) < float(bar.get("y") or 0)
+        assert "holds gateway 10.160.11.1" in (node.findtext("title") or "")

@@ -9,17 +9,24 @@ import jsonschema
 import pytest
 
 from lab.scenario.json_schema import schema
-from lab.scenario.loader import find, shipped
+from lab.scenario.loader import find, load, shipped
 from lab.scenario.published import stand_in
 from lab.scenario.source import parse
 
 CASES = Path(__file__).parents[2] / "cases" / "scenario"
+KINDS = {load(find(name)).topology.kind for name in shipped()}
 TOPOLOGIES = {
     "overlay": {
         "description": "A tunnel.",
         "properties": {"vni": {"type": "integer"}, "port": {"type": "integer"}},
     },
-    **{kind: {"type": "object"} for kind in ("host-gateway", "upstream-tor", "hard-way")},
+    "calico-bgp": {"properties": {"peering": {"type": "string"}, "hold_seconds": {}}},
+    "upstream-vrrp": {"properties": {"office_cidr": {}, "advert_seconds": {}}},
+    "kubeinit": {"properties": {"vni": {"type": "integer"}, "port": {"type": "integer"}}},
+    **{
+        kind: {"type": "object"}
+        for kind in KINDS - {"overlay", "kubeinit", "calico-bgp", "upstream-vrrp"}
+    },
 }
 
 

@@ -11,7 +11,7 @@ from lab._errors import ScenarioError, UsageError
 from lab.scenario.findings import SHOWN, Problem
 from lab.scenario.loader import find, load, shipped
 from lab.scenario.reading import MAX_BYTES
-from lab.scenario.scenario import Match, Nic, Scenario
+from lab.scenario.scenario import Match, Nic, Scenario, ServicePort
 
 EVERYTHING = Path(__file__).parents[2] / "cases" / "scenario" / "valid" / "everything.yaml"
 
@@ -72,9 +72,14 @@ def test_what_is_written_arrives_converted() -> None:
     assert win.address == IPv4Address("10.9.176.9")
     assert win.pod_cidr == IPv4Network("10.244.7.0/24")
     assert (win.version, win.image, win.pods) == ("1.35", "windows-server-2019", 3)
-    assert (win.memory_mib, win.vcpus, win.disk_gib, win.hypervisor) == (4096, 2, 1024, "rack1")
+    assert (win.memory_mib, win.vcpus, win.disk_gib, win.hypervisor) == (
+        4096,
+        2,
+        1024,
+        "hypervisor-02",
+    )
     assert win.nics == (Nic("office", IPv4Address("172.16.126.216"), "0a:15:00:00:00:02"),)
-    assert win.line == 23
+    assert win.line == 28
     assert scenario.topology.kind == "overlay"
     assert scenario.topology.parameters == {"vni": 4096}
     assert scenario.node_ports == (31000, 31999)
@@ -89,7 +94,7 @@ def test_what_is_written_arrives_converted() -> None:
     assert other.id == "everything-exception-2"
     assert other.when.name_form == "partial"
     assert limit.refusal == "timeout"
-    assert limit.source == "everything.yaml, line 48"
+    assert limit.source == "everything.yaml, line 67"
     assert limit.when == Match(
         families=frozenset({"nodeport"}),
         protocol="tcp",
@@ -98,10 +103,21 @@ def test_what_is_written_arrives_converted() -> None:
         source_kind="node",
         source_os="windows",
         target="win:to-*",
+        target_kind="nodeport",
         target_os="linux",
         relation="other-node",
         entry="own",
+        entry_node="win",
+        refusal="timeout",
     )
+    shop, by_name = scenario.special_services
+    assert (shop.pods, shop.backends, shop.affinity) == (("master-p1", "win-p2"), 2, 3600)
+    assert (shop.inside, shop.outside, shop.health_check) == ("local", "local", True)
+    assert shop.ports == (
+        ServicePort("web", ("tcp", "udp"), 80, 8080, None),
+        ServicePort("admin", ("tcp",), 8443, 8081, 31443),
+    )
+    assert (by_name.headless, by_name.backends, by_name.pods) == (True, 2, ())
 
 
 def test_same_file_loads_to_an_equal_scenario(small: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from simulation import Fault, Network
 
+from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, UsageError
+from lab.cluster.observers.facts import NodeFacts
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
 from lab.matrix.verdict import RunResult
@@ -46,9 +48,22 @@ class PaperProvider:
     """Whether the lab has gone once it has been probed."""
     asked: int = 0
     paper_cluster: RealCluster | None = None
+    seen: dict[str, NodeFacts | LabError] = field(default_factory=dict)
+    """What is seen of its machines."""
+    looked_at: list[tuple[str, ...]] = field(default_factory=list)
 
     def cluster(self, _lab: LabHandle, _intent: Intent) -> RealCluster | None:
         return self.paper_cluster
+
+    def observe(
+        self,
+        _lab: LabHandle,
+        _intent: Intent,
+        asked: Mapping[str, Collection[str]],
+        _deadline: Deadline,
+    ) -> Mapping[str, NodeFacts | LabError]:
+        self.looked_at.append(tuple(asked))
+        return {name: one for name, one in self.seen.items() if name in asked}
 
     def probe(
         self,

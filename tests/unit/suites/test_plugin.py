@@ -11,8 +11,9 @@ import pytest
 from paper_lab import PaperLabs, blueprint
 from simulation import silent
 
-from lab._errors import PreflightError, StateError
+from lab._errors import BrokenError, PreflightError, StateError
 from lab.matrix.cell import Cell
+from lab.matrix.coverage import Part
 from lab.matrix.expectations import expect
 from lab.providers.provider import Outcome
 from lab.suites import plugin
@@ -97,6 +98,29 @@ def test_failure_is_told_in_clean_lines_without_a_traceback(
     )
     result.stdout.no_fnmatch_line("*Traceback*")
     result.stdout.no_fnmatch_line("*connectivity.py:*")
+
+
+def test_what_is_found_on_the_path_is_told_with_the_failure(
+    outer: Outer, pytester: pytest.Pytester
+) -> None:
+    labs = PaperLabs(pytester.path, one_silent)
+    labs.lab.provider.seen["win1"] = BrokenError("asking 'win1'", "no route to host")
+    junit = pytester.path / "cells.xml"
+    result = outer(*SUITE, "-k", BROKEN, f"--junitxml={junit}", labs=labs)
+    cause = "on win1, the machine itself: asking 'win1': no route to host; it should be: "
+    result.stdout.fnmatch_lines([f"fail: {BROKEN}", f"cause:    {cause}*"])
+    assert len(labs.lab.provider.looked_at) == 1
+    ((run, _, _),) = labs.lab.recorded
+    (found,) = run.results
+    assert found.finding is not None
+    assert (found.finding.kind, found.finding.node) == ("machine-silent", "win1")
+    assert 'name="cause"' in junit.read_text(encoding="utf-8")
+
+
+def test_where_nothing_fails_nothing_is_looked_at(outer: Outer, pytester: pytest.Pytester) -> None:
+    labs = PaperLabs(pytester.path)
+    outer(*SUITE, labs=labs)
+    assert labs.lab.provider.looked_at == []
 
 
 @pytest.mark.parametrize(
@@ -371,3 +395,77 @@ def test_importing_the_plugin_costs_nothing_of_the_product() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     suites = [f"lab.suites{rest}" for rest in ("", ".complaint", ".hooks", ".plugin")]
     assert done.stdout.strip() == str(["lab._errors", "lab._log", *suites])
+
+
+SAMPLED = (*SUITE, "--lab-sample", "os-pairs")
+
+
+def asked(labs: PaperLabs) -> list[str]:
+    """Ids of the cells of the last run."""
+    return [result.cell.id for result in labs.taken[-1][0].results]
+
+
+def test_a_sample_is_collected_and_its_run_says_how_much_of_the_matrix_it_is(
+    outer: Outer, pytester: pytest.Pytester
+) -> None:
+    labs = PaperLabs(pytester.path)
+    outer(*SAMPLED, f"--junitxml={pytester.path / 'junit.xml'}", labs=labs)
+    found = labs.taken[-1][0].coverage
+    assert found is not None
+    assert (found.strategy, found.seed) == ("os-pairs", 0)
+    assert found.cells == Part(len(asked(labs)), TOTAL)
+    assert len(asked(labs)) < TOTAL
+    root = ET.parse(pytester.path / "junit.xml").getroot()
+    told = {one.get("name"): one.get("value") for one in root.findall("testsuite/properties/*")}
+    assert told == {"cells": found.share, "coverage": found.sentence}
+
+
+def test_another_seed_is_another_sample(outer: Outer, pytester: pytest.Pytester) -> None:
+    labs = PaperLabs(pytester.path)
+    for seed in ("0", "1", "0"):
+        outer(*SAMPLED, "--lab-seed", seed, labs=labs)
+    first, second, third = (
+        {result.cell.id for result in run.results} for run, _ in labs.taken[-3:]
+    )
+    assert first == third != second
+
+
+def test_a_cell_outside_of_the_sample_is_asked_where_it_is_named(
+    outer: Outer, pytester: pytest.Pytester
+) -> None:
+    labs = PaperLabs(pytester.path)
+    outer(*SAMPLED, labs=labs)
+    absent = next(cell.id for cell in blueprint()[3] if cell.id not in asked(labs))
+    result = outer(*SAMPLED, "-k", f"{absent} or {BROKEN}", labs=labs)
+    assert result.ret == 0
+    assert set(asked(labs)) == {absent, BROKEN}
+
+
+def test_what_failed_is_asked_again_whatever_the_sample_is_now(
+    outer: Outer, pytester: pytest.Pytester
+) -> None:
+    usual = PaperLabs(pytester.path)
+    outer(*SAMPLED, labs=usual)
+    absent = next(cell.id for cell in blueprint()[3] if cell.id not in asked(usual))
+
+    def fault(cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
+        return silent(outcome) if cell.id == absent else outcome
+
+    labs = PaperLabs(pytester.path, fault)
+    outer(*SUITE, labs=labs)
+    outer(*SAMPLED, "--lf", labs=labs)
+    assert asked(labs) == [absent]
+
+
+def test_a_strategy_that_there_is_not_is_answered_with_those_there_are(
+    pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["-p", "lab.suites.plugin", *SUITE, "--lab-sample", "every-second"]
+    assert pytest.main(arguments, plugins=[PaperLabs(pytester.path)]) == 2
+    assert "one of full, node-pairs, os-pairs" in capfd.readouterr().err
+
+
+def test_nothing_chosen_of_a_sample_says_that_it_is_one(outer: Outer) -> None:
+    result = outer(*SAMPLED, "-k", "nobody")
+    assert result.ret == 3
+    result.stderr.fnmatch_lines([f"*which are a sample of {TOTAL:,}*"])

@@ -182,4 +182,5 @@ def _answers(look: Look, pod: Pod, seen: PodFacts) -> Iterator[Difference]:
 def _ports(look: Look, pod: Pod) -> set[int]:
     """Those that Services send packets to in this pod."""
     services = look.intended.translation.services if look.intended.translation else ()
-    return {end.port for one in services for end in one.backends if end.pod == pod.name}
+    behind = [one for one in services if any(end.pod == pod.name for end in one.backends)]
+    return {port.target_port for one in behind for port in one.ports}

@@ -7,6 +7,8 @@ from ipaddress import IPv4Network, ip_interface
 
 from lab.cluster.observers.difference import Difference, Look
 from lab.cluster.observers.rules import overlap, within
+from lab.topology import bird
+from lab.topology.commands import replace_neighbour, replace_route
 from lab.topology.intent import MachineIntent, Neighbour, Route
 
 _SILENT = {"FAILED", "INCOMPLETE", "UNREACHABLE"}
@@ -35,9 +37,9 @@ def check(look: Look) -> Iterator[Difference]:
 
 
 def _routes(look: Look) -> Iterator[Difference]:
-    seen = {route.destination: route for route in look.observed.routes}
+    seen = {_prefix(route): route for route in look.observed.routes}
     for route in look.intended.routes:
-        found = seen.get(route.destination)
+        found = seen.get(_prefix(route))
         if found is None:
             if not look.works(route.device):
                 continue  # the device is told of, and took the route with it
@@ -46,8 +48,7 @@ def _routes(look: Look) -> Iterator[Difference]:
                 f"route to {route.destination}",
                 _words(route),
                 "there is none",
-                f"ip route show {route.destination}",
-                f"ip route add {_command(route)}",
+                *_remedy(route),
             )
         elif (found.device, found.via) != (route.device, route.via):
             if found.device == f"{route.device} (down)":
@@ -57,8 +58,7 @@ def _routes(look: Look) -> Iterator[Difference]:
                 f"route to {route.destination}",
                 _words(route),
                 _words(found),
-                f"ip route show {route.destination}",
-                f"ip route replace {_command(route)}",
+                *_remedy(route),
             )
     if look.observed.os == "linux":  # HNS has routes of its own for every pod
         yield from _strays(look)
@@ -66,12 +66,12 @@ def _routes(look: Look) -> Iterator[Difference]:
 
 def _strays(look: Look) -> Iterator[Difference]:
     """Routes into the lab's own ranges that nobody asked for, and that lead elsewhere."""
-    intended = {route.destination for route in look.intended.routes}
+    intended = {_prefix(route) for route in look.intended.routes}
     ways = [(_prefix(route), route.device, route.via) for route in look.intended.routes]
     ways += [(network, device, None) for network, device in _connected(look.intended)]
     for route in look.observed.routes:
         prefix = _prefix(route)
-        if route.destination in intended or prefix == _EVERYWHERE:
+        if prefix in intended or prefix == _EVERYWHERE:
             continue
         if not any(overlap(prefix, one) for one in look.ranges()):
             continue
@@ -89,10 +89,9 @@ def _strays(look: Look) -> Iterator[Difference]:
 
 
 def _connected(machine: MachineIntent) -> Iterator[tuple[str, str]]:
-    devices = (*machine.interfaces, machine.bridge, machine.tunnel)
-    for device in devices:
-        for text in device.addresses if device else ():
-            yield str(ip_interface(text).network), device.name if device else ""
+    for device, texts in machine.addressed():
+        for text in texts:
+            yield str(ip_interface(text).network), device
 
 
 def _prefix(route: Route) -> str:
@@ -108,9 +107,11 @@ def _words(route: Route) -> str:
     return f"{via}on {route.device}"
 
 
-def _command(route: Route) -> str:
-    via = f" via {route.via}" if route.via else ""
-    return f"{route.destination}{via} dev {route.device}" + (" onlink" if route.onlink else "")
+def _remedy(route: Route) -> tuple[str, str]:
+    """What shows the route, and what sets it: for one that is learned, the sessions do."""
+    if route.by == bird.NAME:
+        return "birdc show protocols", "birdc enable all"
+    return f"ip route show {route.destination}", replace_route(route)
 
 
 def _neighbour(look: Look, neighbour: Neighbour) -> Iterator[Difference]:
@@ -125,10 +126,7 @@ def _neighbour(look: Look, neighbour: Neighbour) -> Iterator[Difference]:
     )
     tunnel = look.intended.tunnel
     shows = f"ip neighbour show {neighbour.address} dev {neighbour.device}"
-    mends = (
-        f"ip neighbour replace {neighbour.address} lladdr {neighbour.mac} "
-        f"dev {neighbour.device} nud permanent"
-    )
+    mends = replace_neighbour(neighbour.address, neighbour.mac, neighbour.device)
     what = f"neighbour {neighbour.address} on {neighbour.device}"
     if not look.works(neighbour.device):
         return

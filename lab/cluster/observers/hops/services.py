@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Network, collapse_addresses
+from typing import NamedTuple
 
 from lab.cluster.observers.difference import Difference, Kind, Look
-from lab.cluster.observers.facts import Translated
+from lab.cluster.observers.facts import End, Translated
 from lab.cluster.observers.rules import within
+from lab.scenario.scenario import ServicePort
+from lab.topology import proxying
 from lab.topology.intent import Service, Translation
 
-_PROTOCOLS = ("tcp", "udp")
 _SHOWS = {
     "lab": "nft list table ip kube-proxy",
     "nftables": "nft list table ip kube-proxy",
@@ -23,7 +27,37 @@ _AGAIN = {
         "then kubectl get endpointslices"
     ),
 }
+_LEAVING_SHOWS = {
+    "lab": "nft list chain ip kube-proxy nat-postrouting",
+    "kubernetes": "nft list ruleset | grep -B 3 masquerade; iptables-save -t nat | grep MASQ",
+}
 _Key = tuple[str, str | None, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entrance:
+    """One address and port of a Service: its own, or a port of the node (no address)."""
+
+    service: Service
+    port: ServicePort
+    address: str | None
+
+    @property
+    def number(self) -> int:
+        """The port that packets are sent to."""
+        return self.port.port if self.address else self.port.node_port or 0
+
+    def __str__(self) -> str:
+        return f"{self.address}:{self.number}" if self.address else f"NodePort {self.number}"
+
+    def asked(self) -> tuple[_Key, ...]:
+        """By what it is found among what was seen."""
+        return tuple((one, self.address, self.number) for one in self.port.protocols)
+
+    def ends(self, node: str) -> set[End]:
+        """Where its packets are to go, on that node."""
+        choose = proxying.inside if self.address else proxying.outside
+        return {End(one.address, self.port.target_port) for one in choose(self.service, node)}
 
 
 def check(look: Look) -> Iterator[Difference]:
@@ -33,7 +67,7 @@ def check(look: Look) -> Iterator[Difference]:
         return
     found = {(one.protocol, one.address, one.port): one for one in seen.services}
     wanted = list(_wanted(translation.services))
-    if wanted and not any(key in found for _, keys in wanted for key in keys):
+    if wanted and not any(key in found for one in wanted for key in one.asked()):
         yield look.differs(
             "service-rules-missing",
             "Services",
@@ -43,8 +77,8 @@ def check(look: Look) -> Iterator[Difference]:
             _AGAIN[look.by],
         )
     else:
-        for service, keys in wanted:
-            yield from _service(look, service, keys, found)
+        for entrance in wanted:
+            yield from _service(look, entrance, found)
     yield from _leaving(look, translation)
 
 
@@ -55,52 +89,116 @@ def _knows(look: Look) -> bool:
     )
 
 
-def _wanted(services: Iterable[Service]) -> Iterator[tuple[Service, tuple[_Key, ...]]]:
-    """Each Service by its address, then by its NodePort."""
+def _wanted(services: Iterable[Service]) -> Iterator[_Entrance]:
+    """Each port of each Service by its address, then by its NodePort."""
     for service in services:
-        yield service, tuple((one, service.address, service.port) for one in _PROTOCOLS)
-        if service.node_port:
-            yield service, tuple((one, None, service.node_port) for one in _PROTOCOLS)
+        for port in service.ports:
+            yield _Entrance(service, port, service.address)
+            if port.node_port is not None:
+                yield _Entrance(service, port, None)
 
 
 def _service(
-    look: Look, service: Service, keys: tuple[_Key, ...], found: Mapping[_Key, Translated]
+    look: Look, entrance: _Entrance, found: Mapping[_Key, Translated]
 ) -> Iterator[Difference]:
     """One entrance of a Service; what differs alike in TCP and UDP is told once."""
-    intended = {(one.address, one.port) for one in service.backends}
-    if not intended and look.observed.os == "windows":
+    if not entrance.ends(look.intended.name) and look.observed.os == "windows":
         return  # kube-proxy makes no load balancer without backends there
-    said: dict[tuple[Kind, str], list[str]] = {}
-    for key in keys:
-        there = found.get(key)
-        if there is None:
-            said.setdefault(("service-missing", "not translated"), []).append(key[0])
-            continue
-        backends = {(one.address, one.port) for one in there.backends}
-        kind: Kind = "stale-backend" if backends - intended else "backend-missing"
-        if backends != intended:
-            said.setdefault((kind, f"to {_ends(backends)}"), []).append(key[0])
-    entrance = (
-        f"{service.address}:{service.port}" if keys[0][1] else f"NodePort {service.node_port}"
-    )
-    for (kind, observed), protocols in said.items():
+    said: dict[_Amiss, list[str]] = {}
+    for key in entrance.asked():
+        amiss = _amiss(look, entrance, found.get(key))
+        if amiss:
+            said.setdefault(amiss, []).append(key[0])
+    for amiss, protocols in said.items():
         yield look.differs(
-            kind,
-            f"Service {service.name}, {entrance}, {' and '.join(protocols)}",
-            f"to {_ends(intended)}",
-            observed,
+            amiss.kind,
+            f"Service {entrance.service.name}, {entrance}, {' and '.join(protocols)}",
+            amiss.intended,
+            amiss.observed,
             _SHOWS.get(look.observed.translations.by, ""),
             _AGAIN[look.by],
         )
 
 
-def _ends(ends: Iterable[tuple[str, int]]) -> str:
-    return ", ".join(f"{address}:{port}" for address, port in sorted(ends)) or "nothing: refused"
+class _Amiss(NamedTuple):
+    """What is not as intended with one entrance."""
+
+    kind: Kind
+    intended: str
+    observed: str
+
+
+def _amiss(look: Look, entrance: _Entrance, there: Translated | None) -> _Amiss | None:
+    """The first thing that differs.
+
+    HNS does not say more than the backends, and an emulated Windows node obeys Windows' rules.
+    """
+    intended = entrance.ends(look.intended.name)
+    if there is None:
+        return _Amiss("service-missing", f"to {_ends(intended)}", "not translated")
+    backends = set(there.backends)
+    if backends != intended:
+        kind: Kind = "stale-backend" if backends - intended else "backend-missing"
+        return _Amiss(kind, f"to {_ends(intended)}", f"to {_ends(backends)}")
+    if look.intended.os == "windows":
+        return None
+    translation = look.intended.translation
+    assert translation, "asked for by the callers"
+    return (
+        _refusal(entrance, translation, there)
+        or _policy(entrance, translation, there)
+        or _affinity(entrance, look.intended.name, there)
+    )
+
+
+def _refusal(entrance: _Entrance, translation: Translation, there: Translated) -> _Amiss | None:
+    """What becomes of packets that no backend is there for."""
+    lost = bool(entrance.service.backends) or not translation.refuses
+    if there.backends or there.lost == lost:
+        return None
+    words = {True: "packets without a backend are lost", False: "they are refused"}
+    return _Amiss("wrong-refusal", words[lost], words[not lost])
+
+
+def _policy(entrance: _Entrance, translation: Translation, there: Translated) -> _Amiss | None:
+    """Of a node port: whose address is kept, and where the node's own packets go."""
+    if entrance.address or not entrance.service.backends:
+        return None
+    local = entrance.service.outside == "local"
+    if there.backends and there.kept != local:
+        words = {True: "the source address is kept", False: "the source is masqueraded"}
+        return _Amiss("wrong-policy", words[local], words[not local])
+    every = {End(one.address, entrance.port.target_port) for one in entrance.service.backends}
+    own = set(there.backends if there.own is None else there.own)
+    if not local or not translation.short_circuits or own == every:
+        return None
+    whose = "the node's own packets, and its pods', go to"
+    return _Amiss("wrong-policy", f"{whose} {_ends(every)}", f"{whose} {_ends(own)}")
+
+
+def _affinity(entrance: _Entrance, node: str, there: Translated) -> _Amiss | None:
+    """For how long clients keep their backends."""
+    intended = entrance.service.affinity
+    if there.affinity == intended or not (entrance.ends(node) or entrance.service.backends):
+        return None
+    if not there.backends and not there.own:
+        return None  # nothing remembers where nothing leads
+    return _Amiss("wrong-affinity", _kept(intended), _kept(there.affinity))
+
+
+def _kept(seconds: int | None) -> str:
+    if seconds is None:
+        return "clients draw a backend each time"
+    return f"clients keep their backend for {seconds} s"
+
+
+def _ends(ends: Iterable[End]) -> str:
+    return ", ".join(f"{address}:{port}" for address, port in sorted(ends)) or "nobody"
 
 
 def _leaving(look: Look, translation: Translation) -> Iterator[Difference]:
     seen, local = look.observed.translations, translation.local_cidr
-    shows = "nft list ruleset | grep -B 3 masquerade; iptables-save -t nat | grep MASQ"
+    shows = _LEAVING_SHOWS[look.by]
     if translation.services and seen.services and not seen.marked and look.observed.os == "linux":
         yield look.differs(
             "masquerade-missing",
@@ -143,8 +241,11 @@ def _spared(prefixes: tuple[str, ...]) -> str:
 def _masquerade(look: Look, translation: Translation) -> str:
     if look.by == "kubernetes":
         return "restart the network add-on on this node (flanneld with --ip-masq)"
-    spared = ", ".join((*translation.not_masqueraded, "224.0.0.0/4"))
+    kept = (*translation.not_masqueraded, "224.0.0.0/4")
+    spared = ", ".join(str(one) for one in collapse_addresses(map(IPv4Network, kept)))
+    chain = "ip kube-proxy nat-postrouting"
     return (
-        f"nft add rule ip kube-proxy nat-postrouting ip saddr {translation.local_cidr} "
-        f"ip daddr != '{{ {spared} }}' masquerade fully-random"
+        f"nft 'flush chain {chain}; add rule {chain} jump masquerading; "
+        f"add rule {chain} ip saddr {translation.local_cidr} ip daddr != {{ {spared} }} "
+        "masquerade fully-random'"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lab.cluster.observers.difference import Difference, Look
+from lab.topology.commands import remade_tunnel, replace_entry, tables
 from lab.topology.intent import ForwardingEntry, Tunnel
 
 
@@ -35,7 +36,8 @@ def _state(look: Look, tunnel: Tunnel, seen: Tunnel) -> Iterator[Difference]:
     what, shows = f"tunnel {tunnel.name}", f"ip -details link show dev {tunnel.name}"
     link = look.observed.link(tunnel.name)
     if link and not link.up:
-        mends = f"ip link set dev {tunnel.name} up; then its routes again"
+        up = f"ip link set dev {tunnel.name} up"
+        mends = " && ".join((up, *tables(look.intended, tunnel.name)))
         yield look.differs("tunnel-down", what, "up", "set down", shows, mends)
     if seen.vni != tunnel.vni:
         yield look.differs(
@@ -91,11 +93,7 @@ def _again(look: Look, tunnel: Tunnel) -> str:
             f"correct net-conf.json (VNI {tunnel.vni}, Port {tunnel.port}), "
             f"ip link del {tunnel.name}, and restart flanneld on this node"
         )
-    return (
-        f"ip link del {tunnel.name}; ip link add {tunnel.name} address {tunnel.mac} "
-        f"mtu {tunnel.mtu} type vxlan id {tunnel.vni} dstport {tunnel.port} "
-        f"local {tunnel.local} dev {tunnel.device} nolearning; then lab up"
-    )
+    return " && ".join(remade_tunnel(look.intended, tunnel))
 
 
 def _entry(look: Look, entry: ForwardingEntry) -> Iterator[Difference]:
@@ -112,5 +110,5 @@ def _entry(look: Look, entry: ForwardingEntry) -> Iterator[Difference]:
         f"to {entry.remote}",
         f"to {', '.join(ends)}" if ends else "there is none",
         f"bridge fdb show dev {entry.device}",
-        f"bridge fdb replace {entry.mac} dev {entry.device} dst {entry.remote} self permanent",
+        replace_entry(entry.mac, entry.device, entry.remote),
     )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from lab.cluster.observers.difference import Difference, Kind, Look
 from lab.cluster.observers.facts import Barrier, Link
 from lab.cluster.observers.rules import overlap
+from lab.topology.commands import tables
 from lab.topology.intent import Interface
 
 KUBELET_PORT = 10_250
 """Where the API server reaches kubelet (Kubernetes, Ports and Protocols)."""
+_DNS_PORT = 53
 _RUNS = {"active", "running", "activating", "startpending"}
 
 
@@ -64,7 +67,7 @@ def _card(look: Look, card: Interface) -> Iterator[Difference]:
             "up",
             "no carrier: its other end is down" if link.up else "set down",
             shows,
-            f"ip link set dev {card.name} up; then its routes again"
+            " && ".join((f"ip link set dev {card.name} up", *tables(look.intended, card.name)))
             if not link.up
             else "set its other end up (the segment's bridge, the hypervisor's network)",
         )
@@ -83,6 +86,16 @@ def _values(look: Look, card: Interface, link: Link, shows: str) -> Iterator[Dif
                 shows,
                 f"ip address add {address} dev {card.name}",
             )
+    for address in card.virtual:
+        if address not in link.addresses:
+            yield look.differs(
+                "gateway-missing",
+                f"gateway {address}",
+                f"held on {card.name}",
+                "held by nobody",
+                shows,
+                "have keepalived run on the machines that may hold it: 'lab up' starts it",
+            )
     if link.mtu and link.mtu != card.mtu:
         yield look.differs(
             "link-mtu",
@@ -99,7 +112,12 @@ def _values(look: Look, card: Interface, link: Link, shows: str) -> Iterator[Dif
             card.mac,
             link.mac,
             shows,
-            f"ip link set dev {card.name} address {card.mac}",
+            " && ".join(
+                (
+                    f"ip link set dev {card.name} address {card.mac}",
+                    *tables(look.intended, card.name),
+                )
+            ),
         )
 
 
@@ -107,7 +125,7 @@ def _barrier(look: Look, barrier: Barrier) -> Iterator[Difference]:
     kind = _kind(look, barrier)
     if kind:
         met = "" if barrier.packets is None else f" (met {barrier.packets} packets)"
-        yield look.differs(
+        found = look.differs(
             kind,
             barrier.where,
             "no rule that bars the lab's packets",
@@ -115,6 +133,7 @@ def _barrier(look: Look, barrier: Barrier) -> Iterator[Difference]:
             barrier.shows,
             barrier.mends,
         )
+        yield replace(found, barrier=barrier)
 
 
 def _not_let_in(look: Look) -> Iterator[Difference]:
@@ -126,7 +145,7 @@ def _not_let_in(look: Look) -> Iterator[Difference]:
     if look.intended.kubelet:
         wanted.append(("packets-barred", "tcp", KUBELET_PORT, "kubelet"))
     if look.intended.tunnel:
-        wanted.append(("tunnel-port-barred", "udp", look.intended.tunnel.port, "the tunnel"))
+        wanted.append(("tunnel-port-dropped", "udp", look.intended.tunnel.port, "the tunnel"))
     for kind, protocol, port, whose in wanted:
         if not any(one == protocol and first <= port <= last for one, first, last in open_ports):
             yield look.differs(
@@ -141,19 +160,27 @@ def _not_let_in(look: Look) -> Iterator[Difference]:
 
 def _kind(look: Look, barrier: Barrier) -> Kind | None:
     """What a rule bars of the lab's packets; None where it bars others'."""
-    tunnel, translation = look.intended.tunnel, look.intended.translation
     if barrier.protocol in {"icmp", "icmpv6", "igmp"}:
         return None
-    if barrier.ports:
-        first, last = barrier.ports
-        if tunnel and first <= tunnel.port <= last and barrier.protocol != "tcp":
-            return "tunnel-port-barred"
-        services = translation.services if translation else ()
-        if any(one.node_port and first <= one.node_port <= last for one in services):
-            return "node-port-barred"
-        ports = {one.port for one in services}
-        ports |= {end.port for one in services for end in one.backends}
-        return "packets-barred" if any(first <= port <= last for port in ports) else None
+    kind = _by_port(look, *barrier.ports, barrier) if barrier.ports else _by_prefix(look, barrier)
+    return "packets-lost" if kind and barrier.by_chance else kind
+
+
+def _by_port(look: Look, first: int, last: int, barrier: Barrier) -> Kind | None:
+    tunnel, translation = look.intended.tunnel, look.intended.translation
+    if tunnel and first <= tunnel.port <= last and barrier.protocol != "tcp":
+        return "tunnel-port-rejected" if barrier.refuses else "tunnel-port-dropped"
+    services = translation.services if translation else ()
+    if any(first <= port <= last for one in services for port in one.node_ports()):
+        return "node-port-barred"
+    every = [port for one in services for port in one.ports]
+    ports = {number for port in every for number in (port.port, port.target_port)}
+    if not any(first <= port <= last for port in ports):
+        return None
+    return "name-server-barred" if first <= _DNS_PORT <= last else "packets-barred"
+
+
+def _by_prefix(look: Look, barrier: Barrier) -> Kind | None:
     if barrier.prefixes and not any(
         overlap(one, range_) for one in barrier.prefixes for range_ in look.ranges()
     ):

@@ -1,0 +1,45 @@
+"""``lab explain``: why one cell does not do what it should."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from lab._log import say
+from lab.cli.complete import labs
+
+
+@click.command("explain")
+@click.argument("name", metavar="LAB", shell_complete=labs)
+@click.argument("source", metavar="SRC")
+@click.argument("target", metavar="DST")
+@click.option("--protocol", type=click.Choice(["tcp", "udp"]), help="Both if not given.")
+@click.option("--size", type=click.Choice(["small", "large"]), help="Both if not given.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with every hop of the path.")
+def command(
+    name: str, source: str, target: str, protocol: str | None, size: str | None, as_json: bool
+) -> int:
+    """Ask DST from SRC again, and name the first thing on the path that is not as intended.
+
+    SRC and DST are called as in the matrix:
+
+    \b
+      lab explain overlay worker1-p1 win1-p1            pod to pod
+      lab explain overlay client win1:to-worker1-p1     a NodePort, from outside
+      lab explain overlay worker1-p1 to-win1-p1 --protocol udp
+
+    The exit code is 0 where it does what is expected and nothing is wrong on its path, else 1.
+    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    from lab.lifecycle import desk
+    from lab.lifecycle.explaining import Question, explained
+    from lab.reports.explanation import to_json, to_text
+
+    opened = desk.open_any(name)
+    say(opened.banner)
+    found = explained(opened, Question(source, target, protocol, size), say)
+    if as_json:
+        click.echo(json.dumps(to_json(name, found), indent=1))
+    else:
+        click.echo(to_text(name, found), nl=False)
+    return 0 if found.well else 1

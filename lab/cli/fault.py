@@ -1,0 +1,84 @@
+"""``lab fault``: break a lab on purpose, in one known way."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from lab._log import say
+from lab.cli.complete import fault_names, labs
+
+if TYPE_CHECKING:
+    from lab.matrix.faults.fault import Fault, Site
+
+
+@click.command("fault")
+@click.argument("name", metavar="[LAB]", required=False, shell_complete=labs)
+@click.argument("fault", metavar="[FAULT]", required=False, shell_complete=fault_names)
+@click.option("--node", default="", help="The machine; the first that will do if not given.")
+@click.option("--peer", default="", help="The other end, a node or pod as the fault has it.")
+@click.option(
+    "--list", "listing", is_flag=True, help="List the faults; with LAB, where each can be done."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(
+    name: str | None, fault: str | None, node: str, peer: str, listing: bool, as_json: bool
+) -> None:
+    """Put FAULT into LAB, to see what it looks like; 'lab heal LAB' takes it out.
+
+    \b
+      lab fault --list
+      lab fault overlay wrong-vni --node worker1
+      lab fault overlay route-missing --node worker1 --peer win1
+    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    from lab.lifecycle import desk
+
+    if listing:
+        _list(name, as_json)
+        return
+    if name is None or fault is None:
+        raise click.UsageError("name a lab and a fault, or use '--list'")
+    from lab.lifecycle.faults import FaultRequest, words
+
+    say(desk.banner(name))
+    row = desk.put_fault_in(name, FaultRequest(fault, node, peer), say)
+    if as_json:
+        click.echo(json.dumps({"fault": row.name, "node": row.node, "peer": row.peer}))
+        return
+    click.echo(f"fault {words(row)} is in lab '{name}'; 'lab heal {name}' takes it out")
+
+
+def _list(name: str | None, as_json: bool) -> None:
+    from lab.matrix.faults.registry import faults, sites
+
+    where: dict[str, tuple[Site, ...]] = {}
+    if name is not None:
+        from lab.lifecycle import desk
+
+        opened = desk.open_any(name)
+        say(opened.banner)
+        intent = opened.intent
+        where = {one.name: sites(one, intent) for one in faults().values()}
+    if as_json:
+        click.echo(json.dumps([_plain(one, where) for one in faults().values()], indent=2))
+        return
+    width = max(len(one) for one in faults())
+    for one in faults().values():
+        click.echo(f"{one.name:<{width}}  {one.title}")
+        if name is not None:
+            click.echo(f"{'':<{width}}    {_words(one, where[one.name])}")
+
+
+def _plain(fault: Fault, where: dict[str, tuple[Site, ...]]) -> dict[str, object]:
+    said: dict[str, object] = {"name": fault.name, "title": fault.title, "peer": fault.peer}
+    if where:
+        said["sites"] = [{"node": one.node, "peers": one.peers} for one in where[fault.name]]
+    return said
+
+
+def _words(fault: Fault, where: tuple[Site, ...]) -> str:
+    if not where:
+        return f"not here: it needs {fault.needs}"
+    return "--node " + ", ".join(one.node for one in where)

@@ -1,0 +1,37 @@
+"""``lab heal``: take every fault out of a lab."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from lab._log import say
+from lab.cli.complete import labs
+
+
+@click.command("heal")
+@click.argument("name", metavar="LAB", shell_complete=labs)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(name: str, as_json: bool) -> None:
+    """Take out of LAB every fault that 'lab fault' has put in."""
+    from lab.lifecycle import desk
+    from lab.lifecycle.faults import words
+
+    say(desk.banner(name))
+    done = desk.heal(name, say)
+    if as_json:
+        plain = {
+            "mended": [
+                {"fault": one.name, "node": one.node, "peer": one.peer} for one in done.mended
+            ],
+            "rebuilt": [one.name for one in done.rebuilt],
+        }
+        click.echo(json.dumps(plain, indent=2))
+        return
+    for row in done.mended:
+        click.echo(f"mended {words(row)}")
+    for row in done.rebuilt:
+        click.echo(f"lab '{name}' was rebuilt since {words(row)} was put in: nothing of it is left")
+    if not done.mended and not done.rebuilt:
+        click.echo(f"lab '{name}' has no fault of ours in it")

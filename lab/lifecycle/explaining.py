@@ -1,0 +1,105 @@
+"""Why a cell of a lab that is up does not do what it should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from lab._deadline import Deadline
+from lab._errors import UsageError
+from lab.lifecycle.session import OpenLab
+from lab.matrix.cells import product
+from lab.matrix.explain.question import LOOK_SECONDS, Explanation, Look, choose, explain
+from lab.providers.provider import Outcome, Probe, ProbeSettings, RealCluster
+from lab.providers.settling import settled
+from lab.topology.intent import Intent
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Who asks whom, and how: None for every way that the matrix has."""
+
+    source: str
+    target: str
+    protocol: str | None = None
+    size: str | None = None
+
+
+def explained(opened: OpenLab, question: Question, say: Say) -> Explanation:
+    """Ask again, look at the path, and say what is wrong there.
+
+    Nothing is read of what was put in on purpose: what is told was seen.
+
+    Raises
+    ------
+    UsageError
+        When the matrix has no such cell; names the nearest.
+    BrokenError
+        When the lab is not running.
+
+    """
+    doing = f"explaining '{question.source}' to '{question.target}' in lab '{opened.name}'"
+    require_tables(opened, doing)
+    with opened.used(f"lab explain {opened.name}", say):
+        opened.require_running()
+        with bound(opened) as intent:
+            cells = choose(
+                product(opened.plan, intent),
+                question.source,
+                question.target,
+                protocol=question.protocol,
+                size=question.size,
+                doing=doing,
+            )
+            return explain(
+                cells, opened.limits, intent, _sender(opened, intent), looker(opened, intent)
+            )
+
+
+def require_tables(opened: OpenLab, doing: str) -> None:
+    """Refuse a lab whose paths are not in its machines' own tables.
+
+    Raises
+    ------
+    UsageError
+        With what to look at instead.
+
+    """
+    logical = opened.intent.logical
+    if logical:
+        raise UsageError(
+            doing,
+            "OVN makes its pods' network, and paths through OVN are not walked yet",
+            f"lab exec {opened.name} {logical.central} -- ovn-sbctl show   (or ovn-trace; "
+            f"'lab gather {opened.name}' has the flows of every node)",
+        )
+
+
+@contextmanager
+def bound(opened: OpenLab) -> Iterator[Intent]:
+    """The lab's Intent; on a cluster with what its pods have got."""
+    find = getattr(opened.provider, "cluster", None)
+    cluster: RealCluster | None = find(opened.handle, opened.intent) if find else None
+    if cluster is None:
+        yield settled(opened.provider, opened.handle, opened.intent)
+        return
+    with cluster.probed() as intent:
+        yield intent
+
+
+def looker(opened: OpenLab, intent: Intent) -> Look:
+    """What looks at machines of the lab."""
+    return lambda asked: opened.provider.observe(
+        opened.handle, intent, asked, Deadline(LOOK_SECONDS)
+    )
+
+
+def _sender(
+    opened: OpenLab, intent: Intent
+) -> Callable[[Sequence[Probe], ProbeSettings], Mapping[int, Outcome]]:
+    return lambda probes, settings: opened.provider.probe(
+        opened.handle, intent, probes, settings, lambda _: None
+    )

@@ -1,0 +1,206 @@
+"""Faults put into a lab on purpose, and taken out again.
+
+The order of the journal's writes is what survives ``kill -9``: a fault is written down, with what
+mends it, before anything is broken, and forgotten after it is mended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, LabError, PreflightError, UsageError
+from lab.lifecycle.explaining import require_tables
+from lab.lifecycle.session import OpenLab
+from lab.matrix.faults import registry
+from lab.matrix.faults.fault import Command, Fault
+from lab.providers.provider import REAL_MACHINES
+from lab.state import faults as journal
+from lab.state.rows import FaultRow
+from lab.topology.intent import Intent
+
+_SECONDS = 60.0
+"""For one command; on an emulated machine a shell alone takes seconds."""
+_SCRIPT_BYTES = 60_000
+"""A shell takes 128 KiB (MAX_ARG_STRLEN of linux/binfmts.h)."""
+_SHELL = "set -e; PATH=$PATH:/usr/sbin:/sbin; export PATH; "
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRequest:
+    """A fault that is asked for; empty names are for the lab to choose."""
+
+    name: str
+    node: str = ""
+    peer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Healed:
+    """What ``heal`` has done."""
+
+    mended: tuple[FaultRow, ...]
+    rebuilt: tuple[FaultRow, ...]
+    """Put in before the lab was made as it is now: nothing of them was left."""
+
+
+def put_in(opened: OpenLab, request: FaultRequest, intent: Intent, say: Say) -> FaultRow:
+    """Put a fault into a lab that is up.
+
+    Parameters
+    ----------
+    opened
+        The lab.
+    request
+        Which fault, and where.
+    intent
+        The lab's, bound to what is known at run time only.
+    say
+        Is told where another command is waited for.
+
+    Raises
+    ------
+    UsageError
+        When there is no such fault, it cannot be done there, or is in already.
+    PreflightError
+        When the machine's kernel or tools cannot do it. Nothing was changed.
+    BrokenError
+        When it cannot be done; what was done of it is undone.
+
+    """
+    doing = f"putting fault '{request.name}' into lab '{opened.name}'"
+    fault = registry.find(doing, request.name)
+    require_tables(opened, doing)
+    with opened.used(f"lab fault {opened.name} {request.name}", say):
+        opened.require_running()
+        site = registry.choose(fault, intent, doing, request.node, request.peer)
+        peer = site.peers[0] if site.peers else ""
+        _refuse_windows(opened, intent, site.node, doing)
+        _refuse_twice(opened, fault, site.node, peer, doing)
+        _probe(opened, intent, fault, site.node, doing)
+        change = fault.change(intent, site.node, peer)
+        number = journal.intend(
+            opened.store,
+            opened.name,
+            opened.handle.token,
+            fault.name,
+            node=site.node,
+            peer=peer,
+            undo=[(one.place, one.line) for one in change.undo],
+        )
+        row = next(one for one in present(opened) if one.number == number)
+        try:
+            _run(opened, intent, change.do, doing)
+        except LabError:
+            _mend(opened, intent, row)
+            raise
+        journal.done(opened.store, opened.name, number)
+    return replace(row, state="done")
+
+
+def heal(opened: OpenLab, intent: Intent, say: Say) -> Healed:
+    """Take every fault out of the lab, the last one first. Safe to repeat.
+
+    Raises
+    ------
+    BrokenError
+        When the lab is not running, or a fault cannot be taken out; it stays in the journal.
+
+    """
+    mended, rebuilt = [], []
+    with opened.used(f"lab heal {opened.name}", say):
+        opened.require_running()
+        for row in reversed(journal.faults(opened.store, opened.name)):
+            if journal.is_older(row, opened.handle.token, opened.store.steps(opened.name)):
+                journal.forget(opened.store, opened.name, row.number)
+                rebuilt.append(row)
+            else:
+                _mend(opened, intent, row)
+                mended.append(row)
+    return Healed(tuple(mended), tuple(rebuilt))
+
+
+def present(opened: OpenLab) -> tuple[FaultRow, ...]:
+    """The faults that are in the lab, or may be in part, in the order they were put in."""
+    steps = opened.store.steps(opened.name)
+    rows = journal.faults(opened.store, opened.name)
+    return tuple(row for row in rows if not journal.is_older(row, opened.handle.token, steps))
+
+
+def words(row: FaultRow) -> str:
+    """``'route-missing' on 'worker1', peer 'worker2'``."""
+    peer = f", peer '{row.peer}'" if row.peer else ""
+    half = ", perhaps in part" if row.state == "intended" else ""
+    return f"'{row.name}' on '{row.node}'{peer}{half}"
+
+
+def _refuse_windows(opened: OpenLab, intent: Intent, node: str, doing: str) -> None:
+    if intent.machine(node).os == "windows" and opened.provider.name in REAL_MACHINES:
+        others = [one.name for one in intent.machines if one.os == "linux"]
+        raise UsageError(
+            doing,
+            f"'{node}' runs Windows, and faults are commands of Linux",
+            f"--node {', '.join(others)}",
+        )
+
+
+def _refuse_twice(opened: OpenLab, fault: Fault, node: str, peer: str, doing: str) -> None:
+    for row in present(opened):
+        if (row.name, row.node, row.peer) == (fault.name, node, peer):
+            raise UsageError(doing, f"{words(row)} is in already", f"'lab heal {opened.name}'")
+
+
+def _probe(opened: OpenLab, intent: Intent, fault: Fault, node: str, doing: str) -> None:
+    if not fault.asks:
+        return
+    machine = opened.provider.machine(opened.handle, intent, node)
+    done = machine.run(("sh", "-c", _SHELL + fault.asks), Deadline(_SECONDS))
+    if done.code:
+        raise PreflightError(
+            doing,
+            f"'{fault.asks}' fails on '{node}': {done.stderr.strip() or f'exit code {done.code}'}",
+            "another fault, or a kernel and tools that have it; nothing was changed",
+        )
+
+
+def _mend(opened: OpenLab, intent: Intent, row: FaultRow) -> None:
+    undo = [Command(place, line) for place, line in row.undo]
+    _run(opened, intent, undo, f"taking fault {words(row)} out of lab '{opened.name}'")
+    journal.forget(opened.store, opened.name, row.number)
+
+
+def _run(opened: OpenLab, intent: Intent, commands: Iterable[Command], doing: str) -> None:
+    for place, lines in batches(commands):
+        machine = opened.provider.machine(opened.handle, intent, place)
+        done = machine.run(("sh", "-c", script(lines)), Deadline(_SECONDS))
+        if done.code:
+            said, _, number = done.stderr.strip().rpartition("@")
+            line = lines[int(number)] if number.isdecimal() else "the shell"
+            raise BrokenError(
+                doing,
+                f"'{line}' failed on '{place}': {said.strip() or f'exit code {done.code}'}",
+                f"'lab heal {opened.name}', or 'lab down {opened.name}' and up again",
+            )
+
+
+def batches(commands: Iterable[Command]) -> Iterator[tuple[str, list[str]]]:
+    """The commands in their order, as many of one place together as one shell takes. Pure."""
+    place, lines, size = "", list[str](), 0
+    for one in commands:
+        if lines and (one.place != place or size + len(one.line) > _SCRIPT_BYTES):
+            yield place, lines
+            lines, size = [], 0
+        place = one.place
+        lines.append(one.line)
+        size += len(one.line)
+    if lines:
+        yield place, lines
+
+
+def script(lines: Sequence[str]) -> str:
+    """What runs the lines until one fails, and says last which one it was. Pure."""
+    numbered = (f"at={number}\n{line}\n" for number, line in enumerate(lines))
+    return _SHELL + "trap '[ $? = 0 ] || echo \"@$at\" >&2' EXIT\n" + "".join(numbered)

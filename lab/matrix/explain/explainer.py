@@ -1,0 +1,151 @@
+"""From what was seen of machines to why a path does not carry what it should. Pure.
+
+Differences are ordered by where a packet meets them first; the first is the answer. What only
+follows from another one is left out or comes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lab._errors import LabError
+from lab.cluster.observers.difference import By, Difference
+from lab.cluster.observers.differences import differences, settled
+from lab.cluster.observers.facts import NodeFacts
+from lab.cluster.observers.twice import between
+from lab.matrix.explain.bearing import first_hop
+from lab.matrix.explain.finding import Finding, found
+from lab.topology.intent import Intent, MachineIntent
+from lab.topology.path import Flow, Path
+from lab.topology.walk import walk
+
+_FOLLOWS = frozenset({"neighbour-silent", "program-down"})
+"""Kinds that are most often signs of something else, or no part of a packet's way."""
+_SAME_ADDRESS = frozenset({"wrong-route", "route-missing", "stray-route"})
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One question's path, and what is wrong on it."""
+
+    path: Path
+    findings: tuple[Finding, ...]
+    """The first one met is the answer; none where nothing was seen."""
+
+
+class Explainer:
+    """Judges any number of questions by one look at the machines.
+
+    Parameters
+    ----------
+    intent
+        The lab's, bound to what is known at run time only.
+    observed
+        What was seen of some machines, or why they could not be asked. Nothing is said of others.
+
+    """
+
+    def __init__(self, intent: Intent, observed: Mapping[str, NodeFacts | LabError]) -> None:
+        self._by: By = "lab" if intent.kubernetes is None else "kubernetes"
+        self._seen = {name: one for name, one in observed.items() if not isinstance(one, LabError)}
+        self._silent = {name: one for name, one in observed.items() if isinstance(one, LabError)}
+        self._intent = settled(intent, self._seen) if self._by == "kubernetes" else intent
+        self._of: dict[str, tuple[Difference, ...]] = {}
+        self._between = tuple(between(self._intent, self._seen, by=self._by))
+
+    def explain(self, flow: Flow) -> Explained:
+        """The path of the question with the most that is wrong first; the first of several."""
+        paths = walk(self._intent, flow)
+        explained = [Explained(path, self._findings(path)) for path in paths]
+        return next((one for one in explained if one.findings), explained[0])
+
+    def elsewhere(self) -> tuple[Finding, ...]:
+        """Everything that is wrong on the machines that were seen, wherever packets go."""
+        every = [one for name in self._seen for one in self._own(name)]
+        return tuple(found(one, -1) for one in _causes([*every, *self._between]))
+
+    def _findings(self, path: Path) -> tuple[Finding, ...]:
+        met = sorted(self._met(path), key=lambda one: (one[1].kind in _FOLLOWS, one[0]))
+        causes = _causes([difference for _, difference in met])
+        said = [found(one, hop) for hop, one in met if one in causes]
+        said += self._silence(path)
+        if path.end:
+            said.append(_end(path))
+        return tuple(said)
+
+    def _met(self, path: Path) -> Iterator[tuple[int, Difference]]:
+        every = [one for name in path.machines for one in self._own(name)]
+        for difference in (*every, *self._between):
+            hop = first_hop(difference, path)
+            if hop is not None:
+                yield hop, difference
+
+    def _own(self, name: str) -> tuple[Difference, ...]:
+        facts = self._seen.get(name)
+        if facts is None:
+            return ()
+        if name not in self._of:
+            machine = self._intent.machine(name)
+            self._of[name] = differences(self._looked_at(machine, facts), facts, by=self._by)
+        return self._of[name]
+
+    def _looked_at(self, machine: MachineIntent, facts: NodeFacts) -> MachineIntent:
+        """The machine with those of the lab's own pods alone that were looked into."""
+        if self._by == "kubernetes" or facts.pods is None:
+            return machine
+        seen = {one.name for one in facts.pods}
+        return replace(machine, pods=tuple(one for one in machine.pods if one.name in seen))
+
+    def _silence(self, path: Path) -> Iterator[Finding]:
+        for name in path.machines:
+            if name in self._silent:
+                error = self._silent[name]
+                hop = next(at for at, one in enumerate(path.hops) if one.machine == name)
+                yield Finding(
+                    "machine-silent",
+                    "",
+                    name,
+                    "the machine itself",
+                    "an answer when it is asked how it is",
+                    f"{error.doing}: {error.happened}",
+                    "lab status",
+                    error.cure or "lab up",
+                    name,
+                    hop,
+                )
+
+
+def _end(path: Path) -> Finding:
+    """Where the Intent itself leads nowhere."""
+    last = path.hops[-1]
+    return Finding(
+        "intent-ends",
+        "",
+        last.machine,
+        last.object,
+        "a way on",
+        path.end,
+        "lab show",
+        "see the scenario: this is what it asks for",
+        last.place,
+        len(path.hops) - 1,
+    )
+
+
+def _causes(every: Sequence[Difference]) -> list[Difference]:
+    """Without what follows from another of them."""
+    macs = {(one.node, _device(one)) for one in every if one.kind == "duplicate-mac"}
+    cidrs = {one.node for one in every if one.kind == "duplicate-pod-cidr"}
+    pods = {(one.node, _device(one)) for one in every if one.kind == "duplicate-address"}
+    return [
+        one
+        for one in every
+        if not (one.kind == "link-mac" and (one.node, one.object.split()[-1]) in macs)
+        and not (one.kind in _SAME_ADDRESS and one.node in cidrs)
+        and not (one.kind == "pod-address" and (one.node, one.object) in pods)
+    ]
+
+
+def _device(difference: Difference) -> str:
+    return difference.object.rpartition(" of ")[2]

@@ -1,0 +1,183 @@
+"""One question explained: asked again, its path looked at before and after, and judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from lab._errors import LabError, UsageError
+from lab.cluster.observers.facts import NodeFacts
+from lab.matrix.cell import Cell, Expectation
+from lab.matrix.cells import Product
+from lab.matrix.expectations import expect
+from lab.matrix.explain.counting import lost
+from lab.matrix.explain.explainer import Explained, Explainer
+from lab.matrix.explain.finding import Finding
+from lab.matrix.explain.scope import asked, flow_of
+from lab.matrix.judge import judge
+from lab.matrix.run import Send, probe
+from lab.matrix.verdict import GREEN, Verdict
+from lab.providers.provider import ProbeSettings
+from lab.scenario.scenario import Limit
+from lab.topology.intent import Intent
+from lab.topology.walk import walk
+
+Look = Callable[[Mapping[str, Sequence[str]]], Mapping[str, NodeFacts | LabError]]
+"""Looks at machines, and into those of their pods that are named."""
+
+LOOK_SECONDS = 120.0
+"""For one look at the machines of a path; over SSH to emulated machines one takes ten."""
+
+_TIMES = 6
+"""So often each cell is asked: three packets in ten lost then show with 88 in 100."""
+_TIMES_SHARED = 1
+"""A Service with several backends is tried up to 64 times by itself."""
+_SETTINGS = ProbeSettings(timeout=2.0, in_flight=32)
+_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Of one cell: what came of it, its path, and what is wrong."""
+
+    cell: Cell
+    expectation: Expectation
+    verdict: Verdict
+    detail: str
+    """Of the last time that was not as expected; else of the last."""
+    times: int
+    failed: int
+    """How often it was asked, and how often it was not as expected."""
+    explained: Explained
+    elsewhere: tuple[Finding, ...] = ()
+    """What is wrong in the lab, but not on this path; looked for where nothing on it is."""
+
+    @property
+    def finding(self) -> Finding | None:
+        """The first thing that is wrong on the path."""
+        return self.explained.findings[0] if self.explained.findings else None
+
+    @property
+    def well(self) -> bool:
+        """Whether it does what is expected, and nothing on its path is wrong."""
+        return self.verdict in GREEN and self.finding is None
+
+
+def choose(  # noqa: PLR0913  a question has as many parts
+    matrix: Product,
+    source: str,
+    target: str,
+    *,
+    protocol: str | None = None,
+    size: str | None = None,
+    doing: str,
+) -> tuple[Cell, ...]:
+    """The cells between two endpoints, as they are called in cells' names.
+
+    Raises
+    ------
+    UsageError
+        If there are none; names the nearest endpoints.
+
+    """
+    asking = {one.name for grid in matrix.grids for one in grid.sources}
+    if source not in asking:
+        raise _nobody(doing, source, "asks", asking)
+    there = list(_from(matrix, source))
+    of_pair = [one for one in there if one.target.name == target]
+    if not of_pair:
+        raise _nobody(doing, target, f"is asked by '{source}'", {one.target.name for one in there})
+    wanted = tuple(
+        one for one in of_pair if protocol in {None, one.protocol} and size in {None, one.size}
+    )
+    if not wanted:
+        had = ", ".join(f"{one.protocol.upper()} {one.size}" for one in of_pair)
+        raise UsageError(
+            doing, "no cell has that protocol and size", f"what the matrix has is {had}"
+        )
+    return wanted
+
+
+def _from(matrix: Product, source: str) -> Iterator[Cell]:
+    for grid in matrix.grids:
+        for asking in grid.sources:
+            for asked_for in grid.targets if asking.name == source else ():
+                if source not in asked_for.never:
+                    path = asked_for.path(asking)
+                    yield from (grid.cell(path, one) for one in grid.variants_of(asked_for))
+
+
+def explain(
+    cells: Sequence[Cell], limits: Sequence[Limit], intent: Intent, send: Send, look: Look
+) -> Explanation:
+    """Explain the first of the cells that is not as expected; of none, the first.
+
+    Parameters
+    ----------
+    cells
+        Those between two endpoints.
+    limits
+        What is expected not to work.
+    intent
+        The lab's, bound to what is known at run time only.
+    send
+        Tries probes.
+    look
+        Looks at machines.
+
+    """
+    tried = [_tried(cell, limits, send) for cell in cells]
+    worst = next((one for one in tried if one.failed), tried[0])
+    flow = flow_of(worst.cell)
+    scope = asked(intent, walk(intent, flow))
+    seen = look(scope)
+    explained = Explainer(intent, seen).explain(flow)
+    elsewhere: tuple[Finding, ...] = ()
+    if worst.failed and not explained.findings:
+        _tried(worst.cell, limits, send)
+        explained = Explained(explained.path, lost(explained.path, seen, look(scope)))
+    if worst.failed and not explained.findings:
+        rest = {one.name: () for one in intent.machines if one.name not in scope}
+        whole = Explainer(intent, {**look(rest), **seen})
+        explained, elsewhere = whole.explain(flow), whole.elsewhere()
+    return Explanation(
+        worst.cell,
+        worst.expectation,
+        worst.verdict,
+        worst.detail,
+        worst.times,
+        worst.failed,
+        explained,
+        elsewhere,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    cell: Cell
+    expectation: Expectation
+    verdict: Verdict
+    detail: str
+    times: int
+    failed: int
+
+
+def _tried(cell: Cell, limits: Sequence[Limit], send: Send) -> _Tried:
+    expectation = expect(cell, limits)
+    times = _TIMES_SHARED if len(cell.backends) > 1 else _TIMES
+    outcomes = send([probe(number, cell) for number in range(times)], _SETTINGS)
+    judged = [judge(cell, expectation, (outcomes[number],)) for number in range(times)]
+    wrong = [one for one in judged if one.verdict not in GREEN]
+    last = (wrong or judged)[-1]
+    return _Tried(cell, expectation, last.verdict, last.detail, times, len(wrong))
+
+
+def _nobody(doing: str, name: str, does: str, known: set[str]) -> UsageError:
+    from difflib import get_close_matches  # noqa: PLC0415  only a wrong name pays for it
+
+    near = get_close_matches(name, known, n=3)
+    meant = " or ".join(f"'{one}'" for one in near)
+    hint = f"did you mean {meant}? " if near else ""
+    listed = ", ".join(sorted(known)[:_SHOWN])
+    more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+    return UsageError(doing, f"nothing named '{name}' {does}", f"{hint}there are {listed}{more}")

@@ -1,0 +1,122 @@
+"""What is lost when the holder of virtual gateways is: whom to watch, and what was seen. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from lab._errors import UsageError
+from lab.providers.provider import Beat, Silence
+from lab.topology.intent import Intent, MachineIntent
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One change: the holder taken away, or put back."""
+
+    silences: tuple[Silence, ...]
+    """Of every pair that was watched."""
+    holders: Mapping[str, str | None]
+    """Afterwards, by the node whose gateway it is."""
+    wrong: tuple[str, ...]
+    """What is not as it must be on the machines that are there, in sentences."""
+
+    @property
+    def longest(self) -> float:
+        """The longest silence, in seconds."""
+        return max((one.seconds for one in self.silences), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Failover:
+    """A holder lost, and back again."""
+
+    lost: str
+    before: Mapping[str, str | None]
+    """Who held what, by the node whose gateway it is."""
+    away: Turn
+    back: Turn
+
+    @property
+    def trouble(self) -> str:
+        """Why it did not go well, in one sentence; empty where it did."""
+        for words, turn in (("is away", self.away), ("is back", self.back)):
+            left = [node for node, holder in turn.holders.items() if holder is None]
+            if left:
+                return f"nobody holds the gateway of {left[0]} while {self.lost} {words}"
+            if turn.wrong:
+                return f"while {self.lost} {words}: {turn.wrong[0]}"
+        stuck = [node for node, name in self.away.holders.items() if name == self.lost]
+        return f"{self.lost} is away and still holds the gateway of {stuck[0]}" if stuck else ""
+
+    def silence(self, turn: Turn, *, outward: bool) -> Silence | None:
+        """The longest one of those who ask from behind the gateways, or of those who ask them."""
+        behind = [
+            one
+            for one in turn.silences
+            if (one.source.rpartition("-p")[0] in self.before) == outward
+        ]
+        return max(behind, key=lambda one: one.seconds, default=None)
+
+    @property
+    def well(self) -> bool:
+        """Whether other machines took over, and every route followed."""
+        return not self.trouble
+
+
+def holder_to_lose(intent: Intent, lab: str) -> str:
+    """The machine whose loss says most: the holder of the first gateway.
+
+    Raises
+    ------
+    UsageError
+        When the lab has no gateway that another machine could take over.
+
+    """
+    doing = f"testing the failover of lab '{lab}'"
+    if not intent.gateways:
+        raise UsageError(
+            doing,
+            f"topology '{intent.topology}' has no gateway that could fail over",
+            "a lab of scenario upstream-vrrp",
+        )
+    first = intent.gateways[0]
+    if len(first.candidates) == 1:
+        raise UsageError(
+            doing,
+            f"no other machine than {first.holder} may hold the gateway of {first.node}",
+            "a scenario with more Linux nodes",
+        )
+    assert first.holder is not None, "planned, or seen"
+    return first.holder
+
+
+def beats(intent: Intent, lost: str) -> tuple[Beat, ...]:
+    """Whom to watch: pods behind the lost machine's gateways, and those of other Linux nodes.
+
+    Each asks each, both ways; the first pod of a node speaks for it.
+    """
+    behind = [one.node for one in intent.gateways if one.holder == lost]
+    linux = [
+        machine
+        for machine in intent.machines
+        if machine.kind == "node" and machine.os == "linux" and machine.name != lost
+    ]
+    return tuple(_both(intent, behind, linux))
+
+
+def _both(intent: Intent, behind: list[str], linux: list[MachineIntent]) -> Iterator[Beat]:
+    for name in behind:
+        for other in linux:
+            ends = [_first_pod(machine) for machine in (intent.machine(name), other)]
+            if None not in ends:
+                (one, its), (two, other_its) = (end for end in ends if end)
+                yield Beat(one, two, other_its)
+                yield Beat(two, one, its)
+
+
+def _first_pod(machine: MachineIntent) -> tuple[str, str] | None:
+    return next(
+        ((pod.name, pod.address.partition("/")[0]) for pod in machine.pods if pod.role == "probe"),
+        None,
+    )

@@ -1,0 +1,1 @@
+"""What can be broken on purpose: one fault a module, found by the registry."""

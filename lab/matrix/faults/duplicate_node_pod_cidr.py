@@ -1,0 +1,48 @@
+"""A node believes that another node's pod CIDR is its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import ip_interface
+
+from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.matrix.faults.parts import hosts, without_address
+from lab.topology.commands import replace_route
+from lab.topology.intent import Intent
+
+
+def _change(intent: Intent, node: str, peer: str) -> Change:
+    machine, other = intent.machine(node), intent.machine(peer)
+    assert machine.bridge is not None, "a site has one"
+    assert other.bridge is not None, "a peer has one"
+    device, address = machine.bridge.name, other.bridge.addresses[0]
+    cidr = str(ip_interface(address).network)
+    static = [one for one in machine.routes if one.by is None]  # others yield to the address
+    routes = [one for one in static if one.destination == cidr]
+    return change(
+        node,
+        [
+            *(f"ip route del {cidr} dev {one.device}" for one in routes),
+            f"ip address replace {address} dev {device}",
+        ],
+        [without_address(address, device), *(replace_route(one) for one in routes)],
+    )
+
+
+def _sites(intent: Intent) -> Iterator[Site]:
+    bridged = [one.name for one in hosts(intent) if one.bridge and one.bridge.addresses]
+    for name in bridged:
+        peers = tuple(one for one in bridged if one != name)
+        if peers:
+            yield Site(name, peers)
+
+
+FAULT = Fault(
+    name="duplicate-node-pod-cidr",
+    title="a node has the pod CIDR of another node, too",
+    needs="a bridge of its own beside another node's",
+    sites=_sites,
+    change=_change,
+    peer="node",
+    also=("duplicate-pod-cidr", "duplicate-cidr"),
+)

@@ -1,0 +1,67 @@
+"""What a fault is: where it can be done, how it is done and how it is undone. Pure data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from lab.topology.intent import Intent
+
+Peer = Literal["node", "pod"]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One shell line, and the pod or machine on which it is run as root."""
+
+    place: str
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What breaks, and what mends.
+
+    ``undo`` leads to what the Intent says, whatever of ``do`` was done, and is as good when it
+    is repeated.
+    """
+
+    do: tuple[Command, ...]
+    undo: tuple[Command, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A machine that a fault can be done on, and the other ends there are to choose from."""
+
+    node: str
+    peers: tuple[str, ...] = ()
+    """The first is taken where nobody says; empty for a fault that concerns one machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One way to break a lab."""
+
+    name: str
+    title: str
+    """One sentence for a person."""
+    needs: str
+    """What a machine must have for it, in words: ``"a tunnel"``."""
+    sites: Callable[[Intent], Iterable[Site]]
+    change: Callable[[Intent, str, str], Change]
+    """From the Intent, the machine and the peer (empty where there is none)."""
+    peer: Peer | None = None
+    """What the other end is; None for a fault that concerns one machine."""
+    also: tuple[str, ...] = ()
+    """What people call it too; an error then names the fault that is meant."""
+    asks: str = ""
+    """A shell line that fails on a machine whose kernel or tools cannot do it."""
+
+
+def change(place: str, do: Iterable[str], undo: Iterable[str]) -> Change:
+    """A change of one machine or pod."""
+    return Change(
+        tuple(Command(place, line) for line in do), tuple(Command(place, line) for line in undo)
+    )

@@ -1,0 +1,25 @@
+"""The node's cable is pulled."""
+
+from __future__ import annotations
+
+from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.matrix.faults.parts import card, nodes
+from lab.topology.commands import tables
+from lab.topology.intent import Intent
+
+
+def _change(intent: Intent, node: str, _: str) -> Change:
+    machine = intent.machine(node)
+    device = card(machine).name
+    up = f"ip link set dev {device} up"
+    return change(node, [f"ip link set dev {device} down"], [up, *tables(machine, device)])
+
+
+FAULT = Fault(
+    name="node-link-down",
+    title="a node's card on the nodes' network is down",
+    needs="to be a node",
+    sites=lambda intent: (Site(one.name) for one in nodes(intent)),
+    change=_change,
+    also=("link-down", "cable-pulled"),
+)

@@ -1,0 +1,86 @@
+"""What faults have in common: which machines, and the commands that put a machine right. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+
+from lab.matrix.faults.fault import Change, change
+from lab.topology.intent import Intent, Interface, MachineIntent, Pod
+from lab.topology.machines import CLUSTER
+
+MANY = 400
+"""Elements of a map in one command: a shell line has at most 128 KiB (MAX_ARG_STRLEN)."""
+
+
+def nodes(intent: Intent) -> Iterator[MachineIntent]:
+    """The nodes, without router and client."""
+    return (machine for machine in intent.machines if machine.kind == "node")
+
+
+def hosts(intent: Intent) -> Iterator[MachineIntent]:
+    """The nodes that have pods to be probed."""
+    return (machine for machine in nodes(intent) if probes(machine))
+
+
+def probes(machine: MachineIntent) -> tuple[Pod, ...]:
+    """The machine's pods that take part in the matrix as themselves."""
+    return tuple(pod for pod in machine.pods if pod.role == "probe")
+
+
+def card(machine: MachineIntent) -> Interface:
+    """The card on the nodes' own network."""
+    found = [one for one in machine.interfaces if one.segment == CLUSTER]
+    return (found or list(machine.interfaces))[0]
+
+
+def bare(address: str) -> str:
+    """An address without its prefix length."""
+    return address.partition("/")[0]
+
+
+def without_address(address: str, device: str) -> str:
+    """What takes an address away, there or not."""
+    return (
+        f"if ip -o address show dev {device} | grep -qF ' {address} '; "
+        f"then ip address del {address} dev {device}; fi"
+    )
+
+
+def nft(*lines: str) -> str:
+    """One transaction of nftables."""
+    return f"printf '%s\\n' {' '.join(shlex.quote(line) for line in lines)} | nft -f -"
+
+
+def barred(node: str, what: str, hook: str, priority: int, rules: Iterable[str]) -> Change:
+    """A machine's own firewall with these rules, in a table of their own.
+
+    Parameters
+    ----------
+    node
+        The machine.
+    what
+        Of which the table's name is made, so that each fault has one of its own.
+    hook, priority
+        Of netfilter: ``"prerouting"``, -300 is before connection tracking.
+    rules
+        In nft's language.
+
+    """
+    table = f"ip firewall-{sha256(f'{what} {node}'.encode()).hexdigest()[:8]}"
+    gone = (f"table {table} {{}}", f"delete table {table}")
+    chain = f"type filter hook {hook} priority {priority}; policy accept;"
+    return change(
+        node,
+        [nft(*gone, f"table {table} {{", f"chain {hook} {{", chain, *rules, "}", "}")],
+        [nft(*gone)],
+    )
+
+
+def many(elements: Iterable[str], into: str) -> Iterator[str]:
+    """What adds elements to a map, in as many commands as it takes."""
+    there = list(elements)
+    for first in range(0, len(there), MANY):
+        listed = ", ".join(there[first : first + MANY])
+        yield nft(f"add element {into} {{ {listed} }}")

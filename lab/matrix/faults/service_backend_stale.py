@@ -1,0 +1,74 @@
+"""A node's rules send a Service's packets to an address that no pod has any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from ipaddress import ip_interface
+
+from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.matrix.faults.parts import hosts, nft
+from lab.providers.netns.service_rules import service_rules
+from lab.providers.netns.services import SERVICE_TABLE
+from lab.topology.intent import Intent, MachineIntent, Service, Translation
+
+
+def _change(intent: Intent, node: str, peer: str) -> Change:
+    machine = intent.machine(node)
+    service = next(_single(machine, peer))
+    pod = next(pod for one in intent.machines for pod in one.pods if pod.name == peer)
+    nobody = str(ip_interface(pod.address).network[-2])
+    stale = replace(service, backends=(replace(service.backends[0], address=nobody),))
+    right, wrong = _chains(machine, service), _chains(machine, stale)
+    names = [name for name in right if right[name] != wrong.get(name)]
+    return change(node, [_written(wrong, names)], [_written(right, names)])
+
+
+def _chains(machine: MachineIntent, service: Service) -> dict[str, list[str]]:
+    """The rules of every chain that is made of a Service."""
+    assert machine.translation is not None, "a site has one"
+    alone: Translation = replace(machine.translation, services=(service,))
+    found: dict[str, list[str]] = {}
+    name = ""
+    for line in service_rules(alone, machine.name).chains:
+        words = line.split()
+        if words[0] in {"chain", "set"}:
+            name = words[1] if words[0] == "chain" else ""
+        elif name and words != ["}"]:
+            found.setdefault(name, []).append(line.strip())
+    return found
+
+
+def _written(chains: dict[str, list[str]], names: Sequence[str]) -> str:
+    """In one transaction, so that no packet meets an empty chain."""
+    table = f"ip {SERVICE_TABLE}"
+    return nft(
+        *(f"flush chain {table} {name}" for name in names),
+        *(f"add rule {table} {name} {rule}" for name in names for rule in chains[name]),
+    )
+
+
+def _single(machine: MachineIntent, pod: str) -> Iterator[Service]:
+    """The Services that this pod alone stands behind, and that the machine translates."""
+    for service in machine.translation.services if machine.translation else ():
+        if [one.pod for one in service.backends] == [pod] and _chains(machine, service):
+            yield service
+
+
+def _sites(intent: Intent) -> Iterator[Site]:
+    for machine in hosts(intent):
+        pods = (pod.name for one in hosts(intent) for pod in one.pods)
+        peers = tuple(pod for pod in pods if any(_single(machine, pod)))
+        if peers:
+            yield Site(machine.name, peers)
+
+
+FAULT = Fault(
+    name="service-backend-stale",
+    title="on a node, a pod's Service still leads to an address that the pod no longer has",
+    needs="Services of single pods",
+    sites=_sites,
+    change=_change,
+    peer="pod",
+    also=("stale-backend", "stale-endpoint"),
+)

@@ -1,0 +1,35 @@
+"""On one node nothing translates the addresses of Services."""
+
+from __future__ import annotations
+
+from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.matrix.faults.parts import hosts, many, nft
+from lab.providers.netns.service_rules import service_rules
+from lab.providers.netns.services import SERVICE_TABLE
+from lab.topology.intent import Intent
+
+
+def _change(intent: Intent, node: str, _: str) -> Change:
+    translation = intent.machine(node).translation
+    assert translation is not None, "a site has one"
+    rules = service_rules(translation, node)
+    maps = {"service-ips": rules.by_address, "service-nodeports": rules.by_node_port}
+    empty = nft(*(f"flush map ip {SERVICE_TABLE} {name}" for name in maps))
+    filled = [
+        line
+        for name, elements in maps.items()
+        for line in many(elements, f"ip {SERVICE_TABLE} {name}")
+    ]
+    return change(node, [empty], [empty, *filled])
+
+
+FAULT = Fault(
+    name="service-rules-missing",
+    title="a node translates no Service at all, as where kube-proxy has not done its work",
+    needs="Services",
+    sites=lambda intent: (
+        Site(one.name) for one in hosts(intent) if one.translation and one.translation.services
+    ),
+    change=_change,
+    also=("no-services", "kube-proxy-down"),
+)

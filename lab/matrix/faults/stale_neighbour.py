@@ -1,0 +1,52 @@
+"""A machine sends what is meant for one other to a MAC that nobody has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.matrix.faults.parts import bare, card, nodes, probes
+from lab.topology.commands import replace_neighbour
+from lab.topology.intent import Intent, MachineIntent, Neighbour
+
+_NOBODY = "02:00:00:00:00:01"
+"""Locally administered; the lab gives out none that begin so."""
+
+
+def _change(intent: Intent, node: str, peer: str) -> Change:
+    entry = _entry(intent.machine(node), intent.machine(peer))
+    assert entry is not None, "a site has one"
+    return change(
+        node,
+        [replace_neighbour(entry.address, _NOBODY, entry.device)],
+        [replace_neighbour(entry.address, entry.mac, entry.device)],
+    )
+
+
+def _entry(machine: MachineIntent, peer: MachineIntent) -> Neighbour | None:
+    """That of the peer's end of the tunnel; where there is none, of its card."""
+    ends = [bare(text) for text in peer.tunnel.addresses] if machine.tunnel and peer.tunnel else []
+    ends += [bare(text) for text in card(peer).addresses]
+    known = {one.address: one for one in machine.neighbours}
+    return next((known[end] for end in ends if end in known), None)
+
+
+def _sites(intent: Intent) -> Iterator[Site]:
+    """Where packets of pods pass: a node without any sends nothing to its neighbours."""
+    for machine in intent.machines:
+        if machine.kind != "router" and not probes(machine):
+            continue
+        peers = [one.name for one in nodes(intent) if one is not machine and _entry(machine, one)]
+        if peers:
+            yield Site(machine.name, tuple(peers))
+
+
+FAULT = Fault(
+    name="stale-neighbour",
+    title="a machine's neighbour entry for one other has the MAC of nobody",
+    needs="pods, or to be the router, and a neighbour entry for another node",
+    sites=_sites,
+    change=_change,
+    peer="node",
+    also=("stale-arp", "wrong-neighbour", "stale-neighbor"),
+)

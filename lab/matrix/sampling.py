@@ -1,0 +1,202 @@
+"""Which cells are asked where all of them would be too many. Pure: the same for the same seed.
+
+``os-pairs`` asks each kind of cell a few times: a kind is a family, the operating systems at
+both ends, how near they are, and the variant. Every node asks and is asked in every family.
+``node-pairs`` asks that, and in every family each node asks each node at least once, and each
+pod asks and is asked. A matrix of more than :data:`LIMIT` cells is asked that many, where each
+pair of nodes leaves room for more of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+from lab.matrix.cell import Cell
+from lab.matrix.cells import Product
+from lab.matrix.grid import Grid
+
+Strategy = Literal["full", "node-pairs", "os-pairs"]
+STRATEGIES: tuple[Strategy, ...] = ("full", "node-pairs", "os-pairs")
+LIMIT = 50_000
+"""With more cells than this the usual strategy is ``node-pairs``: they take half a minute."""
+_EACH = 3
+"""Cells of each kind: one that fails may be an accident, three are not."""
+_STRIDE = 1_000_003
+"""Prime: a walk in such strides visits every place of a ring that is not a multiple of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is asked of a matrix."""
+
+    strategy: Strategy | None = None
+    """None for the usual one: all cells, where they are not too many."""
+    seed: int = 0
+    named: tuple[str, ...] = ()
+    """Ids of cells that are asked whatever the sample; ids of no cell mean nothing."""
+
+    def strategy_for(self, product: Product) -> Strategy:
+        """The strategy asked for, or the usual one for so many cells."""
+        return self.strategy or ("full" if product.size <= LIMIT else "node-pairs")
+
+
+def sample(product: Product, choice: Choice) -> tuple[Cell, ...]:
+    """The cells to ask, in the order of the product; those named besides come last."""
+    strategy = choice.strategy_for(product)
+    if strategy == "full":
+        return tuple(product.cells())
+    samplers = [_Sampler(grid, choice.seed) for grid in product.grids]
+    for sampler in samplers:
+        sampler.every_kind()
+        if strategy == "node-pairs":
+            sampler.every_pair()
+            sampler.every_end()
+        else:
+            sampler.every_node()
+    if strategy == "node-pairs" and product.size > LIMIT:
+        _fill(samplers)
+    made = [cell for sampler in samplers for cell in sampler.cells()]
+    return (*made, *_besides(product, made, choice.named))
+
+
+def _fill(samplers: Sequence[_Sampler]) -> None:
+    """Ask once more for each pair of nodes, while the sum stays below the limit."""
+    there = sum(len(sampler.places) for sampler in samplers)
+    while there + sum(sampler.pairs for sampler in samplers) <= LIMIT:
+        for sampler in samplers:
+            sampler.every_pair()
+        before, there = there, sum(len(sampler.places) for sampler in samplers)
+        if there == before:
+            return
+
+
+def _besides(product: Product, made: Sequence[Cell], named: Sequence[str]) -> Iterator[Cell]:
+    there = {cell.id for cell in made} if named else set()
+    for cell_id in named:
+        if cell_id not in there and (cell := product.find(cell_id)):
+            there.add(cell_id)
+            yield cell
+
+
+class _Sampler:
+    """The cells chosen of one grid.
+
+    ``places`` are numbers: (source * targets + target) * variants + variant. A pair is a group
+    of sources and a group of targets; all its cells stand in a ring, and are taken from there
+    in strides from a place that the seed decides.
+    """
+
+    def __init__(self, grid: Grid, seed: int) -> None:
+        self.places: set[int] = set()
+        self._grid = grid
+        self._askers = list(grid.askers.values())
+        self._asked = list(grid.asked.values())
+        self._kinds = [len({grid.targets[one].kind for one in places}) for places in self._asked]
+        self._deep = max(len(grid.variants), len(grid.small))
+        self._chance = Random(f"{grid.family}/{seed}").random  # noqa: S311  a sample, no secret
+        self._starts = [self._chance() for _ in range(self.pairs)]
+        self._rings: dict[int, Iterator[tuple[int, int, int]]] = {}
+        """What is left of each pair."""
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs there are."""
+        return len(self._askers) * len(self._asked)
+
+    def every_kind(self) -> None:
+        """So many cells of each kind that there is."""
+        grid = self._grid
+        found: Counter[tuple[object, ...]] = Counter()
+        for source, target in self._examples():
+            path = grid.targets[target].path(grid.sources[source])
+            kind = (path.source.os, path.target.os, path.relation, path.name_form)
+            for number, variant in enumerate(grid.variants_of(grid.targets[target])):
+                if found[kind, variant] < _EACH:
+                    found[kind, variant] += 1
+                    self._add(source, target, number)
+
+    def _examples(self) -> Iterator[tuple[int, int]]:
+        """Of each pair, in any order, a source with a target of each kind."""
+        for _, pair in sorted((self._chance(), pair) for pair in range(self.pairs)):
+            kinds: set[str] = set()
+            for source, target, _ in self._ring(pair):
+                kind = self._grid.targets[target].kind
+                if kind not in kinds:
+                    kinds.add(kind)
+                    yield source, target
+                if len(kinds) == self._kinds[pair % len(self._asked)]:
+                    break
+
+    def every_pair(self) -> None:
+        """One cell more of each pair that has one left."""
+        for pair in range(self.pairs):
+            before = len(self.places)
+            for ends in self._rings.setdefault(pair, self._ring(pair)):
+                self._add(*ends)
+                if len(self.places) > before:
+                    break
+
+    def every_end(self) -> None:
+        """One cell for each source, and each target, that has none yet."""
+        self._use(range(len(self._grid.sources)), range(len(self._grid.targets)))
+
+    def every_node(self) -> None:
+        """One cell for a source of each node, and a target of each, that have none yet."""
+        self._use([places[0] for places in self._askers], [places[0] for places in self._asked])
+
+    def _use(self, sources: Iterable[int], targets: Iterable[int]) -> None:
+        wide, high = len(self._grid.targets), len(self._grid.sources)
+        asking = {place // self._deep // wide for place in self.places}
+        for source in sources:
+            if source not in asking:
+                self._first((source, target) for target in self._turned(wide))
+        asked = {place // self._deep % wide for place in self.places}
+        for target in targets:
+            if target not in asked:
+                self._first((source, target) for source in self._turned(high))
+
+    def _turned(self, number: int) -> Iterator[int]:
+        """All numbers below that, from any of them on."""
+        start = int(self._chance() * number)
+        return (place % number for place in range(start, start + number))
+
+    def _first(self, ends: Iterable[tuple[int, int]]) -> None:
+        """Add a cell of the first of these that there is."""
+        for source, target in ends:
+            if self._asks(source, target):
+                variants = len(self._grid.variants_of(self._grid.targets[target]))
+                self._add(source, target, int(self._chance() * variants))
+                return
+
+    def _asks(self, source: int, target: int) -> bool:
+        return self._grid.sources[source].name not in self._grid.targets[target].never
+
+    def _ring(self, pair: int) -> Iterator[tuple[int, int, int]]:
+        """The cells of a pair, as source, target and variant."""
+        sources = self._askers[pair // len(self._asked)]
+        targets = self._asked[pair % len(self._asked)]
+        around = len(sources) * len(targets) * self._deep
+        start = int(self._starts[pair] * around)
+        for step in range(around):
+            ends, variant = divmod((start + step * _STRIDE) % around, self._deep)
+            source, target = sources[ends // len(targets)], targets[ends % len(targets)]
+            variants = len(self._grid.variants_of(self._grid.targets[target]))
+            if variant < variants and self._asks(source, target):
+                yield source, target, variant
+
+    def _add(self, source: int, target: int, variant: int) -> None:
+        self.places.add((source * len(self._grid.targets) + target) * self._deep + variant)
+
+    def cells(self) -> Iterator[Cell]:
+        """The cells chosen, in the order of the grid."""
+        grid, ends, path = self._grid, -1, None
+        for place in sorted(self.places):
+            target = grid.targets[place // self._deep % len(grid.targets)]
+            if path is None or place // self._deep != ends:
+                ends = place // self._deep
+                path = target.path(grid.sources[ends // len(grid.targets)])
+            yield grid.cell(path, grid.variants_of(target)[place % self._deep])

@@ -1,0 +1,163 @@
+"""UDP connections that the kernel still leads to backends which a Service no longer has.
+
+The rules of a Service are asked for a connection's first packet only; the rest follow what the
+kernel remembers, and a UDP client that keeps its socket would be led to a backend long after
+that is gone. As kube-proxy does (Kubernetes 1.36, pkg/proxy/conntrack/cleanup.go), what is
+remembered of a Service that has backends, but not that one, is forgotten; where none is left
+nothing is, because nobody else could answer.
+
+Numbers are those of linux/netfilter/nfnetlink_conntrack.h; messages go over netlink.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from lab.providers.netns import namespaces
+from lab.providers.netns.netlink import attribute
+from lab.topology.intent import MachineIntent, Translation
+from lab.topology.steering import own_addresses
+
+_NETFILTER = 12
+_NEW, _GET, _DELETE = 0x100, 0x101, 0x102
+"""Of the subsystem ctnetlink (1)."""
+_REQUEST, _ACK, _DUMP = 0x1, 0x4, 0x300
+_ERROR, _DONE = 2, 3
+_HEADER = struct.Struct("=IHHII")
+_FAMILY = struct.pack("=BBH", socket.AF_INET, 0, 0)
+_ORIGINAL, _REPLY = 1, 2
+_IP, _TRANSPORT = 1, 2
+_SOURCE, _TARGET = 1, 2
+_PROTOCOL, _SOURCE_PORT, _TARGET_PORT = 1, 2, 3
+_KIND = 0x3FFF
+"""Without the bits that say nested and network order."""
+_BUFFER = 1 << 16
+
+End = tuple[str, int]
+"""Address and port."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """One UDP connection."""
+
+    asked: End
+    answers: End
+    original: bytes
+    """Its first direction, as the kernel writes it: by that it is known."""
+
+
+def is_stale(machine: MachineIntent, translation: Translation) -> Callable[[Flow], bool]:
+    """Which connections the machine leads to backends that are not there any more. Pure."""
+    served = dict(_served(machine, translation))
+
+    def stale(flow: Flow) -> bool:
+        backends = served.get(flow.asked)
+        return bool(backends) and flow.answers not in backends  # type: ignore[operator]
+
+    return stale
+
+
+def _served(
+    machine: MachineIntent, translation: Translation
+) -> Iterator[tuple[End, frozenset[End]]]:
+    """Where UDP may be asked for a Service, and all its backends, whatever its policies."""
+    own = own_addresses(machine)
+    for service in translation.services:
+        for port in service.ports:
+            if "udp" not in port.protocols:
+                continue
+            ends = frozenset((one.address, port.target_port) for one in service.backends)
+            yield (service.address, port.port), ends
+            if port.node_port is not None:
+                yield from (((address, port.node_port), ends) for address in own)
+
+
+def forget_stale(machines: Iterable[MachineIntent]) -> None:
+    """Inside the holder: forget them on every machine that translates."""
+    for machine in machines:
+        if machine.translation:
+            namespaces.enter(machine.name)
+            stale = is_stale(machine, machine.translation)
+            _forget([flow for flow in _flows() if stale(flow)])
+
+
+def _flows() -> list[Flow]:
+    """Every UDP connection of the namespace that the thread is in."""
+    with _opened() as channel:
+        channel.send(_message(_GET, _DUMP, _FAMILY))
+        return list(_listed(channel))
+
+
+def _forget(flows: Iterable[Flow]) -> None:
+    with _opened() as channel:
+        for flow in flows:
+            body = _FAMILY + attribute(_ORIGINAL | 0x8000, flow.original)
+            channel.send(_message(_DELETE, _ACK, body))
+            channel.recv(_BUFFER)  # an error is that it has gone by itself
+
+
+def _opened() -> socket.socket:
+    channel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETFILTER)
+    channel.bind((0, 0))
+    return channel
+
+
+def _message(kind: int, flags: int, body: bytes) -> bytes:
+    return _HEADER.pack(_HEADER.size + len(body), kind, _REQUEST | flags, 1, 0) + body
+
+
+def _listed(channel: socket.socket) -> Iterator[Flow]:
+    while True:
+        data = channel.recv(_BUFFER)
+        while data:
+            length, kind, *_ = _HEADER.unpack_from(data)
+            if kind in {_DONE, _ERROR}:
+                return
+            if kind == _NEW:
+                with suppress(KeyError):  # of another protocol: it has no ports
+                    flow = read(data[_HEADER.size + len(_FAMILY) : length])
+                    if flow is not None:
+                        yield flow
+            data = data[(length + 3) & ~3 :]
+
+
+def read(body: bytes) -> Flow | None:
+    """One connection; None where it is not UDP. Pure.
+
+    Raises
+    ------
+    KeyError
+        If it has no addresses or ports of IPv4.
+
+    """
+    parts = _attributes(body)
+    original, reply = _tuple(parts[_ORIGINAL]), _tuple(parts[_REPLY])
+    if original[0] != socket.IPPROTO_UDP:
+        return None
+    return Flow(original[2], reply[1], parts[_ORIGINAL])
+
+
+def _tuple(body: bytes) -> tuple[int, End, End]:
+    """Protocol, source and target."""
+    parts = _attributes(body)
+    addresses, transport = _attributes(parts[_IP]), _attributes(parts[_TRANSPORT])
+    source, target = (socket.inet_ntoa(addresses[one]) for one in (_SOURCE, _TARGET))
+    ports = (int.from_bytes(transport[one], "big") for one in (_SOURCE_PORT, _TARGET_PORT))
+    from_port, to_port = ports
+    return transport[_PROTOCOL][0], (source, from_port), (target, to_port)
+
+
+def _attributes(body: bytes) -> Mapping[int, bytes]:
+    found = {}
+    while len(body) >= struct.calcsize("=HH"):
+        length, kind = struct.unpack_from("=HH", body)
+        if length < struct.calcsize("=HH"):
+            break
+        found[kind & _KIND] = body[4:length]
+        body = body[(length + 3) & ~3 :]
+    return found

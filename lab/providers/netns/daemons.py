@@ -1,0 +1,279 @@
+"""A lab's daemons: started inside the holder, waited for, and looked at.
+
+Which process each is stands in a file of the holder's /run, where the outside reads it through
+/proc. They have no keeper: one that ends is found missing by whoever looks next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError
+from lab._log import quantity
+from lab.providers.netns import surroundings, syscalls
+from lab.providers.netns.isolation import MACHINES_DIRECTORY
+from lab.providers.netns.processes import started
+from lab.providers.netns.programs import search_path
+from lab.topology.daemon import LOG, Daemon
+from lab.topology.intent import Intent
+
+_RECORD = "/run/daemons.jsonl"
+_LAST_LINES = 5
+_TAIL_BYTES = 4096
+_COMMAND_SECONDS = 30.0
+"""The longest that a command of a daemon's may take."""
+_LOOK_SECONDS = 0.02
+"""Between two looks whether a daemon is ready."""
+_END_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A daemon that was started, by its process as the holder numbers it."""
+
+    machine: str
+    name: str
+    pid: int
+    started: int
+    """In clock ticks since boot."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A daemon on its machine."""
+
+    machine: str
+    daemon: Daemon
+
+    @property
+    def home(self) -> Path:
+        """Its directory, as the holder sees it."""
+        return Path(surroundings.run_directory(self.machine), self.daemon.name)
+
+    def words(self) -> str:
+        return f"'{self.daemon.name}' on '{self.machine}'"
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """What was seen of a daemon that is waited for; its ``repr`` is for the error."""
+
+    ready: bool
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text or "nothing yet"
+
+
+def placed(intent: Intent) -> tuple[_Placed, ...]:
+    """Every daemon on its machine, in the order in which they are started. Pure."""
+    every = (_Placed(one.name, daemon) for one in intent.machines for daemon in one.daemons)
+    return tuple(sorted(every, key=lambda one: one.daemon.stage))
+
+
+def start(intent: Intent, deadline: Deadline) -> None:
+    """Start every daemon, inside the holder, and wait until each is ready; older ones end first.
+
+    Raises
+    ------
+    DeadlineError
+        When one is not ready in time, with what was last seen of it.
+    BrokenError
+        When one ended instead, or a command of one failed; with the last of what it wrote.
+
+    """
+    _end_older()
+    for _, stage in groupby(placed(intent), key=lambda one: one.daemon.stage):
+        begun = [(one, _begin(one, deadline)) for one in stage]
+        for one, process in begun:
+            _await_ready(one, process, deadline)
+        for one, _ in begun:
+            _run_all(one, one.daemon.after, deadline)
+
+
+def _begin(one: _Placed, deadline: Deadline) -> subprocess.Popen[bytes]:
+    one.home.mkdir(parents=True)
+    for file in one.daemon.files:
+        path = one.home / file.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(file.text, encoding="utf-8")
+        path.chmod(file.mode)
+    _run_all(one, one.daemon.before, deadline)
+    with (one.home / LOG).open("wb") as log:
+        process = _spawn(one, one.daemon.command, log.fileno())
+    since = started(process.pid)
+    if since is not None:
+        running = Running(one.machine, one.daemon.name, process.pid, since)
+        with open(_RECORD, "a", encoding="utf-8") as record:  # noqa: PTH123  one line more
+            record.write(json.dumps(asdict(running)) + "\n")
+    return process
+
+
+def _spawn(one: _Placed, command: Sequence[str], output: int) -> subprocess.Popen[bytes]:
+    environment = {
+        "PATH": search_path(),
+        "HOME": one.daemon.directory,
+        "LC_ALL": "C.UTF-8",
+        **dict(one.daemon.environment),
+    }
+    try:
+        return subprocess.Popen(  # noqa: S603  the intent's own command
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=partial(_settle, one),  # noqa: PLW1509  this process has one thread
+        )
+    except OSError as error:
+        raise BrokenError(f"starting {one.words()}", f"'{command[0]}': {error.strerror}") from error
+
+
+def _settle(one: _Placed) -> None:
+    """In the daemon's process: be on its machine, in its directory."""
+    syscalls.unshare(syscalls.CLONE_NEWNS | syscalls.CLONE_NEWUTS)
+    surroundings.settle(one.machine, pod=False)
+    os.chdir(one.daemon.directory)
+    os.umask(0o022)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _run_all(one: _Placed, commands: Sequence[Sequence[str]], deadline: Deadline) -> None:
+    for command in commands:
+        code, text = _run(one, command, deadline)
+        if code:
+            raise BrokenError(
+                f"running '{' '.join(command)}' for {one.words()}",
+                f"exit code {code}: {_last(text) or 'it wrote nothing'}",
+            )
+
+
+def _run(one: _Placed, command: Sequence[str], deadline: Deadline) -> tuple[int, str]:
+    """Exit code and output of a command; of one that took too long, 124 as of ``timeout``."""
+    output = os.memfd_create("output")
+    try:
+        process = _spawn(one, command, output)
+        try:
+            code = process.wait(min(_COMMAND_SECONDS, deadline.left()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            code = 124
+        os.lseek(output, 0, os.SEEK_SET)
+        with os.fdopen(os.dup(output), "rb") as file:
+            return code, file.read().decode(errors="replace")
+    finally:
+        os.close(output)
+
+
+def _await_ready(one: _Placed, process: subprocess.Popen[bytes], deadline: Deadline) -> None:
+    ready = one.daemon.ready
+    doing = f"waiting for {one.words()} to be ready ('{ready.pattern}')"
+
+    def look() -> _Sight:
+        code = process.poll()
+        if code is not None:
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
+            raise BrokenError(doing, f"it ended, {how}: {tail(one.home / LOG)}")
+        if not ready.command:
+            text = (one.home / LOG).read_text(encoding="utf-8", errors="replace")
+            return _Sight(bool(re.search(ready.pattern, text, re.MULTILINE)), tail(one.home / LOG))
+        code, text = _run(one, ready.command, deadline)
+        good = code == 0 and re.search(ready.pattern, text, re.MULTILINE)
+        return _Sight(bool(good), f"exit code {code}: {_last(text)}")
+
+    own = Deadline(min(ready.seconds, deadline.left()))
+    own.wait(doing, look, until=lambda seen: seen.ready, every=_LOOK_SECONDS)
+
+
+def tail(log: Path) -> str:
+    """The last lines of a log, in words where there are none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+            return _last(file.read().decode(errors="replace")) or "it wrote nothing"
+    except OSError as error:
+        return f"its log cannot be read: {error.strerror}"
+
+
+def _last(text: str) -> str:
+    lines = text.strip().splitlines()[-_LAST_LINES:]
+    return lines[0] if len(lines) == 1 else "".join(f"\n    {line}" for line in lines)
+
+
+def _end_older() -> None:
+    """Kill what an earlier start has left, with all it started, and forget its files."""
+    older = tuple(_recorded(""))
+    for one in older:
+        if started(one.pid) == one.started:
+            with suppress(ProcessLookupError):
+                os.killpg(one.pid, signal.SIGKILL)
+    Deadline(_END_SECONDS).wait(
+        "ending the lab's older daemons",
+        lambda: [one.name for one in older if started(one.pid) == one.started],
+        until=lambda left: not left,
+    )
+    with suppress(FileNotFoundError):
+        os.unlink(_RECORD)  # noqa: PTH108  no Path needed
+    _remove(Path(MACHINES_DIRECTORY))
+
+
+def _remove(directory: Path) -> None:
+    from shutil import rmtree  # noqa: PLC0415  few labs have daemons
+
+    if directory.is_dir():
+        rmtree(directory)
+
+
+def _recorded(root: str) -> Iterator[Running]:
+    try:
+        text = Path(f"{root}{_RECORD}").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return
+    for line in text.splitlines():
+        yield Running(**json.loads(line))
+
+
+def ailment(holder: int, intent: Intent) -> str:
+    """From outside: what is wrong with the daemons of the lab with that holder, or nothing."""
+    root = f"/proc/{holder}/root"
+    there = {
+        (one.machine, one.name): one
+        for one in _recorded(root)
+        if started(one.pid, f"{root}/proc") == one.started
+    }
+    wanted = placed(intent)
+    ended = [one for one in wanted if (one.machine, one.daemon.name) not in there]
+    if not ended:
+        return ""
+    first = ended[0]
+    log = Path(f"{root}{first.home}", LOG)
+    what = f"{first.words()} has ended"
+    if len(ended) > 1:
+        every = quantity(len(wanted), "daemon")
+        what = f"{len(ended)} of its {every} have ended, the first is {first.words()}"
+    return f"{what}; the last of its log: {tail(log)}"
+
+
+def files(holder: int, intent: Intent) -> Iterator[tuple[str, bytes]]:
+    """From outside: path and content of every daemon's configuration and log. Never raises."""
+    for one in placed(intent):
+        home = Path(f"/proc/{holder}/root{one.home}")
+        for name in (*(file.name for file in one.daemon.files), LOG):
+            try:
+                content = (home / name).read_bytes()
+            except OSError as error:
+                content = f"cannot be read: {error.strerror}\n".encode()
+            yield f"{one.machine}/{one.daemon.name}/{name}", content

@@ -1,0 +1,229 @@
+"""Kubeinit's spec strings: ``k8s-libvirt-1-2-2,compute.os=linux`` and what is wrong with one. Pure.
+
+The numbers are of controllers, computes and hypervisors. Options are about a group of nodes, or
+about one node of it by its name. An error says at which character the wrong part begins.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from lab.scenario import values
+from lab.scenario.findings import Finding, alternatives, did_you_mean, quoted
+from lab.scenario.schema import MAX_HYPERVISORS
+
+FORM = "DISTRIBUTION-DRIVER-CONTROLLERS-COMPUTES-HYPERVISORS[,GROUP.KEY=VALUE]..."
+EXAMPLE = "k8s-libvirt-1-2-2,compute.os=linux"
+DISTRIBUTION, DRIVER = "k8s", "libvirt"
+OTHERS = ("okd", "ocp", "rke", "eks", "kid", "cdk")
+"""Distributions that Kubeinit deploys as well."""
+GROUPS = ("controller", "compute", "services")
+KEYS = ("os", "memory", "vcpus", "disk", "hypervisor")
+MAX_API_SERVERS = 5
+"""etcd's documentation recommends no more members; HAProxy shows each within 64 tries."""
+MAX_COMPUTES = 200
+"""Kubeinit's 10.0.0.0/24 has 252 addresses for nodes."""
+MAX_VCPUS = 256
+_COUNTS = (
+    ("controllers", 1, MAX_API_SERVERS),
+    ("computes", 0, MAX_COMPUTES),
+    ("hypervisors", 1, MAX_HYPERVISORS),
+)
+_KIB_IN_GIB = 1 << 20
+
+Value = str | int
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A spec string, read: as good as a scenario file."""
+
+    written: str
+    controllers: int
+    computes: int
+    hypervisors: int
+    options: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    """By group or node, then by key: memory in MiB, disk in GiB, hypervisors by number."""
+
+    @property
+    def name(self) -> str:
+        """Without its options: the scenario's name."""
+        return self.written.partition(",")[0]
+
+    def of(self, group: str, node: str) -> Mapping[str, Value]:
+        """What is asked for one node; what names it goes before its group's."""
+        return {**self.options.get(group, {}), **self.options.get(node, {})}
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of the string, and the character that it begins at, counted from 1."""
+
+    text: str
+    col: int
+
+    def split(self, sign: str) -> tuple[_Part, ...]:
+        parts: list[_Part] = []
+        col = self.col
+        for text in self.text.split(sign):
+            parts.append(_Part(text, col))
+            col += len(text) + len(sign)
+        return tuple(parts)
+
+    def wrong(self, what: str, cure: str) -> Finding:
+        return Finding(("spec",), 1, self.col, what, cure)
+
+
+def is_meant(written: str) -> bool:
+    """Whether somebody who wrote this meant a spec string, right or wrong."""
+    parts = written.partition(",")[0].split("-")
+    begins = parts[0] in {DISTRIBUTION, *OTHERS} and len(parts) > 1
+    numbers = len(parts) > 3 and all(part.isdecimal() for part in parts[-3:])  # noqa: PLR2004  three counts
+    return begins or DRIVER in parts[1:2] or numbers
+
+
+def read(written: str) -> tuple[Spec | None, tuple[Finding, ...]]:
+    """The spec of a string, or everything that is wrong with it."""
+    for col, letter in enumerate(written, start=1):
+        if not letter.isprintable():
+            what = f"the character U+{ord(letter):04X} is no part of a spec"
+            return None, (_Part(letter, col).wrong(what, "delete it"),)
+    head, *options = _Part(written, 1).split(",")
+    findings = [*_head(head)]
+    if findings:
+        return None, tuple(findings)
+    controllers, computes, hypervisors = (int(part.text) for part in head.split("-")[2:])
+    spec = Spec(written, controllers, computes, hypervisors)
+    asked: dict[str, dict[str, Value]] = {}
+    for option in options:
+        findings += _option(option, spec, asked)
+    if findings:
+        return None, tuple(findings)
+    return Spec(written, controllers, computes, hypervisors, asked), ()
+
+
+def told(written: str, findings: tuple[Finding, ...]) -> tuple[str, ...]:
+    """Every finding, pointing at its part, and the form."""
+    ordered = sorted(findings, key=lambda finding: finding.col)
+    lines = [f"{' ' * (one.col - 1)}^ {one.what}; {one.cure}" for one in ordered]
+    lines[0] = f"{_shown(written)}\n{lines[0]}"
+    lines[-1] += f"\nthe form is {FORM}, such as {EXAMPLE}"
+    return tuple(lines)
+
+
+def nodes(group: str, count: int) -> tuple[str, ...]:
+    """Kubeinit's names of the nodes of a group: compute-01, compute-02, ..."""
+    return tuple(f"{group}-{number:02}" for number in range(1, count + 1))
+
+
+def _shown(written: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in written)
+
+
+def _head(head: _Part) -> Iterator[Finding]:
+    parts = head.split("-")
+    names = ("distribution", "driver", *(f"number of {name}" for name, _, _ in _COUNTS))
+    checks: tuple[Callable[[_Part], Iterator[Finding]], ...] = (_distribution, _driver)
+    for part, check in zip(parts, checks, strict=False):
+        yield from check(part)
+    for part, (name, least, most) in zip(parts[2:], _COUNTS, strict=False):
+        yield from _count(part, name, least, most)
+    if len(parts) < len(names):
+        end = _Part("", head.col + len(head.text))
+        lacking = " and no ".join(names[len(parts) :])
+        yield end.wrong(f"there is no {lacking}", f"write {quoted('k8s-libvirt-1-2-2')}")
+    elif len(parts) > len(names):
+        extra = parts[len(names)]
+        what = f"{quoted(extra.text)} is one part too many"
+        yield extra.wrong(what, "end with the number of hypervisors; options begin with a comma")
+
+
+def _distribution(part: _Part) -> Iterator[Finding]:
+    if part.text in OTHERS:
+        what = f"{quoted(part.text)} is another distribution of Kubeinit's; the lab makes "
+        yield part.wrong(f"{what}Kubernetes as upstream has it", f"write {quoted(DISTRIBUTION)}")
+    elif part.text != DISTRIBUTION:
+        what = f"{quoted(part.text)} is no distribution that the lab knows"
+        yield part.wrong(what, f"write {quoted(DISTRIBUTION)}")
+
+
+def _driver(part: _Part) -> Iterator[Finding]:
+    if part.text != DRIVER:
+        what = f"{quoted(part.text)} is no driver that Kubeinit has"
+        cure = f'write {quoted(DRIVER)}; where the lab runs is said by "--provider"'
+        yield part.wrong(what, cure)
+
+
+def _count(part: _Part, name: str, least: int, most: int) -> Iterator[Finding]:
+    cure = f"write a whole number from {least} to {most}"
+    if not (part.text.isascii() and part.text.isdecimal()):
+        yield part.wrong(f"{quoted(part.text)} is no number of {name}", cure)
+    elif not least <= int(part.text[:6]) <= most:
+        yield part.wrong(f"the lab cannot have {part.text[:6]} {name}", cure)
+
+
+def _option(option: _Part, spec: Spec, asked: dict[str, dict[str, Value]]) -> Iterator[Finding]:
+    shape = re.fullmatch(r"([^.=]*)\.([^.=]*)=(.*)", option.text)
+    if shape is None:
+        what = f"{quoted(option.text)} is no option"
+        yield option.wrong(what, f"write GROUP.KEY=VALUE, such as {quoted('compute.os=linux')}")
+        return
+    group, key, value = (_Part(shape[n], option.col + shape.start(n)) for n in (1, 2, 3))
+    singles = (*nodes("controller", spec.controllers), *nodes("compute", spec.computes))
+    if group.text not in {*GROUPS, *singles}:
+        what = f"{quoted(group.text)} is no group of nodes, and no node of this spec"
+        groups = f"the groups are {alternatives(GROUPS)}"
+        yield group.wrong(what, did_you_mean(group.text, (*GROUPS, *singles), groups))
+        return
+    if key.text not in KEYS:
+        what = f"{quoted(key.text)} is nothing that can be said of nodes"
+        yield key.wrong(what, did_you_mean(key.text, KEYS, f"the keys are {alternatives(KEYS)}"))
+        return
+    if key.text in asked.get(group.text, {}):
+        yield group.wrong(f"{group.text}.{key.text} stands twice", "keep one of the two")
+        return
+    found = _value(key.text, value.text, group.text, spec)
+    if isinstance(found, tuple):
+        yield value.wrong(*found)
+    else:
+        asked.setdefault(group.text, {})[key.text] = found
+
+
+def _value(key: str, text: str, group: str, spec: Spec) -> Value | tuple[str, str]:
+    """The value of a key, or what is wrong with it and what mends it."""
+    if key == "os":
+        return _system(text, group)
+    if key in {"memory", "disk"}:
+        check = values.memory if key == "memory" else values.disk
+        wrong = values.wrong_of(check, text)
+        if wrong is None:
+            return check(text)
+        return (wrong[0], _in_gib(text)) if key == "memory" and text.isdecimal() else wrong
+    most = MAX_VCPUS if key == "vcpus" else spec.hypervisors
+    if text.isascii() and text.isdecimal() and 1 <= int(text[:6]) <= most:
+        return int(text)
+    named = "processors" if key == "vcpus" else "this spec's hypervisors"
+    return (
+        f"{quoted(text)} is no number of {named}"
+        if key == "vcpus"
+        else f"{quoted(text)} is none of {named}",
+        f"write a whole number from 1 to {most}",
+    )
+
+
+def _system(text: str, group: str) -> Value | tuple[str, str]:
+    if text not in {"linux", "windows"}:
+        choice = did_you_mean(text, ("linux", "windows"), 'write "linux" or "windows"')
+        return f"{quoted(text)} is no operating system of a node", choice
+    if text == "windows" and not group.startswith("compute"):
+        what = "Windows can be a compute alone: control planes and the services node are Linux"
+        return what, 'write "linux", or leave the option out'
+    return text
+
+
+def _in_gib(text: str) -> str:
+    """Kubeinit writes memory as a number of KiB."""
+    gib = max(1, int(text[:12]) // _KIB_IN_GIB)
+    return f"Kubeinit's numbers are KiB: write {quoted(f'{gib}GiB')}"

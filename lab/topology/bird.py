@@ -1,0 +1,101 @@
+"""BIRD 2 as a machine's speaker of BGP: its configuration, and when it is ready. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from lab.topology.daemon import Daemon, File, Ready
+from lab.topology.intent import Route, Speaker
+
+NAME = "bird"
+PACKAGE = "bird2"
+SOCKET = "/run/bird/bird.ctl"
+"""Where Debian's birdc looks for it."""
+_KEEPALIVES = 3
+"""RFC 4271, 10: a third of the hold time between keepalives."""
+_BFD_PACKETS = 3
+_AGAIN_SECONDS = 1
+"""Between two attempts to connect; BIRD's own are 5 to 120 s, far longer than a lab takes."""
+
+
+def daemon(speaker: Speaker, pods: str, learned: Iterable[Route], stage: int = 0) -> Daemon:
+    """The daemon that says what the speaker says, and sets the routes that it learns.
+
+    Parameters
+    ----------
+    speaker
+        What is said, and to whom.
+    pods
+        Prefix of all pods of the cluster: nothing else is announced or believed.
+    learned
+        Routes that must be there before it is ready.
+    stage
+        As of :class:`~lab.topology.daemon.Daemon`.
+
+    """
+    return Daemon(
+        name=NAME,
+        package=PACKAGE,
+        command=(NAME, "-f", "-c", f"/run/{NAME}/bird.conf", "-s", SOCKET),
+        ready=_ready(tuple(learned)),
+        files=(File("bird.conf", configuration(speaker, pods)),),
+        stage=stage,
+    )
+
+
+def configuration(speaker: Speaker, pods: str) -> str:
+    """``bird.conf`` of the speaker."""
+    return "\n".join(_lines(speaker, pods)) + "\n"
+
+
+def _lines(speaker: Speaker, pods: str) -> Iterator[str]:
+    yield f"router id {speaker.address};"
+    yield "log stderr { info, remote, warning, error, auth, fatal, bug };"
+    yield "protocol device { }"
+    if speaker.announces:
+        devices = ", ".join(f'"{name}"' for name in speaker.announces)
+        yield f"protocol direct {{ ipv4; interface {devices}; }}"
+    yield "protocol kernel { ipv4 { import none; export where source = RTS_BGP; }; }"
+    if speaker.bfd_milliseconds:
+        yield (
+            f'protocol bfd {{ interface "*" {{ interval {speaker.bfd_milliseconds} ms; '
+            f"multiplier {_BFD_PACKETS}; }}; }}"
+        )
+    yield f"function of_pods() {{ return net ~ [ {pods}+ ]; }}"
+    yield from _template(speaker)
+    for session in speaker.sessions:
+        yield f"protocol bgp 'to-{session.machine}' from pods {{"
+        yield f"  neighbor {session.address} as {session.asn};"
+        yield "}"
+
+
+def _template(speaker: Speaker) -> Iterator[str]:
+    told = "of_pods()" if speaker.passes_on else "of_pods() && source = RTS_DEVICE"
+    believed = "where of_pods()"
+    if speaker.tunnel:
+        believed = "filter into_tunnel"
+        yield "filter into_tunnel {"
+        yield "  if !of_pods() then reject;"
+        yield f'  ifname = "{speaker.tunnel}"; onlink = true; gw = bgp_next_hop;'
+        yield "  accept;"
+        yield "}"
+    hold = speaker.hold_seconds
+    yield "template bgp pods {"
+    yield f"  local {speaker.address} as {speaker.asn};"
+    yield "  direct;"
+    yield f"  hold time {hold}; startup hold time {hold}; keepalive time {hold // _KEEPALIVES};"
+    yield f"  connect delay time {_AGAIN_SECONDS}; connect retry time {_AGAIN_SECONDS};"
+    yield f"  error wait time {_AGAIN_SECONDS}, {_AGAIN_SECONDS};"
+    yield f"  graceful restart off; bfd {'on' if speaker.bfd_milliseconds else 'off'};"
+    yield f"  ipv4 {{ import {believed}; export where {told}; next hop self; }};"
+    yield "}"
+
+
+def _ready(learned: tuple[Route, ...]) -> Ready:
+    """When every route is there that it learns; with none to learn, when it is up."""
+    if not learned:
+        return Ready("^Daemon is up and running", ("birdc", "show", "status"))
+    lines = (re.sub(r"\.", r"\\.", f"^{one.destination} via {one.via} ") for one in learned)
+    pattern = r"\A" + "".join(rf"(?=[\s\S]*{line})" for line in lines)
+    return Ready(pattern, ("ip", "-4", "route", "show", "proto", NAME))

@@ -1,0 +1,152 @@
+"""Calico's routes by BGP: a block of addresses a node, announced to every node or to the ToR.
+
+Sources: Calico's documentation, "Configure BGP peering" (the node-to-node mesh, AS 64512) and
+"Calico over IP fabrics" (the AS per compute server model, for peering with the ToR). Calico for
+Windows speaks BGP by Windows' own RRAS, without the operator; nobody has verified that here, and
+the emulated Windows nodes run BIRD in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lab.plan.plan import Plan, PlannedNode
+from lab.scenario.findings import Problem, quoted
+from lab.scenario.scenario import Scenario
+from lab.topology import bird, l2bridge, machines, windows_limits
+from lab.topology.intent import Intent, MachineIntent, Route, Session, Speaker
+from lab.topology.topology import Topology
+
+ASN = 64_512
+"""Calico's default, of all nodes in a mesh; of the ToR where nodes peer with it."""
+FIRST_NODE_ASN = 64_513
+"""Of nodes that peer with the ToR, one each: the last number for private use of 16 bits is 65534
+(RFC 6996)."""
+MESH, TOR = "mesh", "tor"
+DEFAULT_HOLD_SECONDS = 9
+LEAST_HOLD_SECONDS = 3
+"""RFC 4271, 4.2."""
+MOST_HOLD_SECONDS = 240
+"""BIRD's default, and Calico's."""
+
+
+def build(plan: Plan) -> Intent:
+    """Plan to Intent."""
+    kept = (str(plan.pod_cidr), str(plan.service_cidr))
+    by_tor = plan.parameters.get("peering", MESH) == TOR
+    nodes = tuple(
+        _speaking(
+            l2bridge.node(plan, node, kept),
+            plan,
+            _speaker(plan, number, node, by_tor=by_tor),
+            tuple(_learned(plan, node, by_tor=by_tor)),
+        )
+        for number, node in enumerate(plan.nodes)
+    )
+    router = machines.router(plan)
+    if by_tor:
+        learned = tuple(replace(route, by=bird.NAME) for route in l2bridge.routes_to_nodes(plan))
+        router = _speaking(router, plan, _tor(plan), learned)
+    return machines.assemble(plan, nodes, router)
+
+
+def _speaking(
+    machine: MachineIntent, plan: Plan, speaker: Speaker, learned: tuple[Route, ...]
+) -> MachineIntent:
+    return replace(
+        machine,
+        routes=(*machine.routes, *learned),
+        speaker=speaker,
+        daemons=(bird.daemon(speaker, str(plan.pod_cidr), learned),),
+    )
+
+
+def _speaker(plan: Plan, number: int, node: PlannedNode, *, by_tor: bool) -> Speaker:
+    if by_tor:
+        sessions: tuple[Session, ...] = (Session(machines.ROUTER, str(plan.router_address), ASN),)
+    else:
+        sessions = tuple(
+            Session(other.name, str(other.address), ASN)
+            for other in plan.nodes
+            if other.name != node.name
+        )
+    return Speaker(
+        address=str(node.address),
+        asn=FIRST_NODE_ASN + number if by_tor else ASN,
+        sessions=sessions,
+        announces=(l2bridge.BRIDGE,) if node.pod_cidr else (),
+        hold_seconds=_hold_seconds(plan),
+    )
+
+
+def _tor(plan: Plan) -> Speaker:
+    return Speaker(
+        address=str(plan.router_address),
+        asn=ASN,
+        sessions=tuple(
+            Session(node.name, str(node.address), FIRST_NODE_ASN + number)
+            for number, node in enumerate(plan.nodes)
+        ),
+        announces=(),
+        hold_seconds=_hold_seconds(plan),
+        passes_on=True,
+    )
+
+
+def _learned(plan: Plan, node: PlannedNode, *, by_tor: bool) -> Iterator[Route]:
+    """What the node learns: every other's block, through that node or through the ToR."""
+    for route in l2bridge.routes_to_nodes(plan, but=node.name):
+        via = str(plan.router_address) if by_tor else route.via
+        yield replace(route, via=via, by=bird.NAME)
+
+
+def _hold_seconds(plan: Plan) -> int:
+    seconds = plan.parameters.get("hold_seconds", DEFAULT_HOLD_SECONDS)
+    assert isinstance(seconds, int), "checked with the scenario"
+    return seconds
+
+
+def check(scenario: Scenario) -> Iterator[Problem]:
+    """Check who peers with whom, and how long silence is borne."""
+    parameters = scenario.topology.parameters
+    peering = parameters.get("peering", MESH)
+    if peering not in {MESH, TOR}:
+        yield Problem(
+            ("topology", "peering"),
+            f"{quoted(peering)} is no way to peer",
+            f'use "{MESH}" (every node with every other) or "{TOR}" (every node with the router)',
+        )
+    hold = parameters.get("hold_seconds", DEFAULT_HOLD_SECONDS)
+    fits = isinstance(hold, int) and LEAST_HOLD_SECONDS <= hold <= MOST_HOLD_SECONDS
+    if isinstance(hold, bool) or not fits:
+        yield Problem(
+            ("topology", "hold_seconds"),
+            f"{quoted(hold)} is no hold time of BGP",
+            f"use a whole number of seconds from {LEAST_HOLD_SECONDS} to {MOST_HOLD_SECONDS}, "
+            f"such as {DEFAULT_HOLD_SECONDS}",
+        )
+
+
+TOPOLOGY = Topology(
+    kind="calico-bgp",
+    title="Calico by BGP: every node announces its block, to all nodes or to the ToR",
+    parameters={
+        "peering": {
+            "enum": [MESH, TOR],
+            "default": MESH,
+            "description": "Whom a node peers with: every other node, or the router",
+        },
+        "hold_seconds": {
+            "type": "integer",
+            "minimum": LEAST_HOLD_SECONDS,
+            "maximum": MOST_HOLD_SECONDS,
+            "default": DEFAULT_HOLD_SECONDS,
+            "description": "A peer that says nothing for so long is lost, and its routes with it",
+        },
+    },
+    build=build,
+    also=("bgp", "calico", "bird"),
+    limits=windows_limits.EVERYWHERE,
+    check=check,
+)

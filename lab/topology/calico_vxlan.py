@@ -1,0 +1,40 @@
+"""Calico's VXLAN: a block of addresses a node, and a tunnel that Felix programs; no BGP.
+
+Source: Calico's documentation, "Overlay networking" and the operator's installation reference:
+VNI 4096 and UDP port 4789 by default, which are also what Windows asks for, and the device
+``vxlan.calico``. It is the way that Calico's operator has for Windows nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lab.plan.plan import Plan
+from lab.topology import machines, vxlan, windows_limits
+from lab.topology.intent import Intent
+from lab.topology.topology import Topology
+
+OVERLAY = vxlan.Overlay(device="vxlan.calico", vni=4096, port=4789)
+
+NODE_POD = replace(
+    windows_limits.OVERLAY_NODE_POD,
+    reason="on an overlay network of HNS a Windows node reaches its own pods only, not those of "
+    "other nodes",
+    source="Kubernetes documentation, Windows: overlay networks (said of flannel; the network "
+    "that Calico makes is of the same kind)",
+)
+
+
+def build(plan: Plan) -> Intent:
+    """Plan to Intent."""
+    nodes = tuple(vxlan.node(plan, node, OVERLAY) for node in plan.nodes)
+    return machines.assemble(plan, nodes, machines.router(plan))
+
+
+TOPOLOGY = Topology(
+    kind="calico-vxlan",
+    title="Calico by VXLAN: /26 blocks behind vxlan.calico, without BGP",
+    parameters={},
+    build=build,
+    limits=(NODE_POD, *windows_limits.EVERYWHERE),
+)

@@ -1,0 +1,52 @@
+"""Commands of iproute2 that make a machine's tables what the Intent asks for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lab.topology.intent import MachineIntent, Route, Tunnel
+
+
+def tables(machine: MachineIntent, device: str) -> Iterator[str]:
+    """What puts back all that hangs on a device, and goes with it."""
+    ordered = sorted(machine.routes, key=lambda one: one.via is not None)
+    yield from (replace_route(one) for one in ordered if one.device == device)
+    for one in machine.neighbours:
+        if one.device == device:
+            yield replace_neighbour(one.address, one.mac, device)
+    for proxy in machine.proxies:
+        if proxy.device == device:
+            yield f"ip neighbour add proxy {proxy.address} dev {device}"
+    for entry in machine.forwarding:
+        if entry.device == device:
+            yield replace_entry(entry.mac, device, entry.remote)
+
+
+def replace_route(route: Route) -> str:
+    """What makes a route as it is meant to be."""
+    via = f" via {route.via}" if route.via else ""
+    onlink = " onlink" if route.onlink else ""
+    return f"ip route replace {route.destination}{via} dev {route.device}{onlink}"
+
+
+def replace_neighbour(address: str, mac: str, device: str) -> str:
+    """What makes a neighbour entry, for good."""
+    return f"ip neighbour replace {address} lladdr {mac} dev {device} nud permanent"
+
+
+def replace_entry(mac: str, device: str, remote: str) -> str:
+    """What makes a tunnel's forwarding entry."""
+    return f"bridge fdb replace {mac} dev {device} dst {remote} self permanent"
+
+
+def remade_tunnel(machine: MachineIntent, tunnel: Tunnel) -> Iterator[str]:
+    """What makes a tunnel anew with all that hangs on it; VNI and port cannot be changed."""
+    name = tunnel.name
+    yield f"if ip link show dev {name} > /dev/null 2>&1; then ip link del dev {name}; fi"
+    yield (
+        f"ip link add {name} address {tunnel.mac} mtu {tunnel.mtu} type vxlan id {tunnel.vni} "
+        f"dstport {tunnel.port} local {tunnel.local} dev {tunnel.device} nolearning"
+    )
+    yield from (f"ip address add {address} dev {name}" for address in tunnel.addresses)
+    yield f"ip link set dev {name} up"
+    yield from tables(machine, name)

@@ -1,0 +1,93 @@
+"""Who holds the virtual gateways, and what follows from it for every machine. Pure.
+
+The Intent is written for the holders that it names; where others hold them, it is another Intent:
+the address moves from card to card, and what the speakers of BGP learn leads to the new holder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from ipaddress import ip_interface
+
+from lab.topology import bird
+from lab.topology.intent import Gateway, Intent, MachineIntent, Route
+
+
+def prefix(gateway: Gateway) -> str:
+    """The range of the pods behind it."""
+    return str(ip_interface(gateway.address).network)
+
+
+def held(intent: Intent, holders: Mapping[str, str | None]) -> Intent:
+    """The Intent with these holders, by the node whose gateway it is; others stay as they are."""
+    gateways = tuple(
+        replace(one, holder=holders.get(one.node, one.holder)) for one in intent.gateways
+    )
+    named = {machine.name: machine for machine in intent.machines}
+    return replace(
+        intent,
+        gateways=gateways,
+        machines=tuple(_settled(machine, gateways, named) for machine in intent.machines),
+    )
+
+
+def settled(intent: Intent, seen: Mapping[str, Collection[str]]) -> Intent:
+    """The Intent with each gateway on the one machine that was seen to hold it.
+
+    One that nobody holds, or several do, stays where it is.
+    """
+    alone = {node: next(iter(names)) for node, names in seen.items() if len(names) == 1}
+    return held(intent, alone) if alone else intent
+
+
+def without(intent: Intent, lost: str) -> Intent:
+    """The Intent of the machines that are left when one is lost: nothing is learned of it."""
+    speaker = intent.machine(lost).speaker
+    end = speaker.address if speaker else None
+    return replace(
+        intent,
+        machines=tuple(
+            replace(
+                machine,
+                routes=tuple(
+                    route for route in machine.routes if route.by is None or route.via != end
+                ),
+            )
+            for machine in intent.machines
+            if machine.name != lost
+        ),
+    )
+
+
+def _settled(
+    machine: MachineIntent, gateways: tuple[Gateway, ...], named: Mapping[str, MachineIntent]
+) -> MachineIntent:
+    cards = tuple(
+        replace(
+            card,
+            virtual=tuple(
+                one.address
+                for one in gateways
+                if one.holder == machine.name and one.device == card.name
+            ),
+        )
+        for card in machine.interfaces
+    )
+    behind = {prefix(one) for one in gateways}
+    own = tuple(
+        route for route in machine.routes if route.by is None or route.destination not in behind
+    )
+    learned = tuple(_learned(machine, gateways, named)) if machine.speaker else ()
+    return replace(machine, interfaces=cards, routes=(*own, *learned))
+
+
+def _learned(
+    machine: MachineIntent, gateways: tuple[Gateway, ...], named: Mapping[str, MachineIntent]
+) -> Iterator[Route]:
+    for gateway in gateways:
+        holder = named[gateway.holder].speaker if gateway.holder else None
+        if holder and machine.tunnel and gateway.holder != machine.name:
+            yield Route(
+                prefix(gateway), machine.tunnel.name, holder.address, onlink=True, by=bird.NAME
+            )

@@ -1,0 +1,196 @@
+"""OVN: a logical switch a node and one logical router, carried by Geneve between Open vSwitches.
+
+Services are OVN's load balancers, on every switch. A node reaches pods and Services, and pods
+reach the world, through the node's own port of its switch (the management port, local gateway
+mode of ovn-kubernetes); NodePorts are turned into their Service's address by the node's kernel
+and go in by the same port. Windows nodes have a management port too, and no gateway: their pods
+leave by a Linux node.
+
+Sources: ovn-kubernetes (docs/design/topology.md; go-controller, management-port_windows.go and
+gateway_localnet_windows.go); Using Windows Server Containers in Kubernetes (1.9), OVS & OVN with
+Overlay, which names the bridges, the addresses and the tunnels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from ipaddress import IPv4Network
+from typing import TypeVar
+
+from lab.plan.addresses import mac
+from lab.plan.plan import Plan, PlannedNode
+from lab.scenario.findings import Problem
+from lab.scenario.scenario import Limit, Match, Scenario
+from lab.topology import machines, ovn_daemons, windows_limits
+from lab.topology.intent import Bridge, Intent, MachineIntent, Neighbour, Route
+from lab.topology.logical import (
+    Chassis,
+    LogicalNetwork,
+    LogicalPort,
+    LogicalRoute,
+    LogicalSwitch,
+)
+from lab.topology.topology import Topology
+
+GENEVE_OVERHEAD = 58
+"""Bytes: outer IPv4 (20), UDP (8), Geneve (8) with OVN's one option (8) and the inner Ethernet
+header (14); RFC 8926, ovn-architecture(7)."""
+GATEWAY_OFFSET = 1
+"""The router's address on a switch, as in the guide: 10.0.1.1 of 10.0.1.0/24."""
+MANAGEMENT_OFFSET = 2
+"""The node's own address on its switch (ovn-kubernetes, pkg/util/net.go)."""
+MANAGEMENT_DEVICE = "ovn-k8s-mp0"
+INTEGRATION_BRIDGE = "br-int"
+EXTERNAL_BRIDGE = "br-ex"
+ROUTER = "ovn_cluster_router"
+SOUTHBOUND_PORT = 6642
+HAIRPIN_ADDRESS = "169.254.169.5"
+"""What ovn-kubernetes gives its load balancers as ``hairpin_snat_ip``."""
+
+
+def build(plan: Plan) -> Intent:
+    """Plan to Intent."""
+    nodes = tuple(_node(plan, node) for node in plan.nodes)
+    intent = machines.assemble(plan, nodes, machines.router(plan))
+    return ovn_daemons.add(replace(intent, logical=_network(plan)))
+
+
+def central(plan: Plan) -> PlannedNode:
+    """The node with the databases: the first control plane, or the first node without one."""
+    planes = (node for node in plan.nodes if node.role == "control-plane")
+    return next(planes, plan.nodes[0])
+
+
+def _node(plan: Plan, planned: PlannedNode) -> MachineIntent:
+    mtu = plan.node_mtu - GENEVE_OVERHEAD
+    plain = machines.node(
+        plan,
+        planned,
+        machines.NodeNetwork(
+            bridge=MANAGEMENT_DEVICE,
+            gateway_offset=GATEWAY_OFFSET,
+            mtu=mtu,
+            not_masqueraded=(str(plan.pod_cidr),),
+        ),
+    )
+    if planned.pod_cidr is None:
+        return plain
+    own, router = planned.pod_cidr[MANAGEMENT_OFFSET], planned.pod_cidr[GATEWAY_OFFSET]
+    inward = tuple(
+        Route(str(cidr), MANAGEMENT_DEVICE, str(router))
+        for cidr in (plan.pod_cidr, plan.service_cidr)
+    )
+    return replace(
+        plain,
+        interfaces=tuple(
+            replace(one, name=EXTERNAL_BRIDGE, card=one.name) for one in plain.interfaces
+        ),
+        bridge=Bridge(
+            MANAGEMENT_DEVICE,
+            mac(own),
+            (f"{own}/{planned.pod_cidr.prefixlen}",),
+            mtu,
+            INTEGRATION_BRIDGE,
+        ),
+        routes=(*(_moved(one) for one in plain.routes), *inward),
+        neighbours=(
+            *(_moved(one) for one in plain.neighbours),
+            Neighbour(str(router), mac(router), MANAGEMENT_DEVICE),
+        ),
+        pods=tuple(
+            replace(
+                pod,
+                neighbours=(*pod.neighbours, Neighbour(str(own), mac(own), machines.UPLINK)),
+            )
+            for pod in plain.pods
+        ),
+        chassis=Chassis(planned.name, "geneve", str(planned.address), INTEGRATION_BRIDGE),
+    )
+
+
+_OnDevice = TypeVar("_OnDevice", Route, Neighbour)
+
+
+def _moved(one: _OnDevice) -> _OnDevice:
+    """What was the card's is its bridge's."""
+    return replace(one, device=EXTERNAL_BRIDGE) if one.device == machines.UPLINK else one
+
+
+def _network(plan: Plan) -> LogicalNetwork:
+    with_pods = [(node, node.pod_cidr) for node in plan.nodes if node.pod_cidr]
+    return LogicalNetwork(
+        central=central(plan).name,
+        southbound=SOUTHBOUND_PORT,
+        router=ROUTER,
+        switches=tuple(_switch(node, cidr) for node, cidr in with_pods),
+        routes=tuple(_way_out(plan, node, cidr) for node, cidr in with_pods),
+        hairpin=HAIRPIN_ADDRESS,
+    )
+
+
+def _switch(node: PlannedNode, cidr: IPv4Network) -> LogicalSwitch:
+    own, router = cidr[MANAGEMENT_OFFSET], cidr[GATEWAY_OFFSET]
+    return LogicalSwitch(
+        name=node.name,
+        subnet=str(cidr),
+        gateway=f"{router}/{cidr.prefixlen}",
+        gateway_mac=mac(router),
+        ports=(
+            LogicalPort(f"k8s-{node.name}", mac(own), str(own), node.name, MANAGEMENT_DEVICE),
+            *(
+                LogicalPort(pod.name, pod.mac, str(pod.address), node.name, machines.port(index))
+                for index, pod in enumerate(node.pods, start=1)
+            ),
+        ),
+    )
+
+
+def _way_out(plan: Plan, node: PlannedNode, cidr: IPv4Network) -> LogicalRoute:
+    """By the node itself; from a Windows node, which is no gateway, by the first Linux node."""
+    linux = (one for one in plan.nodes if one.os == "linux" and one.pod_cidr)
+    by = node if node.os == "linux" else next(linux, node)
+    assert by.pod_cidr is not None, "it was chosen for having one"
+    return LogicalRoute(str(cidr), str(by.pod_cidr[MANAGEMENT_OFFSET]), by.name)
+
+
+def check(scenario: Scenario) -> Iterator[Problem]:
+    """Pods leave by Linux nodes, so there must be one that has pods."""
+    groups = scenario.nodes
+    if any(group.os == "linux" and group.kubelet for group in groups):
+        return
+    first = next((i for i, group in enumerate(groups) if group.os == "linux"), 0)
+    yield Problem(
+        ("nodes", first),
+        "no Linux node runs pods, and with OVN only a Linux node can be a gateway",
+        'add a Linux node without "kubelet: false"',
+    )
+
+
+HAIRPIN_FRAGMENTS = Limit(
+    "OVN-HAIRPIN-FRAGMENTS",
+    Match(families=frozenset({"hairpin"}), protocol="udp", size="large"),
+    "timeout",
+    "a pod's fragmented UDP does not come back to it through its Service: OVN knows hairpin "
+    "traffic by its ports, which later fragments do not carry in the userspace data path",
+    "ovn-kubernetes pull request 4208; ovn-architecture(7); seen with OVN 23.03",
+)
+WINDOWS_NODEPORT = Limit(
+    "WIN-OVN-NODEPORT",
+    Match(families=frozenset({"nodeport"}), entry_os="windows"),
+    "timeout",
+    "a Windows node of an OVN network passes no NodePorts on: it runs no kube-proxy, and is no "
+    "gateway",
+    "Using Windows Server Containers in Kubernetes (1.9), OVS & OVN: only the kubelet is "
+    "required; ovn-kubernetes, gateway_localnet_windows.go",
+)
+
+TOPOLOGY = Topology(
+    kind="ovn",
+    title="OVN: a logical switch a node, one router, Services as load balancers, Geneve tunnels",
+    parameters={},
+    build=build,
+    also=("ovn-kubernetes", "ovs", "geneve"),
+    limits=(HAIRPIN_FRAGMENTS, WINDOWS_NODEPORT, windows_limits.DNS_PARTIAL),
+    check=check,
+)

@@ -1,0 +1,103 @@
+"""The way of one question through the Intent, and of its answer back: hop by hop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from lab.scenario.scenario import Protocol
+
+HopKind = Literal[
+    "endpoint",
+    "way-out",
+    "port",
+    "bridge",
+    "service",
+    "masquerade",
+    "untranslated",
+    "firewall",
+    "forwarding",
+    "route",
+    "neighbour",
+    "tunnel",
+    "entry",
+    "card",
+]
+"""``way-out``: a pod's default route; ``port``: the node's end of a pod's cable; ``service``: a
+Service's address becomes a backend's; ``untranslated``: an answer is given back the addresses
+that its question had; ``firewall``: what a machine's rules may bar; ``forwarding``: whether it
+forwards at all; ``entry``: the tunnel's forwarding entry; ``card``: a network card, sending or
+receiving."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Who asks which address, and how."""
+
+    source: str
+    """Name of the pod or machine that asks."""
+    target: str
+    """Address as it is asked for: a pod's, a Service's, a machine's."""
+    port: int
+    protocol: Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """The addresses that a packet carries at one hop; ``port`` is the answering side's."""
+
+    protocol: Protocol
+    source: str
+    target: str
+    port: int
+    answer: bool = False
+
+    def answered(self) -> Packet:
+        """What the receiver sends back."""
+        return replace(self, source=self.target, target=self.source, answer=not self.answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One thing that a packet meets."""
+
+    kind: HopKind
+    machine: str
+    """The machine of the Intent that it is on, its pods included."""
+    place: str
+    """The pod or machine whose network namespace it is in."""
+    device: str
+    """Where the packet can be seen there; empty for a decision, which has no device."""
+    object: str
+    """In the observers' words: ``"route to 10.244.2.0/24"``, ``"tunnel flannel.4096"``."""
+    packet: Packet
+    """As it is after this hop; on the network between machines, a tunnel's own."""
+    carried: Packet | None = None
+    """What the tunnel's packet has inside."""
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.object}"
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """One question's whole way; with several backends, of one of them."""
+
+    flow: Flow
+    there: tuple[Hop, ...]
+    back: tuple[Hop, ...]
+    """Empty where the question arrives nowhere."""
+    backend: str | None = None
+    """The pod that a Service's translation chose."""
+    end: str = ""
+    """Where the Intent itself leads no further, and why; empty where the answer comes back."""
+
+    @property
+    def hops(self) -> tuple[Hop, ...]:
+        """There, then back."""
+        return (*self.there, *self.back)
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """Every machine that is passed, in order of first passing."""
+        return tuple(dict.fromkeys(hop.machine for hop in self.hops))

@@ -1,0 +1,123 @@
+"""Where one node sends a Service's packets: what its policies leave of the backends. Pure.
+
+Source: Kubernetes 1.36, CategorizeEndpoints of pkg/proxy/topology.go, and what
+pkg/proxy/nftables makes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from lab.scenario.scenario import Protocol, ServicePort
+from lab.topology.intent import Backend, MachineIntent, Service, Translation
+from lab.topology.steering import covers, own_addresses
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a node does with packets to a Service."""
+
+    service: Service
+    port: ServicePort | None
+    """None where the Service has no such port."""
+    backends: tuple[Backend, ...]
+    masqueraded: bool = False
+    """Whether they leave with the node's address, whichever backend they go to."""
+    refused: bool = False
+    """Whether packets are refused where there is no backend; else they are lost."""
+
+
+def local(service: Service, node: str) -> tuple[Backend, ...]:
+    """The backends on the node."""
+    return tuple(one for one in service.backends if one.node == node)
+
+
+def inside(service: Service, node: str) -> tuple[Backend, ...]:
+    """The backends of what comes to the Service's own address there."""
+    return service.backends if service.inside == "cluster" else local(service, node)
+
+
+def outside(service: Service, node: str) -> tuple[Backend, ...]:
+    """The backends of what comes from elsewhere to the Service's port on the node."""
+    return service.backends if service.outside == "cluster" else local(service, node)
+
+
+def asked_on(services: Iterable[Service], port: int) -> frozenset[str]:
+    """The pods that some of the Services send packets to on that port."""
+    return frozenset(
+        backend.pod
+        for service in services
+        if any(one.target_port == port for one in service.ports)
+        for backend in service.backends
+    )
+
+
+def choice(
+    machine: MachineIntent, protocol: Protocol, source: str, target: str, port: int
+) -> Choice | None:
+    """What the machine does with a packet; None where it is for no Service.
+
+    ``source`` is the packet's as it comes to the machine; of its own packets, one of its own.
+    """
+    translation = machine.translation
+    if translation is None:
+        return None
+    found = next((one for one in translation.services if one.address == target), None)
+    if found is not None:
+        return _by_address(machine.name, translation, found, _port(found, protocol, port), source)
+    if target in own_addresses(machine):
+        for service, of_node in _node_ports(translation):
+            if of_node.node_port == port and protocol in of_node.protocols:
+                return _by_node_port(machine, translation, service, of_node, source)
+    return None
+
+
+def _port(service: Service, protocol: Protocol, number: int) -> ServicePort | None:
+    fitting = (one for one in service.ports if one.port == number and protocol in one.protocols)
+    return next(fitting, None)
+
+
+def _node_ports(translation: Translation) -> Iterator[tuple[Service, ServicePort]]:
+    for service in translation.services:
+        for port in service.ports:
+            if port.node_port is not None:
+                yield service, port
+
+
+def _by_address(
+    node: str, translation: Translation, service: Service, port: ServicePort | None, source: str
+) -> Choice:
+    if port is None:
+        return Choice(service, None, (), refused=translation.refuses)
+    nobody = not service.backends
+    return Choice(
+        service,
+        port,
+        inside(service, node),
+        masqueraded=not _from_own_pods(translation, source),
+        refused=nobody and translation.refuses,
+    )
+
+
+def _by_node_port(
+    machine: MachineIntent,
+    translation: Translation,
+    service: Service,
+    port: ServicePort,
+    source: str,
+) -> Choice:
+    """A policy for local backends spares the node's own packets, and its own pods'."""
+    refused = not service.backends and translation.refuses
+    if service.outside == "cluster":
+        return Choice(service, port, service.backends, masqueraded=True, refused=refused)
+    if translation.short_circuits:
+        if _from_own_pods(translation, source):
+            return Choice(service, port, service.backends, refused=refused)
+        if source in own_addresses(machine):
+            return Choice(service, port, service.backends, masqueraded=True, refused=refused)
+    return Choice(service, port, local(service, machine.name), refused=refused)
+
+
+def _from_own_pods(translation: Translation, source: str) -> bool:
+    return translation.local_cidr is not None and covers(translation.local_cidr, source)

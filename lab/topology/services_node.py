@@ -1,0 +1,130 @@
+"""The services node: HAProxy in front of the API servers, and DNS for the nodes' own names.
+
+Kubeinit's runs bind, dnsmasq, haproxy, apache and a registry in containers of one pod. Here it is
+a machine with HAProxy and dnsmasq; the registry, where images come from, is a real cluster's only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lab.plan.plan import Plan, PlannedNode
+from lab.topology.daemon import Daemon, File, Ready
+from lab.topology.intent import Intent, MachineIntent, Resolver, ServicesNode
+
+API_PORT = 6443
+"""kubeadm's default for the API server."""
+API_NAME = "api"
+"""Of the address that HAProxy serves, as in Kubeinit's zone."""
+_MAX_CONNECTIONS = 1000
+"""Two descriptors each: fewer than a plain user may open anywhere."""
+_NODE_NDOTS = 1
+
+
+def equip(plan: Plan, intent: Intent) -> Intent:
+    """The same with the services node's programs, and the nodes asking it, if there is one."""
+    node = plan.services_node()
+    if node is None:
+        return intent
+    front = _front(plan, node)
+    resolver = Resolver(front.address, (front.domain,), _NODE_NDOTS)
+    return replace(
+        intent,
+        machines=tuple(_equipped(one, plan, front, resolver) for one in intent.machines),
+        services_node=front,
+    )
+
+
+def _front(plan: Plan, node: PlannedNode) -> ServicesNode:
+    named = {API_NAME: node.address} | {one.name: one.address for one in plan.nodes}
+    return ServicesNode(
+        machine=node.name,
+        address=str(node.address),
+        api_port=API_PORT,
+        api_servers=tuple(one.name for one in plan.control_planes()),
+        domain=plan.node_domain,
+        names=tuple(
+            (f"{name}.{plan.node_domain}.", str(address)) for name, address in named.items()
+        ),
+    )
+
+
+def _equipped(
+    machine: MachineIntent, plan: Plan, front: ServicesNode, resolver: Resolver
+) -> MachineIntent:
+    if machine.kind not in {"node", "services"}:
+        return machine
+    if machine.name != front.machine:
+        return replace(machine, resolver=resolver)
+    servers = [(one.name, str(one.address)) for one in plan.control_planes()]
+    daemons = (_haproxy(front, servers), _dnsmasq(front))
+    return replace(machine, resolver=resolver, daemons=(*machine.daemons, *daemons))
+
+
+def _haproxy(front: ServicesNode, servers: list[tuple[str, str]]) -> Daemon:
+    return Daemon(
+        name="haproxy",
+        package="haproxy",
+        command=("haproxy", "-db", "-f", "/run/haproxy/haproxy.cfg"),
+        files=(File("haproxy.cfg", balancing(front, servers)),),
+        ready=Ready(rf":{front.api_port}\b", ("ss", "-H", "-l", "-t", "-n")),
+    )
+
+
+def balancing(front: ServicesNode, servers: list[tuple[str, str]]) -> str:
+    """TCP, passed on as it is, to those API servers that say that they are ready.
+
+    At random, so that whoever asks often enough sees each: taking turns, two that ask at the same
+    time could each see every other server only. What stands behind it is the lab's responder,
+    which speaks no TLS.
+    """
+    listed = "".join(f"    server {name} {address}:{front.api_port}\n" for name, address in servers)
+    return f"""global
+    log stdout format raw local0 notice
+    maxconn {_MAX_CONNECTIONS}
+    no strict-limits
+
+defaults
+    mode tcp
+    log global
+    option redispatch
+    timeout connect 500ms
+    timeout client 1m
+    timeout server 1m
+
+frontend api
+    bind {front.address}:{front.api_port}
+    default_backend control-planes
+
+backend control-planes
+    balance random(1)
+    option httpchk GET /readyz
+    http-check expect status 200
+    default-server check inter 500ms fall 2 rise 1
+{listed}"""
+
+
+def _dnsmasq(front: ServicesNode) -> Daemon:
+    return Daemon(
+        name="dnsmasq",
+        package="dnsmasq-base",
+        command=("dnsmasq", "--no-daemon", "--conf-file=/run/dnsmasq/dnsmasq.conf"),
+        files=(File("dnsmasq.conf", naming(front)),),
+        ready=Ready("started, version"),
+    )
+
+
+def naming(front: ServicesNode) -> str:
+    """What dnsmasq answers: the nodes' names, and that no other exists.
+
+    It asks nobody else, as the lab has nobody to ask.
+    """
+    return "".join(f"{line}\n" for line in _naming(front))
+
+
+def _naming(front: ServicesNode) -> Iterator[str]:
+    yield from ("no-resolv", "no-hosts", "bind-interfaces", f"listen-address={front.address}")
+    yield from ("except-interface=lo", "local=/#/")
+    for name, address in front.names:
+        yield f"host-record={name.rstrip('.')},{address}"

@@ -1,0 +1,350 @@
+"""Upstream router played by Linux nodes: the Windows pods' gateway is a keepalived address.
+
+Every node has two cards: one on the office network with the default route, one on the cluster's
+network, which has no router. The Linux nodes have an overlay between them; a Windows node joins
+without touching it: the first address of its pod range stands on one of three Linux nodes, which
+announces the range to the others. Windows pods are on the cluster's network (l2bridge).
+
+Source: a field report of adding a Windows node with wincni to a cluster that has Calico's IPIP
+between its Linux nodes. VXLAN stands for IPIP here, because many kernels have none, and BIRD for
+Calico, which is BIRD inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from ipaddress import AddressValueError, IPv4Network, NetmaskValueError
+
+from lab.plan.addresses import FIRST_NODE_OFFSET, mac
+from lab.plan.hypervisors import VXLAN_OVERHEAD
+from lab.plan.plan import Plan, PlannedNode
+from lab.scenario.findings import Problem, quoted
+from lab.scenario.scenario import Scenario
+from lab.topology import bird, gateways, keepalived, l2bridge, machines, vxlan, windows_limits
+from lab.topology.daemon import Daemon
+from lab.topology.intent import (
+    ForwardingEntry,
+    Gateway,
+    Intent,
+    Interface,
+    MachineIntent,
+    Neighbour,
+    ProxyNeighbour,
+    Route,
+    Segment,
+    Session,
+    Speaker,
+    Tunnel,
+)
+from lab.topology.topology import Topology
+
+OFFICE = "office"
+OFFICE_CARD, CLUSTER_CARD = "eth0", "eth1"
+"""As the report names them."""
+DEFAULT_OFFICE = "172.16.126.0/24"
+OVERLAY = vxlan.Overlay(device="vxlan0", vni=4096, port=4789)
+CANDIDATES = 3
+FIRST_ROUTER_ID = 188
+"""The report's; each further Windows node has the next one."""
+LAST_ROUTER_ID = 255
+GATEWAY_OFFSET = 1
+ASN = 64_512
+HOLD_SECONDS = 9
+BFD_MILLISECONDS = 300
+"""Three missing are noticed in 0.9 s, sooner than a backup takes over."""
+DEFAULT_ADVERT_SECONDS = 1
+LEAST_ADVERT_SECONDS = 0.1
+MOST_ADVERT_SECONDS = 10
+_BIRD_STAGE = 2
+"""After keepalived: a gateway has its holder before anybody announces it."""
+
+
+def build(plan: Plan) -> Intent:
+    """Plan to Intent."""
+    office = IPv4Network(str(plan.parameters.get("office_cidr", DEFAULT_OFFICE)))
+    nodes = tuple(_node(plan, node, office) for node in plan.nodes)
+    bare = machines.assemble(plan, nodes, _router(plan, office))
+    cluster, outside = bare.segments
+    intent = replace(
+        bare,
+        segments=(cluster, Segment(OFFICE, str(office), plan.node_mtu), outside),
+        gateways=tuple(_gateways(plan)),
+    )
+    first = {one.node: one.candidates[0] for one in intent.gateways}
+    return _with_daemons(plan, gateways.held(intent, first))
+
+
+def _linux(plan: Plan) -> tuple[PlannedNode, ...]:
+    return tuple(node for node in plan.nodes if node.os == "linux" and node.pod_cidr)
+
+
+def _gateways(plan: Plan) -> Iterator[Gateway]:
+    candidates = tuple(node.name for node in _linux(plan)[:CANDIDATES])
+    windows = [node for node in plan.nodes if node.os == "windows" and node.pod_cidr]
+    for number, node in enumerate(windows):
+        assert node.pod_cidr is not None, "chosen by it"
+        yield Gateway(
+            node=node.name,
+            address=f"{node.pod_cidr[GATEWAY_OFFSET]}/{node.pod_cidr.prefixlen}",
+            device=CLUSTER_CARD,
+            router_id=FIRST_ROUTER_ID + number,
+            candidates=candidates,
+            holder=None,
+        )
+
+
+# Nodes
+
+
+def _node(plan: Plan, planned: PlannedNode, office: IPv4Network) -> MachineIntent:
+    windows = planned.os == "windows"
+    network = _windows(plan, planned) if windows else _in_overlay(plan, planned)
+    node = machines.node(plan, planned, network)
+    card = _office_card(office, _number(plan, planned), plan.node_mtu)
+    router = str(office[GATEWAY_OFFSET])
+    lost = str(plan.router_address)
+    node = replace(
+        node,
+        interfaces=(card, *node.interfaces),
+        routes=(
+            Route("default", OFFICE_CARD, router),
+            *(route for route in node.routes if route.destination != "default"),
+        ),
+        neighbours=(
+            Neighbour(router, mac(office[GATEWAY_OFFSET]), OFFICE_CARD),
+            *(one for one in node.neighbours if one.address != lost),
+        ),
+    )
+    if windows and planned.pod_cidr:
+        gateway = ProxyNeighbour(str(planned.pod_cidr[GATEWAY_OFFSET]), l2bridge.BRIDGE)
+        return replace(node, proxies=(*node.proxies, gateway))
+    return node
+
+
+def _office_card(office: IPv4Network, number: int, mtu: int) -> Interface:
+    """A node has the same number on both of its networks."""
+    address = office[number]
+    return Interface(OFFICE_CARD, OFFICE, mac(address), (f"{address}/{office.prefixlen}",), mtu)
+
+
+def _windows(plan: Plan, planned: PlannedNode) -> machines.NodeNetwork:
+    """The pods' gateway is on the cluster's network, and the node hands their packets to it."""
+    gateway = str(planned.pod_cidr[GATEWAY_OFFSET]) if planned.pod_cidr else ""
+    routes = (
+        Route(f"{gateway}/32", CLUSTER_CARD),
+        Route(str(plan.pod_cidr), CLUSTER_CARD, gateway),
+    )
+    return machines.NodeNetwork(
+        bridge=l2bridge.BRIDGE,
+        gateway_offset=l2bridge.WINCNI_GATEWAY_OFFSET,
+        mtu=plan.node_mtu,
+        not_masqueraded=_kept(plan),
+        routes=routes if planned.pod_cidr else (),
+        answers_for_pods=True,
+        uplink=CLUSTER_CARD,
+        gateway_elsewhere=GATEWAY_OFFSET,
+    )
+
+
+def _in_overlay(plan: Plan, planned: PlannedNode) -> machines.NodeNetwork:
+    """An end of the overlay; what leads into it is learned."""
+    others = [node for node in _linux(plan) if node.name != planned.name and node.pod_cidr]
+    if planned.pod_cidr is None:
+        others = []
+    return machines.NodeNetwork(
+        bridge=l2bridge.BRIDGE,
+        gateway_offset=l2bridge.LINUX_GATEWAY_OFFSET,
+        mtu=plan.node_mtu - VXLAN_OVERHEAD,
+        not_masqueraded=_kept(plan),
+        routes=tuple(
+            Route(
+                str(other.pod_cidr), OVERLAY.device, str(other.address), onlink=True, by=bird.NAME
+            )
+            for other in others
+        ),
+        tunnel=_tunnel(plan, planned),
+        neighbours=tuple(
+            Neighbour(str(other.address), _tunnel_mac(other), OVERLAY.device) for other in others
+        ),
+        forwarding=tuple(
+            ForwardingEntry(_tunnel_mac(other), OVERLAY.device, str(other.address))
+            for other in others
+        ),
+        uplink=CLUSTER_CARD,
+    )
+
+
+def _kept(plan: Plan) -> tuple[str, ...]:
+    return (str(plan.pod_cidr), str(plan.service_cidr))
+
+
+def _tunnel_mac(node: PlannedNode) -> str:
+    assert node.pod_cidr is not None, "only such nodes have a tunnel"
+    return mac(node.pod_cidr[0])
+
+
+def _tunnel(plan: Plan, node: PlannedNode) -> Tunnel | None:
+    if node.pod_cidr is None:
+        return None
+    return Tunnel(
+        name=OVERLAY.device,
+        vni=OVERLAY.vni,
+        port=OVERLAY.port,
+        local=str(node.address),
+        device=CLUSTER_CARD,
+        mac=_tunnel_mac(node),
+        addresses=(f"{node.pod_cidr[0]}/32",),
+        mtu=plan.node_mtu - VXLAN_OVERHEAD,
+    )
+
+
+def _router(plan: Plan, office: IPv4Network) -> MachineIntent:
+    """The office's router: it is on no network of pods or nodes but the office's."""
+    router = machines.router(plan)
+    card = replace(
+        _office_card(office, GATEWAY_OFFSET, plan.node_mtu), name=router.interfaces[0].name
+    )
+    cluster = {str(node.address) for node in plan.nodes}
+    nodes = [_office_card(office, _number(plan, node), plan.node_mtu) for node in plan.nodes]
+    return replace(
+        router,
+        interfaces=(card, *router.interfaces[1:]),
+        neighbours=(
+            *(Neighbour(one.addresses[0].split("/")[0], one.mac, card.name) for one in nodes),
+            *(one for one in router.neighbours if one.address not in cluster),
+        ),
+    )
+
+
+def _number(plan: Plan, node: PlannedNode) -> int:
+    return int(node.address) - int(plan.node_cidr.network_address)
+
+
+# Daemons
+
+
+def _with_daemons(plan: Plan, intent: Intent) -> Intent:
+    """The Intent with keepalived on the candidates and BIRD on every Linux node with pods."""
+    addresses = {node.name: str(node.address) for node in _linux(plan)}
+    speaking = replace(
+        intent,
+        machines=tuple(
+            replace(machine, speaker=_speaker(machine.name, addresses))
+            if machine.name in addresses
+            else machine
+            for machine in intent.machines
+        ),
+    )
+    settled = gateways.held(speaking, {})
+    return replace(
+        settled,
+        machines=tuple(
+            replace(machine, daemons=tuple(_daemons(plan, settled, machine, addresses)))
+            for machine in settled.machines
+        ),
+    )
+
+
+def _speaker(name: str, addresses: Mapping[str, str]) -> Speaker:
+    return Speaker(
+        address=addresses[name],
+        asn=ASN,
+        sessions=tuple(
+            Session(other, address, ASN) for other, address in addresses.items() if other != name
+        ),
+        announces=(l2bridge.BRIDGE, CLUSTER_CARD),
+        hold_seconds=HOLD_SECONDS,
+        tunnel=OVERLAY.device,
+        bfd_milliseconds=BFD_MILLISECONDS,
+    )
+
+
+def _daemons(
+    plan: Plan, intent: Intent, machine: MachineIntent, addresses: Mapping[str, str]
+) -> Iterator[Daemon]:
+    mine = tuple(one for one in intent.gateways if machine.name in one.candidates)
+    if mine:
+        seconds = plan.parameters.get("advert_seconds", DEFAULT_ADVERT_SECONDS)
+        assert isinstance(seconds, int | float), "checked with the scenario"
+        yield keepalived.daemon(machine.name, mine, addresses, seconds)
+    if machine.speaker:
+        learned = [route for route in machine.routes if route.by == bird.NAME]
+        yield bird.daemon(machine.speaker, str(plan.pod_cidr), learned, _BIRD_STAGE)
+
+
+# What is wrong with a scenario
+
+
+def check(scenario: Scenario) -> Iterator[Problem]:
+    """Check the office network, the interval of advertisements, and that there is a candidate."""
+    yield from _check_office(scenario)
+    seconds = scenario.topology.parameters.get("advert_seconds", DEFAULT_ADVERT_SECONDS)
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not number or not LEAST_ADVERT_SECONDS <= seconds <= MOST_ADVERT_SECONDS:  # type: ignore[operator]
+        yield Problem(
+            ("topology", "advert_seconds"),
+            f"{quoted(seconds)} is no interval of VRRP's advertisements",
+            f"use a number of seconds from {LEAST_ADVERT_SECONDS} to {MOST_ADVERT_SECONDS}, "
+            f"such as {DEFAULT_ADVERT_SECONDS}",
+        )
+    windows = sum(group.count for group in scenario.nodes if group.os == "windows")
+    most = LAST_ROUTER_ID - FIRST_ROUTER_ID + 1
+    if windows > most:
+        yield Problem(
+            ("nodes",),
+            f"{windows} Windows nodes need as many virtual router ids, and there are {most}",
+            f"use at most {most} Windows nodes",
+        )
+
+
+def _check_office(scenario: Scenario) -> Iterator[Problem]:
+    written = scenario.topology.parameters.get("office_cidr", DEFAULT_OFFICE)
+    key = ("topology", "office_cidr")
+    try:
+        office = IPv4Network(str(written))
+    except (AddressValueError, NetmaskValueError, ValueError):
+        yield Problem(key, f"{quoted(written)} is no network", f'write it like "{DEFAULT_OFFICE}"')
+        return
+    others = {
+        "network.cidr": scenario.network.cidr,
+        "kubernetes.pod_cidr": scenario.kubernetes.pod_cidr,
+        "kubernetes.service_cidr": scenario.kubernetes.service_cidr,
+    }
+    for name, other in others.items():
+        if office.overlaps(other):
+            yield Problem(key, f"{office} overlaps {name} ({other})", "use a network of its own")
+    first = int(scenario.network.cidr.network_address)
+    numbers = [int(group.address) - first for group in scenario.nodes if group.address]
+    numbers.append(FIRST_NODE_OFFSET + sum(group.count for group in scenario.nodes))
+    highest = max(numbers)
+    if highest >= office.num_addresses - 1:
+        yield Problem(
+            key,
+            f"a node has the same number on both networks, and {office} has no number {highest}",
+            "use a larger network, or give nodes lower addresses",
+        )
+
+
+TOPOLOGY = Topology(
+    kind="upstream-vrrp",
+    title="Upstream router by VRRP: Windows pods' gateway is a keepalived address on Linux nodes",
+    parameters={
+        "office_cidr": {
+            "type": "string",
+            "default": DEFAULT_OFFICE,
+            "description": "The office network, where every node's default route leads",
+        },
+        "advert_seconds": {
+            "type": "number",
+            "minimum": LEAST_ADVERT_SECONDS,
+            "maximum": MOST_ADVERT_SECONDS,
+            "default": DEFAULT_ADVERT_SECONDS,
+            "description": "Between two advertisements of VRRP; a backup takes over after three",
+        },
+    },
+    build=build,
+    also=("vrrp", "keepalived", "vip"),
+    limits=windows_limits.WITH_WINCNI,
+    check=check,
+)

@@ -1,0 +1,43 @@
+"""The real CoreDNS, and questions to it."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab._deadline import Deadline
+from lab.providers.netns import dnswire
+
+SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Asked:
+    address: str | None
+
+
+@dataclass(frozen=True)
+class Dns:
+    port: int
+    log: Path
+
+    def ask(self, name: str) -> Asked | str:
+        """What it answers; in words when it says nothing."""
+        with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as asking:
+            asking.settimeout(2.0)
+            asking.connect(("127.0.0.1", self.port))
+            try:
+                asking.send(dnswire.question(name, 7))
+                return Asked(dnswire.read_answer(asking.recv(4096), name, 7))
+            except OSError as error:
+                return f"{error}; {self.log.read_text()[-500:]}"
+
+    def once_known(self, name: str) -> Asked | str:
+        return Deadline(SECONDS).wait(
+            f"asking for {name}",
+            lambda: self.ask(name),
+            until=lambda said: isinstance(said, Asked) and said.address is not None,
+            every=0.2,
+        )

@@ -1,0 +1,147 @@
+"""A node's network as far as the real kube-proxy makes it: a namespace with nothing else in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from control_plane import ControlPlane
+
+from lab._deadline import Deadline
+from lab.cluster.observers import nftables
+from lab.cluster.observers.facts import NodeFacts
+from lab.plan.plan import PlannedNode
+from lab.providers.netns import syscalls
+
+_SECONDS = 10.0
+_CHUNK = 65_536
+
+
+class ProxiedNode:
+    """One kube-proxy, in a network namespace of its own from which only the API is reached.
+
+    Parameters
+    ----------
+    plane, program
+        The API server, and kube-proxy.
+    node
+        The one that it is for. Node ports and health checks are at its address alone.
+    configuration
+        As the lab writes it.
+    directory
+        For its files.
+
+    """
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        program: Path,
+        node: PlannedNode,
+        configuration: dict[str, Any],
+        directory: Path,
+    ) -> None:
+        self._log = directory / f"{node.name}.log"
+        file = directory / f"{node.name}.json"
+        given = {
+            **configuration,
+            "clientConnection": {"kubeconfig": str(plane.kubeconfig)},
+            "conntrack": {"maxPerCore": 0},  # the machine's own, which a namespace cannot set
+        }
+        file.write_text(json.dumps(given))
+        own = f"ip link set lo up && ip addr add {node.address}/32 dev lo"
+        words = f"{own} && exec {program} --config={file} --hostname-override={node.name}"
+        self._address = str(node.address)
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                ["unshare", "--net", "sh", "-c", words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._namespace = self._opened()
+        self._server = self._inside(
+            lambda: socket.create_server(("127.0.0.1", urlsplit(plane.address).port))
+        )
+        self._relays = [threading.Thread(target=self._forward, args=(plane.address,))]
+        self._relays[0].start()
+
+    def _opened(self) -> int:
+        """Its namespace, once it is no longer ours."""
+        own = Path("/proc/self/ns/net").readlink()
+        path = Path(f"/proc/{self._process.pid}/ns/net")
+        Deadline(_SECONDS).wait(
+            "waiting for a namespace", path.readlink, until=lambda its: its != own
+        )
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _inside(self, function: Any) -> Any:
+        """Call it on a thread in the namespace; sockets stay where they were made."""
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(syscalls.setns, self._namespace, syscalls.CLONE_NEWNET).result()
+            return threads.submit(function).result()
+
+    def _forward(self, address: str) -> None:
+        there = urlsplit(address)
+        with suppress(OSError):
+            while True:
+                near, _ = self._server.accept()
+                far = socket.create_connection((str(there.hostname), there.port or 0))
+                self._relays.append(threading.Thread(target=_relay, args=(near, far)))
+                self._relays[-1].start()
+
+    def seen(self) -> NodeFacts:
+        """What an observer sees of its rules."""
+        assert self._process.poll() is None, self._log.read_text()[-3000:]
+        words = ["nsenter", f"--net=/proc/{self._process.pid}/ns/net", "nft", "-j"]
+        said = subprocess.run([*words, "list", "ruleset"], capture_output=True, check=True).stdout
+        rules = nftables.read(json.loads(said)["nftables"], but=frozenset())
+        return NodeFacts("linux", "", translations=rules.translations)
+
+    def asked(self, port: int, question: bytes) -> bytes:
+        """What is answered on a port of the node."""
+
+        def ask() -> bytes:
+            with closing(socket.create_connection((self._address, port), _SECONDS)) as connection:
+                connection.sendall(question)
+                return b"".join(iter(lambda: connection.recv(_CHUNK), b""))
+
+        answer: bytes = self._inside(ask)
+        return answer
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        # Wakes the thread that waits for connections, which closing alone would not.
+        with suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        for one in self._relays:
+            one.join()
+        self._server.close()
+        os.close(self._namespace)
+
+
+def _relay(near: socket.socket, far: socket.socket) -> None:
+    """Both directions of one connection, until both have ended."""
+    with near, far:
+        back = threading.Thread(target=_pump, args=(far, near))
+        back.start()
+        _pump(near, far)
+        back.join()
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(_CHUNK):
+            target.sendall(data)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_WR)

@@ -1,0 +1,215 @@
+"""Special Services on a real API server, with the real kube-proxy and the real CoreDNS.
+
+Nodes, scheduler and kubelets are the tests' own; each kube-proxy is alone in a namespace.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_names import IMAGES, SAME
+from control_plane import ControlPlane
+from dns_server import Dns
+from fake_kubelets import CALL, FakeKubelets
+from kubernetes_programs import HOW, programs
+from proxied_node import ProxiedNode
+
+from lab._deadline import Deadline
+from lab.cluster.api import Api, Object, namespaced
+from lab.cluster.bundle.manifest import Manifest
+from lab.cluster.cluster import cluster
+from lab.cluster.labels import NAMESPACE
+from lab.cluster.observers.difference import Look
+from lab.cluster.observers.hops import services as hop
+from lab.cluster.probe_manifests import Owner, backends
+from lab.cluster.probe_pods import ProbePods
+from lab.cluster.proxy import configuration
+from lab.lifecycle.blueprint import Blueprint, draw
+from lab.matrix.cells import cells, counts
+from lab.providers.netns import health
+from lab.topology.intent import Intent
+
+SECONDS = 60.0
+BUNDLE = Manifest((("kubernetes", "1.36.3"),), (), ())
+OWN = f"/api/v1/namespaces/{NAMESPACE}"
+
+
+@pytest.fixture(scope="module")
+def special() -> Blueprint:
+    return draw("services", pods="kubernetes")
+
+
+@pytest.fixture
+def bound(special: Blueprint, api: Api, kubelets: FakeKubelets) -> Iterator[Intent]:
+    """The probe pods and Services of the scenario, on the cluster."""
+    assert not kubelets.idle.is_set()
+    pods = ProbePods(api, special.intent, Owner("overlay", SAME), IMAGES)
+    pods.deploy(Deadline(SECONDS))
+    yield pods.bound(Deadline(SECONDS))
+    for kind in ("pods", "services"):
+        path = namespaced(kind, NAMESPACE)
+        for name in api.listing(path, Deadline(CALL)).objects:
+            api.remove(f"{path}/{name}", Deadline(CALL))
+
+
+def spec_of(api: Api, name: str) -> Object:
+    spec: Object = api.ask("GET", f"{OWN}/services/{name}", Deadline(CALL))["spec"]
+    return spec
+
+
+def ends(api: Api, name: str) -> dict[str, set[tuple[int | None, str | None]]]:
+    """Pods of a Service's EndpointSlices, each with the ports that it is there for."""
+    query = {"labelSelector": f"kubernetes.io/service-name={name}"}
+    path = namespaced("endpointslices", NAMESPACE)
+    found: dict[str, set[tuple[int | None, str | None]]] = {}
+    for one in api.listing(path, Deadline(CALL), query).objects.values():
+        ports = one.get("ports") or [{}]
+        for end in one.get("endpoints") or ():
+            known = found.setdefault(end["targetRef"]["name"], set())
+            known.update((port.get("port"), port.get("protocol")) for port in ports)
+    return found
+
+
+def test_the_matrix_of_a_cluster_has_the_cells_that_the_plan_has(
+    special: Blueprint, bound: Intent
+) -> None:
+    assert counts(cells(special.plan, bound)) == counts(cells(special.plan, special.intent))
+
+
+def test_services_are_taken_with_all_their_fields(api: Api, bound: Intent) -> None:
+    assert bound.headless
+    sticky, near, home = (spec_of(api, name) for name in ("sticky", "near-linux", "at-home"))
+    assert sticky["sessionAffinity"] == "ClientIP"
+    assert sticky["sessionAffinityConfig"] == {"clientIP": {"timeoutSeconds": 10800}}
+    assert (near["type"], near["externalTrafficPolicy"]) == ("LoadBalancer", "Local")
+    assert near["healthCheckNodePort"] == 30013
+    assert spec_of(api, "near-windows")["type"] == "NodePort"
+    assert "healthCheckNodePort" not in spec_of(api, "near-windows")
+    assert (home["internalTrafficPolicy"], home["type"]) == ("Local", "ClusterIP")
+    assert spec_of(api, "by-name")["clusterIP"] == "None"
+    ports = {
+        (one["name"], one["protocol"]): (one["port"], one["targetPort"], one["nodePort"])
+        for one in spec_of(api, "shop")["ports"]
+    }
+    assert ports["admin", "TCP"] == (8443, 8081, 31443)
+    assert set(ports) == {("web-tcp", "TCP"), ("web-udp", "UDP"), ("admin", "TCP"), ("log", "UDP")}
+    assert sticky["ports"][0]["name"] == "tcp"
+
+
+def test_endpoint_slices_are_as_the_intent_has_them(api: Api, bound: Intent) -> None:
+    for name, pods in backends(bound).items():
+        assert set(ends(api, name)) == pods, name
+    assert ends(api, "shop") == {"worker2-p1": {(8080, "TCP"), (8080, "UDP"), (8081, "TCP")}}
+    assert ends(api, "nobody") == {}
+
+
+def test_pods_have_the_names_and_ports_that_services_need(api: Api, bound: Intent) -> None:
+    assert bound.headless
+    behind = api.ask("GET", f"{OWN}/pods/worker2-p1", Deadline(CALL))["spec"]
+    plain = api.ask("GET", f"{OWN}/pods/worker1-p2", Deadline(CALL))["spec"]
+    assert [one["name"] for one in behind["containers"]] == ["netexec", "second"]
+    assert [one["name"] for one in plain["containers"]] == ["netexec"]
+    assert "subdomain" not in plain
+    named = api.ask("GET", f"{OWN}/pods/win1-p1", Deadline(CALL))["spec"]
+    assert (named["hostname"], named["subdomain"]) == ("win1-p1", "by-name")
+
+
+def test_a_headless_name_is_answered_with_every_pod_by_the_real_coredns(
+    dns: Dns, special: Blueprint, bound: Intent
+) -> None:
+    (service,) = bound.headless
+    name = f"{service.name}.{NAMESPACE}.svc.{special.plan.domain}."
+    wanted = {one.address for one in service.backends}
+    assert set(str(dns.once_known(name).address).split(", ")) == wanted
+    for one in service.backends:
+        assert dns.once_known(f"{one.pod}.{name}").address == one.address
+    assert dns.ask(f"worker1-p2.{name}").address is None
+
+
+@pytest.fixture
+def proxied(
+    plane: ControlPlane, special: Blueprint, tmp_path: Path
+) -> Iterator[Callable[[str], ProxiedNode]]:
+    found = programs("kube-proxy")
+    if found is None:
+        pytest.skip(f"there is no kube-proxy: {HOW}")
+    if os.geteuid() != 0:
+        pytest.skip("kube-proxy needs a network namespace of root's")
+    started: list[ProxiedNode] = []
+
+    def start(node: str) -> ProxiedNode:
+        made: dict[str, Any] = dict(configuration(cluster("services", special.intent, BUNDLE)))
+        planned = special.plan.node(node)
+        started.append(ProxiedNode(plane, found / "kube-proxy", planned, made, tmp_path))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.end()
+
+
+_OTHERS = ("packets of ", "Service kube-dns, ")
+
+
+def different(node: ProxiedNode, name: str, bound: Intent) -> list[str]:
+    """What differs of Services; DNS and who masquerades what leaves are of other add-ons."""
+    look = Look(bound.machine(name), node.seen(), "kubernetes")
+    return [str(one) for one in hop.check(look) if not one.object.startswith(_OTHERS)]
+
+
+@pytest.mark.parametrize("name", ["worker1", "worker2"])
+def test_the_real_kube_proxy_makes_of_them_what_the_lab_intends(
+    name: str, proxied: Callable[[str], ProxiedNode], bound: Intent
+) -> None:
+    node = proxied(name)
+    assert (
+        Deadline(SECONDS).wait(
+            f"waiting until kube-proxy of {name} has written its rules",
+            lambda: different(node, name, bound)[:3],
+            until=lambda left: not left,
+            every=0.5,
+        )
+        == []
+    )
+    found = {
+        (one.protocol, one.address, one.port): one for one in node.seen().translations.services
+    }
+    near = found["tcp", None, 30012]
+    assert (len(near.backends), near.lost) == ((1, False) if name == "worker1" else (0, True))
+    assert (near.kept, len(near.own or ())) == (True, 1)
+    question = health.HealthWeb("10.9.176.11", 30013)
+    reply = question.read(node.asked(30013, question.request))
+    assert reply
+    assert health.backends(reply) == ("1" if name == "worker1" else "0")
+
+
+@pytest.mark.usefixtures("bound")
+def test_endpoints_that_come_and_go_are_followed(
+    api: Api, proxied: Callable[[str], ProxiedNode]
+) -> None:
+    node = proxied("worker2")
+    key = ("tcp", "10.96.0.32", 80)
+
+    def told() -> object:
+        found = {
+            (one.protocol, one.address, one.port): one for one in node.seen().translations.services
+        }
+        return (len(found[key].backends), found[key].lost) if key in found else None
+
+    def wait_for(wanted: tuple[int, bool]) -> None:
+        Deadline(SECONDS).wait("waiting for the rules", told, until=lambda now: now == wanted)
+
+    wait_for((1, False))
+    label = "service.hybridlab.io/near-linux"
+    pod = api.ask("GET", f"{OWN}/pods/worker1-p1", Deadline(CALL))
+    (own,) = [one for one in pod["metadata"]["labels"] if one.endswith("/near-linux")]
+    assert label.rpartition("/")[2] in own
+    for value, wanted in (("gone", (0, False)), ("backend", (1, False))):
+        pod = api.ask("GET", f"{OWN}/pods/worker1-p1", Deadline(CALL))
+        pod["metadata"]["labels"][own] = value
+        api.ask("PUT", f"{OWN}/pods/worker1-p1", Deadline(CALL), pod)
+        wait_for(wanted)

@@ -1,0 +1,105 @@
+#!/bin/sh
+exec ovn-nbctl --no-leader-only --timeout=60 \
+  -- lr-add ovn_cluster_router \
+  -- ls-add master \
+  -- set Logical_Switch master 'other_config:subnet="10.0.1.0/24"' \
+  -- lrp-add ovn_cluster_router rtos-master 0a:58:0a:00:01:01 10.0.1.1/24 \
+  -- lsp-add master stor-master \
+  -- lsp-set-type stor-master router \
+  -- lsp-set-addresses stor-master router \
+  -- lsp-set-options stor-master router-port=rtos-master \
+  -- lsp-add master k8s-master \
+  -- lsp-set-addresses k8s-master '0a:58:0a:00:01:02 10.0.1.2' \
+  -- lsp-add master master-p1 \
+  -- lsp-set-addresses master-p1 '0a:58:0a:00:01:04 10.0.1.4' \
+  -- lsp-add master master-p2 \
+  -- lsp-set-addresses master-p2 '0a:58:0a:00:01:05 10.0.1.5' \
+  -- lsp-add master coredns \
+  -- lsp-set-addresses coredns '0a:58:0a:00:01:06 10.0.1.6' \
+  -- ls-add worker1 \
+  -- set Logical_Switch worker1 'other_config:subnet="10.0.2.0/24"' \
+  -- lrp-add ovn_cluster_router rtos-worker1 0a:58:0a:00:02:01 10.0.2.1/24 \
+  -- lsp-add worker1 stor-worker1 \
+  -- lsp-set-type stor-worker1 router \
+  -- lsp-set-addresses stor-worker1 router \
+  -- lsp-set-options stor-worker1 router-port=rtos-worker1 \
+  -- lsp-add worker1 k8s-worker1 \
+  -- lsp-set-addresses k8s-worker1 '0a:58:0a:00:02:02 10.0.2.2' \
+  -- lsp-add worker1 worker1-p1 \
+  -- lsp-set-addresses worker1-p1 '0a:58:0a:00:02:04 10.0.2.4' \
+  -- lsp-add worker1 worker1-p2 \
+  -- lsp-set-addresses worker1-p2 '0a:58:0a:00:02:05 10.0.2.5' \
+  -- ls-add worker2 \
+  -- set Logical_Switch worker2 'other_config:subnet="10.0.3.0/24"' \
+  -- lrp-add ovn_cluster_router rtos-worker2 0a:58:0a:00:03:01 10.0.3.1/24 \
+  -- lsp-add worker2 stor-worker2 \
+  -- lsp-set-type stor-worker2 router \
+  -- lsp-set-addresses stor-worker2 router \
+  -- lsp-set-options stor-worker2 router-port=rtos-worker2 \
+  -- lsp-add worker2 k8s-worker2 \
+  -- lsp-set-addresses k8s-worker2 '0a:58:0a:00:03:02 10.0.3.2' \
+  -- lsp-add worker2 worker2-p1 \
+  -- lsp-set-addresses worker2-p1 '0a:58:0a:00:03:04 10.0.3.4' \
+  -- lsp-add worker2 worker2-p2 \
+  -- lsp-set-addresses worker2-p2 '0a:58:0a:00:03:05 10.0.3.5' \
+  -- ls-add win1 \
+  -- set Logical_Switch win1 'other_config:subnet="10.0.4.0/24"' \
+  -- lrp-add ovn_cluster_router rtos-win1 0a:58:0a:00:04:01 10.0.4.1/24 \
+  -- lsp-add win1 stor-win1 \
+  -- lsp-set-type stor-win1 router \
+  -- lsp-set-addresses stor-win1 router \
+  -- lsp-set-options stor-win1 router-port=rtos-win1 \
+  -- lsp-add win1 k8s-win1 \
+  -- lsp-set-addresses k8s-win1 '0a:58:0a:00:04:02 10.0.4.2' \
+  -- lsp-add win1 win1-p1 \
+  -- lsp-set-addresses win1-p1 '0a:58:0a:00:04:04 10.0.4.4' \
+  -- lsp-add win1 win1-p2 \
+  -- lsp-set-addresses win1-p2 '0a:58:0a:00:04:05 10.0.4.5' \
+  -- ls-add win2 \
+  -- set Logical_Switch win2 'other_config:subnet="10.0.5.0/24"' \
+  -- lrp-add ovn_cluster_router rtos-win2 0a:58:0a:00:05:01 10.0.5.1/24 \
+  -- lsp-add win2 stor-win2 \
+  -- lsp-set-type stor-win2 router \
+  -- lsp-set-addresses stor-win2 router \
+  -- lsp-set-options stor-win2 router-port=rtos-win2 \
+  -- lsp-add win2 k8s-win2 \
+  -- lsp-set-addresses k8s-win2 '0a:58:0a:00:05:02 10.0.5.2' \
+  -- lsp-add win2 win2-p1 \
+  -- lsp-set-addresses win2-p1 '0a:58:0a:00:05:04 10.0.5.4' \
+  -- lsp-add win2 win2-p2 \
+  -- lsp-set-addresses win2-p2 '0a:58:0a:00:05:05 10.0.5.5' \
+  -- --policy=src-ip lr-route-add ovn_cluster_router 10.0.1.0/24 10.0.1.2 \
+  -- --policy=src-ip lr-route-add ovn_cluster_router 10.0.2.0/24 10.0.2.2 \
+  -- --policy=src-ip lr-route-add ovn_cluster_router 10.0.3.0/24 10.0.3.2 \
+  -- --policy=src-ip lr-route-add ovn_cluster_router 10.0.4.0/24 10.0.1.2 \
+  -- --policy=src-ip lr-route-add ovn_cluster_router 10.0.5.0/24 10.0.1.2 \
+  -- --id=@tcp0 create Load_Balancer 'name="kube-dns/tcp"' protocol=tcp 'options:hairpin_snat_ip="169.254.169.5"' options:reject=false 'vips:"10.96.0.10:53"="10.0.1.6:53"' \
+  -- --id=@udp0 create Load_Balancer 'name="kube-dns/udp"' protocol=udp 'options:hairpin_snat_ip="169.254.169.5"' options:reject=false 'vips:"10.96.0.10:53"="10.0.1.6:53"' \
+  -- --id=@tcp1 create Load_Balancer 'name="to-master-p1/tcp"' protocol=tcp 'options:hairpin_snat_ip="169.254.169.5"' options:reject=false 'vips:"10.96.0.20:80"="10.0.1.4:8080"' \
+  -- --id=@udp1 create Load_Balancer 'name="to-master-p1/udp"' protocol=udp 'options:hairpin_snat_ip="169.254.169.5"' options:reject=false 'vips:"10.96.0.20:80"="10.0.1.4:8080"' \
+  -- --id=@tcp2 create Load_Balancer 'name="to-master-p2/tcp"' protocol=tcp 'options:hairpin_snat_ip="169.254.169.5"' options:reject=false 'vips:"10.96.0.21:80"="10.0.1.5:8080"' \
+  -- --id=@udp2 create Load_Balancer 'name="to-master-p2/udp"' protocol=udp 'options:hairpin_snat_ip="169.254.169.5"' options:reject=false 'vips:"10.96.0.21:80"="10.0.1.5:8080"' \
+  -- --id=@tcp3 create Load_Balancer 'name="to-worker1-p1/tcp"' protocol=tcp 'options:hairpin_snat_ip="169.254.169.5"' options:reject=false 'vips:"10.96.0.22:80"="10.0.2.4:8080"' \
+  -- --id=@udp3 create Load_Balancer 'name="to-worker1-p1/udp"' protocol=udp 'options:hairpin_snat_ip="169.254.169.5"' options:reject=false 'vips:"10.96.0.22:80"="10.0.2.4:8080"' \
+  -- --id=@tcp4 create Load_Balancer 'name="to-worker1-p2/tcp"' protocol=tcp 'options:hairpin_snat_ip="169.254.169.5"' options:reject=false 'vips:"10.96.0.23:80"="10.0.2.5:8080"' \
+  -- --id=@udp4 create Load_Balancer 'name="to-worker1-p2/udp"' protocol=udp 'options:hairpin_snat_ip="169.254.169.5"' options:reject=false 'vips:"10.96.0.23:80"="10.0.2.5:8080"' \
+  -- --id=@tcp5 create Load_Balancer 'name="to-worker2-p1/tcp"' protocol=tcp 'options:hairpin_snat_ip="169.254.169.5"' options:reject=false 'vips:"10.96.0.24:80"="10.0.3.4:8080"' \
+  -- --id=@udp5 create Load_Balancer 'name="to-worker2-p1/udp"' protocol=udp 'options:hairpin_snat_ip="169.254.169.5"' options:reject=false 'vips:"10.96.0.24:80"="10.0.3.4:8080"' \
+  -- --id=@tcp6 create Load_Balancer 'name="to-worker2-p2/tcp"' protocol=tcp 'options:hairpin_snat_ip="169.254.169.5"' options:reject=false 'vips:"10.96.0.25:80"="10.0.3.5:8080"' \
+  -- --id=@udp6 create Load_Balancer 'name="to-worker2-p2/udp"' protocol=udp 'options:hairpin_snat_ip="169.254.169.5"' options:reject=false 'vips:"10.96.0.25:80"="10.0.3.5:8080"' \
+  -- --id=@tcp7 create Load_Balancer 'name="to-win1-p1/tcp"' protocol=tcp 'options:hairpin_snat_ip="169.254.169.5"' options:reject=false 'vips:"10.96.0.26:80"="10.0.4.4:8080"' \
+  -- --id=@udp7 create Load_Balancer 'name="to-win1-p1/udp"' protocol=udp 'options:hairpin_snat_ip="169.254.169.5"' options:reject=false 'vips:"10.96.0.26:80"="10.0.4.4:8080"' \
+  -- --id=@tcp8 create Load_Balancer 'name="to-win1-p2/tcp"' protocol=tcp 'options:hairpin_snat_ip="169.254.169.5"' options:reject=false 'vips:"10.96.0.27:80"="10.0.4.5:8080"' \
+  -- --id=@udp8 create Load_Balancer 'name="to-win1-p2/udp"' protocol=udp 'options:hairpin_snat_ip="169.254.169.5"' options:reject=false 'vips:"10.96.0.27:80"="10.0.4.5:8080"' \
+  -- --id=@tcp9 create Load_Balancer 'name="to-win2-p1/tcp"' protocol=tcp 'options:hairpin_snat_ip="169.254.169.5"' options:reject=false 'vips:"10.96.0.28:80"="10.0.5.4:8080"' \
+  -- --id=@udp9 create Load_Balancer 'name="to-win2-p1/udp"' protocol=udp 'options:hairpin_snat_ip="169.254.169.5"' options:reject=false 'vips:"10.96.0.28:80"="10.0.5.4:8080"' \
+  -- --id=@tcp10 create Load_Balancer 'name="to-win2-p2/tcp"' protocol=tcp 'options:hairpin_snat_ip="169.254.169.5"' options:reject=false 'vips:"10.96.0.29:80"="10.0.5.5:8080"' \
+  -- --id=@udp10 create Load_Balancer 'name="to-win2-p2/udp"' protocol=udp 'options:hairpin_snat_ip="169.254.169.5"' options:reject=false 'vips:"10.96.0.29:80"="10.0.5.5:8080"' \
+  -- --id=@tcp11 create Load_Balancer 'name="everyone/tcp"' protocol=tcp 'options:hairpin_snat_ip="169.254.169.5"' options:reject=false 'vips:"10.96.0.30:80"="10.0.1.4:8080,10.0.4.4:8080,10.0.2.4:8080,10.0.5.4:8080"' \
+  -- --id=@udp11 create Load_Balancer 'name="everyone/udp"' protocol=udp 'options:hairpin_snat_ip="169.254.169.5"' options:reject=false 'vips:"10.96.0.30:80"="10.0.1.4:8080,10.0.4.4:8080,10.0.2.4:8080,10.0.5.4:8080"' \
+  -- --id=@services create Load_Balancer_Group name=services load_balancer=@tcp0,@udp0,@tcp1,@udp1,@tcp2,@udp2,@tcp3,@udp3,@tcp4,@udp4,@tcp5,@udp5,@tcp6,@udp6,@tcp7,@udp7,@tcp8,@udp8,@tcp9,@udp9,@tcp10,@udp10,@tcp11,@udp11 \
+  -- add Logical_Switch master load_balancer_group @services \
+  -- add Logical_Switch worker1 load_balancer_group @services \
+  -- add Logical_Switch worker2 load_balancer_group @services \
+  -- add Logical_Switch win1 load_balancer_group @services \
+  -- add Logical_Switch win2 load_balancer_group @services > /dev/null

@@ -1,0 +1,56 @@
+"""``lab explain`` as a user types it, and the line that it adds to ``lab test``."""
+
+from __future__ import annotations
+
+import json
+
+from lab_command import Lab
+
+
+def test_a_healthy_cell_a_broken_one_and_what_mends_it(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    well = lab.run("explain", "overlay", "master-p1", "worker1-p1")
+    assert "nothing is wrong on its path (50 hops, there and back)" in well.stdout
+    lab.run("fault", "overlay", "wrong-vni", "--node", "worker1")
+    told = lab.run("explain", "overlay", "master-p1", "worker1-p1", code=1).stdout
+    assert "on worker1, tunnel flannel.4096: VNI 4097; it should be: VNI 4096" in told
+    assert "see:    lab exec overlay worker1 -- ip -details link show dev flannel.4096" in told
+    words = ("explain", "overlay", "master-p1", "worker1-p1", "--protocol", "udp", "--json")
+    document = json.loads(lab.run(*words, code=1).stdout)
+    assert document["cell"].endswith("udp-small")
+    finding = document["finding"]
+    assert (finding["fault"], finding["node"]) == ("wrong-vni", "worker1")
+    assert document["path"][finding["hop"]]["object"] == "tunnel flannel.4096"
+    beside = lab.run("explain", "overlay", "master-p1", "worker2-p1")
+    assert "nothing is wrong" in beside.stdout
+
+    run = lab.run("test", "overlay", "-m", "pod-pod", code=1).stdout
+    assert run.count("cause:    on worker1, tunnel flannel.4096: VNI 4097") == 1
+    (directory,) = (path for path in (lab.state / "labs/overlay/runs").iterdir())
+    assert "(wrong-vni)" in (directory / "junit.xml").read_text(encoding="utf-8")
+    assert "<dt>Cause</dt>" in (directory / "report.html").read_text(encoding="utf-8")
+    result = json.loads((directory / "result.json").read_text(encoding="utf-8"))
+    assert {one["fault"] for one in result["findings"]} == {"wrong-vni"}
+
+    lab.run("heal", "overlay")
+    lab.run("explain", "overlay", "master-p1", "worker1-p1")
+
+
+def test_what_is_known_not_to_work_says_why(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    told = lab.run("explain", "overlay", "win1", "worker1-p1").stdout
+    assert "not expected to work: with flannel vxlan, a Windows node reaches its own pods" in told
+
+
+def test_names_that_no_cell_has_are_refused_with_the_nearest(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    wrong = lab.run("explain", "overlay", "master-p9", "worker1-p1", code=2)
+    assert "nothing named 'master-p9' asks" in wrong.stderr
+    assert "did you mean 'master-p" in wrong.stderr
+    wrong = lab.run("explain", "overlay", "master-p1", "worker1-p9", code=2)
+    assert "nothing named 'worker1-p9' is asked by 'master-p1'" in wrong.stderr
+    dns = ("explain", "overlay", "master-p1", "to-master-p1.default", "--size", "large")
+    assert "no cell has that protocol and size" in lab.run(*dns, code=2).stderr
+    assert "there is no lab named 'other'" in lab.run("explain", "other", "a", "b", code=2).stderr
+    lab.run("down", "overlay")
+    assert lab.run("explain", "overlay", "master-p1", "worker1-p1", code=2).stdout == ""

@@ -1,0 +1,53 @@
+"""A lab by one of Kubeinit's spec strings, as a user types it."""
+
+from __future__ import annotations
+
+import json
+
+from lab_command import Lab
+
+SPEC = "k8s-libvirt-1-3-2,compute.os=linux"
+
+
+def test_a_spec_string_goes_wherever_a_scenario_does(lab: Lab) -> None:
+    lab.run("validate", SPEC)
+    assert "hypervisor-02" in lab.run("plan", SPEC).stdout
+    assert '"scenario": "k8s-libvirt-1-3-2"' in lab.run("show", SPEC).stdout
+    lab.run("up", SPEC)
+    lab.run("test", "k8s-libvirt-1-3-2", "-m", "api")
+    status = json.loads(lab.run("status", "k8s-libvirt-1-3-2", "--json").stdout)
+    assert status["state"] == "up"
+    assert status["again"] == f"lab up {SPEC} --name k8s-libvirt-1-3-2 --provider netns"
+    lab.run("down", "k8s-libvirt-1-3-2")
+
+
+def test_a_broken_spec_string_is_usage_and_makes_nothing(lab: Lab) -> None:
+    for command in ("up", "plan", "show", "validate"):
+        done = lab.run(command, "k8s-libvirt-1-x-2", code=2)
+        assert '"x" is no number of computes' in done.stdout + done.stderr
+    assert not (lab.state / "labs").exists()
+
+
+def test_a_cut_between_hypervisors_is_one_sentence(lab: Lab) -> None:
+    lab.run("up", SPEC)
+    lab.run("exec", "k8s-libvirt-1-3-2", "hypervisor-02", "--", "ip", "link", "set", "eth0", "down")
+    done = lab.run("test", "k8s-libvirt-1-3-2", "-m", "pod-pod or pod-node", code=1)
+    assert "everything between hypervisors" in done.stdout
+
+
+def test_a_dead_switch_of_a_hypervisor_is_one_sentence(lab: Lab) -> None:
+    lab.run("up", SPEC)
+    ports = "for port in /sys/class/net/vnet*; do ip link set ${port##*/} down; done"
+    lab.run("exec", "k8s-libvirt-1-3-2", "hypervisor-02", "--", "sh", "-c", ports)
+    done = lab.run("test", "k8s-libvirt-1-3-2", "-m", "pod-pod or pod-node", code=1)
+    assert "everything to and from the machines on hypervisor-02" in done.stdout
+
+
+def test_a_lost_hypervisor_is_one_sentence(lab: Lab) -> None:
+    """Its machines are dead with it: nothing works within them either."""
+    lab.run("up", SPEC)
+    for node in ("compute-01", "compute-03"):
+        links = "for link in /sys/class/net/*; do ip link set ${link##*/} down; done"
+        lab.run("exec", "k8s-libvirt-1-3-2", node, "--", "sh", "-c", links)
+    done = lab.run("test", "k8s-libvirt-1-3-2", "-m", "pod-pod or pod-node", code=1)
+    assert "everything on hypervisor-02" in done.stdout

@@ -1,0 +1,267 @@
+"""Every fault put in by itself, at random nodes, and what ``lab explain`` makes of it: the score.
+
+``make explain-drill`` runs it over every scenario; the tests run each fault once. What the
+explainer is told is a lab and a cell that failed, nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab._errors import LabError
+from lab.lifecycle.blueprint import draw
+from lab.lifecycle.down import DownRequest, down
+from lab.lifecycle.explaining import Question, explained
+from lab.lifecycle.faults import FaultRequest, heal, put_in
+from lab.lifecycle.session import OpenLab, open_lab
+from lab.lifecycle.up import UpRequest, up
+from lab.matrix.cell import Cell
+from lab.matrix.cells import cells
+from lab.matrix.explain.question import Explanation
+from lab.matrix.faults import registry
+from lab.matrix.faults.fault import Fault
+from lab.matrix.run import Pace, run
+from lab.matrix.verdict import GREEN
+from lab.providers.netns.provider import NetnsProvider
+from lab.providers.provider import Outcome, Probe, ProbeSettings
+from lab.scenario.loader import shipped
+from lab.state.store import Store
+from lab.topology import registry as topologies
+
+QUICK = Pace(ProbeSettings(1.0, 256), ProbeSettings(1.5, 128), budget=4.0, settle=0.0)
+"""What fails here stays broken, so that waiting longer for it shows nothing."""
+SAMPLE = 32
+"""Cells of each family that are tried for one fault."""
+HEALTHY = 12
+PAIRS = 4
+
+
+@dataclass(frozen=True)
+class Put:
+    """A fault, and where it was put in."""
+
+    fault: Fault
+    node: str
+    peer: str
+
+    def __str__(self) -> str:
+        return f"{self.fault.name} on {self.node}" + (f", peer {self.peer}" if self.peer else "")
+
+
+@dataclass(frozen=True)
+class Score:
+    """Of one fault, or of several at once."""
+
+    put: tuple[Put, ...]
+    cell: str
+    said: str
+    named: bool
+    """Whether the fault and its node were named; of several, one of them."""
+    healed: bool
+    """Whether the same cell is well once they are taken out."""
+
+    @property
+    def good(self) -> bool:
+        return self.named and self.healed
+
+
+@contextmanager
+def brought_up(name: str, directory: Path) -> Iterator[OpenLab]:
+    """A lab of a shipped scenario, with a journal of its own."""
+    provider = NetnsProvider()
+    drawn = draw(name, None, None, "namespaces")
+    path = Path(drawn.scenario.path)
+    with Store(directory) as store:
+        wanted = UpRequest(
+            name=name,
+            scenario_text=path.read_text(encoding="utf-8"),
+            scenario_path=str(path),
+            plan=drawn.plan,
+            intent=drawn.intent,
+            command=f"lab up {name}",
+        )
+        try:
+            up(wanted, provider, store, lambda _: None)
+            yield open_lab(name, {"netns": provider}, store)
+        finally:
+            down(DownRequest(name, f"lab down {name}"), {"netns": provider}, store, lambda _: None)
+
+
+def every_cell(opened: OpenLab) -> tuple[Cell, ...]:
+    return cells(opened.plan, opened.intent)
+
+
+def failures(opened: OpenLab, chosen: Sequence[Cell]) -> list[Cell]:
+    """Those of the cells that fail twice; if none does, those that fail once."""
+
+    def send(probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
+        return opened.provider.probe(opened.handle, opened.intent, probes, settings, lambda _: None)
+
+    results = run(chosen, opened.limits, send, time.monotonic, lambda one: one.id, pace=QUICK)
+    red = [one for one in results if one.verdict not in GREEN]
+    twice = [one.cell for one in red if one.verdict != "flaky"]
+    return twice or [one.cell for one in red]
+
+
+def question(cell: Cell) -> Question:
+    return Question(cell.source.name, cell.target.name, cell.protocol, cell.size)
+
+
+def explain_cell(opened: OpenLab, cell: Cell) -> Explanation:
+    return explained(opened, question(cell), lambda _: None)
+
+
+def concerned(opened: OpenLab, put: Put) -> set[str]:
+    """The machine, the peer, and the pods' nodes among them."""
+    pods = {pod.name: one.name for one in opened.intent.machines for pod in one.pods}
+    return {put.node, pods.get(put.peer, put.peer)} - {""}
+
+
+def touches(cell: Cell, names: set[str]) -> int:
+    """How many of the machines stand at an end of the cell, or are asked."""
+    ends = {cell.source.node, cell.target.node, cell.entry, cell.source.name, cell.target.name}
+    return len(ends & names)
+
+
+def sample(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> list[Cell]:
+    """Of each family so many cells of the machines concerned, those between them first."""
+    names = set[str]().union(*(concerned(opened, one) for one in puts))
+    peers = {one.peer for one in puts}
+    families: dict[str, list[Cell]] = {}
+    for cell in every_cell(opened):
+        if touches(cell, names) or "router" in names:
+            families.setdefault(cell.family, []).append(cell)
+    chosen: list[Cell] = []
+    for there in families.values():
+        rng.shuffle(there)
+        there.sort(key=lambda one: touches(one, names) < 2 and not peers & set(one.backends))
+        chosen += [*there[: SAMPLE // 2], *rng.sample(there, min(len(there), SAMPLE // 2))]
+    return list(dict.fromkeys(chosen))
+
+
+def choose(fault: Fault, opened: OpenLab, rng: random.Random) -> Put:
+    site = rng.choice(registry.sites(fault, opened.intent))
+    return Put(fault, site.node, rng.choice(site.peers) if site.peers else "")
+
+
+def judge(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> Score:
+    """Explain a cell that failed while the faults are in, and once more when they are out."""
+    broken = failures(opened, sample(opened, puts, rng)) or failures(opened, every_cell(opened))
+    cell = rng.choice(broken or through(opened, puts[0]))
+    told = explain_cell(opened, cell).finding
+    heal(opened, opened.intent, lambda _: None)
+    healed = not failures(opened, [cell])
+    said = f"{told.fault or told.kind} on {told.node}" if told else "nothing"
+    wanted = {(one.fault.name, one.node) for one in puts}
+    named = told is not None and (told.fault, told.node) in wanted
+    return Score(tuple(puts), cell.id, said, named, healed)
+
+
+def through(opened: OpenLab, put: Put) -> list[Cell]:
+    """Cells between the node and others, for what slows and breaks nothing."""
+    return [
+        cell
+        for cell in every_cell(opened)
+        if cell.family in {"pod-pod", "pod-node"}
+        and cell.source.node != cell.target.node
+        and touches(cell, {put.node})
+    ]
+
+
+def drilled(opened: OpenLab, fault: Fault, rng: random.Random) -> Score:
+    put = choose(fault, opened, rng)
+    put_in(opened, FaultRequest(fault.name, put.node, put.peer), opened.intent, lambda _: None)
+    return judge(opened, [put], rng)
+
+
+def drilled_pair(opened: OpenLab, there: Sequence[Fault], rng: random.Random) -> Score:
+    """Two at once, on different nodes: what one has taken away the other cannot."""
+    one, other = (choose(fault, opened, rng) for fault in rng.sample(there, 2))
+    while other.node == one.node:
+        other = choose(rng.choice(there), opened, rng)
+    for put in (one, other):
+        request = FaultRequest(put.fault.name, put.node, put.peer)
+        put_in(opened, request, opened.intent, lambda _: None)
+    return judge(opened, [one, other], rng)
+
+
+def false_alarms(opened: OpenLab, count: int, rng: random.Random) -> list[str]:
+    """What is said of random cells of a healthy lab."""
+    said = []
+    for cell in rng.sample(every_cell(opened), count):
+        found = explain_cell(opened, cell)
+        if not found.well:
+            said.append(f"{cell.id}: {found.verdict}; {found.finding or found.detail}")
+    return said
+
+
+def applicable(opened: OpenLab) -> list[Fault]:
+    return [one for one in registry.faults().values() if registry.sites(one, opened.intent)]
+
+
+def drill(opened: OpenLab, rng: random.Random, rounds: int) -> bool:
+    """Print the table of one lab; whether everything was named and nothing said wrongly."""
+    there = applicable(opened)
+    alarms = false_alarms(opened, HEALTHY, rng)
+    print(f"\n{opened.name}: {len(there)} faults, {HEALTHY} cells of the healthy lab", flush=True)
+    scores = []
+    for fault in there * rounds:
+        scores.append(drilled(opened, fault, rng))
+        print_score(scores[-1])
+    pairs = []
+    for _ in range(PAIRS):
+        pairs.append(drilled_pair(opened, there, rng))
+        print_score(pairs[-1])
+    good = sum(one.good for one in scores)
+    both = sum(one.good for one in pairs)
+    print(
+        f"  {opened.name}: {good} of {len(scores)} faults named, {both} of {len(pairs)} pairs, "
+        f"{len(alarms)} false alarms",
+        flush=True,
+    )
+    for alarm in alarms:
+        print(f"  FALSE ALARM {alarm}")
+    return good == len(scores) and both == len(pairs) and not alarms
+
+
+def print_score(score: Score) -> None:
+    mark = "ok  " if score.good else "MISS"
+    what = "; ".join(str(one) for one in score.put)
+    more = "" if score.healed else "; NOT WELL after heal"
+    print(f"  {mark} {what:<58} {score.cell:<52} said: {score.said}{more}", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("scenarios", nargs="*", help="all if none is named")
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--rounds", type=int, default=1, help="times that each fault is put in")
+    asked = parser.parse_args()
+    seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(10**6)
+    print(f"seed {seed}; the same again: --seed {seed}")
+    names = asked.scenarios or [
+        name for name in shipped() if name in topologies.topologies() and name != "ovn"
+    ]
+    green = True
+    for name in names:
+        rng = random.Random(f"{seed} {name}")
+        try:
+            with tempfile.TemporaryDirectory() as place, brought_up(name, Path(place)) as opened:
+                green &= drill(opened, rng, asked.rounds)
+        except LabError as error:
+            print(f"  BROKEN {name}: {error}")
+            green = False
+    print("\nall named, no false alarm" if green else "\nNOT all named, or a false alarm")
+    return 0 if green else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

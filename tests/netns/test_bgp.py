@@ -1,0 +1,113 @@
+"""Routes that BIRD learns in a lab: there, withdrawn when a node is lost, and there again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from netns_running import NewLab, Running
+from observed_labs import differences
+
+from lab._deadline import Deadline
+from lab.plan.planner import make_plan
+from lab.providers.netns import cables, responding
+from lab.providers.netns.provider import NetnsProvider
+from lab.scenario.loader import find, load
+from lab.topology import registry
+from lab.topology.intent import Intent
+
+HOLD_SECONDS = 3
+"""The least there is, so that the test is short."""
+NOTICE_SECONDS = 2
+"""On top: BIRD's timers count whole seconds, and the kernel is told after that."""
+
+
+def _intent(peering: str) -> Intent:
+    scenario = load(find("calico-bgp"))
+    parameters = {"peering": peering, "hold_seconds": HOLD_SECONDS}
+    chosen = replace(scenario.topology, parameters=parameters)
+    return registry.intent(make_plan(replace(scenario, topology=chosen, pods_per_node=1)))
+
+
+@pytest.fixture(scope="module", params=["mesh", "tor"])
+def running(
+    request: pytest.FixtureRequest, new_lab: NewLab, monkeypatch_module: pytest.MonkeyPatch
+) -> Iterator[Running]:
+    program = Path(responding.__file__).with_name("responder.py")
+    monkeypatch_module.setattr(responding, "PROGRAM", program)
+    intent = _intent(request.param)
+    running = Running(new_lab(f"bgp-{request.param}"), intent, NetnsProvider())
+    for step in running.provider.steps(running.lab, intent):
+        step.run()
+    yield running
+    running.provider.destroy(running.lab)
+
+
+@pytest.fixture(scope="module")
+def monkeypatch_module() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+def _learned(running: Running, machine: str) -> set[str]:
+    lines = running.shell(machine, "ip -4 route show proto bird").splitlines()
+    return {line.split()[0] for line in lines if " via " in line}
+
+
+def _wanted(running: Running, machine: str) -> set[str]:
+    routes = running.intent.machine(machine).routes
+    return {route.destination for route in routes if route.by == "bird"}
+
+
+def test_every_machine_has_learned_what_the_intent_says(running: Running) -> None:
+    for machine in running.intent.machines:
+        assert _learned(running, machine.name) == _wanted(running, machine.name)
+    assert differences(running) == ()
+
+
+def test_a_lost_nodes_block_goes_within_the_hold_time_and_comes_back(running: Running) -> None:
+    lost = running.intent.machine("worker2")
+    assert lost.translation
+    block = str(lost.translation.local_cidr)
+    others = [one.name for one in running.intent.machines if one.speaker and one.name != lost.name]
+    cables.change(running.entry, running.intent, lost.name, plugged=False)
+    try:
+        deadline = Deadline(HOLD_SECONDS + NOTICE_SECONDS)
+        for name in others:
+            deadline.wait(
+                f"'{name}' losing {block}",
+                lambda name=name: _learned(running, name),  # type: ignore[misc]
+                until=lambda there: block not in there,
+                every=0.05,
+            )
+            left = _wanted(running, name) - {block}
+            assert _learned(running, name) == left
+    finally:
+        cables.change(running.entry, running.intent, lost.name, plugged=True)
+    for name in others:
+        Deadline(20).wait(
+            f"'{name}' learning {block} again",
+            lambda name=name: _learned(running, name),  # type: ignore[misc]
+            until=lambda there: block in there,
+            every=0.05,
+        )
+    assert running.ask("worker1-p1", lost.pods[0].address.partition("/")[0], 8080)
+    Deadline(20).wait("being whole", lambda: differences(running), until=lambda left: not left)
+
+
+def test_a_session_that_is_down_is_seen_as_routes_that_are_missing(running: Running) -> None:
+    peer = running.intent.machine("worker1").speaker
+    assert peer
+    session = f"'to-{peer.sessions[0].machine}'"
+    running.shell("worker1", f'birdc disable "{session}"')
+    found = differences(running, "worker1")
+    lost = {(one.kind, one.object) for one in found}
+    running.shell("worker1", found[0].shows)
+    running.shell("worker1", found[0].mends)
+    Deadline(20).wait("being whole", lambda: differences(running), until=lambda left: not left)
+    assert {kind for kind, _ in lost} == {"route-missing"}
+    routes = [route for route in running.intent.machine("worker1").routes if route.by]
+    through = [route for route in routes if route.via == peer.sessions[0].address]
+    assert {what for _, what in lost} == {f"route to {route.destination}" for route in through}

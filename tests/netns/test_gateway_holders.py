@@ -1,0 +1,121 @@
+"""Virtual gateways of real keepalived: held, lost, taken over, and not taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from netns_running import NewLab, Running
+from observed_labs import differences
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, UsageError
+from lab.plan.planner import make_plan
+from lab.providers.netns import responding
+from lab.providers.netns.provider import NetnsProvider
+from lab.providers.provider import Beat, Pace
+from lab.providers.settling import settled
+from lab.scenario.loader import find, load
+from lab.suites.failing import FailoverTest
+from lab.topology import registry
+
+ADVERT_SECONDS = 0.3
+"""Shorter than the scenario's, so that the test is."""
+
+
+@pytest.fixture(scope="module")
+def running(new_lab: NewLab) -> Iterator[Running]:
+    scenario = load(find("upstream-vrrp"))
+    topology = replace(scenario.topology, parameters={"advert_seconds": ADVERT_SECONDS})
+    intent = registry.intent(make_plan(replace(scenario, topology=topology, pods_per_node=1)))
+    with pytest.MonkeyPatch.context() as patch:
+        program = Path(responding.__file__).with_name("responder.py")
+        patch.setattr(responding, "PROGRAM", program)
+        running = Running(new_lab("vrrp"), intent, NetnsProvider())
+        for step in running.provider.steps(running.lab, intent):
+            step.run()
+        yield running
+    running.provider.destroy(running.lab)
+
+
+def held(running: Running) -> dict[str, list[str]]:
+    found = running.provider.gateway_holders(running.lab, running.intent)
+    return {node: list(names) for node, names in found.items()}
+
+
+def holders(running: Running) -> set[str]:
+    return {name for names in held(running).values() for name in names}
+
+
+def test_a_failover_and_another_one_back(running: Running) -> None:
+    heard: list[str] = []
+    assert holders(running) == {"master1"}
+    for _ in range(2):
+        test = FailoverTest(running.provider, running.lab, running.intent, heard.append)
+        found = test.run()
+        assert found.trouble == ""
+        assert found.lost == found.before["node009"]
+        assert found.lost not in found.away.holders.values()
+        assert found.back.holders == found.away.holders, "nobody preempts"
+        for one in found.away.silences:
+            assert ADVERT_SECONDS < one.seconds < 15.0, one
+            assert 0 < one.answered < one.sent, one
+        assert holders(running) == set(found.back.holders.values())
+    assert len(heard) == 4
+    assert differences(running) == ()
+
+
+def test_an_address_that_is_taken_away_by_hand_finds_a_holder_again(running: Running) -> None:
+    first = settled(running.provider, running.lab, running.intent).gateways[0]
+    assert first.holder
+    running.shell(first.holder, f"ip address del {first.address} dev {first.device}")
+    Deadline(20).wait("being held again", lambda: held(running)[first.node])
+    Deadline(20).wait("being whole", lambda: differences(running), until=lambda left: not left)
+
+
+def test_an_address_on_two_machines_is_told_and_the_plan_stays(running: Running) -> None:
+    first = settled(running.provider, running.lab, running.intent).gateways[0]
+    other = next(name for name in first.candidates if name != first.holder)
+    running.shell(other, f"ip address add {first.address} dev {first.device}")
+    try:
+        kinds = {one.kind for one in differences(running)}
+        seen = held(running)[first.node]
+        planned = settled(running.provider, running.lab, running.intent).gateways[0].holder
+    finally:
+        running.shell(other, f"ip address del {first.address} dev {first.device}")
+    assert len(seen) == 2
+    assert planned == running.intent.gateways[0].holder
+    assert "duplicate-address" in kinds
+    Deadline(20).wait("being whole", lambda: differences(running), until=lambda left: not left)
+
+
+def test_nothing_is_taken_away_where_pods_do_not_answer_to_begin_with(running: Running) -> None:
+    changed: list[str] = []
+    beat = Beat("node009-p1", "nobody", "10.160.99.99")
+    with pytest.raises(BrokenError, match="'node009-p1' has no steady answer from 'nobody'"):
+        running.provider.pulse(
+            running.lab, (beat,), lambda: changed.append("changed"), Pace(patience=1.0)
+        )
+    assert changed == []
+
+
+def test_a_machine_that_is_not_lost_leaves_no_silence(running: Running) -> None:
+    beat = Beat("node001-p1", "master3-p1", "10.160.2.4")
+    pace = Pace(calm=0.5, least=1.0)
+    (found,) = running.provider.pulse(running.lab, (beat,), lambda: None, pace)
+    assert found.answered >= found.sent - 20
+    assert found.seconds < 0.5
+
+
+def test_other_providers_and_topologies_are_refused(running: Running) -> None:
+    with pytest.raises(UsageError, match="provider 'libvirt' cannot take a machine off"):
+        FailoverTest(_Other(), running.lab, running.intent, print)  # type: ignore[arg-type]
+    overlay = registry.intent(make_plan(load(find("overlay"))))
+    with pytest.raises(UsageError, match="has no gateway that could fail over"):
+        FailoverTest(running.provider, running.lab, overlay, print)
+
+
+class _Other:
+    name = "libvirt"

@@ -1,0 +1,79 @@
+"""Every fault shows itself on its machine alone, and is undone whatever of it was done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from netns_running import NewLab, Running
+from observed_labs import differences
+
+from lab._deadline import Deadline
+from lab.lifecycle.faults import batches, script
+from lab.matrix.faults import registry
+from lab.matrix.faults.fault import Command, Fault, Site
+from lab.plan.planner import make_plan
+from lab.providers.netns import responding
+from lab.providers.netns.provider import NetnsProvider
+from lab.scenario.loader import find, load
+from lab.topology import registry as topologies
+
+FAULTS = registry.faults()
+KINDS = ("overlay", "hard-way")
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def running(request: pytest.FixtureRequest, new_lab: NewLab) -> Iterator[Running]:
+    with pytest.MonkeyPatch.context() as patch:
+        program = Path(responding.__file__).with_name("responder.py")
+        patch.setattr(responding, "PROGRAM", program)
+        intent = topologies.intent(make_plan(load(find(request.param))))
+        made = Running(new_lab(request.param), intent, NetnsProvider())
+        for step in made.provider.steps(made.lab, intent):
+            step.run()
+        yield made
+        made.provider.destroy(made.lab)
+
+
+def run(running: Running, commands: tuple[Command, ...]) -> None:
+    for place, lines in batches(commands):
+        machine = running.provider.machine(running.lab, running.intent, place)
+        done = machine.run(("sh", "-c", script(lines)), Deadline(30))
+        assert done.code == 0, done
+
+
+def concerned(fault: Fault, site: Site) -> tuple[str, ...]:
+    """The machines that may show it: its own, and a peer that is a node."""
+    return (site.node, *site.peers[-1:]) if fault.peer == "node" else (site.node,)
+
+
+def nodes_of(running: Running, peers: tuple[str, ...]) -> tuple[str, ...]:
+    """The machines on which those pods stand."""
+    return tuple(
+        machine.name
+        for machine in running.intent.machines
+        if {pod.name for pod in machine.pods} & set(peers)
+    )
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_shows_itself_and_is_undone_however_far_it_got(running: Running, name: str) -> None:
+    fault = FAULTS[name]
+    sites = registry.sites(fault, running.intent)
+    if not sites:
+        pytest.skip(f"it needs {fault.needs}")
+    site = sites[-1]
+    peer = site.peers[-1] if site.peers else ""
+    change = fault.change(running.intent, site.node, peer)
+    machines = dict.fromkeys((*concerned(fault, site), *nodes_of(running, (peer,))))
+
+    run(running, change.undo)  # of nothing
+    run(running, change.do)
+    found = differences(running, *machines)
+    assert site.node in {one.node for one in found}
+    run(running, change.undo)
+    run(running, change.undo)
+    run(running, change.do[: len(change.do) // 2])
+    run(running, change.undo)
+    assert [str(one) for one in differences(running, *machines)] == []

@@ -1,0 +1,60 @@
+"""``lab diff`` as it is typed: exit codes, and where its words go."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from unit.reports.made_runs import intent_of, made_run
+
+from lab.cli.main import main
+from lab.reports.result import to_json
+
+HEALTHY, DEAD = (
+    made_run("healthy", families=("hairpin",)),
+    made_run("dead-node", families=("hairpin",)),
+)
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state directory in which 'overlay' was healthy, and then was not."""
+    monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for run in (replace(HEALTHY, run="20261121-1"), replace(DEAD, run="20261121-2")):
+        directory = tmp_path / "labs" / "overlay" / "runs" / run.run
+        directory.mkdir(parents=True)
+        (directory / "result.json").write_text(json.dumps(to_json(run, intent_of())))
+    return tmp_path
+
+
+@pytest.mark.usefixtures("state")
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("overlay~1", "overlay"), 1),
+        (("overlay", "overlay~1"), 0),
+        (("overlay", "overlay"), 0),
+        (("20261121-1", "labs/overlay/runs/20261121-2"), 1),
+        (("overlay", "nowhere"), 2),
+        (("overlay",), 2),
+    ],
+)
+def test_exit_code(words: tuple[str, ...], code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["diff", *words])
+    assert ended.value.code == code
+    told = capsys.readouterr()
+    assert bool(told.out) == (code != 2)
+    assert bool(told.err) == (code == 2)
+
+
+@pytest.mark.usefixtures("state")
+def test_json_is_one_document_with_every_change(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["diff", "overlay~1", "overlay", "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert (document["before"]["run"], document["after"]["run"]) == ("20261121-1", "20261121-2")
+    assert document["worse"] == len(document["failing"]) > 0

@@ -1,0 +1,103 @@
+"""A server that does with each connection what a test says, and the way to it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+Conduct = Callable[[socket.socket], None]
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+"""RFC 6455, 1.3."""
+
+
+class RudeServer:
+    """Hears the first words of each connection, and then behaves so."""
+
+    def __init__(self, conduct: Conduct) -> None:
+        self._conduct = conduct
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._connections: list[socket.socket] = []
+        self.asked: list[bytes] = []
+        self.over = threading.Event()
+        """Set at the end: whoever drips looks at it between two drops."""
+        threading.Thread(target=self._run, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def _run(self) -> None:
+        with suppress(OSError):
+            while True:
+                self._connections.append(self._listener.accept()[0])
+                threading.Thread(
+                    target=self._serve, args=(self._connections[-1],), daemon=True
+                ).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with suppress(OSError), connection:
+            self.asked.append(connection.recv(65_536))
+            if b"Upgrade: websocket" in self.asked[-1]:
+                connection.sendall(_switched(self.asked[-1]))
+            self._conduct(connection)
+
+    def drip(self, connection: socket.socket, head: bytes, drop: bytes) -> None:
+        """Say something, and then a little now and then."""
+        connection.sendall(head)
+        while not self.over.wait(0.05):
+            connection.sendall(drop)
+
+    def end(self) -> None:
+        self.over.set()
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for one in self._connections:
+            one.close()
+
+
+def kubeconfig(path: Path, server: str) -> Path:
+    found = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "it",
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        "clusters": [{"name": "it", "cluster": {"server": server}}],
+        "users": [{"name": "it", "user": {}}],
+    }
+    path.write_text(json.dumps(found))
+    return path
+
+
+def frame(content: bytes, kind: int = 2) -> bytes:
+    """A WebSocket's, whole."""
+    length = len(content)
+    size = bytes([length]) if length < 126 else b"\x7e" + length.to_bytes(2, "big")
+    return bytes([0x80 | kind]) + size + content
+
+
+CLOSED = frame(b"\x03\xe8", 8)
+
+
+def status(**found: object) -> bytes:
+    """The last word on a command."""
+    return frame(b"\x03" + json.dumps(found).encode())
+
+
+def _switched(request: bytes) -> bytes:
+    found = re.search(rb"(?i)sec-websocket-key: (\S+)", request)
+    assert found
+    accepted = base64.b64encode(hashlib.sha1(found[1] + _GUID).digest())
+    return (
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Protocol: v5.channel.k8s.io\r\nSec-WebSocket-Accept: "
+        + accepted
+        + b"\r\n\r\n"
+    )

@@ -1,0 +1,273 @@
+"""Directories and archives that are not what they seem: refused by name, and nothing is left."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import bundle_parts as parts
+import pytest
+
+from lab._errors import PreflightError
+from lab.cluster.bundle import archives, directory, document, oci
+from lab.cluster.bundle.manifest import Manifest
+from lab.cluster.bundle.scratch import Scratch
+from lab.cluster.bundle.store import Store
+
+NAME = "registry.k8s.io/pause:3.10.2"
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return parts.directory(tmp_path / "given")
+
+
+def create(store: Store, source: Path) -> Manifest:
+    return directory.create(store, source, (), None, print)
+
+
+def refused(store: Store, source: Path) -> str:
+    with pytest.raises(PreflightError) as error:
+        create(store, source)
+    root = store._root
+    assert not root.exists() or not list(root.iterdir())
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "versions",
+    [
+        DEEP,
+        b'{"kubernetes": "1.36.1", "\\ud800": "1"}',
+        b'{"kubernetes": "1.36.1", "red\\u001b[31m": "1"}',
+        b'{"kubernetes": "1.36.' + b"9" * 5000 + b'"}',
+        '{"kubernetes": "1.36.\u0661"}'.encode(),
+        b'{"kubernetes": "1.36.1\\n"}',
+    ],
+    ids=["deep", "surrogate", "escape", "long", "arabic", "newline"],
+)
+def test_versions_that_would_break_the_bundle_are_refused(store, source, versions):
+    (source / "versions.json").write_bytes(versions)
+    assert "versions.json" in refused(store, source)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("versions.json", "it has no 'versions.json'"),
+        ("images/pipe.tar", "'images/pipe.tar' is no .tar file"),
+        ("linux-amd64/crictl", "'linux-amd64/crictl' is no file"),
+        ("linux-amd64/cni/pipe", "'linux-amd64/cni/pipe' is no file"),
+    ],
+)
+def test_a_pipe_is_never_waited_for(store, source, path, words):
+    (source / path).unlink(missing_ok=True)
+    os.mkfifo(source / path)
+    assert words in refused(store, source)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("cni/my plugin", "'linux-amd64/cni/my plugin' is no name of a program"),
+        ("cni/a/b", "'linux-amd64/cni/a' is no file"),
+        ("cni/" + os.fsdecode(b"\xff"), "is no name of a program"),
+        ("other/kubelet", "nobody knows a program 'linux-amd64/other'"),
+    ],
+)
+def test_odd_names_are_said_before_anything_is_copied(store, source, path, words):
+    parts.put(source / "linux-amd64" / path, parts.elf("x"))
+    (source / "linux-amd64" / "runc").unlink()
+    said = refused(store, source)
+    assert words in said
+    assert "'linux-amd64/runc' is not there" in said
+
+
+def test_plugins_behind_a_link_are_taken(store, source):
+    plain = create(store, source)
+    plugins = source / "linux-amd64" / "cni"
+    plugins.rename(source.parent / "plugins")
+    plugins.symlink_to(source.parent / "plugins")
+    assert create(store, source) == plain
+
+
+def test_a_file_in_place_of_a_directory_is_said(store, source):
+    shutil.rmtree(source / "images")
+    (source / "images").touch()
+    assert "'images' is no directory" in refused(store, source)
+
+
+def test_a_directory_of_any_name_makes_the_same_bundle(store, source):
+    plain = create(store, source)
+    assert create(store, source.rename(source.with_name(os.fsdecode(b"\xff\xfe")))) == plain
+
+
+def test_a_directory_that_cannot_be_read_is_said(store, source, monkeypatch):
+    plugins = source / "linux-amd64" / "cni"
+    plugins.chmod(0)
+    if os.access(plugins, os.R_OK):  # root reads everything
+
+        def denied(path: Path) -> None:
+            raise PermissionError(13, "Permission denied", str(path))
+
+        monkeypatch.setattr(directory, "_visible", denied)
+    assert "permission denied" in refused(store, source)
+    plugins.chmod(0o700)
+
+
+def test_a_file_that_changes_while_it_is_copied_is_said(store, source, monkeypatch):
+    kubelet = source / "linux-amd64" / "kubelet"
+    keep = Scratch.keep
+
+    def slow(self: Scratch, content: io.BufferedReader, doing: str) -> object:
+        blob = keep(self, content, doing)
+        if doing == f"copying '{kubelet}'":
+            with kubelet.open("ab") as file:
+                file.write(b"more")
+        return blob
+
+    monkeypatch.setattr(Scratch, "keep", slow)
+    assert f"copying '{kubelet}': somebody writes to it" in refused(store, source)
+
+
+def header(name: str, size: int = 0, kind: bytes = tarfile.REGTYPE) -> bytes:
+    """Of a tar member; a size beyond eight octal digits as GNU writes it."""
+    member = tarfile.TarInfo(name)
+    member.size, member.type = size, kind
+    return member.tobuf(tarfile.GNU_FORMAT)
+
+
+def extended(records: Mapping[str, str], kind: bytes = tarfile.XHDTYPE) -> bytes:
+    """A member that has these pax records."""
+    lines = b""
+    for key, value in records.items():
+        rest = f" {key}={value}\n".encode()
+        length = next(n for n in range(len(rest), 9999) if n == len(rest) + len(str(n)))
+        lines += str(length).encode() + rest
+    body = lines + bytes(-len(lines) % 512)
+    return header("pax", len(lines), kind) + body + header("manifest.json") + bytes(1024)
+
+
+SPARSE = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "manifest.json"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        header("manifest.json", -512) + bytes(1024),
+        header("manifest.json", 1 << 62) + bytes(1024),
+        header("manifest.json", (1 << 63) - 100) + bytes(1024),
+        header("manifest.json", 1 << 70) + bytes(1024),
+        extended({"size": "-512"}),
+        extended({"size": "9" * 30}),
+        extended({**SPARSE, "GNU.sparse.realsize": "1000000000000"}),
+        extended({"GNU.sparse.map": "0,x", "GNU.sparse.size": "1"}),
+    ],
+    ids=["negative", "2^62", "2^63", "2^70", "pax negative", "pax huge", "sparse", "sparse map"],
+)
+def test_a_tar_file_whose_headers_lie_is_refused(store, source, content):
+    (source / "images" / "one.tar").write_bytes(content)
+    said = refused(store, source)
+    assert "one.tar': it is no whole tar file" in said
+
+
+def test_a_hole_that_would_fill_the_disk_is_refused(store, source):
+    member = bytearray(header("index.json", 0, tarfile.GNUTYPE_SPARSE))
+    member[386:410] = b"%011o\0%011o\0" % (1 << 30, 0)
+    member[483:495] = b"%011o\0" % (1 << 30)
+    member[148:156] = b" " * 8
+    member[148:156] = b"%06o\0 " % sum(member)
+    (source / "images" / "one.tar").write_bytes(bytes(member) + bytes(1024))
+    assert "'index.json' is neither file nor link" in refused(store, source)
+
+
+@pytest.mark.parametrize("name", ["index.json", "manifest.json"])
+def test_a_document_that_is_nested_too_deep_is_refused(store, source, name):
+    (source / "images" / "one.tar").write_bytes(parts.tar({name: DEEP}))
+    assert "nested too deep" in refused(store, source)
+
+
+def with_config(**more: object) -> bytes:
+    image = parts.Image(NAME)
+    image.config = json.dumps({**json.loads(image.config), **more}).encode()
+    found = json.loads(image.manifest)
+    found["config"] = parts.described(oci.CONFIG, image.config)
+    image.manifest = json.dumps(found).encode()
+    return parts.oci_archive(NAME, [image])
+
+
+def with_layer(media_type: object) -> bytes:
+    image = parts.Image(NAME)
+    found = json.loads(image.manifest)
+    found["layers"][0]["mediaType"] = media_type
+    image.manifest = json.dumps(found).encode()
+    return parts.oci_archive(NAME, [image])
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (with_config(**{"os.version": "\ud800"}), "'os.version' is \"\\ud800\""),
+        (with_config(**{"os.version": "10.0\x1b[2J"}), "'os.version' is"),
+        (with_config(**{"os.version": ["10.0"]}), "'os.version' is [\"10.0\"]"),
+        (with_layer("\ud800"), "'mediaType' is"),
+        (with_layer("x" * 500), "'mediaType' is"),
+        (with_layer({"a": 1}), "'mediaType' is"),
+    ],
+)
+def test_words_of_an_image_that_would_break_the_bundle_are_refused(store, source, content, words):
+    (source / "images" / "one.tar").write_bytes(content)
+    assert words in refused(store, source)
+
+
+def test_a_document_that_claims_to_be_huge_is_not_read(store, source):
+    image = parts.Image(NAME)
+    member = f"blobs/sha256/{parts.sha256(image.manifest)}"
+    entry = {**image.entry(), "size": 1 << 40}
+    top = parts.index([{**entry, "annotations": {"io.containerd.image.name": NAME}}])
+    (source / "images" / "one.tar").write_bytes(parts.tar({"index.json": top, member: b"{}"}))
+    assert "it is no document" in refused(store, source)
+
+
+def test_indexes_that_name_one_another_again_and_again_are_read_once(tmp_path, monkeypatch):
+    image = parts.Image(NAME)
+    members = {f"blobs/sha256/{key}": one for key, one in image.blobs.items()}
+    below = parts.index([image.entry()] * 100)
+    for _ in range(2):
+        members[f"blobs/sha256/{parts.sha256(below)}"] = below
+        below = parts.index([parts.described(oci.INDEX, below)] * 100)
+    members[f"blobs/sha256/{parts.sha256(below)}"] = below
+    notes = {"io.containerd.image.name": NAME}
+    top = parts.index([parts.described(oci.INDEX, below, annotations=notes)])
+    path = tmp_path / "one.tar"
+    path.write_bytes(parts.tar({"index.json": top, **members}))
+    read: list[str] = []
+    plain = oci.document
+
+    def document(content: bytes, where: str) -> Mapping[str, object]:
+        read.append(where)
+        return plain(content, where)
+
+    monkeypatch.setattr(oci, "document", document)
+    assert len(archives.images(path, "it", Scratch(tmp_path / "into"))) == 1
+    assert len(read) < 10
+
+
+def test_a_manifest_that_would_harm_a_terminal_is_refused(store, source):
+    made = create(store, source)
+    content = document.encoded(made).decode()
+    for old, new in (
+        (f'"{directory.SOURCE}"', '"\\u001b[2J"'),
+        ('"component": "cni-plugins"', '"component": "\\u202e"'),
+        ('"containerd",', '"container d",'),
+        ('"1.36.1"', f'"1.36.{"9" * 5000}"'),
+    ):
+        assert old in content
+        with pytest.raises(PreflightError):
+            document.decoded(content.replace(old, new).encode(), "it")

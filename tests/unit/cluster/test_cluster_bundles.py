@@ -1,0 +1,126 @@
+"""Which bundle a lab on real machines is made from, and what is said of it beforehand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import bundle_parts as parts
+import pytest
+
+from lab._errors import PreflightError, UsageError
+from lab.cluster.bundle import directory, document, medium
+from lab.cluster.bundle.manifest import Manifest
+from lab.cluster.bundle.store import Store
+from lab.plan.planner import make_plan
+from lab.providers.libvirt import bundles
+from lab.providers.libvirt.bundles import Bundled
+from lab.providers.provider import LabHandle
+from lab.scenario.loader import find, load
+from lab.topology.intent import Intent
+from lab.topology.registry import intent
+
+
+@pytest.fixture(scope="module")
+def overlay() -> Intent:
+    """Nodes of both systems."""
+    return intent(make_plan(load(find("overlay"))))
+
+
+def without_windows(both: Intent) -> Intent:
+    return replace(both, machines=tuple(one for one in both.machines if one.os == "linux"))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return parts.directory(tmp_path / "given", windows=True)
+
+
+def made(store: Store, source: Path, version: str = "1.36.1", *systems: str) -> Manifest:
+    versions = {**parts.VERSIONS, "kubernetes": version}
+    (source / "versions.json").write_text(json.dumps(versions))
+    for name in parts.IMAGES[:4]:
+        file = name.replace("/", "_").replace(":", "_")
+        named = name.replace("v1.36.1", f"v{version}")
+        (source / "images" / f"{file}.tar").write_bytes(parts.docker_archive(named))
+    return directory.create(store, source, systems, None, print)
+
+
+def chosen(tmp_path: Path, wanted: Intent) -> Bundled:
+    lab = LabHandle("here", tmp_path / "lab", "token")
+    return bundles.of(lab, wanted, tmp_path / "cache", None)
+
+
+def test_the_newest_bundle_that_has_the_systems_of_the_nodes_is_taken(
+    store: Store, source: Path, tmp_path: Path, overlay: Intent
+) -> None:
+    both = made(store, source)
+    linux = made(store, source, "1.36.2", "linux")
+    assert chosen(tmp_path, overlay).manifest == both
+    assert chosen(tmp_path, without_windows(overlay)).manifest == linux
+
+
+def test_without_one_for_windows_that_is_said(
+    store: Store, source: Path, tmp_path: Path, overlay: Intent
+) -> None:
+    made(store, source, "1.36.1", "linux")
+    with pytest.raises(PreflightError, match="has programs for linux and windows"):
+        chosen(tmp_path, overlay)
+
+
+def test_damage_is_named_before_anything_is_made_as_long_as_there_is_no_medium(
+    store: Store, source: Path, tmp_path: Path, overlay: Intent
+) -> None:
+    both = made(store, source)
+    found = chosen(tmp_path, overlay)
+    found.check()
+    kubelet = store.blob(both, both.program("kubelet", "linux").blob)
+    whole = kubelet.read_bytes()
+    kubelet.write_bytes(whole[:-1] + b"X")
+    store.blob(both, both.image("registry.k8s.io/pause", "windows").config).unlink()
+    with pytest.raises(PreflightError) as refused:
+        found.check()
+    assert "program 'kubelet' (linux): " in refused.value.happened
+    with pytest.raises(PreflightError, match=r"'registry.k8s.io/pause:3.10.2' \(windows\)"):
+        medium.medium(store, both, "windows")
+    with pytest.raises(PreflightError, match="is another one"):
+        medium.medium(store, both, "linux")
+    assert not list(store.directory(both).rglob("*.iso"))
+    kubelet.write_bytes(whole)
+    medium.medium(store, both, "linux")
+    kubelet.unlink()
+    medium.check(store, both, "linux")
+
+
+def test_every_kubelet_that_does_not_go_with_the_control_plane_is_named(
+    store: Store, source: Path, tmp_path: Path, overlay: Intent
+) -> None:
+    made(store, source)
+
+    def kubelets(version: str) -> Intent:
+        return replace(
+            overlay,
+            machines=tuple(
+                replace(one, kubelet=replace(one.kubelet, version=version))
+                if one.kubelet and one.kubelet.role == "worker"
+                else one
+                for one in overlay.machines
+            ),
+        )
+
+    with pytest.raises(PreflightError, match="is 4 minors older") as refused:
+        chosen(tmp_path, kubelets("1.32"))
+    assert "'worker1' and 'worker2' and 'win1' and 'win2'" in refused.value.doing
+    with pytest.raises(PreflightError) as refused:
+        chosen(tmp_path, kubelets("1.34"))
+    assert "kubelet 1.34 (node 'worker1'; it has 1.36.1)" in refused.value.happened
+    assert "leave the node's own 'version' out of the scenario" in refused.value.cure
+
+
+def test_a_lab_stays_with_its_bundle(store: Store, source: Path) -> None:
+    both = made(store, source)
+    full = document.digest(both)
+    assert store.get(full) == both
+    with pytest.raises(UsageError, match=f"there is '{full}' only"):
+        store.get(full[:12] + "0" * 52)

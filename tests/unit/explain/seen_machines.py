@@ -1,0 +1,106 @@
+"""What would be seen of a lab that is as its Intent has it, to be broken one thing at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from lab.cluster.observers.facts import (
+    End,
+    Link,
+    Masquerade,
+    NodeFacts,
+    PodFacts,
+    SeenNeighbour,
+    Translated,
+    Translations,
+)
+from lab.matrix.cells import Product, product
+from lab.plan.plan import Plan
+from lab.plan.planner import make_plan
+from lab.scenario.loader import find, load
+from lab.topology import proxying, registry
+from lab.topology.intent import Intent, MachineIntent, Neighbour, Pod, Route
+
+
+@cache
+def lab(name: str) -> tuple[Plan, Intent, Product]:
+    plan = make_plan(load(find(name)))
+    intent = replace(registry.intent(plan), kubernetes=None)  # pods are the lab's own
+    return plan, intent, product(plan, intent)
+
+
+def whole(intent: Intent) -> dict[str, NodeFacts]:
+    return {machine.name: seen(machine) for machine in intent.machines}
+
+
+def seen(machine: MachineIntent) -> NodeFacts:
+    """A machine just as it is meant to be."""
+    bridge, tunnel = machine.bridge, machine.tunnel
+    links = [link(one.name, "", one.mac, one.addresses, one.mtu) for one in machine.interfaces]
+    if bridge:
+        links.append(link(bridge.name, "bridge", bridge.mac, bridge.addresses, bridge.mtu))
+    if tunnel:
+        links.append(link(tunnel.name, "vxlan", tunnel.mac, tunnel.addresses, tunnel.mtu))
+    for pod in machine.pods:
+        port = link(pod.port, "veth", "0e:00:00:00:00:01", (), pod.mtu)
+        links.append(Link(*port_parts(port), master=bridge.name if bridge else None, hairpin=True))
+    return NodeFacts(
+        os="linux",
+        version="",
+        links=tuple(links),
+        bridges=(bridge,) if bridge else (),
+        tunnels=(tunnel,) if tunnel else (),
+        routes=machine.routes,
+        neighbours=tuple(SeenNeighbour(one, "PERMANENT") for one in machine.neighbours),
+        forwarding=machine.forwarding,
+        proxies=machine.proxies,
+        forwards=machine.forwards,
+        settings=(("bridge/bridge-nf-call-iptables", "1"),),
+        translations=translations(machine),
+        pods=tuple(inside(pod) for pod in machine.pods),
+    )
+
+
+def port_parts(one: Link) -> tuple[object, ...]:
+    return one.name, one.kind, one.mac, one.addresses, one.mtu, one.up, one.carrier
+
+
+def link(name: str, kind: str, mac: str, addresses: tuple[str, ...], mtu: int) -> Link:
+    return Link(name, kind, mac, addresses, mtu, up=True, carrier=True)
+
+
+def inside(pod: Pod) -> PodFacts:
+    return PodFacts(
+        name=pod.name,
+        links=(link("eth0", "veth", pod.mac, (pod.address,), pod.mtu),),
+        routes=(Route("default", "eth0", pod.gateway),),
+        neighbours=tuple(SeenNeighbour(one, "PERMANENT") for one in pod.neighbours),
+        listening=(("tcp", 8080), ("udp", 8080), ("udp", 53)),
+        resolver=pod.resolver,
+    )
+
+
+def translations(machine: MachineIntent) -> Translations:
+    there = machine.translation
+    if there is None:
+        return Translations("", (), (), marked=False)
+    services = []
+    for service in there.services:
+        for port in service.ports:
+            for protocol in port.protocols:
+                ends = (proxying.inside, service.address, port.port)
+                outer = (proxying.outside, None, port.node_port)
+                for choose, address, number in (ends, outer):
+                    if number is not None:
+                        chosen = choose(service, machine.name)
+                        to = tuple(End(one.address, port.target_port) for one in chosen)
+                        services.append(Translated(protocol, address, number, to))
+    kept = (
+        () if there.local_cidr is None else (Masquerade(there.local_cidr, there.not_masqueraded),)
+    )
+    return Translations("lab", tuple(services), kept, marked=True)
+
+
+def neighbour(address: str, mac: str, device: str) -> SeenNeighbour:
+    return SeenNeighbour(Neighbour(address, mac, device), "PERMANENT")

@@ -1,0 +1,83 @@
+"""Runs that are kept, found by what a user calls them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from unit.reports.made_runs import intent_of, made_run
+
+from lab._errors import UsageError
+from lab.lifecycle.kept_runs import find_run
+from lab.matrix.verdict import RunResult
+from lab.reports.result import to_json
+
+RUN = made_run("dead-node", families=("hairpin",))
+IDS = ("20261121-101500-7f3a", "20261121-101501-0001", "20261122-000000-aaaa")
+
+
+def keep(directory: Path, run: RunResult = RUN) -> Path:
+    directory.mkdir(parents=True)
+    (directory / "result.json").write_text(json.dumps(to_json(run, intent_of())))
+    return directory
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A state directory with three runs of 'overlay', and one lab that was never tested."""
+    for run in IDS:
+        keep(tmp_path / "labs" / "overlay" / "runs" / run, replace(RUN, run=run))
+    (tmp_path / "labs" / "fresh").mkdir()
+    return tmp_path
+
+
+def test_a_run_is_found_by_file_directory_and_id(state: Path) -> None:
+    directory = state / "labs" / "overlay" / "runs" / IDS[1]
+    for wanted in (str(directory / "result.json"), str(directory), IDS[1]):
+        assert find_run(wanted, state).run == IDS[1]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"), [("overlay", 2), ("overlay~0", 2), ("overlay~1", 1), ("overlay~2", 0)]
+)
+def test_a_run_is_found_by_its_lab_counted_from_the_last(
+    state: Path, wanted: str, found: int
+) -> None:
+    assert find_run(wanted, state).run == IDS[found]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "happened", "cure"),
+    [
+        ("overlay~3", "has only 3 runs, so the oldest is 'overlay~2'", IDS[0]),
+        ("fresh", "'fresh' has not been tested yet", "lab test fresh"),
+        ("fresh~1", "'fresh' has not been tested yet", "lab test fresh"),
+        ("overlai", "nor a lab", "did you mean 'overlay'?"),
+        ("overlai~1", "nor a lab", "did you mean 'overlay'?"),
+        ("20261121-101501-0002", "nor a lab", f"did you mean '{IDS[1]}'?"),
+        ("overlay~x", "nor a lab", "did you mean 'overlay'?"),
+        ("*", "nor a lab", "lab list"),
+        ("..", "nor a lab", "lab list"),
+        ("", "nor a lab", "lab list"),
+        ("no/such/file", "nor a lab", "lab list"),
+        ("over*", "nor a lab", "did you mean 'overlay'?"),
+    ],
+)
+def test_a_run_that_is_not_there_is_answered_with_the_nearest(
+    state: Path, monkeypatch: pytest.MonkeyPatch, wanted: str, happened: str, cure: str
+) -> None:
+    monkeypatch.chdir(state)
+    with pytest.raises(UsageError) as raised:
+        find_run(wanted, state)
+    assert happened in raised.value.happened
+    assert cure in raised.value.cure
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 99}', "\xff"])
+def test_a_file_that_is_no_result_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "result.json"
+    file.write_text(text, encoding="latin-1")
+    with pytest.raises(UsageError, match="is no result of a run"):
+        find_run(str(file), tmp_path)

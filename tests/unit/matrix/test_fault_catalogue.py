@@ -1,0 +1,178 @@
+"""The catalogue of faults: where each can be done, with which commands, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from lab._errors import UsageError
+from lab.lifecycle.faults import batches, script
+from lab.matrix.faults import registry
+from lab.matrix.faults.fault import Command, Fault, Site
+from lab.plan.planner import make_plan
+from lab.scenario.loader import find, load
+from lab.topology import registry as topologies
+from lab.topology.intent import Intent
+
+CASES = Path(__file__).parents[2] / "cases" / "faults"
+WRITE = "HYBRIDLAB_WRITE_CASES"
+KINDS = ("overlay", "host-gateway", "upstream-tor", "hard-way")
+FAULTS = registry.faults()
+EVERYWHERE = {
+    "dns-unreachable",
+    "duplicate-node-pod-cidr",
+    "duplicate-pod-address",
+    "ip-forward-off",
+    "masquerade-missing",
+    "mtu-black-hole",
+    "node-link-down",
+    "nodeport-blocked",
+    "outboundnat-exception-missing",
+    "packet-loss",
+    "pod-link-down",
+    "route-missing",
+    "service-backend-stale",
+    "service-rules-missing",
+    "slow-link",
+    "stale-neighbour",
+    "two-nodes-one-mac",
+}
+WITH_A_TUNNEL = {
+    "fdb-entry-missing",
+    "tunnel-udp-dropped",
+    "tunnel-udp-rejected",
+    "wrong-udp-port",
+    "wrong-vni",
+}
+
+
+@cache
+def intent(kind: str) -> Intent:
+    return topologies.intent(make_plan(load(find(kind))))
+
+
+def text(fault: Fault, lab: Intent, site: Site) -> str:
+    peer = site.peers[-1] if site.peers else ""
+    change = fault.change(lab, site.node, peer)
+    lines = [f"# {fault.name} on {site.node}" + (f", peer {peer}" if peer else "")]
+    for title, commands in (("do", change.do), ("undo", change.undo)):
+        lines.append(f"{title}:")
+        lines += [f"  {one.place}: {one.line}" for one in commands]
+    return "".join(f"{line}\n" for line in lines)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_commands_of_a_fault(name: str) -> None:
+    fault = FAULTS[name]
+    kind = next(kind for kind in KINDS if registry.sites(fault, intent(kind)))
+    written = text(fault, intent(kind), registry.sites(fault, intent(kind))[-1])
+    path = CASES / f"{name}.txt"
+    if os.environ.get(WRITE):
+        path.write_text(written, encoding="utf-8")
+    assert written == path.read_text(encoding="utf-8")
+
+
+def test_every_case_belongs_to_a_fault() -> None:
+    assert {path.stem for path in CASES.glob("*.txt")} == set(FAULTS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_where_faults_can_be_done(kind: str) -> None:
+    there = {one.name for one in FAULTS.values() if registry.sites(one, intent(kind))}
+    assert there == EVERYWHERE | (WITH_A_TUNNEL if kind == "overlay" else set())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_site_and_peer_has_a_change_on_machines_that_are_there(name: str, kind: str) -> None:
+    fault, lab = FAULTS[name], intent(kind)
+    places = {machine.name for machine in lab.machines}
+    places |= {pod.name for machine in lab.machines for pod in machine.pods}
+    for site in registry.sites(fault, lab):
+        assert bool(site.peers) == (fault.peer is not None)
+        for peer in site.peers or ("",):
+            change = fault.change(lab, site.node, peer)
+            assert change.do
+            assert change.undo
+            assert {one.place for one in (*change.do, *change.undo)} <= places
+            assert site.node not in site.peers
+
+
+def test_routes_of_an_upstream_router_are_the_routers() -> None:
+    (site,) = registry.sites(FAULTS["route-missing"], intent("upstream-tor"))
+    assert site.node == "router"
+
+
+def test_an_unknown_fault_names_the_nearest() -> None:
+    for wrong, meant in (
+        ("wrong-vnni", "'wrong-vni'"),
+        ("udp-4789-dropped", "'tunnel-udp-dropped'"),
+        ("route", "'route-missing'"),
+    ):
+        with pytest.raises(UsageError) as raised:
+            registry.find("trying", wrong)
+        assert meant in raised.value.cure
+    with pytest.raises(UsageError) as raised:
+        registry.find("trying", "xyzzy")
+    assert raised.value.cure == "'lab fault --list' shows every fault"
+
+
+REFUSED = [
+    # fault, topology, node, peer, what happened, what to try
+    (
+        "wrong-vni",
+        "host-gateway",
+        "",
+        "",
+        "it needs a tunnel, and no machine of a lab with topology 'host-gateway' has that",
+        "overlay",
+    ),
+    ("wrong-vni", "overlay", "router", "", "it needs a tunnel, which 'router' has not", "--node "),
+    ("wrong-vni", "overlay", "nobody", "", "there is no machine 'nobody'", "--node master, "),
+    ("wrong-vni", "overlay", "master", "win1", "it concerns one machine alone", "leave '--peer'"),
+    (
+        "route-missing",
+        "overlay",
+        "master",
+        "master",
+        "'master' can be no peer of 'master' in it",
+        "--peer worker1, worker2, win1, win2",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "node", "peer", "happened", "cure"),
+    REFUSED,
+    ids=lambda value: value if isinstance(value, str) and " " not in value else "",
+)
+def test_what_cannot_be_done_says_why_and_where_it_can(  # noqa: PLR0913, PLR0917  a case has as many columns
+    name: str, kind: str, node: str, peer: str, happened: str, cure: str
+) -> None:
+    with pytest.raises(UsageError) as raised:
+        registry.choose(FAULTS[name], intent(kind), "trying", node, peer)
+    assert raised.value.happened == happened
+    assert cure in raised.value.cure
+
+
+def test_where_nobody_says_the_first_machine_and_peer_are_taken() -> None:
+    fault, lab = FAULTS["route-missing"], intent("overlay")
+    assert registry.choose(fault, lab, "trying") == Site("master", ("worker1",))
+    assert registry.choose(fault, lab, "trying", peer="master") == Site("worker1", ("master",))
+
+
+def test_commands_of_one_place_share_a_shell_as_far_as_they_fit() -> None:
+    small = [Command("a", "1"), Command("a", "2"), Command("b", "3"), Command("a", "4")]
+    assert list(batches(small)) == [("a", ["1", "2"]), ("b", ["3"]), ("a", ["4"])]
+    large = [Command("a", "x" * 40_000)] * 3
+    assert [len(lines) for _, lines in batches(large)] == [1, 1, 1]
+    assert list(batches([])) == []
+
+
+def test_a_shell_stops_at_the_line_that_fails() -> None:
+    lines = script(["true", "false", "true"]).splitlines()
+    assert lines[0].startswith("set -e;")
+    assert lines[1:] == ["at=0", "true", "at=1", "false", "at=2", "true"]

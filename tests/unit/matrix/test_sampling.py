@@ -1,0 +1,173 @@
+"""Which cells are asked where all of them would be too many, and what is said of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from lab._errors import PreflightError
+from lab.matrix import sampling
+from lab.matrix.cell import Cell
+from lab.matrix.cells import Product, counts, product
+from lab.matrix.coverage import Part, coverage
+from lab.matrix.sampling import LIMIT, STRATEGIES, Choice, Strategy, sample
+from lab.plan.planner import make_plan
+from lab.scenario.loader import find, load, shipped
+from lab.scenario.scenario import USUAL_FAMILIES
+from lab.suites.room import require
+from lab.topology import registry
+
+HUNDRED = """
+name: hundred
+summary: a hundred nodes with twenty pods each
+kubernetes: {version: "1.36", pod_cidr: 10.0.0.0/9, node_prefix: 24,
+  service_cidr: 10.128.0.0/12, dns_address: 10.128.0.10}
+network: {cidr: 192.168.0.0/22}
+topology: {kind: overlay}
+pods_per_node: 20
+nodes:
+  - {name: master, os: linux, role: control-plane}
+  - {name: worker, os: linux, count: 79}
+  - {name: win, os: windows, count: 20}
+"""
+
+
+def drawn(path: Path) -> Product:
+    plan = make_plan(load(path))
+    return product(plan, registry.intent(plan))
+
+
+@pytest.fixture(scope="module")
+def hundred(tmp_path_factory: pytest.TempPathFactory) -> Product:
+    path = tmp_path_factory.mktemp("large") / "hundred.yaml"
+    path.write_text(HUNDRED)
+    return drawn(path)
+
+
+@pytest.fixture(scope="module")
+def overlay() -> Product:
+    return drawn(find("overlay"))
+
+
+def ids(cells: tuple[Cell, ...]) -> list[str]:
+    return [cell.id for cell in cells]
+
+
+def test_hundred_nodes_are_sampled_without_making_their_36_million_cells(hundred: Product) -> None:
+    assert hundred.size == 36_134_400
+    made = sample(hundred, Choice())
+    found = coverage(hundred, Choice(), made)
+    assert LIMIT < len(made) < 1.2 * LIMIT
+    assert found.node_pairs == Part(9_900, 9_900)
+    assert found.share == f"{len(made):,} of 36,134,400 cells"
+    assert found.sentence == (
+        "sample 'node-pairs', seed 0: every node pair both ways, every pair of operating systems "
+        "in every family, every pod asks and is asked"
+    )
+    assert set(counts(made)) == set(USUAL_FAMILIES)
+
+
+@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("seed", [0, 1, 7])
+def test_node_pairs_reaches_all_that_it_promises(name: str, seed: int) -> None:
+    whole, choice = drawn(find(name)), Choice("node-pairs", seed)
+    made = sample(whole, choice)
+    found = coverage(whole, choice, made)
+    assert len(made) < whole.size
+    assert found.node_pairs.whole
+    assert found.systems.whole
+    assert found.askers.whole
+    assert found.asked.whole
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_os_pairs_asks_each_kind_three_times_and_every_node(name: str) -> None:
+    whole, choice = drawn(find(name)), Choice("os-pairs")
+    made = sample(whole, choice)
+    kinds = Counter(map(_kind, made))
+    assert set(kinds) >= {_kind(cell) for cell in whole.cells() if cell.relation != "self"}
+    assert max(kinds.values()) < 2 * max(3, len(whole.grids[0].askers))
+    for grid in whole.grids:
+        asked = {cell.source.node for cell in made if cell.family == grid.family}
+        assert asked >= {source.node for source in grid.sources}
+    assert coverage(whole, choice, made).systems.whole
+
+
+def _kind(cell: Cell) -> tuple[object, ...]:
+    ends = cell.source.os, cell.target.os, cell.relation, cell.name_form
+    return cell.family, *ends, cell.protocol, cell.size
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_sample_is_part_of_the_product_in_its_order(overlay: Product, strategy: Strategy) -> None:
+    places = {cell.id: place for place, cell in enumerate(overlay.cells())}
+    chosen = [places[cell] for cell in ids(sample(overlay, Choice(strategy)))]
+    assert chosen == sorted(set(chosen))
+    assert (len(chosen) == overlay.size) == (strategy == "full")
+
+
+def test_a_sample_is_the_same_for_the_same_seed_and_on_every_machine(overlay: Product) -> None:
+    first = ids(sample(overlay, Choice("os-pairs")))
+    assert first == ids(sample(overlay, Choice("os-pairs", 0)))
+    assert first != ids(sample(overlay, Choice("os-pairs", 1)))
+    between_pods = "\n".join(one for one in first if one.startswith("pod-pod/"))
+    assert sha256(between_pods.encode()).hexdigest()[:16] == "fd8e7be5b8ca3d2c"
+
+
+def test_what_there_is_room_for_is_filled(
+    overlay: Product, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = sum(len(grid.askers) * len(grid.asked) for grid in overlay.grids)
+    monkeypatch.setattr(sampling, "LIMIT", 1_500)
+    made = sample(overlay, Choice())
+    assert 1_500 - pairs < len(made) <= 1_500
+    assert len(set(ids(made))) == len(made)
+
+
+def test_a_limit_just_below_the_product_is_reached_without_end(
+    overlay: Product, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "LIMIT", overlay.size - 1)
+    assert len(sample(overlay, Choice())) < overlay.size
+
+
+def test_up_to_the_limit_every_cell_is_asked(
+    overlay: Product, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Choice().strategy_for(overlay) == "full"
+    monkeypatch.setattr(sampling, "LIMIT", overlay.size - 1)
+    assert Choice().strategy_for(overlay) == "node-pairs"
+    assert Choice("full").strategy_for(overlay) == "full"
+
+
+def test_cells_that_are_named_are_asked_once_whatever_the_sample(overlay: Product) -> None:
+    usual = ids(sample(overlay, Choice("os-pairs")))
+    absent = next(cell.id for cell in overlay.cells() if cell.id not in usual)
+    named = Choice("os-pairs", named=(absent, usual[0], "no/such/cell/at-all", absent))
+    assert ids(sample(overlay, named)) == [*usual, absent]
+
+
+def test_of_a_part_the_figures_are_told(overlay: Product) -> None:
+    part = tuple(overlay.cells())[:8]
+    found = coverage(overlay, Choice(), part)
+    assert found.share == "8 of 2,300 cells"
+    assert found.sentence == (
+        "1 of 20 node pairs, 1 of 30 pairs of operating systems by family, "
+        "1 of 10 pods ask, 2 of 10 are asked"
+    )
+
+
+def test_where_all_is_asked_nothing_is_to_be_told(overlay: Product) -> None:
+    found = coverage(overlay, Choice(), tuple(overlay.cells()))
+    assert (found.share, found.sentence) == ("2,300 cells", "")
+
+
+def test_more_cells_than_memory_are_refused_with_both_figures(hundred: Product) -> None:
+    with pytest.raises(PreflightError, match=r"need about [0-9,.]+ GiB of memory") as raised:
+        require(100 * hundred.size, "full", "big")
+    assert "--sample node-pairs" in raised.value.cure
+    require(100 * hundred.size, "node-pairs", "big")
+    require(2_300, "full", "small")

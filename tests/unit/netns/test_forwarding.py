@@ -1,0 +1,112 @@
+"""Questions that the responder passes on: by real sockets on loopback, without a network."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from lab.providers.netns import answers, dnswire, forwarding, protocol
+
+RECORDS = {"to-a.default.svc.cluster.local.": ["10.96.0.20"]}
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """The forwarder's socket, and the other server's."""
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as own,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other,
+    ):
+        other.bind(("127.0.0.1", 0))
+        other.settimeout(5)
+        own.connect(other.getsockname())
+        yield own, other
+
+
+def answered(question: bytes, address: str) -> bytes:
+    name = dnswire.asked_name(question)
+    assert name
+    reply = dnswire.answer(question, {name: [address]})
+    assert reply
+    return reply
+
+
+def test_answers_find_their_questions_in_whatever_order_they_come(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    own, other = pair
+    forwarder = forwarding.Forwarder(own)
+    heard: dict[str, str | None] = {}
+    for name in ("a.lab.", "b.lab."):
+
+        def then(wire: bytes, name: str = name) -> None:
+            heard[name] = dnswire.read_answer(wire, name, 7)
+
+        forwarder.ask(dnswire.question(name, 7), then)
+    asked = [other.recvfrom(512) for _ in range(2)]
+    for wire, sender in reversed(asked):
+        last = "1" if dnswire.asked_name(wire) == "a.lab." else "2"
+        other.sendto(answered(wire, f"10.0.0.{last}"), sender)
+    for _ in asked:
+        forwarder.hear()
+    assert heard == {"a.lab.": "10.0.0.1", "b.lab.": "10.0.0.2"}
+
+
+def test_who_waits_for_a_server_that_is_not_there_is_told(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    own, other = pair
+    other.close()
+    forwarder = forwarding.Forwarder(own)
+    heard: list[bytes] = []
+    forwarder.ask(dnswire.question("a.lab.", 7), heard.append)
+    forwarder.hear()
+    assert len(heard) == 1
+    with pytest.raises(protocol.WireError, match="SERVFAIL"):
+        dnswire.read_answer(heard[0], "a.lab.", 7)
+
+
+def test_the_oldest_question_gives_way_and_its_late_answer_is_dropped(
+    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, other = pair
+    monkeypatch.setattr(forwarding, "WAITING_LIMIT", 1)
+    forwarder = forwarding.Forwarder(own)
+    heard: list[str] = []
+    forwarder.ask(dnswire.question("a.lab.", 7), lambda _: heard.append("a"))
+    forwarder.ask(dnswire.question("b.lab.", 7), lambda _: heard.append("b"))
+    for _ in range(2):
+        wire, sender = other.recvfrom(512)
+        other.sendto(answered(wire, "10.0.0.1"), sender)
+        forwarder.hear()
+    assert heard == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "elsewhere"),
+    [
+        ("controller-01.k8scluster.kubeinit.local.", True),
+        ("to-a.default.svc.cluster.local.", False),
+        ("nothing.cluster.local.", False),
+        ("cluster.local.", False),
+        ("mycluster.local.", True),
+        ("to-a.default.", True),
+    ],
+)
+def test_only_what_is_not_the_clusters_is_asked_elsewhere(name: str, *, elsewhere: bool) -> None:
+    asked: list[bytes] = []
+    other = answers.Elsewhere(lambda wire, _then: asked.append(wire), "cluster.local.")
+    said = answers.dns_datagram(RECORDS, other)(dnswire.question(name, 7), b"10.0.0.1:53")
+    assert isinstance(said, answers.Later) == elsewhere
+    if isinstance(said, answers.Later):
+        said.begin(lambda _: None)
+        assert asked == [dnswire.question(name, 7)]
+
+
+def test_what_is_no_question_is_asked_nowhere() -> None:
+    other = answers.Elsewhere(lambda _wire, _then: pytest.fail("asked"), "cluster.local.")
+    for wire in (b"", b"\0" * 11, dnswire.question("a.lab.", 7)[:-3], b"\xff" * 40):
+        said = answers.dns_datagram(RECORDS, other)(wire, b"10.0.0.1:53")
+        assert not isinstance(said, answers.Later)

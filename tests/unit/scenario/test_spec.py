@@ -1,0 +1,111 @@
+"""Kubeinit's spec strings: what they stand for, and what is said of broken ones."""
+
+from __future__ import annotations
+
+import json
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab._errors import ScenarioError, UsageError
+from lab.scenario import spec
+from lab.scenario.loader import SpecString, load, meant
+from lab.scenario.scenario import NodeGroup, Scenario
+from lab.topology import registry
+
+CASES = Path(__file__).parents[2] / "cases" / "specs"
+BROKEN: dict[str, str] = json.loads((CASES / "broken.json").read_text())
+
+
+def made(written: str) -> Scenario:
+    return load(SpecString(written), topology_check=registry.check)
+
+
+def node(scenario: Scenario, name: str) -> NodeGroup:
+    return next(group for group in scenario.nodes if group.name == name)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_spec_is_told_where_it_is_wrong_and_what_the_form_is(name: str) -> None:
+    wanted = meant(BROKEN[name])
+    assert isinstance(wanted, SpecString)
+    with pytest.raises(ScenarioError) as caught:
+        load(wanted)
+    golden = CASES / f"{name}.txt"
+    assert str(caught.value) + "\n" == golden.read_text()
+
+
+def test_nodes_have_kubeinits_names_order_and_addresses() -> None:
+    scenario = made("k8s-libvirt-1-2-2")
+    assert [(one.name, one.os, one.role, str(one.address)) for one in scenario.nodes] == [
+        ("controller-01", "linux", "control-plane", "10.0.0.1"),
+        ("compute-01", "windows", "worker", "10.0.0.2"),
+        ("compute-02", "windows", "worker", "10.0.0.3"),
+        ("services", "linux", "services", "10.0.0.253"),
+    ]
+    assert scenario.name == "k8s-libvirt-1-2-2"
+    assert scenario.network.router == IPv4Address("10.0.0.254")
+    assert scenario.hypervisors
+    assert scenario.hypervisors.count == 2
+
+
+def test_an_option_of_one_node_goes_before_its_groups() -> None:
+    scenario = made("k8s-libvirt-1-2-2,compute-02.os=windows,compute.os=linux,compute.memory=16GiB")
+    first, second = node(scenario, "compute-01"), node(scenario, "compute-02")
+    assert (first.os, first.memory_mib, first.image) == ("linux", 16_384, None)
+    assert (second.os, second.memory_mib, second.image) == (
+        "windows",
+        16_384,
+        "windows-server-2022",
+    )
+    assert scenario.name == "k8s-libvirt-1-2-2"
+
+
+def test_every_option_arrives() -> None:
+    scenario = made(
+        "k8s-libvirt-2-1-3,services.vcpus=1,services.disk=30GiB,services.memory=512MiB,"
+        "controller-02.hypervisor=3"
+    )
+    services = node(scenario, "services")
+    assert (services.vcpus, services.disk_gib, services.memory_mib) == (1, 30, 512)
+    assert node(scenario, "controller-02").hypervisor == "hypervisor-03"
+    assert node(scenario, "controller-01").hypervisor is None
+
+
+@pytest.mark.parametrize("written", ["k8s-libvirt-1-0-1", "k8s-libvirt-5-200-64"])
+def test_the_smallest_and_the_largest_are_valid(written: str) -> None:
+    assert made(written).nodes[-1].address == IPv4Address("10.0.0.253")
+
+
+@pytest.mark.parametrize("written", ["overlay", "hard-way", "kubeinit"])
+def test_a_shipped_scenario_is_no_spec(written: str) -> None:
+    assert isinstance(meant(written), Path)
+
+
+def test_a_file_goes_before_a_spec_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("k8s-libvirt-1-2-2").touch()
+    assert isinstance(meant("k8s-libvirt-1-2-2"), Path)
+    assert isinstance(meant("k8s-libvirt-1-2-3"), SpecString)
+    assert isinstance(meant("k8s-libvirt-1-2-3.yaml"), Path)
+    assert isinstance(meant("./k8s-libvirt-1-2-3"), Path)
+
+
+def test_what_is_neither_is_told_of_spec_strings() -> None:
+    with pytest.raises(UsageError) as caught:
+        meant("kubeinti")
+    assert 'did you mean "kubeinit"?' in str(caught.value)
+    assert "k8s-libvirt-1-2-2" in str(caught.value)
+
+
+@given(st.text("k8slibvrt-123,.=oscmpute ", max_size=40))
+def test_whatever_is_written_is_read_or_refused(tail: str) -> None:
+    found, findings = spec.read(f"k8s-libvirt-1-2-2{tail}")
+    assert (found is None) == bool(findings)
+    length = len(f"k8s-libvirt-1-2-2{tail}")
+    assert all(1 <= one.col <= length + 1 for one in findings)

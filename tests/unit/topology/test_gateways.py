@@ -1,0 +1,111 @@
+"""Virtual gateways: who holds them, what keepalived is told, and what follows for the others."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from ipaddress import ip_interface
+from pathlib import Path
+
+import pytest
+
+from lab.plan.planner import make_plan
+from lab.scenario.loader import find, load
+from lab.topology import gateways, registry
+from lab.topology.daemon import Daemon
+from lab.topology.intent import Intent, Route
+from lab.topology.path import Flow
+from lab.topology.walk import walk
+
+CASES = Path(__file__).parents[2] / "cases" / "daemons"
+
+
+def intent_of(**parameters: object) -> Intent:
+    scenario = load(find("upstream-vrrp"))
+    chosen = {**scenario.topology.parameters, **parameters}
+    topology = replace(scenario.topology, parameters=chosen)
+    return registry.intent(make_plan(replace(scenario, topology=topology)))
+
+
+def daemon(intent: Intent, machine: str, name: str = "keepalived") -> Daemon:
+    (found,) = (one for one in intent.machine(machine).daemons if one.name == name)
+    return found
+
+
+def learned(intent: Intent, machine: str) -> dict[str, Route]:
+    return {one.destination: one for one in intent.machine(machine).routes if one.by == "bird"}
+
+
+@pytest.mark.parametrize(
+    ("case", "machine", "advert"),
+    [("keepalived-holder", "master1", 1), ("keepalived-backup-at-100-ms", "master3", 0.1)],
+)
+def test_configuration(case: str, machine: str, advert: float) -> None:
+    text = daemon(intent_of(advert_seconds=advert), machine).files[0].text
+    assert text == (CASES / f"{case}.conf").read_text(encoding="utf-8")
+
+
+def test_each_windows_node_has_a_gateway_of_its_own_off_the_node() -> None:
+    intent = intent_of()
+    assert [(one.node, one.address, one.router_id) for one in intent.gateways] == [
+        ("node009", "10.160.11.1/24", 188),
+        ("node010", "10.160.4.1/24", 189),
+    ]
+    for gateway in intent.gateways:
+        address = gateway.address.partition("/")[0]
+        machine = intent.machine(gateway.node)
+        assert {pod.gateway for pod in machine.pods} == {address}
+        assert machine.bridge
+        assert str(ip_interface(machine.bridge.addresses[0]).ip) != address
+        assert (address, "cbr0") in {(one.address, one.device) for one in machine.proxies}
+
+
+def test_virtual_addresses_have_no_permanent_neighbour_anywhere() -> None:
+    intent = intent_of()
+    virtual = {one.address.partition("/")[0] for one in intent.gateways}
+    for machine in intent.machines:
+        known = {one.address for one in machine.neighbours}
+        known |= {one.address for pod in machine.pods for one in pod.neighbours}
+        assert not known & virtual, machine.name
+
+
+def test_the_holder_starts_first_and_the_others_wait_as_backups() -> None:
+    intent = intent_of()
+    holder, other = daemon(intent, "master1"), daemon(intent, "master2")
+    assert (holder.stage, other.stage, daemon(intent, "master1", "bird").stage) == (0, 1, 2)
+    log = "(node009) Entering MASTER STATE\n(node010) Entering MASTER STATE\n"
+    assert re.search(holder.ready.pattern, log, re.MULTILINE)
+    assert not re.search(holder.ready.pattern, log.splitlines()[0], re.MULTILINE)
+    assert not re.search(other.ready.pattern, log, re.MULTILINE)
+    assert not [one for one in intent.machine("node001").daemons if one.name == "keepalived"]
+
+
+def test_where_another_holds_them_the_address_moves_and_the_routes_follow() -> None:
+    before = intent_of()
+    after = gateways.held(before, {"node009": "master3"})
+    assert learned(before, "node001")["10.160.11.0/24"].via == "100.100.126.202"
+    assert learned(after, "node001")["10.160.11.0/24"].via == "100.100.126.204"
+    assert learned(after, "node001")["10.160.4.0/24"].via == "100.100.126.202"
+    assert "10.160.11.0/24" not in learned(after, "master3")
+    assert learned(after, "master1")["10.160.11.0/24"].via == "100.100.126.204"
+    assert after.machine("master1").interfaces[1].virtual == ("10.160.4.1/24",)
+    assert after.machine("master3").interfaces[1].virtual == ("10.160.11.1/24",)
+    assert gateways.held(after, {"node009": "master1"}) == before
+
+
+def test_where_nobody_holds_one_it_is_nowhere() -> None:
+    lost = gateways.held(intent_of(), {"node009": None, "node010": None})
+    for machine in lost.machines:
+        assert not any(card.virtual for card in machine.interfaces)
+        assert "10.160.11.0/24" not in learned(lost, machine.name)
+
+
+def test_the_intended_path_of_a_windows_pod_leads_through_the_holder() -> None:
+    intent = intent_of()
+    target = intent.machine("node001").pods[0].address.partition("/")[0]
+    flow = Flow("node009-p1", target, 8080, "tcp")
+    (path,) = walk(intent, flow)
+    assert path.end == ""
+    assert path.machines == ("node009", "master1", "node001")
+    (moved,) = walk(gateways.held(intent, {"node009": "master2"}), flow)
+    assert moved.machines == ("node009", "master2", "node001")

@@ -1,0 +1,148 @@
+"""The node segment on a scenario's own hypervisors, and the services node in front of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import ip_interface
+
+import pytest
+
+from lab.plan.plan import Plan
+from lab.plan.planner import make_plan
+from lab.scenario.loader import load, meant
+from lab.scenario.scenario import Hypervisors
+from lab.topology import registry
+from lab.topology.hypervisors import on_real_ones
+from lab.topology.intent import FLOOD, Intent, MachineIntent
+
+SPECS = ("kubeinit", "k8s-libvirt-1-2-1", "k8s-libvirt-2-7-3,compute.os=linux")
+
+
+def built(wanted: str) -> tuple[Plan, Intent]:
+    plan = make_plan(load(meant(wanted), topology_check=registry.check))
+    return plan, registry.intent(plan)
+
+
+def frames_to(intent: Intent, start: MachineIntent, mac: str) -> str | None:
+    """Who gets a frame that leaves a machine of the node segment for a MAC, by the intent alone."""
+    hosts = {one.name: one for one in intent.hypervisors}
+    ends = {str(ip_interface(one.interfaces[0].addresses[0]).ip): one for one in hosts.values()}
+    here = hosts[str(start.interfaces[0].host)]
+    entry = next((one for one in here.forwarding if one.mac == mac), None)
+    there = ends[entry.remote] if entry else here
+    assert there.switch
+    for port in there.switch.ports:
+        machine = intent.machine(port.machine)
+        if next(card for card in machine.interfaces if card.name == port.card).mac == mac:
+            return machine.name
+    return None
+
+
+@pytest.mark.parametrize("wanted", SPECS)
+def test_every_frame_between_two_machines_of_the_segment_arrives(wanted: str) -> None:
+    _, intent = built(wanted)
+    machines = [one for one in intent.machines if one.interfaces[0].host]
+    assert {one.name for one in intent.machines} - {one.name for one in machines} == {"client"}
+    for start in machines:
+        for end in machines:
+            if start is not end:
+                assert frames_to(intent, start, end.interfaces[0].mac) == end.name
+
+
+@pytest.mark.parametrize("wanted", SPECS)
+def test_a_frame_to_all_goes_to_every_other_hypervisor(wanted: str) -> None:
+    plan, intent = built(wanted)
+    addresses = {one.name: str(one.address) for one in plan.hypervisors}
+    for one in intent.hypervisors:
+        flooded = [entry.remote for entry in one.forwarding if entry.mac == FLOOD]
+        assert sorted(flooded) == sorted(at for name, at in addresses.items() if name != one.name)
+
+
+def test_the_second_hypervisor_has_the_first_compute_and_the_first_all_that_controls() -> None:
+    plan, intent = built("k8s-libvirt-2-4-2")
+    assert dict(intent.hosts()) == {
+        "controller-01": "hypervisor-01",
+        "controller-02": "hypervisor-01",
+        "compute-01": "hypervisor-02",
+        "compute-02": "hypervisor-01",
+        "compute-03": "hypervisor-02",
+        "compute-04": "hypervisor-01",
+        "services": "hypervisor-01",
+        "router": "hypervisor-01",
+    }
+    assert [one.name for one in plan.hypervisors] == ["hypervisor-01", "hypervisor-02"]
+
+
+def test_what_is_asked_goes_before_the_order() -> None:
+    _, intent = built("k8s-libvirt-3-1-2,controller-03.hypervisor=2,services.hypervisor=2")
+    hosts = dict(intent.hosts())
+    assert (hosts["controller-03"], hosts["services"]) == ("hypervisor-02", "hypervisor-02")
+
+
+@pytest.mark.parametrize(
+    ("hypervisors", "asked", "nodes"),
+    [
+        (Hypervisors(2, 1500), 1500, 1450),
+        (Hypervisors(1, 1500), 1500, 1500),
+        (Hypervisors(2, 9000), 1500, 1500),
+        (Hypervisors(2, 9000), 9000, 8950),
+        (Hypervisors(2, 1500), 1400, 1400),
+        (None, 9000, 9000),
+    ],
+)
+def test_the_mtu_is_what_is_left_at_each_level(
+    hypervisors: Hypervisors | None, asked: int, nodes: int
+) -> None:
+    scenario = load(meant("kubeinit"))
+    network = replace(scenario.network, mtu=asked)
+    plan = make_plan(replace(scenario, network=network, hypervisors=hypervisors))
+    intent = registry.intent(plan)
+    assert (plan.node_mtu, intent.node_mtu, intent.pod_mtu) == (nodes, nodes, nodes - 50)
+    for machine in intent.machines:
+        assert all(card.mtu == nodes for card in machine.interfaces)
+    for one in intent.hypervisors:
+        assert one.switch
+        assert one.switch.mtu == nodes
+        assert one.tunnel is None or one.tunnel.mtu >= nodes
+
+
+def test_on_real_hypervisors_nothing_of_the_emulated_ones_is_left() -> None:
+    plan, intent = built("kubeinit")
+    real = on_real_ones(intent)
+    assert not real.hypervisors
+    assert not real.hosts()
+    assert [one.name for one in real.segments] == ["cluster", "outside"]
+    assert real.services_node is None
+    assert not any(one.daemons for one in real.machines)
+    assert real.machine("compute-01").hardware.place == 2
+    assert {one.hardware.hypervisor for one in real.machines} == {None}
+    assert {one.name for one in real.machines} == {one.name for one in intent.machines}
+    assert plan.node("services").pod_cidr is None
+
+
+def test_the_services_node_balances_every_control_plane_and_names_every_node() -> None:
+    plan, intent = built("k8s-libvirt-3-2-2")
+    front = intent.services_node
+    assert front
+    assert front.api_servers == ("controller-01", "controller-02", "controller-03")
+    assert dict(front.names) == {
+        f"{name}.k8scluster.kubeinit.local.": address
+        for name, address in (
+            ("api", "10.0.0.253"),
+            *((node.name, str(node.address)) for node in plan.nodes),
+        )
+    }
+    files = {
+        file.name: file.text for one in intent.machine("services").daemons for file in one.files
+    }
+    for number in (1, 2, 3):
+        assert f"server controller-0{number} 10.0.0.{number}:6443\n" in files["haproxy.cfg"]
+    assert "host-record=compute-02.k8scluster.kubeinit.local,10.0.0.5\n" in files["dnsmasq.conf"]
+    assert "bind 10.0.0.253:6443\n" in files["haproxy.cfg"]
+
+
+def test_all_nodes_ask_the_services_node_for_names_and_nobody_else_does() -> None:
+    _, intent = built("kubeinit")
+    for machine in intent.machines:
+        asks = machine.resolver.server if machine.resolver else None
+        assert asks == ("10.0.0.253" if machine.kind in {"node", "services"} else None)

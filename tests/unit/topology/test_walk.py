@@ -1,0 +1,207 @@
+"""The intended path: it ends where the matrix says it must, and passes what the tables say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from lab.matrix.cell import Cell
+from lab.matrix.cells import cells
+from lab.plan.planner import make_plan
+from lab.scenario.loader import find, load, shipped
+from lab.scenario.scenario import OF_SERVICES_NODE
+from lab.topology import registry
+from lab.topology.intent import Intent, MachineIntent
+from lab.topology.path import Flow, Path
+from lab.topology.walk import walk
+
+KINDS = tuple(sorted(name for name in shipped() if name != "ovn"))
+
+
+@cache
+def lab(name: str) -> tuple[Intent, tuple[Cell, ...]]:
+    plan = make_plan(load(find(name)))
+    intent = registry.intent(plan)
+    return intent, cells(plan, intent)
+
+
+def flow_of(cell: Cell) -> Flow:
+    return Flow(cell.source.name, cell.target.address, cell.target.port, cell.protocol)
+
+
+def asked_first(cell: Cell) -> tuple[str, ...]:
+    """Who answers for a cell, or makes a connection of its own to those who do."""
+    if cell.family == "api":
+        return ("services",)
+    if cell.family == "node-names" and cell.source.kind == "pod":
+        return ("coredns",)
+    return cell.backends
+
+
+def pods(intent: Intent, one: str, other: str) -> Flow:
+    target = next(pod for m in intent.machines for pod in m.pods if pod.name == other)
+    return Flow(one, target.address.partition("/")[0], 8080, "tcp")
+
+
+def changed(intent: Intent, name: str, **what: object) -> Intent:
+    def one(machine: MachineIntent) -> MachineIntent:
+        return replace(machine, **what) if machine.name == name else machine  # type: ignore[arg-type]
+
+    return replace(intent, machines=tuple(one(machine) for machine in intent.machines))
+
+
+def brief(path: Path) -> list[str]:
+    return [f"{hop.place}/{hop.device}" for hop in path.there if hop.device]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_cell_arrives_at_its_backends_and_comes_back(kind: str) -> None:
+    intent, made = lab(kind)
+    for cell in made:
+        paths = walk(intent, flow_of(cell))
+        if cell.refusal is not None:
+            does = {"refused": "refuses it", "timeout": "loses it"}[cell.refusal]
+            assert [path.end.endswith(does) for path in paths] == [True], cell.id
+            continue
+        assert [path.end for path in paths] == [""] * len(paths), cell.id
+        if cell.family == "health-check":
+            assert [path.there[-1].place for path in paths] == [cell.entry]
+            continue
+        answering = tuple(name.partition(":")[0] for name in asked_first(cell))
+        assert tuple(path.there[-1].place for path in paths) == answering, cell.id
+        assert {path.back[-1].place for path in paths} == {cell.source.name}, cell.id
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_backend_sees_a_source_that_the_matrix_allows(kind: str) -> None:
+    intent, made = lab(kind)
+    judged = 0
+    for cell in made:
+        for path in walk(intent, flow_of(cell)):
+            if cell.sources and cell.family not in OF_SERVICES_NODE:
+                judged += 1
+                assert path.there[-1].packet.source in cell.sources, cell.id
+    assert judged > len(made) / 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_answer_has_the_addresses_that_were_asked(kind: str) -> None:
+    intent, made = lab(kind)
+    for cell in (one for one in made if one.refusal is None):
+        for path in walk(intent, flow_of(cell)):
+            got = path.back[-1].packet
+            asked = path.there[0].packet
+            assert (got.source, got.target) == (cell.target.address, asked.source), cell.id
+
+
+def test_a_tunnel_is_walked_through_its_tables_and_the_network_below_it() -> None:
+    intent, _ = lab("overlay")
+    (path,) = walk(intent, pods(intent, "master-p1", "worker1-p1"))
+    assert brief(path) == [
+        "master-p1/eth0",
+        "master/veth1",
+        "master/cni0",
+        "master/flannel.4096",
+        "master/eth0",
+        "worker1/eth0",
+        "worker1/flannel.4096",
+        "worker1/cni0",
+        "worker1/veth1",
+        "worker1-p1/eth0",
+    ]
+    assert path.machines == ("master", "worker1")
+    wire = next(hop for hop in path.there if hop.kind == "card")
+    assert (wire.packet.protocol, wire.packet.port) == ("udp", 4789)
+    assert wire.carried is not None
+    assert wire.carried.port == 8080
+    assert [str(hop) for hop in path.there if hop.kind in {"route", "neighbour", "entry"}][1:5] == [
+        "master: route to 10.244.1.0/24",
+        "master: neighbour 10.244.1.0 on flannel.4096",
+        "master: forwarding entry 0a:58:0a:f4:01:00 on flannel.4096",
+        "master: route to 10.9.176.0/24",
+    ]
+
+
+def test_upstream_routing_passes_the_router_both_ways() -> None:
+    intent, _ = lab("upstream-tor")
+    one, other = [m for m in intent.machines if m.pods][:2]
+    (path,) = walk(intent, pods(intent, one.pods[-1].name, other.pods[-1].name))
+    assert path.machines == (one.name, "router", other.name)
+    assert {hop.machine for hop in path.back} == {one.name, "router", other.name}
+
+
+def test_a_service_with_several_backends_has_a_path_for_each() -> None:
+    intent, made = lab("overlay")
+    cell = next(one for one in made if len(one.backends) > 1)
+    paths = walk(intent, flow_of(cell))
+    assert tuple(path.backend for path in paths) == cell.backends
+
+
+def test_a_nodeport_is_translated_at_the_node_that_is_asked() -> None:
+    intent, made = lab("overlay")
+    cell = next(
+        one for one in made if one.id.startswith("nodeport/client/worker1:to-win1-p1/tcp-small")
+    )
+    (path,) = walk(intent, flow_of(cell))
+    said = [(hop.machine, hop.kind) for hop in path.there if hop.kind in {"service", "masquerade"}]
+    assert said == [("worker1", "service"), ("worker1", "masquerade")]
+    undone = [hop.machine for hop in path.back if hop.kind == "untranslated"]
+    assert undone == ["worker1"]
+
+
+def test_pods_of_one_node_meet_on_its_bridge_alone() -> None:
+    intent, _ = lab("overlay")
+    node = next(one for one in intent.machines if len(one.pods) > 1)
+    (path,) = walk(intent, pods(intent, node.pods[0].name, node.pods[1].name))
+    assert path.machines == (node.name,)
+    assert not {hop.kind for hop in path.hops} & {"route", "forwarding", "way-out"}
+
+
+def test_where_the_intent_leads_nowhere_it_says_so() -> None:
+    intent, _ = lab("overlay")
+    asked = pods(intent, "master-p1", "worker1-p1")
+    broken = changed(intent, "master", routes=())
+    (path,) = walk(broken, asked)
+    assert path.end == f"master has no route to {asked.target}"
+    assert path.back == ()
+    (path,) = walk(changed(intent, "master", forwarding=()), asked)
+    assert path.end == "master has no forwarding entry for 10.244.1.0"
+    (path,) = walk(changed(intent, "worker1", routes=()), asked)
+    assert path.there[-1].place == "worker1-p1"
+    assert path.end.startswith("worker1 has no route to")
+
+
+def test_a_service_without_backends_is_refused() -> None:
+    intent, made = lab("overlay")
+    cell = next(one for one in made if one.family == "pod-service")
+    machine = intent.machine(str(cell.source.node))
+    assert machine.translation is not None
+    services = tuple(replace(one, backends=()) for one in machine.translation.services)
+    broken = changed(
+        intent, machine.name, translation=replace(machine.translation, services=services)
+    )
+    (path,) = walk(broken, flow_of(cell))
+    assert path.end.endswith(f"has no backends: {machine.name} refuses it")
+
+
+def test_a_circle_is_found() -> None:
+    intent, _ = lab("upstream-tor")
+    one, other = [m for m in intent.machines if m.pods][:2]
+    router = intent.machine("router")
+    back = tuple(
+        replace(route, via=one.interfaces[0].addresses[0].partition("/")[0])
+        for route in router.routes
+    )
+    (path,) = walk(
+        changed(intent, "router", routes=back),
+        pods(intent, one.pods[-1].name, other.pods[-1].name),
+    )
+    assert "goes in circles" in path.end
+
+
+def test_an_unknown_source_is_told_apart() -> None:
+    intent, _ = lab("overlay")
+    with pytest.raises(KeyError):
+        walk(intent, Flow("nobody", "10.244.1.4", 8080, "tcp"))
