@@ -15,7 +15,7 @@ from typing import Any
 
 from lab.cluster.bundle.manifest import Blob, ContainerImage, Manifest, Program
 from lab.cluster.cluster import cluster
-from lab.cluster.windows import cluster_side, steps
+from lab.cluster.windows import steps
 from lab.cluster.windows.decided import Decided
 from lab.cluster.windows.join import ByHand, Join
 from lab.cluster.windows.observed import Observed
@@ -131,7 +131,6 @@ def everything(plan: Decided, where: Observed) -> dict[str, Any]:
             *({one.name: image_steps.settings(one)} for one in of_image),
             *({one.name: steps.settings(one)} for one in all_steps if one),
         ],
-        "cluster": list(cluster_side.documents(plan.cluster)),
     }
 
 
