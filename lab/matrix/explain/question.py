@@ -137,7 +137,7 @@ def explain(
         _tried(worst.cell, limits, send)
         explained = Explained(explained.path, lost(explained.path, seen, look(scope)))
     if worst.failed and not explained.findings:
-        rest = {one.name: () for one in intent.machines if one.name not in scope}
+        rest = {one.name: () for one in intent.everything() if one.name not in scope}
         whole = Explainer(intent, {**look(rest), **seen})
         explained, elsewhere = whole.explain(flow), whole.elsewhere()
     return Explanation(
