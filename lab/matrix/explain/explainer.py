@@ -20,9 +20,11 @@ from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Flow, Path
 from lab.topology.walk import walk
 
-_FOLLOWS = frozenset({"neighbour-silent", "program-down"})
+_FOLLOWS = frozenset(
+    {"neighbour-silent", "program-down", "learned-route-missing", "wrong-learned-route"}
+)
 """Kinds that are most often signs of something else, or no part of a packet's way."""
-_SAME_ADDRESS = frozenset({"wrong-route", "route-missing", "stray-route"})
+_SAME_ADDRESS = frozenset({"wrong-route", "wrong-learned-route", "route-missing", "stray-route"})
 
 
 @dataclass(frozen=True, slots=True)
