@@ -294,6 +294,18 @@ def test_lab_that_does_not_exist_is_refused_in_the_labs_words(
     assert said.out == ""
 
 
+@pytest.mark.parametrize("option", ["-n2", "--dist=load"])
+def test_processes_of_xdist_are_refused(
+    option: str, pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["-p", "xdist.plugin", "-p", "lab.suites.plugin", *SUITE, option]
+    assert pytest.main(arguments, plugins=[PaperLabs(pytester.path)]) == plugin.USAGE
+    said = capfd.readouterr()
+    assert "ERROR: testing lab 'paper': pytest-xdist would ask" in said.err
+    assert "without -n" in said.err
+    assert said.out == ""
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [
