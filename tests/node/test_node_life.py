@@ -28,7 +28,7 @@ ip -o -4 addr | sed 's/^[0-9]*: //' | sort
 ip route | sort
 ip neighbour show proxy
 nft list ruleset
-sysctl net.ipv4.ip_forward net.ipv4.icmp_ratelimit net.ipv4.conf.eth0.rp_filter
+sysctl net.ipv4.ip_forward net.ipv4.icmp_ratemask net.ipv4.conf.eth0.rp_filter
 ls /run/hybridlab 2> /dev/null | grep -v -e ^node -e ^lock || true
 """
 
