@@ -54,7 +54,7 @@ def _reports(item: CellItem) -> Iterator[pytest.TestReport]:
     now = time.time()
     phase, outcome, words = item.outcome()
     item.user_properties.extend(properties(item.found))
-    keywords = dict.fromkeys(item.keywords, 1)
+    keywords: dict[str, Literal[1]] = dict.fromkeys(item.keywords, 1)
     phases: tuple[Phase, ...] = (
         ("setup", "teardown") if phase == "setup" else ("setup", "call", "teardown")
     )
@@ -62,7 +62,7 @@ def _reports(item: CellItem) -> Iterator[pytest.TestReport]:
         yield pytest.TestReport(
             item.nodeid,
             item.location,
-            keywords,  # type: ignore[arg-type]  pytest writes 1 as a literal
+            keywords,
             outcome if one == phase else "passed",
             words if one == phase else None,
             one,

@@ -115,7 +115,7 @@ class LabUnderTest:
             told |= {"cells": run.coverage.share, "coverage": run.coverage.sentence}
         if run is not None and run.failover is not None:
             told |= _failover_properties(run.failover)
-        for one in config.pluginmanager.get_plugins():
+        for _, one in config.pluginmanager.list_name_plugin():
             if add := getattr(one, "add_global_property", None):
                 for name, value in told.items():
                     add(name, value or "every cell")
