@@ -8,8 +8,12 @@ from lab.topology.intent import MachineIntent, Route, Tunnel
 
 
 def tables(machine: MachineIntent, device: str) -> Iterator[str]:
-    """What puts back all that hangs on a device, and goes with it."""
-    ordered = sorted(machine.routes, key=lambda one: one.via is not None)
+    """What puts back all that hangs on a device, and goes with it.
+
+    Routes that a daemon learns are left to it: one that is set by hand would stay when they go.
+    """
+    static = (one for one in machine.routes if one.by is None)
+    ordered = sorted(static, key=lambda one: one.via is not None)
     yield from (replace_route(one) for one in ordered if one.device == device)
     for one in machine.neighbours:
         if one.device == device:
