@@ -387,6 +387,20 @@ class LibvirtProvider:
                 return self._cluster(lab, intent).observe(guests, asked, deadline)
             return guests.observe(intent, asked, deadline)
 
+    def logs(
+        self, lab: LabHandle, intent: Intent, asked: Collection[str], deadline: Deadline
+    ) -> Iterator[Evidence]:
+        """What kernel and programs of those machines have logged, each through its own shell."""
+        try:
+            with self._guests(lab) as guests:
+                if intent.kubernetes is None:
+                    yield from guests.logs(asked, deadline)
+                    return
+                for path, content in self._cluster(lab, intent).logs(guests, asked, deadline):
+                    yield Evidence(path, content)
+        except LabError as error:
+            yield Evidence("logs.missing", f"{error}\n".encode())
+
     def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
         """Domains, networks, consoles and screens, and the network inside each machine."""
         decided = layout.load(lab)
