@@ -23,10 +23,10 @@ from lab.topology.intent import (
     Route,
     Tunnel,
 )
-from lab.topology.segment import Interface, Segment
+from lab.topology.segment import NODE_SEGMENT, Interface, Segment
 from lab.topology.translation import Backend, HeadlessService, Service, Translation
 
-CLUSTER = "cluster"
+CLUSTER = NODE_SEGMENT
 OUTSIDE = "outside"
 UPLINK = "eth0"
 ROUTER = "router"

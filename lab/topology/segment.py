@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+NODE_SEGMENT = "cluster"
+"""Name of the segment that all nodes are on."""
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -30,7 +33,7 @@ class Interface:
     """The scenario's own hypervisor whose switch it is plugged into; None where the segment is
     one piece."""
     virtual: tuple[str, ...] = ()
-    """Addresses that a daemon gives it, as far as the machine holds them: see :class:`Gateway`."""
+    """Addresses that a daemon gives it, as far as the machine holds them: see ``Gateway`` of the intent."""
 
     @property
     def held(self) -> tuple[str, ...]:

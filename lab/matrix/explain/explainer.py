@@ -71,7 +71,7 @@ class Explainer:
         return tuple(found(one, -1) for one in _causes([*every, *self._between]))
 
     def _findings(self, path: Path, *, works: bool) -> tuple[Finding, ...]:
-        met = sorted(self._met(path), key=lambda one: (one[1].kind in _FOLLOWS, one[0]))
+        met = sorted(self._met(path), key=lambda one: (_follows(one[1]), one[0]))
         causes = _causes([difference for _, difference in met])
         said = [found(one, hop) for hop, one in met if one in causes]
         said += self._silence(path)
@@ -136,6 +136,12 @@ def _end(path: Path) -> Finding:
         last.place,
         len(path.hops) - 1,
     )
+
+
+def _follows(difference: Difference) -> bool:
+    """Whether it is most often what comes of something else: of the other end, that is down."""
+    no_carrier = difference.kind == "link-down" and difference.observed.startswith("no carrier")
+    return no_carrier or difference.kind in _FOLLOWS
 
 
 def _causes(every: Sequence[Difference]) -> list[Difference]:

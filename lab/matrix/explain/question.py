@@ -150,7 +150,7 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         _tried(worst.cell, limits, send)
         explained = Explained(explained.path, lost(explained.path, seen, look(scope)))
     if worst.failed and not explained.findings:
-        rest = {one.name: () for one in intent.machines if one.name not in scope}
+        rest = {one.name: () for one in intent.everything() if one.name not in scope}
         whole = Explainer(intent, {**look(rest), **seen})
         explained, elsewhere = whole.explain(flow, works=works), whole.elsewhere()
     ill = worst.failed or explained.findings

@@ -164,6 +164,7 @@ class LibvirtProvider:
 
         """
         fitness.require_fit(intent)
+        fitness.require_packages(intent, self._packages)
         windows.require(intent, self._require)
         return BringUp(
             lab=lab,
@@ -188,6 +189,11 @@ class LibvirtProvider:
     def _require(self, image: str) -> None:
         if self._library.peek(image) is None:
             self._library.require(image)
+
+    def _packages(self, image: str) -> Collection[str] | None:
+        recipe = self._library.recipe(image)
+        made_from = recipe.bootstrap or recipe.iso
+        return made_from.packages if made_from else None
 
     def _image(self, name: str) -> GoldenImage:
         return self._library.get(name, say)
