@@ -14,7 +14,7 @@ from lab.scenario.scenario import Os, Role
 from lab.topology.daemon import Daemon
 from lab.topology.hardware import SMALL, Hardware
 from lab.topology.logical import Chassis, LogicalNetwork
-from lab.topology.segment import Interface, Segment, Switch
+from lab.topology.segment import NODE_SEGMENT, Interface, Segment, Switch
 from lab.topology.speaker import Speaker
 from lab.topology.translation import HeadlessService, Translation
 

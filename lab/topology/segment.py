@@ -33,7 +33,7 @@ class Interface:
     """The scenario's own hypervisor whose switch it is plugged into; None where the segment is
     one piece."""
     virtual: tuple[str, ...] = ()
-    """Addresses that a daemon gives it, as far as the machine holds them: see ``Gateway`` of the intent."""
+    """Addresses that a daemon gives it, as far as the machine holds them: see the intent."""
 
     @property
     def held(self) -> tuple[str, ...]:
