@@ -73,11 +73,23 @@ class _Walk:
             there = tuple(self.hops)
             self.hops.clear()
             self.passed = 0
+            self._forward(there[-1].place)
             self._start(self._place(there[-1].place), arrived.answered())
         except _Ends as reason:
             end = str(reason)
         done = tuple(self.hops)
         return Path(self.flow, there or done, done if there else (), self.backend, end)
+
+    def _forward(self, server: str) -> None:
+        """What the DNS server asks the services node's before it answers, and the answer."""
+        front = self.intent.services_node
+        if not self.flow.forwarded or front is None or server == front.machine:
+            return
+        asked = Flow(server, front.address, self.flow.port, "udp")  # as CoreDNS prefers
+        path = _Walk(self.intent, asked, 0).path()
+        self.hops += path.hops
+        if path.end:
+            raise _Ends(path.end)
 
     def _place(self, name: str) -> tuple[MachineIntent, Pod | None]:
         for machine in self.intent.machines:
