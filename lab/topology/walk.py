@@ -108,7 +108,7 @@ class _Walk:
             source = bare(pod.address)
         else:
             way = leaving(machine, flow.target)
-            source = address_of(machine, way.device) if way else ""
+            source = address_of(machine, way.device, way.via or flow.target) if way else ""
         return Packet(flow.protocol, source, flow.target, flow.port)
 
     def _start(self, place: tuple[MachineIntent, Pod | None], packet: Packet) -> Packet:
@@ -192,7 +192,7 @@ class _Walk:
         leaves = from_here and not any(covers(one, packet.target) for one in kept)
         if not marked and not leaves:
             return packet
-        packet = replace(packet, source=address_of(machine, way.device))
+        packet = replace(packet, source=address_of(machine, way.device, way.via or packet.target))
         what = "packets marked by kube-proxy" if marked else f"packets of {local}"
         self._hop("masquerade", machine, what, packet)
         return packet
