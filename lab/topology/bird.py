@@ -6,12 +6,15 @@ import re
 from collections.abc import Iterable, Iterator
 
 from lab.topology.daemon import Daemon, File, Ready
-from lab.topology.intent import Route, Speaker
+from lab.topology.intent import Route
+from lab.topology.speaker import Speaker
 
 NAME = "bird"
 PACKAGE = "bird2"
 SOCKET = "/run/bird/bird.ctl"
 """Where Debian's birdc looks for it."""
+UP = Ready("^Daemon is up and running", ("birdc", "show", "status"))
+"""Whether or not it has learned anything."""
 _KEEPALIVES = 3
 """RFC 4271, 10: a third of the hold time between keepalives."""
 _BFD_PACKETS = 3
@@ -116,7 +119,7 @@ def _template(speaker: Speaker) -> Iterator[str]:
 def _ready(learned: tuple[Route, ...]) -> Ready:
     """When every route is there that it learns; with none to learn, when it is up."""
     if not learned:
-        return Ready("^Daemon is up and running", ("birdc", "show", "status"))
+        return UP
     lines = (re.sub(r"\.", r"\\.", f"^{one.destination} via {one.via} ") for one in learned)
     pattern = r"\A" + "".join(rf"(?=[\s\S]*{line})" for line in lines)
     return Ready(pattern, ("ip", "-4", "route", "show", "proto", NAME))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.topology.intent import MachineIntent, Route, Tunnel
+from lab.topology.intent import FLOOD, MachineIntent, Route, Tunnel
 
 
 def tables(machine: MachineIntent, device: str) -> Iterator[str]:
@@ -39,8 +39,9 @@ def replace_neighbour(address: str, mac: str, device: str) -> str:
 
 
 def replace_entry(mac: str, device: str, remote: str) -> str:
-    """What makes a tunnel's forwarding entry."""
-    return f"bridge fdb replace {mac} dev {device} dst {remote} self permanent"
+    """What makes a tunnel's forwarding entry; those for frames to all stand side by side."""
+    does = "append" if mac == FLOOD else "replace"
+    return f"bridge fdb {does} {mac} dev {device} dst {remote} self permanent"
 
 
 def remade_tunnel(machine: MachineIntent, tunnel: Tunnel) -> Iterator[str]:
@@ -52,5 +53,7 @@ def remade_tunnel(machine: MachineIntent, tunnel: Tunnel) -> Iterator[str]:
         f"dstport {tunnel.port} local {tunnel.local} dev {tunnel.device} nolearning"
     )
     yield from (f"ip address add {address} dev {name}" for address in tunnel.addresses)
+    if machine.switch:
+        yield f"ip link set dev {name} master {machine.switch.name}"
     yield f"ip link set dev {name} up"
     yield from tables(machine, name)

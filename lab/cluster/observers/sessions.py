@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from lab.cluster.observers.difference import Difference
 from lab.cluster.observers.facts import NodeFacts, SeenSession
 from lab.topology import bird
-from lab.topology.intent import Intent, MachineIntent, Session
+from lab.topology.intent import Intent, MachineIntent
+from lab.topology.speaker import Session
 
 _WORDS = 4
 """Name, protocol, table, state; then since when, and more."""

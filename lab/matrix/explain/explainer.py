@@ -60,10 +60,13 @@ class Explainer:
             *between(self._intent, self._seen, by=self._by),
         )
 
-    def explain(self, flow: Flow) -> Explained:
-        """The path of the question with the most that is wrong first; the first of several."""
+    def explain(self, flow: Flow, *, works: bool = True) -> Explained:
+        """The path of the question with the most that is wrong first; the first of several.
+
+        Where it is not to work (``works``) a path that the Intent itself ends is as it should be.
+        """
         paths = walk(self._intent, flow)
-        explained = [Explained(path, self._findings(path)) for path in paths]
+        explained = [Explained(path, self._findings(path, works=works)) for path in paths]
         return next((one for one in explained if one.findings), explained[0])
 
     def elsewhere(self) -> tuple[Finding, ...]:
@@ -71,12 +74,12 @@ class Explainer:
         every = [one for name in self._seen for one in self._own(name)]
         return tuple(found(one, -1) for one in _causes([*every, *self._between]))
 
-    def _findings(self, path: Path) -> tuple[Finding, ...]:
-        met = sorted(self._met(path), key=lambda one: (one[1].kind in _FOLLOWS, one[0]))
+    def _findings(self, path: Path, *, works: bool) -> tuple[Finding, ...]:
+        met = sorted(self._met(path), key=lambda one: (_follows(one[1]), one[0]))
         causes = _causes([difference for _, difference in met])
         said = [found(one, hop) for hop, one in met if one in causes]
         said += self._silence(path)
-        if path.end:
+        if path.end and works:
             said.append(_end(path))
         return tuple(said)
 
@@ -137,6 +140,12 @@ def _end(path: Path) -> Finding:
         last.place,
         len(path.hops) - 1,
     )
+
+
+def _follows(difference: Difference) -> bool:
+    """Whether it is most often what comes of something else: of the other end, that is down."""
+    no_carrier = difference.kind == "link-down" and difference.observed.startswith("no carrier")
+    return no_carrier or difference.kind in _FOLLOWS
 
 
 def _causes(every: Sequence[Difference]) -> list[Difference]:

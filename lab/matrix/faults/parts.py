@@ -8,8 +8,9 @@ from hashlib import sha256
 
 from lab.matrix.faults.fault import Change, Site, change
 from lab.topology.commands import remade_tunnel
-from lab.topology.intent import Intent, Interface, MachineIntent, Pod, Tunnel
+from lab.topology.intent import Intent, MachineIntent, Pod, Tunnel
 from lab.topology.machines import CLUSTER
+from lab.topology.segment import Interface
 
 MANY = 400
 """Elements of a map in one command: a shell line has at most 128 KiB (MAX_ARG_STRLEN)."""
@@ -25,14 +26,20 @@ def hosts(intent: Intent) -> Iterator[MachineIntent]:
     return (machine for machine in nodes(intent) if probes(machine))
 
 
+def carriers(intent: Intent) -> Iterator[MachineIntent]:
+    """Nodes, and the scenario's own hypervisors: all whose cards carry what nodes send."""
+    yield from nodes(intent)
+    yield from intent.hypervisors
+
+
 def probes(machine: MachineIntent) -> tuple[Pod, ...]:
     """The machine's pods that take part in the matrix as themselves."""
     return tuple(pod for pod in machine.pods if pod.role == "probe")
 
 
 def tunnelled(intent: Intent) -> Iterator[Site]:
-    """The nodes that have a tunnel."""
-    return (Site(one.name) for one in nodes(intent) if one.tunnel)
+    """The nodes and hypervisors that have a tunnel."""
+    return (Site(one.name) for one in carriers(intent) if one.tunnel)
 
 
 def tunnel_remade(machine: MachineIntent, wrong: Callable[[Tunnel], Tunnel]) -> Change:

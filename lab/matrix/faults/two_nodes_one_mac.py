@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from lab.matrix.faults.fault import Change, Command, Fault
 from lab.matrix.faults.parts import card, nodes, while_up, with_others
 from lab.topology.commands import tables
-from lab.topology.intent import Intent, Interface
+from lab.topology.intent import Intent
+from lab.topology.segment import Interface
 
 
 def _change(intent: Intent, node: str, peer: str) -> Change:
@@ -40,7 +41,7 @@ FAULT = Fault(
     name="two-nodes-one-mac",
     title="a node's card has the MAC of another node's",
     needs="another node beside it",
-    sites=lambda intent: with_others(nodes(intent)),
+    sites=lambda intent: (*with_others(nodes(intent)), *with_others(intent.hypervisors)),
     change=_change,
     peer="node",
     also=("duplicate-mac", "same-mac"),

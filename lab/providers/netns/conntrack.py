@@ -19,8 +19,9 @@ from dataclasses import dataclass
 
 from lab.providers.netns import namespaces
 from lab.providers.netns.netlink import attribute
-from lab.topology.intent import MachineIntent, Translation
+from lab.topology.intent import MachineIntent
 from lab.topology.steering import own_addresses
+from lab.topology.translation import Translation
 
 _NETFILTER = 12
 _NEW, _GET, _DELETE = 0x100, 0x101, 0x102
@@ -82,8 +83,9 @@ def forget_stale(machines: Iterable[MachineIntent]) -> None:
     for machine in machines:
         if machine.translation:
             namespaces.enter(machine.name)
-            stale = is_stale(machine, machine.translation)
-            _forget([flow for flow in _flows() if stale(flow)])
+            if flows := _flows():  # none in a lab that is new, and what is served is a long list
+                stale = is_stale(machine, machine.translation)
+                _forget([flow for flow in flows if stale(flow)])
 
 
 def _flows() -> list[Flow]:

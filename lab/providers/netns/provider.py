@@ -14,6 +14,7 @@ from lab._deadline import Deadline
 from lab._errors import LabError, PreflightError, UsageError
 from lab._log import quantity
 from lab.cluster.observers.facts import NodeFacts
+from lab.providers.failing import Beat, Pace, Silence
 from lab.providers.netns import (
     cables,
     capacity,
@@ -31,17 +32,14 @@ from lab.providers.netns.processes import holders
 from lab.providers.netns.steps import BringUp, ailment
 from lab.providers.netns.windows import RULES, realise
 from lab.providers.provider import (
-    Beat,
     Evidence,
     LabHandle,
     Liveness,
     Mark,
     Outcome,
-    Pace,
     Pods,
     Probe,
     ProbeSettings,
-    Silence,
     Step,
 )
 from lab.topology.cost import Cost, cost
@@ -275,6 +273,15 @@ class NetnsProvider:
             Deadline(3 * pace.patience),
             heard=lambda _: change(),
         )
+
+    def logs(
+        self, lab: LabHandle, intent: Intent, asked: Collection[str], deadline: Deadline
+    ) -> Iterator[Evidence]:
+        """What the daemons of those machines have written."""
+        from lab.providers.netns.evidence import logs  # noqa: PLC0415  only where it is asked for
+
+        del deadline  # files of this machine's memory
+        return logs(lab, intent, asked)
 
     def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
         """The holder's state, and the network of every namespace as its own tools show it."""

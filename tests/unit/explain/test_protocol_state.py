@@ -155,7 +155,7 @@ def test_where_routes_lead_to_another_the_whole_lab_is_looked_at() -> None:
     def lost(probes: Sequence[Probe], _: object):
         return {one.key: Outcome(one.key, "timeout", "", None, (), None, 0.1) for one in probes}
 
-    found = explain([cell], (), intent, lost, look).finding
+    found = explain([cell], (), intent, lost, look, lambda _: ()).finding
     assert isinstance(found, Finding)
     assert (found.fault, found.node) == ("duplicate-node-pod-cidr", "worker1")
     assert looked[0] == {"win1", "master"}
