@@ -45,7 +45,7 @@ nightly: setup ## every scenario on the hypervisors, one night: SCENARIOS=, OUTP
 		$(if $(ONLY),--only $(ONLY)) $(if $(OUTPUT),--output '$(OUTPUT)')
 
 test: develop ## the project's own tests
-	@.venv/bin/python -m pytest --timeout 600 --ignore=tests/libvirt -m 'not machines'
+	@.venv/bin/python -m pytest --timeout 600 -n 2 --dist loadfile --ignore=tests/libvirt -m 'not machines'
 
 test-libvirt: ## tests with real machines; installs and starts libvirt
 	@tools/setup develop libvirt

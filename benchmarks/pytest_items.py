@@ -91,7 +91,10 @@ class Bench:
     def require_running(self) -> None:
         """It always is."""
 
-    def record(self, run: RunResult, _junit: Path | None) -> Path:
+    def observe(self, *_: object) -> Mapping[str, object]:
+        return {}
+
+    def record(self, run: RunResult, _junit: Path | None, _intent: Intent) -> Path:
         assert run.green()
         assert len(run.results) == ITEMS
         return self.handle.directory

@@ -42,7 +42,16 @@ def command() -> None:
     multiple=True,
     help="Operating systems of nodes; both, or those that the directory has.",
 )
-def create(kubernetes: str | None, source: Path | None, systems: tuple[Os, ...]) -> None:
+@click.option(
+    "--with",
+    "add_ons",
+    type=click.Choice(["calico"]),
+    multiple=True,
+    help="Images of a network add-on beside flannel; a directory has them or not.",
+)
+def create(
+    kubernetes: str | None, source: Path | None, systems: tuple[Os, ...], add_ons: tuple[str, ...]
+) -> None:
     """Make a bundle, and print its digest.
 
     Downloads are checked against upstream's checksums, and an interrupted one goes on where it
@@ -51,7 +60,7 @@ def create(kubernetes: str | None, source: Path | None, systems: tuple[Os, ...])
     from lab.cluster.bundle import document
     from lab.lifecycle import bundles
 
-    made = bundles.create(kubernetes, source, systems, say)
+    made = bundles.create(kubernetes, source, systems, say, add_ons)
     click.echo(document.digest(made)[: document.SHORT])
 
 

@@ -35,6 +35,9 @@ def command(name: str, as_json: bool) -> int:
     click.echo(f"  directory  {found.directory}")
     if found.again and found.state != "up":
         click.echo(f"  up again   {found.again}")
+    for hypervisor, machines in found.hypervisors.items():
+        standing = ", ".join(machines) or "nothing stands on it"
+        click.echo(f"  hypervisor {hypervisor}: {standing}")
     for step in found.steps:
         click.echo(f"  step       {step.name}: {step.state}")
     for fault in found.faults:

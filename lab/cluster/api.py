@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.cluster.exec_stream import Conversation, ExecResult
+from lab.cluster.exec_stream import ExecResult, hold
 from lab.cluster.patience import make_patient, within
+from lab.guests.link import UnreachableError
 
 if TYPE_CHECKING:
     from kubernetes import client
@@ -84,9 +84,6 @@ class Api:
 
     @cached_property
     def _client(self) -> client.ApiClient:
-        return self._fresh()
-
-    def _fresh(self) -> client.ApiClient:
         from urllib.parse import urlsplit  # noqa: PLC0415  with what needs it
 
         from kubernetes import client, config  # noqa: PLC0415  slow, and an extra
@@ -169,10 +166,11 @@ class Api:
 
     def watch(
         self, path: str, version: str, deadline: Deadline, query: Query | None = None
-    ) -> Iterator[tuple[str, Object]]:
+    ) -> Generator[tuple[str, Object], None, None]:
         """What happens from ``version`` on: ``ADDED``, ``MODIFIED`` or ``DELETED``, and the object.
 
         Ends when the server ends it, after some seconds; ``BOOKMARK`` carries a newer version.
+        Whoever leaves it before it ends must close it.
 
         Raises
         ------
@@ -325,31 +323,19 @@ class Api:
             When it has not ended in time; its connection is ended, and what it says is lost.
 
         """
+        from websocket import WebSocketException  # noqa: PLC0415  comes with the client, an extra
+
         doing = f"running '{command[0]}' in pod '{pod}'"
-        ended: list[ExecResult | BaseException] = []
-        connected = self._fresh()
-        talk = Conversation(connected, f"{namespaced('pods', namespace)}/{pod}", container, command)
-
-        def run() -> None:
-            try:
-                ended.append(talk.hold(stdin))
-            except BaseException as error:  # noqa: BLE001  carried over to the caller's thread
-                ended.append(error)
-            finally:
-                connected.rest_client.close()
-
-        # The client has no time-out for a WebSocket's handshake; a daemon holds up nothing.
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        thread.join(deadline.left())
-        if not ended:
-            talk.give_up()
+        place = f"{namespaced('pods', namespace)}/{pod}"
+        try:
+            return hold(self._client, place, container, command, stdin, deadline)
+        except UnreachableError as error:
+            story = error.happened
+        except (OSError, WebSocketException) as error:
+            story = _story(error)
+        if not deadline.left():
             raise DeadlineError(doing, f"not done within {deadline.seconds:g} s")
-        if isinstance(ended[0], ExecResult):
-            return ended[0]
-        if isinstance(ended[0], LookupError | TypeError | AssertionError):
-            raise ended[0]
-        raise LostError(doing, _story(ended[0]), "see that the node's kubelet runs: 'lab status'")
+        raise LostError(doing, story, "see that the node's kubelet runs: 'lab status'")
 
     def _send(  # noqa: PLR0913, PLR0917  what a request is made of
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import ip_interface
 from typing import Literal
 
 from lab._errors import PreflightError
@@ -104,7 +103,7 @@ def _endpoint(planes: Sequence[ClusterNode], intent: Intent) -> str:
     front = intent.balancer()
     if front is None:
         return planes[0].address
-    return str(ip_interface(front.interfaces[0].addresses[0]).ip)
+    return front.address()
 
 
 def _node(machine: MachineIntent, bundle: Manifest) -> ClusterNode:
@@ -115,7 +114,7 @@ def _node(machine: MachineIntent, bundle: Manifest) -> ClusterNode:
         name=machine.name,
         os=machine.os,
         role=kubelet.role,
-        address=str(ip_interface(machine.interfaces[0].addresses[0]).ip),
+        address=machine.address(),
         pod_cidr=kubelet.pod_cidr,
         version=bundle.kubernetes if kubelet.version == minor else kubelet.version,
     )

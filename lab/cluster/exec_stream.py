@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, urlsplit, urlunsplit
+
+from lab._deadline import Deadline
+from lab.guests.timed import TimedConnection
 
 if TYPE_CHECKING:
     from kubernetes import client
 
-_STDIN, _STATUS = 0, 3
+_STDIN, _STDOUT, _STDERR, _STATUS, _END = 0, 1, 2, 3, 255
+"""The channels; a message on the last tells that the channel it names is at its end."""
+_NOT_REACHED = ("error dialing backend", "unable to upgrade connection")
+"""Of the API server's own words, since 1.30 told on the channel of the command's status."""
+_V5 = "v5.channel.k8s.io"
 _CHUNK = 16_384
 """Bytes of standard input in one message; a message must pass through a kubelet's buffers."""
-_LOOK_SECONDS = 1.0
-_BOTH_WAYS = 2
-"""``SHUT_RDWR``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,75 +33,100 @@ class ExecResult:
     stderr: str
 
 
-class Conversation:
-    """One command and its channels.
+def hold(  # noqa: PLR0913, PLR0917  one command, where it runs, and until when
+    connected: client.ApiClient,
+    path: str,
+    container: str,
+    command: Sequence[str],
+    stdin: bytes,
+    deadline: Deadline,
+) -> ExecResult:
+    """Run a command to its end, or to the deadline; its connection is gone either way.
+
+    The end of standard input is told by version 5 of the protocol (Kubernetes 1.30 and later).
 
     Parameters
     ----------
     connected
-        A client that is this conversation's alone.
+        The API's client.
     path
         Of the container's pod: ``/api/v1/namespaces/NAMESPACE/pods/POD``.
 
+    Raises
+    ------
+    UnreachableError
+        When nobody answers there.
+    OSError, WebSocketException
+        When the connection ends before the command: it is given up, or refused, or cut.
+
     """
+    from websocket import WebSocket  # noqa: PLC0415  comes with the client, an extra
 
-    def __init__(
-        self, connected: client.ApiClient, path: str, container: str, command: Sequence[str]
-    ) -> None:
-        self._connected = connected
-        self._path = path
-        self._container = container
-        self._command = command
-        self._talk: Any = None
-
-    def hold(self, stdin: bytes) -> ExecResult:
-        """Run the command to its end, however long that takes.
-
-        The end of standard input is told by version 5 of the protocol (Kubernetes 1.30 and later).
-        Raises what the client raises, and ConnectionError when it ends before the command.
-        """
-        talk = self._talk = self._opened(stdin=bool(stdin))
-        try:
-            for start in range(0, len(stdin), _CHUNK):
-                talk.write_channel(_STDIN, stdin[start : start + _CHUNK])
-            if stdin:
-                talk.close_channel(_STDIN)
-            out, err = bytearray(), bytearray()
-            while talk.is_open():
-                talk.update(timeout=_LOOK_SECONDS)
-                out += talk.read_stdout(timeout=0)
-                err += talk.read_stderr(timeout=0)
-            code, said = _status(talk.read_channel(_STATUS))
-            return ExecResult(
-                code, out.decode(errors="replace"), err.decode(errors="replace") + said
-            )
-        finally:
-            talk.close()
-            talk.sock.shutdown()  # which the former leaves out where the server has closed first
-
-    def give_up(self) -> None:
-        """Have :meth:`hold` end on the thread that it runs on, as far as it has a connection."""
-        with suppress(AttributeError, OSError):  # it has none, or no more
-            self._talk.sock.sock.shutdown(_BOTH_WAYS)
-
-    def _opened(self, *, stdin: bool) -> Any:
-        """The connection. The client's own way to it imports every kind of object there is."""
-        from kubernetes.stream import ws_client  # noqa: PLC0415  slow, and an extra
-
-        flags = {"stdin": stdin, "stdout": True, "stderr": True, "tty": False}
-        asked = [
-            ("container", self._container),
-            *(("command", word) for word in self._command),
-            *((name, str(flag).lower()) for name, flag in flags.items()),
-        ]
-        _, url, headers, *_ = self._connected.param_serialize(
-            "GET", f"{self._path}/exec", query_params=asked, auth_settings=["BearerToken"]
+    url, headers = _address(connected, path, container, command, stdin=bool(stdin))
+    with _line(connected, url, deadline) as line:
+        talk: Any = WebSocket(skip_utf8_validation=True)  # half of it has no types
+        talk.connect(
+            urlunsplit(url), socket=line, header=headers, subprotocols=[_V5], redirect_limit=0
         )
-        address = ws_client.get_websocket_url(url)
-        configuration = self._connected.configuration
-        # Without a proxy it would ask the environment for one; this one is for nobody.
-        configuration.proxy, configuration.no_proxy = "http://proxy.invalid:1", "*"
-        return ws_client.WSClient(configuration, address, headers, False, binary=True)
+        for start in range(0, len(stdin), _CHUNK):
+            talk.send_binary(bytes([_STDIN]) + stdin[start : start + _CHUNK])
+        if stdin:
+            talk.send_binary(bytes([_END, _STDIN]))
+        said = _heard(talk)
+        code, why = _status(bytes(said[_STATUS]))
+    out, err = (said[channel].decode(errors="replace") for channel in (_STDOUT, _STDERR))
+    return ExecResult(code, out, err + why)
+
+
+def _heard(talk: Any) -> dict[int, bytearray]:
+    """All that is said on each channel, until the server closes."""
+    from websocket import ABNF  # noqa: PLC0415  comes with the client, an extra
+
+    said = {channel: bytearray() for channel in (_STDOUT, _STDERR, _STATUS)}
+    while True:
+        kind, content = talk.recv_data()
+        if kind == ABNF.OPCODE_CLOSE:
+            return said
+        if content and content[0] in said:
+            said[content[0]] += content[1:]
+
+
+def _line(connected: client.ApiClient, url: SplitResult, deadline: Deadline) -> TimedConnection:
+    """Our own connection: the client's has no time-out, and asks the environment for proxies."""
+    import ssl  # noqa: PLC0415  slow
+
+    told, tls = connected.configuration, None
+    if url.scheme == "wss":
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if not told.verify_ssl:
+            tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        elif told.ssl_ca_cert:
+            tls.load_verify_locations(told.ssl_ca_cert)
+        else:
+            tls.load_default_certs()
+        if told.cert_file:
+            tls.load_cert_chain(told.cert_file, told.key_file)
+    host, port = url.hostname or "", url.port or (443 if tls else 80)
+    doing = f"connecting to the API server at {host}:{port}"
+    return TimedConnection(doing, host, port, deadline, tls, told.tls_server_name)
+
+
+def _address(
+    connected: client.ApiClient, path: str, container: str, command: Sequence[str], *, stdin: bool
+) -> tuple[SplitResult, list[str]]:
+    """The address, and the header that lets us in."""
+    flags = {"stdin": stdin, "stdout": True, "stderr": True, "tty": False}
+    asked = [
+        ("container", container),
+        *(("command", word) for word in command),
+        *((name, str(flag).lower()) for name, flag in flags.items()),
+    ]
+    _, url, headers, *_ = connected.param_serialize(
+        "GET", f"{path}/exec", query_params=asked, auth_settings=["BearerToken"]
+    )
+    found = urlsplit(url)
+    let_in = [f"authorization: {headers[key]}" for key in headers if key == "authorization"]
+    return found._replace(scheme={"http": "ws", "https": "wss"}[found.scheme]), let_in
 
 
 def _status(said: bytes) -> tuple[int, str]:
@@ -106,7 +135,8 @@ def _status(said: bytes) -> tuple[int, str]:
     Raises
     ------
     ConnectionError
-        When nothing was said: then nobody knows how the command ended, or whether.
+        When nothing was said, or that its kubelet was not reached: then nobody knows how the
+        command ended, or whether.
 
     """
     try:
@@ -118,4 +148,7 @@ def _status(said: bytes) -> tuple[int, str]:
     try:
         return int(status["details"]["causes"][0]["message"]), ""
     except (KeyError, TypeError, ValueError, IndexError):
-        return 126, str(status.get("message") or "")
+        why = str(status.get("message") or "")
+    if any(sign in why for sign in _NOT_REACHED):
+        raise ConnectionError(0, why)
+    return 126, why

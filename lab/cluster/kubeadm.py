@@ -5,9 +5,9 @@ Versions 1.33 to 1.36 read the same form; what differs between them is decided h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import ip_interface, ip_network
+from ipaddress import ip_network
 from typing import Any
 
 from lab.cluster import pace, proxy
@@ -61,11 +61,11 @@ def names(cluster: Cluster, intent: Intent, around: Surroundings) -> tuple[str, 
     fronts = [
         machine
         for machine in intent.machines
-        if machine.name in planes or _address(machine.interfaces[0].addresses) == cluster.endpoint
+        if machine.name in planes or machine.address() == cluster.endpoint
     ]
     found = ["localhost", "127.0.0.1", cluster.endpoint]
     for machine in fronts:
-        found += [machine.name, _address(machine.interfaces[0].addresses)]
+        found += [machine.name, machine.address()]
         found += [around.management[machine.name]] if machine.name in around.management else []
     return tuple(dict.fromkeys(found))
 
@@ -237,7 +237,3 @@ def _patched(patience: int) -> dict[str, Any]:
 
 def _args(values: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"name": name, "value": value} for name, value in values.items()]
-
-
-def _address(addresses: Iterable[str]) -> str:
-    return str(ip_interface(next(iter(addresses))).ip)

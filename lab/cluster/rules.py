@@ -59,6 +59,17 @@ def components(minor: str) -> Mapping[str, str]:
     return {**_rules()["every-minor"], **_rules()["minors"][minor]}
 
 
+def add_on(name: str) -> Mapping[str, str]:
+    """Component and version of a network add-on that not every bundle has, such as ``calico``."""
+    found: Mapping[str, str] = _rules()["add-ons"][name]
+    return found
+
+
+def add_ons() -> tuple[str, ...]:
+    """All of those."""
+    return tuple(_rules()["add-ons"])
+
+
 def containerd(version: str) -> Containerd:
     """How the configuration of that containerd is written.
 
@@ -235,15 +246,26 @@ def require(manifest: Manifest, cluster: Cluster, builds: Mapping[str, str] | No
         )
 
 
+def _add_on_versions() -> dict[str, str]:
+    """As templates name them."""
+    return {
+        component.replace("-", "_"): version
+        for name in add_ons()
+        for component, version in add_on(name).items()
+    }
+
+
 def _how_to_have(manifest: Manifest, cluster: Cluster) -> str:
     if any(node.version != manifest.kubernetes for node in cluster.nodes):
         return (
             "a bundle has kubelets of one version: leave the node's own 'version' out of the "
             "scenario"
         )
+    own = [name for name in add_ons() if cluster.topology.startswith(name)]
+    wanted = "".join(f" --with {name}" for name in own)
     return (
-        "'lab bundle create' fetches all of it; a bundle '--from' a directory has what the "
-        "directory has"
+        f"'lab bundle create{wanted}' fetches all of it; a bundle '--from' a directory has what "
+        "the directory has"
     )
 
 
@@ -263,7 +285,7 @@ def _lacking(manifest: Manifest, cluster: Cluster, node: ClusterNode) -> Iterato
             if (node.os, program) not in there:
                 yield f"program '{program}' for {node.os}"
         for template in need.get("images", ()):
-            image = template.format(kubernetes=manifest.kubernetes)
+            image = template.format(kubernetes=manifest.kubernetes, **_add_on_versions())
             if (node.os, image) not in images:
                 yield f"image '{image}' for {node.os}"
 

@@ -50,6 +50,23 @@ class Match:
         return f"{self.cause}; try: {self.cure}"
 
 
+@dataclass(frozen=True, slots=True)
+class InLog:
+    """A signature that was found in one log."""
+
+    path: str
+    match: Match
+
+    @property
+    def place(self) -> str:
+        """``worker1/bird/log, line 3 and 2 more``."""
+        more = f" and {self.match.times - 1} more" if self.match.times > 1 else ""
+        return f"{self.path}, line {self.match.number + 1}{more}"
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.match}\n  {self.match.line}\n"
+
+
 @cache
 def table() -> tuple[Signature, ...]:
     """Every signature, in the order in which they are told: what stops a program first."""
@@ -67,6 +84,11 @@ def match(lines: Iterable[str]) -> tuple[Match, ...]:
                 times = found[signature.id].times + 1 if signature.id in found else 1
                 found[signature.id] = _match(signature, hit, line, number, times)
     return tuple(found[one.id] for one, _ in patterns if one.id in found)
+
+
+def in_log(path: str, text: str) -> tuple[InLog, ...]:
+    """What of the table is in one log, in the table's order."""
+    return tuple(InLog(path, one) for one in match(text.splitlines()))
 
 
 @cache

@@ -6,25 +6,33 @@ from dataclasses import replace
 
 from lab.topology.intent import Intent, MachineIntent
 
+OWN_TUNNELS = frozenset({"upstream-vrrp"})
+"""Topologies whose nodes are joined by a tunnel that no network add-on makes."""
+
 
 def underlay(intent: Intent) -> Intent:
     """The Intent without all that kubelet, kube-proxy and the network add-on make on a node.
 
-    Left are cards with their addresses, the default route and the router's own routes.
+    Left are cards with their addresses, the default route, the router's own routes, and a tunnel
+    that is there without an add-on, with its entries.
     """
-    return replace(intent, machines=tuple(_machine(one) for one in intent.machines))
+    tunnels = intent.topology in OWN_TUNNELS
+    return replace(
+        intent, machines=tuple(_machine(one, tunnels=tunnels) for one in intent.machines)
+    )
 
 
-def _machine(machine: MachineIntent) -> MachineIntent:
+def _machine(machine: MachineIntent, *, tunnels: bool) -> MachineIntent:
     if machine.kind != "node":
         return machine
+    tunnel = machine.tunnel if tunnels else None
     return replace(
         machine,
         bridge=None,
-        tunnel=None,
+        tunnel=tunnel,
         routes=tuple(route for route in machine.routes if route.destination == "default"),
-        neighbours=(),
-        forwarding=(),
+        neighbours=tuple(one for one in machine.neighbours if tunnel and one.device == tunnel.name),
+        forwarding=machine.forwarding if tunnel else (),
         proxies=(),
         pods=(),
         translation=None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
@@ -67,8 +67,9 @@ def _follow(  # noqa: PLR0913, PLR0917  the state of one watch
     query: Query | None,
 ) -> str:
     """Apply what happens to the objects until nothing is missing, or the watch ends."""
-    with suppress(GoneError):
-        for kind, found in api.watch(path, listed.version, deadline, query):
+    watch = api.watch(path, listed.version, deadline, query)
+    with suppress(GoneError), closing(watch):
+        for kind, found in watch:
             if kind == "BOOKMARK":
                 continue
             name = found["metadata"]["name"]

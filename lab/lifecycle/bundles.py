@@ -35,7 +35,11 @@ def store() -> Store:
 
 
 def create(
-    kubernetes: str | None, source: Path | None, systems: Sequence[Os], say: Callable[[str], None]
+    kubernetes: str | None,
+    source: Path | None,
+    systems: Sequence[Os],
+    say: Callable[[str], None],
+    add_ons: Sequence[str] = (),
 ) -> Manifest:
     """Make a bundle, from a directory or from upstream's releases.
 
@@ -47,6 +51,8 @@ def create(
         A directory; None for upstream.
     systems
         Operating systems of nodes; empty for all, or those that the directory has.
+    add_ons
+        Network add-ons to fetch beside flannel.
 
     """
     inventory = _inventory()
@@ -54,7 +60,8 @@ def create(
     if source is not None:
         return directory.create(there, source, systems, kubernetes, say)
     reached = upstream.web(inventory)
-    return upstream.create(there, reached, kubernetes or SUPPORTED[-1], systems or SYSTEMS, say)
+    minor = kubernetes or SUPPORTED[-1]
+    return upstream.create(there, reached, minor, systems or SYSTEMS, say, add_ons)
 
 
 def chosen(digest: str | None) -> Manifest:

@@ -80,7 +80,18 @@ class Prepared:
     request: up.UpRequest
 
     def notes(self) -> tuple[str, ...]:
-        """What of the scenario this provider does not use, in words."""
+        """What of the scenario this provider does not use, and what nobody has tried, in words."""
+        return (*self._ignored(), *self._untried())
+
+    def _untried(self) -> tuple[str, ...]:
+        if self.provider.name not in REAL_MACHINES:
+            return ()
+        from lab.cluster.unverified import unverified  # noqa: PLC0415  few labs are on machines
+
+        why = unverified(self.drawn.intent)
+        return (f"note: {why}",) if why else ()
+
+    def _ignored(self) -> tuple[str, ...]:
         ignored = self.drawn.scenario.real_machine_keys() if self.provider.name != "libvirt" else ()
         if not ignored:
             return ()

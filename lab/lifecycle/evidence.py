@@ -15,12 +15,14 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import LabError
+from lab.cluster.signatures import InLog
 from lab.inventory import loader
 from lab.lifecycle.archive import write_archive
 from lab.lifecycle.hurry import hurried
 from lab.lifecycle.scrub import holds_private_key, scrub, secret_values
 from lab.lifecycle.session import OpenLab
 from lab.lifecycle.subject import Subject
+from lab.matrix.explain.question import known
 from lab.plan.canonical import plain
 from lab.providers.provider import Evidence, LabHandle
 from lab.state.directory import make_private
@@ -34,6 +36,8 @@ CLUSTER_SECONDS = 360.0
 """The same where a lab has a cluster: its nodes' logs alone take minutes if they are emulated."""
 KEPT = 5
 """Archives in a lab's own directory; older ones make room."""
+KNOWN = "known.txt"
+"""What is known of the lines in the logs: cause, cure and line, each with its place."""
 SECRETS = "secrets"
 """A directory of this name in a lab's directory holds nothing but secrets, one a file."""
 _OF_A_RUN = ("result.json", "junit.xml", "report.html")
@@ -152,10 +156,15 @@ def _pieces(subject: Subject, deadline: Deadline) -> Iterator[Evidence]:
         yield _piece(path, make)
     yield from _last_run(subject)
     provider = subject.provider
-    for piece in hurried(
+    logged: list[InLog] = []
+    for made in hurried(
         provider.name, lambda: provider.evidence(subject.handle, subject.intent), deadline
     ):
-        yield Evidence(f"{provider.name}/{piece.path}", piece.content)
+        piece = Evidence(f"{provider.name}/{made.path}", made.content)
+        yield piece
+        logged += known((piece,))
+    text = "".join(str(one) for one in logged) or "nothing in the logs is known\n"
+    yield Evidence(KNOWN, text.encode())
 
 
 def _own(subject: Subject) -> Mapping[str, Callable[[], str]]:

@@ -55,7 +55,14 @@ def explained(opened: OpenLab, question: Question, say: Say) -> Explanation:
                 doing=doing,
             )
             return explain(
-                cells, opened.limits, intent, _sender(opened, intent), looker(opened, intent)
+                cells,
+                opened.limits,
+                intent,
+                _sender(opened, intent),
+                looker(opened, intent),
+                lambda asked: opened.provider.logs(
+                    opened.handle, intent, asked, Deadline(LOOK_SECONDS)
+                ),
             )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab.lifecycle.explaining import require_tables
+from lab.lifecycle.relearning import wait_until_learned
 from lab.lifecycle.session import OpenLab
 from lab.matrix.faults import registry
 from lab.matrix.faults.fault import Command, Fault
@@ -104,10 +105,14 @@ def put_in(opened: OpenLab, request: FaultRequest, intent: Intent, say: Say) -> 
 def heal(opened: OpenLab, intent: Intent, say: Say) -> Healed:
     """Take every fault out of the lab, the last one first. Safe to repeat.
 
+    It is over when daemons have learned again what they lost meanwhile.
+
     Raises
     ------
     BrokenError
         When the lab is not running, or a fault cannot be taken out; it stays in the journal.
+    DeadlineError
+        When every fault is out, and daemons have not learned again what they lost.
 
     """
     mended, rebuilt = [], []
@@ -120,6 +125,9 @@ def heal(opened: OpenLab, intent: Intent, say: Say) -> Healed:
             else:
                 _mend(opened, intent, row)
                 mended.append(row)
+        if mended:
+            doing = f"healing lab '{opened.name}'"
+            wait_until_learned(opened.provider, opened.handle, intent, doing, say)
     return Healed(tuple(mended), tuple(rebuilt))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from lab._errors import LabError
@@ -80,6 +80,8 @@ class LabStatus:
     again: str = ""
     """The command that brings it up again; empty where no journal knows it."""
     faults: tuple[FaultStatus, ...] = ()
+    hypervisors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The scenario's own, and the machines that stand on each."""
 
 
 def judge(journal: LabState, why: str, found: Liveness, at_it: Holder | None) -> tuple[State, str]:
@@ -157,9 +159,11 @@ def _status(
 ) -> LabStatus:
     directory = store.lab_directory(row.name)
     state: State
+    hypervisors: Mapping[str, tuple[str, ...]] = {}
     try:
-        lab = LabHandle(row.name, directory, row.token)
-        found = choose(providers, row.provider).liveness(lab, intent_of(row))
+        lab, intent = LabHandle(row.name, directory, row.token), intent_of(row)
+        hypervisors = _hypervisors(intent)
+        found = choose(providers, row.provider).liveness(lab, intent)
         state, detail = judge(row.status, row.detail, found, holder(directory))
     except LabError as error:
         state, detail = "unknown", str(error)
@@ -176,7 +180,16 @@ def _status(
         runs=_runs(row.name, store),
         again=again(row),
         faults=_faults(row, store),
+        hypervisors=hypervisors,
     )
+
+
+def _hypervisors(intent: Intent) -> Mapping[str, tuple[str, ...]]:
+    hosts = intent.hosts()
+    return {
+        one.name: tuple(machine for machine, host in hosts if host == one.name)
+        for one in intent.hypervisors
+    }
 
 
 def _faults(row: LabRow, store: Store) -> tuple[FaultStatus, ...]:

@@ -165,6 +165,12 @@ class Evidence:
     """Relative, with slashes: ``"worker1/console.log"``."""
     content: bytes
 
+    @property
+    def is_log(self) -> bool:
+        """Whether it is what a program has written over time: lines whose meaning may be known."""
+        file = self.path.rpartition("/")[2]
+        return file in {"log", "events.txt"} or file.endswith(".log")
+
 
 class Machine(Protocol):
     """One pod's or node's computer."""
@@ -291,6 +297,14 @@ class Provider(Protocol):
         BrokenError
             When the lab's machines are not there.
 
+        """
+
+    def logs(
+        self, lab: LabHandle, intent: Intent, asked: Collection[str], deadline: Deadline
+    ) -> Iterator[Evidence]:
+        """The end of what programs on machines have logged, as :meth:`evidence` has it.
+
+        A log that cannot be had is a piece that says why, and is no log. Never raises.
         """
 
     def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:

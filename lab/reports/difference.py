@@ -15,7 +15,7 @@ from lab._log import quantity
 from lab.cluster.workload_checks import WorkloadResult
 from lab.matrix.cell import Cell
 from lab.matrix.verdict import GREEN, CellResult, RunResult, Verdict
-from lab.reports.patterns import Group, explain
+from lab.reports.patterns import Group, Hosts, explain
 
 SHOWN = 10
 """Cells of one kind of change, in no pattern, that the text lists; the rest are counted."""
@@ -118,11 +118,12 @@ def difference(before: RunResult, after: RunResult) -> Difference:
         Change(_id(result), result.verdict, None) for key, result in old.items() if key not in now
     ]
     both = old.keys() & now.keys()
+    hosts = dict((*before.hosts, *after.hosts))
     changed = sum(len(found[kind]) for kind in ("failing", "passing", "changed"))
     return Difference(
         **{kind: tuple(changes) for kind, changes in found.items()},
         patterns={
-            kind: _patterns(kind, changes, _population(kind, before, after, old))
+            kind: _patterns(kind, changes, _population(kind, before, after, old), hosts)
             for kind, changes in found.items()
             if changes
         },
@@ -187,11 +188,11 @@ _COUNTS: Mapping[Kind, Callable[[Verdict, Verdict], bool]] = {
 
 
 def _patterns(
-    kind: Kind, changes: Sequence[Change], population: Sequence[CellResult]
+    kind: Kind, changes: Sequence[Change], population: Sequence[CellResult], hosts: Hosts
 ) -> tuple[Pattern, ...]:
     by_id = {change.cell: change for change in changes}
     marked = [index for index, result in enumerate(population) if result.cell.id in by_id]
-    groups = explain(population, marked, _OTHERS[kind]).groups
+    groups = explain(population, marked, _OTHERS[kind], hosts=hosts).groups
     return tuple(_pattern(kind, group, by_id) for group in groups)
 
 

@@ -29,13 +29,14 @@ _SINGULAR: dict[Verdict, str] = {
     "unexpected-pass": "unexpected pass",
     "probe-error": "probe error",
 }
-_REFUSALS = {
+REFUSALS = {
     "timeout": "no reply",
     "refused": "a refusal",
     "no-route": "no route",
     "no-such-name": "no such name",
     "several-backends": "answers from several backends",
 }
+"""What comes of a cell that is not to work, as something that one expects."""
 
 
 def verdict_words(verdict: Verdict, count: int = 2) -> str:
@@ -154,7 +155,7 @@ def expected(result: CellResult) -> str:
     cell, expectation = result.cell, result.expectation
     if not expectation.works:
         refusal = expectation.refusal or "any refusal"
-        return f"{_REFUSALS.get(refusal, refusal)} (rule {expectation.rule})"
+        return f"{REFUSALS.get(refusal, refusal)} (rule {expectation.rule})"
     if cell.answer is not None:
         return f"the answer {cell.answer}"
     if cell.sticky:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -16,6 +17,12 @@ from lab.matrix.verdict import CellResult
 from lab.scenario.scenario import FAMILIES, Family
 from lab.suites.session import LabSession
 
+Outcome = tuple[
+    Literal["setup", "call"],
+    Literal["passed", "failed", "skipped"],
+    str | tuple[str, int, str] | None,
+]
+"""Phase, what came of it, and the words; of what is skipped with a place, as pytest has it."""
 WORKLOADS = "workloads"
 """The collector of a cluster's checks, and a word for ``-k``."""
 MARKERS: dict[str, str] = {
@@ -154,20 +161,35 @@ class CellItem(pytest.Item):
         """What was found of the cell."""
         return self.lab.found[self.cell.id]
 
-    def setup(self) -> None:
-        """Note the cell's record; a probe that could not be made is an error, not a failure."""
+    def outcome(self) -> Outcome:
+        """In which phase the item ends, as what, and what is said of it.
+
+        A probe that could not be made is an error, and so one of the setup, not a failure.
+        """
         found = self.found
-        self.user_properties.extend(properties(found))
-        if found.verdict == "probe-error":
-            pytest.fail(story(found), pytrace=False)
+        if found.verdict == "pass":
+            return "call", "passed", None
+        if found.verdict == "known-limit":
+            told = f"Skipped: {found.expectation.rule}: {found.detail}"
+            return "call", "skipped", (str(self.path), 1, told)
+        return "setup" if found.verdict == "probe-error" else "call", "failed", story(found)
+
+    def setup(self) -> None:
+        """Note the cell's record, where a plugin wants the calls themselves."""
+        self.user_properties.extend(properties(self.found))
+        self._end("setup")
 
     def runtest(self) -> None:
-        """Fail or skip as the verdict says."""
-        found = self.found
-        if found.verdict == "known-limit":
-            pytest.skip(f"{found.expectation.rule}: {found.detail}")
-        if found.verdict != "pass":
-            pytest.fail(story(found), pytrace=False)
+        """Fail or skip as the verdict says, where a plugin wants the calls themselves."""
+        self._end("call")
+
+    def _end(self, here: str) -> None:
+        phase, outcome, words = self.outcome()
+        if phase != here or words is None:
+            return
+        if outcome == "skipped":
+            pytest.skip(words[2].partition(": ")[2])
+        pytest.fail(str(words), pytrace=False)
 
     def reportinfo(self) -> tuple[Path, None, str]:
         """The cell's id stands where a test's place in the source would."""

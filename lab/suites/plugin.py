@@ -81,6 +81,13 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 
 
 def _open(config: pytest.Config, name: str) -> int | None:
+    if config.getoption("numprocesses", None) or config.getoption("dist", "no") != "no":
+        complain(
+            f"testing lab '{name}': pytest-xdist would ask every cell in each of its processes; "
+            "cells are asked many at a time by one process\n"
+            "  try: the same without -n, --dist and --tx (or -p no:xdist)"
+        )
+        return USAGE
     from lab.suites.choice import choice_of  # noqa: PLC0415  only where a lab is asked for
     from lab.suites.under_test import LabUnderTest  # noqa: PLC0415  the same
 

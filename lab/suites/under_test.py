@@ -18,6 +18,7 @@ from lab.suites.connectivity import MARKERS, CellItem, LabDirectory, WorkloadIte
 from lab.suites.open_lab import OpenLab
 from lab.suites.progress import ProgressLine
 from lab.suites.session import LabSession
+from lab.suites.telling import is_watched, tell
 
 SUITE = Path(__file__).parent
 BROKEN = 3
@@ -32,6 +33,8 @@ class LabUnderTest:
     def __init__(self, lab: OpenLab, choice: Choice = Choice()) -> None:  # noqa: B008  frozen
         self.session = LabSession(lab, choice)
         self.refused: int | None = None
+        self._is_watched: bool | None = None
+        """Unknown until the first item runs: until then there may come plugins."""
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
@@ -91,6 +94,19 @@ class LabUnderTest:
         self._tell_junit(session.config)
         return None
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        """Report a cell's item without the calls that nobody listens to."""
+        if not isinstance(item, CellItem) or self._watched(item.config):
+            return None
+        tell(item)
+        return True
+
+    def _watched(self, config: pytest.Config) -> bool:
+        if self._is_watched is None:
+            self._is_watched = is_watched(config)
+        return self._is_watched
+
     def _tell_junit(self, config: pytest.Config) -> None:
         """Write how much was asked beside the cells."""
         run = self.session.run
@@ -99,7 +115,7 @@ class LabUnderTest:
             told |= {"cells": run.coverage.share, "coverage": run.coverage.sentence}
         if run is not None and run.failover is not None:
             told |= _failover_properties(run.failover)
-        for one in config.pluginmanager.get_plugins():
+        for _, one in config.pluginmanager.list_name_plugin():
             if add := getattr(one, "add_global_property", None):
                 for name, value in told.items():
                     add(name, value or "every cell")

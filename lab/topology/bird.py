@@ -12,9 +12,14 @@ NAME = "bird"
 PACKAGE = "bird2"
 SOCKET = "/run/bird/bird.ctl"
 """Where Debian's birdc looks for it."""
+UP = Ready("^Daemon is up and running", ("birdc", "show", "status"))
+"""Whether or not it has learned anything."""
 _KEEPALIVES = 3
 """RFC 4271, 10: a third of the hold time between keepalives."""
 _BFD_PACKETS = 3
+_SCAN_SECONDS = 2
+"""Between two looks at the kernel's routes, of which those that went with a device are put back;
+Calico's, where BIRD's own are 60 s."""
 _AGAIN_SECONDS = 1
 """Between two attempts to connect; BIRD's own are 5 to 120 s, far longer than a lab takes."""
 
@@ -44,6 +49,21 @@ def daemon(speaker: Speaker, pods: str, learned: Iterable[Route], stage: int = 0
     )
 
 
+def session_name(peer: str) -> str:
+    """What BIRD calls the session with that machine."""
+    return f"to-{peer}"
+
+
+def enable(peer: str) -> str:
+    """The command that has the session with that machine again."""
+    return f"birdc \"enable '{session_name(peer)}'\""
+
+
+def disable(peer: str) -> str:
+    """The command that shuts the session with that machine."""
+    return f"birdc \"disable '{session_name(peer)}'\""
+
+
 def configuration(speaker: Speaker, pods: str) -> str:
     """``bird.conf`` of the speaker."""
     return "\n".join(_lines(speaker, pods)) + "\n"
@@ -56,7 +76,10 @@ def _lines(speaker: Speaker, pods: str) -> Iterator[str]:
     if speaker.announces:
         devices = ", ".join(f'"{name}"' for name in speaker.announces)
         yield f"protocol direct {{ ipv4; interface {devices}; }}"
-    yield "protocol kernel { ipv4 { import none; export where source = RTS_BGP; }; }"
+    yield (
+        f"protocol kernel {{ scan time {_SCAN_SECONDS}; "
+        "ipv4 { import none; export where source = RTS_BGP; }; }"
+    )
     if speaker.bfd_milliseconds:
         yield (
             f'protocol bfd {{ interface "*" {{ interval {speaker.bfd_milliseconds} ms; '
@@ -65,7 +88,7 @@ def _lines(speaker: Speaker, pods: str) -> Iterator[str]:
     yield f"function of_pods() {{ return net ~ [ {pods}+ ]; }}"
     yield from _template(speaker)
     for session in speaker.sessions:
-        yield f"protocol bgp 'to-{session.machine}' from pods {{"
+        yield f"protocol bgp '{session_name(session.machine)}' from pods {{"
         yield f"  neighbor {session.address} as {session.asn};"
         yield "}"
 
@@ -95,7 +118,7 @@ def _template(speaker: Speaker) -> Iterator[str]:
 def _ready(learned: tuple[Route, ...]) -> Ready:
     """When every route is there that it learns; with none to learn, when it is up."""
     if not learned:
-        return Ready("^Daemon is up and running", ("birdc", "show", "status"))
+        return UP
     lines = (re.sub(r"\.", r"\\.", f"^{one.destination} via {one.via} ") for one in learned)
     pattern = r"\A" + "".join(rf"(?=[\s\S]*{line})" for line in lines)
     return Ready(pattern, ("ip", "-4", "route", "show", "proto", NAME))

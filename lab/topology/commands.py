@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.topology.intent import MachineIntent, Route, Tunnel
+from lab.topology.intent import FLOOD, MachineIntent, Route, Tunnel
 
 
 def tables(machine: MachineIntent, device: str) -> Iterator[str]:
-    """What puts back all that hangs on a device, and goes with it."""
-    ordered = sorted(machine.routes, key=lambda one: one.via is not None)
+    """What puts back all that hangs on a device, and goes with it.
+
+    Routes that a daemon learns are left to it: one that is set by hand would stay when they go.
+    """
+    static = (one for one in machine.routes if one.by is None)
+    ordered = sorted(static, key=lambda one: one.via is not None)
     yield from (replace_route(one) for one in ordered if one.device == device)
     for one in machine.neighbours:
         if one.device == device:
@@ -35,8 +39,9 @@ def replace_neighbour(address: str, mac: str, device: str) -> str:
 
 
 def replace_entry(mac: str, device: str, remote: str) -> str:
-    """What makes a tunnel's forwarding entry."""
-    return f"bridge fdb replace {mac} dev {device} dst {remote} self permanent"
+    """What makes a tunnel's forwarding entry; those for frames to all stand side by side."""
+    does = "append" if mac == FLOOD else "replace"
+    return f"bridge fdb {does} {mac} dev {device} dst {remote} self permanent"
 
 
 def remade_tunnel(machine: MachineIntent, tunnel: Tunnel) -> Iterator[str]:
@@ -48,5 +53,7 @@ def remade_tunnel(machine: MachineIntent, tunnel: Tunnel) -> Iterator[str]:
         f"dstport {tunnel.port} local {tunnel.local} dev {tunnel.device} nolearning"
     )
     yield from (f"ip address add {address} dev {name}" for address in tunnel.addresses)
+    if machine.switch:
+        yield f"ip link set dev {name} master {machine.switch.name}"
     yield f"ip link set dev {name} up"
     yield from tables(machine, name)

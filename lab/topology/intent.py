@@ -14,6 +14,9 @@ from lab.scenario.scenario import Nic, Os, Policy, Role, ServicePort
 from lab.topology.daemon import Daemon
 from lab.topology.logical import Chassis, LogicalNetwork
 
+NODE_SEGMENT = "cluster"
+"""Name of the segment that all nodes are on."""
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -356,6 +359,11 @@ class MachineIntent:
     """Where the node takes part in a logical network."""
     speaker: Speaker | None = None
     """What the machine says by BGP, and to whom; its daemon is among the others."""
+
+    def address(self, segment: str = NODE_SEGMENT) -> str:
+        """Its address on a segment, without prefix; that of its first card where it has none."""
+        there = [card for card in self.interfaces if card.segment == segment and card.addresses]
+        return (there or self.interfaces)[0].addresses[0].partition("/")[0]
 
     def addressed(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """Name of every device that has addresses, and all that it has, with prefix length."""

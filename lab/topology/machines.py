@@ -9,6 +9,7 @@ from ipaddress import IPv4Address
 from lab.plan.addresses import mac
 from lab.plan.plan import Plan, PlannedNode, PlannedPod
 from lab.topology.intent import (
+    NODE_SEGMENT,
     Backend,
     Bridge,
     ForwardingEntry,
@@ -30,7 +31,7 @@ from lab.topology.intent import (
     Tunnel,
 )
 
-CLUSTER = "cluster"
+CLUSTER = NODE_SEGMENT
 OUTSIDE = "outside"
 UPLINK = "eth0"
 ROUTER = "router"

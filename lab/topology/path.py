@@ -22,12 +22,13 @@ HopKind = Literal[
     "tunnel",
     "entry",
     "card",
+    "switch",
 ]
 """``way-out``: a pod's default route; ``port``: the node's end of a pod's cable; ``service``: a
 Service's address becomes a backend's; ``untranslated``: an answer is given back the addresses
 that its question had; ``firewall``: what a machine's rules may bar; ``forwarding``: whether it
 forwards at all; ``entry``: the tunnel's forwarding entry; ``card``: a network card, sending or
-receiving."""
+receiving; ``switch``: a hypervisor's, or a port of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from lab.topology import crossing
 from lab.topology.intent import Intent, MachineIntent, Pod, Route, Tunnel
 from lab.topology.path import Flow, Hop, HopKind, Packet, Path
 from lab.topology.proxying import Choice, choice
@@ -268,6 +269,9 @@ class _Walk:
         if found is None:
             raise _Ends(f"nobody on the segment '{card.segment}' has the address {next_hop}")
         there, arrived_by = found
+        far = card_of(there, arrived_by)
+        if far:
+            self.hops += crossing.between(self.intent, (machine, card), (there, far), packet)
         self._hop("card", there, f"card {arrived_by}", packet, arrived_by, carried=carried)
         return there, arrived_by
 

@@ -32,7 +32,8 @@ class Lab:
             timeout=ENOUGH_SECONDS,
             check=False,
         )
-        assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        said = f"{done.stderr[-4000:]}\n{done.stdout[-4000:]}"
+        assert done.returncode == code, f"{words}: {done.returncode}\n{said}"
         assert "Traceback" not in done.stderr
         return done
 

@@ -20,7 +20,7 @@ def test_scenario_comes_up_and_every_cell_is_as_expected(lab: Lab, scenario: str
     done = lab.run("test", scenario, "--json")
     result = json.loads(done.stdout)
     assert set(result["counts"]["verdicts"]) >= {"pass", "known-limit"}
-    assert result["counts"]["verdicts"]["pass"] > 1000
+    assert result["counts"]["verdicts"]["pass"] > 500
     assert result["counts"]["verdicts"]["known-limit"] > 0
     assert sum(result["counts"]["verdicts"].values()) == len(result["cells"])
     lab.run("down", scenario)

@@ -120,9 +120,10 @@ def explain_cell(opened: OpenLab, cell: Cell) -> Explanation:
 
 
 def concerned(opened: OpenLab, put: Put) -> set[str]:
-    """The machine, the peer, and the pods' nodes among them."""
+    """The machine, the peer, the pods' nodes among them, and what stands on hypervisors."""
     pods = {pod.name: one.name for one in opened.intent.machines for pod in one.pods}
-    return {put.node, pods.get(put.peer, put.peer)} - {""}
+    names = {put.node, pods.get(put.peer, put.peer)} - {""}
+    return names | {machine for machine, host in opened.intent.hosts() if host in names}
 
 
 def touches(cell: Cell, names: set[str]) -> int:
@@ -152,6 +153,18 @@ def choose(fault: Fault, opened: OpenLab, rng: random.Random) -> Put:
     return Put(fault, site.node, rng.choice(site.peers) if site.peers else "")
 
 
+def on_hypervisors(opened: OpenLab, rng: random.Random) -> list[Put]:
+    """Every fault that can be done on one of the scenario's own hypervisors, once."""
+    there = {one.name for one in opened.intent.hypervisors}
+    found = []
+    for fault in applicable(opened):
+        sites = [one for one in registry.sites(fault, opened.intent) if one.node in there]
+        if sites:
+            site = rng.choice(sites)
+            found.append(Put(fault, site.node, rng.choice(site.peers) if site.peers else ""))
+    return found
+
+
 def judge(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> Score:
     """Explain a cell that failed while the faults are in, and once more when they are out."""
     broken = failures(opened, sample(opened, puts, rng)) or failures(opened, every_cell(opened))
@@ -167,17 +180,20 @@ def judge(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> Score:
 
 def through(opened: OpenLab, put: Put) -> list[Cell]:
     """Cells between the node and others, for what slows and breaks nothing."""
+    hosts = dict(opened.intent.hosts())
+    on_it = {machine for machine, host in hosts.items() if host == put.node}
     return [
         cell
         for cell in every_cell(opened)
         if cell.family in {"pod-pod", "pod-node"}
         and cell.source.node != cell.target.node
-        and touches(cell, {put.node})
+        and touches(cell, on_it or {put.node})
+        and not (on_it and {cell.source.node, cell.target.node} <= on_it)
     ]
 
 
-def drilled(opened: OpenLab, fault: Fault, rng: random.Random) -> Score:
-    put = choose(fault, opened, rng)
+def drilled(opened: OpenLab, fault: Fault, rng: random.Random, at: Put | None = None) -> Score:
+    put = at or choose(fault, opened, rng)
     put_in(opened, FaultRequest(fault.name, put.node, put.peer), opened.intent, lambda _: None)
     return judge(opened, [put], rng)
 
@@ -215,6 +231,9 @@ def drill(opened: OpenLab, rng: random.Random, rounds: int) -> bool:
     scores = []
     for fault in there * rounds:
         scores.append(drilled(opened, fault, rng))
+        print_score(scores[-1])
+    for put in on_hypervisors(opened, rng):
+        scores.append(drilled(opened, put.fault, rng, put))
         print_score(scores[-1])
     pairs = []
     for _ in range(PAIRS):

@@ -11,6 +11,7 @@ from netns_running import NewLab, Running
 from observed_labs import differences
 
 from lab._deadline import Deadline
+from lab.matrix.faults import registry as faults
 from lab.plan.planner import make_plan
 from lab.providers.netns import cables, responding
 from lab.providers.netns.provider import NetnsProvider
@@ -107,7 +108,19 @@ def test_a_session_that_is_down_is_seen_as_routes_that_are_missing(running: Runn
     running.shell("worker1", found[0].shows)
     running.shell("worker1", found[0].mends)
     Deadline(20).wait("being whole", lambda: differences(running), until=lambda left: not left)
-    assert {kind for kind, _ in lost} == {"route-missing"}
+    assert {kind for kind, _ in lost} == {"learned-route-missing"}
     routes = [route for route in running.intent.machine("worker1").routes if route.by]
     through = [route for route in routes if route.via == peer.sessions[0].address]
     assert {what for _, what in lost} == {f"route to {route.destination}" for route in through}
+
+
+@pytest.mark.parametrize("name", ["node-link-down", "two-nodes-one-mac"])
+def test_what_mends_a_card_leaves_learning_to_the_daemon(running: Running, name: str) -> None:
+    fault = faults.faults()[name]
+    change = fault.change(running.intent, "worker1", "worker2" if fault.peer else "")
+    for one in (*change.do, *change.undo):
+        running.shell(one.place, one.line)
+    static = running.shell("worker1", "ip -4 route show proto boot").splitlines()
+    Deadline(20).wait("being whole", lambda: differences(running), until=lambda left: not left)
+    assert {line.split()[0] for line in static}.isdisjoint(_wanted(running, "worker1"))
+    assert _learned(running, "worker1") == _wanted(running, "worker1")

@@ -28,7 +28,7 @@ LOOKS = {
     "rules": "nft --json list ruleset",
 }
 SETTINGS = (
-    "net/ipv4/ip_forward net/ipv4/icmp_ratelimit net/ipv4/conf/all/rp_filter "
+    "net/ipv4/ip_forward net/ipv4/icmp_ratemask net/ipv4/conf/all/rp_filter "
     "net/ipv4/conf/default/rp_filter net/ipv4/conf/all/send_redirects "
     "net/ipv4/conf/all/accept_redirects net/ipv6/conf/all/disable_ipv6 "
     "net/bridge/bridge-nf-call-iptables"

@@ -12,6 +12,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, LabError
 from lab.providers.node.control import NodeControl
 from lab.providers.provider import Probe, ProbeSettings
+from lab.scenario.reserved import OUTSIDE_CIDR
 
 PHASES = ("clearing", "cards", "holder", "network", "rules", "responder", "ready")
 STRANGER = """
@@ -28,7 +29,7 @@ ip -o -4 addr | sed 's/^[0-9]*: //' | sort
 ip route | sort
 ip neighbour show proxy
 nft list ruleset
-sysctl net.ipv4.ip_forward net.ipv4.icmp_ratelimit net.ipv4.conf.eth0.rp_filter
+sysctl net.ipv4.ip_forward net.ipv4.icmp_ratemask net.ipv4.conf.eth0.rp_filter
 ls /run/hybridlab 2> /dev/null | grep -v -e ^node -e ^lock || true
 """
 
@@ -75,7 +76,8 @@ def test_management_stays_reachable_and_carries_nothing_of_the_lab(lab: NodeLab)
     assert found[0].status == "no-route"
     # Without the default route of the Intent nothing of the lab leaves by that card either.
     lab.guest("worker1").shell("ip route delete default dev eth0")
-    probe = Probe(0, "worker1", "tcp", "small", "192.0.2.10", 80, 1500)
+    client = str(OUTSIDE_CIDR[10])
+    probe = Probe(0, "worker1", "tcp", "small", client, 80, 1500)
     assert (
         lab.fleet.probe_all(lab.intent, [probe], settings, lambda _: None)[0].status == "no-route"
     )

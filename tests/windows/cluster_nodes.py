@@ -15,7 +15,7 @@ from typing import Any
 
 from lab.cluster.bundle.manifest import Blob, ContainerImage, Manifest, Program
 from lab.cluster.cluster import cluster
-from lab.cluster.windows import cluster_side, steps
+from lab.cluster.windows import steps
 from lab.cluster.windows.decided import Decided
 from lab.cluster.windows.join import ByHand, Join
 from lab.cluster.windows.observed import Observed
@@ -69,8 +69,10 @@ def image(name: str, build: int) -> ContainerImage:
     return ContainerImage(name, "windows", version, own, own, (), "a test")
 
 
-def manifest(version: str = "1.36.1") -> Manifest:
+def manifest(version: str = "1.36.1", topology: str = "overlay") -> Manifest:
     pictures = ("registry.k8s.io/pause:3.10.2", "registry.k8s.io/e2e-test-images/agnhost:2.59")
+    if topology == "calico-vxlan":
+        pictures += tuple(f"quay.io/calico/{one}-windows:v3.31.5" for one in ("cni", "node"))
     return Manifest(
         (("containerd", "2.3.2"), ("kubernetes", version)),
         tuple(program(name) for name in PROGRAMS),
@@ -85,7 +87,7 @@ def shipped(name: str) -> Intent:
 
 def decided(topology: str, minor: str = "1.36") -> Decided:
     """The first Windows node of that topology, and Kubernetes ``minor.1``."""
-    intent, bundle = shipped(SCENARIOS[topology]), manifest(f"{minor}.1")
+    intent, bundle = shipped(SCENARIOS[topology]), manifest(f"{minor}.1", topology)
     assert intent.kubernetes is not None
     asked = replace(intent.kubernetes, version=minor)
     machines = tuple(
@@ -131,7 +133,6 @@ def everything(plan: Decided, where: Observed) -> dict[str, Any]:
             *({one.name: image_steps.settings(one)} for one in of_image),
             *({one.name: steps.settings(one)} for one in all_steps if one),
         ],
-        "cluster": list(cluster_side.documents(plan.cluster)),
     }
 
 

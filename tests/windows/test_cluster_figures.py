@@ -9,7 +9,7 @@ import pytest
 from cluster_nodes import decided, seen
 
 from lab._errors import UsageError
-from lab.cluster.windows import cluster_side, cni, flannel, hns, ovn
+from lab.cluster.windows import calico_bgp, cni, flannel, hns, ovn
 
 
 def plugin(topology):
@@ -194,19 +194,14 @@ def test_first_network_is_of_the_same_kind_and_on_no_range_of_the_lab():
         assert first["Subnets"][0]["AddressPrefix"] == "192.168.255.0/30"
 
 
-def test_calico_is_given_what_its_documentation_asks_for():
-    endpoint, installation, ipam = cluster_side.documents(decided("calico-vxlan").cluster)
-    assert endpoint["metadata"] == {
-        "name": "kubernetes-services-endpoint",
-        "namespace": "tigera-operator",
-    }
-    spec = installation["spec"]
-    assert isinstance(spec, dict)
-    network = spec["calicoNetwork"]
-    assert (network["bgp"], network["windowsDataplane"]) == ("Disabled", "HNS")
-    assert network["ipPools"][0]["encapsulation"] == "VXLAN"
-    assert spec["serviceCIDRs"] == ["10.96.0.0/12"]
-    assert ipam["spec"] == {"strictAffinity": True}
+def test_calico_by_bgp_is_kept_as_documented_and_refused():
+    plan = decided("calico-vxlan")
+    assert calico_bgp.settings(plan.cluster)["data"]["K8S_SERVICE_CIDR"] == "10.96.0.0/12"
+    assert calico_bgp.settings(plan.cluster)["data"]["CALICO_NETWORKING_BACKEND"] == "windows-bgp"
+    assert "Install-RemoteAccess -VpnType RoutingOnly" in calico_bgp.commands()
+    plan = replace(plan, cluster=replace(plan.cluster, topology="calico-bgp"))
+    with pytest.raises(UsageError, match="nobody has verified"):
+        assert plan.network
 
 
 def test_calico_makes_its_own_networks_and_endpoint():
@@ -214,10 +209,6 @@ def test_calico_makes_its_own_networks_and_endpoint():
     assert plan.hns_network() is None
     assert plan.plugin_files() is None
     assert plan.source_vip().endpoint == "Calico_ep"
-
-
-def test_other_topologies_need_nothing_of_the_cluster():
-    assert cluster_side.documents(decided("overlay").cluster) == ()
 
 
 def test_ovn_is_kept_as_its_guide_has_it_and_refused():

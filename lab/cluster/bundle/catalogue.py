@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -66,9 +66,13 @@ def assets(versions: Mapping[str, str], systems: Sequence[Os]) -> Iterator[Asset
             )
 
 
-def images(versions: Mapping[str, str], systems: Sequence[Os]) -> Iterator[Wanted]:
-    """Every image to pull for a bundle of these versions."""
+def images(
+    versions: Mapping[str, str], systems: Sequence[Os], add_ons: Collection[str] = ()
+) -> Iterator[Wanted]:
+    """Every image to pull for a bundle of these versions, and of network add-ons by their names."""
     for one in _data()["images"]:
+        if one.get("add-on", "") not in {"", *add_ons}:
+            continue
         fitting = tuple(os for os in SYSTEMS if os in one["os"] and os in systems)
         if fitting:
             named = {name.replace("-", "_"): version for name, version in versions.items()}

@@ -42,8 +42,13 @@ def web(inventory: Inventory) -> Registries:
     return Registries(inventory.mirrors, inventory.proxies, INSTEAD, TRUSTING)
 
 
-def create(
-    store: Store, reached: Registries, kubernetes: str, systems: Sequence[Os], say: Say
+def create(  # noqa: PLR0913, PLR0917  a bundle is made of all these
+    store: Store,
+    reached: Registries,
+    kubernetes: str,
+    systems: Sequence[Os],
+    say: Say,
+    add_ons: Sequence[str] = (),
 ) -> Manifest:
     """The bundle of a Kubernetes version, downloaded; an interrupted try is gone on with.
 
@@ -53,6 +58,8 @@ def create(
         A minor, of which the newest patch version is taken, or a patch version.
     systems
         Operating systems of nodes.
+    add_ons
+        Network add-ons that it is to have beside flannel.
 
     Raises
     ------
@@ -68,6 +75,8 @@ def create(
     versions = {**rules.components(version.rpartition(".")[0]), KUBERNETES: version}
     if "windows" not in systems:
         del versions["windows-cni"]
+    for one in add_ons:
+        versions |= rules.add_on(one)
 
     def fill(into: Scratch) -> Manifest:
         fetching = _Fetching(reached, into, say)
@@ -78,12 +87,12 @@ def create(
         ]
         images = [
             image
-            for wanted in catalogue.images(versions, systems)
+            for wanted in catalogue.images(versions, systems, add_ons)
             for image in distribution.pull(reached, wanted, into, say)
         ]
         return Manifest(tuple(sorted(versions.items())), tuple(programs), tuple(images))
 
-    name = "-".join(("upstream", version, *sorted(systems)))
+    name = "-".join(("upstream", version, *sorted(systems), *sorted(add_ons)))
     return store.add(name, fill, say, goes_on=True)
 
 

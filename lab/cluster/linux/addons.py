@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from lab.cluster import dns, flannel
+from lab.cluster import calico, dns, flannel
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import Cluster
 from lab.cluster.documents import Document
 from lab.cluster.linux import by_hand
 from lab.topology.intent import Intent
 
+Wave = tuple[Document, ...]
 
-def documents(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Document, ...]:
-    """Every document, in the order they are wanted.
 
-    Where no flannel is, the nodes' own bridges and the router's routes are the pod network.
-    kube-proxy is kubeadm's own DaemonSet, or a unit where there is no kubeadm.
+def waves(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Wave, ...]:
+    """Every document, in the order they are wanted: a later wave has kinds that an earlier brings.
+
+    Where no network add-on is, the nodes' own bridges and the routes around them are the pod
+    network. kube-proxy is kubeadm's own DaemonSet, or a unit where there is no kubeadm.
     """
-    network = (
-        flannel.documents(cluster, intent, manifest)
-        if cluster.topology in flannel.TOPOLOGIES
-        else ()
-    )
     rights = by_hand.kubelet_rights() if cluster.how == "by-hand" else ()
-    return (*rights, *network, *dns.documents(cluster, manifest))
+    names = dns.documents(cluster, manifest)
+    if cluster.topology in flannel.TOPOLOGIES:
+        return ((*rights, *flannel.documents(cluster, intent, manifest), *names),)
+    if cluster.topology in calico.TOPOLOGIES:
+        return (
+            (*rights, *calico.operator(cluster, manifest), *names),
+            calico.installation(cluster, intent),
+            calico.configuration(cluster, intent),
+        )
+    return ((*rights, *names),)
+
+
+def documents(cluster: Cluster, intent: Intent, manifest: Manifest) -> Wave:
+    """All waves as one."""
+    return tuple(one for wave in waves(cluster, intent, manifest) for one in wave)

@@ -6,7 +6,7 @@ from ipaddress import ip_interface
 
 from lab.cluster.cluster import API_PORT, Cluster
 from lab.cluster.linux.operations import Operations, Service, WriteFile, inputs
-from lab.topology.intent import Intent, MachineIntent
+from lab.topology.intent import NODE_SEGMENT, Intent, MachineIntent
 
 CONFIG = "/etc/haproxy/haproxy.cfg"
 
@@ -23,16 +23,24 @@ def machine(cluster: Cluster, intent: Intent) -> MachineIntent | None:
     return None
 
 
-def balancing(cluster: Cluster) -> Operations:
+def balancing(cluster: Cluster, intent: Intent) -> Operations:
     """HAProxy with the control planes behind it; it comes with the machine's image."""
-    config = WriteFile(CONFIG, configuration(cluster))
+    config = WriteFile(CONFIG, configuration(cluster, intent))
     return (config, Service("haproxy.service", inputs((config,))))
 
 
-def configuration(cluster: Cluster) -> str:
-    """TCP, passed on as it is, to those API servers that say that they are ready."""
+def configuration(cluster: Cluster, intent: Intent) -> str:
+    """TCP, passed on as it is, to those API servers that say that they are ready.
+
+    They are asked by the network that the balancer is on, which may be the nodes' other one.
+    """
+    front = machine(cluster, intent)
+    assert front is not None, "asked where something is to balance"
+    near = next((card.segment for card in front.interfaces if card.segment == NODE_SEGMENT), None)
+    segment = near or front.interfaces[0].segment
     servers = "".join(
-        f"    server {node.name} {node.address}:{API_PORT}\n" for node in cluster.control_planes()
+        f"    server {node.name} {intent.machine(node.name).address(segment)}:{API_PORT}\n"
+        for node in cluster.control_planes()
     )
     return f"""global
     log stdout format raw local0 notice

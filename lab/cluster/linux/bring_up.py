@@ -22,6 +22,8 @@ from lab.topology.intent import Intent
 
 _FORM = "1"
 """Changes when the steps do something else for the same inputs."""
+KINDS_SECONDS = 300.0
+"""Until the API takes documents of kinds that a network add-on brings itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +78,13 @@ class _Making:
     def steps(self) -> tuple[tuple[str, tuple[object, ...], Callable[[], None]], ...]:
         """Each step with what it depends on."""
         joining = self._planned()
-        documents = addons.documents(self.cluster, self.intent, self.manifest)
+        waves = addons.waves(self.cluster, self.intent, self.manifest)
         names = [node.name for node in self.cluster.nodes]
         return (
             ("nodes", tuple(self._prepared(node) for node in self._linux()), self._nodes),
             ("control-plane", (self._balanced(), joining[0]), self._planes),
             ("workers", (joining[1],), self._workers),
-            ("add-ons", (documents,), self._add_ons),
+            ("add-ons", waves, self._add_ons),
             ("ready", (names,), self._ready),
         )
 
@@ -151,8 +153,11 @@ class _Making:
         self._way().nodes(self._linux_workers())
 
     def _add_ons(self) -> None:
-        documents = addons.documents(self.cluster, self.intent, self.manifest)
-        ClusterApi(self.cluster, self.site).apply(documents, self.site.deadline(API_SECONDS))
+        api = ClusterApi(self.cluster, self.site)
+        seconds = API_SECONDS
+        for wave in addons.waves(self.cluster, self.intent, self.manifest):
+            api.apply(wave, self.site.deadline(seconds))
+            seconds = KINDS_SECONDS
 
     def _ready(self) -> None:
         names = [node.name for node in self.cluster.nodes if node.pod_cidr]

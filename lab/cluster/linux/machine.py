@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from ipaddress import ip_interface
 
 from lab.cluster.cluster import Cluster
 from lab.cluster.linux.operations import Operations, Run, Service, WriteFile, inputs
+from lab.cluster.underlay import underlay
 from lab.topology.intent import Intent, MachineIntent
 
 MODULES = ("overlay", "br_netfilter")
@@ -40,7 +40,7 @@ def prepared(cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operat
             unless="[ -L /etc/systemd/system/swap.target ]",
         ),
         Run(("swapoff", "-a"), unless='[ "$(wc -l </proc/swaps)" -le 1 ]'),
-        *_network(intent, machine),
+        *_network(intent, machine.name),
     )
 
 
@@ -48,24 +48,41 @@ def _hosts(cluster: Cluster, intent: Intent) -> Iterator[str]:
     yield "127.0.0.1 localhost\n"
     yield "::1 localhost ip6-localhost ip6-loopback\n"
     for machine in intent.machines:
-        address = ip_interface(machine.interfaces[0].addresses[0]).ip
-        yield f"{address} {machine.name} {machine.name}.{cluster.name}\n"
+        yield f"{machine.address()} {machine.name} {machine.name}.{cluster.name}\n"
 
 
-def _network(intent: Intent, machine: MachineIntent) -> Operations:
-    """The machine's cards and routes at every start, before the kubelet looks for its address.
+def _tunnel(machine: MachineIntent) -> Iterator[str]:
+    """The tunnel that no network add-on makes, with its entries."""
+    own = machine.tunnel
+    if own is None:
+        return
+    yield f"ip link show dev {own.name} >/dev/null 2>&1 ||"
+    yield (
+        f"    ip link add {own.name} address {own.mac} mtu {own.mtu} type vxlan id {own.vni} "
+        f"dstport {own.port} local {own.local} dev {own.device} nolearning"
+    )
+    yield f"ip link set {own.name} up"
+    yield from (f"ip address replace {address} dev {own.name}" for address in own.addresses)
+    for entry in machine.forwarding:
+        yield f"bridge fdb replace {entry.mac} dev {entry.device} dst {entry.remote} self permanent"
+    for one in machine.neighbours:
+        yield f"ip neighbour replace {one.address} lladdr {one.mac} dev {one.device} nud permanent"
 
-    Whoever brings the lab up makes them too; this is for a machine that restarts by itself.
+
+def _network(intent: Intent, name: str) -> Operations:
+    """The machine's own network at every start, before the kubelet looks for its address.
+
+    Whoever brings the lab up makes it too; this is for a machine that restarts by itself.
     """
-    del intent
+    machine = underlay(intent).machine(name)
     lines = ["#!/bin/sh", "# The cards of the lab and their routes, as the lab made them."]
     for card in machine.interfaces:
         lines.append(f"ip link set {card.name} mtu {card.mtu} up")
         lines += [f"ip address replace {address} dev {card.name}" for address in card.addresses]
+    lines += _tunnel(machine)
     names = {card.name for card in machine.interfaces}
     for route in machine.routes:
-        kept = machine.kind != "node" or route.destination == "default"
-        if kept and route.device in names:
+        if route.by is None and route.device in names:
             via = f" via {route.via}" if route.via else ""
             lines.append(f"ip route replace {route.destination}{via} dev {route.device}")
     script = WriteFile(_NETWORK, "\n".join(lines) + "\n", 0o755)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.cluster import dns, flannel, kubeadm
+from lab.cluster import calico, dns, flannel, kubeadm
 from lab.cluster.bundle.manifest import ContainerImage, Manifest
 from lab.cluster.cluster import Cluster, ClusterNode
 from lab.cluster.linux import (
@@ -40,6 +40,8 @@ def repositories(cluster: Cluster, node: ClusterNode) -> tuple[str, ...]:
         found += _PLANE_IMAGES if node.role == "control-plane" else ()
     if cluster.topology in flannel.TOPOLOGIES:
         found.append(flannel.IMAGE)
+    if cluster.topology in calico.TOPOLOGIES:
+        found += calico.IMAGES
     return tuple(sorted(found))
 
 
@@ -68,7 +70,7 @@ def images(cluster: Cluster, node: ClusterNode, manifest: Manifest) -> tuple[Con
 def balanced(cluster: Cluster, intent: Intent) -> tuple[str, Operations] | None:
     """The machine that balances, and what is done there; None where nothing is to balance."""
     found = balancer.machine(cluster, intent)
-    return (found.name, balancer.balancing(cluster)) if found else None
+    return (found.name, balancer.balancing(cluster, intent)) if found else None
 
 
 def _kubelet(cluster: Cluster) -> Iterator[Operation]:

@@ -42,6 +42,8 @@ Kind = Literal[
     "forwarding-off",
     "route-missing",
     "wrong-route",
+    "learned-route-missing",
+    "wrong-learned-route",
     "stray-route",
     "neighbour-missing",
     "stale-neighbour",

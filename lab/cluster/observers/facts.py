@@ -25,7 +25,7 @@ class Counter:
     """Something that is counted since the node started; only its rise says anything."""
 
     name: str
-    """``"eth0 receive dropped"``, ``"Ip OutNoRoutes"``."""
+    """``"eth0 received dropped"``, ``"Ip OutNoRoutes"``."""
     value: int
 
 

@@ -15,7 +15,6 @@ from lab._errors import DeadlineError, LabError
 from lab.cluster.observers import linux, windows
 from lab.cluster.observers.facts import NodeFacts
 from lab.cluster.observers.wide import PATHS, table
-from lab.cluster.signatures import match
 from lab.guests.shell import GuestShell
 from lab.guests.windows_shell import WindowsShell
 from lab.guests.windows_steps import StepError
@@ -28,15 +27,14 @@ Ask = Callable[[str, Deadline], Mapping[str, Any]]
 EACH_SECONDS = 20.0
 """For one piece, on a node that is well; the caller's patience multiplies it."""
 _LINES = 2000
-KNOWN = "known.txt"
-"""What of the signature table the gathered logs have."""
-_EVENTS = "api/events.txt"
+_LOG = ".log"
 
 _LINUX: Mapping[str, str] = {
     **{
         f"{unit}.log": f"journalctl --unit={unit} --lines={_LINES} --no-pager --output=short-iso"
         for unit in ("kubelet", "containerd", "haproxy")
     },
+    "kernel.log": f"journalctl --dmesg --lines={_LINES} --no-pager --output=short-iso",
     "pods.log": (
         "for log in /var/log/pods/kube-system_*/*/*.log /var/log/pods/kube-flannel_*/*/*.log "
         "/var/log/pods/hybridlab-*/*/*.log; do "
@@ -104,7 +102,7 @@ def gather(
     deadline: Deadline,
     patience: int = 1,
 ) -> Iterator[Piece]:
-    """Every piece: ``NODE/cluster/FILE``, ``api/KIND.txt``, and last :data:`KNOWN`.
+    """Every piece: ``NODE/cluster/FILE``, and ``api/KIND.txt``.
 
     Never raises for what cannot be had: its piece is ``FILE.missing`` and says why. A node that
     does not answer is not asked again.
@@ -121,24 +119,17 @@ def gather(
         8 where machines are emulated.
 
     """
-    logs: dict[str, str] = {}
     for node in nodes:
-        pieces = _linux(node) if isinstance(node, LinuxNode) else _windows(node)
-        yield from _asked(f"{node.name}/cluster", pieces, deadline, patience, logs)
+        yield from _asked(f"{node.name}/cluster", _pieces(node), deadline, patience)
     if ask is not None:
-        yield from _asked("api", _api(ask), deadline, patience, logs)
-    yield KNOWN, known(logs).encode()
+        yield from _asked("api", _api(ask), deadline, patience)
 
 
-def known(logs: Mapping[str, str]) -> str:
-    """What of the signature table is in these logs, by their paths; each with its line. Pure."""
-    found = [
-        f"{path}, line {one.number + 1}" + (f" and {one.times - 1} more" if one.times > 1 else "")
-        + f": {one}\n  {one.line}\n"
-        for path, text in logs.items()
-        for one in match(text.splitlines())
-    ]  # fmt: skip
-    return "".join(found) or "nothing in the logs is known\n"
+def logs(nodes: Iterable[Node], deadline: Deadline, patience: int = 1) -> Iterator[Piece]:
+    """The end of what nodes have logged, as :func:`gather` has it and with its bounds."""
+    for node in nodes:
+        pieces = ((file, make) for file, make in _pieces(node) if file.endswith(_LOG))
+        yield from _asked(f"{node.name}/cluster", pieces, deadline, patience)
 
 
 _Make = Callable[[Deadline], str]
@@ -149,7 +140,6 @@ def _asked(
     pieces: Iterator[tuple[str, _Make]],
     deadline: Deadline,
     patience: int,
-    logs: dict[str, str],
 ) -> Iterator[Piece]:
     answered = False
     for file, make in pieces:
@@ -165,8 +155,6 @@ def _asked(
                 return
             continue
         answered = True
-        if file.endswith(".log") or path == _EVENTS:
-            logs[path] = text
         yield path, text.encode()
 
 
@@ -175,6 +163,10 @@ def _is_nobody_there(error: LabError, *, first: bool) -> bool:
     if isinstance(error, StepError):
         return False
     return first or not isinstance(error, DeadlineError)
+
+
+def _pieces(node: Node) -> Iterator[tuple[str, _Make]]:
+    return _linux(node) if isinstance(node, LinuxNode) else _windows(node)
 
 
 def _linux(node: LinuxNode) -> Iterator[tuple[str, _Make]]:

@@ -68,7 +68,7 @@ def _ranges(intent: Intent) -> list[str]:
 
 def _owners(intent: Intent) -> Iterator[tuple[_Claim, _Owner]]:
     """Whose each address, MAC and pod CIDR is meant to be."""
-    for machine in intent.machines:
+    for machine in intent.everything():
         for pod in machine.pods:
             owner = (machine.name, f"pod {pod.name}")
             yield ("address", pod.address.partition("/")[0]), owner

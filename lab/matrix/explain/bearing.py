@@ -35,8 +35,8 @@ def _same(difference: Difference, hop: Hop, _: Path) -> bool:
 
 def _barred(difference: Difference, hop: Hop, _: Path) -> bool:
     barrier = difference.barrier
-    if barrier is None or hop.machine != difference.node:
-        return False
+    if barrier is None or hop.machine != difference.node or hop.kind == "switch":
+        return False  # what crosses a hypervisor's switch is none of its own packets
     if barrier.device and (hop.place, hop.device) != (difference.node, barrier.device):
         return False
     return any(_fits(barrier, packet) for packet in (hop.packet, hop.carried) if packet)
@@ -129,6 +129,13 @@ def _by_device(difference: Difference, hop: Hop, _: Path) -> bool:
     return (hop.place, hop.device) == (difference.node, device)
 
 
+def _unplugged(difference: Difference, hop: Hop, path: Path) -> bool:
+    """``port vxlan-nodes of the tunnel``, or of a machine."""
+    if difference.object.endswith(" of the tunnel"):
+        return hop.machine == difference.node and hop.kind == "tunnel"
+    return _same(difference, hop, path)
+
+
 def _duplicate(difference: Difference, hop: Hop, _: Path) -> bool:
     """Where the one is that should not have it, or one that should."""
     device = difference.object.rpartition(" of ")[2]
@@ -168,6 +175,7 @@ _BY_KIND: Mapping[str, _Touches] = {
     "stray-route": _stray,
     "slowed": _by_device,
     "program-down": _on_machine,
+    "unplugged": _unplugged,
     "tunnel-port-dropped": lambda one, hop, _: hop.machine == one.node and hop.kind == "tunnel",
     "duplicate-address": _duplicate,
     "duplicate-mac": _duplicate,

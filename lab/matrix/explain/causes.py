@@ -46,7 +46,8 @@ def with_causes(
         return tuple(results)
     explainer = Explainer(intent, seen)
     for at in retry_order(failed, [one.cell for one in found], _EACH)[:MOST]:
-        findings = explainer.explain(flow_of(found[at].cell)).findings
+        works = found[at].expectation.works
+        findings = explainer.explain(flow_of(found[at].cell), works=works).findings
         if findings:
             found[at] = replace(found[at], finding=findings[0])
     return tuple(found)

@@ -21,14 +21,18 @@ def lost(
     after: Mapping[str, NodeFacts | LabError],
 ) -> tuple[Finding, ...]:
     """Where on the path packets were lost between two looks, during which it was asked."""
-    risen = {name: _risen(before.get(name), after[name]) for name in after}
+    risen = dict(_risen(before, after))
     return tuple(_dropped(path, risen)) + tuple(_between(path, risen))
 
 
-def _risen(before: NodeFacts | LabError | None, after: NodeFacts | LabError) -> Mapping[str, int]:
-    if not isinstance(before, NodeFacts) or not isinstance(after, NodeFacts):
-        return {}
-    return {one.name: one.value for one in rises(before, after)}
+def _risen(
+    before: Mapping[str, NodeFacts | LabError], after: Mapping[str, NodeFacts | LabError]
+) -> Iterator[tuple[str, Mapping[str, int]]]:
+    """By how much the counters rose of every machine that was seen twice."""
+    for name, now in after.items():
+        then = before.get(name)
+        if isinstance(then, NodeFacts) and isinstance(now, NodeFacts):
+            yield name, {one.name: one.value for one in rises(then, now)}
 
 
 def _dropped(path: Path, risen: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:

@@ -20,9 +20,11 @@ from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Flow, Path
 from lab.topology.walk import walk
 
-_FOLLOWS = frozenset({"neighbour-silent", "program-down"})
+_FOLLOWS = frozenset(
+    {"neighbour-silent", "program-down", "learned-route-missing", "wrong-learned-route"}
+)
 """Kinds that are most often signs of something else, or no part of a packet's way."""
-_SAME_ADDRESS = frozenset({"wrong-route", "route-missing", "stray-route"})
+_SAME_ADDRESS = frozenset({"wrong-route", "wrong-learned-route", "route-missing", "stray-route"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +56,13 @@ class Explainer:
         self._of: dict[str, tuple[Difference, ...]] = {}
         self._between = tuple(between(self._intent, self._seen, by=self._by))
 
-    def explain(self, flow: Flow) -> Explained:
-        """The path of the question with the most that is wrong first; the first of several."""
+    def explain(self, flow: Flow, *, works: bool = True) -> Explained:
+        """The path of the question with the most that is wrong first; the first of several.
+
+        Where it is not to work (``works``) a path that the Intent itself ends is as it should be.
+        """
         paths = walk(self._intent, flow)
-        explained = [Explained(path, self._findings(path)) for path in paths]
+        explained = [Explained(path, self._findings(path, works=works)) for path in paths]
         return next((one for one in explained if one.findings), explained[0])
 
     def elsewhere(self) -> tuple[Finding, ...]:
@@ -65,12 +70,12 @@ class Explainer:
         every = [one for name in self._seen for one in self._own(name)]
         return tuple(found(one, -1) for one in _causes([*every, *self._between]))
 
-    def _findings(self, path: Path) -> tuple[Finding, ...]:
-        met = sorted(self._met(path), key=lambda one: (one[1].kind in _FOLLOWS, one[0]))
+    def _findings(self, path: Path, *, works: bool) -> tuple[Finding, ...]:
+        met = sorted(self._met(path), key=lambda one: (_follows(one[1]), one[0]))
         causes = _causes([difference for _, difference in met])
         said = [found(one, hop) for hop, one in met if one in causes]
         said += self._silence(path)
-        if path.end:
+        if path.end and works:
             said.append(_end(path))
         return tuple(said)
 
@@ -131,6 +136,12 @@ def _end(path: Path) -> Finding:
         last.place,
         len(path.hops) - 1,
     )
+
+
+def _follows(difference: Difference) -> bool:
+    """Whether it is most often what comes of something else: of the other end, that is down."""
+    no_carrier = difference.kind == "link-down" and difference.observed.startswith("no carrier")
+    return no_carrier or difference.kind in _FOLLOWS
 
 
 def _causes(every: Sequence[Difference]) -> list[Difference]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lab._errors import LabError, UsageError
 from lab.cluster.observers.facts import NodeFacts
+from lab.cluster.signatures import InLog, in_log
 from lab.matrix.cell import Cell, Expectation
 from lab.matrix.cells import Product
 from lab.matrix.expectations import expect
@@ -17,13 +18,15 @@ from lab.matrix.explain.scope import asked, flow_of
 from lab.matrix.judge import judge
 from lab.matrix.run import Send, probe
 from lab.matrix.verdict import GREEN, Verdict
-from lab.providers.provider import ProbeSettings
+from lab.providers.provider import Evidence, ProbeSettings
 from lab.scenario.scenario import Limit
 from lab.topology.intent import Intent
 from lab.topology.walk import walk
 
 Look = Callable[[Mapping[str, Sequence[str]]], Mapping[str, NodeFacts | LabError]]
 """Looks at machines, and into those of their pods that are named."""
+Read = Callable[[Collection[str]], Iterable[Evidence]]
+"""Reads the logs of machines."""
 
 LOOK_SECONDS = 120.0
 """For one look at the machines of a path; over SSH to emulated machines one takes ten."""
@@ -51,6 +54,9 @@ class Explanation:
     explained: Explained
     elsewhere: tuple[Finding, ...] = ()
     """What is wrong in the lab, but not on this path; looked for where nothing on it is."""
+    logged: tuple[InLog, ...] = ()
+    """What is known of the logs of the machines on the path; they are read where all is not well.
+    What a log says may be long mended: it is no finding."""
 
     @property
     def finding(self) -> Finding | None:
@@ -107,8 +113,13 @@ def _from(matrix: Product, source: str) -> Iterator[Cell]:
                     yield from (grid.cell(path, one) for one in grid.variants_of(asked_for))
 
 
-def explain(
-    cells: Sequence[Cell], limits: Sequence[Limit], intent: Intent, send: Send, look: Look
+def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the lab
+    cells: Sequence[Cell],
+    limits: Sequence[Limit],
+    intent: Intent,
+    send: Send,
+    look: Look,
+    read: Read,
 ) -> Explanation:
     """Explain the first of the cells that is not as expected; of none, the first.
 
@@ -124,22 +135,25 @@ def explain(
         Tries probes.
     look
         Looks at machines.
+    read
+        Reads their logs.
 
     """
     tried = [_tried(cell, limits, send) for cell in cells]
     worst = next((one for one in tried if one.failed), tried[0])
-    flow = flow_of(worst.cell)
+    flow, works = flow_of(worst.cell), worst.expectation.works
     scope = asked(intent, walk(intent, flow))
     seen = look(scope)
-    explained = Explainer(intent, seen).explain(flow)
+    explained = Explainer(intent, seen).explain(flow, works=works)
     elsewhere: tuple[Finding, ...] = ()
     if worst.failed and not explained.findings:
         _tried(worst.cell, limits, send)
         explained = Explained(explained.path, lost(explained.path, seen, look(scope)))
     if worst.failed and not explained.findings:
-        rest = {one.name: () for one in intent.machines if one.name not in scope}
+        rest = {one.name: () for one in intent.everything() if one.name not in scope}
         whole = Explainer(intent, {**look(rest), **seen})
-        explained, elsewhere = whole.explain(flow), whole.elsewhere()
+        explained, elsewhere = whole.explain(flow, works=works), whole.elsewhere()
+    ill = worst.failed or explained.findings
     return Explanation(
         worst.cell,
         worst.expectation,
@@ -149,6 +163,17 @@ def explain(
         worst.failed,
         explained,
         elsewhere,
+        known(read(explained.path.machines)) if ill else (),
+    )
+
+
+def known(pieces: Iterable[Evidence]) -> tuple[InLog, ...]:
+    """What is known of those pieces that are logs."""
+    return tuple(
+        one
+        for piece in pieces
+        if piece.is_log
+        for one in in_log(piece.path, piece.content.decode(errors="replace"))
     )
 
 

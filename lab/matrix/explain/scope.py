@@ -30,7 +30,7 @@ def asked(intent: Intent, paths: Iterable[Path]) -> Mapping[str, tuple[str, ...]
     passed = {hop.machine for path in paths for hop in path.hops}
     return {
         machine.name: tuple(pod.name for pod in machine.pods if pod.name in places)
-        for machine in intent.machines
+        for machine in intent.everything()
         if machine.name in passed
     }
 

@@ -5,26 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lab.matrix.faults.fault import Change, Fault, Site, change
-from lab.matrix.faults.parts import hosts, nodes
+from lab.matrix.faults.parts import carriers, hosts
 from lab.topology.commands import replace_entry
 from lab.topology.intent import ForwardingEntry, Intent, MachineIntent
 
 
 def _change(intent: Intent, node: str, peer: str) -> Change:
-    entry = _entry(intent.machine(node), intent.machine(peer))
-    assert entry is not None, "a site has one"
-    gone = f"bridge fdb del {entry.mac} dev {entry.device} dst {entry.remote}"
-    return change(node, [gone], [replace_entry(entry.mac, entry.device, entry.remote)])
+    entries = _entries(intent.machine(node), intent.machine(peer))
+    return change(
+        node,
+        [f"bridge fdb del {one.mac} dev {one.device} dst {one.remote}" for one in entries],
+        [replace_entry(one.mac, one.device, one.remote) for one in entries],
+    )
 
 
-def _entry(machine: MachineIntent, peer: MachineIntent) -> ForwardingEntry | None:
-    mac = peer.tunnel.mac if peer.tunnel else None
-    return next((one for one in machine.forwarding if mac and one.mac == mac), None)
+def _entries(machine: MachineIntent, peer: MachineIntent) -> tuple[ForwardingEntry, ...]:
+    """Of nodes it is one; a hypervisor has one for every machine that stands on the peer."""
+    end = peer.tunnel.local if machine.tunnel and peer.tunnel else None
+    return tuple(one for one in machine.forwarding if one.remote == end)
 
 
 def _sites(intent: Intent) -> Iterator[Site]:
-    for machine in nodes(intent):
-        peers = [one.name for one in hosts(intent) if _entry(machine, one)]
+    ends = (*hosts(intent), *intent.hypervisors)
+    for machine in carriers(intent):
+        peers = [one.name for one in ends if _entries(machine, one)]
         if peers:
             yield Site(machine.name, tuple(peers))
 

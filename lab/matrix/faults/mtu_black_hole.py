@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lab.matrix.faults.fault import Change, Command, Fault, Site
-from lab.matrix.faults.parts import barred, hosts
+from lab.matrix.faults.fault import Change, Command, Fault, Site, change
+from lab.matrix.faults.parts import barred, carriers, probes
 from lab.topology.intent import Intent
 
 _LESS = 200
@@ -11,7 +11,11 @@ _LESS = 200
 
 
 def _change(intent: Intent, node: str, _: str) -> Change:
-    bridge = intent.machine(node).bridge
+    machine = intent.machine(node)
+    bridge, tunnel = machine.bridge, machine.tunnel
+    if machine.switch and tunnel:  # a bridge tells nobody what it cannot pass on
+        by_mtu = f"ip link set dev {tunnel.name} mtu"
+        return change(node, [f"{by_mtu} {tunnel.mtu - _LESS}"], [f"{by_mtu} {tunnel.mtu}"])
     assert bridge is not None, "a site has one"
     silent = barred(
         node,
@@ -27,9 +31,13 @@ def _change(intent: Intent, node: str, _: str) -> Change:
 
 FAULT = Fault(
     name="mtu-black-hole",
-    title="a node's bridge has too small an MTU, and the node tells nobody",
-    needs="pods",
-    sites=lambda intent: (Site(one.name) for one in hosts(intent) if one.bridge),
+    title="a node's bridge, or a hypervisor's tunnel, has too small an MTU, and nobody is told",
+    needs="pods, or to be one of several hypervisors of the lab's own",
+    sites=lambda intent: (
+        Site(one.name)
+        for one in carriers(intent)
+        if (one.bridge and probes(one)) or (one.switch and one.tunnel)
+    ),
     change=_change,
     also=("black-hole", "mtu", "pmtu"),
 )

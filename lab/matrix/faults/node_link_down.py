@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.matrix.faults.fault import Change, Fault, Site, change
-from lab.matrix.faults.parts import card, nodes
+from lab.matrix.faults.parts import card, carriers
 from lab.topology.commands import tables
 from lab.topology.intent import Intent
 
@@ -18,8 +18,8 @@ def _change(intent: Intent, node: str, _: str) -> Change:
 FAULT = Fault(
     name="node-link-down",
     title="a node's card on the nodes' network is down",
-    needs="to be a node",
-    sites=lambda intent: (Site(one.name) for one in nodes(intent)),
+    needs="to be a node, or a hypervisor of the lab's own",
+    sites=lambda intent: (Site(one.name) for one in carriers(intent)),
     change=_change,
     also=("link-down", "cable-pulled"),
 )

@@ -24,6 +24,12 @@ def hosts(intent: Intent) -> Iterator[MachineIntent]:
     return (machine for machine in nodes(intent) if probes(machine))
 
 
+def carriers(intent: Intent) -> Iterator[MachineIntent]:
+    """Nodes, and the scenario's own hypervisors: all whose cards carry what nodes send."""
+    yield from nodes(intent)
+    yield from intent.hypervisors
+
+
 def probes(machine: MachineIntent) -> tuple[Pod, ...]:
     """The machine's pods that take part in the matrix as themselves."""
     return tuple(pod for pod in machine.pods if pod.role == "probe")

@@ -82,7 +82,7 @@ def choose(fault: Fault, intent: Intent, doing: str, node: str = "", peer: str =
         )
     chosen = [one for one in there if node in {"", one.node}]
     if not chosen:
-        names = [machine.name for machine in intent.machines]
+        names = [machine.name for machine in intent.everything()]
         why = (
             f"it needs {fault.needs}, which '{node}' has not"
             if node in names

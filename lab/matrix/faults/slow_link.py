@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.matrix.faults.fault import Change, Fault, Site, change
-from lab.matrix.faults.parts import card, nodes
+from lab.matrix.faults.parts import card, carriers
 from lab.topology.intent import Intent
 
 _SHAPE = "tbf rate 1mbit burst 16kb latency 100ms"
@@ -23,8 +23,8 @@ def _change(intent: Intent, node: str, _: str) -> Change:
 FAULT = Fault(
     name="slow-link",
     title="a node's card sends one megabit a second",
-    needs="to be a node",
-    sites=lambda intent: (Site(one.name) for one in nodes(intent)),
+    needs="to be a node, or a hypervisor of the lab's own",
+    sites=lambda intent: (Site(one.name) for one in carriers(intent)),
     change=_change,
     also=("slow", "bandwidth"),
     asks=f"tc qdisc add dev lo root {_SHAPE} && tc qdisc del dev lo root",

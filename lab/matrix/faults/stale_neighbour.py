@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lab.matrix.faults.fault import Change, Fault, Site, change
-from lab.matrix.faults.parts import bare, card, nodes, probes
+from lab.matrix.faults.parts import bare, card, carriers, probes
 from lab.topology.commands import replace_neighbour
 from lab.topology.intent import Intent, MachineIntent, Neighbour
 
@@ -33,10 +33,11 @@ def _entry(machine: MachineIntent, peer: MachineIntent) -> Neighbour | None:
 
 def _sites(intent: Intent) -> Iterator[Site]:
     """Where packets of pods pass: a node without any sends nothing to its neighbours."""
-    for machine in intent.machines:
-        if machine.kind != "router" and not probes(machine):
+    ends = tuple(carriers(intent))
+    for machine in (*intent.machines, *intent.hypervisors):
+        if machine.kind not in {"router", "hypervisor"} and not probes(machine):
             continue
-        peers = [one.name for one in nodes(intent) if one is not machine and _entry(machine, one)]
+        peers = [one.name for one in ends if one is not machine and _entry(machine, one)]
         if peers:
             yield Site(machine.name, tuple(peers))
 

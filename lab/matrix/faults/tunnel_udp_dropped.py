@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.matrix.faults.fault import Change, Fault, Site
-from lab.matrix.faults.parts import barred, nodes
+from lab.matrix.faults.parts import barred, carriers
 from lab.topology.intent import Intent
 
 
@@ -17,7 +17,7 @@ FAULT = Fault(
     name="tunnel-udp-dropped",
     title="a node loses the tunnel's UDP packets without a word",
     needs="a tunnel",
-    sites=lambda intent: (Site(one.name) for one in nodes(intent) if one.tunnel),
+    sites=lambda intent: (Site(one.name) for one in carriers(intent) if one.tunnel),
     change=_change,
     also=("udp-4789-dropped", "udp-dropped", "vxlan-dropped"),
 )

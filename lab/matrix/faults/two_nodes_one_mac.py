@@ -22,11 +22,12 @@ def _change(intent: Intent, node: str, peer: str) -> Change:
 
 
 def _sites(intent: Intent) -> Iterator[Site]:
-    names = [one.name for one in nodes(intent)]
-    for name in names:
-        peers = tuple(one for one in names if one != name)
-        if peers:
-            yield Site(name, peers)
+    for alike in (tuple(nodes(intent)), intent.hypervisors):
+        names = [one.name for one in alike]
+        for name in names:
+            peers = tuple(one for one in names if one != name)
+            if peers:
+                yield Site(name, peers)
 
 
 FAULT = Fault(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lab.matrix.faults.fault import Change, Fault, Site, change
-from lab.matrix.faults.parts import nodes
+from lab.matrix.faults.parts import carriers
 from lab.topology.commands import remade_tunnel
 from lab.topology.intent import Intent
 
@@ -22,7 +22,7 @@ FAULT = Fault(
     name="wrong-vni",
     title="a node's tunnel has another VNI than the others",
     needs="a tunnel",
-    sites=lambda intent: (Site(one.name) for one in nodes(intent) if one.tunnel),
+    sites=lambda intent: (Site(one.name) for one in carriers(intent) if one.tunnel),
     change=_change,
     also=("vni", "wrong-id"),
 )

@@ -56,6 +56,8 @@ class Faults:
     """Machines and pods that are switched off."""
     answer: Answer | None = None
     """The outcome of a probe; None from it for the usual one."""
+    logged: Mapping[str, str] = field(default_factory=dict)
+    """What programs have written, by path: ``"worker1/bird/log"``."""
 
 
 def _done(_: str, __: Sequence[str]) -> Completed:
@@ -215,6 +217,19 @@ class FakeProvider:
         nothing = BrokenError("looking at a machine in memory", "it has no network to be seen")
         return {name: nothing for name in asked if intent.machine(name)}
 
+    def logs(
+        self,
+        lab: LabHandle,
+        intent: Intent,  # noqa: ARG002  the faults say what there is
+        asked: Collection[str],
+        deadline: Deadline,  # noqa: ARG002  nothing takes time here
+    ) -> Iterator[Evidence]:
+        """What the faults say was logged on those machines."""
+        self.calls.append(Call("logs", lab.name, ", ".join(asked)))
+        for path, text in self.faults.logged.items():
+            if path.partition("/")[0] in asked:
+                yield Evidence(path, text.encode())
+
     def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
         """The entry, and for each machine of the intent whether the entry has it."""
         self.calls.append(Call("evidence", lab.name))
@@ -225,6 +240,8 @@ class FakeProvider:
         for machine in intent.machines:
             state = "there" if machine.name in made else "not there"
             yield Evidence(f"{machine.name}/state.txt", f"{state}\n".encode())
+        for path, text in self.faults.logged.items():
+            yield Evidence(path, text.encode())
 
     def _step(self, lab: LabHandle, name: str, made_of: object, run: Callable[[], object]) -> Step:
         def recorded() -> None:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab._log import say
+from lab.cluster.linux import daemon_starting, daemons
+from lab.cluster.linux.site import Site
 from lab.cluster.underlay import underlay
 from lab.imaging.golden import GoldenImage
 from lab.inventory.inventory import Inventory
@@ -69,7 +71,7 @@ class BringUp:
     """What its cluster is made from; None where pods are namespaces."""
 
     def steps(self) -> tuple[Step, ...]:
-        """In order: ``place``, ``images``, ``networks``, ``machines``, ``network``, cluster's."""
+        """From ``place`` to ``network``, ``daemons`` where there are some, the cluster's own."""
         token = self.lab.token
         hardware = [plain(machine.hardware) for machine in self.intent.machines]
         segments = plain(self.intent.segments)
@@ -88,6 +90,7 @@ class BringUp:
             ),
             Step("machines", _digest(token, hardware, cards, recipes, *bundle), self._machines),
             Step("network", digest(own_network(self.intent)), self._network),
+            *self._daemon_steps(),
             *(self._cluster(self.bundled).steps() if self.bundled else ()),
         )
 
@@ -247,6 +250,16 @@ class BringUp:
     def _network(self) -> None:
         with self._guests() as guests:
             guests.apply(own_network(self.intent))
+
+    def _daemon_steps(self) -> tuple[Step, ...]:
+        """One, where the lab starts programs on its machines beside Kubernetes."""
+        wanted = daemons.wanted(self.intent)
+        return (Step("daemons", digest(wanted), self._daemons),) if wanted else ()
+
+    def _daemons(self) -> None:
+        with self._guests() as guests:
+            site = Site(guests.shell, {}, self.lab.directory, say, guests.patience)
+            daemon_starting.start(self.intent, site)
 
     def _owner(self, machine: str = "", made_from: str = "") -> Owner:
         now = time.time()

@@ -33,6 +33,8 @@ def pieces(
         yield from _of_machine(lab, machine, hosts[where])
     with Guests(lab, decided, hosts) as guests:
         yield from guests.evidence()
+        if cluster is None:
+            yield from guests.logs(decided.machines, Deadline(SLOW_EVIDENCE_SECONDS))
         for machine in decided.windows:
             yield from windows_evidence.pieces(guests, machine, Deadline(SLOW_EVIDENCE_SECONDS))
         for path, content in cluster(guests) if cluster else ():

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
 from lab._errors import PreflightError
-from lab.cluster import flannel
+from lab.cluster import calico, flannel
+from lab.cluster.linux import daemons
 from lab.topology.intent import Intent
 
-_ROUTED = frozenset({"upstream-tor", "hard-way"})
-"""Topologies whose clusters need no network add-on: the nodes' bridges and the router do."""
-WITH_CLUSTER = flannel.TOPOLOGIES | _ROUTED
+_ROUTED = frozenset({"upstream-tor", "upstream-vrrp", "hard-way"})
+"""Topologies whose clusters need no network add-on: the nodes' bridges and the routes around them
+do, which the router has, or daemons of the lab's own."""
+WITH_CLUSTER = flannel.TOPOLOGIES | calico.TOPOLOGIES | _ROUTED
 """Topologies that a real cluster's pod network can be made for."""
 
 
 def unfit(intent: Intent) -> str:
-    """Why there can be no such lab on virtual machines; empty where there can.
-
-    Daemons beside Kubernetes are started by the embedded provider alone.
-    """
-    run = dict.fromkeys(daemon.name for one in intent.machines for daemon in one.daemons)
-    if run:
-        return (
-            f"topology '{intent.topology}' has {', '.join(run)} on its machines, which only the "
-            "embedded provider starts so far"
-        )
-    if intent.kubernetes and intent.topology not in WITH_CLUSTER:
+    """Why there can be no such lab on virtual machines; empty where there can."""
+    why = daemons.unfit(intent)
+    if why:
+        return f"topology '{intent.topology}' has daemons on its machines: {why}"
+    if intent.kubernetes is None:
+        return ""
+    if intent.topology not in WITH_CLUSTER:
         return (
             f"no bundle has the network add-on of topology '{intent.topology}', "
             "so there is no Kubernetes cluster of it yet"
         )
-    return ""
+    return calico.unfit(intent) if intent.topology in calico.TOPOLOGIES else ""
 
 
 def require_fit(intent: Intent) -> None:
@@ -42,10 +42,40 @@ def require_fit(intent: Intent) -> None:
     """
     why = unfit(intent)
     if why:
-        daemons = any(one.daemons for one in intent.machines)
-        without = "" if daemons else "; or '--pods namespaces' for a lab without Kubernetes"
+        without = (
+            "" if daemons.unfit(intent) else "; or '--pods namespaces' for a lab without Kubernetes"
+        )
         raise PreflightError(
             f"checking scenario '{intent.scenario}' for virtual machines",
             why,
             f"'--provider netns' brings it up in network namespaces{without}",
+        )
+
+
+def require_packages(intent: Intent, packages_of: Callable[[str], Collection[str] | None]) -> None:
+    """See that the machines' images have the daemons that they are to run.
+
+    Parameters
+    ----------
+    packages_of
+        Of an image's recipe; None where it does not say.
+
+    Raises
+    ------
+    PreflightError
+        Naming each image and what it lacks.
+
+    """
+    lacking: dict[str, set[str]] = {}
+    for name, wanted in daemons.packages(intent).items():
+        image = intent.machine(name).hardware.image
+        there = packages_of(image)
+        if there is not None and not wanted <= set(there):
+            lacking.setdefault(image, set()).update(wanted - set(there))
+    if lacking:
+        told = (f"'{image}' has no {', '.join(sorted(names))}" for image, names in lacking.items())
+        raise PreflightError(
+            f"looking for the daemons of scenario '{intent.scenario}' in its machines' images",
+            "; ".join(told),
+            "name the packages in the image's recipe, or use image 'debian-12'",
         )

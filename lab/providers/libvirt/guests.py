@@ -11,6 +11,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
 from lab.cluster.observed import PodLink
 from lab.cluster.observers.facts import NodeFacts
+from lab.cluster.observers.gathering import LinuxNode, logs
 from lab.guests.shell import GuestShell, Reach
 from lab.providers.libvirt import keyring, names, networks, windows
 from lab.providers.libvirt.host import Host
@@ -246,6 +247,12 @@ class Guests:
         strange = BrokenError(doing, "without a cluster, nothing of the lab is on it")
         seen = self._fleet.observe(intent, linux, deadline)
         return {name: seen.get(name, strange) for name in asked}
+
+    def logs(self, asked: Collection[str], deadline: Deadline) -> Iterator[Evidence]:
+        """The end of what machines that run Linux have logged. Never raises."""
+        nodes = (LinuxNode(one, self.shell(one)) for one in self._controls if one in asked)
+        for path, content in logs(nodes, deadline, self.patience):
+            yield Evidence(path, content)
 
     def evidence(self) -> Iterator[Evidence]:
         """What every machine shows of its network. Never raises."""

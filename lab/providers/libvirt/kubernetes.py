@@ -21,7 +21,7 @@ from lab.cluster.linux.entrance import Entrance
 from lab.cluster.linux.parallel import on_each
 from lab.cluster.linux.site import Site
 from lab.cluster.observers.facts import NodeFacts
-from lab.cluster.observers.gathering import LinuxNode, WindowsNode, gather
+from lab.cluster.observers.gathering import LinuxNode, WindowsNode, gather, logs
 from lab.cluster.observers.windows import observe as observe_windows
 from lab.cluster.probe_manifests import Owner
 from lab.cluster.probe_pods import ProbePods
@@ -192,6 +192,13 @@ class Kubernetes:
                 )
         except LabError as error:
             yield "api/missing", f"{error}\n".encode()
+
+    def logs(
+        self, guests: Guests, asked: Collection[str], deadline: Deadline
+    ) -> Iterator[tuple[str, bytes]]:
+        """The end of what those machines have logged. Never raises."""
+        nodes = [one for one in self.bundled.cluster.nodes if one.name in asked]
+        yield from logs((self._asked(guests, one) for one in nodes), deadline, guests.patience)
 
     @contextmanager
     def api(self, guests: Guests, deadline: Deadline) -> Iterator[Api]:

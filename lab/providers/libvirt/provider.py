@@ -164,6 +164,7 @@ class LibvirtProvider:
 
         """
         fitness.require_fit(intent)
+        fitness.require_packages(intent, self._packages)
         windows.require(intent, self._require)
         return BringUp(
             lab=lab,
@@ -188,6 +189,11 @@ class LibvirtProvider:
     def _require(self, image: str) -> None:
         if self._library.peek(image) is None:
             self._library.require(image)
+
+    def _packages(self, image: str) -> Collection[str] | None:
+        recipe = self._library.recipe(image)
+        made_from = recipe.bootstrap or recipe.iso
+        return made_from.packages if made_from else None
 
     def _image(self, name: str) -> GoldenImage:
         return self._library.get(name, say)
@@ -380,6 +386,20 @@ class LibvirtProvider:
             if intent.kubernetes is not None:
                 return self._cluster(lab, intent).observe(guests, asked, deadline)
             return guests.observe(intent, asked, deadline)
+
+    def logs(
+        self, lab: LabHandle, intent: Intent, asked: Collection[str], deadline: Deadline
+    ) -> Iterator[Evidence]:
+        """What kernel and programs of those machines have logged, each through its own shell."""
+        try:
+            with self._guests(lab) as guests:
+                if intent.kubernetes is None:
+                    yield from guests.logs(asked, deadline)
+                    return
+                for path, content in self._cluster(lab, intent).logs(guests, asked, deadline):
+                    yield Evidence(path, content)
+        except LabError as error:
+            yield Evidence("logs.missing", f"{error}\n".encode())
 
     def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
         """Domains, networks, consoles and screens, and the network inside each machine."""

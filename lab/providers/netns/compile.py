@@ -64,8 +64,12 @@ _STRAIGHT = tuple(
 """No redirects, and no reverse-path filter: a new namespace copies the host's settings."""
 _STRAIGHT_HERE = tuple(SysctlSet(f"net/ipv4/conf/all/{key}", "0") for key in _STRAIGHT_KEYS)
 """The same without a default for devices yet to come: ``all`` would overrule the devices' own."""
-_EVERY_REFUSAL = (SysctlSet("net/ipv4/icmp_ratelimit", "0"),)
-"""ICMP errors are rate-limited by default; every refused probe must hear its refusal."""
+_EVERY_REFUSAL = (SysctlSet("net/ipv4/icmp_ratemask", "0"),)
+"""No ICMP error is rate-limited: every refused probe must hear its refusal.
+
+``icmp_ratelimit`` alone would leave the limit of all destinations together, fifty in a burst
+(Linux, Documentation/networking/ip-sysctl.rst: icmp_msgs_per_sec); the mask is asked before both.
+"""
 
 
 def compile(intent: Intent) -> tuple[NamespaceOperations, ...]:  # noqa: A001  the name the design gives it

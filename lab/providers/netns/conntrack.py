@@ -82,8 +82,9 @@ def forget_stale(machines: Iterable[MachineIntent]) -> None:
     for machine in machines:
         if machine.translation:
             namespaces.enter(machine.name)
-            stale = is_stale(machine, machine.translation)
-            _forget([flow for flow in _flows() if stale(flow)])
+            if flows := _flows():  # none in a lab that is new, and what is served is a long list
+                stale = is_stale(machine, machine.translation)
+                _forget([flow for flow in flows if stale(flow)])
 
 
 def _flows() -> list[Flow]:

@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -270,10 +270,20 @@ def ailment(holder: int, intent: Intent) -> str:
 def files(holder: int, intent: Intent) -> Iterator[tuple[str, bytes]]:
     """From outside: path and content of every daemon's configuration and log. Never raises."""
     for one in placed(intent):
-        home = Path(f"/proc/{holder}/root{one.home}")
         for name in (*(file.name for file in one.daemon.files), LOG):
-            try:
-                content = (home / name).read_bytes()
-            except OSError as error:
-                content = f"cannot be read: {error.strerror}\n".encode()
-            yield f"{one.machine}/{one.daemon.name}/{name}", content
+            yield _file(holder, one, name)
+
+
+def logs(holder: int, intent: Intent, machines: Collection[str]) -> Iterator[tuple[str, bytes]]:
+    """From outside: the same of the logs alone, on those machines."""
+    for one in placed(intent):
+        if one.machine in machines:
+            yield _file(holder, one, LOG)
+
+
+def _file(holder: int, one: _Placed, name: str) -> tuple[str, bytes]:
+    path = f"{one.machine}/{one.daemon.name}/{name}"
+    try:
+        return path, Path(f"/proc/{holder}/root{one.home}", name).read_bytes()
+    except OSError as error:
+        return f"{path}.missing", f"cannot be read: {error.strerror}\n".encode()

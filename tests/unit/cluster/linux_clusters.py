@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from ipaddress import IPv4Address
 
+from lab.cluster import calico
 from lab.cluster.bundle.manifest import Blob, ContainerImage, Manifest, Program
 from lab.cluster.cluster import Cluster, ClusterNode, cluster
 from lab.cluster.kubeadm import Surroundings
@@ -36,6 +37,8 @@ def blob(name: str) -> Blob:
 def bundle(version: str = "1.36.3") -> Manifest:
     names = [f"registry.k8s.io/{one.format(v=version)}" for one in REPOSITORIES]
     names.append("ghcr.io/flannel-io/flannel:v0.28.10")
+    tags = {calico.OPERATOR: "v1.40.8"}
+    names += [f"{one}:{tags.get(one, 'v3.31.5')}" for one in calico.IMAGES]
     return Manifest(
         (("kubernetes", version),),
         tuple(Program(name, "x", "linux", blob(name), "a test") for name in PROGRAMS),

@@ -46,6 +46,10 @@ class World:
     machines: dict[str, FakeMachine] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     """Words of a command, and what it complains of when it fails."""
+    shows: dict[str, str] = field(default_factory=dict)
+    """Words of a command, and what it writes."""
+    ended: set[str] = field(default_factory=set)
+    """Units that have failed."""
 
     def __post_init__(self) -> None:
         self.machines = {name: FakeMachine(name, self) for name in self.names}
@@ -80,6 +84,8 @@ class FakeMachine:
     units: dict[str, str] = field(default_factory=dict)
     enabled: set[str] = field(default_factory=set)
     images: set[str] = field(default_factory=set)
+    logs: dict[str, str] = field(default_factory=dict)
+    """What daemons have written, by the path."""
     member: bool = False
     half: bool = False
     """Whether kubeadm was killed here."""
@@ -92,6 +98,9 @@ class FakeMachine:
         for words, complaint in self.world.broken.items():
             if words in line:
                 return Completed(1, "", complaint)
+        for words, text in self.world.shows.items():
+            if words in line:
+                return Completed(0, text, "")
         if killed and re.search(r"kubeadm (init --config|join|reset)", line):
             self.half = True
         if killed:
@@ -221,6 +230,14 @@ def _service(machine: FakeMachine, line: str, _command: tuple[str, ...], _in: by
     return Completed(0, "", "")
 
 
+def _log(machine: FakeMachine, line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
+    return Completed(0, machine.logs.get(line.rpartition(" ")[2], ""), "")
+
+
+def _failed(machine: FakeMachine, line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
+    return Completed(0 if line.rpartition(" ")[2] in machine.world.ended else 1, "", "")
+
+
 def _enable(machine: FakeMachine, line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
     unit = _word(r"systemctl is-enabled --quiet (\S+)", line)
     code = NEED_NOT if unit in machine.enabled else 0
@@ -278,7 +295,7 @@ def _delete(world: World, words: list[str], _data: bytes) -> Completed:
 
 
 def _apply(world: World, _words: list[str], data: bytes) -> Completed:
-    world.applied = json.loads(data)["items"]
+    world.applied += json.loads(data)["items"]
     return Completed(0, "", "")
 
 
@@ -301,6 +318,8 @@ _ANSWERS: tuple[tuple[str, Answer], ...] = (
     (r"^\[ -e /etc/kubernetes/kubelet.conf", _left),
     (r"^cat /var/lib/hybridlab/member", _mark),
     (r"rm -rf", _remove),
+    (r"^cat /run/\w+/log$", _log),
+    (r"systemctl is-failed", _failed),
     (r"systemctl restart kubelet.service$", _restart),
     (r"systemctl restart", _service),
     (r"systemctl enable", _enable),

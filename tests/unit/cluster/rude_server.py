@@ -7,10 +7,14 @@ import hashlib
 import json
 import re
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+
+from lab._deadline import Deadline
+from lab.cluster.certificates import Subject, authority, issued
 
 Conduct = Callable[[socket.socket], None]
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -20,10 +24,15 @@ _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 class RudeServer:
     """Hears the first words of each connection, and then behaves so."""
 
-    def __init__(self, conduct: Conduct) -> None:
+    def __init__(
+        self, conduct: Conduct, tls: ssl.SSLContext | None = None, *, switches: bool = True
+    ) -> None:
         self._conduct = conduct
+        self._tls = tls
+        self._switches = switches
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._connections: list[socket.socket] = []
+        self._talks: list[threading.Thread] = []
         self.asked: list[bytes] = []
         self.over = threading.Event()
         """Set at the end: whoever drips looks at it between two drops."""
@@ -31,28 +40,40 @@ class RudeServer:
 
     @property
     def address(self) -> str:
-        return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        scheme = "https" if self._tls else "http"
+        return f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def _run(self) -> None:
         with suppress(OSError):
             while True:
                 self._connections.append(self._listener.accept()[0])
-                threading.Thread(
+                talk = threading.Thread(
                     target=self._serve, args=(self._connections[-1],), daemon=True
-                ).start()
+                )
+                talk.start()
+                self._talks.append(talk)
 
     def _serve(self, connection: socket.socket) -> None:
-        with suppress(OSError), connection:
-            self.asked.append(connection.recv(65_536))
-            if b"Upgrade: websocket" in self.asked[-1]:
-                connection.sendall(_switched(self.asked[-1]))
-            self._conduct(connection)
+        with suppress(OSError), self._secured(connection) as line:
+            self.asked.append(line.recv(65_536))
+            if self._switches and b"Upgrade: websocket" in self.asked[-1]:
+                line.sendall(_switched(self.asked[-1]))
+            self._conduct(line)
+
+    def _secured(self, connection: socket.socket) -> socket.socket:
+        return self._tls.wrap_socket(connection, server_side=True) if self._tls else connection
 
     def drip(self, connection: socket.socket, head: bytes, drop: bytes) -> None:
         """Say something, and then a little now and then."""
         connection.sendall(head)
         while not self.over.wait(0.05):
             connection.sendall(drop)
+
+    def talks(self, deadline: Deadline) -> int:
+        """How many connections are still held when all have ended, or at the deadline."""
+        for talk in self._talks:
+            talk.join(deadline.left())
+        return sum(talk.is_alive() for talk in self._talks)
 
     def end(self) -> None:
         self.over.set()
@@ -63,13 +84,25 @@ class RudeServer:
             one.close()
 
 
-def kubeconfig(path: Path, server: str) -> Path:
+def certified(directory: Path) -> tuple[ssl.SSLContext, Path]:
+    """What a server on loopback shows, and the authority that it is known by."""
+    ca = authority("tests")
+    own = issued(ca, Subject("server", hosts=("127.0.0.1",)))
+    (directory / "ca.crt").write_text(ca.certificate)
+    (directory / "own.pem").write_text(own.certificate + own.key)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(directory / "own.pem")
+    return tls, directory / "ca.crt"
+
+
+def kubeconfig(path: Path, server: str, ca: Path | None = None) -> Path:
+    cluster = {"server": server} | ({"certificate-authority": str(ca)} if ca else {})
     found = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "it",
         "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-        "clusters": [{"name": "it", "cluster": {"server": server}}],
+        "clusters": [{"name": "it", "cluster": cluster}],
         "users": [{"name": "it", "user": {}}],
     }
     path.write_text(json.dumps(found))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import threading
+import socket
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from rude_server import CLOSED, Conduct, RudeServer, frame, kubeconfig, status
+from rude_server import CLOSED, Conduct, RudeServer, certified, frame, kubeconfig, status
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
@@ -119,6 +120,22 @@ def test_a_command_and_its_words_are_told_as_they_are(servers, meet) -> None:
     assert "&command=--data&command=a%20b%26c&stdin=true&stdout=true" in line
 
 
+@pytest.mark.parametrize(
+    "why",
+    [
+        "Internal error occurred: error dialing backend: dial tcp 10.9.0.1:10250: i/o timeout",
+        "Internal error occurred: unable to upgrade connection: empty server response",
+    ],
+)
+def test_a_command_whose_kubelet_is_not_reached_is_lost(servers, meet, why) -> None:
+    def conduct(connection) -> None:
+        connection.sendall(status(status="Failure", message=why) + CLOSED)
+        servers[0].over.wait(LONG)
+
+    with pytest.raises(LostError, match=why.lower()):
+        run(meet(conduct))
+
+
 NO_CODE = {"status": "Failure", "message": "no such file"}
 CODE = {"status": "Failure", "details": {"causes": [{"message": "7"}]}}
 
@@ -143,7 +160,7 @@ def test_a_command_that_fails_says_how(servers, meet, last, result) -> None:
     [CLOSED, b"", frame(b"\x03[{") + CLOSED, frame(b"\x03" + b"[" * 60_000) + CLOSED],
     ids=["closed", "cut", "no status", "deep"],
 )
-def test_a_command_of_which_no_end_is_told_is_lost(meet, last) -> None:
+def test_a_command_of_which_no_end_is_told_is_lost(servers, meet, last) -> None:
     def conduct(connection) -> None:
         connection.sendall(frame(b"\x01part") + last)
         connection.shutdown(1)
@@ -151,32 +168,59 @@ def test_a_command_of_which_no_end_is_told_is_lost(meet, last) -> None:
 
     with pytest.raises(LostError, match=r"running 'curl' in pod 'p'"):
         run(meet(conduct))
+    assert servers[0].talks(Deadline(LONG)) == 0
 
 
-def test_a_command_that_never_ends_is_given_up(meet) -> None:
+def test_the_connection_of_a_command_whose_server_resets_it_is_closed(servers, meet) -> None:
     def conduct(connection) -> None:
-        while True:
-            connection.sendall(frame(b"\x01" + b"y\n" * 10_000))
+        connection.sendall(frame(b"\x01part"))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
+    with pytest.raises(LostError, match=r"running .curl. in pod .p."):
+        run(meet(conduct))
+    assert servers[0].talks(Deadline(LONG)) == 0
+
+
+def flood(_server: RudeServer, connection: socket.socket) -> None:
+    while True:
+        connection.sendall(frame(b"\x01" + b"y\n" * 10_000))
+
+
+def pour(_server: RudeServer, connection: socket.socket) -> None:
+    """One message without end."""
+    connection.sendall(b"\x82\x7f" + (1 << 40).to_bytes(8, "big"))
+    while True:
+        connection.sendall(b"y\n" * 10_000)
+
+
+def drip(server: RudeServer, connection: socket.socket) -> None:
+    server.drip(connection, b"HTTP/1.1 101 Switching Protocols\r\nX: ", b"a")
+
+
+def fall_silent(_server: RudeServer, connection: socket.socket) -> None:
+    while connection.recv(65_536):
+        pass
+
+
+GIVEN_UP = [(flood, True), (pour, True), (fall_silent, True), (drip, False), (fall_silent, False)]
+
+
+@pytest.mark.parametrize(
+    ("conduct", "switches"),
+    GIVEN_UP,
+    ids=["flood", "pour", "silent", "handshake drips", "handshake silent"],
+)
+@pytest.mark.parametrize("bare", [True, False], ids=["bare", "tls"])
+def test_the_connection_of_a_command_that_is_given_up_is_closed(
+    servers, tmp_path, conduct, switches, bare
+) -> None:
+    tls, ca = (None, None) if bare else certified(tmp_path)
+    servers.append(RudeServer(lambda line: conduct(servers[0], line), tls, switches=switches))
+    api = Api(kubeconfig(tmp_path / "config", servers[0].address, ca))
+    assert api.server == servers[0].address  # the client is there before the time runs
     with pytest.raises(DeadlineError, match="not done within"):
-        run(meet(conduct), 3.0)
-
-
-@pytest.mark.xfail(reason="known defect: sometimes its socket stays open until the process ends")
-def test_the_connection_of_a_command_that_is_given_up_is_closed(meet) -> None:
-    ended = threading.Event()
-
-    def conduct(connection) -> None:
-        try:
-            while True:
-                connection.sendall(frame(b"\x01" + b"y\n" * 10_000))
-        finally:
-            ended.set()
-
-    api = meet(conduct)
-    with pytest.raises(DeadlineError, match="not done within"):
-        run(api, 3.0)
-    assert ended.wait(LONG)
+        run(api, SHORT)
+    assert servers[0].talks(Deadline(LONG)) == 0
 
 
 def test_no_proxy_of_the_environment_is_asked_for_the_labs_own_network(

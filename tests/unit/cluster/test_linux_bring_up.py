@@ -29,6 +29,12 @@ CASES = {
     "three-planes": lambda: linux_only(case("overlay", planes=3)),
     "hard-way": lambda: linux_only(case("hard-way")),
 }
+ONCE = {
+    **CASES,
+    "upstream-vrrp": lambda: linux_only(case("upstream-vrrp")),
+    "calico-bgp-tor": lambda: linux_only(case("calico-bgp-tor")),
+}
+"""Those that are not killed everywhere, which takes seconds each."""
 
 
 def world_of(one: Case, kill_at: int = 0) -> World:
@@ -53,9 +59,9 @@ def is_up(one: Case, world: World) -> None:
         assert "/run/hybridlab/kubeadm.yaml" not in machine.files, "it holds a token"
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ONCE)
 def test_every_step_brings_the_cluster_up(name: str, tmp_path: Path) -> None:
-    one = CASES[name]()
+    one = ONCE[name]()
     world = world_of(one)
     bring(one, world, tmp_path)
     is_up(one, world)

@@ -22,6 +22,7 @@ from lab.cluster.linux import (
     balancer,
     by_hand,
     by_hand_worker,
+    daemons,
     membership,
     preparation,
 )
@@ -60,6 +61,15 @@ def plane(one: Case, name: str) -> str:
     return printed(made)
 
 
+def balancing(one: Case) -> str:
+    return balancer.configuration(one.cluster, one.intent)
+
+
+def daemons_of(one: Case, name: str) -> str:
+    made = (daemons.started(daemon) for daemon in daemons.wanted(one.intent)[name])
+    return "".join(printed(operations) for operations in made)
+
+
 def subjects(one: Case, name: str) -> str:
     found = by_hand.subjects(one.cluster, one.intent, one.node(name), one.around)
     return "".join(f"{key}: {subject}\n" for key, subject in found.items())
@@ -86,9 +96,7 @@ FILES: dict[str, Callable[[], str]] = {
     "overlay/leaving.txt": lambda: printed(membership.left(case("overlay").cluster)),
     "overlay-three-planes/init.yaml": lambda: init(case("overlay", planes=3)),
     "overlay-three-planes/join-master2.yaml": lambda: join(case("overlay", planes=3), "master2"),
-    "overlay-three-planes/haproxy.cfg": lambda: balancer.configuration(
-        case("overlay", planes=3).cluster
-    ),
+    "overlay-three-planes/haproxy.cfg": lambda: balancing(case("overlay", planes=3)),
     "host-gateway/init.yaml": lambda: init(case("host-gateway")),
     "host-gateway/node-worker1.txt": lambda: prepared(case("host-gateway"), "worker1"),
     "host-gateway/add-ons.yaml": lambda: added(case("host-gateway")),
@@ -97,15 +105,29 @@ FILES: dict[str, Callable[[], str]] = {
     "upstream-tor/add-ons.yaml": lambda: added(case("upstream-tor")),
     "kubeinit/init.yaml": lambda: init(case("kubeinit")),
     "kubeinit/join-controller-02.yaml": lambda: join(case("kubeinit"), "controller-02"),
-    "kubeinit/haproxy.cfg": lambda: balancer.configuration(case("kubeinit").cluster),
+    "kubeinit/haproxy.cfg": lambda: balancing(case("kubeinit")),
     "kubeinit/node-compute-03.txt": lambda: prepared(case("kubeinit"), "compute-03"),
     "kubeinit/add-ons.yaml": lambda: added(case("kubeinit")),
+    "calico-vxlan/init.yaml": lambda: init(case("calico-vxlan")),
+    "calico-vxlan/node-worker1.txt": lambda: prepared(case("calico-vxlan"), "worker1"),
+    "calico-vxlan/add-ons.yaml": lambda: added(case("calico-vxlan")),
+    "calico-bgp/node-worker1.txt": lambda: prepared(case("calico-bgp"), "worker1"),
+    "calico-bgp/add-ons.yaml": lambda: added(case("calico-bgp")),
+    "calico-bgp-tor/add-ons.yaml": lambda: added(case("calico-bgp-tor")),
+    "calico-bgp-tor/daemons-router.txt": lambda: daemons_of(case("calico-bgp-tor"), "router"),
+    "upstream-vrrp/init.yaml": lambda: init(case("upstream-vrrp")),
+    "upstream-vrrp/join-master2.yaml": lambda: join(case("upstream-vrrp"), "master2"),
+    "upstream-vrrp/haproxy.cfg": lambda: balancing(case("upstream-vrrp")),
+    "upstream-vrrp/node-master1.txt": lambda: prepared(case("upstream-vrrp"), "master1"),
+    "upstream-vrrp/daemons-master1.txt": lambda: daemons_of(case("upstream-vrrp"), "master1"),
+    "upstream-vrrp/daemons-node001.txt": lambda: daemons_of(case("upstream-vrrp"), "node001"),
+    "upstream-vrrp/add-ons.yaml": lambda: added(case("upstream-vrrp")),
     "hard-way/node-controller-0.txt": lambda: prepared(case("hard-way"), "controller-0"),
     "hard-way/node-worker-0.txt": lambda: prepared(case("hard-way"), "worker-0"),
     "hard-way/plane-controller-0.txt": lambda: plane(case("hard-way"), "controller-0"),
     "hard-way/certificates-controller-0.txt": lambda: subjects(case("hard-way"), "controller-0"),
     "hard-way/worker-worker-0.txt": lambda: worker(case("hard-way"), "worker-0"),
-    "hard-way/haproxy.cfg": lambda: balancer.configuration(case("hard-way").cluster),
+    "hard-way/haproxy.cfg": lambda: balancing(case("hard-way")),
     "hard-way/add-ons.yaml": lambda: added(case("hard-way")),
 }
 

@@ -71,7 +71,7 @@ def test_every_kind_of_difference_of_a_single_node_has_a_way() -> None:
         *("pod-resolver", "pod-not-listening", "program-down", "proxy-missing"),
         *("duplicate-address", "duplicate-mac", "duplicate-pod-cidr", "backend-missing"),
         *("tunnel-address", "tunnel-mac", "tunnel-mtu", "bridge-mtu", "gateway-missing"),
-        *("unplugged",),
+        *("unplugged", "learned-route-missing", "wrong-learned-route"),
         *("wrong-policy", "wrong-affinity", "wrong-refusal"),
     }
     kinds = set(get_args(Kind))

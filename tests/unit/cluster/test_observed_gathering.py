@@ -11,7 +11,7 @@ from observed_nodes import WORKER1, intent, windows
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.cluster.observers.gathering import KNOWN, LinuxNode, WindowsNode, gather, known
+from lab.cluster.observers.gathering import LinuxNode, WindowsNode, gather, logs
 from lab.cluster.observers.wide import PATHS, table
 from lab.guests.shell import Completed
 from lab.imaging.windows import steps
@@ -105,7 +105,6 @@ def test_a_linux_node_shows_its_facts_and_logs() -> None:
     assert facts["tunnels"][0]["vni"] == 4096
     assert found["worker1/cluster/kubelet.log"] == SWAP
     assert found["worker1/cluster/crictl.txt"] == "sh: not found\n"
-    assert "worker1/cluster/kubelet.log, line 1: the node has swap" in found[KNOWN]
 
 
 def test_a_node_that_does_not_answer_is_asked_once_and_says_why() -> None:
@@ -129,7 +128,6 @@ def test_when_time_is_up_the_rest_says_so() -> None:
     found = dict(gather([LinuxNode("worker1", LinuxShell({}))], api, Deadline(1e-9)))
     assert found["worker1/cluster/facts.json.missing"] == b"there was no time left\n"
     assert found["api/nodes.txt.missing"] == b"there was no time left\n"
-    assert found[KNOWN] == b"nothing in the logs is known\n"
 
 
 def test_a_windows_node_is_looked_at_with_its_step() -> None:
@@ -147,11 +145,10 @@ def test_a_step_that_fails_does_not_keep_the_logs_away() -> None:
     assert found["win1/cluster/kubelet.log"] == SWAP
 
 
-def test_the_api_is_shown_as_tables_and_its_events_are_known_too() -> None:
+def test_the_api_is_shown_as_tables_with_its_events() -> None:
     found = gathered([], api)
     assert "api/leases.txt.missing" in found
     assert "FailedCreatePodSandBox" in found["api/events.txt"]
-    assert "the pause image pause:9 is not on the node" in found[KNOWN]
 
 
 def test_an_api_that_never_answers_is_asked_once() -> None:
@@ -162,14 +159,19 @@ def test_an_api_that_never_answers_is_asked_once() -> None:
         asked.append(path)
         raise BrokenError("asking the API server", "connection refused")
 
-    assert list(gathered([], lost)) == ["api/nodes.txt.missing", KNOWN]
+    assert list(gathered([], lost)) == ["api/nodes.txt.missing"]
     assert len(asked) == 1
 
 
-def test_what_is_known_is_told_with_its_place_and_how_often() -> None:
-    text = known({"a/kubelet.log": f"fine\n{SWAP}\n{SWAP}\n"})
-    assert text.startswith("a/kubelet.log, line 3 and 1 more: the node has swap")
-    assert text.endswith(f"  {SWAP}\n")
+def test_logs_alone_are_asked_for_logs_alone() -> None:
+    linux = LinuxShell({"--unit=kubelet ": SWAP})
+    said = WindowsShell("HNS is not there", SWAP)
+    found = dict(logs([LinuxNode("worker1", linux), windows_node(said)], Deadline(60)))
+    assert found["worker1/cluster/kubelet.log"] == SWAP.encode()
+    assert found["win1/cluster/kube-proxy.log"] == SWAP.encode()
+    assert all(path.endswith(".log") for path in found)
+    assert all("journalctl" in line or "tail" in line for line in linux.asked)
+    assert not said.put_paths
 
 
 @pytest.mark.parametrize(

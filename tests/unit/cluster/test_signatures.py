@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.cluster.signatures import Match, match, table
+from lab.cluster.signatures import Match, in_log, match, table
 
-CASES: dict[str, dict[str, str]] = json.loads(
-    (Path(__file__).parents[2] / "cases/observers/signatures.json").read_text()
-)
+OBSERVERS = Path(__file__).parents[2] / "cases/observers"
+CASES: dict[str, dict[str, str]] = json.loads((OBSERVERS / "signatures.json").read_text())
 
 
 def test_every_signature_has_its_case_and_no_case_is_left_over() -> None:
@@ -54,9 +53,16 @@ def test_several_are_told_in_the_order_of_the_table() -> None:
     assert [one.id for one in match(lines)] == ["kubelet-swap", "cni-not-initialized", "disk-full"]
 
 
-def test_a_healthy_log_of_a_windows_kubelet_has_none() -> None:
-    healthy = Path(__file__).parents[2] / "cases/observers/healthy-kubelet.log"
-    assert match(healthy.read_text().splitlines()) == ()
+@pytest.mark.parametrize("log", sorted(OBSERVERS.glob("healthy-*.log")), ids=lambda log: log.stem)
+def test_a_healthy_log_has_none(log: Path) -> None:
+    assert match(log.read_text().splitlines()) == ()
+
+
+def test_what_is_found_in_a_log_has_its_place_and_how_often() -> None:
+    line = CASES["kubelet-swap"]["line"]
+    (found,) = in_log("worker1/kubelet.log", f"fine\n{line}\n{line}\n")
+    assert found.place == "worker1/kubelet.log, line 3 and 1 more"
+    assert str(found) == f"{found.place}: {found.match}\n  {line}\n"
 
 
 def test_what_the_line_says_stands_in_cause_and_cure() -> None:

@@ -31,17 +31,23 @@ def lab(name: str) -> tuple[Plan, Intent, Product]:
 
 
 def whole(intent: Intent) -> dict[str, NodeFacts]:
-    return {machine.name: seen(machine) for machine in intent.machines}
+    return {machine.name: seen(machine) for machine in intent.everything()}
 
 
 def seen(machine: MachineIntent) -> NodeFacts:
     """A machine just as it is meant to be."""
-    bridge, tunnel = machine.bridge, machine.tunnel
+    bridge, tunnel, switch = machine.bridge, machine.tunnel, machine.switch
     links = [link(one.name, "", one.mac, one.addresses, one.mtu) for one in machine.interfaces]
     if bridge:
         links.append(link(bridge.name, "bridge", bridge.mac, bridge.addresses, bridge.mtu))
     if tunnel:
-        links.append(link(tunnel.name, "vxlan", tunnel.mac, tunnel.addresses, tunnel.mtu))
+        made = link(tunnel.name, "vxlan", tunnel.mac, tunnel.addresses, tunnel.mtu)
+        links.append(replace(made, master=machine.switch.name if machine.switch else None))
+    if switch:
+        links.append(link(switch.name, "bridge", switch.mac, (), switch.mtu))
+        for plugged in switch.ports:
+            port = link(plugged.name, "veth", "0e:00:00:00:00:02", (), switch.mtu)
+            links.append(replace(port, master=switch.name))
     for pod in machine.pods:
         port = link(pod.port, "veth", "0e:00:00:00:00:01", (), pod.mtu)
         links.append(Link(*port_parts(port), master=bridge.name if bridge else None, hairpin=True))

@@ -42,6 +42,52 @@ def broken(seen: Seen, node: str, **what: object) -> Seen:
     return {**seen, node: replace(seen[node], **what)}  # type: ignore[arg-type]
 
 
+# what is wrong on hypervisor-02, and the kind that is told, of packets from controller-01
+ON_A_HYPERVISOR = [
+    (lambda seen: down(seen, "hypervisor-02", "eth0"), "link-down"),
+    (lambda seen: down(seen, "hypervisor-02", "vnet0"), "link-down"),
+    (lambda seen: down(seen, "hypervisor-02", "br-nodes"), "bridge-down"),
+    (lambda seen: down(seen, "hypervisor-02", "vxlan-nodes"), "tunnel-down"),
+    (lambda seen: unplugged(seen, "hypervisor-02", "vxlan-nodes"), "unplugged"),
+    (lambda seen: unplugged(seen, "hypervisor-02", "vnet0"), "unplugged"),
+    (lambda seen: broken(seen, "hypervisor-02", forwarding=()), "entry-missing"),
+]
+BETWEEN_HYPERVISORS = "pod-pod/controller-01-p1/compute-01-p1/tcp-small"
+ON_ONE = "pod-pod/controller-01-p1/controller-02-p1/tcp-small"
+
+
+@pytest.mark.parametrize(("harm", "kind"), ON_A_HYPERVISOR)
+def test_what_is_wrong_between_hypervisors_is_told_of_what_goes_there(
+    harm: Callable[[Seen], Seen], kind: str
+) -> None:
+    _, intent, _ = lab("kubeinit")
+    seen = whole(intent)
+    assert findings(intent, seen, cell("kubeinit", BETWEEN_HYPERVISORS)) == ()
+    harmed = harm(seen)
+    found = findings(intent, harmed, cell("kubeinit", BETWEEN_HYPERVISORS))
+    assert [(one.kind, one.node) for one in found][:1] == [(kind, "hypervisor-02")]
+    assert findings(intent, harmed, cell("kubeinit", ON_ONE)) == ()
+
+
+def unplugged(seen: Seen, node: str, device: str) -> Seen:
+    links = tuple(
+        replace(one, master=None) if one.name == device else one for one in seen[node].links
+    )
+    return broken(seen, node, links=links)
+
+
+def test_a_card_that_is_down_goes_before_the_port_that_hears_nothing() -> None:
+    _, intent, _ = lab("kubeinit")
+    seen = down(whole(intent), "compute-01", "eth0")
+    links = tuple(
+        replace(one, carrier=False) if one.name == "vnet0" else one
+        for one in seen["hypervisor-02"].links
+    )
+    seen = broken(seen, "hypervisor-02", links=links)
+    found = findings(intent, seen, cell("kubeinit", BETWEEN_HYPERVISORS))
+    assert [one.node for one in found if one.kind == "link-down"] == ["compute-01", "hypervisor-02"]
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_of_a_lab_as_intended_nothing_is_said(name: str) -> None:
     _, intent, matrix = lab(name)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lab._errors import PreflightError
+from lab.cluster.calico import MOST_POOLS
+from lab.imaging import recipes
 from lab.lifecycle.blueprint import draw
-from lab.providers.libvirt.fitness import WITH_CLUSTER, require_fit, unfit
+from lab.providers.libvirt.fitness import WITH_CLUSTER, require_fit, require_packages, unfit
 from lab.providers.provider import Pods
 from lab.scenario.loader import shipped
 from lab.topology.registry import topologies
@@ -14,24 +18,45 @@ from lab.topology.registry import topologies
 
 @pytest.mark.parametrize("pods", ["namespaces", "kubernetes"])
 @pytest.mark.parametrize("name", shipped())
-def test_topologies_with_daemons_and_clusters_without_an_addon_are_refused(
-    name: str, pods: Pods
-) -> None:
-    intent = draw(name, "linux", None, pods).intent
-    daemons = any(machine.daemons for machine in intent.machines)
-    no_addon = pods == "kubernetes" and intent.topology not in WITH_CLUSTER
-    assert bool(unfit(intent)) == (daemons or no_addon)
+def test_every_scenario_but_ovn_can_be_had_on_machines(name: str, pods: Pods) -> None:
+    intent = draw(name, "linux", None, pods, real=True).intent
+    assert bool(unfit(intent)) == (intent.topology == "ovn")
 
 
 def test_the_refusal_says_why_and_what_can_be_had() -> None:
-    with pytest.raises(PreflightError) as raised:
-        require_fit(draw("calico-bgp").intent)
-    assert "topology 'calico-bgp' has bird on its machines" in str(raised.value)
+    with pytest.raises(PreflightError, match="must be given orders once they are ready") as raised:
+        require_fit(draw("ovn", real=True).intent)
     assert raised.value.cure == "'--provider netns' brings it up in network namespaces"
-    with pytest.raises(PreflightError, match="no bundle has the network add-on") as raised:
-        require_fit(draw("calico-vxlan", None, None, "kubernetes").intent)
+
+
+def test_calico_has_no_more_pools_than_its_operator_takes() -> None:
+    intent = draw("calico-vxlan", None, None, "kubernetes", real=True).intent
+    one = intent.machine("worker1")
+    many = tuple(replace(one, name=f"more{number}") for number in range(MOST_POOLS - 5))
+    require_fit(replace(intent, machines=(*intent.machines, *many)))
+    with pytest.raises(PreflightError, match="26 nodes run pods") as raised:
+        require_fit(replace(intent, machines=(*intent.machines, *many, one)))
     assert "'--pods namespaces'" in raised.value.cure
-    require_fit(draw("calico-vxlan").intent)
+
+
+def test_an_image_without_the_daemons_is_named_with_its_packages() -> None:
+    intent = draw("upstream-vrrp", None, None, "kubernetes", real=True).intent
+    require_packages(intent, lambda _: ("bird2", "keepalived"))
+    require_packages(intent, lambda _: None)  # of a vendor's image nobody knows
+    with pytest.raises(PreflightError, match="'debian-12' has no bird2, keepalived"):
+        require_packages(intent, lambda _: ("haproxy",))
+
+
+@pytest.mark.parametrize("image", ["debian-12", "debian-13"])
+@pytest.mark.parametrize("name", shipped())
+def test_the_shipped_images_have_every_daemon_that_is_started_on_machines(
+    name: str, image: str
+) -> None:
+    intent = draw(name, None, None, "kubernetes", real=True).intent
+    recipe = recipes.load(image)
+    assert recipe.bootstrap
+    if not unfit(intent):
+        require_packages(intent, lambda _: recipe.bootstrap.packages)
 
 
 def test_every_topology_that_is_said_to_have_clusters_exists() -> None:

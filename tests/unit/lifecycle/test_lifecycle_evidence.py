@@ -21,7 +21,7 @@ from lab._errors import BrokenError, StateError
 from lab.guests.keys import make_key_pair
 from lab.lifecycle import archive, evidence, hurry
 from lab.lifecycle.archive import member_name, shortened, write_archive
-from lab.lifecycle.evidence import KEPT, gather, keep
+from lab.lifecycle.evidence import KEPT, KNOWN, gather, keep
 from lab.lifecycle.rebuild import Parts
 from lab.lifecycle.scrub import scrub
 from lab.lifecycle.session import OpenLab, Writers, open_lab
@@ -99,7 +99,9 @@ def test_an_archive_has_what_was_wanted_done_and_found(desk: Desk, tmp_path: Pat
         *OWN,
         "fake/holder.txt",
         *(f"fake/{machine.name}/state.txt" for machine in small_lab.intent().machines),
+        KNOWN,
     ]
+    assert found[KNOWN] == b"nothing in the logs is known\n"
     assert json.loads(found["plan.json"])["scenario"] == "overlay"
     assert json.loads(found["intent.json"])["machines"][0]["name"] == "worker1"
     journal = json.loads(found["journal.json"])
@@ -108,6 +110,25 @@ def test_an_archive_has_what_was_wanted_done_and_found(desk: Desk, tmp_path: Pat
     assert {row["name"] for row in journal["resources"]} >= {"worker1", "win1"}
     assert found["scenario.yaml"].decode() == desk.row().scenario_text
     assert "hybridlab" in json.loads(found["versions.json"])["packages"]
+
+
+def test_what_is_known_of_the_lines_in_logs_is_in_it(
+    desk: Desk, witness: Witness, tmp_path: Path
+) -> None:
+    desk.up()
+    line = "2026-11-22 07:54:55.117 <RMT> to-worker1: Error: Hold timer expired"
+    witness.pieces = [
+        Evidence("worker2/bird/log", f"started\n{line}\n{line}\n".encode()),
+        Evidence("worker2/bird/bird.conf", line.encode()),
+        Evidence("api/events.txt", b'failed to get sandbox image "pause:9": not found\n'),
+        Evidence("win1/kubelet.log.missing", line.encode()),
+    ]
+    known = members(gather(opened(desk), tmp_path))[KNOWN].decode()
+    assert known.startswith("fake/worker2/bird/log, line 3 and 1 more: BIRD's session 'to-worker1'")
+    assert "; try: on both ends: birdc show protocols all 'to-worker1'; see" in known
+    assert f"\n  {line}\nfake/api/events.txt, line 1: the pause image pause:9 is not" in known
+    assert "bird.conf" not in known
+    assert "missing" not in known
 
 
 def test_the_results_of_the_last_run_are_in_it(desk: Desk, tmp_path: Path) -> None:
@@ -167,7 +188,7 @@ def test_a_provider_that_raises_is_told_and_the_rest_is_there(
     desk.up()
     witness.pieces = [Evidence("one.txt", b"1"), RuntimeError("no more")]
     found = members(gather(opened(desk), tmp_path))
-    assert list(found) == [*OWN, "fake/one.txt", "fake/stopped.txt"]
+    assert list(found) == [*OWN, "fake/one.txt", "fake/stopped.txt", KNOWN]
     assert found["fake/stopped.txt"] == b"RuntimeError: no more\n"
 
 
@@ -181,7 +202,7 @@ def test_a_provider_that_is_stuck_is_left_and_told(
     monkeypatch.setattr(hurry, "SLACK_SECONDS", 0.0)
     found = members(gather(opened(desk), tmp_path))
     stuck.set()
-    assert list(found) == [*OWN, "fake/one.txt", "fake/stopped.txt"]
+    assert list(found) == [*OWN, "fake/one.txt", "fake/stopped.txt", KNOWN]
     assert found["fake/stopped.txt"] == b"'fake' made no further piece within 0.2 s\n"
 
 

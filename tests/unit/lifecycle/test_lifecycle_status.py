@@ -11,10 +11,13 @@ from lab_desk import Desk
 
 from lab._errors import ScenarioError, UsageError
 from lab.lifecycle.status import LabStatus, judge, list_labs, status
+from lab.plan.planner import make_plan
 from lab.providers.fake.provider import Faults
 from lab.providers.provider import Liveness
+from lab.scenario.loader import load, meant
 from lab.state.lock import Holder, lab_lock
 from lab.state.rows import LabState, RunRow
+from lab.topology import registry
 from lab.topology.intent import Intent
 
 RUNNING = Liveness("running", "here")
@@ -59,6 +62,17 @@ def test_a_lab_that_is_up_is_json_with_its_steps_and_runs(desk: Desk) -> None:
 
 
 STEPS = ["holder", "machines", "network", "services"]
+
+
+def test_it_says_what_stands_on_which_of_the_scenarios_hypervisors(desk: Desk) -> None:
+    desk.up()
+    intent = registry.intent(make_plan(load(meant("k8s-libvirt-1-2-2"))))
+    found = status("overlay", desk.providers, desk.store, lambda _: intent)
+    assert found.hypervisors == {
+        "hypervisor-01": ("controller-01", "compute-02", "services", "router"),
+        "hypervisor-02": ("compute-01",),
+    }
+    assert look(desk).hypervisors == {}
 
 
 def test_what_is_really_there_counts_more_than_the_journal(desk: Desk) -> None:

@@ -19,7 +19,8 @@ from lab.topology.intent import Intent
 
 CASES = Path(__file__).parents[2] / "cases" / "faults"
 WRITE = "HYBRIDLAB_WRITE_CASES"
-KINDS = ("overlay", "host-gateway", "upstream-tor", "hard-way")
+KINDS = ("overlay", "host-gateway", "upstream-tor", "hard-way", "kubeinit")
+WITH_TUNNELS = {"overlay", "kubeinit"}
 FAULTS = registry.faults()
 EVERYWHERE = {
     "dns-unreachable",
@@ -82,14 +83,14 @@ def test_every_case_belongs_to_a_fault() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_where_faults_can_be_done(kind: str) -> None:
     there = {one.name for one in FAULTS.values() if registry.sites(one, intent(kind))}
-    assert there == EVERYWHERE | (WITH_A_TUNNEL if kind == "overlay" else set())
+    assert there == EVERYWHERE | (WITH_A_TUNNEL if kind in WITH_TUNNELS else set())
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", FAULTS)
 def test_every_site_and_peer_has_a_change_on_machines_that_are_there(name: str, kind: str) -> None:
     fault, lab = FAULTS[name], intent(kind)
-    places = {machine.name for machine in lab.machines}
+    places = {machine.name for machine in lab.everything()}
     places |= {pod.name for machine in lab.machines for pod in machine.pods}
     for site in registry.sites(fault, lab):
         assert bool(site.peers) == (fault.peer is not None)
@@ -104,6 +105,49 @@ def test_every_site_and_peer_has_a_change_on_machines_that_are_there(name: str, 
 def test_routes_of_an_upstream_router_are_the_routers() -> None:
     (site,) = registry.sites(FAULTS["route-missing"], intent("upstream-tor"))
     assert site.node == "router"
+
+
+ON_HYPERVISORS = {
+    "fdb-entry-missing",
+    "mtu-black-hole",
+    "node-link-down",
+    "packet-loss",
+    "slow-link",
+    "stale-neighbour",
+    "tunnel-udp-dropped",
+    "tunnel-udp-rejected",
+    "two-nodes-one-mac",
+    "wrong-udp-port",
+    "wrong-vni",
+}
+
+
+def test_what_joins_a_labs_own_hypervisors_can_be_broken_too() -> None:
+    lab = intent("kubeinit")
+    names = {one.name for one in lab.hypervisors}
+    sites = {
+        fault.name: [site for site in registry.sites(fault, lab) if site.node in names]
+        for fault in FAULTS.values()
+    }
+    assert {name for name, there in sites.items() if there} == ON_HYPERVISORS
+    for name in ON_HYPERVISORS:
+        assert {site.node for site in sites[name]} == names
+        for site in sites[name]:
+            assert set(site.peers) == (names - {site.node} if FAULTS[name].peer else set())
+        assert registry.choose(FAULTS[name], lab, "trying").node not in names
+    assert registry.choose(FAULTS["wrong-vni"], lab, "trying", "hypervisor-02")
+
+
+def test_a_hypervisors_tunnel_is_put_back_with_all_that_hangs_on_it() -> None:
+    lab = intent("kubeinit")
+    undo = FAULTS["wrong-vni"].change(lab, "hypervisor-02", "").undo
+    lines = [one.line for one in undo]
+    assert "ip link set dev vxlan-nodes master br-nodes" in lines
+    entries = [line for line in lines if line.startswith("bridge fdb")]
+    assert len(entries) == len(lab.machine("hypervisor-02").forwarding)
+    assert [line for line in entries if "00:00:00:00:00:00" in line] == [
+        "bridge fdb append 00:00:00:00:00:00 dev vxlan-nodes dst 203.0.113.1 self permanent"
+    ]
 
 
 def test_an_unknown_fault_names_the_nearest() -> None:

@@ -8,6 +8,7 @@ import pytest
 from unit.reports.made_runs import made_run
 
 from lab.cluster.workload_checks import WorkloadResult
+from lab.matrix.cell import Cell
 from lab.matrix.verdict import VERDICTS, RunResult, Verdict
 from lab.reports.difference import Change, difference, differences, text_lines, to_json
 
@@ -81,6 +82,28 @@ def test_a_dead_node_is_one_sentence_and_the_way_back_is_another() -> None:
     assert lines[2] == f"    example: {pattern.example.cell}: pass, now fail"
     assert lines[3].startswith("    because: ")
     assert lines[4].startswith("    repeat:  ")
+
+
+def test_a_lost_hypervisor_is_one_sentence() -> None:
+    lost_ones = {"win1", "worker1"}
+    others = {"master", "worker2", "win2"}
+    stands = (
+        *((name, "hypervisor-02") for name in sorted(lost_ones)),
+        *((name, "hypervisor-01") for name in sorted(others)),
+    )
+
+    def touches(cell: Cell) -> bool:
+        pods = {name.partition("-p")[0] for name in cell.backends}
+        ends = {cell.source.node, cell.target.node, cell.source.name, cell.target.name, cell.entry}
+        return bool(lost_ones & (ends | pods))
+
+    lost = tuple(
+        replace(one, verdict="fail") if one.verdict == "pass" and touches(one.cell) else one
+        for one in HEALTHY.results
+    )
+    standing = replace(HEALTHY, hosts=stands)
+    (pattern,) = difference(standing, replace(standing, results=lost)).patterns["failing"]
+    assert pattern.sentence.startswith("everything on hypervisor-02 (")
 
 
 def test_cells_that_were_red_already_do_not_stand_against_a_pattern() -> None:

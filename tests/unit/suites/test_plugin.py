@@ -220,6 +220,49 @@ def test_probing_is_done_in_bulk_before_the_first_item(
     assert (TOTAL, TOTAL) in labs.progress
 
 
+class Listener:
+    """A plugin that keeps every report."""
+
+    def __init__(self) -> None:
+        self.reports: list[tuple[object, ...]] = []
+        self.called: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        told = report.longrepr
+        said = told[2] if isinstance(told, tuple) else None if told is None else str(told)
+        noted = [(name, str(value)) for name, value in report.user_properties]
+        self.reports.append(
+            (report.nodeid, report.when, report.outcome, said, noted, sorted(report.keywords))
+        )
+
+
+class Hearer(Listener):
+    """And one that wants to hear of the calls themselves."""
+
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        self.called.add(item.nodeid)
+
+
+def test_reports_are_those_that_pytest_would_have_made_with_all_its_calls(
+    pytester: pytest.Pytester,
+) -> None:
+    quick, whole = Listener(), Hearer()
+    for listener in (quick, whole):
+        labs = PaperLabs(pytester.path, one_of_each)
+        pytester.runpytest_inprocess("-p", "lab.suites.plugin", *SUITE, plugins=[labs, listener])
+    assert len(whole.called) == TOTAL
+    assert not quick.called
+    assert {one[2] for one in quick.reports} == {"passed", "failed", "skipped"}
+    assert without_seconds(quick) == without_seconds(whole)
+
+
+def without_seconds(listener: Listener) -> list[tuple[object, ...]]:
+    return [
+        (*head, [one for one in noted if one[0] != "latency_ms"], keywords)  # type: ignore[attr-defined]
+        for *head, noted, keywords in listener.reports
+    ]
+
+
 def test_junit_has_one_case_a_cell_with_its_record(outer: Outer, pytester: pytest.Pytester) -> None:
     labs = PaperLabs(pytester.path, one_of_each)
     outer(*SUITE, "--junitxml", "out.xml", labs=labs)
@@ -291,6 +334,18 @@ def test_lab_that_does_not_exist_is_refused_in_the_labs_words(
     assert pytest.main(arguments, plugins=[PaperLabs(pytester.path)]) == 2
     said = capfd.readouterr()
     assert said.err == ("ERROR: opening lab 'other': there is no such lab\n  try: lab up overlay\n")
+    assert said.out == ""
+
+
+@pytest.mark.parametrize("option", ["-n2", "--dist=load"])
+def test_processes_of_xdist_are_refused(
+    option: str, pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["-p", "xdist.plugin", "-p", "lab.suites.plugin", *SUITE, option]
+    assert pytest.main(arguments, plugins=[PaperLabs(pytester.path)]) == plugin.USAGE
+    said = capfd.readouterr()
+    assert "ERROR: testing lab 'paper': pytest-xdist would ask" in said.err
+    assert "without -n" in said.err
     assert said.out == ""
 
 

@@ -124,6 +124,44 @@ def test_a_tunnel_is_walked_through_its_tables_and_the_network_below_it() -> Non
     ]
 
 
+def test_between_hypervisors_the_segments_own_tunnel_is_walked() -> None:
+    intent, _ = lab("kubeinit")
+    (path,) = walk(intent, pods(intent, "controller-01-p1", "compute-01-p1"))
+    assert path.machines == ("controller-01", "hypervisor-01", "hypervisor-02", "compute-01")
+    on_them = [hop for hop in path.there if hop.machine.startswith("hypervisor-")]
+    assert [(hop.machine, hop.object) for hop in on_them] == [
+        ("hypervisor-01", "port vnet0 of controller-01"),
+        ("hypervisor-01", "switch br-nodes"),
+        ("hypervisor-01", "tunnel vxlan-nodes"),
+        ("hypervisor-01", "forwarding entry 0a:58:0a:00:00:04 on vxlan-nodes"),
+        ("hypervisor-01", "output"),
+        ("hypervisor-01", "route to 203.0.113.0/24"),
+        ("hypervisor-01", "neighbour 203.0.113.2 on eth0"),
+        ("hypervisor-01", "card eth0"),
+        ("hypervisor-02", "card eth0"),
+        ("hypervisor-02", "input"),
+        ("hypervisor-02", "tunnel vxlan-nodes"),
+        ("hypervisor-02", "switch br-nodes"),
+        ("hypervisor-02", "port vnet0 of compute-01"),
+    ]
+    wire = on_them[7]
+    assert (wire.packet.source, wire.packet.target) == ("203.0.113.1", "203.0.113.2")
+    assert wire.carried is not None
+    assert (wire.carried.source, wire.carried.target) == ("10.0.0.1", "10.0.0.4")
+
+
+def test_machines_of_one_hypervisor_meet_on_its_switch() -> None:
+    intent, _ = lab("kubeinit")
+    (path,) = walk(intent, pods(intent, "controller-01-p1", "controller-02-p1"))
+    on_it = [hop.object for hop in path.there if hop.machine == "hypervisor-01"]
+    assert on_it == [
+        "port vnet0 of controller-01",
+        "switch br-nodes",
+        "port vnet1 of controller-02",
+    ]
+    assert {hop.machine for hop in path.hops} == {"controller-01", "hypervisor-01", "controller-02"}
+
+
 def test_upstream_routing_passes_the_router_both_ways() -> None:
     intent, _ = lab("upstream-tor")
     one, other = [m for m in intent.machines if m.pods][:2]

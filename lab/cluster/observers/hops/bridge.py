@@ -106,7 +106,7 @@ def _proxies(look: Look) -> Iterator[Difference]:
     if not look.observed.knows("proxy"):
         return
     for proxy in look.intended.proxies:
-        if proxy not in look.observed.proxies:
+        if proxy not in look.observed.proxies and look.works(proxy.device):
             yield look.differs(
                 "proxy-missing",
                 f"address {proxy.address}",

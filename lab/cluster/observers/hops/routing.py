@@ -44,7 +44,7 @@ def _routes(look: Look) -> Iterator[Difference]:
             if not look.works(route.device):
                 continue  # the device is told of, and took the route with it
             yield look.differs(
-                "route-missing",
+                "learned-route-missing" if route.by else "route-missing",
                 f"route to {route.destination}",
                 _words(route),
                 "there is none",
@@ -54,7 +54,7 @@ def _routes(look: Look) -> Iterator[Difference]:
             if found.device == f"{route.device} (down)":
                 continue  # the same
             yield look.differs(
-                "wrong-route",
+                "wrong-learned-route" if route.by else "wrong-route",
                 f"route to {route.destination}",
                 _words(route),
                 _words(found),

@@ -32,7 +32,7 @@ ip netns exec worker1 sysctl -qw net/ipv4/conf/all/send_redirects=0
 ip netns exec worker1 sysctl -qw net/ipv4/conf/default/send_redirects=0
 ip netns exec worker1 sysctl -qw net/ipv4/conf/all/rp_filter=0
 ip netns exec worker1 sysctl -qw net/ipv4/conf/default/rp_filter=0
-ip netns exec worker1 sysctl -qw net/ipv4/icmp_ratelimit=0
+ip netns exec worker1 sysctl -qw net/ipv4/icmp_ratemask=0
 ip netns exec worker1 sysctl -qw net/bridge/bridge-nf-call-iptables=1
 ip -n worker1 link set dev lo up
 ip -n worker1 link set dev eth0 up
@@ -60,7 +60,7 @@ ip netns exec worker1-p1 sysctl -qw net/ipv4/conf/all/send_redirects=0
 ip netns exec worker1-p1 sysctl -qw net/ipv4/conf/default/send_redirects=0
 ip netns exec worker1-p1 sysctl -qw net/ipv4/conf/all/rp_filter=0
 ip netns exec worker1-p1 sysctl -qw net/ipv4/conf/default/rp_filter=0
-ip netns exec worker1-p1 sysctl -qw net/ipv4/icmp_ratelimit=0
+ip netns exec worker1-p1 sysctl -qw net/ipv4/icmp_ratemask=0
 ip -n worker1-p1 link set dev lo up
 ip -n worker1-p1 link set dev eth0 up
 ip -n worker1-p1 address add 10.244.0.2/24 dev eth0
@@ -77,7 +77,7 @@ ip netns exec win1 sysctl -qw net/ipv4/conf/all/send_redirects=0
 ip netns exec win1 sysctl -qw net/ipv4/conf/default/send_redirects=0
 ip netns exec win1 sysctl -qw net/ipv4/conf/all/rp_filter=0
 ip netns exec win1 sysctl -qw net/ipv4/conf/default/rp_filter=0
-ip netns exec win1 sysctl -qw net/ipv4/icmp_ratelimit=0
+ip netns exec win1 sysctl -qw net/ipv4/icmp_ratemask=0
 ip netns exec win1 sysctl -qw net/bridge/bridge-nf-call-iptables=1
 ip -n win1 link set dev lo up
 ip -n win1 link set dev eth0 up
@@ -105,7 +105,7 @@ ip netns exec win1-p1 sysctl -qw net/ipv4/conf/all/send_redirects=0
 ip netns exec win1-p1 sysctl -qw net/ipv4/conf/default/send_redirects=0
 ip netns exec win1-p1 sysctl -qw net/ipv4/conf/all/rp_filter=0
 ip netns exec win1-p1 sysctl -qw net/ipv4/conf/default/rp_filter=0
-ip netns exec win1-p1 sysctl -qw net/ipv4/icmp_ratelimit=0
+ip netns exec win1-p1 sysctl -qw net/ipv4/icmp_ratemask=0
 ip -n win1-p1 link set dev lo up
 ip -n win1-p1 link set dev eth0 up
 ip -n win1-p1 address add 10.244.1.2/24 dev eth0
@@ -122,7 +122,7 @@ ip netns exec router sysctl -qw net/ipv4/conf/all/send_redirects=0
 ip netns exec router sysctl -qw net/ipv4/conf/default/send_redirects=0
 ip netns exec router sysctl -qw net/ipv4/conf/all/rp_filter=0
 ip netns exec router sysctl -qw net/ipv4/conf/default/rp_filter=0
-ip netns exec router sysctl -qw net/ipv4/icmp_ratelimit=0
+ip netns exec router sysctl -qw net/ipv4/icmp_ratemask=0
 ip -n router link set dev lo up
 ip -n router link set dev eth0 up
 ip -n router address add 10.9.176.254/24 dev eth0
@@ -144,7 +144,7 @@ ip netns exec client sysctl -qw net/ipv4/conf/all/send_redirects=0
 ip netns exec client sysctl -qw net/ipv4/conf/default/send_redirects=0
 ip netns exec client sysctl -qw net/ipv4/conf/all/rp_filter=0
 ip netns exec client sysctl -qw net/ipv4/conf/default/rp_filter=0
-ip netns exec client sysctl -qw net/ipv4/icmp_ratelimit=0
+ip netns exec client sysctl -qw net/ipv4/icmp_ratemask=0
 ip -n client link set dev lo up
 ip -n client link set dev eth0 up
 ip -n client address add 192.0.2.10/24 dev eth0

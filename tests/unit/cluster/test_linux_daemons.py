@@ -1,0 +1,136 @@
+"""Daemons of an Intent as units of real machines: what they become, and how they are started."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from linux_clusters import Case, case
+from linux_world import World
+
+from lab._errors import BrokenError, DeadlineError
+from lab.cluster.linux import daemon_starting, daemons
+from lab.cluster.linux.operations import Service, WriteFile
+from lab.cluster.linux.site import Site
+from lab.cluster.underlay import underlay
+from lab.topology.intent import Intent
+
+UP = {"birdc show status": "BIRD 2.0.12\nDaemon is up and running\n"}
+
+
+def vrrp() -> Case:
+    return case("upstream-vrrp")
+
+
+def world_of(intent: Intent) -> World:
+    """Every candidate says what its own pattern wants: the double holds no elections."""
+    world = World(tuple(one.name for one in intent.machines if one.os == "linux"))
+    world.shows |= UP
+    for machine in world.machines.values():
+        first = machine.name == intent.gateways[0].holder
+        state = "MASTER" if first else "BACKUP"
+        lines = "".join(f"({one.node}) Entering {state} STATE\n" for one in intent.gateways)
+        machine.logs = {"/run/keepalived/log": lines}
+    return world
+
+
+def quick(world: World, directory: Path) -> Site:
+    site = world.site(directory)
+    return replace(site, patience=0)
+
+
+def test_in_a_cluster_bird_is_ready_without_pods_and_on_namespaces_with_all_routes() -> None:
+    cluster, bare = vrrp().intent, replace(vrrp().intent, kubernetes=None)
+    (_, ours), (_, whole) = (daemons.wanted(one)["master1"] for one in (cluster, bare))
+    assert ours.command == whole.command
+    assert ours.files == whole.files
+    assert ours.ready.pattern == "^Daemon is up and running"
+    assert "10\\.160\\.1\\.0/24 via" in whole.ready.pattern
+
+
+def test_windows_nodes_and_those_without_daemons_are_left_out() -> None:
+    assert daemons.wanted(vrrp().intent).keys() == {"master1", "master2", "master3", "node001"}
+
+
+def test_a_unit_starts_with_the_machine_from_what_is_kept_on_its_disk() -> None:
+    (keepalived, _) = daemons.wanted(vrrp().intent)["master1"]
+    made = daemons.started(keepalived)
+    files = {one.path: one.content for one in made if isinstance(one, WriteFile)}
+    assert files["/etc/hybridlab/daemons/keepalived/keepalived.conf"] == keepalived.files[0].text
+    unit = files["/etc/systemd/system/hybridlab-keepalived.service"]
+    assert "ExecStartPre=cp -a /etc/hybridlab/daemons/keepalived/. /run/keepalived/" in unit
+    assert "StandardOutput=append:/run/keepalived/log" in unit
+    assert "WantedBy=multi-user.target" in unit
+    (service,) = (one for one in made if isinstance(one, Service))
+    changed = replace(keepalived, files=(replace(keepalived.files[0], text="other\n"),))
+    (other,) = (one for one in daemons.started(changed) if isinstance(one, Service))
+    assert service.inputs != other.inputs, "a change starts it anew"
+
+
+def test_daemons_start_in_the_order_of_their_stages(tmp_path: Path) -> None:
+    intent = vrrp().intent
+    world = world_of(intent)
+    daemon_starting.start(intent, world.site(tmp_path))
+    starts = [
+        (name, unit)
+        for name, line in world.log
+        if (unit := re.search(r"systemctl restart hybridlab-(\w+)", line))
+    ]
+    order = [(name, unit[1]) for name, unit in starts]
+    assert order[0] == ("master1", "keepalived")
+    assert {unit for _, unit in order[:3]} == {"keepalived"}
+    assert {name for name, unit in order[3:] if unit == "bird"} == {
+        *("master1", "master2", "master3", "node001")
+    }
+    again = len(world.log)
+    daemon_starting.start(intent, world.site(tmp_path))
+    written = [line for _, line in world.log[again:] if "tar -x" in line]
+    assert not written, "what is as it should be is left alone"
+
+
+def test_one_that_has_ended_is_told_with_its_last_words(tmp_path: Path) -> None:
+    intent = vrrp().intent
+    world = world_of(intent)
+    world.machines["master1"].logs["/run/keepalived/log"] = "Cannot open config file\n"
+    world.ended.add("hybridlab-keepalived.service")
+    with pytest.raises(BrokenError, match=r"keepalived on 'master1'.*Cannot open config file"):
+        daemon_starting.start(intent, world.site(tmp_path))
+
+
+def test_one_that_is_never_ready_is_told_with_what_was_seen_last(tmp_path: Path) -> None:
+    intent = vrrp().intent
+    world = world_of(intent)
+    world.machines["master1"].logs["/run/keepalived/log"] = "Starting VRRP child process\n"
+    with pytest.raises(DeadlineError, match="last seen: Starting VRRP child process"):
+        daemon_starting.start(intent, quick(world, tmp_path))
+
+
+def test_a_program_that_is_not_there_is_told_with_its_package(tmp_path: Path) -> None:
+    intent = vrrp().intent
+    world = world_of(intent)
+    world.broken["command -v keepalived"] = "keepalived is not installed"
+    with pytest.raises(BrokenError, match="package 'keepalived' in its recipe"):
+        daemon_starting.start(intent, world.site(tmp_path))
+
+
+def test_the_tunnel_that_no_add_on_makes_is_the_machines_own() -> None:
+    intent = vrrp().intent
+    own = underlay(intent)
+    for name in ("master1", "node001"):
+        whole, left = intent.machine(name), own.machine(name)
+        assert left.tunnel == whole.tunnel
+        assert left.forwarding == whole.forwarding
+        assert {one.device for one in left.neighbours} == {"vxlan0"}
+        assert [route.destination for route in left.routes] == ["default"]
+        assert left.bridge is None
+    flannels = underlay(case("overlay").intent).machine("worker1")
+    assert flannels.tunnel is None
+    assert flannels.forwarding == ()
+
+
+def test_nodes_are_known_by_their_address_on_the_nodes_network() -> None:
+    one = vrrp()
+    assert one.node("master1").address == "100.100.126.202"
+    assert one.cluster.endpoint == "172.16.126.1", "the router is on the office's network alone"

@@ -1,0 +1,167 @@
+"""One question asked again, looked into, and told: to a person and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from seen_machines import lab, whole
+from simulation import Fault, Network, silent
+
+from lab._errors import LabError
+from lab.cluster.observers.facts import Counter, NodeFacts
+from lab.matrix.cell import Cell
+from lab.matrix.explain.question import Explanation, choose, explain
+from lab.providers.provider import Evidence, Outcome
+from lab.reports.explanation import to_json, to_text
+from lab.topology import registry
+
+LOST = "2026-11-22 07:54:55.117 <RMT> to-worker1: Error: Hold timer expired"
+
+
+def as_asked(_cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
+    return outcome
+
+
+def no_reply(_cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
+    return silent(outcome)
+
+
+@dataclass
+class World:
+    """A lab on paper: what its network does, what is seen of it, what it has logged."""
+
+    scenario: str = "overlay"
+    fault: Fault = as_asked
+    change: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    logs: Sequence[Evidence] = ()
+    read: list[tuple[str, ...]] = field(default_factory=list)
+
+    def explained(self, source: str, target: str) -> Explanation:
+        plan, intent, matrix = lab(self.scenario)
+        limits = registry.limits(plan)
+        cells = choose(matrix, source, target, doing="explaining")
+        seen = whole(intent)
+        for name, what in self.change.items():
+            seen[name] = replace(seen[name], **what)  # type: ignore[arg-type]
+        return explain(
+            cells,
+            limits,
+            intent,
+            Network(cells, limits, self.fault).send,
+            lambda asked: {name: one for name, one in seen.items() if name in asked},
+            self._read,
+        )
+
+    def _read(self, asked: Collection[str]) -> Iterator[Evidence]:
+        self.read.append(tuple(asked))
+        yield from (one for one in self.logs if one.path.partition("/")[0] in asked)
+
+
+def told(explanation: Explanation) -> list[str]:
+    return to_text("overlay", explanation).splitlines()
+
+
+def test_what_works_is_said_to_work_and_no_log_is_read() -> None:
+    world = World()
+    explanation = world.explained("worker1-p1", "win1-p1")
+    assert explanation.well
+    assert told(explanation)[0].endswith("win1-p1, TCP small: works (6 of 6 times)")
+    assert told(explanation)[1].startswith("  nothing is wrong on its path (")
+    assert world.read == []
+
+
+def test_a_known_limit_that_holds_is_as_expected_with_its_rule() -> None:
+    explanation = World().explained("win1", "win1:to-win1-p1")
+    assert explanation.well
+    assert told(explanation)[:4] == [
+        "nodeport: win1 to win1:to-win1-p1, TCP small: times out, as expected (6 of 6 times)",
+        "  expected: no reply; a known limit",
+        f"    rule:   WIN-NODEPORT-SELF: {explanation.expectation.reason}",
+        "    from:   Kubernetes documentation, Networking on Windows",
+    ]
+    assert to_json("overlay", explanation)["expected"]["rule"] == "WIN-NODEPORT-SELF"
+
+
+def test_what_kubernetes_promises_to_refuse_is_as_expected_and_no_finding() -> None:
+    explanation = World("services").explained("master-p1", "nobody")
+    assert explanation.finding is None
+    assert explanation.well
+    text = told(explanation)
+    assert text[0].endswith("is refused, as expected (6 of 6 times)")
+    assert text[1] == "  expected: a refusal; Kubernetes promises it"
+    assert text[2].startswith("    rule:   K8S-NO-ENDPOINTS: ")
+    assert "to where it ends: Service nobody has no backends" in text[-1]
+
+
+def test_a_refusal_that_is_not_the_one_expected_says_what_was_and_by_which_rule() -> None:
+    explanation = World("services", no_reply).explained("master-p1", "nobody")
+    assert not explanation.well
+    text = told(explanation)
+    assert ": fail 6 of 6 times: expected to be refused, but timed out" in text[0]
+    assert text[2].startswith("    rule:   K8S-NO-ENDPOINTS: ")
+    assert text[4].startswith("  nothing that was looked at on its path differs from the intent")
+
+
+def test_what_should_work_and_leads_nowhere_is_a_finding() -> None:
+    def refused(_cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
+        return replace(silent(outcome), status="refused")
+
+    world = World(fault=refused, change={"worker1": {"forwards": False}})
+    explanation = world.explained("worker1-p1", "win1-p1")
+    assert explanation.finding is not None
+    assert explanation.finding.fault == "ip-forward-off"
+
+
+def test_logs_of_the_machines_on_the_path_are_told_beside_the_finding() -> None:
+    logs = (
+        Evidence("worker1/bird/log", f"started\n{LOST}\n{LOST}\n".encode()),
+        Evidence("worker1/bird/bird.conf", LOST.encode()),
+        Evidence("worker2/bird/log", LOST.encode()),
+    )
+    world = World(fault=no_reply, change={"worker1": {"forwards": False}}, logs=logs)
+    explanation = world.explained("worker1-p1", "win1-p1")
+    assert world.read == [("worker1", "win1")]
+    text = told(explanation)
+    assert "    fault:  ip-forward-off" in text
+    at = text.index("  In the logs of the machines on the path (how long ago, the line says):")
+    assert text[at + 1].startswith("    worker1/bird/log, line 3 and 1 more: BIRD's session")
+    assert text[at + 2] == f"      line: {LOST}"
+    assert text[at + 3].startswith("      try:  on both ends: birdc show protocols all")
+    assert len(text) == at + 4
+    (found,) = to_json("overlay", explanation)["logs"]
+    assert (found["log"], found["number"], found["times"]) == ("worker1/bird/log", 3, 2)
+    assert found["signature"] == "bird-silent"
+    json.dumps(found)
+
+
+def test_what_is_only_logged_is_no_finding() -> None:
+    logs = (Evidence("worker1/bird/log", LOST.encode()),)
+    explanation = World(fault=no_reply, logs=logs).explained("worker1-p1", "win1-p1")
+    assert explanation.finding is None
+    assert [one.match.id for one in explanation.logged] == ["bird-silent"]
+
+
+def test_of_many_log_lines_the_first_are_told() -> None:
+    logs = tuple(Evidence(f"worker1/bird{number}/log", LOST.encode()) for number in range(8))
+    text = told(World(fault=no_reply, logs=logs).explained("worker1-p1", "win1-p1"))
+    assert text[-1] == "    and 3 more (--json has all of it)"
+
+
+def test_counters_are_asked_where_no_state_differs() -> None:
+    looks = {"worker1": ("eth0 sent packets", 9), "win1": ("eth0 received packets", 0)}
+    _, intent, matrix = lab("overlay")
+    cells = choose(matrix, "worker1-p1", "win1-p1", doing="explaining")[:1]
+    first = iter([True])
+
+    def look(asked: Mapping[str, Sequence[str]]) -> Mapping[str, NodeFacts | LabError]:
+        seen, before = whole(intent), next(first, False)
+        for name, (counter, value) in looks.items():
+            there = (Counter(counter, 1 if before else 1 + value),)
+            seen[name] = replace(seen[name], counters=there)
+        return {name: seen[name] for name in asked}
+
+    found = explain(cells, (), intent, Network(cells, (), no_reply).send, look, lambda _: ())
+    assert found.finding is not None
+    assert (found.finding.kind, found.finding.node) == ("lost-between", "win1")

@@ -1,0 +1,138 @@
+"""After a lab is mended, what its daemons learn is waited for, and told where it does not come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from lab._errors import DeadlineError
+from lab.cluster.observers.facts import Link, NodeFacts
+from lab.cluster.observers.learned import asked, unlearned
+from lab.lifecycle import relearning
+from lab.lifecycle.relearning import wait_until_learned
+from lab.plan.planner import make_plan
+from lab.providers.provider import LabHandle, Provider
+from lab.scenario.loader import find, load
+from lab.topology import registry
+from lab.topology.intent import Intent, MachineIntent
+
+LAB = LabHandle("calico", Path("/nowhere"), "token")
+
+
+@cache
+def intent_of(name: str) -> Intent:
+    """As where pods are namespaces."""
+    return replace(registry.intent(make_plan(load(find(name)))), kubernetes=None)
+
+
+def whole(machine: MachineIntent) -> NodeFacts:
+    """The machine with every card, address and route that it should have."""
+    cards = [(one.name, one.mac, one.held, one.mtu) for one in machine.interfaces]
+    others = [one for one in (machine.bridge, machine.tunnel) if one]
+    cards += [(one.name, one.mac, one.addresses, one.mtu) for one in others]
+    links = tuple(
+        Link(name, "", mac, addresses, mtu, up=True, carrier=True)
+        for name, mac, addresses, mtu in cards
+    )
+    return NodeFacts("linux", "", links=links, routes=machine.routes)
+
+
+class Looked:
+    """A provider that shows one look after the other, the last for ever."""
+
+    name = "looked"
+
+    def __init__(self, *looks: Mapping[str, NodeFacts]) -> None:
+        self.looks = list(looks)
+        self.seen = 0
+
+    def observe(self, _: object, __: object, names: Mapping[str, Any], ___: object):
+        found = self.looks[min(self.seen, len(self.looks) - 1)]
+        self.seen += 1
+        return {name: found[name] for name in names}
+
+
+def wait(provider: Looked, intent: Intent, said: list[str]) -> None:
+    wait_until_learned(cast(Provider, provider), LAB, intent, "healing", said.append)
+
+
+def healthy(intent: Intent) -> dict[str, NodeFacts]:
+    return {one.name: whole(one) for one in intent.machines}
+
+
+def without_learned(facts: NodeFacts) -> NodeFacts:
+    return replace(facts, routes=tuple(one for one in facts.routes if one.by is None))
+
+
+def test_only_machines_with_daemons_that_learn_are_asked() -> None:
+    assert asked(intent_of("overlay")) == ()
+    nodes = ("master", "worker1", "worker2", "win1", "win2")
+    assert asked(intent_of("calico-bgp")) == nodes
+    assert asked(intent_of("calico-bgp-tor")) == (*nodes, "router")
+    assert asked(intent_of("upstream-vrrp")) == ("master1", "master2", "master3", "node001")
+
+
+def test_nothing_is_looked_at_where_nothing_is_learned() -> None:
+    provider = Looked({})
+    wait(provider, intent_of("overlay"), [])
+    assert provider.seen == 0
+
+
+@pytest.mark.parametrize("name", ["calico-bgp", "calico-bgp-tor", "upstream-vrrp"])
+def test_a_lab_that_has_learned_all_is_waited_for_once(name: str) -> None:
+    provider, said = Looked(healthy(intent_of(name))), list[str]()
+    wait(provider, intent_of(name), said)
+    assert (provider.seen, said) == (1, [])
+
+
+def test_routes_that_come_back_are_waited_for_and_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(relearning, "_EVERY_SECONDS", 0.001)
+    intent = intent_of("calico-bgp")
+    there = healthy(intent)
+    broken = there | {"worker1": without_learned(there["worker1"])}
+    provider, said = Looked(broken, broken, there), list[str]()
+    wait(provider, intent, said)
+    assert provider.seen == 3
+    assert len(said) == 1
+    assert "worker1: route to 10.244." in said[0]
+    assert said[0].endswith(" and 1 more")
+
+
+def test_a_route_that_leads_elsewhere_and_a_gateway_that_nobody_holds_are_missing_too() -> None:
+    intent = intent_of("upstream-vrrp")
+    there = healthy(intent)
+    node = there["node001"]
+    moved = tuple(replace(one, via="9.9.9.9") if one.by else one for one in node.routes)
+    kinds = {one.kind for one in unlearned(intent, {"node001": replace(node, routes=moved)})}
+    assert kinds == {"wrong-learned-route"}
+    card = intent.machine("master1").interfaces[1]
+    bare = tuple(
+        replace(one, addresses=card.addresses) if one.name == card.name else one
+        for one in there["master1"].links
+    )
+    found = unlearned(intent, {"master1": replace(there["master1"], links=bare)})
+    assert {one.kind for one in found} == {"gateway-missing"}
+
+
+def test_what_does_not_come_back_is_told_with_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relearning, "_SECONDS", -9.0)  # so that nothing is left of the hold time
+    intent = intent_of("calico-bgp")
+    there = healthy(intent)
+    broken = there | {"win2": without_learned(there["win2"])}
+    with pytest.raises(DeadlineError, match=r"last seen: .*win2: route to 10\.244") as raised:
+        wait(Looked(broken), intent, [])
+    assert raised.value.doing.startswith("healing: waiting for daemons")
+    assert "lab gather calico" in raised.value.cure
+
+
+def test_a_clusters_own_network_is_left_to_it() -> None:
+    provider = Looked({})
+    wait(provider, registry.intent(make_plan(load(find("calico-bgp")))), [])
+    assert provider.seen == 0
