@@ -51,7 +51,7 @@ def test_packets_of_several_interfaces_are_in_the_order_of_time() -> None:
     content, at, found = two(), 0, []
     while at < len(content):
         kind, length = struct.unpack_from("<II", content, at)
-        if kind == 6:  # noqa: PLR2004  a packet
+        if kind == 6:
             number, high, low = struct.unpack_from("<III", content, at + 8)
             found.append((number, (high << 32 | low) - AT))
         at += length
