@@ -15,6 +15,7 @@ from lab._errors import LabError, PreflightError, UsageError
 from lab._log import quantity
 from lab.cluster.observers.facts import NodeFacts
 from lab.providers.capture import Taken, Tap
+from lab.providers.failing import Beat, Pace, Silence
 from lab.providers.netns import (
     cables,
     capacity,
@@ -32,17 +33,14 @@ from lab.providers.netns.processes import holders
 from lab.providers.netns.steps import BringUp, ailment
 from lab.providers.netns.windows import RULES, realise
 from lab.providers.provider import (
-    Beat,
     Evidence,
     LabHandle,
     Liveness,
     Mark,
     Outcome,
-    Pace,
     Pods,
     Probe,
     ProbeSettings,
-    Silence,
     Step,
 )
 from lab.topology.cost import Cost, cost
