@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from lab.topology.intent import Intent, Interface, MachineIntent
+from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Hop, Packet
+from lab.topology.segment import Interface
 from lab.topology.steering import card_of
 
 Passing = Literal["in", "out"]
