@@ -16,7 +16,7 @@ from lab.lifecycle.relearning import wait_until_learned
 from lab.lifecycle.session import OpenLab
 from lab.matrix.faults import registry
 from lab.matrix.faults.fault import Command, Fault
-from lab.providers.provider import REAL_MACHINES
+from lab.providers.real import REAL_MACHINES
 from lab.state import faults as journal
 from lab.state.rows import FaultRow
 from lab.topology.intent import Intent

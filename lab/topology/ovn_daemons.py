@@ -14,8 +14,9 @@ from shlex import quote
 from lab.scenario.scenario import Protocol, ServicePort
 from lab.topology import proxying
 from lab.topology.daemon import Daemon, File, Ready
-from lab.topology.intent import Backend, Intent, MachineIntent, Service
+from lab.topology.intent import Intent, MachineIntent
 from lab.topology.logical import Chassis, LogicalNetwork, LogicalPort, LogicalSwitch
+from lab.topology.translation import Backend, Service
 
 _SWITCH_RUN, _OVN_RUN = "/run/openvswitch", "/run/ovn"
 """Where the commands of Open vSwitch and OVN look for their daemons when not told otherwise."""

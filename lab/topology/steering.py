@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, ip_interface
 
-from lab.topology.intent import Intent, Interface, MachineIntent, Pod, Route
+from lab.topology.intent import Intent, MachineIntent, Pod, Route
+from lab.topology.segment import Interface
 
 _DEFAULT = "0.0.0.0/0"
 

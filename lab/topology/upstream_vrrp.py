@@ -27,16 +27,14 @@ from lab.topology.intent import (
     ForwardingEntry,
     Gateway,
     Intent,
-    Interface,
     MachineIntent,
     Neighbour,
     ProxyNeighbour,
     Route,
-    Segment,
-    Session,
-    Speaker,
     Tunnel,
 )
+from lab.topology.segment import Interface, Segment
+from lab.topology.speaker import Session, Speaker
 from lab.topology.topology import Topology
 
 OFFICE = "office"

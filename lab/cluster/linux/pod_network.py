@@ -13,7 +13,8 @@ from lab.cluster import calico, flannel, ovn_kubernetes
 from lab.cluster.cluster import Cluster
 from lab.cluster.linux import external_bridge
 from lab.cluster.linux.operations import Operation, Operations, Remove, Service, WriteFile, inputs
-from lab.topology.intent import Intent, MachineIntent, Translation
+from lab.topology.intent import Intent, MachineIntent
+from lab.topology.translation import Translation
 
 BRIDGE_CONFIG = "/etc/cni/net.d/10-hybridlab.conflist"
 TABLE = "hybridlab-pods"

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from hashlib import sha256
 
 from lab.matrix.faults.fault import Change, change
-from lab.topology.intent import Intent, Interface, MachineIntent, Pod
+from lab.topology.intent import Intent, MachineIntent, Pod
 from lab.topology.machines import CLUSTER
+from lab.topology.segment import Interface
 
 MANY = 400
 """Elements of a map in one command: a shell line has at most 128 KiB (MAX_ARG_STRLEN)."""

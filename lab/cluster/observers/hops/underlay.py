@@ -9,7 +9,7 @@ from lab.cluster.observers.difference import Difference, Kind, Look
 from lab.cluster.observers.facts import Barrier, Link
 from lab.cluster.observers.rules import overlap
 from lab.topology.commands import tables
-from lab.topology.intent import Interface
+from lab.topology.segment import Interface
 
 KUBELET_PORT = 10_250
 """Where the API server reaches kubelet (Kubernetes, Ports and Protocols)."""
