@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _STDIN, _STDOUT, _STDERR, _STATUS, _END = 0, 1, 2, 3, 255
 """The channels; a message on the last tells that the channel it names is at its end."""
+_NOT_REACHED = ("error dialing backend", "unable to upgrade connection")
+"""Of the API server's own words, since 1.30 told on the channel of the command's status."""
 _V5 = "v5.channel.k8s.io"
 _CHUNK = 16_384
 """Bytes of standard input in one message; a message must pass through a kubelet's buffers."""
@@ -133,7 +135,8 @@ def _status(said: bytes) -> tuple[int, str]:
     Raises
     ------
     ConnectionError
-        When nothing was said: then nobody knows how the command ended, or whether.
+        When nothing was said, or that its kubelet was not reached: then nobody knows how the
+        command ended, or whether.
 
     """
     try:
@@ -145,4 +148,7 @@ def _status(said: bytes) -> tuple[int, str]:
     try:
         return int(status["details"]["causes"][0]["message"]), ""
     except (KeyError, TypeError, ValueError, IndexError):
-        return 126, str(status.get("message") or "")
+        why = str(status.get("message") or "")
+    if any(sign in why for sign in _NOT_REACHED):
+        raise ConnectionError(0, why)
+    return 126, why

@@ -19,10 +19,12 @@ from lab.matrix.coverage import Coverage, Part
 from lab.matrix.explain.finding import Finding
 from lab.matrix.failover import Failover, Turn
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult, Verdict
-from lab.providers.provider import Outcome, Silence
+from lab.providers.failing import Silence
+from lab.providers.provider import Outcome
 from lab.reports.picture import Attachment, DrawnMachine, DrawnPod, Picture, picture_of
 from lab.scenario.scenario import FAMILIES, Family
-from lab.topology.intent import Intent, Segment
+from lab.topology.intent import Intent
+from lab.topology.segment import Segment
 
 FORMAT = 3
 """Version of the JSON. 2 has what a run needs to be reproduced: the scenario's text, and which

@@ -8,15 +8,11 @@ from ipaddress import IPv4Address
 
 from lab.plan.addresses import mac
 from lab.plan.plan import Plan, PlannedNode, PlannedPod
+from lab.topology.hardware import Hardware
 from lab.topology.intent import (
-    NODE_SEGMENT,
-    Backend,
     Bridge,
     ForwardingEntry,
-    Hardware,
-    HeadlessService,
     Intent,
-    Interface,
     Kubelet,
     Kubernetes,
     MachineIntent,
@@ -25,11 +21,10 @@ from lab.topology.intent import (
     ProxyNeighbour,
     Resolver,
     Route,
-    Segment,
-    Service,
-    Translation,
     Tunnel,
 )
+from lab.topology.segment import NODE_SEGMENT, Interface, Segment
+from lab.topology.translation import Backend, HeadlessService, Service, Translation
 
 CLUSTER = NODE_SEGMENT
 OUTSIDE = "outside"

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fake_kubelets import CALL
+
+from lab._deadline import Deadline
+from lab._errors import DeadlineError
+from lab.cluster.api import Api, namespaced
+from lab.cluster.labels import NAMESPACE
 from lab.cluster.probe_pods import ProbePods
 
 IMAGES = {
@@ -13,3 +19,30 @@ IMAGES = {
 NewPods = Callable[..., ProbePods]
 SAME = "same"
 """The token of most tests: a namespace takes at least 5 s to go (its controller waits)."""
+SECONDS = 120.0
+"""For what takes a few on an idle machine."""
+_LONGEST = 64.0
+
+
+def clear(api: Api) -> None:
+    """Have neither pods nor Services, at once; the namespace stays."""
+    for kind in ("pods", "services"):
+        api.remove(namespaced(kind, NAMESPACE), Deadline(CALL))
+
+
+def said_at_deadline(act: Callable[[Deadline], object], *words: str) -> str:
+    """The message of a wait that cannot end, given as long as this machine needs to see why.
+
+    ``act`` can be repeated; the message of the longest is returned if none has all the words.
+    """
+    seconds = 1.0
+    while True:
+        try:
+            act(Deadline(seconds))
+        except DeadlineError as error:
+            said = str(error)
+            if seconds >= _LONGEST or all(one in said for one in words):
+                return said
+        else:
+            raise AssertionError("it ended before its deadline")
+        seconds *= 4

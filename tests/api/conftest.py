@@ -5,16 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from api_names import IMAGES, SAME, NewPods
+from api_names import IMAGES, SAME, SECONDS, NewPods, clear
 from control_plane import ControlPlane, free_ports
 from dns_server import Dns
-from fake_kubelets import CALL, FakeKubelets, make_nodes
+from fake_kubelets import FakeKubelets, make_nodes
 from kubernetes_programs import HOW, programs
 
 from lab._deadline import Deadline
-from lab.cluster.api import Api, namespaced
+from lab.cluster.api import Api
 from lab.cluster.dns import corefile
-from lab.cluster.labels import NAMESPACE
 from lab.cluster.probe_manifests import Owner
 from lab.cluster.probe_pods import ProbePods
 from lab.lifecycle.blueprint import Blueprint, draw
@@ -50,14 +49,22 @@ def api(plane: ControlPlane) -> Iterator[Api]:
     api.close()
 
 
-@pytest.fixture
-def kubelets(plane: ControlPlane, drawn: Blueprint) -> Iterator[FakeKubelets]:
+@pytest.fixture(scope="session")
+def all_kubelets(plane: ControlPlane, drawn: Blueprint) -> Iterator[FakeKubelets]:
     own = Api(plane.kubeconfig)
     kubelets = FakeKubelets(own, drawn.intent)
     kubelets.start()
     yield kubelets
     kubelets.end()
     own.close()
+
+
+@pytest.fixture
+def kubelets(all_kubelets: FakeKubelets) -> Iterator[FakeKubelets]:
+    """What a test tells them is forgotten when it ends."""
+    yield all_kubelets
+    all_kubelets.behave()
+    all_kubelets.check()
 
 
 @pytest.fixture
@@ -69,10 +76,21 @@ def new_pods(api: Api, drawn: Blueprint, kubelets: FakeKubelets) -> Iterator[New
 
     yield new
     kubelets.idle.clear()
-    for kind in ("pods", "services"):
-        path = namespaced(kind, NAMESPACE)
-        for name in api.listing(path, Deadline(CALL)).objects:
-            api.remove(f"{path}/{name}", Deadline(CALL))
+    clear(api)
+
+
+@pytest.fixture(scope="module")
+def deployed(
+    plane: ControlPlane, drawn: Blueprint, all_kubelets: FakeKubelets
+) -> Iterator[ProbePods]:
+    """Probe pods that the tests of a module leave as they are."""
+    api = Api(plane.kubeconfig)
+    all_kubelets.check()
+    pods = ProbePods(api, drawn.intent, Owner("overlay", SAME), IMAGES)
+    pods.deploy(Deadline(SECONDS))
+    yield pods
+    clear(api)
+    api.close()
 
 
 @pytest.fixture

@@ -125,6 +125,7 @@ class ControlPlane:
                 "--service-cluster-ip-range=10.96.0.0/12",
                 "--authorization-mode=RBAC",
                 "--allow-privileged=true",
+                "--kubelet-preferred-address-types=Hostname",
                 "--watch-cache=true",
             ],
         )

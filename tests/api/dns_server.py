@@ -10,7 +10,7 @@ from pathlib import Path
 from lab._deadline import Deadline
 from lab.providers.netns import dnswire
 
-SECONDS = 30.0
+SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Dns:
     log: Path
 
     def ask(self, name: str) -> Asked | str:
-        """What it answers; in words when it says nothing."""
+        """What it answers; in words when it says nothing, as long as it does not listen yet."""
         with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as asking:
-            asking.settimeout(2.0)
+            asking.settimeout(SECONDS)
             asking.connect(("127.0.0.1", self.port))
             try:
                 asking.send(dnswire.question(name, 7))

@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from ipaddress import ip_network
+from itertools import islice
 
 from lab._deadline import Deadline
-from lab.cluster.api import Api, LostError, Object, RefusedError
+from lab.cluster.api import Api, GoneError, LostError, Object, RefusedError
 from lab.cluster.observed import VTEP_ANNOTATION
 from lab.topology.intent import Intent, MachineIntent
 
-CALL = 5.0
+CALL = 60.0
+"""Seconds for what is done at once on an idle machine."""
+_WATCH_SECONDS = 1.0
+_AGAIN_SECONDS = 0.05
+_UNUSED_PORT = 1
+_PODS = "/api/v1/pods"
 
 
 def make_nodes(api: Api, intent: Intent) -> None:
@@ -55,7 +61,11 @@ def _be_ready(api: Api, machine: MachineIntent) -> None:
     found = api.ask("GET", path, Deadline(CALL))
     address = machine.interfaces[0].addresses[0].partition("/")[0]
     found["status"] = {
-        "addresses": [{"type": "InternalIP", "address": address}],
+        "addresses": [
+            {"type": "InternalIP", "address": address},
+            {"type": "Hostname", "address": "127.0.0.1"},
+        ],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": _UNUSED_PORT}},
         "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
         "nodeInfo": {
             "kubeletVersion": "v1.36.3",
@@ -80,8 +90,8 @@ class FakeKubelets:
 
     def __init__(self, api: Api, intent: Intent) -> None:
         self._api = api
-        self._hosts: dict[str, Iterator[object]] = {
-            machine.name: iter(list(ip_network(machine.kubelet.pod_cidr).hosts())[40:])
+        self._cidrs = {
+            machine.name: ip_network(machine.kubelet.pod_cidr)
             for machine in intent.machines
             if machine.kubelet and machine.kubelet.pod_cidr
         }
@@ -94,6 +104,16 @@ class FakeKubelets:
         """Set by a test: pods that end up on another node than asked."""
         self._thread = threading.Thread(target=self._run)
         self._failure: BaseException | None = None
+        self.behave()
+
+    def behave(self) -> None:
+        """As each test finds them: no trouble, and addresses from the first one on."""
+        self.trouble = ""
+        self.misplaced.clear()
+        self._hosts: dict[str, Iterator[object]] = {
+            name: islice(cidr.hosts(), 40, None) for name, cidr in self._cidrs.items()
+        }
+        self.idle.clear()
 
     def start(self) -> None:
         self._thread.start()
@@ -101,22 +121,36 @@ class FakeKubelets:
     def end(self) -> None:
         self._end.set()
         self._thread.join()
+        self.check()
+
+    def check(self) -> None:
+        """Raise what the thread met."""
         if self._failure:
             raise self._failure
 
     def _run(self) -> None:
         try:
             while not self._end.is_set():
-                with suppress(LostError, RefusedError):
-                    self._look()
-                self._end.wait(0.05)
+                with suppress(LostError, RefusedError, GoneError):
+                    self._follow()
+                self._end.wait(_AGAIN_SECONDS)
         except BaseException as error:  # noqa: BLE001  raised at the end
             self._failure = error
 
-    def _look(self) -> None:
-        if self.idle.is_set():
-            return
-        for pod in self._api.listing("/api/v1/pods", Deadline(CALL)).objects.values():
+    def _follow(self) -> None:
+        """Look after every pod that there is, and for a while those that come and change."""
+        listed = self._api.listing(_PODS, Deadline(CALL))
+        for pod in listed.objects.values():
+            self._look_after(pod)
+        with closing(self._api.watch(_PODS, listed.version, Deadline(_WATCH_SECONDS))) as watch:
+            for kind, pod in watch:
+                if kind in {"ADDED", "MODIFIED"}:
+                    self._look_after(pod)
+
+    def _look_after(self, pod: Object) -> None:
+        while self.idle.is_set() and not self._end.is_set():
+            self._end.wait(_AGAIN_SECONDS)
+        with suppress(RefusedError):  # it has been changed or is gone
             if not pod["spec"].get("nodeName"):
                 self._schedule(pod)
             elif pod["status"].get("phase") == "Pending":

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from api_names import NewPods
+from api_names import SECONDS, NewPods
 from dns_server import Asked, Dns
 
 from lab._deadline import Deadline
 from lab.lifecycle.blueprint import Blueprint
-
-SECONDS = 30.0
 
 
 def test_services_have_their_addresses_and_other_names_do_not_exist_at_once(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_names import IMAGES, SAME
+from api_names import IMAGES, SAME, SECONDS, clear
 from control_plane import ControlPlane
 from dns_server import Dns
 from fake_kubelets import CALL, FakeKubelets
@@ -33,7 +33,6 @@ from lab.matrix.cells import cells, counts
 from lab.providers.netns import health
 from lab.topology.intent import Intent
 
-SECONDS = 60.0
 BUNDLE = Manifest((("kubernetes", "1.36.3"),), (), ())
 OWN = f"/api/v1/namespaces/{NAMESPACE}"
 
@@ -43,17 +42,16 @@ def special() -> Blueprint:
     return draw("services", pods="kubernetes")
 
 
-@pytest.fixture
-def bound(special: Blueprint, api: Api, kubelets: FakeKubelets) -> Iterator[Intent]:
+@pytest.fixture(scope="module")
+def bound(special: Blueprint, plane: ControlPlane, all_kubelets: FakeKubelets) -> Iterator[Intent]:
     """The probe pods and Services of the scenario, on the cluster."""
-    assert not kubelets.idle.is_set()
+    api = Api(plane.kubeconfig)
+    all_kubelets.check()
     pods = ProbePods(api, special.intent, Owner("overlay", SAME), IMAGES)
     pods.deploy(Deadline(SECONDS))
     yield pods.bound(Deadline(SECONDS))
-    for kind in ("pods", "services"):
-        path = namespaced(kind, NAMESPACE)
-        for name in api.listing(path, Deadline(CALL)).objects:
-            api.remove(f"{path}/{name}", Deadline(CALL))
+    clear(api)
+    api.close()
 
 
 def spec_of(api: Api, name: str) -> Object:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from lab._deadline import Deadline
 
-_SECONDS = 60.0
+_SECONDS = 240.0
 
 
 class Work:
@@ -26,7 +26,7 @@ class Work:
 
     def wait_for(self, look: Callable[[], bool]) -> None:
         """Until something is so; it is an error if the work ends before."""
-        Deadline(_SECONDS).wait("working", lambda: look() or self.ended, every=0.05)
+        Deadline(_SECONDS).wait("working", lambda: look() or self.ended, every=0.2)
         assert not self.ended, self._failure
 
     def go_on_for(self, seconds: float) -> None:

@@ -120,6 +120,22 @@ def test_a_command_and_its_words_are_told_as_they_are(servers, meet) -> None:
     assert "&command=--data&command=a%20b%26c&stdin=true&stdout=true" in line
 
 
+@pytest.mark.parametrize(
+    "why",
+    [
+        "Internal error occurred: error dialing backend: dial tcp 10.9.0.1:10250: i/o timeout",
+        "Internal error occurred: unable to upgrade connection: empty server response",
+    ],
+)
+def test_a_command_whose_kubelet_is_not_reached_is_lost(servers, meet, why) -> None:
+    def conduct(connection) -> None:
+        connection.sendall(status(status="Failure", message=why) + CLOSED)
+        servers[0].over.wait(LONG)
+
+    with pytest.raises(LostError, match=why.lower()):
+        run(meet(conduct))
+
+
 NO_CODE = {"status": "Failure", "message": "no such file"}
 CODE = {"status": "Failure", "details": {"causes": [{"message": "7"}]}}
 
