@@ -92,9 +92,10 @@ class LabSession:
         ------
         LabError
             When the lab's machines are not there, or went while they were probed, or another
-            command works on them.
+            command works on them, or the disk cannot take what will be found.
 
         """
+        room.require_disk(len(chosen), self.lab.handle.directory)
         with self.lab.used("test", say):
             self.lab.require_running()
             started, begun = datetime.now(UTC), time.monotonic()
