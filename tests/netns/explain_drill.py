@@ -185,17 +185,21 @@ def judge(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> Score:
 
 
 def through(opened: OpenLab, put: Put) -> list[Cell]:
-    """Cells between the node and others, for what slows and breaks nothing."""
-    hosts = dict(opened.intent.hosts())
-    on_it = {machine for machine, host in hosts.items() if host == put.node}
-    return [
-        cell
-        for cell in every_cell(opened)
-        if cell.family in {"pod-pod", "pod-node"}
-        and cell.source.node != cell.target.node
-        and touches(cell, on_it or {put.node})
-        and not (on_it and {cell.source.node, cell.target.node} <= on_it)
+    """Cells between the node and others, for what slows and breaks nothing.
+
+    Those between pods and nodes themselves, where the matrix has them; else those of Services.
+    """
+    leaving = [
+        one for one in every_cell(opened) if touches(one, {put.node}) and crosses(opened, one)
     ]
+    plain = [one for one in leaving if one.family in {"pod-pod", "pod-node"}]
+    return plain or [one for one in leaving if one.source.node == put.node]
+
+
+def crosses(opened: OpenLab, cell: Cell) -> bool:
+    """Whether who answers is on another node than who asks."""
+    pods = {pod.name: one.name for one in opened.intent.machines for pod in one.pods}
+    return any(pods.get(name, name) != cell.source.node for name in cell.backends)
 
 
 def drilled(opened: OpenLab, fault: Fault, rng: random.Random, at: Put | None = None) -> Score:
