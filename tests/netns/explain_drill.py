@@ -189,17 +189,23 @@ def through(opened: OpenLab, put: Put) -> list[Cell]:
 
     Those between pods and nodes themselves, where the matrix has them; else those of Services.
     """
+    hosts = dict(opened.intent.hosts())
+    on_it = {machine for machine, host in hosts.items() if host == put.node}
+    concerned = on_it or {put.node}
     leaving = [
-        one for one in every_cell(opened) if touches(one, {put.node}) and crosses(opened, one)
+        cell
+        for cell in every_cell(opened)
+        if touches(cell, concerned) and ends(opened, cell) - concerned
     ]
     plain = [one for one in leaving if one.family in {"pod-pod", "pod-node"}]
-    return plain or [one for one in leaving if one.source.node == put.node]
+    return plain or [one for one in leaving if one.source.node in concerned]
 
 
-def crosses(opened: OpenLab, cell: Cell) -> bool:
-    """Whether who answers is on another node than who asks."""
+def ends(opened: OpenLab, cell: Cell) -> set[str]:
+    """The machines of who asks and of those who may answer."""
     pods = {pod.name: one.name for one in opened.intent.machines for pod in one.pods}
-    return any(pods.get(name, name) != cell.source.node for name in cell.backends)
+    answering = {pods.get(name, name) for name in cell.backends} or {cell.target.node}
+    return {cell.source.node, *answering} - {"", None}
 
 
 def drilled(opened: OpenLab, fault: Fault, rng: random.Random, at: Put | None = None) -> Score:
