@@ -72,10 +72,12 @@ def captured(opened: OpenLab, request: Request, say: Say) -> Captured:
     """
     named = request.source if request.target is None else f"{request.source} to {request.target}"
     doing = f"capturing '{named}' in lab '{opened.name}'"
-    if not hasattr(opened.provider, "capture"):
+    cluster = opened.intent.kubernetes is not None
+    if cluster or not hasattr(opened.provider, "capture"):
+        whose = "of a cluster's own pods " if cluster else ""
         raise UsageError(
             doing,
-            f"provider '{opened.provider.name}' takes down no packets yet",
+            f"provider '{opened.provider.name}' takes down no packets {whose}yet",
             f"'lab explain' looks at the path without them; 'lab shell {opened.name} NODE' and "
             "tcpdump there; or the same scenario with '--provider netns'",
         )

@@ -188,4 +188,8 @@ class Stop:
     def after(self, work: Callable[[], None]) -> None:
         """Do the work, and tell the child to end."""
         work()
+        self.now()
+
+    def now(self) -> None:
+        """Tell the child to end."""
         os.write(self._writer, b".")
