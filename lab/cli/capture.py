@@ -68,7 +68,7 @@ def command(
     from lab.lifecycle import desk
     from lab.lifecycle.capturing import Request, captured, keep, require_empty
     from lab.lifecycle.interruption import terminable
-    from lab.providers.provider import REAL_MACHINES
+    from lab.providers.real import REAL_MACHINES
     from lab.reports.capture import to_json, to_text
 
     require_empty(output)
