@@ -20,6 +20,7 @@ from lab.cluster.observers.facts import NodeFacts
 from lab.guests.shell import Reach
 from lab.imaging.golden import GoldenImage
 from lab.inventory.inventory import Inventory
+from lab.providers.capture import Taken, Tap
 from lab.providers.libvirt import (
     bring_up,
     capacity,
@@ -386,6 +387,19 @@ class LibvirtProvider:
             if intent.kubernetes is not None:
                 return self._cluster(lab, intent).observe(guests, asked, deadline)
             return guests.observe(intent, asked, deadline)
+
+    def capture(  # noqa: PLR0913, PLR0917  as the seam has it
+        self,
+        lab: LabHandle,
+        intent: Intent,
+        taps: Sequence[Tap],
+        limit: int,
+        during: Callable[[], None],
+        deadline: Deadline,
+    ) -> tuple[Taken, ...]:
+        """Take down all that passes the taps while ``during`` runs, by the machines' agents."""
+        with self._guests(lab) as guests:
+            return guests.capture(intent, taps, limit, during, deadline)
 
     def logs(
         self, lab: LabHandle, intent: Intent, asked: Collection[str], deadline: Deadline
