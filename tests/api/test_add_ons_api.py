@@ -1,7 +1,7 @@
 """Network add-ons of every topology on a real API server, which takes each of its own kinds.
 
-Nothing is kept: they are asked for as a dry run, in which a field that the server does not know is an
-error.
+Nothing is kept: they are asked for as a dry run, in which a field that the server does not know
+is an error.
 """
 
 from __future__ import annotations
