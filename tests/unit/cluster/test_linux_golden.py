@@ -112,6 +112,7 @@ FILES: dict[str, Callable[[], str]] = {
     "kubeinit/init.yaml": lambda: init(case("kubeinit")),
     "kubeinit/join-controller-02.yaml": lambda: join(case("kubeinit"), "controller-02"),
     "kubeinit/haproxy.cfg": lambda: balancing(case("kubeinit")),
+    "kubeinit/daemons-services.txt": lambda: daemons_of(case("kubeinit"), "services"),
     "kubeinit/node-compute-03.txt": lambda: prepared(case("kubeinit"), "compute-03"),
     "kubeinit/add-ons.yaml": lambda: added(case("kubeinit")),
     "calico-vxlan/init.yaml": lambda: init(case("calico-vxlan")),
