@@ -28,6 +28,10 @@ SAMPLED = 2
 """A test asks a sample of any lab, and takes no more than so many times as long for the next."""
 
 
+_TOLD = 2_000
+"""Characters of what a command that failed has said."""
+
+
 @dataclass(frozen=True)
 class Done:
     """One command that has ended well."""
@@ -56,7 +60,8 @@ def run(words: list[str], state: Path) -> Done:
     _, status, used = os.wait4(pid, 0)
     seconds = time.perf_counter() - started
     if status:
-        sys.exit(f"lab {' '.join(words)} ended with {os.waitstatus_to_exitcode(status)}")
+        code = os.waitstatus_to_exitcode(status)
+        sys.exit(f"lab {' '.join(words)} ended with {code}\n{out.read_text()[-_TOLD:]}")
     return Done(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss >> 10, out.read_text())
 
 
