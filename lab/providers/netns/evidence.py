@@ -42,7 +42,8 @@ LOOKS: tuple[tuple[str, tuple[str, ...]], ...] = (
 def evidence(lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
     """The holder, then every machine, then every pod, then the daemons' files.
 
-    Of a large lab there is time for a part; a machine says more than a pod. A namespace takes at most ``EVIDENCE_SECONDS``. What cannot be had says why.
+    Of a large lab there is time for a part; a machine says more than a pod. A namespace takes at
+    most ``EVIDENCE_SECONDS``. What cannot be had says why.
     """
     try:
         holder = holding.find(lab.token)
