@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -163,8 +162,7 @@ def _lists(selection: tuple[str, ...]) -> bool:
 
 def _show(run: RunResult, directory: Path, as_json: bool) -> None:
     if as_json:
-        document = json.loads((directory / "result.json").read_text(encoding="utf-8"))
-        click.echo(json.dumps(document, indent=1))
+        click.echo((directory / "result.json").read_text(encoding="utf-8"), nl=False)
         return
     from lab.reports.terminal import show, summarise
 

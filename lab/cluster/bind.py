@@ -16,7 +16,6 @@ from lab.cluster.labels import NAMESPACE
 from lab.cluster.observed import Observed, ObservedNode, ObservedPod, PodLink
 from lab.cluster.probe_manifests import services
 from lab.topology.intent import (
-    Backend,
     ForwardingEntry,
     Intent,
     MachineIntent,
@@ -24,8 +23,8 @@ from lab.topology.intent import (
     Pod,
     ProxyNeighbour,
     Resolver,
-    Service,
 )
+from lab.topology.translation import Backend, Service
 
 
 def foreseen(intent: Intent) -> Intent:

@@ -14,7 +14,8 @@ from lab.cluster.labels import LAB, NAMESPACE, POD, POD_VARIABLE, SERVICE, TOKEN
 from lab.scenario.reserved import SECOND_POD_PORT
 from lab.scenario.scenario import Os, Protocol, ServicePort
 from lab.topology import proxying
-from lab.topology.intent import HeadlessService, Intent, MachineIntent, Pod, Service
+from lab.topology.intent import Intent, MachineIntent, Pod
+from lab.topology.translation import HeadlessService, Service
 
 Object = dict[str, Any]
 

@@ -22,7 +22,8 @@ from lab.lifecycle.age import parse_age
 from lab.lifecycle.converge import Decision
 from lab.lifecycle.names import unknown_lab
 from lab.lifecycle.providers import DEFAULT, Providers, choose, chosen
-from lab.providers.provider import REAL_MACHINES, Pods, Provider
+from lab.providers.provider import Pods, Provider
+from lab.providers.real import REAL_MACHINES
 from lab.state.directory import state_directory
 from lab.state.failure import FullError
 from lab.state.rows import FaultRow, LabRow

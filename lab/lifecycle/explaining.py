@@ -11,7 +11,8 @@ from lab._errors import UsageError
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cells import product
 from lab.matrix.explain.question import LOOK_SECONDS, Explanation, Look, choose, explain
-from lab.providers.provider import Outcome, Probe, ProbeSettings, RealCluster
+from lab.providers.provider import Outcome, Probe, ProbeSettings
+from lab.providers.real import RealCluster
 from lab.providers.settling import settled
 from lab.topology.intent import Intent
 

@@ -16,7 +16,8 @@ from lab.lifecycle.relearning import wait_until_learned
 from lab.lifecycle.session import OpenLab
 from lab.matrix.faults import registry
 from lab.matrix.faults.fault import Command, Fault
-from lab.providers.provider import REAL_MACHINES
+from lab.providers.real import REAL_MACHINES
+from lab.providers.settling import settled
 from lab.state import faults as journal
 from lab.state.rows import FaultRow
 from lab.topology.intent import Intent
@@ -77,6 +78,7 @@ def put_in(opened: OpenLab, request: FaultRequest, intent: Intent, say: Say) -> 
     require_tables(opened, doing)
     with opened.used(f"lab fault {opened.name} {request.name}", say):
         opened.require_running()
+        intent = settled(opened.provider, opened.handle, intent)
         site = registry.choose(fault, intent, doing, request.node, request.peer)
         peer = site.peers[0] if site.peers else ""
         _refuse_windows(opened, intent, site.node, doing)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import cast
 
 from lab._errors import UsageError
-from lab.providers.provider import Provider, RealMachines
+from lab.providers.provider import Provider
+from lab.providers.real import RealMachines
 
 
 def real_machines(provider: Provider, doing: str) -> RealMachines:

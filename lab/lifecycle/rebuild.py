@@ -9,7 +9,7 @@ from pathlib import Path
 from lab.lifecycle.blueprint import cut, fitted
 from lab.lifecycle.scenario_copy import write_scenario
 from lab.plan.plan import Plan
-from lab.providers.provider import REAL_MACHINES
+from lab.providers.real import REAL_MACHINES
 from lab.scenario.scenario import Limit, Scenario
 from lab.state.rows import LabRow
 from lab.state.store import Store

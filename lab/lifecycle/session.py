@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from lab._errors import BrokenError
 from lab.lifecycle.advice import again
@@ -35,7 +33,7 @@ JUNIT = "junit.xml"
 class Writers:
     """How a run becomes files."""
 
-    to_json: Callable[[RunResult, Intent], Mapping[str, Any]]
+    to_json: Callable[[RunResult, Intent], str]
     to_html: Callable[[RunResult, Intent], str]
 
 
@@ -146,8 +144,7 @@ class OpenLab:
         make_private(directory.parent)
         make_private(directory)
         intent = intent or self.intent
-        document = self.writers.to_json(run, intent)
-        write_private(directory / RESULT, json.dumps(document, indent=1) + "\n")
+        write_private(directory / RESULT, self.writers.to_json(run, intent))
         write_private(directory / REPORT, self.writers.to_html(run, intent))
         if junit is not None and junit != directory / JUNIT:
             with guarded_files(f"reading '{junit}'"):
@@ -198,10 +195,10 @@ def open_lab(
     )
 
 
-def _json(run: RunResult, intent: Intent) -> Mapping[str, Any]:
-    from lab.reports.result import to_json  # noqa: PLC0415  only a run that is kept pays for it
+def _json(run: RunResult, intent: Intent) -> str:
+    from lab.reports.result import to_text  # noqa: PLC0415  only a run that is kept pays for it
 
-    return to_json(run, intent)
+    return to_text(run, intent)
 
 
 def _html(run: RunResult, intent: Intent) -> str:

@@ -10,7 +10,8 @@ from lab.matrix.endpoints import Endpoints, endpoints
 from lab.matrix.grid import Target, Variant
 from lab.matrix.sources import Sources
 from lab.plan.plan import Plan
-from lab.topology.intent import HeadlessService, Intent, MachineIntent, Service, ServicesNode
+from lab.topology.intent import Intent, MachineIntent, ServicesNode
+from lab.topology.translation import HeadlessService, Service
 
 Ends = tuple[tuple[Endpoint, ...], Iterator[Target]]
 """Sources and targets of a family."""

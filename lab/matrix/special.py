@@ -22,7 +22,7 @@ from lab.scenario.reserved import POD_PORT
 from lab.scenario.scenario import PROTOCOLS, Family, Os, Protocol, Refusal, ServicePort
 from lab.scenario.special import own_ports
 from lab.topology import proxying
-from lab.topology.intent import Backend, HeadlessService, Service
+from lab.topology.translation import Backend, HeadlessService, Service
 
 
 def _affinity(lab: LabEnds) -> Ends:

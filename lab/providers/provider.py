@@ -7,7 +7,6 @@ them, and takes them away again, by the marks they carry alone if need be.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -15,9 +14,7 @@ from typing import Literal, Protocol
 from lab._deadline import Deadline
 from lab._errors import LabError
 from lab.cluster.observers.facts import NodeFacts
-from lab.cluster.versions import NodeVersion
-from lab.cluster.workload_checks import WorkloadResult
-from lab.guests.shell import Completed, Reach
+from lab.guests.shell import Completed
 from lab.scenario.scenario import Protocol as Transport
 from lab.scenario.scenario import Size
 from lab.topology.cost import Cost
@@ -29,8 +26,6 @@ DNS_PORT = 53
 LARGE_TCP_BYTES = 65_536
 """A large TCP probe carries this much each way (64 KiB)."""
 
-REAL_MACHINES = frozenset({"libvirt"})
-"""Providers whose Windows nodes run Windows; all others emulate them."""
 
 EVIDENCE_SECONDS = 10.0
 """The longest that a provider lets one piece of evidence take."""
@@ -313,137 +308,4 @@ class Provider(Protocol):
         A piece that cannot be had, or not within ``EVIDENCE_SECONDS``
         (``SLOW_EVIDENCE_SECONDS`` where machines may be emulated), is a piece that says why.
         Never raises.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class Beat:
-    """One pair of pods between which datagrams go in a steady beat."""
-
-    source: str
-    target: str
-    address: str
-    """The target's."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How a beat goes. Times are seconds."""
-
-    every: float = 0.02
-    """Between two datagrams of a pair."""
-    calm: float = 2.0
-    """So long every beat must have been answered for all to be well."""
-    least: float = 6.0
-    """The shortest time from the change on: longer than a silence may take to begin."""
-    patience: float = 45.0
-    """The longest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Silence:
-    """The longest time in which one pair's datagrams were not answered, in seconds."""
-
-    source: str
-    target: str
-    seconds: float
-    sent: int
-    answered: int
-
-
-class Failing(Protocol):
-    """What a provider adds that can take machines off their networks, and measure meanwhile."""
-
-    def gateway_holders(self, lab: LabHandle, intent: Intent) -> Mapping[str, Sequence[str]]:
-        """Machines that hold each virtual gateway now, by the node whose gateway it is.
-
-        Raises
-        ------
-        BrokenError
-            When the lab's machines are not there.
-
-        """
-
-    def cut_off(self, lab: LabHandle, intent: Intent, machine: str) -> None:
-        """Take the machine off every network, as when its power fails."""
-
-    def join_again(self, lab: LabHandle, intent: Intent, machine: str) -> None:
-        """Put it back: its addresses, routes and neighbours are as they were."""
-
-    def pulse(
-        self,
-        lab: LabHandle,
-        beats: Sequence[Beat],
-        change: Callable[[], None],
-        pace: Pace,
-    ) -> tuple[Silence, ...]:
-        """Send datagrams in a steady beat, call ``change`` once all are answered, and go on.
-
-        Raises
-        ------
-        BrokenError
-            Where not every pair is answered to begin with; nothing was changed then.
-
-        """
-
-
-class RealCluster(Protocol):
-    """One lab's Kubernetes, where its pods are Kubernetes' own.
-
-    A provider that can have one has ``cluster(lab, intent) -> RealCluster | None``.
-    """
-
-    def foreseen(self) -> Intent:
-        """The lab's intent as far as it is known without its pods: enough to name every cell."""
-
-    def probed(self) -> AbstractContextManager[Intent]:
-        """Have the probe pods there; the intent bound to them, which the matrix is made from.
-
-        Raises
-        ------
-        LabError
-            When they cannot be had, or the cluster is not as the intent has it.
-
-        """
-
-    def workloads(self) -> tuple[WorkloadResult, ...]:
-        """The checks beside the network, while the probe pods are there. Never raises."""
-
-    def versions(self) -> tuple[NodeVersion, ...]:
-        """What the nodes really run.
-
-        Raises
-        ------
-        LabError
-            When the cluster does not say.
-
-        """
-
-
-class RealMachines(Protocol):
-    """What a provider adds whose machines are computers with a console and an address."""
-
-    def reaches(self, lab: LabHandle, intent: Intent) -> tuple[Reach, ...]:
-        """How to get a shell on each machine, in the intent's order.
-
-        Raises
-        ------
-        BrokenError
-            When the lab's machines are not there.
-
-        """
-
-    def console(self, lab: LabHandle, intent: Intent, name: str) -> int:
-        """Join this terminal to the machine's serial console until Ctrl-]; the exit code."""
-
-    def console_log(self, lab: LabHandle, intent: Intent, name: str) -> str:
-        """All that the serial console has said since the machine was made."""
-
-    def screenshot(self, lab: LabHandle, intent: Intent, name: str) -> bytes:
-        """What its screen shows now, as PNG."""
-
-    def suspend(self, lab: LabHandle, intent: Intent) -> tuple[str, ...]:
-        """Save every machine's memory to disk and stop it; the names of those that ran.
-
-        ``up`` goes on from there.
         """

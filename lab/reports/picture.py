@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lab.scenario.scenario import Os
-from lab.topology.intent import Intent, MachineIntent, MachineKind, Segment
+from lab.topology.intent import Intent, MachineIntent, MachineKind
+from lab.topology.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Literal
 
 from lab.reports.picture import DrawnMachine, DrawnPod, Picture
 from lab.reports.shapes import Box, Caption, Card, Frame, Layout, Line
-from lab.topology.intent import Segment
+from lab.topology.segment import Segment
 
 WIDTH = 1120.0
 EDGE = 36.0

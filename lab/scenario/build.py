@@ -26,8 +26,8 @@ from lab.scenario.scenario import (
 )
 from lab.scenario.schema import Expected, ScenarioFile, When
 from lab.scenario.schema import NodeGroup as NodeGroupModel
-from lab.scenario.schema import Port as PortModel
-from lab.scenario.schema import SpecialService as SpecialModel
+from lab.scenario.service_schema import Port as PortModel
+from lab.scenario.service_schema import SpecialService as SpecialModel
 from lab.scenario.special import families
 
 T = TypeVar("T")

@@ -10,7 +10,8 @@ from lab._errors import DeadlineError, UsageError
 from lab.cluster.observers.differences import lab_differences
 from lab.cluster.observers.linux import observe
 from lab.matrix.failover import Failover, Turn, beats, holder_to_lose
-from lab.providers.provider import Failing, LabHandle, Pace, Provider
+from lab.providers.failing import Failing, Pace
+from lab.providers.provider import LabHandle, Provider
 from lab.providers.settling import settled
 from lab.topology import gateways
 from lab.topology.intent import Intent

@@ -24,7 +24,8 @@ from lab.matrix.failover import Failover
 from lab.matrix.run import PACE, run
 from lab.matrix.sampling import Choice, sample
 from lab.matrix.verdict import CellResult, RunResult
-from lab.providers.provider import REAL_MACHINES, Outcome, Probe, ProbeSettings, RealCluster
+from lab.providers.provider import Outcome, Probe, ProbeSettings
+from lab.providers.real import REAL_MACHINES, RealCluster
 from lab.providers.settling import settled
 from lab.suites import room
 from lab.suites.failing import FailoverTest
@@ -91,9 +92,10 @@ class LabSession:
         ------
         LabError
             When the lab's machines are not there, or went while they were probed, or another
-            command works on them.
+            command works on them, or the disk cannot take what will be found.
 
         """
+        room.require_disk(len(chosen), self.lab.handle.directory)
         with self.lab.used("test", say):
             self.lab.require_running()
             started, begun = datetime.now(UTC), time.monotonic()

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from lab.topology.daemon import Daemon, File, Ready
-from lab.topology.intent import Route, Speaker
+from lab.topology.intent import Route
+from lab.topology.speaker import Speaker
 
 NAME = "bird"
 PACKAGE = "bird2"

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.topology.intent import Intent, Interface, MachineIntent, Tunnel
+from lab.topology.intent import Intent, MachineIntent, Tunnel
 from lab.topology.path import Hop, HopKind, Packet
+from lab.topology.segment import Interface
 from lab.topology.steering import bare, leaving
 
 

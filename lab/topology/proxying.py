@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from lab.scenario.scenario import Protocol, ServicePort
-from lab.topology.intent import Backend, MachineIntent, Service, Translation
+from lab.topology.intent import MachineIntent
 from lab.topology.steering import covers, own_addresses
+from lab.topology.translation import Backend, Service, Translation
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,11 +74,23 @@ class _Walk:
             there = tuple(self.hops)
             self.hops.clear()
             self.passed = 0
+            self._forward(there[-1].place)
             self._start(self._place(there[-1].place), arrived.answered())
         except _Ends as reason:
             end = str(reason)
         done = tuple(self.hops)
         return Path(self.flow, there or done, done if there else (), self.backend, end)
+
+    def _forward(self, server: str) -> None:
+        """What the DNS server asks the services node's before it answers, and the answer."""
+        front = self.intent.services_node
+        if not self.flow.forwarded or front is None or server == front.machine:
+            return
+        asked = Flow(server, front.address, self.flow.port, "udp")  # as CoreDNS prefers
+        path = _Walk(self.intent, asked, 0).path()
+        self.hops += path.hops
+        if path.end:
+            raise _Ends(path.end)
 
     def _place(self, name: str) -> tuple[MachineIntent, Pod | None]:
         for machine in self.intent.machines:
@@ -97,7 +109,7 @@ class _Walk:
             source = bare(pod.address)
         else:
             way = leaving(machine, flow.target)
-            source = address_of(machine, way.device) if way else ""
+            source = address_of(machine, way.device, way.via or flow.target) if way else ""
         return Packet(flow.protocol, source, flow.target, flow.port)
 
     def _start(self, place: tuple[MachineIntent, Pod | None], packet: Packet) -> Packet:
@@ -181,7 +193,7 @@ class _Walk:
         leaves = from_here and not any(covers(one, packet.target) for one in kept)
         if not marked and not leaves:
             return packet
-        packet = replace(packet, source=address_of(machine, way.device))
+        packet = replace(packet, source=address_of(machine, way.device, way.via or packet.target))
         what = "packets marked by kube-proxy" if marked else f"packets of {local}"
         self._hop("masquerade", machine, what, packet)
         return packet

@@ -32,9 +32,11 @@ from lab.matrix.run import Pace, run
 from lab.matrix.verdict import GREEN
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import Outcome, Probe, ProbeSettings
+from lab.providers.settling import settled
 from lab.scenario.loader import shipped
 from lab.state.store import Store
 from lab.topology import registry as topologies
+from lab.topology.intent import Intent
 
 QUICK = Pace(ProbeSettings(1.0, 256), ProbeSettings(1.5, 128), budget=4.0, settle=0.0)
 """What fails here stays broken, so that waiting longer for it shows nothing."""
@@ -148,8 +150,13 @@ def sample(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> list[Cel
     return list(dict.fromkeys(chosen))
 
 
+def as_it_is(opened: OpenLab) -> Intent:
+    """With virtual gateways where they are held: an earlier fault may have moved them."""
+    return settled(opened.provider, opened.handle, opened.intent)
+
+
 def choose(fault: Fault, opened: OpenLab, rng: random.Random) -> Put:
-    site = rng.choice(registry.sites(fault, opened.intent))
+    site = rng.choice(registry.sites(fault, as_it_is(opened)))
     return Put(fault, site.node, rng.choice(site.peers) if site.peers else "")
 
 

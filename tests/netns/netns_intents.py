@@ -7,22 +7,19 @@ from typing import Literal
 
 from lab.scenario.scenario import PROTOCOLS, ServicePort
 from lab.topology.intent import (
-    Backend,
     Bridge,
     ForwardingEntry,
     Intent,
-    Interface,
     MachineIntent,
     Neighbour,
     Pod,
     ProxyNeighbour,
     Resolver,
     Route,
-    Segment,
-    Service,
-    Translation,
     Tunnel,
 )
+from lab.topology.segment import Interface, Segment
+from lab.topology.translation import Backend, Service, Translation
 
 Kind = Literal["overlay", "host-gateway"]
 PODS = IPv4Network("10.244.0.0/16")

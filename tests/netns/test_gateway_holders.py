@@ -13,9 +13,9 @@ from observed_labs import differences
 from lab._deadline import Deadline
 from lab._errors import BrokenError, UsageError
 from lab.plan.planner import make_plan
+from lab.providers.failing import Beat, Pace
 from lab.providers.netns import responding
 from lab.providers.netns.provider import NetnsProvider
-from lab.providers.provider import Beat, Pace
 from lab.providers.settling import settled
 from lab.scenario.loader import find, load
 from lab.suites.failing import FailoverTest

@@ -15,7 +15,8 @@ from observed_labs import differences
 from lab._deadline import Deadline
 from lab.providers.netns.provider import NetnsProvider
 from lab.scenario.scenario import PROTOCOLS, ServicePort
-from lab.topology.intent import Backend, Intent, MachineIntent, Service
+from lab.topology.intent import Intent, MachineIntent
+from lab.topology.translation import Backend, Service
 
 WEB, NODE_PORT = "10.96.201.1", 32100
 OWN, OTHER = "10.9.176.1", "10.9.176.2"

@@ -11,7 +11,7 @@ from node_lab import NewLab, NodeLab
 
 from lab.lifecycle.blueprint import draw
 from lab.providers.netns import abilities
-from lab.topology.intent import Interface
+from lab.topology.segment import Interface
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

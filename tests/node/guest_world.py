@@ -20,7 +20,8 @@ from pathlib import Path
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.guests.shell import Completed
-from lab.topology.intent import Intent, Interface, MachineIntent
+from lab.topology.intent import Intent, MachineIntent
+from lab.topology.segment import Interface
 
 MARK = "HYBRIDLAB_TEST_WORLD"
 """In the environment of all that runs in a world. (Numbers of namespaces are used again.)"""

@@ -6,7 +6,8 @@ from ipaddress import ip_interface
 
 from lab.cluster.cluster import API_PORT, Cluster
 from lab.cluster.linux.operations import Operations, Service, WriteFile, inputs
-from lab.topology.intent import NODE_SEGMENT, Intent, MachineIntent
+from lab.topology.intent import Intent, MachineIntent
+from lab.topology.segment import NODE_SEGMENT
 
 CONFIG = "/etc/haproxy/haproxy.cfg"
 

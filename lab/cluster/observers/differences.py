@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from lab.cluster.observers import windows_words
+from lab.cluster.observers import sessions, windows_words
 from lab.cluster.observers.difference import By, Difference, Look
 from lab.cluster.observers.facts import NodeFacts
 from lab.cluster.observers.hops import bridge, endpoint, routing, services, switch, tunnel, underlay
@@ -59,7 +59,7 @@ def lab_differences(
     for machine in bound.everything():
         if machine.name in observed:
             found += differences(machine, observed[machine.name], by=by)
-    return (*found, *between(bound, observed, by=by))
+    return (*found, *sessions.differences(bound, observed), *between(bound, observed, by=by))
 
 
 def as_held(intent: Intent, observed: Mapping[str, NodeFacts]) -> Intent:

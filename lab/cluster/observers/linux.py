@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from lab._deadline import Deadline
-from lab.cluster.observers import devices, iptables, nftables
+from lab.cluster.observers import devices, iptables, nftables, sessions
 from lab.cluster.observers.facts import Counter, NodeFacts, PodFacts, Unit
 from lab.cluster.observers.questions import Answer, answers, command
 from lab.cluster.observers.rules import Ruleset, joined
@@ -87,6 +87,7 @@ def facts(stdout: str, stderr: str) -> NodeFacts:
         pods=_pods(said) if "sandboxes" in said else None,
         sandboxes=_sandboxes(read.one("sandboxes")),
         units=_units(read.text("units")),
+        sessions=sessions.read(read.text("sessions")),
         counters=tuple(_counters(read, entries)),
         absent=tuple(read.absent.items()),
     )

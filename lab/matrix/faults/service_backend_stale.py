@@ -10,7 +10,8 @@ from lab.matrix.faults.fault import Change, Fault, Site, change
 from lab.matrix.faults.parts import hosts, nft
 from lab.providers.netns.service_rules import service_rules
 from lab.providers.netns.services import SERVICE_TABLE
-from lab.topology.intent import Intent, MachineIntent, Service, Translation
+from lab.topology.intent import Intent, MachineIntent
+from lab.topology.translation import Service, Translation
 
 
 def _change(intent: Intent, node: str, peer: str) -> Change:

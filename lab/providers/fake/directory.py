@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network, ip_address, ip_interface, ip_network
 
-from lab.topology.intent import Intent, MachineIntent, Pod, Service
+from lab.topology.intent import Intent, MachineIntent, Pod
+from lab.topology.translation import Service
 
 
 @dataclass(frozen=True, slots=True)

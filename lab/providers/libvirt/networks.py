@@ -13,7 +13,7 @@ from lab.providers.libvirt import connection, documents, names, ownership
 from lab.providers.libvirt.documents import Reservation
 from lab.providers.libvirt.ownership import Owner
 from lab.providers.provider import LabHandle
-from lab.topology.intent import Segment
+from lab.topology.segment import Segment
 
 if TYPE_CHECKING:
     import libvirt

@@ -54,9 +54,9 @@ from lab.providers.provider import (
     Pods,
     Probe,
     ProbeSettings,
-    RealCluster,
     Step,
 )
+from lab.providers.real import RealCluster
 from lab.topology.cost import Cost
 from lab.topology.intent import Intent
 

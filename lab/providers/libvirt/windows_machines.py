@@ -23,7 +23,8 @@ from lab.providers.libvirt import console, documents, domains, drives, keyring, 
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.keyring import Pins
 from lab.providers.libvirt.machine_recipe import Recipe, console_volume
-from lab.topology.intent import Interface, MachineIntent
+from lab.topology.intent import MachineIntent
+from lab.topology.segment import Interface
 
 if TYPE_CHECKING:
     import libvirt

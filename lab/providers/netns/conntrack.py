@@ -18,9 +18,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from lab.providers.netns import namespaces
-from lab.providers.netns.netlink import attribute
-from lab.topology.intent import MachineIntent, Translation
+from lab.providers.netns.messages import attribute
+from lab.topology.intent import MachineIntent
 from lab.topology.steering import own_addresses
+from lab.topology.translation import Translation
 
 _NETFILTER = 12
 _NEW, _GET, _DELETE = 0x100, 0x101, 0x102

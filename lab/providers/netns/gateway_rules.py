@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from lab.providers.netns.service_rules import MASQUERADE_MARK, chain, collection
 from lab.scenario.scenario import ServicePort
 from lab.topology import proxying
-from lab.topology.intent import Bridge, MachineIntent, Service, Translation
+from lab.topology.intent import Bridge, MachineIntent
+from lab.topology.translation import Service, Translation
 
 GATEWAY_TABLE = "ovn-kubernetes"
 SWITCH_TABLE = "open-vswitch"

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from lab._errors import BrokenError
+from lab.providers.failing import Beat, Pace, Silence
 from lab.providers.netns.entry import Tell
 from lab.providers.netns.protocol import datagram, nonce_of
-from lab.providers.provider import PROBE_PORT, Beat, Pace, Silence
+from lab.providers.provider import PROBE_PORT
 
 _ANSWER_BYTES = 512
 _ANSWER_SECONDS = 0.3

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from lab.scenario.scenario import Protocol, ServicePort
 from lab.topology import proxying
-from lab.topology.intent import Backend, Service, Translation
+from lab.topology.translation import Backend, Service, Translation
 
 MASQUERADE_MARK = 0x4000
 """The bit of the packet mark that kube-proxy uses."""

@@ -9,7 +9,8 @@ from functools import partial
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.providers.netns.links import Link, addresses, links
-from lab.providers.netns.netlink import Names, Socket
+from lab.providers.netns.messages import Names
+from lab.providers.netns.netlink import Socket
 from lab.providers.netns.operations import (
     AddressRemove,
     LinkDown,
@@ -18,7 +19,8 @@ from lab.providers.netns.operations import (
     Message,
 )
 from lab.providers.node.work import MANAGEMENT
-from lab.topology.intent import Interface, MachineIntent
+from lab.topology.intent import MachineIntent
+from lab.topology.segment import Interface
 
 _CARD_KINDS = frozenset({"", "veth"})
 """A card has no kind; in a container it is one end of a veth. Bridges and the like, which

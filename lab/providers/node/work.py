@@ -9,7 +9,8 @@ from ipaddress import IPv4Network, collapse_addresses
 
 from lab.providers.netns.responding import configuration
 from lab.providers.provider import Probe, ProbeSettings
-from lab.topology.intent import SMALL, Intent, MachineIntent
+from lab.topology.hardware import SMALL
+from lab.topology.intent import Intent, MachineIntent
 
 FORM = "1"
 """Changes when an agent does something else for the same work."""

@@ -10,21 +10,9 @@ from typing import Any, Literal
 from lab.lifecycle.up import UpRequest
 from lab.plan.plan import Plan, PlannedNode, PlannedPod, PlannedService
 from lab.scenario.scenario import PROTOCOLS, Family, Limit, Match, Os, ServicePort
-from lab.topology.intent import (
-    Backend,
-    Bridge,
-    Drop,
-    Intent,
-    Interface,
-    MachineIntent,
-    Pod,
-    Resolver,
-    Route,
-    Segment,
-    Service,
-    Translation,
-    Tunnel,
-)
+from lab.topology.intent import Bridge, Drop, Intent, MachineIntent, Pod, Resolver, Route, Tunnel
+from lab.topology.segment import Interface, Segment
+from lab.topology.translation import Backend, Service, Translation
 
 DOMAIN = "cluster.local"
 LINUX_SEARCH = ("default.svc.cluster.local", "svc.cluster.local", "cluster.local")

@@ -24,7 +24,8 @@ from lab.lifecycle.rebuild import Parts
 from lab.lifecycle.session import OpenLab, Writers, open_lab
 from lab.lifecycle.ssh_access import inventory
 from lab.providers.fake.computers import BLANK, FakeComputers
-from lab.providers.provider import Liveness, Provider, RealMachines
+from lab.providers.provider import Liveness, Provider
+from lab.providers.real import RealMachines
 from lab.scenario.scenario import Scenario
 
 WORKER = small_lab.plan().nodes[0]
@@ -41,7 +42,7 @@ MACHINES = ("console", "screenshot", "ssh")
 @pytest.fixture(autouse=True)
 def _opened(desk: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def opened(name: str) -> OpenLab:
-        writers = Writers(lambda *_: {}, lambda *_: "")
+        writers = Writers(lambda *_: "{}", lambda *_: "")
         return open_lab(name, desk.providers, desk.store, parts=PARTS, writers=writers)
 
     monkeypatch.setattr(desk_module, "open_any", opened)

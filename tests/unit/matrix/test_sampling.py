@@ -17,6 +17,7 @@ from lab.matrix.sampling import LIMIT, STRATEGIES, Choice, Strategy, sample
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load, shipped
 from lab.scenario.scenario import USUAL_FAMILIES
+from lab.suites import room
 from lab.suites.room import require
 from lab.topology import registry
 
@@ -171,3 +172,13 @@ def test_more_cells_than_memory_are_refused_with_both_figures(hundred: Product) 
     assert "--sample node-pairs" in raised.value.cure
     require(100 * hundred.size, "node-pairs", "big")
     require(2_300, "full", "small")
+
+
+def test_a_sample_that_memory_cannot_hold_is_refused_and_a_smaller_one_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(room, "available", lambda: 300 << 20)
+    with pytest.raises(PreflightError, match=r"asking a sample .*: 50,000 cells need") as raised:
+        require(36_134_400, "node-pairs", "big")
+    assert "--sample os-pairs" in raised.value.cure
+    require(36_134_400, "os-pairs", "big")

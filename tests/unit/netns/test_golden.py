@@ -13,14 +13,8 @@ from lab.providers.netns.commands import script
 from lab.providers.netns.services import ruleset
 from lab.providers.netns.windows import realise
 from lab.scenario.scenario import PROTOCOLS, ServicePort
-from lab.topology.intent import (
-    Backend,
-    Drop,
-    Intent,
-    MachineIntent,
-    Service,
-    Translation,
-)
+from lab.topology.intent import Drop, Intent, MachineIntent
+from lab.topology.translation import Backend, Service, Translation
 
 CASES = Path(__file__).parents[2] / "cases" / "netns"
 NODE = replace(cluster("overlay", linux=1, windows=0, pods=0).machines[0], translation=None)

@@ -10,7 +10,8 @@ from netns_intents import cluster
 from lab.providers.netns.resolvers import text
 from lab.providers.netns.responding import configuration
 from lab.scenario.scenario import ServicePort
-from lab.topology.intent import Backend, HeadlessService, MachineIntent, Resolver, Service
+from lab.topology.intent import MachineIntent, Resolver
+from lab.topology.translation import Backend, HeadlessService, Service
 
 
 def test_pods_nodes_and_client_answer_and_the_router_does_not() -> None:

@@ -15,7 +15,8 @@ from lab.reports.topology_layout import lay_out
 from lab.reports.topology_svg import topology_svg
 from lab.scenario.loader import load, meant
 from lab.topology import registry
-from lab.topology.intent import Intent, Route, Segment
+from lab.topology.intent import Intent, Route
+from lab.topology.segment import Segment
 
 
 def without(intent: Intent, *kinds: str) -> Intent:

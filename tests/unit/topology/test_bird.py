@@ -10,7 +10,8 @@ import pytest
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
 from lab.topology import bird, registry
-from lab.topology.intent import Intent, MachineIntent, Route, Speaker
+from lab.topology.intent import Intent, MachineIntent, Route
+from lab.topology.speaker import Speaker
 
 CASES = Path(__file__).parents[2] / "cases" / "daemons"
 GOLDEN = {

@@ -18,7 +18,8 @@ from lab.scenario.scenario import Scenario
 from lab.topology import ovn, ovn_daemons, registry
 from lab.topology.cost import cost
 from lab.topology.daemon import Daemon
-from lab.topology.intent import Drop, Intent, MachineIntent, Service
+from lab.topology.intent import Drop, Intent, MachineIntent
+from lab.topology.translation import Service
 
 CASES = Path(__file__).parents[2] / "cases" / "ovn"
 SCENARIO = load(find("ovn"))

@@ -12,7 +12,7 @@ from lab.cluster.observers.facts import End, Translated
 from lab.cluster.observers.rules import within
 from lab.scenario.scenario import ServicePort
 from lab.topology import proxying
-from lab.topology.intent import Service, Translation
+from lab.topology.translation import Service, Translation
 
 _SHOWS = {
     "lab": "nft list table ip kube-proxy",
