@@ -53,7 +53,7 @@ def opened(tokens: set[str], tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def _healed(opened: OpenLab) -> Iterator[None]:
     """A test that fails leaves its fault to nobody."""
     yield
-    heal(opened, opened.intent, lambda _: None)
+    heal(opened, lambda _: None)
     assert present(opened) == ()
 
 
@@ -80,7 +80,7 @@ def test_of_a_healthy_lab_nothing_is_said(opened: OpenLab) -> None:
 def test_what_it_says_mends_it(opened: OpenLab, name: str) -> None:
     rng = random.Random(f"{SEED} mend {name}")
     put = choose(FAULTS[name], opened, rng)
-    put_in(opened, FaultRequest(name, put.node, put.peer), opened.intent, lambda _: None)
+    put_in(opened, FaultRequest(name, put.node, put.peer), lambda _: None)
     cell = rng.choice(failures(opened, sample(opened, [put], rng)) or through(opened, put))
     found = explain_cell(opened, cell).finding
     assert found is not None, f"seed {SEED}: {put}, {cell.id}"
