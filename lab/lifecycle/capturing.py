@@ -82,7 +82,7 @@ def captured(opened: OpenLab, request: Request, say: Say) -> Captured:
     with opened.used(f"lab capture {opened.name}", say):
         opened.require_running()
         with bound(opened) as intent:
-            cells = _cells(product(opened.plan, intent), request, doing)
+            cells = cells_of(product(opened.plan, intent), request, doing)
             first: Captured | None = None
             for cell in cells:
                 found = _until_wrong(opened, intent, cell, request)
@@ -93,7 +93,15 @@ def captured(opened: OpenLab, request: Request, say: Say) -> Captured:
             return first
 
 
-def _cells(matrix: Product, request: Request, doing: str) -> tuple[Cell, ...]:
+def cells_of(matrix: Product, request: Request, doing: str) -> tuple[Cell, ...]:
+    """The cells that are asked for, in the matrix's order.
+
+    Raises
+    ------
+    UsageError
+        If there are none, naming those that there are.
+
+    """
     if request.target is None:
         cell = matrix.find(request.source)
         if cell is None:

@@ -50,7 +50,7 @@ def listening(intent: Intent, cell: Cell) -> Listening:
         around = tuple(_around(intent, cell))
         return Listening(around, (), _asked(intent, cell, ()), ends, owners)
     paths = walk(intent, flow_of(cell))
-    ways = tuple((stations(intent, one.there), stations(intent, one.back)) for one in paths)
+    ways = tuple((stations(one.there), stations(one.back)) for one in paths)
     taps = {
         Tap(one.place, one.device): one.machine for there, back in ways for one in (*there, *back)
     }
