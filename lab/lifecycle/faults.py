@@ -233,9 +233,9 @@ def from_nodes(change: Change, intent: Intent) -> Change:
 def _within(pod: str, line: str, absent: str) -> str:
     """What runs a line in the network of a probe pod; a node's processes tell which it is."""
     own = shlex.quote(f"{POD_VARIABLE}={pod}")
-    enter = f"exec nsenter --net=$one/ns/net sh -ec {shlex.quote(line)}"
-    search = f"if grep -qzxF {own} $one/environ 2>/dev/null; then {enter}; fi"
-    return f"(for one in /proc/[0-9]*; do {search}; done; {absent})"
+    find = f"one=$(grep -lzxF {own} /proc/[0-9]*/environ 2>/dev/null | head -n 1)"
+    enter = f'exec nsenter --net="${{one%environ}}ns/net" sh -ec {shlex.quote(line)}'
+    return f'({find}; if [ -n "$one" ]; then {enter}; fi; {absent})'
 
 
 def batches(commands: Iterable[Command]) -> Iterator[tuple[str, list[str]]]:
