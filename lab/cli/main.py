@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -119,6 +120,7 @@ def command() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run ``lab`` and end the process with its exit code."""
     _replace_closed_streams()
+    _print_every_name()
     try:
         code = command.main(arguments, prog_name="lab", standalone_mode=False)
     except LabError as error:
@@ -135,6 +137,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         plain = type(stop.__cause__) in {KeyboardInterrupt, EOFError}
         sys.exit(INTERRUPTED if plain else TERMINATED)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _print_every_name() -> None:
+    """Show what a stream's encoding has not by its number: files are named as they like."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _replace_closed_streams() -> None:
