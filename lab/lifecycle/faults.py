@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
-from lab.lifecycle.explaining import require_tables
 from lab.lifecycle.relearning import wait_until_learned
 from lab.lifecycle.session import OpenLab
 from lab.matrix.faults import registry
@@ -74,7 +73,6 @@ def put_in(opened: OpenLab, request: FaultRequest, intent: Intent, say: Say) -> 
     """
     doing = f"putting fault '{request.name}' into lab '{opened.name}'"
     fault = registry.find(doing, request.name)
-    require_tables(opened, doing)
     with opened.used(f"lab fault {opened.name} {request.name}", say):
         opened.require_running()
         site = registry.choose(fault, intent, doing, request.node, request.peer)

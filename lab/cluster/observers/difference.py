@@ -76,6 +76,13 @@ Kind = Literal[
     "duplicate-address",
     "duplicate-mac",
     "duplicate-pod-cidr",
+    "tunnel-end-missing",
+    "port-unbound",
+    "logical-port",
+    "logical-route",
+    "balancers-missing",
+    "balancer-missing",
+    "balancer-stale",
 ]
 
 
@@ -98,6 +105,8 @@ class Difference:
     others: tuple[tuple[str, str], ...] = ()
     """Machine and device, or ``"pod NAME"``, of those that have the same, where it is a thing
     that one alone may have."""
+    place: str = ""
+    """The machine that the commands are for, where it is not the node."""
 
     def __str__(self) -> str:
         return (

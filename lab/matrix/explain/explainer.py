@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lab._errors import LabError
+from lab.cluster.observers import logical
 from lab.cluster.observers.difference import By, Difference
 from lab.cluster.observers.differences import differences, settled
 from lab.cluster.observers.facts import NodeFacts
@@ -54,7 +55,10 @@ class Explainer:
         self._silent = {name: one for name, one in observed.items() if isinstance(one, LabError)}
         self._intent = settled(intent, self._seen) if self._by == "kubernetes" else intent
         self._of: dict[str, tuple[Difference, ...]] = {}
-        self._between = tuple(between(self._intent, self._seen, by=self._by))
+        self._between = (
+            *between(self._intent, self._seen, by=self._by),
+            *logical.differences(self._intent, self._seen),
+        )
 
     def explain(self, flow: Flow, *, works: bool = True) -> Explained:
         """The path of the question with the most that is wrong first; the first of several.

@@ -8,7 +8,7 @@ from ipaddress import ip_interface
 from lab.matrix.faults.fault import Change, Fault, Site, change
 from lab.matrix.faults.parts import hosts, without_address
 from lab.topology.commands import replace_route
-from lab.topology.intent import Intent
+from lab.topology.intent import Intent, MachineIntent
 
 
 def _change(intent: Intent, node: str, peer: str) -> Change:
@@ -29,8 +29,13 @@ def _change(intent: Intent, node: str, peer: str) -> Change:
     )
 
 
+def _bridge(machine: MachineIntent) -> bool:
+    """Whether it has one of its own; a port of a logical switch has no pods behind it."""
+    return bool(machine.bridge and machine.bridge.addresses and machine.bridge.switch is None)
+
+
 def _sites(intent: Intent) -> Iterator[Site]:
-    bridged = [one.name for one in hosts(intent) if one.bridge and one.bridge.addresses]
+    bridged = [one.name for one in hosts(intent) if _bridge(one)]
     for name in bridged:
         peers = tuple(one for one in bridged if one != name)
         if peers:

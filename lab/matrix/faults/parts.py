@@ -11,6 +11,9 @@ from lab.topology.intent import Intent, MachineIntent, Pod
 from lab.topology.machines import CLUSTER
 from lab.topology.segment import Interface
 
+CONTROL = "/run/openvswitch/ovs-vswitchd.*.ctl"
+"""Where ovs-vswitchd listens; the star is its number, which its own file of it may not help to
+find in another process namespace."""
 MANY = 400
 """Elements of a map in one command: a shell line has at most 128 KiB (MAX_ARG_STRLEN)."""
 
@@ -40,6 +43,17 @@ def card(machine: MachineIntent) -> Interface:
     """The card on the nodes' own network."""
     found = [one for one in machine.interfaces if one.segment == CLUSTER]
     return (found or list(machine.interfaces))[0]
+
+
+def wire(machine: MachineIntent) -> str:
+    """The device of that card that frames leave by, also where a virtual switch has it."""
+    return card(machine).card or card(machine).name
+
+
+def central(intent: Intent) -> str:
+    """The machine with the databases of the lab's logical network."""
+    assert intent.logical is not None, "asked where there is one"
+    return intent.logical.central
 
 
 def bare(address: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lab.matrix.faults.fault import Change, Fault, Site, change
-from lab.matrix.faults.parts import bare, card, carriers, probes
+from lab.matrix.faults.parts import CONTROL, bare, card, carriers, probes
 from lab.topology.commands import replace_neighbour
 from lab.topology.intent import Intent, MachineIntent, Neighbour
 
@@ -16,6 +16,14 @@ _NOBODY = "02:00:00:00:00:01"
 def _change(intent: Intent, node: str, peer: str) -> Change:
     entry = _entry(intent.machine(node), intent.machine(peer))
     assert entry is not None, "a site has one"
+    machine = intent.machine(node)
+    if machine.chassis:  # the switch has a table of its own for its tunnels
+        asked = f"ovs-appctl --timeout=10 --target={CONTROL} tnl/neigh/set {entry.device}"
+        return change(
+            node,
+            [f"{asked} {entry.address} {_NOBODY}"],
+            [f"{asked} {entry.address} {entry.mac}"],
+        )
     return change(
         node,
         [replace_neighbour(entry.address, _NOBODY, entry.device)],

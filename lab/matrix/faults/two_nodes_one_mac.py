@@ -23,7 +23,7 @@ def _change(intent: Intent, node: str, peer: str) -> Change:
 
 def _sites(intent: Intent) -> Iterator[Site]:
     for alike in (tuple(nodes(intent)), intent.hypervisors):
-        names = [one.name for one in alike]
+        names = [one.name for one in alike if one.chassis is None]  # OVN has MACs of its own
         for name in names:
             peers = tuple(one for one in names if one != name)
             if peers:
