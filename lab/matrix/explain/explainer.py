@@ -23,6 +23,7 @@ from lab.topology.walk import walk
 
 _FOLLOWS = frozenset(
     {"neighbour-silent", "program-down", "learned-route-missing", "wrong-learned-route"}
+    | {"tunnel-end-missing"}
 )
 """Kinds that are most often signs of something else, or no part of a packet's way."""
 _SAME_ADDRESS = frozenset({"wrong-route", "wrong-learned-route", "route-missing", "stray-route"})

@@ -48,7 +48,7 @@ def _is_site(intent: Intent, machine: MachineIntent) -> bool:
 FAULT = Fault(
     name="masquerade-missing",
     title="packets of a node's pods leave the cluster with the pod's own address",
-    needs="pods whose packets to the outside are masqueraded",
+    needs="to masquerade what pods send to the outside",
     sites=lambda intent: (Site(one.name) for one in hosts(intent) if _is_site(intent, one)),
     change=_change,
     also=("no-masquerade", "ip-masq-missing", "snat-missing"),

@@ -11,9 +11,6 @@ from lab.topology.intent import Intent, MachineIntent, Pod
 from lab.topology.machines import CLUSTER
 from lab.topology.segment import Interface
 
-CONTROL = "/run/openvswitch/ovs-vswitchd.*.ctl"
-"""Where ovs-vswitchd listens; the star is its number, which its own file of it may not help to
-find in another process namespace."""
 MANY = 400
 """Elements of a map in one command: a shell line has at most 128 KiB (MAX_ARG_STRLEN)."""
 

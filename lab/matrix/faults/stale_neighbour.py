@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lab.matrix.faults.fault import Change, Fault, Site, change
-from lab.matrix.faults.parts import CONTROL, bare, card, carriers, probes
+from lab.matrix.faults.parts import bare, card, carriers, probes
 from lab.topology.commands import replace_neighbour
 from lab.topology.intent import Intent, MachineIntent, Neighbour
 
@@ -16,14 +16,6 @@ _NOBODY = "02:00:00:00:00:01"
 def _change(intent: Intent, node: str, peer: str) -> Change:
     entry = _entry(intent.machine(node), intent.machine(peer))
     assert entry is not None, "a site has one"
-    machine = intent.machine(node)
-    if machine.chassis:  # the switch has a table of its own for its tunnels
-        asked = f"ovs-appctl --timeout=10 --target={CONTROL} tnl/neigh/set {entry.device}"
-        return change(
-            node,
-            [f"{asked} {entry.address} {_NOBODY}"],
-            [f"{asked} {entry.address} {entry.mac}"],
-        )
     return change(
         node,
         [replace_neighbour(entry.address, _NOBODY, entry.device)],
@@ -40,10 +32,15 @@ def _entry(machine: MachineIntent, peer: MachineIntent) -> Neighbour | None:
 
 
 def _sites(intent: Intent) -> Iterator[Site]:
-    """Where packets of pods pass: a node without any sends nothing to its neighbours."""
+    """Where packets of pods pass: a node without any sends nothing to its neighbours.
+
+    Open vSwitch learns its tunnels' neighbours from every packet that comes, and would mend it.
+    """
     ends = tuple(carriers(intent))
     for machine in (*intent.machines, *intent.hypervisors):
         if machine.kind not in {"router", "hypervisor"} and not probes(machine):
+            continue
+        if machine.chassis:
             continue
         peers = [one.name for one in ends if one is not machine and _entry(machine, one)]
         if peers:
@@ -53,7 +50,7 @@ def _sites(intent: Intent) -> Iterator[Site]:
 FAULT = Fault(
     name="stale-neighbour",
     title="a machine's neighbour entry for one other has the MAC of nobody",
-    needs="pods, or to be the router, and a neighbour entry for another node",
+    needs="pods, or to be the router, and a neighbour entry of the kernel's for another node",
     sites=_sites,
     change=_change,
     peer="node",

@@ -16,7 +16,7 @@ def _change(intent: Intent, node: str, _: str) -> Change:
 FAULT = Fault(
     name="tunnel-udp-rejected",
     title="a node refuses the tunnel's UDP packets with an ICMP error",
-    needs="a tunnel",
+    needs="a VXLAN tunnel",
     sites=lambda intent: (Site(one.name) for one in carriers(intent) if one.tunnel),
     change=_change,
     also=("udp-4789-rejected", "udp-rejected", "vxlan-rejected"),

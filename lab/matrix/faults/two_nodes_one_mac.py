@@ -33,7 +33,7 @@ def _sites(intent: Intent) -> Iterator[Site]:
 FAULT = Fault(
     name="two-nodes-one-mac",
     title="a node's card has the MAC of another node's",
-    needs="another node beside it",
+    needs="a card that the kernel itself answers on, and another node beside it",
     sites=_sites,
     change=_change,
     peer="node",

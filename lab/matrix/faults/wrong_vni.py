@@ -21,7 +21,7 @@ def _change(intent: Intent, node: str, _: str) -> Change:
 FAULT = Fault(
     name="wrong-vni",
     title="a node's tunnel has another VNI than the others",
-    needs="a tunnel",
+    needs="a VXLAN tunnel",
     sites=lambda intent: (Site(one.name) for one in carriers(intent) if one.tunnel),
     change=_change,
     also=("vni", "wrong-id"),
