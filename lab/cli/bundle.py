@@ -45,7 +45,7 @@ def command() -> None:
 @click.option(
     "--with",
     "add_ons",
-    type=click.Choice(["calico"]),
+    type=click.Choice(["calico", "ovn"]),
     multiple=True,
     help="Images of a network add-on beside flannel; a directory has them or not.",
 )

@@ -18,6 +18,7 @@ COMMANDS = {
     "test": "lab.cli.test",
     "down": "lab.cli.down",
     "explain": "lab.cli.explain",
+    "capture": "lab.cli.capture",
     "fault": "lab.cli.fault",
     "heal": "lab.cli.heal",
     "suspend": "lab.cli.suspend",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,7 +93,8 @@ def command(
     "--failover" is for labs whose pods have a gateway on one of several machines (upstream-vrrp):
     after the cells its holder is taken off every network and put back, while pods go on asking;
     the report has how long they were without an answer, who took over, and whether every route
-    followed.
+    followed. Other commands on the lab wait meanwhile; one that finds the lab as a killed test
+    left it puts the machine back.
 
     The same without this command: pytest --lab LAB --pyargs lab.suites --lab-sample STRATEGY
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
@@ -114,8 +115,8 @@ def command(
     say(opened.banner)
     directory = opened.handle.directory
     junit = directory / f"junit-{os.getpid()}.xml"  # another test may run beside this one
-    keeper = Keeper(opened)
-    with terminable(), opened.used(f"lab test {name}", say):
+    keeper = Keeper(replace(opened, held_alone=failover))
+    with terminable(), opened.used(f"lab test {name}", say, alone=failover):
         try:
             code = pytest.main(
                 [
@@ -163,8 +164,7 @@ def _lists(selection: tuple[str, ...]) -> bool:
 
 def _show(run: RunResult, directory: Path, as_json: bool) -> None:
     if as_json:
-        document = json.loads((directory / "result.json").read_text(encoding="utf-8"))
-        click.echo(json.dumps(document, indent=1))
+        click.echo((directory / "result.json").read_text(encoding="utf-8"), nl=False)
         return
     from lab.reports.terminal import show, summarise
 

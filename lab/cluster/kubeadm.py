@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Any
 
-from lab.cluster import pace, proxy
+from lab.cluster import ovn_kubernetes, pace, proxy
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import API_PORT, Cluster, ClusterNode
 from lab.cluster.documents import Document
@@ -88,7 +88,7 @@ def init(
             "bootstrapTokens": [{"ttl": "15m0s", "usages": ["signing", "authentication"]}],
             "nodeRegistration": _registration(first),
             "localAPIEndpoint": {"advertiseAddress": first.address, "bindPort": API_PORT},
-            "skipPhases": ["addon/coredns"],  # the lab's own has the scenario's address
+            "skipPhases": _skipped(cluster),
             **_patched(around.patience),
             "timeouts": pace.timeouts(around.patience),
         },
@@ -210,6 +210,12 @@ def _cluster(
     if extra := pace.etcd(slow):
         document["etcd"]["local"]["extraArgs"] = _args(extra)
     return document
+
+
+def _skipped(cluster: Cluster) -> list[str]:
+    """The lab's own CoreDNS has the scenario's address; OVN's load balancers are the Services."""
+    without = ["addon/kube-proxy"] if cluster.topology in ovn_kubernetes.TOPOLOGIES else []
+    return ["addon/coredns", *without]
 
 
 def _registration(node: ClusterNode) -> Document:

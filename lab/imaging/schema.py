@@ -15,7 +15,7 @@ from lab.scenario import values
 from lab.scenario.dialect import Dialect, as_yaml
 from lab.scenario.findings import quoted
 from lab.scenario.scenario import Os
-from lab.scenario.schema import Disk, Label, Memory, Section, Sentence
+from lab.scenario.section import Disk, Label, Memory, Section, Sentence
 
 _SHA256 = r"^[0-9a-f]{64}$"
 _URL = r"^https?://[^/\s]+/\S+$"

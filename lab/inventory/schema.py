@@ -16,7 +16,8 @@ from lab.inventory import uri, values
 from lab.inventory.inventory import MANAGEMENT, STORAGE, UPLINK_MTU, Acceleration
 from lab.scenario import values as common
 from lab.scenario.dialect import Dialect
-from lab.scenario.schema import MAX_MTU, Section
+from lab.scenario.schema import MAX_MTU
+from lab.scenario.section import Section
 
 MIN_MTU = 1280
 """A Kubernetes node that has less cannot carry IPv6 (RFC 8200), nor VXLAN pods at 1230."""

@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
+from lab.lifecycle import lost
 from lab.lifecycle.relearning import wait_until_learned
 from lab.lifecycle.session import OpenLab
 from lab.matrix.faults import registry
 from lab.matrix.faults.fault import Command, Fault
 from lab.providers.real import REAL_MACHINES
+from lab.providers.settling import settled
 from lab.state import faults as journal
 from lab.state.rows import FaultRow
 from lab.topology.intent import Intent
@@ -75,6 +77,7 @@ def put_in(opened: OpenLab, request: FaultRequest, intent: Intent, say: Say) -> 
     fault = registry.find(doing, request.name)
     with opened.used(f"lab fault {opened.name} {request.name}", say):
         opened.require_running()
+        intent = settled(opened.provider, opened.handle, intent)
         site = registry.choose(fault, intent, doing, request.node, request.peer)
         peer = site.peers[0] if site.peers else ""
         _refuse_windows(opened, intent, site.node, doing)
@@ -114,7 +117,7 @@ def heal(opened: OpenLab, intent: Intent, say: Say) -> Healed:
 
     """
     mended, rebuilt = [], []
-    with opened.used(f"lab heal {opened.name}", say):
+    with opened.used(f"lab heal {opened.name}", say, as_found=True):
         opened.require_running()
         for row in reversed(journal.faults(opened.store, opened.name)):
             if journal.is_older(row, opened.handle.token, opened.store.steps(opened.name)):
@@ -173,6 +176,9 @@ def _probe(opened: OpenLab, intent: Intent, fault: Fault, node: str, doing: str)
 
 
 def _mend(opened: OpenLab, intent: Intent, row: FaultRow) -> None:
+    if row.name == lost.CUT_OFF:
+        lost.join_again(opened.store, opened.provider, opened.handle, intent, row.node)
+        return
     undo = [Command(place, line) for place, line in row.undo]
     _run(opened, intent, undo, f"taking fault {words(row)} out of lab '{opened.name}'")
     journal.forget(opened.store, opened.name, row.number)

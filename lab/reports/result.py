@@ -6,7 +6,8 @@ other programs; reading a run back counts anew.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -34,8 +35,21 @@ _READ = frozenset({1, 2, FORMAT})
 
 def to_json(run: RunResult, intent: Intent) -> dict[str, Any]:
     """The run and the picture of its Intent, as values that :mod:`json` can write."""
-    findings = tuple(dict.fromkeys(one.finding for one in run.results if one.finding))
-    places = {finding: number for number, finding in enumerate(findings)}
+    places = _places(run)
+    return {
+        **_head(run, intent, places),
+        "cells": [_result_json(result, places) for result in run.results],
+    }
+
+
+def _places(run: RunResult) -> dict[Finding, int]:
+    """Where each thing found stands among the findings."""
+    findings = dict.fromkeys(one.finding for one in run.results if one.finding)
+    return {finding: number for number, finding in enumerate(findings)}
+
+
+def _head(run: RunResult, intent: Intent, findings: Iterable[Finding]) -> dict[str, Any]:
+    """Everything but the cells."""
     return {
         "format": FORMAT,
         "run": run.run,
@@ -61,8 +75,21 @@ def to_json(run: RunResult, intent: Intent) -> dict[str, Any]:
         "hosts": dict(run.hosts),
         "picture": _picture_json(picture_of(intent)),
         "findings": [asdict(one) for one in findings],
-        "cells": [_result_json(result, places) for result in run.results],
     }
+
+
+def to_text(run: RunResult, intent: Intent) -> str:
+    """The same as it is stored: a part a line, and a cell a line.
+
+    Of a large run it is some 60 MB, so that no more than a cell is ever held besides the text.
+    """
+    places = _places(run)
+    parts = [f"{_line(name)}: {_line(value)}" for name, value in _head(run, intent, places).items()]
+    cells = ",\n ".join(_line(_result_json(result, places)) for result in run.results)
+    return "{\n" + ",\n".join(parts) + f',\n"cells": [\n {cells}\n]\n}}\n'
+
+
+_line = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def from_json(document: Mapping[str, Any]) -> tuple[RunResult, Picture]:

@@ -22,12 +22,13 @@ from lab.scenario.scenario import (
     ServicePort,
     SharedService,
     SpecialService,
+    StaticRoute,
     TopologyChoice,
 )
 from lab.scenario.schema import Expected, ScenarioFile, When
 from lab.scenario.schema import NodeGroup as NodeGroupModel
-from lab.scenario.schema import Port as PortModel
-from lab.scenario.schema import SpecialService as SpecialModel
+from lab.scenario.service_schema import Port as PortModel
+from lab.scenario.service_schema import SpecialService as SpecialModel
 from lab.scenario.special import families
 
 T = TypeVar("T")
@@ -104,6 +105,7 @@ def _group(group: NodeGroupModel, line: int) -> NodeGroup:
         vcpus=group.vcpus,
         disk_gib=group.disk,
         nics=tuple(Nic(nic.network, nic.address, nic.mac) for nic in group.nics),
+        routes=tuple(StaticRoute(route.to, route.via) for route in group.routes),
         hypervisor=group.hypervisor,
         line=line,
     )

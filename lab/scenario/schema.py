@@ -7,15 +7,24 @@ while the rest of the file is checked, so every required field has one.
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv4Network
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import ConfigDict, Field
 
-from lab.scenario import values
-from lab.scenario.reserved import POD_PORT, SECOND_POD_PORT
-from lab.scenario.scenario import Family, Os, Policy, Protocol, Refusal, Role, Size
-from lab.scenario.versions import SUPPORTED
+from lab.scenario.scenario import Family, Os, Protocol, Refusal, Role, Size
+from lab.scenario.section import (
+    Address,
+    Cidr,
+    Disk,
+    Domain,
+    Label,
+    Mac,
+    Memory,
+    Section,
+    Sentence,
+    Version,
+)
+from lab.scenario.service_schema import Services
 
 MAX_NODES = 1000
 MAX_PODS = 250
@@ -23,8 +32,6 @@ MAX_PODS = 250
 MAX_BACKENDS = 4
 DEFAULT_DOMAIN = "lab.internal"
 """For private use (ICANN, 2024)."""
-MAX_AFFINITY = 86_400
-"""Seconds; the longest that kube-apiserver takes, a day."""
 MIN_MTU = 576
 """What every IPv4 host must accept (RFC 791)."""
 MAX_HYPERVISORS = 64
@@ -33,34 +40,6 @@ CARRIED = 100
 """Bytes that the network between hypervisors, and the pods' own overlay, take of a packet."""
 MAX_MTU = 9216
 """The largest frame that network cards and switches commonly carry."""
-
-
-def _text(check: Any, pattern: str | None, *examples: str, **more: Any) -> Any:
-    """Annotations of a value written as text and checked by ``check``."""
-    published: dict[str, Any] = {"type": "string"}
-    if pattern:
-        published["pattern"] = pattern
-    return BeforeValidator(check), WithJsonSchema(published | {"examples": [*examples]} | more)
-
-
-Sentence = Annotated[str, *_text(values.sentence, None, "What this lab is for, in one line")]
-Label = Annotated[str, *_text(values.label, values.LABEL, "my-lab")]
-Domain = Annotated[str, *_text(values.domain, values.DOMAIN, "cluster.local")]
-Cidr = Annotated[IPv4Network, *_text(values.cidr, values.CIDR, "10.244.0.0/16")]
-Address = Annotated[IPv4Address, *_text(values.address, values.ADDRESS, "10.96.0.10")]
-Version = Annotated[
-    str, *_text(values.version, values.VERSION, SUPPORTED[-1], enum=[*reversed(SUPPORTED)])
-]
-Mac = Annotated[str, *_text(values.mac, values.MAC, "0a:58:0a:09:b0:02")]
-Memory = Annotated[int, *_text(values.memory, values.MEMORY, "2GiB", "4096MiB")]
-Disk = Annotated[int, *_text(values.disk, values.DISK, "20GiB")]
-Ports = Annotated[tuple[int, int], *_text(values.ports, values.PORTS, "30000-32767")]
-
-
-class Section(BaseModel):
-    """What every mapping of the file has in common: no unknown keys, no quiet conversions."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Kubernetes(Section):
@@ -146,6 +125,15 @@ class Nic(Section):
     )
 
 
+class StaticRoute(Section):
+    """A static route of a node, beside those that its topology gives it, or instead of one."""
+
+    to: Cidr = Field(description="The range that it leads to.", examples=["10.240.0.4/32"])
+    via: Address = Field(
+        description="Where it leads: an address on the nodes' segment.", examples=["10.240.0.1"]
+    )
+
+
 class NodeGroup(Section):
     """One node, or ``count`` like nodes named NAME1, NAME2 and so on."""
 
@@ -196,115 +184,14 @@ class NodeGroup(Section):
     )
     disk: Disk | None = Field(default=None, description="Disk of a real machine.")
     nics: list[Nic] = Field(default=[], description="Further network cards of a real machine.")
+    routes: list[StaticRoute] = Field(
+        default=[],
+        description="Static routes of each of its nodes, where the topology has such.",
+    )
     hypervisor: str | None = Field(
         default=None,
         description="Hypervisor to stand on: its name in lab.toml, of a real machine; or, where "
         "the scenario has hypervisors itself, hypervisor-01 and so on.",
-    )
-
-
-class SharedService(Section):
-    """A Service with several backends; each must answer at least once in 64 tries."""
-
-    name: Label = Field(description="Name of the Service.", examples=["everyone"])
-    backends: int = Field(ge=2, description="How many pods stand behind it.", examples=[4])
-
-
-class Port(Section):
-    """One port of a special Service."""
-
-    name: Label | None = Field(
-        default=None,
-        description="Its name; a Service with several ports names each.",
-        examples=["web"],
-    )
-    port: int = Field(
-        ge=1, le=values.MAX_PORT, description="Port of the Service's address.", examples=[80]
-    )
-    protocols: Annotated[list[Protocol], Field(min_length=1)] = Field(
-        default=["tcp", "udp"], description="Transport protocols that it is for."
-    )
-    target_port: int = Field(
-        default=POD_PORT,
-        ge=1,
-        le=values.MAX_PORT,
-        description=f"Port of the pods: {POD_PORT} over TCP and UDP, or {SECOND_POD_PORT} over "
-        "TCP alone.",
-    )
-    node_port: int | None = Field(
-        default=None,
-        ge=1,
-        le=values.MAX_PORT,
-        description="Its port on every node; left out, the plan gives one where the Service has "
-        "node_port.",
-        examples=[30080],
-    )
-
-
-class SpecialService(Section):
-    """A Service with more than the usual ones have; each of its behaviours has a family of cells.
-
-    Without backends, it refuses whoever asks.
-    """
-
-    name: Label = Field(description="Name of the Service.", examples=["sticky"])
-    backends: int | None = Field(
-        default=None,
-        ge=0,
-        description="How many pods stand behind it, Linux and Windows in turn; left out, 1, or "
-        "those in pods.",
-    )
-    pods: Annotated[list[str], Field(min_length=1)] | None = Field(
-        default=None,
-        description="Names of the pods behind it (NODE-pN), instead of their number.",
-        examples=[["worker1-p1"]],
-    )
-    ports: Annotated[list[Port], Field(min_length=1)] | None = Field(
-        default=None,
-        description="Its ports; left out, port 80 over TCP and UDP.",
-        examples=[[{"port": 80}]],
-    )
-    node_port: bool = Field(
-        default=False, description="Whether its ports have one each on every node."
-    )
-    headless: bool = Field(
-        default=False,
-        description="Whether it has no address of its own: its name stands for its pods'.",
-    )
-    affinity: int | None = Field(
-        default=None,
-        ge=1,
-        le=MAX_AFFINITY,
-        description="Seconds for which a client keeps its backend after its last connection "
-        "(sessionAffinity ClientIP); left out, every connection draws anew.",
-        examples=[10_800],
-    )
-    internal_traffic: Policy = Field(
-        default="cluster",
-        description="Backends of packets to its address: all of them, or the node's own "
-        "(internalTrafficPolicy).",
-    )
-    external_traffic: Policy = Field(
-        default="cluster",
-        description="Backends of packets to its port on a node: all of them, or the node's own, "
-        "with the source address kept (externalTrafficPolicy).",
-    )
-    health_check: bool = Field(
-        default=False,
-        description="Whether each node says on a further port whether it has backends of it "
-        "(healthCheckNodePort); with external_traffic local.",
-    )
-
-
-class Services(Section):
-    """Services beyond the one that every probe pod has."""
-
-    node_ports: Ports = Field(
-        default=(30000, 32767), description="Range of NodePorts, FIRST-LAST, both usable."
-    )
-    shared: list[SharedService] = Field(default=[], description="Services with several backends.")
-    special: list[SpecialService] = Field(
-        default=[], description="Services with more than the usual ones have."
     )
 
 

@@ -11,8 +11,13 @@ NEEDED_BYTES = 16 << 20
 """Journal and results of one lab, several runs of some thousand cells (1 MB each) included."""
 
 
-def check_room(directory: Path) -> None:
+def check_room(directory: Path, needed: int | None = None) -> None:
     """Refuse a directory, there or not yet, on a disk that is as good as full.
+
+    Parameters
+    ----------
+    needed
+        Bytes; None for :data:`NEEDED_BYTES`.
 
     Raises
     ------
@@ -23,9 +28,10 @@ def check_room(directory: Path) -> None:
     there = next(path for path in (directory, *directory.absolute().parents) if path.is_dir())
     figures = os.statvfs(there)
     free = figures.f_bavail * figures.f_frsize
-    if free < NEEDED_BYTES:
+    needed = NEEDED_BYTES if needed is None else needed
+    if free < needed:
         raise FullError(
             f"checking disk space in '{directory}'",
-            f"{free >> 20} MiB are free, {NEEDED_BYTES >> 20} MiB are needed",
+            f"{free >> 20} MiB are free, {-(-needed >> 20)} MiB are needed",
             f"free some space (see: df -h '{there}'), {ELSEWHERE}",
         )

@@ -1,18 +1,25 @@
-"""Whether this machine can hold a matrix of which every cell is asked."""
+"""Whether this machine can hold a matrix: its memory, and the disk for what is found."""
 
 from __future__ import annotations
 
-from lab._errors import PreflightError
-from lab.matrix.sampling import Strategy
-from lab.state.memory import available
+from pathlib import Path
 
-_BYTES_A_CELL = 8_000
-"""Cell, pytest item, outcome, JUnit and reports; measured: 7.4 KB a cell with 40,000 of them."""
+from lab._errors import PreflightError
+from lab.matrix.sampling import LIMIT, Strategy
+from lab.state.memory import available
+from lab.state.room import check_room
+
+_BYTES_A_CELL = 10_000
+"""Cell, pytest item, outcome, JUnit and reports; measured: 9.5 KB a cell with 57,000 of them."""
+_STORED_A_CELL = 3_000
+"""result.json, JUnit twice while it is handed over, report.html and journal; measured: 2.6 KB."""
 _GIB = 1 << 30
 
 
 def require(cells: int, strategy: Strategy, lab: str) -> None:
     """Refuse what does not fit.
+
+    A sample by ``node-pairs`` has about :data:`LIMIT` cells; one by ``os-pairs`` always fits.
 
     Raises
     ------
@@ -20,12 +27,27 @@ def require(cells: int, strategy: Strategy, lab: str) -> None:
         With the figures, and what can be asked instead.
 
     """
-    needed = cells * _BYTES_A_CELL
+    whole = strategy == "full"
+    asked = cells if whole else min(cells, LIMIT)
+    needed = asked * _BYTES_A_CELL
     free = available()
-    if strategy == "full" and needed > free:
+    if needed > free and strategy != "os-pairs":
         raise PreflightError(
-            f"asking every cell of lab '{lab}'",
-            f"{cells:,} cells need about {needed / _GIB:,.1f} GiB of memory, and this machine "
+            f"asking {'every cell' if whole else 'a sample'} of lab '{lab}'",
+            f"{asked:,} cells need about {needed / _GIB:,.1f} GiB of memory, and this machine "
             f"has {free / _GIB:,.1f} GiB free",
-            "--sample node-pairs, or fewer families under 'matrix' in the scenario",
+            f"--sample {'node-pairs' if cells > LIMIT and whole else 'os-pairs'}, or fewer "
+            "families under 'matrix' in the scenario",
         )
+
+
+def require_disk(cells: int, directory: Path) -> None:
+    """Refuse to probe what could not be stored afterwards.
+
+    Raises
+    ------
+    FullError
+        With what is free and what is needed.
+
+    """
+    check_room(directory, cells * _STORED_A_CELL)

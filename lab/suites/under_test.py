@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Generator
 from dataclasses import replace
@@ -80,6 +81,7 @@ class LabUnderTest:
         if not chosen and not workloads:
             return None
         hook = session.config.hook
+        gc.freeze()  # cells and items stay to the end: no use in looking through them again
         try:
             self.session.probe(
                 chosen,
@@ -91,6 +93,7 @@ class LabUnderTest:
         except LabError as error:
             self._refuse(error.exit_code, str(error))
             return True
+        gc.freeze()
         self._tell_junit(session.config)
         return None
 

@@ -46,6 +46,8 @@ class Flow:
     """Address as it is asked for: a pod's, a Service's, a machine's."""
     port: int
     protocol: Protocol
+    forwarded: bool = False
+    """Whether the cluster's DNS server, which is asked, has to ask the services node's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,8 @@ class Path:
     flow: Flow
     there: tuple[Hop, ...]
     back: tuple[Hop, ...]
-    """Empty where the question arrives nowhere."""
+    """Empty where the question arrives nowhere. Of one that is forwarded, the way of that question
+    and its answer comes first."""
     backend: str | None = None
     """The pod that a Service's translation chose."""
     end: str = ""

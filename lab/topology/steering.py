@@ -70,12 +70,16 @@ def card_of(machine: MachineIntent, device: str) -> Interface | None:
     return next((one for one in machine.interfaces if one.name == device), None)
 
 
-def address_of(machine: MachineIntent, device: str) -> str:
-    """The device's first address; the machine's first where the device has none."""
-    devices = [one for one in (*machine.interfaces, machine.bridge, machine.tunnel) if one]
-    held = [bare(one.addresses[0]) for one in devices if one.name == device and one.addresses]
-    held += [bare(one.addresses[0]) for one in devices if one.addresses]
-    return held[0] if held else ""
+def address_of(machine: MachineIntent, device: str, next_hop: str) -> str:
+    """What a machine's own packets by a device have for their source.
+
+    The device's address of the network that the next hop is in, or its first; the machine's
+    first where the device has none (the kernel's ``inet_select_addr``).
+    """
+    own = [text for name, texts in machine.addressed() if name == device for text in texts]
+    near = [text for text in own if covers(network_of(text), next_hop)]
+    every = [text for _, texts in machine.addressed() for text in texts]
+    return bare(next(iter((*near, *own, *every)), ""))
 
 
 def network_of(address: str) -> str:

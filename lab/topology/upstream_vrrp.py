@@ -14,14 +14,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from ipaddress import AddressValueError, IPv4Network, NetmaskValueError
+from ipaddress import IPv4Network
 
-from lab.plan.addresses import FIRST_NODE_OFFSET, mac
+from lab.plan.addresses import mac
 from lab.plan.hypervisors import VXLAN_OVERHEAD
 from lab.plan.plan import Plan, PlannedNode
 from lab.scenario.findings import Problem, quoted
 from lab.scenario.scenario import Scenario
-from lab.topology import bird, gateways, keepalived, l2bridge, machines, vxlan, windows_limits
+from lab.topology import (
+    bird,
+    gateways,
+    keepalived,
+    l2bridge,
+    machines,
+    office,
+    vxlan,
+    windows_limits,
+)
 from lab.topology.daemon import Daemon
 from lab.topology.intent import (
     ForwardingEntry,
@@ -33,14 +42,12 @@ from lab.topology.intent import (
     Route,
     Tunnel,
 )
-from lab.topology.segment import Interface, Segment
+from lab.topology.segment import Segment
 from lab.topology.speaker import Session, Speaker
 from lab.topology.topology import Topology
 
-OFFICE = "office"
-OFFICE_CARD, CLUSTER_CARD = "eth0", "eth1"
-"""As the report names them."""
-DEFAULT_OFFICE = "172.16.126.0/24"
+CLUSTER_CARD = "eth1"
+"""As the report names it."""
 OVERLAY = vxlan.Overlay(device="vxlan0", vni=4096, port=4789)
 CANDIDATES = 3
 FIRST_ROUTER_ID = 188
@@ -60,13 +67,13 @@ _BIRD_STAGE = 2
 
 def build(plan: Plan) -> Intent:
     """Plan to Intent."""
-    office = IPv4Network(str(plan.parameters.get("office_cidr", DEFAULT_OFFICE)))
-    nodes = tuple(_node(plan, node, office) for node in plan.nodes)
-    bare = machines.assemble(plan, nodes, _router(plan, office))
+    network = office.network(plan)
+    nodes = tuple(_node(plan, node, network) for node in plan.nodes)
+    bare = machines.assemble(plan, nodes, _router(plan, network))
     cluster, outside = bare.segments
     intent = replace(
         bare,
-        segments=(cluster, Segment(OFFICE, str(office), plan.node_mtu), outside),
+        segments=(cluster, Segment(office.SEGMENT, str(network), plan.node_mtu), outside),
         gateways=tuple(_gateways(plan)),
     )
     first = {one.node: one.candidates[0] for one in intent.gateways}
@@ -95,22 +102,22 @@ def _gateways(plan: Plan) -> Iterator[Gateway]:
 # Nodes
 
 
-def _node(plan: Plan, planned: PlannedNode, office: IPv4Network) -> MachineIntent:
+def _node(plan: Plan, planned: PlannedNode, network: IPv4Network) -> MachineIntent:
     windows = planned.os == "windows"
-    network = _windows(plan, planned) if windows else _in_overlay(plan, planned)
-    node = machines.node(plan, planned, network)
-    card = _office_card(office, _number(plan, planned), plan.node_mtu)
-    router = str(office[GATEWAY_OFFSET])
+    of_pods = _windows(plan, planned) if windows else _in_overlay(plan, planned)
+    node = machines.node(plan, planned, of_pods)
+    card = office.card(network, _number(plan, planned), plan.node_mtu)
+    router = str(network[GATEWAY_OFFSET])
     lost = str(plan.router_address)
     node = replace(
         node,
         interfaces=(card, *node.interfaces),
         routes=(
-            Route("default", OFFICE_CARD, router),
+            Route("default", office.CARD, router),
             *(route for route in node.routes if route.destination != "default"),
         ),
         neighbours=(
-            Neighbour(router, mac(office[GATEWAY_OFFSET]), OFFICE_CARD),
+            Neighbour(router, mac(network[GATEWAY_OFFSET]), office.CARD),
             *(one for one in node.neighbours if one.address != lost),
         ),
     )
@@ -118,12 +125,6 @@ def _node(plan: Plan, planned: PlannedNode, office: IPv4Network) -> MachineInten
         gateway = ProxyNeighbour(str(planned.pod_cidr[GATEWAY_OFFSET]), l2bridge.BRIDGE)
         return replace(node, proxies=(*node.proxies, gateway))
     return node
-
-
-def _office_card(office: IPv4Network, number: int, mtu: int) -> Interface:
-    """A node has the same number on both of its networks."""
-    address = office[number]
-    return Interface(OFFICE_CARD, OFFICE, mac(address), (f"{address}/{office.prefixlen}",), mtu)
 
 
 def _windows(plan: Plan, planned: PlannedNode) -> machines.NodeNetwork:
@@ -197,14 +198,14 @@ def _tunnel(plan: Plan, node: PlannedNode) -> Tunnel | None:
     )
 
 
-def _router(plan: Plan, office: IPv4Network) -> MachineIntent:
+def _router(plan: Plan, network: IPv4Network) -> MachineIntent:
     """The office's router: it is on no network of pods or nodes but the office's."""
     router = machines.router(plan)
     card = replace(
-        _office_card(office, GATEWAY_OFFSET, plan.node_mtu), name=router.interfaces[0].name
+        office.card(network, GATEWAY_OFFSET, plan.node_mtu), name=router.interfaces[0].name
     )
     cluster = {str(node.address) for node in plan.nodes}
-    nodes = [_office_card(office, _number(plan, node), plan.node_mtu) for node in plan.nodes]
+    nodes = [office.card(network, _number(plan, node), plan.node_mtu) for node in plan.nodes]
     return replace(
         router,
         interfaces=(card, *router.interfaces[1:]),
@@ -276,7 +277,7 @@ def _daemons(
 
 def check(scenario: Scenario) -> Iterator[Problem]:
     """Check the office network, the interval of advertisements, and that there is a candidate."""
-    yield from _check_office(scenario)
+    yield from office.check(scenario)
     seconds = scenario.topology.parameters.get("advert_seconds", DEFAULT_ADVERT_SECONDS)
     number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if not number or not LEAST_ADVERT_SECONDS <= seconds <= MOST_ADVERT_SECONDS:  # type: ignore[operator]
@@ -296,41 +297,13 @@ def check(scenario: Scenario) -> Iterator[Problem]:
         )
 
 
-def _check_office(scenario: Scenario) -> Iterator[Problem]:
-    written = scenario.topology.parameters.get("office_cidr", DEFAULT_OFFICE)
-    key = ("topology", "office_cidr")
-    try:
-        office = IPv4Network(str(written))
-    except (AddressValueError, NetmaskValueError, ValueError):
-        yield Problem(key, f"{quoted(written)} is no network", f'write it like "{DEFAULT_OFFICE}"')
-        return
-    others = {
-        "network.cidr": scenario.network.cidr,
-        "kubernetes.pod_cidr": scenario.kubernetes.pod_cidr,
-        "kubernetes.service_cidr": scenario.kubernetes.service_cidr,
-    }
-    for name, other in others.items():
-        if office.overlaps(other):
-            yield Problem(key, f"{office} overlaps {name} ({other})", "use a network of its own")
-    first = int(scenario.network.cidr.network_address)
-    numbers = [int(group.address) - first for group in scenario.nodes if group.address]
-    numbers.append(FIRST_NODE_OFFSET + sum(group.count for group in scenario.nodes))
-    highest = max(numbers)
-    if highest >= office.num_addresses - 1:
-        yield Problem(
-            key,
-            f"a node has the same number on both networks, and {office} has no number {highest}",
-            "use a larger network, or give nodes lower addresses",
-        )
-
-
 TOPOLOGY = Topology(
     kind="upstream-vrrp",
     title="Upstream router by VRRP: Windows pods' gateway is a keepalived address on Linux nodes",
     parameters={
         "office_cidr": {
             "type": "string",
-            "default": DEFAULT_OFFICE,
+            "default": office.DEFAULT,
             "description": "The office network, where every node's default route leads",
         },
         "advert_seconds": {

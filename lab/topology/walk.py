@@ -80,11 +80,23 @@ class Walking:
             there = tuple(self.hops)
             self.hops.clear()
             self.passed = 0
+            self._forward(there[-1].place)
             self._start(self._place(there[-1].place), arrived.answered())
         except Ends as reason:
             end = str(reason)
         done = tuple(self.hops)
         return Path(self.flow, there or done, done if there else (), self.backend, end)
+
+    def _forward(self, server: str) -> None:
+        """What the DNS server asks the services node's before it answers, and the answer."""
+        front = self.intent.services_node
+        if not self.flow.forwarded or front is None or server == front.machine:
+            return
+        asked = Flow(server, front.address, self.flow.port, "udp")  # as CoreDNS prefers
+        path = type(self)(self.intent, asked, 0).path()
+        self.hops += path.hops
+        if path.end:
+            raise Ends(path.end)
 
     def _place(self, name: str) -> tuple[MachineIntent, Pod | None]:
         for machine in self.intent.machines:
@@ -103,7 +115,7 @@ class Walking:
             source = bare(pod.address)
         else:
             way = leaving(machine, flow.target)
-            source = address_of(machine, way.device) if way else ""
+            source = address_of(machine, way.device, way.via or flow.target) if way else ""
         return Packet(flow.protocol, source, flow.target, flow.port)
 
     def _start(self, place: tuple[MachineIntent, Pod | None], packet: Packet) -> Packet:
@@ -189,7 +201,7 @@ class Walking:
         local = translation.local_cidr
         if not marked and not self._leaves(translation, packet):
             return packet
-        packet = replace(packet, source=address_of(machine, way.device))
+        packet = replace(packet, source=address_of(machine, way.device, way.via or packet.target))
         what = "packets marked by kube-proxy" if marked else f"packets of {local}"
         self._hop("masquerade", machine, what, packet)
         return packet

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.cluster import calico, dns, flannel
+from lab.cluster import calico, dns, flannel, ovn_kubernetes
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import Cluster
 from lab.cluster.documents import Document
@@ -28,6 +28,8 @@ def waves(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Wave, .
             calico.installation(cluster, intent),
             calico.configuration(cluster, intent),
         )
+    if cluster.topology in ovn_kubernetes.TOPOLOGIES:
+        return ((*rights, *ovn_kubernetes.documents(cluster, intent, manifest), *names),)
     return ((*rights, *names),)
 
 

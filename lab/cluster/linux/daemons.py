@@ -10,20 +10,23 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from lab.cluster import calico
+from lab.cluster import calico, ovn_kubernetes
 from lab.cluster.linux.operations import Operations, Run, Service, WriteFile, inputs
 from lab.topology import bird
 from lab.topology.daemon import LOG, Daemon
 from lab.topology.intent import Intent, MachineIntent
 
 KEPT = "/etc/hybridlab/daemons"
+_WITH_OWN = calico.TOPOLOGIES | ovn_kubernetes.TOPOLOGIES
+"""Topologies whose network add-on brings the nodes' daemons."""
 
 
 def wanted(intent: Intent) -> Mapping[str, tuple[Daemon, ...]]:
     """What the lab starts itself, by machine; machines without any are left out.
 
     In a cluster a node's speakers of BGP learn nothing before there are pods, so that BIRD is
-    ready once it is up; where the pod network is Calico's, its nodes bring their own.
+    ready once it is up; where the pod network is Calico's or ovn-kubernetes', its nodes bring
+    their own.
     """
     found = {machine.name: tuple(_of(intent, machine)) for machine in intent.machines}
     return {name: daemons for name, daemons in found.items() if daemons}
@@ -47,9 +50,13 @@ def unfit(intent: Intent) -> str:
 
 def packages(intent: Intent) -> Mapping[str, frozenset[str]]:
     """By machine: the Debian packages that its image must have."""
-    return {
+    found = {
         name: frozenset(one.package for one in daemons) for name, daemons in wanted(intent).items()
     }
+    if intent.kubernetes and intent.topology in ovn_kubernetes.TOPOLOGIES:
+        switched = (one.name for one in intent.machines if one.chassis and one.os == "linux")
+        found |= dict.fromkeys(switched, frozenset({ovn_kubernetes.PACKAGE}))
+    return found
 
 
 def started(daemon: Daemon) -> Operations:
@@ -74,7 +81,7 @@ def _of(intent: Intent, machine: MachineIntent) -> Iterator[Daemon]:
     if intent.kubernetes is None:
         yield from machine.daemons
         return
-    if intent.topology in calico.TOPOLOGIES and machine.kubelet:
+    if machine.kubelet and intent.topology in _WITH_OWN:
         return
     for one in machine.daemons:
         yield replace(one, ready=bird.UP) if one.name == bird.NAME else one

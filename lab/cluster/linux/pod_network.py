@@ -1,7 +1,7 @@
 """The pod network of one Linux node, as far as the node itself has it. Pure.
 
 flannel's CNI configuration, or a bridge with the node's part of the pod network, and the table
-that masquerades what the Intent says; none of it where Calico does both itself.
+that masquerades what the Intent says; none of it where Calico or ovn-kubernetes do both themselves.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from ipaddress import ip_interface
 
-from lab.cluster import calico, flannel
+from lab.cluster import calico, flannel, ovn_kubernetes
 from lab.cluster.cluster import Cluster
+from lab.cluster.linux import external_bridge
 from lab.cluster.linux.operations import Operation, Operations, Remove, Service, WriteFile, inputs
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.translation import Translation
@@ -26,6 +27,8 @@ def on_node(cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operati
     assert machine.translation is not None, "a node that runs pods"
     if cluster.topology in calico.TOPOLOGIES:
         return (Remove((flannel.CNI_CONFIG, BRIDGE_CONFIG)),)
+    if cluster.topology in ovn_kubernetes.TOPOLOGIES:
+        return (Remove((flannel.CNI_CONFIG, BRIDGE_CONFIG)), *external_bridge.made(machine))
     if cluster.topology in flannel.TOPOLOGIES:
         config = WriteFile(flannel.CNI_CONFIG, flannel.cni_config(cluster, intent))
         other: Operation = Remove((BRIDGE_CONFIG,))

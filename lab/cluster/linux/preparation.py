@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.cluster import calico, dns, flannel, kubeadm
+from lab.cluster import calico, dns, flannel, kubeadm, ovn_kubernetes
 from lab.cluster.bundle.manifest import ContainerImage, Manifest
 from lab.cluster.cluster import Cluster, ClusterNode
 from lab.cluster.linux import (
@@ -42,6 +42,8 @@ def repositories(cluster: Cluster, node: ClusterNode) -> tuple[str, ...]:
         found.append(flannel.IMAGE)
     if cluster.topology in calico.TOPOLOGIES:
         found += calico.IMAGES
+    if cluster.topology in ovn_kubernetes.TOPOLOGIES:
+        found.append(ovn_kubernetes.IMAGE)
     return tuple(sorted(found))
 
 

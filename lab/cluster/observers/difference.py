@@ -44,6 +44,8 @@ Kind = Literal[
     "wrong-route",
     "learned-route-missing",
     "wrong-learned-route",
+    "session-down",
+    "session-waiting",
     "stray-route",
     "neighbour-missing",
     "stale-neighbour",
@@ -64,6 +66,7 @@ Kind = Literal[
     "link-mtu",
     "link-mac",
     "gateway-missing",
+    "gateway-barred",
     "unplugged",
     "tunnel-port-dropped",
     "tunnel-port-rejected",
@@ -107,6 +110,9 @@ class Difference:
     that one alone may have."""
     place: str = ""
     """The machine that the commands are for, where it is not the node."""
+    concerns: tuple[tuple[str, str], ...] = ()
+    """Machine and object of what hangs on it, on other machines too: ``("worker2", "route to
+    10.244.0.64/26")``."""
 
     def __str__(self) -> str:
         return (

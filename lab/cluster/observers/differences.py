@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from lab.cluster.observers import logical, windows_words
+from lab.cluster.observers import logical, sessions, windows_words
 from lab.cluster.observers.difference import By, Difference, Look
 from lab.cluster.observers.facts import NodeFacts
 from lab.cluster.observers.hops import (
@@ -69,7 +69,12 @@ def lab_differences(
     for machine in bound.everything():
         if machine.name in observed:
             found += differences(machine, observed[machine.name], by=by)
-    return (*found, *between(bound, observed, by=by), *logical.differences(bound, observed))
+    return (
+        *found,
+        *sessions.differences(bound, observed),
+        *between(bound, observed, by=by),
+        *logical.differences(bound, observed),
+    )
 
 
 def as_held(intent: Intent, observed: Mapping[str, NodeFacts]) -> Intent:

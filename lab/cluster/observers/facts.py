@@ -140,6 +140,18 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenSession:
+    """A session of BGP, as the daemon tells of it."""
+
+    name: str
+    """The daemon's own: ``"to-worker1"``."""
+    state: str
+    """``"up"``, ``"start"``, or ``"down"`` where it was shut."""
+    info: str
+    """``"Established"``, ``"Active Socket: Connection refused"``."""
+
+
+@dataclass(frozen=True, slots=True)
 class PodFacts:
     """What was seen inside a pod."""
 
@@ -211,6 +223,8 @@ class NodeFacts:
     sandboxes: tuple[tuple[str, str], ...] = ()
     """The container runtime's pods, ``namespace/name``, and their states."""
     units: tuple[Unit, ...] = ()
+    sessions: tuple[SeenSession, ...] = ()
+    """None at all where no daemon that speaks BGP could be asked."""
     counters: tuple[Counter, ...] = ()
     switching: Switching | None = None
     """None where Open vSwitch does not run."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
 from lab._deadline import Deadline
-from lab.cluster.observers import devices, iptables, logical_facts, nftables
+from lab.cluster.observers import devices, iptables, logical_facts, nftables, sessions
 from lab.cluster.observers.facts import Counter, NodeFacts, PodFacts, Unit
 from lab.cluster.observers.logical_facts import Databases, Switching
 from lab.cluster.observers.questions import Answer, answers, command
@@ -88,6 +88,7 @@ def facts(stdout: str, stderr: str) -> NodeFacts:
         pods=_pods(said) if "sandboxes" in said else None,
         sandboxes=_sandboxes(read.one("sandboxes")),
         units=_units(read.text("units")),
+        sessions=sessions.read(read.text("sessions")),
         counters=tuple(_counters(read, entries)),
         switching=_switching(read, said),
         databases=_databases(read),

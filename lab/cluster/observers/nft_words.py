@@ -44,7 +44,7 @@ def _field(left: object) -> str:
 def prefixes(rule: Rule, field: str) -> tuple[tuple[str, ...], bool]:
     """The prefixes of ``saddr`` or ``daddr``, and whether they are those that are not meant."""
     for operator, what, right, _ in _matches(rule):
-        if what == f"ip {field}":
+        if what in {f"ip {field}", f"arp {field} ip"}:
             return tuple(_prefixes(right)), operator == "!="
     return (), False
 
@@ -70,11 +70,11 @@ def destinations(rule: Rule) -> tuple[str, ...]:
 
 
 def protocol_of(rule: Rule) -> str | None:
-    """``"tcp"``, ``"udp"`` or ``"icmp"`` where a rule is for one of them."""
+    """``"tcp"``, ``"udp"``, ``"icmp"`` or ``"arp"`` where a rule is for one of them."""
     for operator, what, right, _ in _matches(rule):
         if operator == "==" and what in {"meta l4proto", "ip protocol"} and isinstance(right, str):
             return right
-        if what.split(" ")[0] in {"tcp", "udp", "icmp"}:
+        if what.split(" ")[0] in {"tcp", "udp", "icmp", "arp"}:
             return what.split(" ")[0]
     return None
 

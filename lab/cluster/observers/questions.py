@@ -52,6 +52,7 @@ if [ -s /proc/net/ip_tables_names ]; then ask iptables-legacy iptables-legacy-sa
 ask queues tc -json -statistics qdisc show
 ask sockets ss -H -l -n -t -u
 ask conntrack conntrack -S
+if [ -S /run/bird/bird.ctl ]; then ask sessions birdc show protocols; fi
 ask settings sh -c 'cd /proc/sys/net; grep -s . ipv4/ip_forward ipv4/conf/*/forwarding \
 ipv4/conf/*/rp_filter bridge/bridge-nf-call-iptables netfilter/nf_conntrack_count \
 netfilter/nf_conntrack_max; true'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_interface
 
 from lab.cluster.observers.difference import By, Difference, Kind
@@ -54,7 +54,23 @@ def between(
             continue
         for one in there:
             if not _is_owner(one.who, owner, by):
-                yield _twice(intent, claim, one, [owner])
+                found = _twice(intent, claim, one, [owner])
+                drawn = _drawn(intent, observed, one.text) if claim[0] == "cidr" else ()
+                yield replace(found, concerns=tuple(drawn))
+
+
+def _drawn(
+    intent: Intent, observed: Mapping[str, NodeFacts], text: str
+) -> Iterator[tuple[str, str]]:
+    """The learned routes to a pod CIDR that lead to another than they should."""
+    cidr = str(ip_interface(text).network)
+    for machine in intent.machines:
+        facts = observed.get(machine.name)
+        for route in machine.routes if facts else ():
+            if route.by and route.destination == cidr:
+                seen = [one for one in facts.routes if one.destination == cidr] if facts else []
+                if seen and (seen[0].device, seen[0].via) != (route.device, route.via):
+                    yield machine.name, f"route to {cidr}"
 
 
 def _ranges(intent: Intent) -> list[str]:
@@ -139,5 +155,6 @@ def _mends(machine: MachineIntent, kind: str, held: _Held) -> str:
     lines = [f"ip address del {held.text} dev {held.device}"]
     if kind == "cidr":
         cidr = str(ip_interface(held.text).network)
-        lines += [replace_route(one) for one in machine.routes if one.destination == cidr]
+        static = [one for one in machine.routes if one.by is None]
+        lines += [replace_route(one) for one in static if one.destination == cidr]
     return " && ".join(lines)

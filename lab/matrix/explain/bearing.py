@@ -35,6 +35,8 @@ def _same(difference: Difference, hop: Hop, _: Path) -> bool:
 
 def _barred(difference: Difference, hop: Hop, _: Path) -> bool:
     barrier = difference.barrier
+    if barrier is not None and barrier.protocol == "arp":
+        return any(_asks(hop, prefix, difference.node) for prefix in barrier.prefixes)
     if barrier is None or hop.machine != difference.node or hop.kind == "switch":
         return False  # what crosses a hypervisor's switch is none of its own packets
     if barrier.device and (hop.place, hop.device) != (difference.node, barrier.device):
@@ -79,9 +81,19 @@ def _bridge_filter(difference: Difference, hop: Hop, _: Path) -> bool:
 
 def _proxy(difference: Difference, hop: Hop, _: Path) -> bool:
     """Those who ask for the address on the segment are the other machines."""
-    address = difference.object.removeprefix("address ")
-    asked = hop.object.startswith(f"neighbour {address} on ")
-    return asked and hop.machine != difference.node
+    return _asks(hop, difference.object.removeprefix("address "), difference.node)
+
+
+def _gateway(difference: Difference, hop: Hop, _: Path) -> bool:
+    """Those behind it ask for the address on the segment."""
+    return _asks(hop, difference.object.removeprefix("gateway ").partition("/")[0], difference.node)
+
+
+def _asks(hop: Hop, prefix: str, machine: str) -> bool:
+    """Whether another machine asks there for the MAC of an address of the prefix."""
+    if hop.kind != "neighbour" or hop.machine == machine or hop.place != hop.machine:
+        return False
+    return covers(prefix, hop.object.split()[1])
 
 
 def _service(difference: Difference, hop: Hop, path: Path) -> bool:
@@ -166,12 +178,18 @@ def _is_at(hop: Hop, machine: str, device: str) -> bool:
     return (hop.place, hop.device) == (machine, device)
 
 
-def _duplicate_cidr(difference: Difference, hop: Hop, _: Path) -> bool:
-    """``pod CIDR 10.244.1.1/24 of cni0``: what the machine keeps that is another's."""
+def _duplicate_cidr(difference: Difference, hop: Hop, path: Path) -> bool:
+    """``pod CIDR 10.244.1.1/24 of cni0``: what the machine keeps, or draws, that is another's."""
+    if _concerned(difference, hop, path):
+        return True
     network = network_of(difference.object.split()[2])
     ours = hop.machine == difference.node and hop.kind in {"route", "forwarding"}
     packets = (hop.packet, hop.carried)
     return ours and any(covers(network, packet.target) for packet in packets if packet)
+
+
+def _concerned(difference: Difference, hop: Hop, _: Path) -> bool:
+    return (hop.machine, hop.object) in difference.concerns
 
 
 _BY_KIND: Mapping[str, _Touches] = {
@@ -181,6 +199,7 @@ _BY_KIND: Mapping[str, _Touches] = {
     "hairpin-off": _hairpin,
     "bridge-filter-off": _bridge_filter,
     "proxy-missing": _proxy,
+    "gateway-missing": _gateway,
     "service-missing": _service,
     "stale-backend": _service,
     "backend-missing": _service,
@@ -202,5 +221,7 @@ _BY_KIND: Mapping[str, _Touches] = {
     "duplicate-address": _duplicate,
     "duplicate-mac": _duplicate,
     "duplicate-pod-cidr": _duplicate_cidr,
+    "session-down": _concerned,
+    "session-waiting": _concerned,
 }
 """How the others are met. A firewall's rule is met by the packets that it names."""

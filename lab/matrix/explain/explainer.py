@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lab._errors import LabError
-from lab.cluster.observers import logical
+from lab.cluster.observers import logical, sessions
 from lab.cluster.observers.difference import By, Difference
 from lab.cluster.observers.differences import differences, settled
 from lab.cluster.observers.facts import NodeFacts
@@ -21,10 +21,9 @@ from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Flow, Path
 from lab.topology.walk import walk
 
-_FOLLOWS = frozenset(
-    {"neighbour-silent", "program-down", "learned-route-missing", "wrong-learned-route"}
-    | {"tunnel-end-missing"}
-)
+LEARNED = frozenset({"learned-route-missing", "wrong-learned-route", "session-waiting"})
+"""Kinds that are signs of something else, perhaps on a machine beside the path."""
+_FOLLOWS = LEARNED | {"neighbour-silent", "program-down", "tunnel-end-missing"}
 """Kinds that are most often signs of something else, or no part of a packet's way."""
 _SAME_ADDRESS = frozenset({"wrong-route", "wrong-learned-route", "route-missing", "stray-route"})
 
@@ -57,6 +56,7 @@ class Explainer:
         self._intent = settled(intent, self._seen) if self._by == "kubernetes" else intent
         self._of: dict[str, tuple[Difference, ...]] = {}
         self._between = (
+            *sessions.differences(self._intent, self._seen),
             *between(self._intent, self._seen, by=self._by),
             *logical.differences(self._intent, self._seen),
         )

@@ -37,13 +37,16 @@ FAULT_OF: Mapping[str, str] = {
     "masquerade-exception-missing": "outboundnat-exception-missing",
     "name-server-barred": "dns-unreachable",
     "duplicate-mac": "two-nodes-one-mac",
+    "session-down": "bgp-session-down",
+    "gateway-missing": "gateway-dead",
+    "gateway-barred": "gateway-dead",
 }
 """What is observed, and the fault of the catalogue that looks like it. Other kinds have none."""
 
 _IN_POD = "in the pod: "
 _TOOLS = (
-    *("bridge", "cat", "crictl", "if", "ovn-nbctl", "ovn-sbctl", "ovs-appctl", "ovs-ofctl"),
-    *("ovs-vsctl", "ip", "iptables", "iptables-save", "journalctl"),
+    *("birdc", "bridge", "cat", "crictl", "if", "ip", "iptables", "iptables-save", "journalctl"),
+    *("ovn-nbctl", "ovn-sbctl", "ovs-appctl", "ovs-ofctl", "ovs-vsctl"),
     *("modprobe", "nft", "ss", "sysctl", "systemctl", "tc"),
 )
 _CHAIN = re.compile(r"[;|&'\"<>$]")

@@ -21,7 +21,9 @@ _EACH = 2
 
 def flow_of(cell: Cell) -> Flow:
     """The question that a cell asks."""
-    return Flow(cell.source.name, cell.target.address, cell.target.port, cell.protocol)
+    target = cell.target
+    forwarded = cell.family == "node-names"
+    return Flow(cell.source.name, target.address, target.port, cell.protocol, forwarded)
 
 
 def asked(intent: Intent, paths: Iterable[Path]) -> Mapping[str, tuple[str, ...]]:

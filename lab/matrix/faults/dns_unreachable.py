@@ -1,6 +1,8 @@
-"""What a node's pods ask the DNS server is lost on the way."""
+"""What pods ask the DNS server is lost on the way, or what a services node's is asked."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from lab.matrix.faults.fault import Change, Fault, Site, change
 from lab.matrix.faults.parts import barred, central, hosts, probes
@@ -10,11 +12,20 @@ _PORT = 53
 
 
 def _change(intent: Intent, node: str, _: str) -> Change:
+    asked = f"meta l4proto {{ tcp, udp }} th dport {_PORT} counter drop"
+    if intent.machine(node).kind == "services":
+        return barred(node, FAULT.name, "input", -150, [asked])
     server = probes(intent.machine(node))[0].resolver.server
     if intent.logical:
         return _by_access_list(intent, node, server)
-    bars = f"ip daddr {server} meta l4proto {{ tcp, udp }} th dport {_PORT} counter drop"
-    return barred(node, FAULT.name, "prerouting", -300, [bars])
+    return barred(node, FAULT.name, "prerouting", -300, [f"ip daddr {server} {asked}"])
+
+
+def _sites(intent: Intent) -> Iterator[Site]:
+    if any(pod.role == "dns" for machine in intent.machines for pod in machine.pods):
+        yield from (Site(one.name) for one in hosts(intent))
+    if intent.services_node:
+        yield Site(intent.services_node.machine)
 
 
 def _by_access_list(intent: Intent, node: str, server: str) -> Change:
@@ -33,13 +44,9 @@ def _by_access_list(intent: Intent, node: str, server: str) -> Change:
 
 FAULT = Fault(
     name="dns-unreachable",
-    title="a node's firewall loses what its pods ask the DNS server",
-    needs="pods, in a lab with a DNS server",
-    sites=lambda intent: (
-        Site(one.name)
-        for one in hosts(intent)
-        if any(pod.role == "dns" for machine in intent.machines for pod in machine.pods)
-    ),
+    title="a firewall loses what pods ask the DNS server, or what the services node's is asked",
+    needs="pods, in a lab with a DNS server, or to be the services node",
+    sites=_sites,
     change=_change,
     also=("dns-server-unreachable", "dns-down", "no-dns"),
 )

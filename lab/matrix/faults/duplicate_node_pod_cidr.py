@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from ipaddress import ip_interface
 
-from lab.matrix.faults.fault import Change, Fault, Site, change
-from lab.matrix.faults.parts import hosts, without_address
+from lab.matrix.faults.fault import Change, Fault, change
+from lab.matrix.faults.parts import hosts, with_others, without_address
 from lab.topology.commands import replace_route
 from lab.topology.intent import Intent, MachineIntent
 
@@ -29,24 +28,16 @@ def _change(intent: Intent, node: str, peer: str) -> Change:
     )
 
 
-def _bridge(machine: MachineIntent) -> bool:
+def _has_bridge(machine: MachineIntent) -> bool:
     """Whether it has one of its own; a port of a logical switch has no pods behind it."""
     return bool(machine.bridge and machine.bridge.addresses and machine.bridge.switch is None)
-
-
-def _sites(intent: Intent) -> Iterator[Site]:
-    bridged = [one.name for one in hosts(intent) if _bridge(one)]
-    for name in bridged:
-        peers = tuple(one for one in bridged if one != name)
-        if peers:
-            yield Site(name, peers)
 
 
 FAULT = Fault(
     name="duplicate-node-pod-cidr",
     title="a node has the pod CIDR of another node, too",
     needs="a bridge of its own beside another node's",
-    sites=_sites,
+    sites=lambda intent: with_others(one for one in hosts(intent) if _has_bridge(one)),
     change=_change,
     peer="node",
     also=("duplicate-pod-cidr", "duplicate-cidr"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 
-from lab.matrix.faults.fault import Change, change
-from lab.topology.intent import Intent, MachineIntent, Pod
+from lab.matrix.faults.fault import Change, Site, change
+from lab.topology.commands import remade_tunnel
+from lab.topology.intent import Intent, MachineIntent, Pod, Tunnel
 from lab.topology.machines import CLUSTER
 from lab.topology.segment import Interface
 
@@ -34,6 +35,37 @@ def carriers(intent: Intent) -> Iterator[MachineIntent]:
 def probes(machine: MachineIntent) -> tuple[Pod, ...]:
     """The machine's pods that take part in the matrix as themselves."""
     return tuple(pod for pod in machine.pods if pod.role == "probe")
+
+
+def tunnelled(intent: Intent) -> Iterator[Site]:
+    """The nodes and hypervisors that have a tunnel."""
+    return (Site(one.name) for one in carriers(intent) if one.tunnel)
+
+
+def tunnel_remade(machine: MachineIntent, wrong: Callable[[Tunnel], Tunnel]) -> Change:
+    """The machine's tunnel as another one, made of the right one."""
+    right = _tunnel(machine)
+    return change(machine.name, remade_tunnel(machine, wrong(right)), remade_tunnel(machine, right))
+
+
+def tunnel_barred(machine: MachineIntent, what: str, verdict: str) -> Change:
+    """The tunnel's packets at the machine's own firewall: ``"drop"`` or ``"reject"``."""
+    rule = f"udp dport {_tunnel(machine).port} counter {verdict}"
+    return barred(machine.name, what, "input", -150, [rule])
+
+
+def _tunnel(machine: MachineIntent) -> Tunnel:
+    assert machine.tunnel is not None, "a site has one"
+    return machine.tunnel
+
+
+def with_others(machines: Iterable[MachineIntent]) -> Iterator[Site]:
+    """Each of the machines, with all the others as peers; none where there are no others."""
+    names = [one.name for one in machines]
+    for name in names:
+        peers = tuple(one for one in names if one != name)
+        if peers:
+            yield Site(name, peers)
 
 
 def card(machine: MachineIntent) -> Interface:
@@ -66,12 +98,19 @@ def without_address(address: str, device: str) -> str:
     )
 
 
+def while_up(device: str, lines: Iterable[str]) -> str:
+    """The lines where the device is up; where another fault has it down, its own mending does."""
+    return f"if ip -o link show up dev {device} | grep -q .; then {' && '.join(lines)}; fi"
+
+
 def nft(*lines: str) -> str:
     """One transaction of nftables."""
     return f"printf '%s\\n' {' '.join(shlex.quote(line) for line in lines)} | nft -f -"
 
 
-def barred(node: str, what: str, hook: str, priority: int, rules: Iterable[str]) -> Change:
+def barred(  # noqa: PLR0913, PLR0917  a table of netfilter is all of these
+    node: str, what: str, hook: str, priority: int, rules: Iterable[str], family: str = "ip"
+) -> Change:
     """A machine's own firewall with these rules, in a table of their own.
 
     Parameters
@@ -84,9 +123,11 @@ def barred(node: str, what: str, hook: str, priority: int, rules: Iterable[str])
         Of netfilter: ``"prerouting"``, -300 is before connection tracking.
     rules
         In nft's language.
+    family
+        Of the table: ``"ip"`` or ``"arp"``.
 
     """
-    table = f"ip firewall-{sha256(f'{what} {node}'.encode()).hexdigest()[:8]}"
+    table = f"{family} firewall-{sha256(f'{what} {node}'.encode()).hexdigest()[:8]}"
     gone = (f"table {table} {{}}", f"delete table {table}")
     chain = f"type filter hook {hook} priority {priority}; policy accept;"
     return change(

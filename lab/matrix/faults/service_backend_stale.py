@@ -11,7 +11,7 @@ from lab.matrix.faults.parts import central, hosts, nft
 from lab.providers.netns.service_rules import service_rules
 from lab.providers.netns.services import SERVICE_TABLE
 from lab.topology.intent import Intent, MachineIntent
-from lab.topology.ovn_daemons import balancer_name
+from lab.topology.ovn_northbound import balancer_name
 from lab.topology.translation import Service, Translation
 
 

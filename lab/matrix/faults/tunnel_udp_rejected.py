@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from lab.matrix.faults.fault import Change, Fault, Site
-from lab.matrix.faults.parts import barred, carriers
-from lab.topology.intent import Intent
+from lab.matrix.faults.fault import Fault
+from lab.matrix.faults.parts import tunnel_barred, tunnelled
 
-
-def _change(intent: Intent, node: str, _: str) -> Change:
-    tunnel = intent.machine(node).tunnel
-    assert tunnel is not None, "a site has one"
-    return barred(node, FAULT.name, "input", -150, [f"udp dport {tunnel.port} counter reject"])
-
+_NAME = "tunnel-udp-rejected"
 
 FAULT = Fault(
-    name="tunnel-udp-rejected",
+    name=_NAME,
     title="a node refuses the tunnel's UDP packets with an ICMP error",
     needs="a VXLAN tunnel",
-    sites=lambda intent: (Site(one.name) for one in carriers(intent) if one.tunnel),
-    change=_change,
+    sites=tunnelled,
+    change=lambda intent, node, _: tunnel_barred(intent.machine(node), _NAME, "reject"),
     also=("udp-4789-rejected", "udp-rejected", "vxlan-rejected"),
 )

@@ -4,37 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.matrix.faults.fault import Change, Fault, Site, change
-from lab.matrix.faults.parts import card, nodes
+from lab.matrix.faults.fault import Change, Command, Fault
+from lab.matrix.faults.parts import card, nodes, while_up, with_others
 from lab.topology.commands import tables
 from lab.topology.intent import Intent
+from lab.topology.segment import Interface
 
 
 def _change(intent: Intent, node: str, peer: str) -> Change:
-    machine = intent.machine(node)
-    own, other = card(machine), card(intent.machine(peer))
+    machine, twin = intent.machine(node), intent.machine(peer)
+    own, other = card(machine), card(twin)
     set_mac = f"ip link set dev {own.name} address"
-    return change(
-        node,
-        [f"{set_mac} {other.mac}"],
-        [f"{set_mac} {own.mac}", *tables(machine, own.name)],
+    return Change(
+        (Command(node, f"{set_mac} {other.mac}"),),
+        (
+            Command(node, f"{set_mac} {own.mac}"),
+            Command(node, while_up(own.name, tables(machine, own.name))),
+            Command(peer, while_up(other.name, (*_announced(other), *tables(twin, other.name)))),
+        ),
     )
 
 
-def _sites(intent: Intent) -> Iterator[Site]:
-    for alike in (tuple(nodes(intent)), intent.hypervisors):
-        names = [one.name for one in alike if one.chassis is None]  # OVN has MACs of its own
-        for name in names:
-            peers = tuple(one for one in names if one != name)
-            if peers:
-                yield Site(name, peers)
+def _announced(card: Interface) -> Iterator[str]:
+    """What has a machine send by a card, so that the switch learns anew behind which port it is.
+
+    It tells its addresses to all (``arp_notify`` of the kernel's ip-sysctl) as if the MAC were
+    new, and forgets its neighbours.
+    """
+    setting = f"/proc/sys/net/ipv4/conf/{card.name}/arp_notify"
+    yield f"echo 1 > {setting}"
+    yield f"ip link set dev {card.name} address {card.mac}"
+    yield f"echo 0 > {setting}"
 
 
 FAULT = Fault(
     name="two-nodes-one-mac",
     title="a node's card has the MAC of another node's",
     needs="a card that the kernel itself answers on, and another node beside it",
-    sites=_sites,
+    sites=lambda intent: (
+        *with_others(one for one in nodes(intent) if one.chassis is None),  # OVN has its own
+        *with_others(intent.hypervisors),
+    ),
     change=_change,
     peer="node",
     also=("duplicate-mac", "same-mac"),

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lab.matrix.faults.fault import Change, Fault, Site, change
-from lab.matrix.faults.parts import carriers
-from lab.topology.commands import remade_tunnel
-from lab.topology.intent import Intent
-
-
-def _change(intent: Intent, node: str, _: str) -> Change:
-    machine = intent.machine(node)
-    tunnel = machine.tunnel
-    assert tunnel is not None, "a site has one"
-    wrong = replace(tunnel, port=tunnel.port + 1)
-    return change(node, remade_tunnel(machine, wrong), remade_tunnel(machine, tunnel))
-
+from lab.matrix.faults.fault import Fault
+from lab.matrix.faults.parts import tunnel_remade, tunnelled
 
 FAULT = Fault(
     name="wrong-udp-port",
     title="a node's tunnel has another UDP port than the others",
     needs="a VXLAN tunnel",
-    sites=lambda intent: (Site(one.name) for one in carriers(intent) if one.tunnel),
-    change=_change,
+    sites=tunnelled,
+    change=lambda intent, node, _: tunnel_remade(
+        intent.machine(node), lambda right: replace(right, port=right.port + 1)
+    ),
     also=("wrong-port", "vxlan-port"),
 )

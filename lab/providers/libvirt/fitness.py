@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from lab._errors import PreflightError
-from lab.cluster import calico, flannel
+from lab.cluster import calico, flannel, ovn_kubernetes
 from lab.cluster.linux import daemons
 from lab.topology.intent import Intent
 
 _ROUTED = frozenset({"upstream-tor", "upstream-vrrp", "hard-way"})
 """Topologies whose clusters need no network add-on: the nodes' bridges and the routes around them
 do, which the router has, or daemons of the lab's own."""
-WITH_CLUSTER = flannel.TOPOLOGIES | calico.TOPOLOGIES | _ROUTED
+WITH_CLUSTER = flannel.TOPOLOGIES | calico.TOPOLOGIES | ovn_kubernetes.TOPOLOGIES | _ROUTED
 """Topologies that a real cluster's pod network can be made for."""
 
 
@@ -28,6 +28,8 @@ def unfit(intent: Intent) -> str:
             f"no bundle has the network add-on of topology '{intent.topology}', "
             "so there is no Kubernetes cluster of it yet"
         )
+    if intent.topology in flannel.TOPOLOGIES:
+        return flannel.unfit(intent)
     return calico.unfit(intent) if intent.topology in calico.TOPOLOGIES else ""
 
 

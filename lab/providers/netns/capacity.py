@@ -1,4 +1,4 @@
-"""Whether a lab fits on this machine: neighbour table, descriptors, processes.
+"""Whether a lab fits on this machine: neighbour table, descriptors, processes, memory.
 
 Figures are read in one place and judged in another, so that any machine can be judged.
 """
@@ -16,6 +16,8 @@ from lab._errors import PreflightError
 from lab.providers.netns.compile import namespaces as names_of
 from lab.providers.netns.netlink import GET_NEIGHBOUR, GET_NEIGHBOUR_TABLE, Socket, attributes
 from lab.providers.netns.processes import holders
+from lab.state.memory import available
+from lab.topology.cost import cost
 from lab.topology.intent import Intent, Neighbour, Route
 
 NEED_FILE = "/run/neighbours"
@@ -39,6 +41,8 @@ class Need:
     namespaces: int
     neighbours: int
     """Entries the kernel will make by itself, at most; permanent ones are exempt."""
+    memory_mib: int = 0
+    """Of the kernel and of the lab's own processes."""
 
     @property
     def descriptors(self) -> int:
@@ -56,6 +60,8 @@ class Room:
     descriptors: int
     network_namespaces: int
     processes: int
+    memory_mib: int
+    """Free."""
 
 
 def need(intent: Intent) -> Need:
@@ -69,7 +75,7 @@ def need(intent: Intent) -> Need:
         learnt += _learnt(machine.routes, machine.neighbours)
         for pod in machine.pods:
             learnt += _learnt((Route("default", "eth0", pod.gateway),), pod.neighbours)
-    return Need(len(names_of(intent)), learnt)
+    return Need(len(names_of(intent)), learnt, cost(intent).memory_mib)
 
 
 def _learnt(routes: tuple[Route, ...], neighbours: tuple[Neighbour, ...]) -> int:
@@ -87,6 +93,7 @@ def room() -> Room:
         descriptors=_finite(resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
         network_namespaces=limit,
         processes=_finite(processes) if os.geteuid() else _finite(resource.RLIM_INFINITY),
+        memory_mib=available() >> 20,
     )
 
 
@@ -124,6 +131,12 @@ def judge(need: Need, room: Room) -> None:
             "processes",
             f"the lab needs {_PROCESSES}, the limit is {room.processes}",
             f"ulimit -u {1 << 12}",
+        )
+    if need.memory_mib > room.memory_mib:
+        raise _refusal(
+            "memory",
+            f"the lab needs about {need.memory_mib:,} MiB, and {room.memory_mib:,} MiB are free",
+            "fewer pods ('pods_per_node'), fewer nodes, or 'lab down' for a lab that is not needed",
         )
 
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from lab.providers.netns import namespaces
-from lab.providers.netns.netlink import attribute
+from lab.providers.netns.messages import attribute
 from lab.topology.intent import MachineIntent
 from lab.topology.steering import own_addresses
 from lab.topology.translation import Translation

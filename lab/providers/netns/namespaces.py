@@ -11,7 +11,8 @@ from typing import Self
 from lab._errors import BrokenError
 from lab.providers.netns import requests, syscalls
 from lab.providers.netns.isolation import NETNS_DIRECTORY
-from lab.providers.netns.netlink import Names, Socket
+from lab.providers.netns.messages import Names
+from lab.providers.netns.netlink import Socket
 from lab.providers.netns.operations import (
     ChecksumOff,
     Message,

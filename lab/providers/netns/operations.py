@@ -1,6 +1,6 @@
 """What is done to make a lab's network: one typed operation per change, in one namespace each.
 
-The executor (``netlink.py``) encodes them as netlink messages, ``commands.py`` prints them as
+``messages.py`` encodes them as netlink messages, ``commands.py`` prints them as
 ``ip``, ``bridge``, ``sysctl`` and ``nft`` commands; neither decides anything.
 Addresses, MACs and prefixes are text, as in the Intent.
 """
@@ -8,11 +8,34 @@ Addresses, MACs and prefixes are text, as in the Intent.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
+
+
+class _Attributes(dict[str, object]):
+    """The attributes of an object, by name."""
+
+    def __init__(self, of: object) -> None:
+        super().__init__()
+        self._of = of
+
+    def __missing__(self, name: str) -> object:
+        return getattr(self._of, name)
+
+
+class Described:
+    """What every operation has in common: the words for it."""
+
+    __slots__ = ()
+    words: ClassVar[str]
+    """With attributes of the operation in braces."""
+
+    def describe(self) -> str:
+        """What is done to which object, for an error."""
+        return self.words.format_map(_Attributes(self))
 
 
 @dataclass(frozen=True, slots=True)
-class SysctlSet:
+class SysctlSet(Described):
     """Write a kernel setting of the namespace."""
 
     key: str
@@ -21,70 +44,58 @@ class SysctlSet:
     optional: bool = False
     """True where a kernel without this setting needs no setting."""
 
-    def describe(self) -> str:
-        """What is done to which object, for an error."""
-        return f"setting '{self.key}' to '{self.value}'"
+    words = "setting '{key}' to '{value}'"
 
 
 @dataclass(frozen=True, slots=True)
-class LinkUp:
+class LinkUp(Described):
     """Set a device up."""
 
     device: str
 
-    def describe(self) -> str:
-        """What is done to which object, for an error."""
-        return f"setting link '{self.device}' up"
+    words = "setting link '{device}' up"
 
 
 @dataclass(frozen=True, slots=True)
-class LinkDown:
+class LinkDown(Described):
     """Set a device down; its routes, neighbours and proxies go with that."""
 
     device: str
 
-    def describe(self) -> str:
-        """What is done to which object, for an error."""
-        return f"setting link '{self.device}' down"
+    words = "setting link '{device}' down"
 
 
 @dataclass(frozen=True, slots=True)
-class LinkRename:
+class LinkRename(Described):
     """Give a device, which must be down, another name."""
 
     device: str
     name: str
 
-    def describe(self) -> str:
-        """What is done to which object, for an error."""
-        return f"naming link '{self.device}' '{self.name}'"
+    words = "naming link '{device}' '{name}'"
 
 
 @dataclass(frozen=True, slots=True)
-class LinkRemove:
+class LinkRemove(Described):
     """Take a device away, and the far end of a veth with it."""
 
     device: str
 
-    def describe(self) -> str:
-        """What is done to which object, for an error."""
-        return f"removing link '{self.device}'"
+    words = "removing link '{device}'"
 
 
 @dataclass(frozen=True, slots=True)
-class MtuSet:
+class MtuSet(Described):
     """Set the MTU of a device that is there."""
 
     device: str
     mtu: int
 
-    def describe(self) -> str:
-        """What is done to which object, for an error."""
-        return f"setting the MTU of '{self.device}' to {self.mtu}"
+    words = "setting the MTU of '{device}' to {mtu}"
 
 
 @dataclass(frozen=True, slots=True)
-class VethAdd:
+class VethAdd(Described):
     """Add a veth pair, this end up; the far end is made down, in another namespace."""
 
     name: str
@@ -96,16 +107,11 @@ class VethAdd:
     peer_mac: str
     mtu: int
 
-    def describe(self) -> str:
-        """What is done to which object, for an error."""
-        return (
-            f"adding veth '{self.name}' with its far end "
-            f"'{self.peer_name}' in namespace '{self.peer_namespace}'"
-        )
+    words = "adding veth '{name}' with its far end '{peer_name}' in namespace '{peer_namespace}'"
 
 
 @dataclass(frozen=True, slots=True)
-class BridgeAdd:
+class BridgeAdd(Described):
     """Add a bridge, up."""
 
     name: str
@@ -113,13 +119,11 @@ class BridgeAdd:
     mac: str
     mtu: int
 
-    def describe(self) -> str:
-        """What is done to which object, for an error."""
-        return f"adding bridge '{self.name}'"
+    words = "adding bridge '{name}'"
 
 
 @dataclass(frozen=True, slots=True)
-class VxlanAdd:
+class VxlanAdd(Described):
     """Add a VXLAN device without learning, up."""
 
     name: str
@@ -131,60 +135,50 @@ class VxlanAdd:
     local: str
     device: str
 
-    def describe(self) -> str:
-        """What is done to which object, for an error."""
-        return f"adding VXLAN device '{self.name}' with VNI {self.vni}"
+    words = "adding VXLAN device '{name}' with VNI {vni}"
 
 
 @dataclass(frozen=True, slots=True)
-class MasterSet:
+class MasterSet(Described):
     """Plug a device into a bridge."""
 
     device: str
     master: str
 
-    def describe(self) -> str:
-        """What is done to which object, for an error."""
-        return f"plugging '{self.device}' into bridge '{self.master}'"
+    words = "plugging '{device}' into bridge '{master}'"
 
 
 @dataclass(frozen=True, slots=True)
-class HairpinOn:
+class HairpinOn(Described):
     """Let a bridge send frames out of the port they came in by."""
 
     device: str
 
-    def describe(self) -> str:
-        """What is done to which object, for an error."""
-        return f"setting hairpin mode on bridge port '{self.device}'"
+    words = "setting hairpin mode on bridge port '{device}'"
 
 
 @dataclass(frozen=True, slots=True)
-class AddressAdd:
+class AddressAdd(Described):
     """Give a device an address, with prefix length."""
 
     device: str
     address: str
 
-    def describe(self) -> str:
-        """What is done to which object, for an error."""
-        return f"adding address '{self.address}' to '{self.device}'"
+    words = "adding address '{address}' to '{device}'"
 
 
 @dataclass(frozen=True, slots=True)
-class AddressRemove:
+class AddressRemove(Described):
     """Take an address, with prefix length, from a device."""
 
     device: str
     address: str
 
-    def describe(self) -> str:
-        """What is done to which object, for an error."""
-        return f"removing address '{self.address}' from '{self.device}'"
+    words = "removing address '{address}' from '{device}'"
 
 
 @dataclass(frozen=True, slots=True)
-class RouteSet:
+class RouteSet(Described):
     """Set a route of the main table; ``destination`` may be ``"default"``."""
 
     destination: str
@@ -192,14 +186,16 @@ class RouteSet:
     via: str | None
     onlink: bool
 
-    def describe(self) -> str:
-        """What is done to which object, for an error."""
-        via = f" via '{self.via}'" if self.via else ""
-        return f"setting route '{self.destination}'{via} by device '{self.device}'"
+    words = "setting route '{destination}'{way} by device '{device}'"
+
+    @property
+    def way(self) -> str:
+        """Its next hop, in words."""
+        return f" via '{self.via}'" if self.via else ""
 
 
 @dataclass(frozen=True, slots=True)
-class RouteAdd:
+class RouteAdd(Described):
     """Add a route of the main table beside strangers' to the same destination, which stay."""
 
     destination: str
@@ -209,14 +205,16 @@ class RouteAdd:
     metric: int = 0
     """The lowest is used."""
 
-    def describe(self) -> str:
-        """What is done to which object, for an error."""
-        via = f" via '{self.via}'" if self.via else ""
-        return f"adding route '{self.destination}'{via} by device '{self.device}'"
+    words = "adding route '{destination}'{way} by device '{device}'"
+
+    @property
+    def way(self) -> str:
+        """Its next hop, in words."""
+        return f" via '{self.via}'" if self.via else ""
 
 
 @dataclass(frozen=True, slots=True)
-class RouteRemove:
+class RouteRemove(Described):
     """Take a route of the main table away."""
 
     destination: str
@@ -225,51 +223,43 @@ class RouteRemove:
     onlink: bool
     metric: int
 
-    def describe(self) -> str:
-        """What is done to which object, for an error."""
-        return f"removing route '{self.destination}' by device '{self.device}'"
+    words = "removing route '{destination}' by device '{device}'"
 
 
 @dataclass(frozen=True, slots=True)
-class NeighbourSet:
+class NeighbourSet(Described):
     """Set a permanent neighbour entry."""
 
     address: str
     mac: str
     device: str
 
-    def describe(self) -> str:
-        """What is done to which object, for an error."""
-        return f"setting neighbour '{self.address}' on '{self.device}'"
+    words = "setting neighbour '{address}' on '{device}'"
 
 
 @dataclass(frozen=True, slots=True)
-class ForwardingSet:
+class ForwardingSet(Described):
     """Set a permanent forwarding entry of a VXLAN device."""
 
     mac: str
     device: str
     remote: str
 
-    def describe(self) -> str:
-        """What is done to which object, for an error."""
-        return f"setting forwarding entry '{self.mac}' to '{self.remote}' on '{self.device}'"
+    words = "setting forwarding entry '{mac}' to '{remote}' on '{device}'"
 
 
 @dataclass(frozen=True, slots=True)
-class ProxySet:
+class ProxySet(Described):
     """Answer ARP for an address with the device's own MAC."""
 
     address: str
     device: str
 
-    def describe(self) -> str:
-        """What is done to which object, for an error."""
-        return f"answering ARP for '{self.address}' on '{self.device}'"
+    words = "answering ARP for '{address}' on '{device}'"
 
 
 @dataclass(frozen=True, slots=True)
-class ProxyDelaySet:
+class ProxyDelaySet(Described):
     """How long a proxied ARP answer waits at most.
 
     A netlink message, because a user namespace has no ``net/ipv4/neigh`` settings.
@@ -278,26 +268,22 @@ class ProxyDelaySet:
     device: str
     milliseconds: int
 
-    def describe(self) -> str:
-        """What is done to which object, for an error."""
-        return f"setting the proxy delay of '{self.device}' to {self.milliseconds} ms"
+    words = "setting the proxy delay of '{device}' to {milliseconds} ms"
 
 
 @dataclass(frozen=True, slots=True)
-class TapAdd:
+class TapAdd(Described):
     """Add a persistent tap device, down; a virtual switch of that port's name takes it over."""
 
     name: str
     index: int
     mac: str
 
-    def describe(self) -> str:
-        """What is done to which object, for an error."""
-        return f"adding tap device '{self.name}'"
+    words = "adding tap device '{name}'"
 
 
 @dataclass(frozen=True, slots=True)
-class ChecksumOff:
+class ChecksumOff(Described):
     """Have the kernel write checksums itself into what a device sends.
 
     A switch in user space reads a veth's packets as they are, and the kernel leaves the checksum
@@ -306,20 +292,16 @@ class ChecksumOff:
 
     device: str
 
-    def describe(self) -> str:
-        """What is done to which object, for an error."""
-        return f"switching off the checksum offload of '{self.device}'"
+    words = "switching off the checksum offload of '{device}'"
 
 
 @dataclass(frozen=True, slots=True)
-class RulesetLoad:
+class RulesetLoad(Described):
     """Load an nftables script."""
 
     text: str
 
-    def describe(self) -> str:
-        """What is done to which object, for an error."""
-        return "loading the nftables rules"
+    words = "loading the nftables rules"
 
 
 Message: TypeAlias = (

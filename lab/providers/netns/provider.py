@@ -14,6 +14,7 @@ from lab._deadline import Deadline
 from lab._errors import LabError, PreflightError, UsageError
 from lab._log import quantity
 from lab.cluster.observers.facts import NodeFacts
+from lab.providers.capture import Taken, Tap
 from lab.providers.failing import Beat, Pace, Silence
 from lab.providers.netns import (
     cables,
@@ -248,6 +249,37 @@ class NetnsProvider:
             )
             for name, pods in asked.items()
         }
+
+    def capture(  # noqa: PLR0913, PLR0917  as the seam has it
+        self,
+        lab: LabHandle,
+        intent: Intent,
+        taps: Sequence[Tap],
+        limit: int,
+        during: Callable[[], None],
+        deadline: Deadline,
+    ) -> tuple[Taken, ...]:
+        """Take down all that passes the taps while ``during`` runs.
+
+        Raises
+        ------
+        BrokenError
+            If the lab is not up.
+        DeadlineError
+            When it has not ended in time.
+
+        """
+        from lab.providers.netns import capturing  # noqa: PLC0415  only where it is asked for
+
+        del intent
+        with capturing.Stop() as stop:
+            found = holding.entry(lab).call(
+                f"taking down packets in lab '{lab.name}'",
+                lambda tell: capturing.take(namespaces.enter, taps, limit, tell, stop.reader),
+                deadline,
+                heard=lambda _: stop.after(during),
+            )
+        return tuple(found)
 
     def gateway_holders(self, lab: LabHandle, intent: Intent) -> Mapping[str, Sequence[str]]:
         """Machines that hold each virtual gateway now, by the node whose gateway it is."""

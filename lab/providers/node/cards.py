@@ -9,7 +9,8 @@ from functools import partial
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.providers.netns.links import Link, addresses, links
-from lab.providers.netns.netlink import Names, Socket
+from lab.providers.netns.messages import Names
+from lab.providers.netns.netlink import Socket
 from lab.providers.netns.operations import (
     AddressRemove,
     LinkDown,

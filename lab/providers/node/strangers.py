@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lab.providers.netns.links import DefaultRoute, default_routes, links
-from lab.providers.netns.netlink import Names, Socket
+from lab.providers.netns.messages import Names
+from lab.providers.netns.netlink import Socket
 from lab.providers.netns.operations import Message, RouteAdd, RouteRemove
 
 METRIC = 1024

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from ipaddress import IPv4Address
 
-from lab.cluster import calico
+from lab.cluster import calico, ovn_kubernetes
 from lab.cluster.bundle.manifest import Blob, ContainerImage, Manifest, Program
 from lab.cluster.cluster import Cluster, ClusterNode, cluster
 from lab.cluster.kubeadm import Surroundings
@@ -37,6 +37,7 @@ def blob(name: str) -> Blob:
 def bundle(version: str = "1.36.3") -> Manifest:
     names = [f"registry.k8s.io/{one.format(v=version)}" for one in REPOSITORIES]
     names.append("ghcr.io/flannel-io/flannel:v0.28.10")
+    names.append(f"{ovn_kubernetes.IMAGE}:release-1.2")
     tags = {calico.OPERATOR: "v1.40.8"}
     names += [f"{one}:{tags.get(one, 'v3.31.5')}" for one in calico.IMAGES]
     return Manifest(

@@ -19,7 +19,7 @@ from lab.cluster.linux.balancer import machine as balancing_machine
 from lab.cluster.linux.operations import Enabled, Link, Run, Service, WriteFile
 from lab.topology.intent import MachineIntent
 
-SCENARIOS = ("overlay", "host-gateway", "upstream-tor", "hard-way")
+SCENARIOS = ("overlay", "host-gateway", "upstream-tor", "hard-way", "upstream-vrrp", "calico-vxlan")
 WORKLOADS = {"Deployment", "DaemonSet", "StatefulSet", "Job", "CronJob", "Pod"}
 
 

@@ -72,6 +72,7 @@ def test_every_kind_of_difference_of_a_single_node_has_a_way() -> None:
         *("duplicate-address", "duplicate-mac", "duplicate-pod-cidr", "backend-missing"),
         *("tunnel-address", "tunnel-mac", "tunnel-mtu", "bridge-mtu", "gateway-missing"),
         *("unplugged", "learned-route-missing", "wrong-learned-route"),
+        *("session-down", "session-waiting", "gateway-barred"),
         *("wrong-policy", "wrong-affinity", "wrong-refusal"),
     }
     kinds = set(get_args(Kind))

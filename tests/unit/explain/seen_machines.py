@@ -14,6 +14,7 @@ from lab.cluster.observers.facts import (
     NodeFacts,
     PodFacts,
     SeenNeighbour,
+    SeenSession,
     Translated,
     Translations,
 )
@@ -21,7 +22,7 @@ from lab.matrix.cells import Product, product
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
-from lab.topology import proxying, registry
+from lab.topology import bird, proxying, registry
 from lab.topology.intent import Intent, MachineIntent, Neighbour, Pod, Route
 
 
@@ -46,8 +47,9 @@ def whole(intent: Intent) -> dict[str, NodeFacts]:
 def seen(machine: MachineIntent) -> NodeFacts:
     """A machine just as it is meant to be."""
     bridge, tunnel, switch = machine.bridge, machine.tunnel, machine.switch
-    links = [link(one.name, "", one.mac, one.addresses, one.mtu) for one in machine.interfaces]
+    links = [link(one.name, "", one.mac, one.held, one.mtu) for one in machine.interfaces]
     links += [link(one.card, "", one.mac, (), one.mtu) for one in machine.interfaces if one.card]
+    speaker = machine.speaker
     if bridge:
         links.append(link(bridge.name, "bridge", bridge.mac, bridge.addresses, bridge.mtu))
     if tunnel:
@@ -75,6 +77,10 @@ def seen(machine: MachineIntent) -> NodeFacts:
         settings=(("bridge/bridge-nf-call-iptables", "1"),),
         translations=translations(machine),
         pods=tuple(inside(pod) for pod in machine.pods),
+        sessions=tuple(
+            SeenSession(bird.session_name(one.machine), "up", "Established")
+            for one in (speaker.sessions if speaker else ())
+        ),
     )
 
 

@@ -42,7 +42,7 @@ MACHINES = ("console", "screenshot", "ssh")
 @pytest.fixture(autouse=True)
 def _opened(desk: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def opened(name: str) -> OpenLab:
-        writers = Writers(lambda *_: {}, lambda *_: "")
+        writers = Writers(lambda *_: "{}", lambda *_: "")
         return open_lab(name, desk.providers, desk.store, parts=PARTS, writers=writers)
 
     monkeypatch.setattr(desk_module, "open_any", opened)

@@ -75,7 +75,7 @@ def _no_thread_is_left() -> Iterator[None]:
 
 
 def opened(desk: Desk) -> OpenLab:
-    writers = Writers(lambda *_: {}, lambda *_: "")
+    writers = Writers(lambda *_: "{}", lambda *_: "")
     return open_lab("overlay", desk.providers, desk.store, parts=PARTS, writers=writers)
 
 

@@ -29,7 +29,9 @@ def load(path: Path) -> Scenario:
 
 
 PARTS = Parts(load, lambda _: small_lab.plan(), lambda _: small_lab.intent(), lambda _: ())
-WRITERS = Writers(lambda run, intent: {"run": run.run, "of": intent.scenario}, lambda *_: "<html>")
+WRITERS = Writers(
+    lambda run, intent: json.dumps({"run": run.run, "of": intent.scenario}), lambda *_: "<html>"
+)
 
 
 def opened(desk: Desk, name: str = "overlay") -> OpenLab:

@@ -19,8 +19,8 @@ from lab.topology.intent import Intent
 
 CASES = Path(__file__).parents[2] / "cases" / "faults"
 WRITE = "HYBRIDLAB_WRITE_CASES"
-KINDS = ("overlay", "host-gateway", "upstream-tor", "hard-way", "kubeinit", "ovn")
-WITH_TUNNELS = {"overlay", "kubeinit"}
+LEARNING = ("calico-bgp", "upstream-vrrp")
+KINDS = ("overlay", "host-gateway", "upstream-tor", "hard-way", "kubeinit", "ovn", *LEARNING)
 FAULTS = registry.faults()
 EVERYWHERE = {
     "dns-unreachable",
@@ -89,10 +89,15 @@ def test_every_case_belongs_to_a_fault() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_where_faults_can_be_done(kind: str) -> None:
     there = {one.name for one in FAULTS.values() if registry.sites(one, intent(kind))}
-    if kind == "ovn":
-        assert there == EVERYWHERE - NOT_WITH_OVN | {"tunnel-udp-dropped"}
-        return
-    assert there == EVERYWHERE | (WITH_A_TUNNEL if kind in WITH_TUNNELS else set())
+    more = {
+        "overlay": WITH_A_TUNNEL,
+        "kubeinit": WITH_A_TUNNEL,
+        "calico-bgp": {"bgp-session-down"},
+        "upstream-vrrp": WITH_A_TUNNEL | {"bgp-session-down", "gateway-dead"},
+        "ovn": {"tunnel-udp-dropped"},
+    }
+    lacks = {"ovn": NOT_WITH_OVN, **{name: {"route-missing"} for name in LEARNING}}
+    assert there == EVERYWHERE - lacks.get(kind, set()) | more.get(kind, set())
 
 
 @pytest.mark.parametrize("kind", KINDS)

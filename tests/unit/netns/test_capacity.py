@@ -12,7 +12,7 @@ from lab._errors import PreflightError
 from lab.providers.netns import abilities
 from lab.providers.netns.capacity import Need, Room, judge, need
 
-ROOM = Room(1024, 10, 20_000, 15_000, 4_096)
+ROOM = Room(1024, 10, 20_000, 15_000, 4_096, 2_000)
 NEED = Need(18, 7)
 
 
@@ -41,6 +41,13 @@ def test_a_small_lab_fits_a_usual_machine() -> None:
             id="namespaces",
         ),
         pytest.param(NEED, replace(ROOM, processes=3), "processes", "ulimit -u", id="processes"),
+        pytest.param(
+            Need(2_104, 7, 2_001),
+            ROOM,
+            "memory: .*needs about 2,001 MiB, and 2,000 MiB are free",
+            "fewer pods",
+            id="memory",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_with_its_cure(

@@ -16,7 +16,7 @@ from lab.matrix.explain.finding import Finding
 from lab.matrix.verdict import CellResult, RunResult
 from lab.providers.provider import Outcome
 from lab.reports.picture import picture_of
-from lab.reports.result import from_json, to_json
+from lab.reports.result import from_json, to_json, to_text
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 OUTCOMES = st.lists(st.builds(Outcome, latency_ms=FINITE), max_size=2).map(tuple)
@@ -79,6 +79,14 @@ def test_a_failover_survives_and_one_that_went_wrong_is_not_green() -> None:
     document = to_json(replace(run, failover=wrong), intent_of())
     assert document["failover"]["trouble"] == "while master1 is back: a route is missing"
     assert document["failover"]["longest_seconds"] == {"away": 2.75, "back": 0.0}
+
+
+@pytest.mark.parametrize("case", ["healthy", "mixed"])
+def test_what_is_stored_is_the_same_a_cell_a_line(case: str) -> None:
+    run = made_run(case)
+    text = to_text(run, intent_of())
+    assert json.loads(text) == json.loads(json.dumps(to_json(run, intent_of())))
+    assert sum(line.startswith(' {"id":') for line in text.splitlines()) == len(run.results)
 
 
 def test_a_run_of_format_2_is_read_as_one_without_promised_refusals() -> None:

@@ -177,8 +177,16 @@ def _kind(look: Look, barrier: Barrier) -> Kind | None:
     """What a rule bars of the lab's packets; None where it bars others'."""
     if barrier.protocol in {"icmp", "icmpv6", "igmp"}:
         return None
+    if barrier.protocol == "arp":
+        return "gateway-barred" if _names_gateway(look, barrier) else None
     kind = _by_port(look, *barrier.ports, barrier) if barrier.ports else _by_prefix(look, barrier)
     return "packets-lost" if kind and barrier.by_chance else kind
+
+
+def _names_gateway(look: Look, barrier: Barrier) -> bool:
+    """Of questions for addresses, those for virtual gateways matter: others' MACs are given."""
+    held = [text.partition("/")[0] for card in look.intended.interfaces for text in card.virtual]
+    return any(overlap(one, address) for one in barrier.prefixes for address in held)
 
 
 def _by_port(look: Look, first: int, last: int, barrier: Barrier) -> Kind | None:
@@ -188,6 +196,8 @@ def _by_port(look: Look, first: int, last: int, barrier: Barrier) -> Kind | None
     services = translation.services if translation else ()
     if any(first <= port <= last for one in services for port in one.node_ports()):
         return "node-port-barred"
+    if look.intended.kind == "services" and first <= _DNS_PORT <= last:
+        return "name-server-barred"
     every = [port for one in services for port in one.ports]
     ports = {number for port in every for number in (port.port, port.target_port)}
     if not any(first <= port <= last for port in ports):

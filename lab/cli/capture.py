@@ -1,0 +1,85 @@
+"""``lab capture``: one probe's packets at every hop."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from lab._log import say
+from lab.cli.complete import labs
+
+
+@click.command("capture")
+@click.argument("name", metavar="LAB", shell_complete=labs)
+@click.argument("source", metavar="SRC")
+@click.argument("target", metavar="[DST]", required=False)
+@click.option("--protocol", type=click.Choice(["tcp", "udp"]), help="Both if not given.")
+@click.option("--size", type=click.Choice(["small", "large"]), help="Both if not given.")
+@click.option("--family", help="Of the matrix, where two have cells of those names.")
+@click.option(
+    "--times",
+    type=click.IntRange(1, 1000),
+    default=1,
+    help="Ask so often at most, until it is not as expected (default: 1).",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.1, 30),
+    default=2.0,
+    help="Seconds to wait for an answer (default: 2).",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="A new or empty directory for the files; one beside the lab's runs if not given.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with every hop.")
+def command(
+    name: str,
+    source: str,
+    target: str | None,
+    protocol: str | None,
+    size: str | None,
+    family: str | None,
+    times: int,
+    timeout: float,
+    output: Path | None,
+    as_json: bool,
+) -> int:
+    """Ask DST from SRC once, and show at which hop the packet was last seen.
+
+    Packets are taken down at every device on the way there and back: a pcapng file for each, and
+    one with all of them, for tshark and Wireshark. SRC and DST are called as in the matrix; one
+    word alone is the id of a cell:
+
+    \b
+      lab capture overlay worker1-p1 win1-p1
+      lab capture overlay client win1:to-worker1-p1 --protocol udp
+      lab capture overlay pod-pod/worker1-p1/win1-p1/tcp-large
+
+    Of several cells the first that is not as expected is shown. In the files the probe's packets
+    have a comment: tshark -r FILE -Y frame.comment
+
+    The exit code is 0 where what was expected came of it, else 1.
+    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    from lab.lifecycle import desk
+    from lab.lifecycle.capturing import Request, captured, keep, require_empty
+    from lab.lifecycle.interruption import terminable
+    from lab.reports.capture import to_json, to_text
+
+    require_empty(output)
+    opened = desk.open_any(name)
+    say(opened.banner)
+    with terminable():
+        found = captured(
+            opened, Request(source, target, protocol, size, family, timeout, times), say
+        )
+        directory = keep(opened, found, output)
+    if as_json:
+        click.echo(json.dumps(to_json(name, found, directory), indent=1))
+    else:
+        click.echo(to_text(name, found, directory), nl=False)
+    return 0 if found.well else 1

@@ -1,0 +1,97 @@
+"""Sessions of BGP: as BIRD tells of them, and those that are not as the Intent has them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from lab.cluster.observers.difference import Difference
+from lab.cluster.observers.facts import NodeFacts, SeenSession
+from lab.topology import bird
+from lab.topology.intent import Intent, MachineIntent
+from lab.topology.speaker import Session
+
+_WORDS = 4
+"""Name, protocol, table, state; then since when, and more."""
+_ESTABLISHED = "Established"
+_SHUT = "down"
+Hop = tuple[str, str]
+"""Machine and object, as a path's hops have them."""
+
+
+def read(text: str) -> tuple[SeenSession, ...]:
+    """What ``birdc show protocols`` says of sessions."""
+    found = []
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) >= _WORDS and words[1] == "BGP":
+            found.append(SeenSession(words[0], words[3], " ".join(words[5:])))
+    return tuple(found)
+
+
+def differences(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Difference]:
+    """Sessions that are shut on a machine, and those that do not come up though they are not.
+
+    Of the second kind nothing is told where the other end was seen to be shut.
+    """
+    for machine in intent.machines:
+        facts = observed.get(machine.name)
+        if machine.speaker is None or facts is None or not facts.sessions:
+            continue
+        for session in machine.speaker.sessions:
+            seen = _seen(facts, session.machine)
+            if seen and seen.info.startswith(_ESTABLISHED):
+                continue
+            if seen and seen.state != _SHUT and _is_shut(observed, session.machine, machine.name):
+                continue
+            yield _difference(intent, machine, session, seen)
+
+
+def _seen(facts: NodeFacts, peer: str) -> SeenSession | None:
+    name = bird.session_name(peer)
+    return next((one for one in facts.sessions if one.name == name), None)
+
+
+def _is_shut(observed: Mapping[str, NodeFacts], machine: str, peer: str) -> bool:
+    facts = observed.get(machine)
+    seen = _seen(facts, peer) if facts else None
+    return seen is not None and seen.state == _SHUT
+
+
+def _difference(
+    intent: Intent, machine: MachineIntent, session: Session, seen: SeenSession | None
+) -> Difference:
+    shut = seen is None or seen.state == _SHUT
+    return Difference(
+        "session-down" if shut else "session-waiting",
+        machine.name,
+        f"BGP session with {session.machine}",
+        _ESTABLISHED,
+        "there is none" if seen is None else f"{seen.state} {seen.info}".strip(),
+        "birdc show protocols",
+        bird.enable(session.machine)
+        if shut
+        else f"see why {session.machine} does not answer: 'birdc show protocols all' there",
+        concerns=tuple(_brings(intent, machine.name, session.machine)),
+    )
+
+
+def _brings(intent: Intent, one: str, other: str) -> Iterator[Hop]:
+    """The routes that are not learned without the session between two machines."""
+    for here, there in ((one, other), (other, one)):
+        destinations = set(_learned(intent.machine(here), intent.machine(there)))
+        yield from ((here, f"route to {destination}") for destination in destinations)
+        speaker = intent.machine(here).speaker
+        if speaker and speaker.passes_on:
+            for further in speaker.sessions:
+                passed = _learned(intent.machine(further.machine), intent.machine(here))
+                yield from (
+                    (further.machine, f"route to {destination}")
+                    for destination in passed
+                    if destination in destinations
+                )
+
+
+def _learned(machine: MachineIntent, peer: MachineIntent) -> Iterator[str]:
+    """Destinations of the routes that a machine learns, and that lead to the peer."""
+    end = peer.speaker.address if peer.speaker else None
+    yield from (one.destination for one in machine.routes if one.by == bird.NAME and one.via == end)

@@ -1,0 +1,257 @@
+"""One cell's probe, made once more while its packets are taken down at every hop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+from lab._deadline import Deadline
+from lab._errors import UsageError
+from lab.lifecycle.explaining import bound
+from lab.lifecycle.session import OpenLab
+from lab.matrix.capture.captured import Captured, files
+from lab.matrix.capture.conclusion import conclude
+from lab.matrix.capture.matching import match
+from lab.matrix.capture.plan import listening
+from lab.matrix.capture.trace import by_time, trace
+from lab.matrix.cell import Cell
+from lab.matrix.cells import Product, product
+from lab.matrix.expectations import expect
+from lab.matrix.explain.question import choose
+from lab.matrix.judge import judge
+from lab.matrix.run import probe
+from lab.matrix.verdict import GREEN
+from lab.providers.capture import Capturing
+from lab.providers.provider import LabHandle, Outcome, ProbeSettings, Provider
+from lab.scenario.scenario import Limit
+from lab.state.directory import make_private
+from lab.state.failure import guarded_files
+from lab.state.lock import RUNS
+from lab.topology.intent import Intent
+
+LIMIT_BYTES = 8 << 20
+"""Kept of each device; a large probe is 128 KiB, what else passes meanwhile shares it."""
+_SECONDS = 120.0
+"""For one probe: a name is asked for with up to five domains, each for the time of one exchange."""
+_PRIVATE = 0o600
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Which cell: by its id, or by who asks whom and how."""
+
+    source: str
+    """Or the id of a cell, where there is no target."""
+    target: str | None
+    protocol: str | None = None
+    size: str | None = None
+    family: str | None = None
+    timeout: float = 2.0
+    """Seconds for one exchange."""
+    times: int = 1
+    """So often at most, until it is not as expected."""
+
+
+def captured(opened: OpenLab, request: Request, say: Say) -> Captured:
+    """Probe, and take down its packets wherever it should pass.
+
+    Of several cells the first that is not as expected; of none, the first.
+
+    Raises
+    ------
+    UsageError
+        When the matrix has no such cell, or the lab's provider takes down no packets.
+    BrokenError
+        When the lab is not running.
+
+    """
+    named = request.source if request.target is None else f"{request.source} to {request.target}"
+    doing = f"capturing '{named}' in lab '{opened.name}'"
+    if not hasattr(opened.provider, "capture"):
+        raise UsageError(
+            doing,
+            f"provider '{opened.provider.name}' takes down no packets yet",
+            f"'lab explain' looks at the path without them; 'lab shell {opened.name} NODE' and "
+            "tcpdump there; or the same scenario with '--provider netns'",
+        )
+    with opened.used(f"lab capture {opened.name}", say):
+        opened.require_running()
+        with bound(opened) as intent:
+            cells = cells_of(product(opened.plan, intent), request, doing)
+            first: Captured | None = None
+            for cell in cells:
+                found = _until_wrong(opened, intent, cell, request)
+                if not found.well:
+                    return found
+                first = first or found
+            assert first is not None, "there is at least one cell"
+            return first
+
+
+def cells_of(matrix: Product, request: Request, doing: str) -> tuple[Cell, ...]:
+    """The cells that are asked for, in the matrix's order.
+
+    Raises
+    ------
+    UsageError
+        If there are none, naming those that there are.
+
+    """
+    if request.target is None:
+        cell = matrix.find(request.source)
+        if cell is None:
+            raise UsageError(
+                doing,
+                "there is no cell of that id",
+                "give an id as 'lab test' prints it, such as "
+                f"'{next(matrix.cells()).id}', or SRC and DST",
+            )
+        return (cell,)
+    cells = choose(
+        matrix,
+        request.source,
+        request.target,
+        protocol=request.protocol,
+        size=request.size,
+        doing=doing,
+    )
+    wanted = tuple(one for one in cells if request.family in {None, one.family})
+    if not wanted:
+        had = ", ".join(dict.fromkeys(one.family for one in cells))
+        raise UsageError(
+            doing, f"the family '{request.family}' has no such cell", f"what has is {had}"
+        )
+    return wanted
+
+
+def _until_wrong(opened: OpenLab, intent: Intent, cell: Cell, request: Request) -> Captured:
+    number = 0
+    while True:
+        number += 1
+        found = once(
+            opened.provider,
+            opened.handle,
+            intent,
+            cell,
+            opened.limits,
+            timeout=request.timeout,
+            number=number,
+        )
+        if number == request.times or not found.well:
+            return found
+
+
+def once(  # noqa: PLR0913  a lab, a cell of it, and how to ask
+    provider: Provider,
+    lab: LabHandle,
+    intent: Intent,
+    cell: Cell,
+    limits: Sequence[Limit],
+    *,
+    timeout: float,
+    number: int = 1,
+) -> Captured:
+    """Ask one cell once, and take down its packets wherever they should pass.
+
+    Raises
+    ------
+    BrokenError
+        When the lab's machines are not there.
+
+    """
+    where = listening(intent, cell)
+    expectation = expect(cell, limits)
+    asked = probe(0, cell)
+    if not cell.sticky:  # one connection; any one of several backends will do
+        asked, cell = replace(asked, tries=1), replace(cell, sticky=len(cell.backends) > 1)
+    outcomes: list[Outcome] = []
+
+    def ask() -> None:
+        found = provider.probe(lab, intent, [asked], ProbeSettings(timeout, 1), lambda _: None)
+        outcomes.append(found[0])
+
+    taken = cast(Capturing, provider).capture(
+        lab, intent, [tap for tap, _ in where.taps], LIMIT_BYTES, ask, Deadline(_SECONDS)
+    )
+    judged = judge(cell, expectation, (outcomes[0],))
+    matched = match(taken, where.asked)
+    seen = trace(where.ways, matched) if where.ways else by_time(where.taps, where.ends, matched)
+    answered = judged.verdict in GREEN and outcomes[0].status == "ok"
+    return Captured(
+        cell=cell,
+        expectation=expectation,
+        verdict=judged.verdict,
+        detail=judged.detail,
+        tried=number,
+        outcome=outcomes[0],
+        trace=seen,
+        conclusion=conclude(seen, well=answered, owners=where.owners),
+        taken=taken,
+        matched=matched,
+        end=where.end,
+    )
+
+
+def keep(opened: OpenLab, found: Captured, directory: Path | None) -> Path:
+    """Write a file for each tap and one with all of them; the directory that they are in.
+
+    Parameters
+    ----------
+    opened
+        The lab.
+    found
+        What was seen.
+    directory
+        A new or empty one; None for a new one beside the lab's runs.
+
+    Raises
+    ------
+    StateError
+        When the files cannot be written.
+
+    """
+    directory = directory or _own_directory(opened)
+    with guarded_files(f"writing packets into '{directory}'", ""):
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, content in files(found):
+            path = directory / name
+            path.touch(mode=_PRIVATE)
+            path.write_bytes(content)
+    return directory
+
+
+def require_empty(directory: Path | None) -> None:
+    """Refuse a directory in which the files of two captures would be mixed.
+
+    Raises
+    ------
+    UsageError
+        When it has something in it, or is none.
+
+    """
+    if directory is None or not directory.exists():
+        return
+    if not directory.is_dir() or any(directory.iterdir()):
+        raise UsageError(
+            "capturing packets",
+            f"'{directory}' {'has something in it' if directory.is_dir() else 'is a file'}",
+            "give --output a new or an empty directory",
+        )
+
+
+def _own_directory(opened: OpenLab) -> Path:
+    parent = opened.handle.directory / RUNS
+    make_private(parent)
+    moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime(opened.store.now()))
+    number = 1
+    while True:
+        directory = parent / f"{moment}-capture{f'-{number}' if number > 1 else ''}"
+        if not directory.exists():
+            make_private(directory)
+            return directory
+        number += 1

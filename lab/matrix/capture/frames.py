@@ -1,0 +1,238 @@
+"""What is in a frame: tunnels from the outside in, then IPv4 with TCP, UDP or ICMP, or ARP. Pure.
+
+Nothing here trusts a length that a packet gives: what is cut short is read as far as it goes.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from zlib import crc32
+
+_ETHERNET, _IPV4, _ARP = 14, 0x0800, 0x0806
+_VLAN = 0x8100
+_ICMP, _TCP, _UDP = 1, 6, 17
+NAMES = {_ICMP: "icmp", _TCP: "tcp", _UDP: "udp"}
+_FIXED = struct.Struct("!BxHHHxBxx4s4s")
+"""Of an IPv4 header: version and length, total length, id, flags and offset, protocol, ends."""
+_PORTS = struct.Struct("!HH")
+_TCP_HEADER = struct.Struct("!HHIIBB")
+_UDP_BYTES, _TUNNEL_BYTES = 8, 8
+_MOST_TUNNELS = 3
+_VXLAN_FLAGS = b"\x08\x00\x00\x00"
+_GENEVE_PORT, _ETHERNET_INSIDE = 6081, 0x6558
+_ARP_BODY = struct.Struct("!HHBBH6s4s6s4s")
+_FIN, _SYN, _RST = 1, 2, 4
+_ICMP_ERRORS = frozenset({3, 4, 5, 11, 12})
+_DIGESTED = 64
+"""Bytes of a payload that tell it from others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outer:
+    """A tunnel's own packet."""
+
+    kind: str
+    """``"VXLAN"`` or ``"Geneve"``."""
+    vni: int
+    source: str
+    target: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.vni} {self.source} > {self.target}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """The ends of a packet; ports are None of later fragments and of what has none."""
+
+    protocol: int
+    source: str
+    source_port: int | None
+    target: str
+    target_port: int | None
+
+    def reversed(self) -> Flow:
+        """The way that an answer goes."""
+        return Flow(self.protocol, self.target, self.target_port, self.source, self.source_port)
+
+    def __str__(self) -> str:
+        return f"{_end(self.source, self.source_port)} > {_end(self.target, self.target_port)}"
+
+
+def _end(address: str, port: int | None) -> str:
+    return address if port is None else f"{address}:{port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Quoted:
+    """The error that an ICMP message tells, and the packet that it is about."""
+
+    kind: int
+    code: int
+    flow: Flow | None
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """An IPv4 packet, out of every tunnel."""
+
+    flow: Flow
+    ident: int
+    offset: int
+    """Bytes of the datagram before this fragment."""
+    fragment: bool
+    """Whether it is a part of a datagram."""
+    length: int
+    """Bytes after the IPv4 header, as it says."""
+    digest: int
+    """Of the first bytes of a UDP payload; 0 of all others."""
+    sequence: int = 0
+    acknowledged: int = 0
+    flags: int = 0
+    data: int = 0
+    """Bytes of TCP payload."""
+    error: Quoted | None = None
+
+    @property
+    def reset(self) -> bool:
+        """Whether it is TCP's refusal, or end by force."""
+        return bool(self.flags & _RST)
+
+    @property
+    def opens(self) -> bool:
+        """Whether it begins a TCP connection, or agrees to one."""
+        return bool(self.flags & _SYN)
+
+    @property
+    def ends(self) -> bool:
+        """Whether it says that no more will be sent."""
+        return bool(self.flags & _FIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Arp:
+    """A question who has an address, or the answer."""
+
+    asks: bool
+    sender: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """One frame."""
+
+    target_mac: str
+    outers: tuple[Outer, ...] = ()
+    inside: Inside | None = None
+    arp: Arp | None = None
+
+
+def decode(frame: bytes) -> Decoded:
+    """Read a frame from its Ethernet header on; of what it is not, there is nothing."""
+    mac = frame[:6].hex(":")
+    kind, body = _ethernet(frame)
+    if kind == _ARP:
+        return Decoded(mac, arp=_arp(body))
+    if kind != _IPV4:
+        return Decoded(mac)
+    outers, inside = _ip(body, ())
+    return Decoded(mac, outers, inside)
+
+
+def _ethernet(frame: bytes) -> tuple[int, bytes]:
+    if len(frame) < _ETHERNET:
+        return 0, b""
+    at, kind = _ETHERNET, int.from_bytes(frame[12:14])
+    if kind == _VLAN and len(frame) >= _ETHERNET + 4:
+        at, kind = _ETHERNET + 4, int.from_bytes(frame[16:18])
+    return kind, frame[at:]
+
+
+def _arp(body: bytes) -> Arp | None:
+    if len(body) < _ARP_BODY.size:
+        return None
+    _, kind, _, _, operation, _, sender, _, target = _ARP_BODY.unpack_from(body)
+    if kind != _IPV4:
+        return None
+    return Arp(operation == 1, _address(sender), _address(target))
+
+
+def _ip(body: bytes, outers: tuple[Outer, ...]) -> tuple[tuple[Outer, ...], Inside | None]:
+    if len(body) < _FIXED.size or body[0] >> 4 != 4:  # noqa: PLR2004  IP's version
+        return outers, None
+    first, total, ident, cut, protocol, source, target = _FIXED.unpack_from(body)
+    header = (first & 0xF) * 4
+    ends = _address(source), _address(target)
+    offset, more = (cut & 0x1FFF) * 8, bool(cut & 0x2000)
+    rest = body[header : max(total, header)]
+    length = max(total - header, 0)
+    if protocol == _UDP and not offset and not more and len(outers) < _MOST_TUNNELS:
+        outer = _tunnel(rest, ends)
+        if outer is not None:
+            inner = rest[_UDP_BYTES + _TUNNEL_BYTES + _options(outer, rest) :]
+            kind, carried = _ethernet(inner)
+            deeper, inside = _ip(carried, (*outers, outer)) if kind == _IPV4 else ((), None)
+            if inside is not None:
+                return deeper, inside
+    cut_short = bool(offset or more)
+    if offset:
+        flow = Flow(protocol, ends[0], None, ends[1], None)
+        return outers, Inside(flow, ident, offset, cut_short, length, 0)
+    return outers, _first(protocol, ends, ident, cut_short, length, rest)
+
+
+def _first(  # noqa: PLR0913, PLR0917  what stands in an IPv4 header
+    protocol: int, ends: tuple[str, str], ident: int, fragment: bool, length: int, rest: bytes
+) -> Inside:
+    """A whole packet, or the first part of one."""
+    if protocol == _ICMP:
+        flow = Flow(protocol, ends[0], None, ends[1], None)
+        return Inside(flow, ident, 0, fragment, length, 0, error=_error(rest))
+    if protocol not in {_TCP, _UDP} or len(rest) < _PORTS.size:
+        return Inside(Flow(protocol, ends[0], None, ends[1], None), ident, 0, fragment, length, 0)
+    source_port, target_port = _PORTS.unpack_from(rest)
+    flow = Flow(protocol, ends[0], source_port, ends[1], target_port)
+    if protocol == _UDP:
+        digest = crc32(rest[_UDP_BYTES : _UDP_BYTES + _DIGESTED])
+        return Inside(flow, ident, 0, fragment, length, digest)
+    if len(rest) < _TCP_HEADER.size:
+        return Inside(flow, ident, 0, fragment, length, 0)
+    _, _, sequence, acknowledged, size, flags = _TCP_HEADER.unpack_from(rest)
+    data = max(length - (size >> 4) * 4, 0)
+    return Inside(flow, ident, 0, fragment, length, 0, sequence, acknowledged, flags, data)
+
+
+def _error(rest: bytes) -> Quoted | None:
+    """Of an error: its kind, and the innermost packet that it quotes."""
+    if len(rest) < _TUNNEL_BYTES or rest[0] not in _ICMP_ERRORS:
+        return None
+    _, inside = _ip(rest[8:], ())
+    return Quoted(rest[0], rest[1], inside.flow if inside else None)
+
+
+def _tunnel(rest: bytes, ends: tuple[str, str]) -> Outer | None:
+    """VXLAN on whatever port, as a wrong one is what is looked for; Geneve on its own."""
+    if len(rest) < _UDP_BYTES + _TUNNEL_BYTES:
+        return None
+    port = _PORTS.unpack_from(rest)[1]
+    head = rest[_UDP_BYTES : _UDP_BYTES + _TUNNEL_BYTES]
+    vni = int.from_bytes(head[4:7])
+    if head[:4] == _VXLAN_FLAGS and not head[7]:
+        return Outer("VXLAN", vni, *ends, port)
+    inside = int.from_bytes(head[2:4])
+    if port == _GENEVE_PORT and head[0] >> 6 == 0 and inside == _ETHERNET_INSIDE:
+        return Outer("Geneve", vni, *ends, port)
+    return None
+
+
+def _options(outer: Outer, rest: bytes) -> int:
+    """Bytes of Geneve's options."""
+    return (rest[_UDP_BYTES] & 0x3F) * 4 if outer.kind == "Geneve" else 0
+
+
+def _address(packed: bytes) -> str:
+    return str(IPv4Address(packed))

@@ -1,0 +1,30 @@
+"""Two machines do not speak BGP with each other: one of them has shut the session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.topology import bird
+from lab.topology.intent import Intent
+
+
+def _change(_: Intent, node: str, peer: str) -> Change:
+    return change(node, [bird.disable(peer)], [bird.enable(peer)])
+
+
+def _sites(intent: Intent) -> Iterator[Site]:
+    for machine in intent.machines:
+        if machine.speaker and machine.speaker.sessions:
+            yield Site(machine.name, tuple(one.machine for one in machine.speaker.sessions))
+
+
+FAULT = Fault(
+    name="bgp-session-down",
+    title="a machine has shut its BGP session with one other, which withdraws the routes",
+    needs="a session of BGP",
+    sites=_sites,
+    change=_change,
+    peer="node",
+    also=("bgp-down", "session-down", "bgp-session-shut"),
+)

@@ -1,0 +1,175 @@
+"""A captured probe as text and as JSON. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from lab._log import quantity
+from lab.matrix.capture.captured import Captured
+from lab.matrix.capture.conclusion import icmp_words
+from lab.matrix.capture.trace import Row, Sight
+from lab.matrix.verdict import GREEN
+from lab.reports.wording import path_words
+
+_MOST = 5
+"""Silent addresses and errors that are told one by one."""
+_HEAD = ("#", "where", "question", "after", "answer", "after", "as")
+
+
+def to_text(lab: str, captured: Captured, directory: Path) -> str:
+    """For a person: every hop, where the packet was last seen, and where the files are."""
+    return "".join(f"{line}\n" for line in _lines(lab, captured, directory))
+
+
+def _lines(lab: str, captured: Captured, directory: Path) -> Iterator[str]:
+    cell = captured.cell
+    yield f"{cell.family}: {path_words(cell)}: {_came(captured)}"
+    yield from _table([_HEAD, *_cells(captured)])
+    if not captured.trace.known:
+        yield "  (in the order in which the question was seen: paths through OVN are not walked)"
+    yield f"  {captured.conclusion.sentence}"
+    yield from _beside(captured)
+    yield f"    files:  {directory}"
+    if not captured.well:
+        source, target = cell.source.name, cell.target.name
+        yield f"    try:    lab explain {lab} {source} {target} --protocol {cell.protocol}"
+
+
+def _came(captured: Captured) -> str:
+    if captured.verdict == "known-limit":
+        return f"not expected to work: {captured.expectation.reason}"
+    if captured.verdict in GREEN:
+        return "works" if captured.outcome.status == "ok" else "fails, as it should"
+    return f"{captured.verdict}: {captured.detail}"
+
+
+def _cells(captured: Captured) -> Iterator[tuple[str, ...]]:
+    numbers = {tap: number for number, tap in enumerate(captured.taps(), start=1)}
+    before = ""
+    for row in captured.trace.rows:
+        if row.passing is None:
+            continue
+        words = _as(row)
+        yield (
+            f"{numbers[row.tap]:02}",
+            str(row.tap),
+            _passed(row.passing, row.question) if row.there else "",
+            _after(captured, row.question),
+            _passed("in" if row.passing == "out" else "out", row.answer) if row.back else "",
+            _after(captured, row.answer),
+            "" if words == before else words,
+        )
+        before = words or before
+
+
+def _passed(passing: str, sight: Sight) -> str:
+    """``2 out``: two packets left by the device; ``-`` where none was seen."""
+    if not sight.packets:
+        return "-"
+    return f"{sight.packets} {passing}{' (not its MAC)' if sight.strangers_mac else ''}"
+
+
+def _after(captured: Captured, sight: Sight) -> str:
+    if not sight.packets:
+        return ""
+    return f"{(sight.first - captured.trace.began) / 1e6:.3f} ms"
+
+
+def _as(row: Row) -> str:
+    sight = row.question if row.question.packets else row.answer
+    return f"{sight.ends} in {sight.tunnels}" if sight.tunnels else sight.ends
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    for row in rows:
+        padded = (
+            text.rjust(width) if place in {3, 5} else text.ljust(width)
+            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield f"  {'  '.join(padded)}".rstrip()
+
+
+def _beside(captured: Captured) -> Iterator[str]:
+    silent = [str(row.tap) for row in captured.trace.rows if row.passing is None]
+    if silent:
+        yield f"    unseen: {', '.join(silent)}"
+    if captured.end:
+        yield f"    intent: {captured.end}"
+    for one in captured.trace.unanswered[:_MOST]:
+        asked = quantity(one.times, "time")
+        yield (
+            f"    ARP:    {one.address} was asked for {asked} at {one.tap.place} "
+            f"{one.tap.device}, and nobody answered"
+        )
+    for taken in captured.taken:
+        if taken.trouble:
+            yield f"    gap:    {taken.trouble}"
+        if taken.missed:
+            missed = quantity(taken.missed, "packet")
+            yield f"    gap:    {missed} at {taken.tap.place} {taken.tap.device} were not kept"
+
+
+def to_json(lab: str, captured: Captured, directory: Path) -> dict[str, Any]:
+    """As values that :mod:`json` can write."""
+    conclusion = captured.conclusion
+    return {
+        "lab": lab,
+        "cell": captured.cell.id,
+        "verdict": captured.verdict,
+        "detail": captured.detail,
+        "well": captured.well,
+        "tried": captured.tried,
+        "kind": conclusion.kind,
+        "sentence": conclusion.sentence,
+        "last": str(conclusion.last) if conclusion.last else None,
+        "missing": str(conclusion.missing) if conclusion.missing else None,
+        "path_known": captured.trace.known,
+        "end": captured.end,
+        "directory": str(directory),
+        "hops": [_row_json(captured, row) for row in captured.trace.rows],
+        "errors": [
+            {
+                "at": str(one.tap),
+                "from": one.inside.flow.source,
+                "says": icmp_words(one.error),
+                "about": str(one.error.flow) if one.error.flow else None,
+                "milliseconds": (one.frame.at - captured.trace.began) / 1e6,
+            }
+            for one in captured.trace.errors
+        ],
+        "unanswered_arp": [
+            {"at": str(one.tap), "address": one.address, "times": one.times}
+            for one in captured.trace.unanswered
+        ],
+        "gaps": [
+            {"at": str(one.tap), "trouble": one.trouble, "missed": one.missed}
+            for one in captured.taken
+            if one.trouble or one.missed
+        ],
+    }
+
+
+def _row_json(captured: Captured, row: Row) -> dict[str, Any]:
+    return {
+        "place": row.tap.place,
+        "device": row.tap.device,
+        "machine": row.machine,
+        "file": captured.file_of(row.tap),
+        "passing": row.passing,
+        "question": _sight_json(captured, row.question) | {"intended": row.there},
+        "answer": _sight_json(captured, row.answer) | {"intended": row.back},
+    }
+
+
+def _sight_json(captured: Captured, sight: Sight) -> dict[str, Any]:
+    return {
+        "packets": sight.packets,
+        "bytes": sight.covered,
+        "milliseconds": (sight.first - captured.trace.began) / 1e6 if sight.packets else None,
+        "as": sight.ends,
+        "tunnels": sight.tunnels,
+        "strangers_mac": sight.strangers_mac or None,
+    }

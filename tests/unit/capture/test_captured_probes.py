@@ -1,0 +1,111 @@
+"""Packets that were taken down in real labs, and where the probe was last seen.
+
+A case holds what every device of a path saw (frames cut to what is read of them) while one cell
+was asked, some with a fault in the lab, and what must be said of it.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.matrix.capture.conclusion import Conclusion, conclude
+from lab.matrix.capture.matching import match
+from lab.matrix.capture.plan import listening
+from lab.matrix.capture.trace import Trace, by_time, trace
+from lab.matrix.cells import Product, product
+from lab.plan.planner import make_plan
+from lab.providers.capture import Frame, Taken, Tap
+from lab.scenario.loader import find, load
+from lab.topology import registry
+from lab.topology.intent import Intent
+
+CASES = sorted((Path(__file__).parents[2] / "cases" / "capture").glob("*.json"))
+Case = dict[str, Any]
+
+
+@cache
+def lab(scenario: str) -> tuple[Intent, Product]:
+    plan = make_plan(load(find(scenario)))
+    intent = registry.intent(plan)
+    return intent, product(plan, intent)
+
+
+def read(path: Path) -> Case:
+    case: Case = json.loads(path.read_text(encoding="utf-8"))
+    return case
+
+
+def taken(case: Case) -> tuple[Taken, ...]:
+    frames: dict[Tap, list[Frame]] = {}
+    for place, device, at, direction, length, data in case["frames"]:
+        frame = Frame(at + 1, direction, bytes.fromhex(data), length)
+        frames.setdefault(Tap(place, device), []).append(frame)
+    return tuple(Taken(tap, tuple(own)) for tap, own in frames.items())
+
+
+def judged(case: Case, packets: tuple[Taken, ...]) -> tuple[Trace, Conclusion]:
+    intent, matrix = lab(case["scenario"])
+    cell = matrix.find(case["cell"])
+    assert cell is not None, case["cell"]
+    where = listening(intent, cell)
+    matched = match(packets, where.asked)
+    ways, taps = where.ways, where.taps
+    seen = trace(ways, matched) if ways else by_time(taps, where.ends, matched)
+    return seen, conclude(seen, well=case["answered"], owners=where.owners)
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_it_is_said_where_the_probe_was_last_seen(path: Path) -> None:
+    case = read(path)
+    seen, said = judged(case, taken(case))
+    expected = case["expected"]
+    found = {
+        "kind": said.kind,
+        "last": str(said.last) if said.last else None,
+        "missing": str(said.missing) if said.missing else None,
+        "sentence": said.sentence,
+        "question": [f"{r.tap} {r.question.packets}" for r in seen.there if r.question.packets],
+        "answer": [f"{r.tap} {r.answer.packets}" for r in seen.back if r.answer.packets],
+    }
+    assert found == expected
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_packets_of_others_change_nothing(path: Path) -> None:
+    """Those of every other case that was asked in the same scenario pass the same devices."""
+    case = read(path)
+    noise = [
+        one
+        for other in CASES
+        if other != path and (other_case := read(other))["scenario"] == case["scenario"]
+        if other_case["cell"].rsplit("/", 1)[0] != case["cell"].rsplit("/", 1)[0]
+        for one in taken(other_case)
+    ]
+    own = taken(case)
+    mixed = tuple(
+        Taken(
+            one.tap,
+            tuple(frame for more in (one, *noise) if more.tap == one.tap for frame in more.frames),
+        )
+        for one in own
+    )
+    before, after = judged(case, own), judged(case, mixed)
+    assert after[1].kind == before[1].kind
+    assert after[1].last == before[1].last
+    assert [row.question for row in after[0].rows] == [row.question for row in before[0].rows]
+
+
+def test_the_cases_have_every_kind_of_end_that_a_lab_can_be_brought_to() -> None:
+    kinds = {read(path)["expected"]["kind"] for path in CASES}
+    assert kinds >= {
+        "answered",
+        "question-lost",
+        "question-cut",
+        "refused",
+        "answer-lost",
+    }

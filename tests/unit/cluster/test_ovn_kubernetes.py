@@ -1,0 +1,113 @@
+"""ovn-kubernetes' documents and its nodes' own switch, against the scenario's figures."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from linux_clusters import Case, bundle, case
+
+from lab._errors import PreflightError
+from lab.cluster import kubeadm, ovn_kubernetes, rules
+from lab.cluster.linux import addons, daemons, preparation
+from lab.cluster.linux.operations import Service, WriteFile
+from lab.cluster.underlay import underlay
+
+
+@pytest.fixture(scope="module")
+def made() -> Case:
+    return case("ovn")
+
+
+def documents(made: Case) -> list[Any]:
+    return list(addons.documents(made.cluster, made.intent, made.manifest))
+
+
+def test_every_linux_node_keeps_its_part_of_the_plan(made: Case) -> None:
+    given = {
+        one["metadata"]["name"]: json.loads(one["metadata"]["annotations"][ovn_kubernetes.SUBNETS])
+        for one in documents(made)
+        if one["kind"] == "Node"
+    }
+    assert given == {
+        "master": {"default": ["10.0.1.0/24"]},
+        "worker1": {"default": ["10.0.2.0/24"]},
+        "worker2": {"default": ["10.0.3.0/24"]},
+    }
+
+
+def test_settings_are_the_scenarios(made: Case) -> None:
+    (settings,) = (
+        one["data"] for one in documents(made) if one["metadata"]["name"] == "ovn-config"
+    )
+    assert settings == {
+        "k8s_apiserver": "https://10.20.0.10:6443",
+        "mtu": "1442",
+        "net_cidr": "10.0.0.0/16/24",
+        "svc_cidr": "10.96.0.0/12",
+    }
+
+
+def test_databases_are_where_the_intent_has_them_and_nodes_daemons_everywhere(made: Case) -> None:
+    assert made.intent.logical is not None
+    where = {
+        one["metadata"]["name"]: one["spec"]["template"]["spec"]
+        for one in documents(made)
+        if one["kind"] in {"Deployment", "DaemonSet"} and one["metadata"]["name"] != "coredns"
+    }
+    for name in ("ovnkube-db", "ovnkube-master"):
+        assert where[name]["nodeSelector"]["kubernetes.io/hostname"] == made.intent.logical.central
+    assert where["ovnkube-node"]["nodeSelector"] == {"kubernetes.io/os": "linux"}
+    for pod in where.values():
+        volumes = {one["name"] for one in pod["volumes"]}
+        for container in pod["containers"]:
+            assert {one["name"] for one in container["volumeMounts"]} <= volumes
+            paths = [one["mountPath"] for one in container["volumeMounts"]]
+            assert len(paths) == len(set(paths))
+
+
+def test_ovns_load_balancers_stand_for_kube_proxy(made: Case) -> None:
+    init = kubeadm.init(made.cluster, made.intent, made.manifest, made.around)[0]
+    assert init["skipPhases"] == ["addon/coredns", "addon/kube-proxy"]
+    other = case("overlay")
+    init = kubeadm.init(other.cluster, other.intent, other.manifest, other.around)[0]
+    assert init["skipPhases"] == ["addon/coredns"]
+
+
+def test_the_card_is_itself_until_the_switch_takes_it_over(made: Case) -> None:
+    own = underlay(made.intent).machine("worker1")
+    assert [(card.name, card.card) for card in own.interfaces] == [("eth0", None)]
+    assert {route.device for route in own.routes} == {"eth0"}
+    done = preparation.prepared(made.cluster, made.intent, made.node("worker1"), made.manifest)
+    files = {one.path: one.content for one in done if isinstance(one, WriteFile)}
+    assert "dev eth0" in files["/usr/local/lib/hybridlab/network"]
+    script = files["/usr/local/lib/hybridlab/external-bridge"]
+    assert "add-br br-ex" in script
+    assert "add-port br-ex eth0" in script
+    assert "ip address replace 10.20.0.11/24 dev br-ex" in script
+    units = [one.unit for one in done if isinstance(one, Service)]
+    assert units.index("openvswitch-switch.service") < units.index(
+        "hybridlab-external-bridge.service"
+    )
+
+
+def test_nodes_have_no_daemons_of_the_labs_but_the_package_of_the_switch(made: Case) -> None:
+    assert not daemons.wanted(made.intent)
+    assert not daemons.unfit(made.intent)
+    wanted = daemons.packages(made.intent)
+    assert wanted == {one: {"openvswitch-switch"} for one in ("master", "worker1", "worker2")}
+
+
+def test_a_bundle_without_it_is_refused_naming_the_image(made: Case) -> None:
+    nodes = tuple(node for node in made.cluster.nodes if node.os == "linux")
+    linux = replace(made.cluster, nodes=nodes)
+    rules.require(made.manifest, linux)
+    bare = replace(
+        made.manifest,
+        images=tuple(one for one in bundle().images if "ovn-kube" not in one.name),
+    )
+    with pytest.raises(PreflightError, match=f"image '{ovn_kubernetes.IMAGE}:") as raised:
+        rules.require(bare, linux)
+    assert "lab bundle create --with ovn" in raised.value.cure

@@ -1,0 +1,236 @@
+"""Sessions of BGP, virtual gateways and a services node's DNS: from what was seen to words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from seen_machines import lab, whole
+
+from lab.cluster.observers import nftables, sessions
+from lab.cluster.observers.facts import Barrier, NodeFacts, SeenSession
+from lab.matrix.explain.explainer import Explainer
+from lab.matrix.explain.finding import Finding
+from lab.matrix.explain.question import explain
+from lab.matrix.explain.scope import asked, flow_of
+from lab.providers.provider import Outcome, Probe
+from lab.topology.walk import walk
+
+Seen = dict[str, NodeFacts]
+BIRDC = """BIRD 2.0.12 ready.
+Name       Proto      Table      State  Since         Info
+device1    Device     ---        up     08:12:18.797
+kernel1    Kernel     master4    up     08:12:18.797
+to-master  BGP        ---        up     08:12:19.696  Established
+to-worker1 BGP        ---        start  08:12:21.535  Active        Socket: Connection refused
+to-win1    BGP        ---        down   08:12:21.535
+"""
+
+
+def findings(name: str, seen: Seen, id_: str) -> tuple[Finding, ...]:
+    """As ``lab explain`` has it: of the machines on the path alone."""
+    _, intent, matrix = lab(name)
+    cell = matrix.find(id_)
+    assert cell is not None, id_
+    flow = flow_of(cell)
+    there = {one: seen[one] for one in asked(intent, walk(intent, flow))}
+    return Explainer(intent, there).explain(flow).findings
+
+
+def told(found: Sequence[Finding]) -> list[tuple[str, str]]:
+    return [(one.kind, one.node) for one in found]
+
+
+def changed(seen: Seen, node: str, **what: object) -> Seen:
+    return {**seen, node: replace(seen[node], **what)}  # type: ignore[arg-type]
+
+
+def session(seen: Seen, node: str, peer: str, state: str, info: str) -> Seen:
+    name = f"to-{peer}"
+    there = (one for one in seen[node].sessions if one.name != name)
+    return changed(seen, node, sessions=(*there, SeenSession(name, state, info)))
+
+
+def unlearned(seen: Seen, node: str, *destinations: str) -> Seen:
+    kept = tuple(one for one in seen[node].routes if one.destination not in destinations)
+    assert len(seen[node].routes) - len(kept) == len(destinations)
+    return changed(seen, node, routes=kept)
+
+
+def block(name: str, node: str) -> str:
+    translation = lab(name)[1].machine(node).translation
+    assert translation is not None
+    return str(translation.local_cidr)
+
+
+def shut(name: str, node: str, peer: str) -> Seen:
+    """A session that one end has shut, the other end as BIRD tells of it."""
+    seen = session(whole(lab(name)[1]), node, peer, "down", "")
+    return session(seen, peer, node, "start", "Active Socket: Connection refused")
+
+
+def test_what_bird_says_of_its_sessions_is_read_and_nothing_else() -> None:
+    assert sessions.read(BIRDC) == (
+        SeenSession("to-master", "up", "Established"),
+        SeenSession("to-worker1", "start", "Active Socket: Connection refused"),
+        SeenSession("to-win1", "down", ""),
+    )
+    assert sessions.read("") == ()
+
+
+@pytest.mark.parametrize("name", ["calico-bgp", "calico-bgp-tor", "upstream-vrrp", "kubeinit"])
+def test_of_a_lab_as_intended_nothing_is_said(name: str) -> None:
+    _, intent, matrix = lab(name)
+    explainer = Explainer(intent, whole(intent))
+    assert explainer.elsewhere() == ()
+    for grid in matrix.grids:
+        for one in list(grid.cells())[::29]:
+            assert explainer.explain(flow_of(one)).findings == (), one.id
+
+
+def test_in_a_mesh_the_end_that_has_shut_a_session_is_told_from_both_sides() -> None:
+    seen = shut("calico-bgp", "worker1", "win1")
+    seen = unlearned(seen, "worker1", block("calico-bgp", "win1"))
+    seen = unlearned(seen, "win1", block("calico-bgp", "worker1"))
+    for id_ in ("pod-pod/worker1-p1/win1-p1/tcp-small", "pod-pod/win1-p1/worker1-p1/tcp-small"):
+        found = findings("calico-bgp", seen, id_)
+        assert (found[0].fault, found[0].node) == ("bgp-session-down", "worker1")
+        assert {kind for kind, _ in told(found[1:])} == {"learned-route-missing"}
+        assert found[0].shown_by("x") == "lab exec x worker1 -- birdc show protocols"
+        assert found[0].mended_by("x").endswith("""birdc "enable '"'"'to-win1'"'"'"'""")
+    beside = findings("calico-bgp", seen, "pod-pod/master-p1/worker1-p1/tcp-small")
+    assert beside == ()
+
+
+def test_with_the_router_a_third_nodes_routes_hang_on_the_session_too() -> None:
+    name, lost = "calico-bgp-tor", block("calico-bgp-tor", "worker1")
+    seen = shut(name, "worker1", "router")
+    for other in ("router", "master", "win1"):
+        seen = unlearned(seen, other, lost)
+    found = findings(name, seen, "node-pod/win1/worker1-p1/tcp-small")
+    assert (found[0].fault, found[0].node) == ("bgp-session-down", "worker1")
+    assert findings(name, seen, "pod-pod/win1-p1/master-p1/tcp-small") == ()
+
+
+def test_a_session_that_does_not_come_up_is_told_after_what_keeps_it_down() -> None:
+    seen = session(whole(lab("calico-bgp")[1]), "worker1", "win1", "start", "Active")
+    id_ = "pod-pod/worker1-p1/win1-p1/tcp-small"
+    assert told(findings("calico-bgp", seen, id_)) == [("session-waiting", "worker1")]
+    links = tuple(
+        replace(one, up=False, carrier=False) if one.name == "eth0" else one
+        for one in seen["win1"].links
+    )
+    seen = changed(seen, "win1", links=links)
+    assert told(findings("calico-bgp", seen, id_))[0] == ("link-down", "win1")
+
+
+def test_where_routes_lead_to_another_the_whole_lab_is_looked_at() -> None:
+    name, id_ = "calico-bgp", "pod-pod/win1-p1/master-p1/tcp-small"
+    _, intent, matrix = lab(name)
+    bridge, drawn = intent.machine("win1").bridge, block(name, "win1")
+    assert bridge is not None
+    seen = whole(intent)
+    links = tuple(
+        replace(one, addresses=(*one.addresses, *bridge.addresses)) if one.kind == "bridge" else one
+        for one in seen["worker1"].links
+    )
+    seen = changed(seen, "worker1", links=links)
+    routes = tuple(
+        replace(one, via=intent.machine("worker1").interfaces[0].addresses[0].partition("/")[0])
+        if one.destination == drawn
+        else one
+        for one in seen["master"].routes
+    )
+    seen = changed(seen, "master", routes=routes)
+    cell = matrix.find(id_)
+    assert cell is not None
+    looked: list[set[str]] = []
+
+    def look(wanted):
+        looked.append(set(wanted))
+        return {one: seen[one] for one in wanted}
+
+    def lost(probes: Sequence[Probe], _: object):
+        return {one.key: Outcome(one.key, "timeout", "", None, (), None, 0.1) for one in probes}
+
+    found = explain([cell], (), intent, lost, look, lambda _: ()).finding
+    assert isinstance(found, Finding)
+    assert (found.fault, found.node) == ("duplicate-node-pod-cidr", "worker1")
+    assert looked[0] == {"win1", "master"}
+    assert "worker1" in looked[1]
+
+
+RULE = """{"rule": {"family": "arp", "table": "t", "chain": "input", "handle": 3, "expr": [
+{"match": {"op": "==", "left": {"payload": {"protocol": "arp", "field": "daddr ip"}},
+"right": "10.160.11.1"}}, {"counter": {"packets": 6, "bytes": 0}}, {"drop": null}]}}"""
+
+
+def arp_rule(address: str) -> tuple[Barrier, ...]:
+    chain = {"family": "arp", "table": "t", "name": "input", "hook": "input", "type": "filter"}
+    rule = json.loads(RULE.replace("10.160.11.1", address))
+    return nftables.read([{"chain": chain}, rule], but=frozenset()).barriers
+
+
+def test_a_gateway_that_answers_nobody_is_told_of_its_holder() -> None:
+    name = "upstream-vrrp"
+    seen = changed(whole(lab(name)[1]), "master1", barriers=arp_rule("10.160.11.1"))
+    for id_ in (
+        "pod-pod/node009-p1/node001-p1/tcp-small",
+        "pod-pod/node001-p1/node009-p1/tcp-small",
+    ):
+        (found,) = findings(name, seen, id_)
+        assert (found.kind, found.fault, found.node) == (
+            "gateway-barred",
+            "gateway-dead",
+            "master1",
+        )
+        assert found.observed == "arp daddr ip 10.160.11.1 drop (met 6 packets)"
+        assert "nft delete" in found.mended_by("x")
+    assert findings(name, seen, "pod-pod/node010-p1/node001-p1/tcp-small") == ()
+    others = changed(whole(lab(name)[1]), "master1", barriers=arp_rule("100.100.126.216"))
+    assert findings(name, others, "pod-pod/node009-p1/node001-p1/tcp-small") == ()
+
+
+def test_a_gateway_that_nobody_holds_is_told_where_it_is_asked_for() -> None:
+    name = "upstream-vrrp"
+    seen = whole(lab(name)[1])
+    links = tuple(
+        replace(one, addresses=tuple(text for text in one.addresses if text != "10.160.11.1/24"))
+        for one in seen["master1"].links
+    )
+    found = findings(
+        name, changed(seen, "master1", links=links), "pod-pod/node001-p1/node009-p1/tcp-small"
+    )
+    assert told(found) == [("gateway-missing", "master1")]
+    assert found[0].fault == "gateway-dead"
+
+
+DNS_BARRED = (Barrier("table ip x, chain input", "a rule", ports=(53, 53)),)
+
+
+def test_a_services_nodes_dns_is_told_of_names_that_pods_and_nodes_ask_for() -> None:
+    name = "kubeinit"
+    seen = changed(whole(lab(name)[1]), "services", barriers=DNS_BARRED)
+    for source in ("compute-03-p1", "controller-02"):
+        (found,) = findings(
+            name, seen, f"node-names/{source}/api.k8scluster.kubeinit.local./udp-small"
+        )
+        assert (found.fault, found.node) == ("dns-unreachable", "services")
+    assert findings(name, seen, "api/compute-03-p1/api/tcp-small") == ()
+    assert findings(name, seen, "dns/compute-03-p1/to-controller-01-p1/udp-small") == ()
+
+
+def test_a_name_that_pods_ask_for_passes_the_dns_server_and_comes_back() -> None:
+    _, intent, matrix = lab("kubeinit")
+    cell = matrix.find("node-names/compute-03-p1/api.k8scluster.kubeinit.local./tcp-small")
+    assert cell is not None
+    (path,) = walk(intent, flow_of(cell))
+    assert path.end == ""
+    ends = [hop.place for hop in path.hops if hop.kind == "endpoint"]
+    there_and_on = ["compute-03-p1", "coredns", "coredns", "services", "services", "coredns"]
+    assert ends == [*there_and_on, "coredns", "compute-03-p1"]
+    assert {hop.packet.protocol for hop in path.hops if "services" in hop.place} == {"udp"}
+    onward = replace(intent, services_node=None)
+    assert len(walk(onward, flow_of(cell))[0].hops) < len(path.hops)
