@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lab._deadline import Deadline
-from lab._errors import UsageError
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cells import product
 from lab.matrix.explain.question import LOOK_SECONDS, Explanation, Look, choose, explain
@@ -43,7 +42,6 @@ def explained(opened: OpenLab, question: Question, say: Say) -> Explanation:
 
     """
     doing = f"explaining '{question.source}' to '{question.target}' in lab '{opened.name}'"
-    require_tables(opened, doing)
     with opened.used(f"lab explain {opened.name}", say):
         opened.require_running()
         with bound(opened) as intent:
@@ -65,25 +63,6 @@ def explained(opened: OpenLab, question: Question, say: Say) -> Explanation:
                     opened.handle, intent, asked, Deadline(LOOK_SECONDS)
                 ),
             )
-
-
-def require_tables(opened: OpenLab, doing: str) -> None:
-    """Refuse a lab whose paths are not in its machines' own tables.
-
-    Raises
-    ------
-    UsageError
-        With what to look at instead.
-
-    """
-    logical = opened.intent.logical
-    if logical:
-        raise UsageError(
-            doing,
-            "OVN makes its pods' network, and paths through OVN are not walked yet",
-            f"lab exec {opened.name} {logical.central} -- ovn-sbctl show   (or ovn-trace; "
-            f"'lab gather {opened.name}' has the flows of every node)",
-        )
 
 
 @contextmanager

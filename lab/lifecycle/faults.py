@@ -14,7 +14,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab.cluster.labels import POD_VARIABLE
 from lab.lifecycle import lost
-from lab.lifecycle.explaining import bound, require_tables
+from lab.lifecycle.explaining import bound
 from lab.lifecycle.relearning import wait_until_learned
 from lab.lifecycle.session import OpenLab
 from lab.matrix.faults import registry
@@ -75,7 +75,6 @@ def put_in(opened: OpenLab, request: FaultRequest, say: Say) -> FaultRow:
     """
     doing = f"putting fault '{request.name}' into lab '{opened.name}'"
     fault = registry.find(doing, request.name)
-    require_tables(opened, doing)
     with opened.used(f"lab fault {opened.name} {request.name}", say):
         opened.require_running()
         with bound(opened) as intent:

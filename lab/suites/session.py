@@ -109,8 +109,7 @@ class LabSession:
                     self._repeat,
                     pace=_ON_CLUSTER if self.cluster else PACE,
                 )
-                if intent.logical is None:  # paths through OVN are not walked yet
-                    results = with_causes(results, intent, self._look(intent))
+                results = with_causes(results, intent, self._look(intent))
                 if self.cluster and workloads:
                     self.workloads = {one.id: one for one in self.cluster.workloads()}
                 nodes = self.cluster.versions() if self.cluster else ()

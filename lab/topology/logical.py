@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+GENEVE_PORT = 6081
+"""RFC 8926; Open vSwitch's own default."""
+
 
 @dataclass(frozen=True, slots=True)
 class Chassis:

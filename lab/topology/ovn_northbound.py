@@ -11,7 +11,7 @@ from lab.topology.translation import Backend, Service
 
 Clause = tuple[str, ...]
 """One command within a transaction of ovs-vsctl or ovn-nbctl."""
-_BALANCERS = "services"
+BALANCERS = "services"
 """Name of the group of load balancers that every switch has."""
 _PROTOCOLS: tuple[Protocol, ...] = ("tcp", "udp")
 _LONGEST_AFFINITY_SECONDS = 65_535
@@ -62,9 +62,9 @@ def balancing(network: LogicalNetwork, services: tuple[Service, ...]) -> Iterato
                 on_switch.append((switch.name, name))
                 local = proxying.local(service, switch.name)
                 yield _balancer(name, network, service, protocol, local)
-    group = f"@{_BALANCERS}"
+    group = f"@{BALANCERS}"
     members = (f"load_balancer={','.join(everywhere)}",) if everywhere else ()
-    yield (f"--id={group}", "create", "Load_Balancer_Group", f"name={_BALANCERS}", *members)
+    yield (f"--id={group}", "create", "Load_Balancer_Group", f"name={BALANCERS}", *members)
     for switch in network.switches:
         yield ("add", "Logical_Switch", switch.name, "load_balancer_group", group)
     for switch_name, name in on_switch:

@@ -23,12 +23,17 @@ HopKind = Literal[
     "entry",
     "card",
     "switch",
+    "flows",
+    "logical-port",
+    "logical-router",
+    "logical-route",
 ]
 """``way-out``: a pod's default route; ``port``: the node's end of a pod's cable; ``service``: a
 Service's address becomes a backend's; ``untranslated``: an answer is given back the addresses
 that its question had; ``firewall``: what a machine's rules may bar; ``forwarding``: whether it
 forwards at all; ``entry``: the tunnel's forwarding entry; ``card``: a network card, sending or
-receiving; ``switch``: a hypervisor's, or a port of it."""
+receiving; ``switch``: a hypervisor's, or a port of it;
+``flows``: those of the switch that has a machine's card; ``logical-...``: of a logical network."""
 
 
 @dataclass(frozen=True, slots=True)

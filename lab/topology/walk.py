@@ -14,6 +14,7 @@ from lab.topology import crossing
 from lab.topology.intent import Intent, MachineIntent, Pod, Route, Tunnel
 from lab.topology.path import Flow, Hop, HopKind, Packet, Path
 from lab.topology.proxying import Choice, choice
+from lab.topology.segment import Interface
 from lab.topology.steering import (
     address_of,
     bare,
@@ -25,6 +26,7 @@ from lab.topology.steering import (
     own_addresses,
     pod_with,
 )
+from lab.topology.translation import Translation
 
 _MOST_MACHINES = 16
 """A packet that passes more than these goes in circles."""
@@ -41,18 +43,21 @@ def walk(intent: Intent, flow: Flow) -> tuple[Path, ...]:
         If the Intent has no pod or machine of the source's name.
 
     """
-    first = _Walk(intent, flow, 0)
+    from lab.topology.logical_walk import LogicalWalking  # noqa: PLC0415  it is a kind of walking
+
+    made = LogicalWalking if intent.logical else Walking
+    first = made(intent, flow, 0)
     paths = [first.path()]
-    paths += [_Walk(intent, flow, number).path() for number in range(1, first.choices)]
+    paths += [made(intent, flow, number).path() for number in range(1, first.choices)]
     return tuple(paths)
 
 
-class _Ends(Exception):  # noqa: N818  no error: the Intent leads nowhere, which is an answer
+class Ends(Exception):  # noqa: N818  no error: the Intent leads nowhere, which is an answer
     """Where the Intent leads no further, in words."""
 
 
 @dataclass(slots=True)
-class _Walk:
+class Walking:
     """One path while it is walked."""
 
     intent: Intent
@@ -67,6 +72,7 @@ class _Walk:
     """Machine, and a question's packet as it came in and as it left: what answers undo."""
 
     def path(self) -> Path:
+        """The whole of it, there and back."""
         there: tuple[Hop, ...] = ()
         end = ""
         try:
@@ -76,7 +82,7 @@ class _Walk:
             self.passed = 0
             self._forward(there[-1].place)
             self._start(self._place(there[-1].place), arrived.answered())
-        except _Ends as reason:
+        except Ends as reason:
             end = str(reason)
         done = tuple(self.hops)
         return Path(self.flow, there or done, done if there else (), self.backend, end)
@@ -87,10 +93,10 @@ class _Walk:
         if not self.flow.forwarded or front is None or server == front.machine:
             return
         asked = Flow(server, front.address, self.flow.port, "udp")  # as CoreDNS prefers
-        path = _Walk(self.intent, asked, 0).path()
+        path = type(self)(self.intent, asked, 0).path()
         self.hops += path.hops
         if path.end:
-            raise _Ends(path.end)
+            raise Ends(path.end)
 
     def _place(self, name: str) -> tuple[MachineIntent, Pod | None]:
         for machine in self.intent.machines:
@@ -127,6 +133,10 @@ class _Walk:
         what = f"neighbour {next_hop} of pod {pod.name}"
         self._hop("neighbour", machine, what, packet, place=pod.name)
         self._port(machine, pod, packet)
+        return self._left(machine, pod, packet, on_link=on_link)
+
+    def _left(self, machine: MachineIntent, _: Pod, packet: Packet, *, on_link: bool) -> Packet:
+        """A packet that has come out of a pod's port."""
         self._bridge(machine, packet)
         sibling = pod_with(machine, packet.target) if on_link else None
         if sibling is None:
@@ -139,7 +149,7 @@ class _Walk:
         """A packet in a machine's own hands; ``arrived_by`` is None for one of its own."""
         self.passed += 1
         if self.passed > _MOST_MACHINES:
-            raise _Ends(f"the packet goes in circles at {machine.name}")
+            raise Ends(f"the packet goes in circles at {machine.name}")
         before, marked = packet, False
         if packet.answer:
             packet = self._put_back(machine, packet)
@@ -156,7 +166,7 @@ class _Walk:
         self._hop("firewall", machine, "forward" if arrived_by is not None else "output", packet)
         way = leaving(machine, packet.target)
         if way is None:
-            raise _Ends(f"{machine.name} has no route to {packet.target}")
+            raise Ends(f"{machine.name} has no route to {packet.target}")
         self._hop("route", machine, f"route to {way.destination}", packet)
         if not packet.answer:
             packet = self._masqueraded(machine, packet, way, marked=marked)
@@ -173,7 +183,7 @@ class _Walk:
         what = f"Service {chosen.service.name}"
         if chosen.port is None or not chosen.backends:
             self._hop("service", machine, what, packet)
-            raise _Ends(_unserved(machine, packet, chosen))
+            raise Ends(unserved(machine, packet, chosen))
         self.choices = max(self.choices, len(chosen.backends))
         backend = chosen.backends[min(self.choice, len(chosen.backends) - 1)]
         self.backend = backend.pod
@@ -188,15 +198,19 @@ class _Walk:
         translation = machine.translation
         if translation is None:
             return packet
-        local, kept = translation.local_cidr, (*translation.not_masqueraded, _MULTICAST)
-        from_here = local is not None and covers(local, packet.source)
-        leaves = from_here and not any(covers(one, packet.target) for one in kept)
-        if not marked and not leaves:
+        local = translation.local_cidr
+        if not marked and not self._leaves(translation, packet):
             return packet
         packet = replace(packet, source=address_of(machine, way.device, way.via or packet.target))
         what = "packets marked by kube-proxy" if marked else f"packets of {local}"
         self._hop("masquerade", machine, what, packet)
         return packet
+
+    def _leaves(self, translation: Translation, packet: Packet) -> bool:
+        """Whether it is a pod's packet to the outside, which is masqueraded there."""
+        local, kept = translation.local_cidr, (*translation.not_masqueraded, _MULTICAST)
+        from_here = local is not None and covers(local, packet.source)
+        return from_here and not any(covers(one, packet.target) for one in kept)
 
     def _note(self, machine: MachineIntent, before: Packet, after: Packet) -> None:
         if before != after:
@@ -216,7 +230,7 @@ class _Walk:
         if machine.bridge and way.device == machine.bridge.name:
             pod = pod_with(machine, next_hop)
             if pod is None:
-                raise _Ends(f"no pod of {machine.name} has the address {next_hop}")
+                raise Ends(f"no pod of {machine.name} has the address {next_hop}")
             self._neighbour(machine, next_hop, way.device, packet)
             self._bridge(machine, packet)
             return self._to_pod(machine, pod, packet)
@@ -234,21 +248,21 @@ class _Walk:
         mac = ends.get(next_hop, "")
         entry = next((one for one in machine.forwarding if one.mac == mac), None)
         if entry is None:
-            raise _Ends(f"{machine.name} has no forwarding entry for {next_hop}")
+            raise Ends(f"{machine.name} has no forwarding entry for {next_hop}")
         outer = Packet("udp", tunnel.local, entry.remote, tunnel.port)
         what = f"forwarding entry {entry.mac} on {tunnel.name}"
         self._hop("entry", machine, what, outer, carried=packet)
         self._hop("firewall", machine, "output", outer, carried=packet)
         way = leaving(machine, entry.remote)
         if way is None:
-            raise _Ends(f"{machine.name} has no route to {entry.remote}")
+            raise Ends(f"{machine.name} has no route to {entry.remote}")
         self._hop("route", machine, f"route to {way.destination}", outer, carried=packet)
         there, _ = self._across(machine, outer, way.device, way.via or entry.remote, packet)
         while entry.remote not in own_addresses(there):
             there = self._passed_on(there, outer, packet)
         self._hop("firewall", there, "input", outer, carried=packet)
         if there.tunnel is None:
-            raise _Ends(f"{there.name} has no tunnel")
+            raise Ends(f"{there.name} has no tunnel")
         self._hop("tunnel", there, f"tunnel {there.tunnel.name}", packet, there.tunnel.name)
         return self._in(there, packet, arrived_by=there.tunnel.name)
 
@@ -257,7 +271,7 @@ class _Walk:
         self.passed += 1
         way = leaving(machine, outer.target)
         if way is None or self.passed > _MOST_MACHINES:
-            raise _Ends(f"{machine.name} has no route to {outer.target}")
+            raise Ends(f"{machine.name} has no route to {outer.target}")
         self._hop("forwarding", machine, "ip_forward", outer, carried=carried)
         self._hop("firewall", machine, "forward", outer, carried=carried)
         self._hop("route", machine, f"route to {way.destination}", outer, carried=carried)
@@ -274,18 +288,28 @@ class _Walk:
         """From one machine's card over its segment to another's: that machine and its card."""
         card = card_of(machine, device)
         if card is None:
-            raise _Ends(f"{machine.name} has no device {device}")
+            raise Ends(f"{machine.name} has no device {device}")
         self._neighbour(machine, next_hop, device, packet, carried)
-        self._hop("card", machine, f"card {device}", packet, device, carried=carried)
+        self._sent(machine, card, packet, carried)
         found = holder(self.intent, card.segment, next_hop)
         if found is None:
-            raise _Ends(f"nobody on the segment '{card.segment}' has the address {next_hop}")
+            raise Ends(f"nobody on the segment '{card.segment}' has the address {next_hop}")
         there, arrived_by = found
         far = card_of(there, arrived_by)
         if far:
             self.hops += crossing.between(self.intent, (machine, card), (there, far), packet)
-        self._hop("card", there, f"card {arrived_by}", packet, arrived_by, carried=carried)
+        self._received(there, arrived_by, packet, carried)
         return there, arrived_by
+
+    def _sent(
+        self, machine: MachineIntent, card: Interface, packet: Packet, carried: Packet | None
+    ) -> None:
+        self._hop("card", machine, f"card {card.name}", packet, card.name, carried=carried)
+
+    def _received(
+        self, machine: MachineIntent, card: str, packet: Packet, carried: Packet | None
+    ) -> None:
+        self._hop("card", machine, f"card {card}", packet, card, carried=carried)
 
     def _to_pod(self, machine: MachineIntent, pod: Pod, packet: Packet) -> Packet:
         self._port(machine, pod, packet)
@@ -326,7 +350,7 @@ class _Walk:
         )
 
 
-def _unserved(machine: MachineIntent, packet: Packet, chosen: Choice) -> str:
+def unserved(machine: MachineIntent, packet: Packet, chosen: Choice) -> str:
     """Why a Service's packet goes no further, and what becomes of it."""
     name, does = chosen.service.name, "refuses" if chosen.refused else "loses"
     if chosen.port is None:

@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab._errors import LabError, UsageError
+from lab._errors import LabError
 from lab.lifecycle.blueprint import draw
 from lab.lifecycle.down import DownRequest, down
-from lab.lifecycle.explaining import Question, explained, require_tables
+from lab.lifecycle.explaining import Question, explained
 from lab.lifecycle.faults import FaultRequest, heal, put_in
 from lab.lifecycle.session import OpenLab, open_lab
 from lab.lifecycle.up import UpRequest, up
@@ -303,10 +303,6 @@ def scenario(name: str, rng: random.Random, rounds: int) -> Drilled:
     """One that cannot be explained is said to be left out; one that breaks is not green."""
     try:
         with tempfile.TemporaryDirectory() as place, brought_up(name, Path(place)) as opened:
-            try:
-                require_tables(opened, f"drilling '{name}'")
-            except UsageError as refusal:
-                return Drilled(f"{name}: LEFT OUT, {refusal.happened}", green=True)
             return drill(opened, rng, rounds)
     except LabError as error:
         return Drilled(f"{name}: BROKEN, {error}", green=False)

@@ -182,7 +182,7 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize("name", [name for name in shipped() if name != "ovn"])
+@pytest.mark.parametrize("name", shipped())
 def test_a_healthy_lab_shows_no_difference(
     bring_up: BringUp, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,9 +11,9 @@ import pytest
 from netns_running import BringUp, Running
 
 from lab._deadline import Deadline
-from lab._errors import DeadlineError
+from lab._errors import BrokenError, DeadlineError
 from lab.plan.planner import make_plan
-from lab.providers.netns import logical_network
+from lab.providers.netns import daemons, logical_network
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.netns.surroundings import run_directory
 from lab.scenario.loader import find, load
@@ -77,7 +77,7 @@ def test_a_chassis_that_never_comes_is_named(lab: Running) -> None:
     )
 
     def wait(_: object) -> None:
-        logical_network.wait_until_there(ghost, Deadline(1))
+        logical_network.wait_until_there(ghost, Deadline(1), lambda: None)
 
     with pytest.raises(DeadlineError, match="chassis gone is not registered"):
         lab.entry.call("waiting", wait, Deadline(20))
@@ -96,6 +96,16 @@ def test_a_daemon_that_died_is_told_with_the_end_of_its_log(bring_up: BringUp) -
         file = Path(run_directory("worker1"), "openvswitch/ovs-vswitchd.pid")
         os.kill(int(file.read_text(encoding="ascii")), signal.SIGKILL)
 
+    def wait(_: object) -> None:
+        network = running.intent.logical
+        assert network
+        ghost = replace(
+            network, switches=(*network.switches, replace(network.switches[0], name="gone"))
+        )
+        logical_network.wait_until_there(
+            ghost, Deadline(600), lambda: daemons.require_all(running.intent, "bringing it up")
+        )
+
     running.entry.call("killing a switch", kill, Deadline(10))
     found = Deadline(10).wait(
         "waiting for the switch to be missed",
@@ -103,4 +113,6 @@ def test_a_daemon_that_died_is_told_with_the_end_of_its_log(bring_up: BringUp) -
         until=lambda seen: seen.state == "broken",
     )
     assert "'ovs-vswitchd' on 'worker1'" in found.detail
+    with pytest.raises(BrokenError, match="'ovs-vswitchd' on 'worker1' has ended; the last of"):
+        running.entry.call("waiting for what never comes", wait, Deadline(60))
     running.provider.destroy(running.lab)

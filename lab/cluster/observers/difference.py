@@ -79,6 +79,13 @@ Kind = Literal[
     "duplicate-address",
     "duplicate-mac",
     "duplicate-pod-cidr",
+    "tunnel-end-missing",
+    "port-unbound",
+    "logical-port",
+    "logical-route",
+    "balancers-missing",
+    "balancer-missing",
+    "balancer-stale",
 ]
 
 
@@ -101,6 +108,8 @@ class Difference:
     others: tuple[tuple[str, str], ...] = ()
     """Machine and device, or ``"pod NAME"``, of those that have the same, where it is a thing
     that one alone may have."""
+    place: str = ""
+    """The machine that the commands are for, where it is not the node."""
     concerns: tuple[tuple[str, str], ...] = ()
     """Machine and object of what hangs on it, on other machines too: ``("worker2", "route to
     10.244.0.64/26")``."""

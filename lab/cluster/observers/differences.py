@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from lab.cluster.observers import sessions, windows_words
+from lab.cluster.observers import logical, sessions, windows_words
 from lab.cluster.observers.difference import By, Difference, Look
 from lab.cluster.observers.facts import NodeFacts
-from lab.cluster.observers.hops import bridge, endpoint, routing, services, switch, tunnel, underlay
+from lab.cluster.observers.hops import (
+    bridge,
+    chassis,
+    endpoint,
+    routing,
+    services,
+    switch,
+    tunnel,
+    underlay,
+)
 from lab.cluster.observers.twice import between
 from lab.topology import gateways
 from lab.topology.intent import Intent, MachineIntent
@@ -20,6 +29,7 @@ _HOPS = (
     routing.check,
     tunnel.check,
     switch.check,
+    chassis.check,
     underlay.check,
 )
 
@@ -59,7 +69,12 @@ def lab_differences(
     for machine in bound.everything():
         if machine.name in observed:
             found += differences(machine, observed[machine.name], by=by)
-    return (*found, *sessions.differences(bound, observed), *between(bound, observed, by=by))
+    return (
+        *found,
+        *sessions.differences(bound, observed),
+        *between(bound, observed, by=by),
+        *logical.differences(bound, observed),
+    )
 
 
 def as_held(intent: Intent, observed: Mapping[str, NodeFacts]) -> Intent:

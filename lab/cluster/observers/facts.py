@@ -7,7 +7,7 @@ nothing. Everything is in a fixed order.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lab.topology.intent import (
     Bridge,
@@ -18,6 +18,9 @@ from lab.topology.intent import (
     Route,
     Tunnel,
 )
+
+if TYPE_CHECKING:  # they are made of what stands here
+    from lab.cluster.observers.logical_facts import Databases, Switching
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +226,10 @@ class NodeFacts:
     sessions: tuple[SeenSession, ...] = ()
     """None at all where no daemon that speaks BGP could be asked."""
     counters: tuple[Counter, ...] = ()
+    switching: Switching | None = None
+    """None where Open vSwitch does not run."""
+    databases: Databases | None = None
+    """None where OVN's databases are not."""
     absent: tuple[tuple[str, str], ...] = ()
     """What could not be asked, and why."""
 

@@ -7,12 +7,13 @@ cannot answer stands in the facts with the reason; only a node that cannot be as
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol, TypeVar
 
 from lab._deadline import Deadline
-from lab.cluster.observers import devices, iptables, nftables, sessions
+from lab.cluster.observers import devices, iptables, logical_facts, nftables, sessions
 from lab.cluster.observers.facts import Counter, NodeFacts, PodFacts, Unit
+from lab.cluster.observers.logical_facts import Databases, Switching
 from lab.cluster.observers.questions import Answer, answers, command
 from lab.cluster.observers.rules import Ruleset, joined
 from lab.guests.shell import Completed
@@ -89,8 +90,33 @@ def facts(stdout: str, stderr: str) -> NodeFacts:
         units=_units(read.text("units")),
         sessions=sessions.read(read.text("sessions")),
         counters=tuple(_counters(read, entries)),
+        switching=_switching(read, said),
+        databases=_databases(read),
         absent=tuple(read.absent.items()),
     )
+
+
+def _switching(read: _Reading, said: Mapping[str, Answer]) -> Switching | None:
+    flows = {
+        name.removeprefix("flows "): answer.text
+        for name, answer in said.items()
+        if name.startswith("flows ")
+    }
+    dump = read.text("switch")
+    return read.of(
+        "switch",
+        lambda: (
+            logical_facts.switching(dump, flows, read.text("tunnel-neighbours")) if dump else None
+        ),
+    )
+
+
+def _databases(read: _Reading) -> Databases | None:
+    texts = [read.text(name) for name in ("northbound", "chassis", "encaps", "bindings")]
+    return read.of("northbound", lambda: logical_facts.databases(*texts) if all(texts) else None)
+
+
+_Read = TypeVar("_Read")
 
 
 class _Reading:
@@ -113,6 +139,14 @@ class _Reading:
             return json.loads(text)
         except ValueError as error:
             self.absent[name] = f"its answer cannot be read: {error}"
+            return None
+
+    def of(self, name: str, made: Callable[[], _Read | None]) -> _Read | None:
+        """What an answer is read into; None where it cannot be."""
+        try:
+            return made()
+        except (ValueError, KeyError, TypeError) as error:
+            self.absent[name] = f"its answer cannot be read: {type(error).__name__} {error}"
             return None
 
     def json(self, name: str) -> list[Any]:

@@ -29,7 +29,7 @@ from lab.cluster.observers.rules import Leaving, Ruleset, masquerades
 from lab.cluster.observers.service_chains import Expression, Table
 
 SERVICES = "kube-proxy"
-_OURS = {SERVICES, "host-limits"}
+_OURS = {SERVICES, "host-limits", "ovn-kubernetes", "open-vswitch"}
 _FLANNEL = "flannel-"
 _OTHER_FAMILY = "ip6"
 """A lab is IPv4."""

@@ -58,6 +58,27 @@ ipv4/conf/*/rp_filter bridge/bridge-nf-call-iptables netfilter/nf_conntrack_coun
 netfilter/nf_conntrack_max; true'
 ask counters cat /proc/net/snmp /proc/net/netstat
 ask release cat /etc/os-release
+if [ -S /run/openvswitch/db.sock ]; then
+    within=$bound
+    ask switch ovsdb-client --format=json dump unix:/run/openvswitch/db.sock Open_vSwitch
+    for bridge in $(ovs-vsctl --timeout=5 list-br); do
+        [ "$bridge" = br-int ] ||
+            ask "flows $bridge" ovs-ofctl --timeout=5 --no-stats dump-flows "$bridge"
+    done
+    for control in /run/openvswitch/ovs-vswitchd.*.ctl; do
+        ask tunnel-neighbours ovs-appctl --timeout=5 --target="$control" tnl/neigh/show
+    done
+    within=
+fi
+if [ -S /run/ovn/ovnnb_db.sock ]; then
+    within=$bound
+    south=unix:/run/ovn/ovnsb_db.sock
+    ask northbound ovsdb-client --format=json dump unix:/run/ovn/ovnnb_db.sock OVN_Northbound
+    ask chassis ovsdb-client --format=json dump $south OVN_Southbound Chassis
+    ask encaps ovsdb-client --format=json dump $south OVN_Southbound Encap
+    ask bindings ovsdb-client --format=json dump $south OVN_Southbound Port_Binding
+    within=
+fi
 """
 _COMPUTER = f"""
 within=$bound

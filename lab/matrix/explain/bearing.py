@@ -141,6 +141,24 @@ def _by_device(difference: Difference, hop: Hop, _: Path) -> bool:
     return (hop.place, hop.device) == (difference.node, device)
 
 
+def _tunnel_local(difference: Difference, hop: Hop, path: Path) -> bool:
+    """``chassis worker1``: all that goes into its tunnels, and to it."""
+    if not difference.object.startswith("chassis "):
+        return _same(difference, hop, path)
+    ends = {hop.machine, hop.object.removeprefix("tunnel to ")}
+    return hop.kind == "tunnel" and difference.node in ends
+
+
+def _balanced(difference: Difference, hop: Hop, path: Path) -> bool:
+    """``Service to-a, 10.96.0.20:80, tcp``: wherever a packet enters the logical network."""
+    service, entrance, protocol = difference.object.split(", ")
+    asked = f"{hop.packet.target}:{hop.packet.port}" == entrance
+    everywhere = difference.node == difference.place
+    here = everywhere or hop.machine == difference.node
+    named = hop.kind == "service" and hop.object == service
+    return named and asked and here and protocol == path.flow.protocol
+
+
 def _unplugged(difference: Difference, hop: Hop, path: Path) -> bool:
     """``port vxlan-nodes of the tunnel``, or of a machine."""
     if difference.object.endswith(" of the tunnel"):
@@ -194,6 +212,10 @@ _BY_KIND: Mapping[str, _Touches] = {
     "stray-route": _stray,
     "slowed": _by_device,
     "program-down": _on_machine,
+    "tunnel-local": _tunnel_local,
+    "balancers-missing": _services,
+    "balancer-missing": _balanced,
+    "balancer-stale": _balanced,
     "unplugged": _unplugged,
     "tunnel-port-dropped": lambda one, hop, _: hop.machine == one.node and hop.kind == "tunnel",
     "duplicate-address": _duplicate,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lab._errors import LabError
-from lab.cluster.observers import sessions
+from lab.cluster.observers import logical, sessions
 from lab.cluster.observers.difference import By, Difference
 from lab.cluster.observers.differences import differences, settled
 from lab.cluster.observers.facts import NodeFacts
@@ -23,7 +23,7 @@ from lab.topology.walk import walk
 
 LEARNED = frozenset({"learned-route-missing", "wrong-learned-route", "session-waiting"})
 """Kinds that are signs of something else, perhaps on a machine beside the path."""
-_FOLLOWS = LEARNED | {"neighbour-silent", "program-down"}
+_FOLLOWS = LEARNED | {"neighbour-silent", "program-down", "tunnel-end-missing"}
 """Kinds that are most often signs of something else, or no part of a packet's way."""
 _SAME_ADDRESS = frozenset({"wrong-route", "wrong-learned-route", "route-missing", "stray-route"})
 
@@ -58,6 +58,7 @@ class Explainer:
         self._between = (
             *sessions.differences(self._intent, self._seen),
             *between(self._intent, self._seen, by=self._by),
+            *logical.differences(self._intent, self._seen),
         )
 
     def explain(self, flow: Flow, *, works: bool = True) -> Explained:

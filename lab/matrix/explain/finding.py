@@ -29,6 +29,8 @@ FAULT_OF: Mapping[str, str] = {
     "duplicate-address": "duplicate-pod-address",
     "duplicate-pod-cidr": "duplicate-node-pod-cidr",
     "stale-backend": "service-backend-stale",
+    "balancer-stale": "service-backend-stale",
+    "balancers-missing": "service-rules-missing",
     "service-rules-missing": "service-rules-missing",
     "node-port-barred": "nodeport-blocked",
     "masquerade-missing": "masquerade-missing",
@@ -44,6 +46,7 @@ FAULT_OF: Mapping[str, str] = {
 _IN_POD = "in the pod: "
 _TOOLS = (
     *("birdc", "bridge", "cat", "crictl", "if", "ip", "iptables", "iptables-save", "journalctl"),
+    *("ovn-nbctl", "ovn-sbctl", "ovs-appctl", "ovs-ofctl", "ovs-vsctl"),
     *("modprobe", "nft", "ss", "sysctl", "systemctl", "tc"),
 )
 _CHAIN = re.compile(r"[;|&'\"<>$]")
@@ -103,7 +106,7 @@ def found(difference: Difference, hop: int) -> Finding:
         observed=difference.observed,
         shows=difference.shows,
         mends=difference.mends,
-        place=pod if inside else difference.node,
+        place=pod if inside else difference.place or difference.node,
         hop=hop,
     )
 

@@ -29,7 +29,7 @@ def flow_of(cell: Cell) -> Flow:
 def asked(intent: Intent, paths: Iterable[Path]) -> Mapping[str, tuple[str, ...]]:
     """The machines on the paths, in the Intent's order, and which of their pods are, too."""
     places = {hop.place for path in paths for hop in path.hops}
-    passed = {hop.machine for path in paths for hop in path.hops}
+    passed = {hop.machine for path in paths for hop in path.hops} | _central(intent)
     return {
         machine.name: tuple(pod.name for pod in machine.pods if pod.name in places)
         for machine in intent.everything()
@@ -37,10 +37,15 @@ def asked(intent: Intent, paths: Iterable[Path]) -> Mapping[str, tuple[str, ...]
     }
 
 
+def _central(intent: Intent) -> set[str]:
+    """The machine that has a logical network's databases: every path through it hangs on them."""
+    return {intent.logical.central} if intent.logical else set()
+
+
 def of_failures(intent: Intent, cells: Sequence[Cell]) -> Mapping[str, tuple[str, ...]]:
     """What to look at for many failed cells at once: where most of them pass."""
     chosen = retry_order(list(range(len(cells))), cells, _EACH)[:MOST_CELLS]
     paths = [path for index in chosen for path in walk(intent, flow_of(cells[index]))]
     passes = Counter(name for path in paths for name in path.machines)
-    most = {name for name, _ in passes.most_common(MOST_MACHINES)}
+    most = {name for name, _ in passes.most_common(MOST_MACHINES)} | _central(intent)
     return {name: pods for name, pods in asked(intent, paths).items() if name in most}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.matrix.faults.fault import Change, Fault, Site
-from lab.matrix.faults.parts import barred, hosts, probes
+from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.matrix.faults.parts import barred, central, hosts, probes
 from lab.topology.intent import Intent
 
 _PORT = 53
@@ -16,6 +16,8 @@ def _change(intent: Intent, node: str, _: str) -> Change:
     if intent.machine(node).kind == "services":
         return barred(node, FAULT.name, "input", -150, [asked])
     server = probes(intent.machine(node))[0].resolver.server
+    if intent.logical:
+        return _by_access_list(intent, node, server)
     return barred(node, FAULT.name, "prerouting", -300, [f"ip daddr {server} {asked}"])
 
 
@@ -24,6 +26,20 @@ def _sites(intent: Intent) -> Iterator[Site]:
         yield from (Site(one.name) for one in hosts(intent))
     if intent.services_node:
         yield Site(intent.services_node.machine)
+
+
+def _by_access_list(intent: Intent, node: str, server: str) -> Change:
+    """On the node's logical switch: what is between pods is none of the kernel's."""
+    does = "ovn-nbctl --no-leader-only --timeout=10"
+    matches = [f"'ip4.dst == {server} && {one}.dst == {_PORT}'" for one in ("udp", "tcp")]
+    return change(
+        central(intent),
+        [
+            f"{does} --wait=hv --may-exist acl-add {node} from-lport 1000 {match} drop"
+            for match in matches
+        ],
+        [f"{does} --wait=hv acl-del {node} from-lport 1000 {match}" for match in matches],
+    )
 
 
 FAULT = Fault(

@@ -7,7 +7,7 @@ from ipaddress import ip_interface
 from lab.matrix.faults.fault import Change, Fault, change
 from lab.matrix.faults.parts import hosts, with_others, without_address
 from lab.topology.commands import replace_route
-from lab.topology.intent import Intent
+from lab.topology.intent import Intent, MachineIntent
 
 
 def _change(intent: Intent, node: str, peer: str) -> Change:
@@ -28,13 +28,16 @@ def _change(intent: Intent, node: str, peer: str) -> Change:
     )
 
 
+def _has_bridge(machine: MachineIntent) -> bool:
+    """Whether it has one of its own; a port of a logical switch has no pods behind it."""
+    return bool(machine.bridge and machine.bridge.addresses and machine.bridge.switch is None)
+
+
 FAULT = Fault(
     name="duplicate-node-pod-cidr",
     title="a node has the pod CIDR of another node, too",
     needs="a bridge of its own beside another node's",
-    sites=lambda intent: with_others(
-        one for one in hosts(intent) if one.bridge and one.bridge.addresses
-    ),
+    sites=lambda intent: with_others(one for one in hosts(intent) if _has_bridge(one)),
     change=_change,
     peer="node",
     also=("duplicate-pod-cidr", "duplicate-cidr"),

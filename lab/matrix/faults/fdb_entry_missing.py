@@ -36,7 +36,7 @@ def _sites(intent: Intent) -> Iterator[Site]:
 FAULT = Fault(
     name="fdb-entry-missing",
     title="a node's tunnel has no forwarding entry for one other node",
-    needs="a tunnel with forwarding entries",
+    needs="a VXLAN tunnel with forwarding entries",
     sites=_sites,
     change=_change,
     peer="node",

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from lab.matrix.faults.fault import Change, Fault, Site, change
 from lab.matrix.faults.parts import hosts, nft
+from lab.providers.netns import gateway_rules
+from lab.providers.netns.gateway_rules import GATEWAY_TABLE
 from lab.providers.netns.services import LEAVING, SERVICE_TABLE, leaving_rules
-from lab.topology.intent import Intent
+from lab.topology.intent import Intent, MachineIntent
+from lab.topology.translation import Translation
 
 
 def _change(intent: Intent, node: str, _: str) -> Change:
     translation = intent.machine(node).translation
     assert translation is not None, "a site has one"
+    machine = intent.machine(node)
+    if machine.chassis and machine.bridge:
+        return _of_gateway(node, translation, machine.bridge.name)
     chain, rules = f"ip {SERVICE_TABLE} {LEAVING}", leaving_rules(translation)
     kept = rules[:-1]  # what kube-proxy has marked is still masqueraded
     return change(
@@ -20,15 +26,30 @@ def _change(intent: Intent, node: str, _: str) -> Change:
     )
 
 
+def _of_gateway(node: str, translation: Translation, port: str) -> Change:
+    chain = f"ip {GATEWAY_TABLE} {LEAVING}"
+    marked, pods = gateway_rules.leaving_rules(translation, port)
+    flushed = f"flush chain {chain}"
+    return change(
+        node,
+        [nft(flushed, f"add rule {chain} {marked}")],
+        [nft(flushed, f"add rule {chain} {marked}", f"add rule {chain} {pods}")],
+    )
+
+
+def _is_site(intent: Intent, machine: MachineIntent) -> bool:
+    """In a logical network it is the gateways that masquerade."""
+    gates = intent.logical.gateways().values() if intent.logical else (machine.name,)
+    there = machine.translation
+    known = there and there.local_cidr and there.not_masqueraded
+    return bool(known) and machine.name in gates
+
+
 FAULT = Fault(
     name="masquerade-missing",
     title="packets of a node's pods leave the cluster with the pod's own address",
-    needs="pods whose packets to the outside are masqueraded",
-    sites=lambda intent: (
-        Site(one.name)
-        for one in hosts(intent)
-        if one.translation and one.translation.local_cidr and one.translation.not_masqueraded
-    ),
+    needs="to masquerade what pods send to the outside",
+    sites=lambda intent: (Site(one.name) for one in hosts(intent) if _is_site(intent, one)),
     change=_change,
     also=("no-masquerade", "ip-masq-missing", "snat-missing"),
 )

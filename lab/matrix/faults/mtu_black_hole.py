@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.matrix.faults.fault import Change, Command, Fault, Site, change
-from lab.matrix.faults.parts import barred, carriers, probes
+from lab.matrix.faults.parts import barred, card, carriers, probes
 from lab.topology.intent import Intent
 
 _LESS = 200
@@ -17,6 +17,10 @@ def _change(intent: Intent, node: str, _: str) -> Change:
         by_mtu = f"ip link set dev {tunnel.name} mtu"
         return change(node, [f"{by_mtu} {tunnel.mtu - _LESS}"], [f"{by_mtu} {tunnel.mtu}"])
     assert bridge is not None, "a site has one"
+    if bridge.switch:  # a switch in user space loses what its card does not take
+        own = card(machine)
+        by_mtu = f"ip link set dev {own.card} mtu"
+        return change(node, [f"{by_mtu} {own.mtu - _LESS}"], [f"{by_mtu} {own.mtu}"])
     silent = barred(
         node,
         FAULT.name,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from lab.matrix.faults.fault import Change, Fault, Site, change
-from lab.matrix.faults.parts import card, carriers
+from lab.matrix.faults.parts import carriers, wire
 from lab.topology.commands import tables
 from lab.topology.intent import Intent
 
 
 def _change(intent: Intent, node: str, _: str) -> Change:
     machine = intent.machine(node)
-    device = card(machine).name
+    device = wire(machine)
     up = f"ip link set dev {device} up"
     return change(node, [f"ip link set dev {device} down"], [up, *tables(machine, device)])
 

@@ -16,6 +16,11 @@ def _change(intent: Intent, node: str, _: str) -> Change:
     return barred(node, FAULT.name, "prerouting", -300, [bars])
 
 
+def _serves(machine: MachineIntent) -> bool:
+    """A Windows node of a logical network passes no NodePorts on in any case."""
+    return machine.chassis is None or machine.os == "linux"
+
+
 def _ports(machine: MachineIntent) -> list[int]:
     services = machine.translation.services if machine.translation else ()
     return [port for one in services for port in one.node_ports()]
@@ -25,7 +30,7 @@ FAULT = Fault(
     name="nodeport-blocked",
     title="a node's firewall loses what comes for its NodePorts",
     needs="NodePorts",
-    sites=lambda intent: (Site(one.name) for one in hosts(intent) if _ports(one)),
+    sites=lambda intent: (Site(one.name) for one in hosts(intent) if _ports(one) and _serves(one)),
     change=_change,
     also=("nodeports-blocked", "node-port-blocked"),
 )

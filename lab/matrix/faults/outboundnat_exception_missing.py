@@ -25,7 +25,8 @@ def _rewritten(translation: Translation) -> str:
 
 def _is_site(machine: MachineIntent) -> bool:
     there = machine.translation
-    return machine.os == "windows" and there is not None and bool(there.not_masqueraded)
+    ours = machine.os == "windows" and machine.chassis is None
+    return ours and there is not None and bool(there.not_masqueraded)
 
 
 FAULT = Fault(

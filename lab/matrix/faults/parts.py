@@ -74,6 +74,17 @@ def card(machine: MachineIntent) -> Interface:
     return (found or list(machine.interfaces))[0]
 
 
+def wire(machine: MachineIntent) -> str:
+    """The device of that card that frames leave by, also where a virtual switch has it."""
+    return card(machine).card or card(machine).name
+
+
+def central(intent: Intent) -> str:
+    """The machine with the databases of the lab's logical network."""
+    assert intent.logical is not None, "asked where there is one"
+    return intent.logical.central
+
+
 def bare(address: str) -> str:
     """An address without its prefix length."""
     return address.partition("/")[0]

@@ -78,7 +78,7 @@ def choose(fault: Fault, intent: Intent, doing: str, node: str = "", peer: str =
             doing,
             f"it needs {fault.needs}, and no machine of a lab with topology "
             f"'{intent.topology}' has that",
-            _elsewhere(fault),
+            f"{_elsewhere(fault)}; in this lab there can be {', '.join(_here(intent))}",
         )
     chosen = [one for one in there if node in {"", one.node}]
     if not chosen:
@@ -90,6 +90,10 @@ def choose(fault: Fault, intent: Intent, doing: str, node: str = "", peer: str =
         )
         raise UsageError(doing, why, f"--node {_either([one.node for one in there])}")
     return _with_peer(fault, chosen, doing, peer)
+
+
+def _here(intent: Intent) -> list[str]:
+    return [one.name for one in faults().values() if sites(one, intent)]
 
 
 def _with_peer(fault: Fault, chosen: list[Site], doing: str, peer: str) -> Site:

@@ -7,22 +7,52 @@ from dataclasses import replace
 from ipaddress import ip_interface
 
 from lab.matrix.faults.fault import Change, Fault, Site, change
-from lab.matrix.faults.parts import hosts, nft
+from lab.matrix.faults.parts import central, hosts, nft
 from lab.providers.netns.service_rules import service_rules
 from lab.providers.netns.services import SERVICE_TABLE
 from lab.topology.intent import Intent, MachineIntent
+from lab.topology.ovn_northbound import balancer_name
 from lab.topology.translation import Service, Translation
 
 
 def _change(intent: Intent, node: str, peer: str) -> Change:
-    machine = intent.machine(node)
-    service = next(_single(machine, peer))
     pod = next(pod for one in intent.machines for pod in one.pods if pod.name == peer)
     nobody = str(ip_interface(pod.address).network[-2])
+    if intent.logical:
+        return _of_balancer(intent, peer, nobody)
+    machine = intent.machine(node)
+    service = next(_single(machine, peer))
     stale = replace(service, backends=(replace(service.backends[0], address=nobody),))
     right, wrong = _chains(machine, service), _chains(machine, stale)
     names = [name for name in right if right[name] != wrong.get(name)]
     return change(node, [_written(wrong, names)], [_written(right, names)])
+
+
+def _of_balancer(intent: Intent, peer: str, nobody: str) -> Change:
+    """In the databases, so that it is every node's: each load balancer of the pod's Service."""
+    service = next(_balanced(intent, peer))
+    backend = service.backends[0].address
+    does = "ovn-nbctl --no-leader-only --timeout=10 --wait=hv set Load_Balancer"
+    do, undo = [], []
+    for protocol in sorted({one for port in service.ports for one in port.protocols}):
+        found = (
+            "$(ovn-nbctl --no-leader-only --timeout=10 --bare --columns=_uuid find Load_Balancer "
+            f"name={balancer_name(service, protocol)})"
+        )
+        for port in service.ports:
+            if protocol in port.protocols:
+                vip = f'\'vips:"{service.address}:{port.port}"='
+                do.append(f'{does} "{found}" {vip}"{nobody}:{port.target_port}"\'')
+                undo.append(f'{does} "{found}" {vip}"{backend}:{port.target_port}"\'')
+    return change(central(intent), do, undo)
+
+
+def _balanced(intent: Intent, pod: str) -> Iterator[Service]:
+    """The Services of the whole cluster that this pod alone stands behind."""
+    translation = intent.machine(central(intent)).translation
+    for service in translation.services if translation else ():
+        if [one.pod for one in service.backends] == [pod] and service.inside == "cluster":
+            yield service
 
 
 def _chains(machine: MachineIntent, service: Service) -> dict[str, list[str]]:
@@ -57,6 +87,11 @@ def _single(machine: MachineIntent, pod: str) -> Iterator[Service]:
 
 
 def _sites(intent: Intent) -> Iterator[Site]:
+    if intent.logical:
+        every = [pod.name for one in hosts(intent) for pod in one.pods]
+        peers = tuple(pod for pod in every if any(_balanced(intent, pod)))
+        yield from [Site(central(intent), peers)] if peers else []
+        return
     for machine in hosts(intent):
         pods = (pod.name for one in hosts(intent) for pod in one.pods)
         peers = tuple(pod for pod in pods if any(_single(machine, pod)))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from lab.matrix.faults.fault import Change, Fault, Site, change
-from lab.matrix.faults.parts import hosts, many, nft
+from lab.matrix.faults.parts import central, hosts, many, nft
 from lab.providers.netns.service_rules import service_rules
 from lab.providers.netns.services import SERVICE_TABLE
 from lab.topology.intent import Intent
+from lab.topology.ovn_northbound import BALANCERS
 
 
 def _change(intent: Intent, node: str, _: str) -> Change:
     translation = intent.machine(node).translation
     assert translation is not None, "a site has one"
+    if intent.logical:
+        return _of_switch(intent, node)
     rules = service_rules(translation, node)
     maps = {"service-ips": rules.by_address, "service-nodeports": rules.by_node_port}
     empty = nft(*(f"flush map ip {SERVICE_TABLE} {name}" for name in maps))
@@ -21,6 +24,18 @@ def _change(intent: Intent, node: str, _: str) -> Change:
         for line in many(elements, f"ip {SERVICE_TABLE} {name}")
     ]
     return change(node, [empty], [empty, *filled])
+
+
+def _of_switch(intent: Intent, node: str) -> Change:
+    """The node's logical switch without the group of load balancers that each has."""
+    does = "ovn-nbctl --no-leader-only --timeout=10"
+    found = f"$({does} --bare --columns=_uuid find Load_Balancer_Group name={BALANCERS})"
+    column = f'Logical_Switch {node} load_balancer_group "{found}"'
+    return change(
+        central(intent),
+        [f"{does} --wait=hv remove {column}"],
+        [f"{does} --wait=hv add {column}"],
+    )
 
 
 FAULT = Fault(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.matrix.faults.fault import Change, Fault, Site, change
-from lab.matrix.faults.parts import card, carriers
+from lab.matrix.faults.parts import carriers, wire
 from lab.topology.intent import Intent
 
 _SHAPE = "tbf rate 1mbit burst 16kb latency 100ms"
@@ -11,7 +11,7 @@ _SHAPE = "tbf rate 1mbit burst 16kb latency 100ms"
 
 
 def _change(intent: Intent, node: str, _: str) -> Change:
-    device = card(intent.machine(node)).name
+    device = wire(intent.machine(node))
     there = f"tc qdisc show dev {device} | grep -q '^qdisc tbf'"
     return change(
         node,

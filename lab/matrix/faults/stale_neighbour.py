@@ -32,10 +32,15 @@ def _entry(machine: MachineIntent, peer: MachineIntent) -> Neighbour | None:
 
 
 def _sites(intent: Intent) -> Iterator[Site]:
-    """Where packets of pods pass: a node without any sends nothing to its neighbours."""
+    """Where packets of pods pass: a node without any sends nothing to its neighbours.
+
+    Open vSwitch learns its tunnels' neighbours from every packet that comes, and would mend it.
+    """
     ends = tuple(carriers(intent))
     for machine in (*intent.machines, *intent.hypervisors):
         if machine.kind not in {"router", "hypervisor"} and not probes(machine):
+            continue
+        if machine.chassis:
             continue
         peers = [one.name for one in ends if one is not machine and _entry(machine, one)]
         if peers:
@@ -45,7 +50,7 @@ def _sites(intent: Intent) -> Iterator[Site]:
 FAULT = Fault(
     name="stale-neighbour",
     title="a machine's neighbour entry for one other has the MAC of nobody",
-    needs="pods, or to be the router, and a neighbour entry for another node",
+    needs="pods, or to be the router, and a neighbour entry of the kernel's for another node",
     sites=_sites,
     change=_change,
     peer="node",

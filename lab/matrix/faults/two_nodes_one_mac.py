@@ -40,8 +40,11 @@ def _announced(card: Interface) -> Iterator[str]:
 FAULT = Fault(
     name="two-nodes-one-mac",
     title="a node's card has the MAC of another node's",
-    needs="another node beside it",
-    sites=lambda intent: (*with_others(nodes(intent)), *with_others(intent.hypervisors)),
+    needs="a card that the kernel itself answers on, and another node beside it",
+    sites=lambda intent: (
+        *with_others(one for one in nodes(intent) if one.chassis is None),  # OVN has its own
+        *with_others(intent.hypervisors),
+    ),
     change=_change,
     peer="node",
     also=("duplicate-mac", "same-mac"),

@@ -10,7 +10,7 @@ from lab.matrix.faults.parts import tunnel_remade, tunnelled
 FAULT = Fault(
     name="wrong-udp-port",
     title="a node's tunnel has another UDP port than the others",
-    needs="a tunnel",
+    needs="a VXLAN tunnel",
     sites=tunnelled,
     change=lambda intent, node, _: tunnel_remade(
         intent.machine(node), lambda right: replace(right, port=right.port + 1)

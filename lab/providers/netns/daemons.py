@@ -37,6 +37,8 @@ _COMMAND_SECONDS = 30.0
 """The longest that a command of a daemon's may take."""
 _LOOK_SECONDS = 0.02
 """Between two looks whether a daemon is ready."""
+_WATCH_SECONDS = 0.2
+"""Between two looks whether all daemons are there, while a command runs."""
 _END_SECONDS = 5.0
 
 
@@ -96,22 +98,43 @@ def start(intent: Intent, deadline: Deadline) -> None:
 
     """
     _end_older()
+    alive = _Alive()
     for _, stage in groupby(placed(intent), key=lambda one: one.daemon.stage):
-        begun = [(one, _begin(one, deadline)) for one in stage]
-        for one, process in begun:
-            _await_ready(one, process, deadline)
-        for one, _ in begun:
-            _run_all(one, one.daemon.after, deadline)
+        begun = []
+        for one in stage:
+            _begin(one, alive, deadline)
+            begun.append(one)
+        for one in begun:
+            _await_ready(one, alive, deadline)
+        for one in begun:
+            _run_all(one, one.daemon.after, alive, deadline)
 
 
-def _begin(one: _Placed, deadline: Deadline) -> subprocess.Popen[bytes]:
+class _Alive:
+    """The daemons that were started, which must all be there whatever is waited for."""
+
+    def __init__(self) -> None:
+        self._started: list[tuple[_Placed, subprocess.Popen[bytes]]] = []
+
+    def add(self, one: _Placed, process: subprocess.Popen[bytes]) -> None:
+        self._started.append((one, process))
+
+    def require(self, doing: str) -> None:
+        for one, process in self._started:
+            code = process.poll()
+            if code is not None:
+                how = f"signal {-code}" if code < 0 else f"exit code {code}"
+                raise BrokenError(doing, f"{one.words()} ended, {how}: {tail(one.home / LOG)}")
+
+
+def _begin(one: _Placed, alive: _Alive, deadline: Deadline) -> None:
     one.home.mkdir(parents=True)
     for file in one.daemon.files:
         path = one.home / file.name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(file.text, encoding="utf-8")
         path.chmod(file.mode)
-    _run_all(one, one.daemon.before, deadline)
+    _run_all(one, one.daemon.before, alive, deadline)
     with (one.home / LOG).open("wb") as log:
         process = _spawn(one, one.daemon.command, log.fileno())
     since = started(process.pid)
@@ -119,7 +142,7 @@ def _begin(one: _Placed, deadline: Deadline) -> subprocess.Popen[bytes]:
         running = Running(one.machine, one.daemon.name, process.pid, since)
         with open(_RECORD, "a", encoding="utf-8") as record:  # noqa: PTH123  one line more
             record.write(json.dumps(asdict(running)) + "\n")
-    return process
+    alive.add(one, process)
 
 
 def _spawn(one: _Placed, command: Sequence[str], output: int) -> subprocess.Popen[bytes]:
@@ -152,9 +175,11 @@ def _settle(one: _Placed) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _run_all(one: _Placed, commands: Sequence[Sequence[str]], deadline: Deadline) -> None:
+def _run_all(
+    one: _Placed, commands: Sequence[Sequence[str]], alive: _Alive, deadline: Deadline
+) -> None:
     for command in commands:
-        code, text = _run(one, command, deadline)
+        code, text = _run(one, command, alive, deadline)
         if code:
             raise BrokenError(
                 f"running '{' '.join(command)}' for {one.words()}",
@@ -162,17 +187,15 @@ def _run_all(one: _Placed, commands: Sequence[Sequence[str]], deadline: Deadline
             )
 
 
-def _run(one: _Placed, command: Sequence[str], deadline: Deadline) -> tuple[int, str]:
+def _run(
+    one: _Placed, command: Sequence[str], alive: _Alive, deadline: Deadline
+) -> tuple[int, str]:
     """Exit code and output of a command; of one that took too long, 124 as of ``timeout``."""
     output = os.memfd_create("output")
     try:
         process = _spawn(one, command, output)
-        try:
-            code = process.wait(min(_COMMAND_SECONDS, deadline.left()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            code = 124
+        own = Deadline(min(_COMMAND_SECONDS, deadline.left()))
+        code = _waited(process, f"running '{' '.join(command)}' for {one.words()}", alive, own)
         os.lseek(output, 0, os.SEEK_SET)
         with os.fdopen(os.dup(output), "rb") as file:
             return code, file.read().decode(errors="replace")
@@ -180,19 +203,34 @@ def _run(one: _Placed, command: Sequence[str], deadline: Deadline) -> tuple[int,
         os.close(output)
 
 
-def _await_ready(one: _Placed, process: subprocess.Popen[bytes], deadline: Deadline) -> None:
+def _waited(process: subprocess.Popen[bytes], doing: str, alive: _Alive, deadline: Deadline) -> int:
+    """The exit code of a command, which no daemon's end may leave waiting."""
+    while True:
+        try:
+            return process.wait(min(_WATCH_SECONDS, deadline.left()))
+        except subprocess.TimeoutExpired:
+            try:
+                alive.require(doing)
+            except BrokenError:
+                process.kill()
+                process.wait()
+                raise
+            if not deadline.left():
+                process.kill()
+                process.wait()
+                return 124
+
+
+def _await_ready(one: _Placed, alive: _Alive, deadline: Deadline) -> None:
     ready = one.daemon.ready
     doing = f"waiting for {one.words()} to be ready ('{ready.pattern}')"
 
     def look() -> _Sight:
-        code = process.poll()
-        if code is not None:
-            how = f"signal {-code}" if code < 0 else f"exit code {code}"
-            raise BrokenError(doing, f"it ended, {how}: {tail(one.home / LOG)}")
+        alive.require(doing)
         if not ready.command:
             text = (one.home / LOG).read_text(encoding="utf-8", errors="replace")
             return _Sight(bool(re.search(ready.pattern, text, re.MULTILINE)), tail(one.home / LOG))
-        code, text = _run(one, ready.command, deadline)
+        code, text = _run(one, ready.command, alive, deadline)
         good = code == 0 and re.search(ready.pattern, text, re.MULTILINE)
         return _Sight(bool(good), f"exit code {code}: {_last(text)}")
 
@@ -250,7 +288,24 @@ def _recorded(root: str) -> Iterator[Running]:
 
 def ailment(holder: int, intent: Intent) -> str:
     """From outside: what is wrong with the daemons of the lab with that holder, or nothing."""
-    root = f"/proc/{holder}/root"
+    return _ended(f"/proc/{holder}/root", intent)
+
+
+def require_all(intent: Intent, doing: str) -> None:
+    """From inside the holder: see that every daemon runs.
+
+    Raises
+    ------
+    BrokenError
+        Naming the one that has ended, with the last of its log.
+
+    """
+    ended = _ended("", intent)
+    if ended:
+        raise BrokenError(doing, ended)
+
+
+def _ended(root: str, intent: Intent) -> str:
     there = {
         (one.machine, one.name): one
         for one in _recorded(root)

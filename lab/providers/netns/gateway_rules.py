@@ -93,11 +93,18 @@ def _gateway(translation: Translation, bridge: Bridge, node: str) -> Iterator[st
         "type filter hook input priority 0; policy accept;",
         f"ct state new {_BY_PORT} @no-local-backends drop",
     )
-    kept = ", ".join(translation.not_masqueraded)
     yield from chain(
         "nat-postrouting",
         "type nat hook postrouting priority 100; policy accept;",
-        f'oifname "{bridge.name}" meta mark and {MASQUERADE_MARK:#x} != 0 masquerade fully-random',
+        *leaving_rules(translation, bridge.name),
+    )
+
+
+def leaving_rules(translation: Translation, port: str) -> tuple[str, str]:
+    """Who gets the node's address: what is marked and goes in by ``port``; pods, to the world."""
+    kept = ", ".join(translation.not_masqueraded)
+    return (
+        f'oifname "{port}" meta mark and {MASQUERADE_MARK:#x} != 0 masquerade fully-random',
         f"ip saddr {{ {kept} }} ip daddr != {{ {kept} }} masquerade fully-random",
     )
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,41 +20,54 @@ from lab.providers.netns.surroundings import run_directory
 from lab.topology.logical import LogicalNetwork
 
 _LOOK_SECONDS = 0.05
+_WATCH_SECONDS = 0.2
 _ONE_COMMAND_SECONDS = 30
 
 
-def wait_until_there(network: LogicalNetwork, deadline: Deadline) -> None:
+def wait_until_there(
+    network: LogicalNetwork, deadline: Deadline, require: Callable[[], None]
+) -> None:
     """Wait until every chassis is registered, every port is up, and every flow is programmed.
+
+    Parameters
+    ----------
+    network
+        The lab's.
+    deadline
+        For all of it.
+    require
+        Raises when a daemon has ended; called while something is waited for.
 
     Raises
     ------
     DeadlineError
         With the chassis and ports that are missing.
     BrokenError
-        When a database does not answer.
+        When a database does not answer, or what ``require`` raises.
 
     """
+    ask = _Asking(network, require)
     deadline.wait(
         f"waiting for the logical network of {len(network.switches)} nodes",
-        partial(_missing, network),
+        partial(_missing, network, ask),
         until=lambda missing: not missing,
         every=_LOOK_SECONDS,
     )
-    _ask(network, "nbctl", "--wait=sb", "sync")
+    ask("nbctl", "--wait=sb", "sync")
     deadline.wait(
         "waiting for every chassis to program what the databases hold",
-        partial(_behind, network),
+        partial(_behind, network, ask),
         until=lambda behind: not behind,
         every=_LOOK_SECONDS,
     )
 
 
-def _missing(network: LogicalNetwork) -> tuple[str, ...]:
-    there = {str(row["name"]) for row in _rows(network, "sbctl", "Chassis", "name")}
+def _missing(network: LogicalNetwork, ask: _Asking) -> tuple[str, ...]:
+    there = {str(row["name"]) for row in _rows(ask, "sbctl", "Chassis", "name")}
     wanted = [switch.name for switch in network.switches]
     up = {
         str(row["name"])
-        for row in _rows(network, "nbctl", "Logical_Switch_Port", "name,up")
+        for row in _rows(ask, "nbctl", "Logical_Switch_Port", "name,up")
         if row["up"] is True
     }
     return (
@@ -62,11 +76,11 @@ def _missing(network: LogicalNetwork) -> tuple[str, ...]:
     )
 
 
-def _behind(network: LogicalNetwork) -> tuple[str, ...]:
-    (wanted,) = (int(row["nb_cfg"]) for row in _rows(network, "nbctl", "NB_Global", "nb_cfg"))
+def _behind(network: LogicalNetwork, ask: _Asking) -> tuple[str, ...]:
+    (wanted,) = (int(row["nb_cfg"]) for row in _rows(ask, "nbctl", "NB_Global", "nb_cfg"))
     done = {
         str(row["name"]): int(row["nb_cfg"])
-        for row in _rows(network, "sbctl", "Chassis_Private", "name,nb_cfg")
+        for row in _rows(ask, "sbctl", "Chassis_Private", "name,nb_cfg")
     }
     return tuple(
         f"chassis {name} has programmed {done[name]} of {wanted}"
@@ -75,27 +89,49 @@ def _behind(network: LogicalNetwork) -> tuple[str, ...]:
     )
 
 
-def _rows(network: LogicalNetwork, tool: str, table: str, columns: str) -> Iterator[dict[str, Any]]:
-    found = json.loads(_ask(network, tool, "--format=json", f"--columns={columns}", "list", table))
+def _rows(ask: _Asking, tool: str, table: str, columns: str) -> Iterator[dict[str, Any]]:
+    found = json.loads(ask(tool, "--format=json", f"--columns={columns}", "list", table))
     for row in found["data"]:
         yield dict(zip(found["headings"], row, strict=True))
 
 
-def _ask(network: LogicalNetwork, tool: str, *words: str) -> str:
-    base = {"nbctl": "ovnnb_db", "sbctl": "ovnsb_db"}[tool]
-    socket = f"{run_directory(network.central)}/ovn/{base}.sock"
-    command = [f"ovn-{tool}", f"--db=unix:{socket}", "--no-leader-only", *words]
-    limited = [command[0], f"--timeout={_ONE_COMMAND_SECONDS}", *command[1:]]
-    done = subprocess.run(  # noqa: S603  the database's own tool
-        limited,
-        check=False,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PATH": search_path()},
-    )
-    if done.returncode:
-        raise BrokenError(
-            f"running '{' '.join(words)}' on '{network.central}'",
-            f"exit code {done.returncode}: {done.stderr.strip() or 'it wrote nothing'}",
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """Asks OVN's databases, and leaves a tool that waits for a daemon which has ended."""
+
+    network: LogicalNetwork
+    require: Callable[[], None]
+
+    def __call__(self, tool: str, *words: str) -> str:
+        self.require()
+        base = {"nbctl": "ovnnb_db", "sbctl": "ovnsb_db"}[tool]
+        socket = f"{run_directory(self.network.central)}/ovn/{base}.sock"
+        command = [f"ovn-{tool}", f"--timeout={_ONE_COMMAND_SECONDS}", f"--db=unix:{socket}"]
+        process = subprocess.Popen(  # noqa: S603  the database's own tool
+            [*command, "--no-leader-only", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PATH": search_path()},
         )
-    return done.stdout
+        said, complaint = self._heard(process)
+        if process.returncode:
+            self.require()
+            raise BrokenError(
+                f"running '{' '.join(words)}' on '{self.network.central}'",
+                f"exit code {process.returncode}: {complaint.strip() or 'it wrote nothing'}",
+            )
+        return said
+
+    def _heard(self, process: subprocess.Popen[str]) -> tuple[str, str]:
+        """Everything that it writes; the tool itself gives up after so many seconds."""
+        with process:
+            while True:
+                try:
+                    return process.communicate(timeout=_WATCH_SECONDS)
+                except subprocess.TimeoutExpired:
+                    try:
+                        self.require()
+                    except BrokenError:
+                        process.kill()
+                        raise

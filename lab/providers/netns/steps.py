@@ -142,7 +142,11 @@ class BringUp:
         if logical:
             self._inside(
                 "waiting for the logical network",
-                lambda deadline: logical_network.wait_until_there(logical, deadline),
+                lambda deadline: logical_network.wait_until_there(
+                    logical,
+                    deadline,
+                    lambda: daemons.require_all(self.intent, f"bringing up lab '{self.lab.name}'"),
+                ),
             )
         self._inside(
             "waiting for the links",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+from seen_logical import databases, switching
+
 from lab.cluster.observers.facts import (
     End,
     Link,
@@ -32,13 +34,21 @@ def lab(name: str) -> tuple[Plan, Intent, Product]:
 
 
 def whole(intent: Intent) -> dict[str, NodeFacts]:
-    return {machine.name: seen(machine) for machine in intent.everything()}
+    found = {
+        machine.name: replace(seen(machine), switching=switching(intent, machine))
+        for machine in intent.everything()
+    }
+    if intent.logical:
+        central = intent.logical.central
+        found[central] = replace(found[central], databases=databases(intent))
+    return found
 
 
 def seen(machine: MachineIntent) -> NodeFacts:
     """A machine just as it is meant to be."""
     bridge, tunnel, switch = machine.bridge, machine.tunnel, machine.switch
     links = [link(one.name, "", one.mac, one.held, one.mtu) for one in machine.interfaces]
+    links += [link(one.card, "", one.mac, (), one.mtu) for one in machine.interfaces if one.card]
     speaker = machine.speaker
     if bridge:
         links.append(link(bridge.name, "bridge", bridge.mac, bridge.addresses, bridge.mtu))

@@ -24,7 +24,7 @@ from lab.topology.intent import Intent
 from lab.topology.walk import walk
 
 Seen = dict[str, NodeFacts]
-KINDS = ("overlay", "host-gateway", "upstream-tor", "hard-way")
+KINDS = ("overlay", "host-gateway", "upstream-tor", "hard-way", "ovn")
 
 
 def cell(name: str, id_: str) -> Cell:

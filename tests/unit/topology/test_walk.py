@@ -17,7 +17,7 @@ from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Flow, Path
 from lab.topology.walk import walk
 
-KINDS = tuple(sorted(name for name in shipped() if name != "ovn"))
+KINDS = tuple(sorted(shipped()))
 
 
 @cache
@@ -80,6 +80,8 @@ def test_the_backend_sees_a_source_that_the_matrix_allows(kind: str) -> None:
     judged = 0
     for cell in made:
         for path in walk(intent, flow_of(cell)):
+            if kind == "ovn" and cell.entry_os == "windows":
+                continue  # a known limit: nobody there passes NodePorts on
             if cell.sources and cell.family not in OF_SERVICES_NODE:
                 judged += 1
                 assert path.there[-1].packet.source in cell.sources, cell.id

@@ -22,6 +22,8 @@ def check(look: Look) -> Iterator[Difference]:
     link = look.observed.link(bridge.name)
     what, shows = f"bridge {bridge.name}", f"ip -details address show dev {bridge.name}"
     seen = next((one for one in look.observed.bridges if one.name == bridge.name), None)
+    if bridge.switch and link:  # it is a port of that switch
+        seen = Bridge(link.name, link.mac, link.addresses, link.mtu)
     if seen is None:
         there = ", ".join(one.name for one in look.observed.bridges) or "none"
         yield look.differs(
@@ -39,7 +41,8 @@ def check(look: Look) -> Iterator[Difference]:
         mends = f"ip link set dev {bridge.name} up"
         yield look.differs("bridge-down", what, "up", "set down", shows, mends)
     yield from _values(look, bridge, seen, shows)
-    yield from _filter(look)
+    if bridge.switch is None:
+        yield from _filter(look)
     yield from _proxies(look)
 
 

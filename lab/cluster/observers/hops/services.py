@@ -65,6 +65,9 @@ def check(look: Look) -> Iterator[Difference]:
     translation, seen = look.intended.translation, look.observed.translations
     if translation is None or not _knows(look):
         return
+    if look.intended.chassis:  # OVN has the Services
+        yield from _leaving(look, translation)
+        return
     found = {(one.protocol, one.address, one.port): one for one in seen.services}
     wanted = list(_wanted(translation.services))
     leading = {key for key, one in found.items() if one.backends or one.own}
@@ -245,6 +248,12 @@ def _masquerade(look: Look, translation: Translation) -> str:
         return "restart the network add-on on this node (flanneld with --ip-masq)"
     kept = (*translation.not_masqueraded, "224.0.0.0/4")
     spared = ", ".join(str(one) for one in collapse_addresses(map(IPv4Network, kept)))
+    if look.intended.chassis:
+        pods = ", ".join(translation.not_masqueraded)
+        return (
+            f"nft 'add rule ip ovn-kubernetes nat-postrouting ip saddr {{ {pods} }} "
+            f"ip daddr != {{ {pods} }} masquerade fully-random'"
+        )
     chain = "ip kube-proxy nat-postrouting"
     return (
         f"nft 'flush chain {chain}; add rule {chain} jump masquerading; "

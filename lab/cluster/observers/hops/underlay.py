@@ -22,6 +22,8 @@ def check(look: Look) -> Iterator[Difference]:
     if look.observed.knows("address"):
         for card in look.intended.interfaces:
             yield from _card(look, card)
+            if card.card:
+                yield from _switched(look, card)
     for barrier in look.observed.barriers:
         yield from _barrier(look, barrier)
     yield from _not_let_in(look)
@@ -72,6 +74,19 @@ def _card(look: Look, card: Interface) -> Iterator[Difference]:
             else "set its other end up (the segment's bridge, the hypervisor's network)",
         )
     yield from _values(look, card, link, shows)
+
+
+def _switched(look: Look, card: Interface) -> Iterator[Difference]:
+    """The card itself, where a virtual switch has it."""
+    link, what = look.observed.link(card.card or ""), f"card {card.card}"
+    shows = f"ip -details link show dev {card.card}"
+    if link is None or not link.up:
+        mends = f"ip link set dev {card.card} up"
+        there = "set down" if link else "no such device"
+        yield look.differs("link-down", what, "up", there, shows, mends)
+    elif link.mtu != card.mtu:
+        mends = f"ip link set dev {card.card} mtu {card.mtu}"
+        yield look.differs("link-mtu", what, f"MTU {card.mtu}", f"MTU {link.mtu}", shows, mends)
 
 
 def _values(look: Look, card: Interface, link: Link, shows: str) -> Iterator[Difference]:

@@ -1,0 +1,197 @@
+"""A logical network, broken one thing at a time: of which packets it is told, and of which not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from seen_machines import lab, whole
+
+from lab.cluster.observers.facts import Barrier, End, Link, NodeFacts
+from lab.cluster.observers.logical_facts import Databases, SeenSwitch, Switching
+from lab.matrix.explain.explainer import Explainer
+from lab.matrix.explain.finding import Finding
+from lab.matrix.explain.scope import asked, flow_of
+from lab.topology.walk import walk
+
+Seen = dict[str, NodeFacts]
+PODS = "pod-pod/worker1-p1/win1-p1/tcp-small"
+ON_NODE = "pod-pod/worker1-p1/worker1-p2/tcp-small"
+SERVICE = "pod-service/worker1-p1/to-win1-p1/tcp-small"
+OTHER_SERVICE = "pod-service/worker1-p1/to-win1-p2/tcp-small"
+NODE_PORT = "nodeport/client/worker1:to-win1-p1/tcp-small"
+OUTSIDE = "pod-external/worker1-p1/client/tcp-small"
+FROM_MASTER = "pod-service/master-p1/to-win1-p1/tcp-small"
+DNS = "dns/worker1-p1/to-master-p1/udp-small"
+
+
+def told(seen: Seen, name: str) -> tuple[Finding, ...]:
+    _, intent, matrix = lab("ovn")
+    cell = matrix.find(name)
+    assert cell is not None, name
+    return Explainer(intent, seen).explain(flow_of(cell)).findings
+
+
+def switching(seen: Seen, node: str, change: Callable[[Switching], Switching]) -> Seen:
+    there = seen[node].switching
+    assert there is not None
+    return {**seen, node: replace(seen[node], switching=change(there))}
+
+
+def databases(seen: Seen, change: Callable[[Databases], Databases]) -> Seen:
+    there = seen["master"].databases
+    assert there is not None
+    return {**seen, "master": replace(seen["master"], databases=change(there))}
+
+
+def switch(seen: Seen, name: str, change: Callable[[SeenSwitch], SeenSwitch]) -> Seen:
+    return databases(
+        seen,
+        lambda there: replace(
+            there,
+            switches=tuple(change(one) if one.name == name else one for one in there.switches),
+        ),
+    )
+
+
+def stale(seen: Seen, *only: str) -> Seen:
+    """With another backend of the Service to win1-p1, on some switches or on all."""
+    gone = (End("10.0.4.254", 8080),)
+    for one in only or ("master", "worker1", "worker2", "win1", "win2"):
+        seen = switch(
+            seen,
+            one,
+            lambda there: replace(
+                there,
+                balanced=tuple(
+                    replace(it, backends=gone) if it.address == "10.96.0.26" else it
+                    for it in there.balanced
+                ),
+            ),
+        )
+    return seen
+
+
+def flow_that_drops(seen: Seen, node: str) -> Seen:
+    rule = Barrier("flows of br-ex", "udp,tp_dst=6081 actions=drop", "udp", (6081, 6081))
+    return switching(seen, node, lambda there: replace(there, flows=(rule,)))
+
+
+def unplugged(seen: Seen, device: str) -> Seen:
+    return switching(
+        seen,
+        "win1",
+        lambda there: replace(
+            there,
+            ports=tuple(
+                replace(one, logical="") if one.name == device else one for one in there.ports
+            ),
+        ),
+    )
+
+
+def card_down(seen: Seen, node: str) -> Seen:
+    def down(one: Link) -> Link:
+        return replace(one, up=False, carrier=False) if one.name == "eth0" else one
+
+    return {**seen, node: replace(seen[node], links=tuple(map(down, seen[node].links)))}
+
+
+def list_that_drops(seen: Seen, node: str) -> Seen:
+    rule = Barrier("list", "drop", "udp", (53, 53), ("10.96.0.10/32",))
+    return switch(seen, node, lambda there: replace(there, barriers=(rule,)))
+
+
+def elsewhere(seen: Seen, node: str) -> Seen:
+    """The node has told another address for its end of tunnels."""
+    lost = databases(
+        seen, lambda there: replace(there, chassis={**there.chassis, node: "10.20.0.99"})
+    )
+    return switching(
+        lost,
+        "worker1",
+        lambda there: replace(
+            there, ports=tuple(one for one in there.ports if one.remote != "10.20.0.13")
+        ),
+    )
+
+
+def without_chassis(seen: Seen, node: str) -> Seen:
+    return databases(
+        seen,
+        lambda there: replace(
+            there, chassis={key: one for key, one in there.chassis.items() if key != node}
+        ),
+    )
+
+
+CASES = [
+    # what is wrong, kind, fault, node, cells that it is told of, cells that it is not
+    (stale, "balancer-stale", "service-backend-stale", "master", (SERVICE, NODE_PORT, FROM_MASTER),
+     (OTHER_SERVICE, PODS)),
+    (lambda seen: stale(seen, "worker1"), "balancer-stale", "service-backend-stale", "worker1",
+     (SERVICE, NODE_PORT), (FROM_MASTER,)),
+    (lambda seen: switch(seen, "worker1", lambda one: replace(one, balanced=())),
+     "balancers-missing", "service-rules-missing", "worker1", (SERVICE, NODE_PORT), (PODS,)),
+    (lambda seen: flow_that_drops(seen, "win1"), "tunnel-port-dropped", "tunnel-udp-dropped",
+     "win1", (PODS, SERVICE), (ON_NODE, OUTSIDE)),
+    (lambda seen: unplugged(seen, "veth1"), "port-unbound", "", "win1", (PODS, SERVICE),
+     (ON_NODE, OTHER_SERVICE)),
+    (lambda seen: card_down(seen, "win1"), "link-down", "node-link-down", "win1", (PODS, SERVICE),
+     (ON_NODE,)),
+    (lambda seen: list_that_drops(seen, "worker1"), "name-server-barred", "dns-unreachable",
+     "worker1", (DNS,), (PODS, SERVICE)),
+    (lambda seen: elsewhere(seen, "win1"), "tunnel-local", "", "win1", (PODS,), (ON_NODE,)),
+    (lambda seen: without_chassis(seen, "win1"), "tunnel-local", "", "win1", (PODS,), (ON_NODE,)),
+    (lambda seen: switch(seen, "win1", lambda one: replace(one, ports={})), "logical-port", "",
+     "win1", (PODS,), (ON_NODE,)),
+    (lambda seen: databases(seen, lambda one: replace(one, routes={})), "logical-route", "",
+     "worker1", (OUTSIDE,), (PODS,)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("harm", "kind", "fault", "node", "those", "others"),
+    CASES,
+    ids=[f"{case[1]}-{number}" for number, case in enumerate(CASES)],
+)
+def test_what_is_wrong_is_told_of_the_packets_that_meet_it(  # noqa: PLR0913, PLR0917  a case has as many columns
+    harm: Callable[[Seen], Seen],
+    kind: str,
+    fault: str,
+    node: str,
+    those: tuple[str, ...],
+    others: tuple[str, ...],
+) -> None:
+    _, intent, _ = lab("ovn")
+    seen = harm(whole(intent))
+    for name in those:
+        found = told(seen, name)
+        assert [(one.kind, one.fault, one.node) for one in found][:1] == [(kind, fault, node)], name
+        assert found[0].hop >= 0
+    for name in others:
+        assert told(seen, name) == (), name
+
+
+def test_what_stands_in_the_databases_is_shown_and_mended_where_they_are() -> None:
+    _, intent, _ = lab("ovn")
+    (found, *_) = told(stale(whole(intent), "worker1"), SERVICE)
+    assert found.place == "master"
+    assert found.shown_by("ovn") == (
+        "lab exec ovn master -- ovn-nbctl --no-leader-only --columns=name,vips find Load_Balancer "
+        "name=to-win1-p1/tcp"
+    )
+    assert found.mended_by("ovn").startswith("lab exec ovn master -- sh -c ")
+
+
+def test_the_machine_with_the_databases_is_looked_at_whoever_asks() -> None:
+    _, intent, matrix = lab("ovn")
+    cell = matrix.find(ON_NODE)
+    assert cell is not None
+    assert list(asked(intent, walk(intent, flow_of(cell)))) == ["master", "worker1"]
+
+
+def test_of_machines_that_were_not_seen_nothing_is_said() -> None:
+    _, intent, _ = lab("ovn")
+    assert Explainer(intent, {}).elsewhere() == ()
