@@ -9,10 +9,11 @@ from pathlib import Path
 import click
 
 from lab._log import quantity, say
+from lab.cli.commands import Commands
 from lab.scenario.scenario import Os
 
 
-@click.group("bundle")
+@click.group("bundle", cls=Commands)
 def command() -> None:
     """Keep the Kubernetes programs and container images that clusters are made from.
 

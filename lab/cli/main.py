@@ -13,6 +13,7 @@ import click
 
 from lab._errors import BrokenError, LabError
 from lab._log import listened, say
+from lab.cli.commands import Commands
 
 COMMANDS = {
     "up": "lab.cli.up",
@@ -55,13 +56,11 @@ INTERRUPTED = 130
 """128 and the number of SIGINT, as shells have it."""
 TERMINATED = 143
 """128 and the number of SIGTERM."""
-_WHOLE = 1000
-"""More characters than a sentence has."""
 _NO_MORE = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG})
 """What a write to a pipe without a reader, a full disk or a lost terminal ends with."""
 
 
-class Lazy(click.Group):
+class Lazy(Commands):
     """A group whose commands are imported when they are asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -77,26 +76,6 @@ class Lazy(click.Group):
         command = import_module(COMMANDS[cmd_name]).command
         assert isinstance(command, click.Command)
         return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List every subcommand with the whole of its sentence, over several lines if need be."""
-        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        rows = [(name, one.get_short_help_str(limit=_WHOLE)) for name, one in found if one]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the subcommand, or say which one is nearest."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError:
-            import difflib
-
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f'did you mean "{near[0]}"?' if near else 'see "lab --help"'
-            raise click.UsageError(f'there is no command "{args[0]}"; {hint}', ctx) from None
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the subcommand; a standard output that takes no more is no defect of ours.

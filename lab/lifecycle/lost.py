@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from lab.lifecycle.relearning import wait_until_learned
 from lab.providers.failing import Failing
 from lab.providers.provider import LabHandle, Provider
 from lab.state import faults as journal
@@ -62,6 +61,8 @@ def put_back(store: Store, provider: Provider, lab: LabHandle, intent: Intent, s
     rows = left(store, lab)
     if not rows or provider.liveness(lab, intent).state != "running":
         return
+    from lab.lifecycle.relearning import wait_until_learned  # noqa: PLC0415  seldom needed
+
     for row in rows:
         say(f"{row.node} is off its networks, left so by a failover test that was killed: put back")
         join_again(store, provider, lab, intent, row.node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -32,6 +33,7 @@ from lab.topology import registry as topologies
 SECONDS = 0.5
 """For an answer. What is lost is lost for good, and what is answered is answered at once."""
 SCENARIO = "overlay"
+SO_RCVBUFFORCE = 33
 FAULTS = registry.faults()
 
 
@@ -241,3 +243,20 @@ def test_tshark_finds_the_probe_in_every_file(running: Running, tmp_path: Path) 
     assert asked[0]["udp.dstport"] == ["80"]
     in_tunnel = next(one for one in asked if one["frame.interface_name"] == ["master:eth0"])
     assert in_tunnel["udp.dstport"] == ["4789", "8080"]
+
+
+def test_who_may_not_force_a_long_buffer_takes_what_is_allowed(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SO_RCVBUFFORCE asks for rights over the whole machine, which no plain user has."""
+
+    class Plain(socket.socket):
+        def setsockopt(self, level: int, option: int, value: int) -> None:  # type: ignore[override]
+            if option == SO_RCVBUFFORCE:
+                raise PermissionError
+            super().setsockopt(level, option, value)
+
+    monkeypatch.setattr(socket, "socket", Plain)
+    found = captured(running, "pod-pod/master-p1/worker1-p1/udp-small", seconds=5.0)
+    assert found.conclusion.kind == "answered"
+    assert not [one for one in found.taken if one.trouble or one.missed]
