@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab._errors import StateError
+from lab._errors import StateError, UsageError
 
 ELSEWHERE = "or point HYBRIDLAB_STATE at another directory"
 _FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used up"}
@@ -103,7 +103,8 @@ def guarded_files(doing: str, elsewhere: str = ELSEWHERE) -> Iterator[None]:
 def guarded_database(doing: str, path: Path) -> Iterator[None]:
     """Turn what SQLite and the file system refuse into a StateError.
 
-    Broken constraints and wrong SQL are defects of ours, and stay what they are.
+    A name of bytes that are no UTF-8, which SQLite does not take, is a UsageError. Broken
+    constraints and wrong SQL are defects of ours, and stay what they are.
     """
     import sqlite3  # noqa: PLC0415  'lab --help' must not pay for it
 
@@ -112,6 +113,10 @@ def guarded_database(doing: str, path: Path) -> Iterator[None]:
             yield
     except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
         raise
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            doing, f"the name '{error.object}' is not UTF-8", "give it another name"
+        ) from error
     except sqlite3.DatabaseError as error:
         code = getattr(error, "sqlite_errorname", "")
         raise database_failure(doing, path, code, str(error), full=_is_full(path)) from error

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lab._errors import StateError
+from lab._errors import StateError, UsageError
 from lab.state.rows import CellRow, LabRow, ResourceRow, RunRow
 from lab.state.schema import VERSION
 from lab.state.store import Store
@@ -180,7 +180,7 @@ def test_many_processes_can_open_a_new_state_directory_at_once(tmp_path: Path) -
 IN_A_SMALL_DISK = """
 import os, sys
 from pathlib import Path
-from lab._errors import StateError
+from lab._errors import StateError, UsageError
 from lab.state.rows import CellRow, LabRow, RunRow
 from lab.state.store import Store
 
@@ -292,3 +292,15 @@ def test_a_second_connection_does_not_drop_the_locks_of_the_first(tmp_path: Path
                 check=True,
             )
             assert int(done.stdout) == os.getpid()
+
+
+def test_a_name_that_is_no_utf8_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    odd = os.fsdecode(b"l\xfcb.yaml")
+    with Store(tmp_path) as store:
+        for act in (
+            lambda: store.lab(odd),
+            lambda: store.put_lab(replace(LAB, scenario_path=odd)),
+        ):
+            with pytest.raises(UsageError, match="is not UTF-8"):
+                act()
+        assert store.labs() == ()
