@@ -41,7 +41,8 @@ def init(one: Case) -> str:
 
 def initialising(one: Case) -> str:
     documents = kubeadm.init(one.cluster, one.intent, one.manifest, one.around)
-    return printed(membership.initialised(one.cluster, documents, "MARK", one.around.patience))
+    begun = membership.started(one.cluster, documents, one.around.patience)
+    return printed((*begun, *membership.initialised(documents, "MARK")))
 
 
 def join(one: Case, name: str) -> str:
