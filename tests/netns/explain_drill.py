@@ -187,7 +187,8 @@ def judge(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> Score:
 def through(opened: OpenLab, put: Put) -> list[Cell]:
     """Cells between the node and others, for what slows and breaks nothing.
 
-    Those between pods and nodes themselves, where the matrix has them; else those of Services.
+    Those between pods and nodes themselves, where the matrix has them; else those of its pods to
+    Services.
     """
     hosts = dict(opened.intent.hosts())
     on_it = {machine for machine, host in hosts.items() if host == put.node}
@@ -198,7 +199,9 @@ def through(opened: OpenLab, put: Put) -> list[Cell]:
         if touches(cell, concerned) and ends(opened, cell) - concerned
     ]
     plain = [one for one in leaving if one.family in {"pod-pod", "pod-node"}]
-    return plain or [one for one in leaving if one.source.node in concerned]
+    return plain or [
+        one for one in leaving if one.source.node in concerned and one.source.kind == "pod"
+    ]
 
 
 def ends(opened: OpenLab, cell: Cell) -> set[str]:
