@@ -200,7 +200,7 @@ def through(opened: OpenLab, put: Put) -> list[Cell]:
     ]
     plain = [one for one in leaving if one.family in {"pod-pod", "pod-node"}]
     return plain or [
-        one for one in leaving if one.source.node in concerned and one.source.kind == "pod"
+        one for one in leaving if one.family == "pod-service" and one.source.node in concerned
     ]
 
 
