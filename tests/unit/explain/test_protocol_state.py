@@ -16,6 +16,7 @@ from lab.matrix.explain.finding import Finding
 from lab.matrix.explain.question import explain
 from lab.matrix.explain.scope import asked, flow_of
 from lab.providers.provider import Outcome, Probe
+from lab.topology import gateways
 from lab.topology.walk import walk
 
 Seen = dict[str, NodeFacts]
@@ -112,6 +113,25 @@ def test_with_the_router_a_third_nodes_routes_hang_on_the_session_too() -> None:
     found = findings(name, seen, "node-pod/win1/worker1-p1/tcp-small")
     assert (found[0].fault, found[0].node) == ("bgp-session-down", "worker1")
     assert findings(name, seen, "pod-pod/win1-p1/master-p1/tcp-small") == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "lost"), [("upstream-vrrp", "master1"), ("calico-bgp-tor", "worker1")]
+)
+def test_sessions_with_a_machine_that_is_lost_are_missed_by_nobody(name: str, lost: str) -> None:
+    _, intent, _ = lab(name)
+    left = gateways.without(intent, lost)
+    seen = whole(left)
+    for machine in left.machines:
+        if machine.speaker and any(one.machine == lost for one in machine.speaker.sessions):
+            seen = session(seen, machine.name, lost, "start", "Active")
+    assert list(sessions.differences(left, seen)) == []
+    assert seen != whole(left)
+    for machine in left.machines:  # and what else is wrong is told all the same
+        for other in machine.speaker.sessions if machine.speaker else ():
+            if other.machine != lost:
+                shut_too = session(seen, machine.name, other.machine, "down", "")
+                assert len(list(sessions.differences(left, shut_too))) == 1
 
 
 def test_a_session_that_does_not_come_up_is_told_after_what_keeps_it_down() -> None:
