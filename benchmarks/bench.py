@@ -4,7 +4,7 @@ Whole commands are timed as processes, the median of several runs. Ratios are wi
 another machine gives other figures, and much the same ratios.
 
     make bench                 all of it (a few minutes)
-    python benchmarks/bench.py start engine scale pytest media mininet
+    python benchmarks/bench.py start engine scale growth pytest media mininet
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ HERE = Path(__file__).resolve().parent
 LAB = [sys.executable, "-m", "lab"]
 RUNS = 7
 ENOUGH_SECONDS = 300
+ENOUGH_GROWTH_SECONDS = 600
+"""What growth.py allows itself; the last size may have begun just before."""
 
 
 def run(command: list[str], state: Path, *, check: bool = True) -> float:
@@ -101,18 +103,21 @@ nodes:
   - {{name: master, os: linux, role: control-plane}}
   - {{name: worker, os: linux, count: {linux}}}
   - {{name: win, os: windows, count: {windows}}}
+"""
+ONE_FAMILY = """\
 matrix:
-  families: [{families}]
+  families: [{family}]
   protocols: [tcp]
   sizes: [small]
 """
 
 
-def large(state: Path, nodes: int, pods: int, families: str) -> Path:
+def large(state: Path, nodes: int, pods: int, family: str = "") -> Path:
+    """The scenario of a large lab, a fifth of it Windows; with a family that one alone."""
     windows = nodes // 5
     path = state / f"large-{nodes}-{pods}.yaml"
-    text = LARGE.format(pods=pods, linux=nodes - windows - 1, windows=windows, families=families)
-    path.write_text(text)
+    text = LARGE.format(pods=pods, linux=nodes - windows - 1, windows=windows)
+    path.write_text(text + (ONE_FAMILY.format(family=family) if family else ""))
     return path
 
 
@@ -133,6 +138,12 @@ def scale() -> None:
         run([*LAB, "down", "cells"], state)
         cells = 200 * 199
         line(f"lab test, {cells:,} cells of 200 pods", f"{seconds:.1f} s", "no wrong verdict")
+
+
+def growth() -> None:
+    """Up, test and down from 5 to 100 nodes with 20 pods each."""
+    script = str(HERE / "growth.py")
+    subprocess.run([sys.executable, script], check=True, timeout=2 * ENOUGH_GROWTH_SECONDS)
 
 
 MININET = """\
@@ -179,6 +190,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "pytest": pytest_items,
     "media": media,
     "scale": scale,
+    "growth": growth,
     "mininet": mininet,
 }
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import click
 
 from lab._log import quantity, say
+from lab.cli.commands import Commands
 from lab.scenario.scenario import Os
 
 
-@click.group("bundle")
+@click.group("bundle", cls=Commands)
 def command() -> None:
     """Keep the Kubernetes programs and container images that clusters are made from.
 
@@ -121,14 +122,13 @@ def show(digest: str | None, as_json: bool) -> None:
 @command.command("verify")
 @click.argument("digest", required=False)
 def verify(digest: str | None) -> None:
-    """Read every byte of a bundle, or of all, and see that it is what it must be."""
+    """Read every byte of a bundle, or of all, and see that it is what it must be.
+
+    So are the media that labs have made from it.
+    """
     from lab.lifecycle import bundles
 
-    there = bundles.store()
-    found = [there.get(digest)] if digest else [there.get(one.digest) for one in there.list()]
-    for one in found:
-        there.verify(one, say)
-    click.echo(f"{quantity(len(found), 'bundle')} verified")
+    click.echo(f"{quantity(bundles.verify(digest, say), 'bundle')} verified")
 
 
 @command.command("serve")

@@ -68,6 +68,7 @@ def command(
     from lab.lifecycle import desk
     from lab.lifecycle.capturing import Request, captured, keep, require_empty
     from lab.lifecycle.interruption import terminable
+    from lab.providers.real import REAL_MACHINES
     from lab.reports.capture import to_json, to_text
 
     require_empty(output)
@@ -78,6 +79,8 @@ def command(
             opened, Request(source, target, protocol, size, family, timeout, times), say
         )
         directory = keep(opened, found, output)
+    if opened.provider.name in REAL_MACHINES:
+        say("note: each machine has a clock of its own; times are in order on each by itself")
     if as_json:
         click.echo(json.dumps(to_json(name, found, directory), indent=1))
     else:

@@ -22,7 +22,7 @@ def command(before: str, after: str, as_json: bool) -> int:
 
     \b
       lab diff overlay~1 overlay            what the last run changed
-      lab diff overlay nightly-overlay      the embedded provider and real machines
+      lab diff overlay nightly-overlay      namespaces, and real machines
 
     Exit codes: 1 cells that were as expected are not any more; 0 there are none of those.
     """  # noqa: D301  click's own mark for text that is not to be rewrapped

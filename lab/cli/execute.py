@@ -31,7 +31,7 @@ def command(name: str, machine: str, words: tuple[str, ...], print_only: bool) -
     """Run CMD on a node or in a pod, with its exit code; options before CMD are lab's own.
 
     \b
-      lab exec overlay win1-p1 -- curl -s http://to-worker1-p1.default.svc.cluster.local/
+      lab exec overlay win1-p1 -- curl -s http://to-worker1-p1/
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
     from lab.lifecycle.desk import open_any
 

@@ -10,13 +10,14 @@ import click
 
 from lab._log import quantity, say
 from lab.cli import image_inspect
+from lab.cli.commands import Commands
 from lab.cli.complete import images
 from lab.imaging.windows.media import Channel
 from lab.imaging.windows.release import Edition, Surface
 from lab.imaging.windows.settings import Firmware
 
 
-@click.group("image")
+@click.group("image", cls=Commands)
 def command() -> None:
     """Build and keep the disks that real machines are cloned from.
 

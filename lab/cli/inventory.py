@@ -11,11 +11,12 @@ import click
 
 from lab._errors import UsageError
 from lab._log import quantity
+from lab.cli.commands import Commands
 
 _FILE = click.argument("file", required=False, type=click.Path(path_type=Path))
 
 
-@click.group("inventory")
+@click.group("inventory", cls=Commands)
 def command() -> None:
     """Check or show the inventory: hypervisors, images, mirrors, secrets.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import click
 
 from lab._errors import BrokenError, LabError
 from lab._log import listened, say
+from lab.cli.commands import Commands
 
 COMMANDS = {
     "up": "lab.cli.up",
@@ -54,13 +56,11 @@ INTERRUPTED = 130
 """128 and the number of SIGINT, as shells have it."""
 TERMINATED = 143
 """128 and the number of SIGTERM."""
-_WHOLE = 1000
-"""More characters than a sentence has."""
 _NO_MORE = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG})
 """What a write to a pipe without a reader, a full disk or a lost terminal ends with."""
 
 
-class Lazy(click.Group):
+class Lazy(Commands):
     """A group whose commands are imported when they are asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -76,26 +76,6 @@ class Lazy(click.Group):
         command = import_module(COMMANDS[cmd_name]).command
         assert isinstance(command, click.Command)
         return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List every subcommand with the whole of its sentence, over several lines if need be."""
-        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        rows = [(name, one.get_short_help_str(limit=_WHOLE)) for name, one in found if one]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the subcommand, or say which one is nearest."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError:
-            import difflib
-
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f'did you mean "{near[0]}"?' if near else 'see "lab --help"'
-            raise click.UsageError(f'there is no command "{args[0]}"; {hint}', ctx) from None
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the subcommand; a standard output that takes no more is no defect of ours.
@@ -140,6 +120,7 @@ def command() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run ``lab`` and end the process with its exit code."""
     _replace_closed_streams()
+    _print_every_name()
     try:
         code = command.main(arguments, prog_name="lab", standalone_mode=False)
     except LabError as error:
@@ -156,6 +137,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         plain = type(stop.__cause__) in {KeyboardInterrupt, EOFError}
         sys.exit(INTERRUPTED if plain else TERMINATED)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _print_every_name() -> None:
+    """Show what a stream's encoding has not by its number: files are named as they like."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _replace_closed_streams() -> None:

@@ -49,11 +49,10 @@ def command(
     over all, an index of every report, the evidence of what failed, and the difference to the
     night before, cell by cell.
 
-    \b
     Exit codes: 0 all is as expected; 1 cells failed; 3 a lab broke, was refused or had
     no cells; 4 the embedded provider, and nobody asked for it. A scenario that the provider can
     never have is named as refused, and changes none of them, unless there is no other.
-    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    """
     from lab.lifecycle import night_desk, night_files, nightly
     from lab.lifecycle.age import parse_age
     from lab.lifecycle.providers import chosen

@@ -1,60 +1,42 @@
-"""The API server of a cluster, through the ``kubernetes`` client: plain objects, calls that end.
+"""The objects of a cluster's API: asked for, watched, made and removed; commands in its pods.
 
-One that does not answer raises :class:`LostError`, which ``patiently`` and the waits of
-:mod:`lab.cluster.waiting` bear until their deadline; one that refuses raises
-:class:`RefusedError` at once.
+What is lost or refused is raised as :mod:`lab.cluster.server` has it.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, DeadlineError
+from lab._errors import DeadlineError
 from lab.cluster.exec_stream import ExecResult, hold
-from lab.cluster.patience import make_patient, within
+from lab.cluster.patience import within
+from lab.cluster.server import (
+    GoneError,
+    LostError,
+    Object,
+    Query,
+    RefusedError,
+    Server,
+    decoded,
+    lines,
+    story,
+)
 from lab.guests.link import UnreachableError
 
-if TYPE_CHECKING:
-    from kubernetes import client
-
 T = TypeVar("T")
-Object = dict[str, Any]
-Query = Mapping[str, str]
 
 _CALL_SECONDS = 15.0
 """The longest that one request may take; whoever wants more asks again."""
 _WATCH_SECONDS = 10
 """After which the server ends a watch by itself; one that is silent for longer is lost."""
 _AGAIN_SECONDS = 0.25
-_BUSY = frozenset({429, 500, 502, 503, 504})
-"""Of a server that starts, ends, or has lost its etcd."""
 _GONE, _NOT_FOUND, _CONFLICT = 410, 404, 409
-
-
-class LostError(BrokenError):
-    """The API server does not answer, or not now."""
-
-    def __repr__(self) -> str:
-        return self.happened
-
-
-class RefusedError(BrokenError):
-    """The API server says no; ``code`` is HTTP's."""
-
-    def __init__(self, doing: str, happened: str, cure: str = "", *, code: int = 0) -> None:
-        self.code = code
-        super().__init__(doing, happened, cure)
-
-
-class GoneError(Exception):
-    """A watch's place in history is too old: list again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,41 +61,16 @@ class Api:
     """
 
     def __init__(self, kubeconfig: Path, server: str | None = None) -> None:
-        self._kubeconfig = kubeconfig
-        self._server = server
-
-    @cached_property
-    def _client(self) -> client.ApiClient:
-        from urllib.parse import urlsplit  # noqa: PLC0415  with what needs it
-
-        from kubernetes import client, config  # noqa: PLC0415  slow, and an extra
-
-        made = client.Configuration()
-        try:
-            config.load_kube_config(str(self._kubeconfig), client_configuration=made)
-        except config.ConfigException as error:
-            raise BrokenError(
-                f"reading the kubeconfig '{self._kubeconfig}'", str(error), "'lab up' again"
-            ) from None
-        if self._server:
-            made.tls_server_name = made.tls_server_name or urlsplit(made.host).hostname
-            made.host = self._server
-        made.retries = False  # ours is the patience
-        made.proxy = None  # it is the lab's own network
-        connected = client.ApiClient(made)
-        make_patient(connected)
-        return connected
+        self._to = Server(kubeconfig, server)
 
     @property
     def server(self) -> str:
         """Where it is reached, for messages."""
-        return str(self._client.configuration.host)
+        return self._to.address
 
     def close(self) -> None:
         """Give the connections up."""
-        if "_client" in self.__dict__:
-            self._client.rest_client.close()
-            del self.__dict__["_client"]
+        self._to.close()
 
     def version(self, deadline: Deadline) -> str:
         """The server's version, ``"v1.36.3"``."""
@@ -140,16 +97,16 @@ class Api:
         doing = f"asking the API server at {self.server} to {method} {path}"
         seconds = min(_CALL_SECONDS, deadline.left())
         with within(seconds):
-            response = self._send(method, path, doing, (seconds, seconds), body, query)
+            response = self._to.send(method, path, doing, (seconds, seconds), body, query)
         from urllib3.exceptions import HTTPError  # noqa: PLC0415  slow, with the client
 
         try:
             text = response.data
         except (HTTPError, OSError) as error:
-            raise self._lost(doing, _story(error)) from None
+            raise self._to.lost(doing, story(error)) from None
         if response.status >= 300:  # noqa: PLR2004  not a success
-            raise self._refusal(doing, response.status, _decoded(text))
-        return _decoded(text)
+            raise self._to.refusal(doing, response.status, decoded(text))
+        return decoded(text)
 
     def listing(self, path: str, deadline: Deadline, query: Query | None = None) -> Listed:
         """Every object of a path, by name. Raises as :meth:`ask`."""
@@ -162,7 +119,9 @@ class Api:
             return Listed(str(found["metadata"]["resourceVersion"]), objects)
         except (KeyError, TypeError) as error:  # said by something that stands before it
             said = f"its answer is no list: {json.dumps(found)[:80]}"
-            raise self._lost(f"listing {path} of the API server at {self.server}", said) from error
+            raise self._to.lost(
+                f"listing {path} of the API server at {self.server}", said
+            ) from error
 
     def watch(
         self, path: str, version: str, deadline: Deadline, query: Query | None = None
@@ -193,24 +152,24 @@ class Api:
         }
         patience = min(_CALL_SECONDS, deadline.left())
         with within(seconds + 2.0):
-            response = self._send("GET", path, doing, (patience, seconds + 2.0), None, asked)
+            response = self._to.send("GET", path, doing, (patience, seconds + 2.0), None, asked)
         try:
             if response.status >= 300:  # noqa: PLR2004  not a success
                 if response.status == _GONE:
                     raise GoneError
-                raise self._refusal(doing, response.status, _decoded(response.data))
-            for line in _lines(response):
-                event = _decoded(line)
+                raise self._to.refusal(doing, response.status, decoded(response.data))
+            for line in lines(response):
+                event = decoded(line)
                 found = event.get("object") or {}
                 if event.get("type") == "ERROR":
                     if found.get("code") == _GONE:
                         raise GoneError
-                    raise self._refusal(doing, int(found.get("code", 500)), found)
+                    raise self._to.refusal(doing, int(found.get("code", 500)), found)
                 if "name" not in (found.get("metadata") or {}) and event.get("type") != "BOOKMARK":
-                    raise self._lost(doing, f"it says {json.dumps(event)[:80]}")
+                    raise self._to.lost(doing, f"it says {json.dumps(event)[:80]}")
                 yield str(event.get("type")), found
         except (HTTPError, OSError) as error:
-            raise self._lost(doing, _story(error)) from None
+            raise self._to.lost(doing, story(error)) from None
         finally:
             response.close()
 
@@ -328,84 +287,17 @@ class Api:
         doing = f"running '{command[0]}' in pod '{pod}'"
         place = f"{namespaced('pods', namespace)}/{pod}"
         try:
-            return hold(self._client, place, container, command, stdin, deadline)
+            return hold(self._to.client, place, container, command, stdin, deadline)
         except UnreachableError as error:
-            story = error.happened
+            said = error.happened
         except (OSError, WebSocketException) as error:
-            story = _story(error)
+            said = story(error)
         if not deadline.left():
             raise DeadlineError(doing, f"not done within {deadline.seconds:g} s")
-        raise LostError(doing, story, "see that the node's kubelet runs: 'lab status'")
-
-    def _send(  # noqa: PLR0913, PLR0917  what a request is made of
-        self,
-        method: str,
-        path: str,
-        doing: str,
-        timeouts: tuple[float, float],
-        body: Object | None,
-        query: Query | None,
-    ) -> Any:
-        """The raw answer, its body not yet read."""
-        from kubernetes.client.exceptions import ApiException  # noqa: PLC0415  slow, and an extra
-        from urllib3.exceptions import HTTPError  # noqa: PLC0415  the same
-
-        if not timeouts[0]:
-            raise self._lost(doing, "the time for it was over before it was asked")
-        request = self._client.param_serialize(
-            method,
-            path,
-            query_params=list((query or {}).items()),
-            header_params={"Accept": "application/json", "Content-Type": "application/json"},
-            body=body,
-            auth_settings=["BearerToken"],
-        )
-        try:
-            return self._client.call_api(*request, _request_timeout=timeouts).response
-        except (HTTPError, OSError, ApiException) as error:
-            raise self._lost(doing, _story(error)) from None
-
-    def _lost(self, doing: str, happened: str) -> LostError:
-        return LostError(doing, happened, "see that the control plane runs: 'lab status'")
-
-    def _refusal(self, doing: str, code: int, answer: Mapping[str, Any]) -> BrokenError:
-        said = str(answer.get("message") or answer.get("reason") or f"HTTP status {code}")
-        if code in _BUSY:
-            return self._lost(doing, f"status {code}: {said}")
-        return RefusedError(doing, said, code=code)
+        raise LostError(doing, said, "see that the node's kubelet runs: 'lab status'")
 
 
 def namespaced(kind: str, namespace: str) -> str:
     """The path of the objects of a kind in a namespace."""
     group = {"endpointslices": "/apis/discovery.k8s.io/v1"}.get(kind, "/api/v1")
     return f"{group}/namespaces/{namespace}/{kind}"
-
-
-def _lines(response: Any) -> Iterator[bytes]:
-    rest = b""
-    for chunk in response.stream(65_536, decode_content=True):
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from (line for line in lines if line)
-
-
-def _decoded(text: bytes) -> Object:
-    """An object; whatever else is said becomes the message of one."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {"message": text.decode(errors="replace").strip()}
-
-
-def _story(error: BaseException) -> str:
-    """What happened, without the objects that urllib3 speaks of."""
-    from urllib3.exceptions import TimeoutError as NoAnswer  # noqa: PLC0415  slow, an extra
-
-    cause = error.__cause__ or error.__context__ or getattr(error, "reason", None)
-    inner = cause if isinstance(cause, OSError) and cause.strerror else error
-    if isinstance(inner, OSError) and inner.strerror:
-        return f"{inner.strerror.lower()}"
-    if isinstance(error, NoAnswer):
-        return "no answer in time"
-    text = str(error).rpartition(">: ")[2].strip() or type(error).__name__
-    return f"{type(error).__name__}: {text}"

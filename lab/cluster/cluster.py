@@ -10,6 +10,7 @@ from lab._errors import PreflightError
 from lab.cluster.bundle.manifest import Manifest
 from lab.scenario.scenario import Os, Role
 from lab.topology.intent import Intent, MachineIntent
+from lab.topology.services_node import NAME_SERVER
 
 API_PORT = 6443
 """kubeadm's default for the API server."""
@@ -52,6 +53,8 @@ class Cluster:
     dns_address: str
     pod_mtu: int
     nodes: tuple[ClusterNode, ...]
+    name_server: str | None = None
+    """The services node's: who is asked for names that are not the cluster's."""
 
     def control_planes(self) -> tuple[ClusterNode, ...]:
         """Nodes with an API server, the first one begins."""
@@ -95,7 +98,18 @@ def cluster(lab: str, intent: Intent, bundle: Manifest) -> Cluster:
         dns_address=asked.dns_address,
         pod_mtu=intent.pod_mtu,
         nodes=nodes,
+        name_server=_name_server(intent),
     )
+
+
+def _name_server(intent: Intent) -> str | None:
+    serving = (
+        machine.address()
+        for machine in intent.machines
+        for daemon in machine.daemons
+        if daemon.name == NAME_SERVER
+    )
+    return next(serving, None)
 
 
 def _endpoint(planes: Sequence[ClusterNode], intent: Intent) -> str:

@@ -50,20 +50,22 @@ def documents(cluster: Cluster, manifest: Manifest) -> tuple[Document, ...]:
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": "coredns", "namespace": NAMESPACE},
-            "data": {"Corefile": corefile(cluster.domain)},
+            "data": {"Corefile": corefile(cluster.domain, cluster.name_server)},
         },
         _deployment(cluster, manifest),
         _service(cluster),
     )
 
 
-def corefile(domain: str) -> str:
+def corefile(domain: str, name_server: str | None = None) -> str:
     """CoreDNS' own configuration.
 
-    The lab has no other names than the cluster's, and its machines let no pod out to ask for
-    some, so that every other name does not exist, at once. That is a server of its own: beside
-    ``kubernetes``, ``template`` would come first, whatever the order here.
+    Other names than the cluster's are the services node's to answer. Where there is none, the lab
+    has no others, and its machines let no pod out to ask for some, so that every other name does
+    not exist, at once. That is a server of its own: beside ``kubernetes``, ``template`` would come
+    first, whatever the order here.
     """
+    others = f"forward . {name_server}" if name_server else _NO_OTHERS
     return f"""{domain}:53 in-addr.arpa:53 ip6.arpa:53 {{
     errors
     health {{
@@ -79,11 +81,14 @@ def corefile(domain: str) -> str:
 }}
 .:53 {{
     errors
-    template ANY ANY {{
-        rcode NXDOMAIN
-    }}
+    {others}
 }}
 """
+
+
+_NO_OTHERS = """template ANY ANY {
+        rcode NXDOMAIN
+    }"""
 
 
 def replicas(cluster: Cluster) -> int:

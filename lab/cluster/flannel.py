@@ -8,6 +8,7 @@ the node's own table.
 from __future__ import annotations
 
 import json
+from ipaddress import ip_network
 from typing import Any
 
 from lab.cluster.bundle.manifest import Manifest
@@ -40,6 +41,23 @@ def backend(cluster: Cluster, intent: Intent) -> dict[str, Any]:
     if others and all(route.device != tunnel.name for route in others):
         found["DirectRouting"] = True
     return found
+
+
+def unfit(intent: Intent) -> str:
+    """Why flannel cannot make what an Intent has, a clause; empty where it can.
+
+    It sets the routes to other nodes' pods itself, whatever stands there.
+    """
+    assert intent.kubernetes is not None, "asked of clusters alone"
+    pods = ip_network(intent.kubernetes.pod_cidr)
+    for machine in intent.machines:
+        for route in machine.routes:
+            if route.asked and ip_network(route.destination).overlaps(pods):
+                return (
+                    f"node '{machine.name}' asks for a route to {route.destination}, which is of "
+                    "the pods, and flannel sets those itself"
+                )
+    return ""
 
 
 def cni_config(cluster: Cluster, intent: Intent) -> str:

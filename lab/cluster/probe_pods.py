@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.cluster.api import Api, Object, RefusedError, namespaced
+from lab.cluster.api import Api, namespaced
 from lab.cluster.bind import bind
 from lab.cluster.labels import DNS_NAMESPACE, DNS_SELECTOR, LAB, NAMESPACE, TOKEN
 from lab.cluster.observed import (
@@ -19,6 +19,7 @@ from lab.cluster.observed import (
     ready_endpoints,
 )
 from lab.cluster.probe_manifests import Manifests, Owner, backends, manifests
+from lab.cluster.server import Object, RefusedError
 from lab.cluster.waiting import Objects, wait_for
 from lab.scenario.scenario import Os
 from lab.topology.intent import Intent

@@ -3,10 +3,10 @@
 Where the data comes from: ``minors`` from ``cmd/kubeadm/app/constants/constants.go``,
 ``build/dependencies.yaml`` and ``test/utils/image/manifest.go`` of Kubernetes v1.33.0, v1.34.0,
 v1.35.0 and v1.36.3; ``flags`` and ``gone`` from its ``pkg/features/kube_features.go`` and
-kubelet options and from sig-windows-tools (issue 397: kubelet 1.34 on Windows); ``containerd``
-from containerd's ``docs/cri/config.md`` and sig-windows-tools' Install-Containerd.ps1;
-``oldest-containerd`` of 1.36 from what SIG Windows builds with; ``windows`` from Microsoft's
-release notes and Calico's requirements; ``needs`` is the lab's own.
+kubelet options and from sig-windows-tools (issue 397: kubelet 1.34 on Windows);
+``oldest-containerd`` is the first that reads the configuration that Linux nodes are given
+(version 3; containerd's ``docs/cri/config.md``), and what SIG Windows builds 1.36 with; ``windows``
+from Microsoft's release notes and Calico's requirements; ``needs`` is the lab's own.
 """
 
 from __future__ import annotations
@@ -23,20 +23,6 @@ from lab.cluster.bundle.manifest import ContainerImage, Manifest
 from lab.cluster.cluster import Cluster, ClusterNode
 from lab.scenario.scenario import Os
 from lab.scenario.versions import MAX_SKEW
-
-
-@dataclass(frozen=True, slots=True)
-class Containerd:
-    """How the configuration of a containerd is written."""
-
-    version: int
-    """Of the configuration's form; newer ones of the same major read it, too."""
-    sandbox: tuple[str, ...]
-    """Keys down to the name of the sandbox image."""
-    cni: tuple[str, ...]
-    """Keys down to the table of the CNI directories."""
-    bin_dirs: bool
-    """Whether ``bin_dirs``, a list, stands there instead of ``bin_dir``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,27 +54,6 @@ def add_on(name: str) -> Mapping[str, str]:
 def add_ons() -> tuple[str, ...]:
     """All of those."""
     return tuple(_rules()["add-ons"])
-
-
-def containerd(version: str) -> Containerd:
-    """How the configuration of that containerd is written.
-
-    Raises
-    ------
-    PreflightError
-        When no rule knows its major version.
-
-    """
-    found = _rules()["containerd"].get(version.partition(".")[0])
-    if found is None:
-        raise PreflightError(
-            f"configuring containerd {version}",
-            "no rule knows how its configuration is written",
-            "put containerd 2.x into the bundle",
-        )
-    return Containerd(
-        found["version"], tuple(found["sandbox"]), tuple(found["cni"]), found["bin_dirs"]
-    )
 
 
 def flags(program: str, os: Os, version: str) -> tuple[str, ...]:
@@ -307,9 +272,9 @@ def _lacking_for(manifest: Manifest, node: ClusterNode, build: str) -> Iterator[
 
 
 def _old(manifest: Manifest) -> Iterator[str]:
-    oldest = _rules()["oldest-containerd"].get(_minor_name(manifest.kubernetes))
+    oldest = _rules()["oldest-containerd"]
     own = dict(manifest.versions).get("containerd")
-    if oldest and own and _parts(own) < _parts(oldest):
+    if own and _parts(own) < _parts(oldest):
         yield f"containerd {oldest} or newer (it has {own})"
 
 

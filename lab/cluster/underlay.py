@@ -13,9 +13,9 @@ OWN_TUNNELS = frozenset({"upstream-vrrp"})
 def underlay(intent: Intent) -> Intent:
     """The Intent without all that kubelet, kube-proxy and the network add-on make on a node.
 
-    Left are cards with their addresses, the default route, the router's own routes, and a tunnel
-    that is there without an add-on, with its entries. A card that the add-on's virtual switch
-    takes over is still itself.
+    Left are cards with their addresses, the default route, static routes that the scenario asks
+    for, the router's own, and a tunnel that is there without an add-on, with its entries. A card
+    that the add-on's virtual switch takes over is still itself.
     """
     tunnels = intent.topology in OWN_TUNNELS
     return replace(
@@ -38,7 +38,7 @@ def _machine(machine: MachineIntent, *, tunnels: bool) -> MachineIntent:
         routes=tuple(
             replace(route, device=bare.get(route.device, route.device))
             for route in machine.routes
-            if route.destination == "default"
+            if route.destination == "default" or route.asked
         ),
         neighbours=tuple(one for one in machine.neighbours if tunnel and one.device == tunnel.name),
         forwarding=machine.forwarding if tunnel else (),

@@ -9,6 +9,7 @@ from lab.topology.intent import Intent
 UNVERIFIED: Mapping[str, str] = {
     "calico-bgp": "Calico's operator and its BGP settings are written as documented",
     "calico-vxlan": "Calico's operator and its VXLAN settings are written as documented",
+    "kubeinit": "the services node's HAProxy and DNS are made as golden files have them",
     "ovn": "ovn-kubernetes' documents are written as its templates have them",
     "upstream-vrrp": "keepalived, BIRD and the tunnel are units of each machine, as on namespaces",
 }

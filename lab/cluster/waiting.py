@@ -8,7 +8,8 @@ from contextlib import closing, suppress
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
-from lab.cluster.api import Api, GoneError, Listed, LostError, Object, Query
+from lab.cluster.api import Api, Listed
+from lab.cluster.server import GoneError, LostError, Object, Query
 
 Objects = Mapping[str, Object]
 Missing = Callable[[Objects], str]

@@ -9,10 +9,11 @@ from typing import Any
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
-from lab.cluster.api import Api, Object, RefusedError, namespaced
+from lab.cluster.api import Api, namespaced
 from lab.cluster.labels import NAMESPACE
 from lab.cluster.observed import read_pod
 from lab.cluster.probe_manifests import Owner
+from lab.cluster.server import Object, RefusedError
 from lab.cluster.waiting import Objects, wait_for
 from lab.cluster.workload_checks import (
     ENVIRONMENT,

@@ -9,8 +9,8 @@ import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
@@ -24,6 +24,11 @@ _STALL_SECONDS = 60.0
 """Without a byte for so long the connection counts as broken."""
 _TRIES = 5
 """Connections that may break one after the other without bringing a byte."""
+_WINDOW_SECONDS = 300.0
+_FLOOR = 4096
+"""Bytes a second, over each window: a server that drips would keep a download for years."""
+_LARGEST = 64 << 30
+"""Bytes of a file whose size nobody says; installation media have 8 GiB at most."""
 _CHUNK = 1 << 20
 _TELL_SECONDS = 5.0
 _MIB = 1 << 20
@@ -164,7 +169,38 @@ def _account(url: str) -> dict[str, str]:
     return {"Authorization": "Basic " + b64encode(f"{found[0]}:{found[2]}".encode()).decode()}
 
 
-def fetch(web: Web, url: str, target: Path, digest: str, tell: Callable[[str], None]) -> None:
+@dataclass
+class _Pace:
+    """What has come since when, over all connections of one download."""
+
+    doing: str
+    there: int
+    since: float = field(default_factory=time.monotonic)
+
+    def keep(self, got: int) -> None:
+        """Go on with so many bytes. BrokenError where too few have come in a window's time."""
+        now = time.monotonic()
+        seconds, came = now - self.since, got - self.there
+        if came >= 0 and seconds < _WINDOW_SECONDS:
+            return
+        if 0 <= came < _FLOOR * seconds:
+            raise BrokenError(
+                self.doing,
+                f"it drips: {came:,} bytes in {seconds:.0f} s; {got:,} bytes are there",
+                "do the same again: it goes on from there; 'mirrors' of the inventory name "
+                "another server",
+            )
+        self.there, self.since = got, now  # a window is over, or all of it comes anew
+
+
+def fetch(  # noqa: PLR0913, PLR0917  what is had from where, and what it must be
+    web: Web,
+    url: str,
+    target: Path,
+    digest: str,
+    tell: Callable[[str], None],
+    size: int | None = None,
+) -> None:
     """Download a file, whole and checked, going on with what an earlier try has left.
 
     Parameters
@@ -173,26 +209,29 @@ def fetch(web: Web, url: str, target: Path, digest: str, tell: Callable[[str], N
         Where it goes; its part is beside it, with ``.part`` at its end.
     digest
         ``sha256:`` or ``sha512:`` and hex.
+    size
+        Bytes that it must have; None where only its server says that.
 
     Raises
     ------
     PreflightError
-        When the address does not answer, the disk is full, or the content is another one: what
-        was expected and what came. The part is removed then.
+        When the address does not answer, the disk is full, or the content is another one or
+        larger: what was expected and what came. The part is removed then.
     BrokenError
-        When the connection breaks again and again; the part stays, and the next try goes on.
+        When the connection breaks again and again, or what comes is next to nothing; the part
+        stays, and the next try goes on.
 
     """
     if target.exists():
         return
     part = target.with_name(f"{target.name}.part")
     resumed = part.exists() and part.stat().st_size > 0
-    _receive(web, url, part, tell)
+    _receive(web, url, part, tell, size)
     found = hashed(part, digest.partition(":")[0])
     if found != digest and resumed:
         tell("what was there of it was of something else; downloading all of it anew")
         part.unlink()
-        _receive(web, url, part, tell)
+        _receive(web, url, part, tell, size)
         found = hashed(part, digest.partition(":")[0])
     if found != digest:
         part.unlink()
@@ -215,14 +254,15 @@ def hashed(path: Path, algorithm: str) -> str:
         return f"{algorithm}:{hashlib.file_digest(file, algorithm).hexdigest()}"
 
 
-def _receive(web: Web, url: str, part: Path, tell: Callable[[str], None]) -> None:
+def _receive(web: Web, url: str, part: Path, tell: Callable[[str], None], size: int | None) -> None:
     """Fill the part to its end, over as many connections as it takes."""
     doing = f"downloading {url}"
     tries = 0
     most = part.stat().st_size if part.exists() else 0
+    pace = _Pace(doing, most)
     while True:
         try:
-            if _connection(web, url, part, tell):
+            if _connection(web, url, part, tell, size, pace):
                 return
             said = "the connection broke off"
         except urllib.error.HTTPError as error:
@@ -248,7 +288,9 @@ def _receive(web: Web, url: str, part: Path, tell: Callable[[str], None]) -> Non
         time.sleep(min(tries, 1))
 
 
-def _connection(web: Web, url: str, part: Path, tell: Callable[[str], None]) -> bool:
+def _connection(  # noqa: PLR0913, PLR0917  one of several that fill a part
+    web: Web, url: str, part: Path, tell: Callable[[str], None], size: int | None, pace: _Pace
+) -> bool:
     """One connection's worth; whether the part is whole now."""
     there = part.stat().st_size if part.exists() else 0
     headers = {"Range": f"bytes={there}-"} if there else {}
@@ -267,23 +309,37 @@ def _connection(web: Web, url: str, part: Path, tell: Callable[[str], None]) -> 
         goes_on = answer.status == _PARTIAL_CONTENT and _starts_at(answer, there)
         there = there if goes_on else 0
         total = there + answer.length if answer.length is not None else None
-        _room(part, (total or 0) - there)
-        with part.open("ab" if goes_on else "wb") as out:
-            got = _copy(answer, out, there, total, tell)
-    return total is None or got == total
+        limit = _LARGEST if size is None else size
+        if total is None or total <= limit:
+            _room(part, (total or 0) - there)
+            with part.open("ab" if goes_on else "wb") as out:
+                for got in _copied(answer, out, there, total, tell):
+                    pace.keep(got)
+                    there = got
+                    if got > limit:
+                        break
+    if max(there, total or 0) > limit:
+        part.unlink(missing_ok=True)
+        raise PreflightError(
+            pace.doing,
+            f"it has {max(there, total or 0):,} bytes or more, and must have {limit:,} at most",
+            web.trusting,
+        )
+    return total is None or there == total
 
 
 def _starts_at(answer: http.client.HTTPResponse, there: int) -> bool:
     return answer.headers.get("Content-Range", "").startswith(f"bytes {there}-")
 
 
-def _copy(
+def _copied(
     answer: http.client.HTTPResponse,
     out: IO[bytes],
     got: int,
     total: int | None,
     tell: Callable[[str], None],
-) -> int:
+) -> Iterator[int]:
+    """Copy the answer; after each piece how much is there."""
     told = time.monotonic()
     while data := answer.read1(_CHUNK):
         out.write(data)
@@ -292,7 +348,7 @@ def _copy(
             told = time.monotonic()
             of = f" of {total / _MIB:.0f}" if total else ""
             tell(f"downloading, {got / _MIB:.0f}{of} MiB")
-    return got
+        yield got
 
 
 def _room(part: Path, more: int) -> None:

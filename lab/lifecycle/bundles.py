@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from lab._errors import UsageError
+from lab._errors import BrokenError, LabError, UsageError
 from lab.cluster.bundle import directory, document, medium, upstream
 from lab.cluster.bundle.catalogue import SYSTEMS
+from lab.cluster.bundle.garbage import Collected
 from lab.cluster.bundle.manifest import Manifest
-from lab.cluster.bundle.store import Collected, Store
+from lab.cluster.bundle.store import Store
 from lab.inventory import loader
 from lab.inventory.inventory import STOCK, Inventory
 from lab.providers.libvirt import layout
@@ -85,6 +86,38 @@ def chosen(digest: str | None) -> Manifest:
         f"there are several: {names}" if found else "there is none",
         "name one of them" if found else "lab bundle create",
     )
+
+
+def verify(digest: str | None, say: Callable[[str], None]) -> int:
+    """Read every byte of that bundle, or of each; how many there are.
+
+    Raises
+    ------
+    UsageError
+        When there is none of that digest.
+    PreflightError, BrokenError
+        When it is damaged. Of several the others are read all the same.
+
+    """
+    there = store()
+    asked = [digest] if digest is not None else [one.digest for one in there.list()]
+    damaged = []
+    for one in asked:
+        try:
+            there.verify(there.get(one), say)
+        except LabError as error:
+            if len(asked) == 1:
+                raise
+            say(str(error))
+            damaged.append(f"'{one}'")
+    if damaged:
+        what = "is damaged" if len(damaged) == 1 else "are damaged"
+        raise BrokenError(
+            f"verifying {len(asked)} bundles",
+            f"{' and '.join(damaged)} {what}",
+            "do for each what is said above",
+        )
+    return len(asked)
 
 
 def collect(yes: bool) -> Collected:

@@ -13,10 +13,10 @@ from lab._errors import UsageError
 from lab.lifecycle.explaining import bound
 from lab.lifecycle.session import OpenLab
 from lab.matrix.capture.captured import Captured, files
-from lab.matrix.capture.conclusion import conclude
-from lab.matrix.capture.matching import match
-from lab.matrix.capture.plan import listening
-from lab.matrix.capture.trace import by_time, trace
+from lab.matrix.capture.conclusion import Conclusion, conclude
+from lab.matrix.capture.matching import Matched, match
+from lab.matrix.capture.plan import Listening, listening
+from lab.matrix.capture.trace import Trace, by_time, trace
 from lab.matrix.cell import Cell
 from lab.matrix.cells import Product, product
 from lab.matrix.expectations import expect
@@ -24,7 +24,7 @@ from lab.matrix.explain.question import choose
 from lab.matrix.judge import judge
 from lab.matrix.run import probe
 from lab.matrix.verdict import GREEN
-from lab.providers.capture import Capturing
+from lab.providers.capture import Capturing, Taken
 from lab.providers.provider import LabHandle, Outcome, ProbeSettings, Provider
 from lab.scenario.scenario import Limit
 from lab.state.directory import make_private
@@ -72,17 +72,19 @@ def captured(opened: OpenLab, request: Request, say: Say) -> Captured:
     """
     named = request.source if request.target is None else f"{request.source} to {request.target}"
     doing = f"capturing '{named}' in lab '{opened.name}'"
-    if not hasattr(opened.provider, "capture"):
+    cluster = opened.intent.kubernetes is not None
+    if cluster or not hasattr(opened.provider, "capture"):
+        whose = "of a cluster's own pods " if cluster else ""
         raise UsageError(
             doing,
-            f"provider '{opened.provider.name}' takes down no packets yet",
+            f"provider '{opened.provider.name}' takes down no packets {whose}yet",
             f"'lab explain' looks at the path without them; 'lab shell {opened.name} NODE' and "
             "tcpdump there; or the same scenario with '--provider netns'",
         )
     with opened.used(f"lab capture {opened.name}", say):
         opened.require_running()
         with bound(opened) as intent:
-            cells = _cells(product(opened.plan, intent), request, doing)
+            cells = cells_of(product(opened.plan, intent), request, doing)
             first: Captured | None = None
             for cell in cells:
                 found = _until_wrong(opened, intent, cell, request)
@@ -93,7 +95,15 @@ def captured(opened: OpenLab, request: Request, say: Say) -> Captured:
             return first
 
 
-def _cells(matrix: Product, request: Request, doing: str) -> tuple[Cell, ...]:
+def cells_of(matrix: Product, request: Request, doing: str) -> tuple[Cell, ...]:
+    """The cells that are asked for, in the matrix's order.
+
+    Raises
+    ------
+    UsageError
+        If there are none, naming those that there are.
+
+    """
     if request.target is None:
         cell = matrix.find(request.source)
         if cell is None:
@@ -171,9 +181,8 @@ def once(  # noqa: PLR0913  a lab, a cell of it, and how to ask
         lab, intent, [tap for tap, _ in where.taps], LIMIT_BYTES, ask, Deadline(_SECONDS)
     )
     judged = judge(cell, expectation, (outcomes[0],))
-    matched = match(taken, where.asked)
-    seen = trace(where.ways, matched) if where.ways else by_time(where.taps, where.ends, matched)
     answered = judged.verdict in GREEN and outcomes[0].status == "ok"
+    matched, seen, conclusion = _seen(where, taken, answered=answered)
     return Captured(
         cell=cell,
         expectation=expectation,
@@ -182,11 +191,20 @@ def once(  # noqa: PLR0913  a lab, a cell of it, and how to ask
         tried=number,
         outcome=outcomes[0],
         trace=seen,
-        conclusion=conclude(seen, well=answered, owners=where.owners),
+        conclusion=conclusion,
         taken=taken,
         matched=matched,
         end=where.end,
+        onward=_seen(where.onward, taken, answered=answered)[2] if where.onward else None,
     )
+
+
+def _seen(
+    where: Listening, taken: Sequence[Taken], *, answered: bool
+) -> tuple[Matched, Trace, Conclusion]:
+    matched = match(taken, where.asked)
+    seen = trace(where.ways, matched) if where.ways else by_time(where.taps, where.ends, matched)
+    return matched, seen, conclude(seen, well=answered, owners=where.owners)
 
 
 def keep(opened: OpenLab, found: Captured, directory: Path | None) -> Path:

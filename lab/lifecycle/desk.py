@@ -233,7 +233,7 @@ def put_fault_in(name: str, request: faults.FaultRequest, say: Say) -> FaultRow:
     from lab.lifecycle import faults  # noqa: PLC0415  'down' need not read scenarios
 
     opened = open_any(name)
-    return faults.put_in(opened, request, opened.intent, say)
+    return faults.put_in(opened, request, say)
 
 
 def heal(name: str, say: Say) -> faults.Healed:
@@ -241,7 +241,7 @@ def heal(name: str, say: Say) -> faults.Healed:
     from lab.lifecycle import faults  # noqa: PLC0415  'down' need not read scenarios
 
     opened = open_any(name)
-    return faults.heal(opened, opened.intent, say)
+    return faults.heal(opened, say)
 
 
 def take_down(name: str, say: Say) -> down.DownResult:

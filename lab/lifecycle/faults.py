@@ -6,19 +6,20 @@ mends it, before anything is broken, and forgotten after it is mended.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
+from lab.cluster.labels import POD_VARIABLE
 from lab.lifecycle import lost
-from lab.lifecycle.explaining import require_tables
+from lab.lifecycle.explaining import bound, require_tables
 from lab.lifecycle.relearning import wait_until_learned
 from lab.lifecycle.session import OpenLab
 from lab.matrix.faults import registry
-from lab.matrix.faults.fault import Command, Fault
+from lab.matrix.faults.fault import Change, Command, Fault
 from lab.providers.real import REAL_MACHINES
-from lab.providers.settling import settled
 from lab.state import faults as journal
 from lab.state.rows import FaultRow
 from lab.topology.intent import Intent
@@ -50,8 +51,8 @@ class Healed:
     """Put in before the lab was made as it is now: nothing of them was left."""
 
 
-def put_in(opened: OpenLab, request: FaultRequest, intent: Intent, say: Say) -> FaultRow:
-    """Put a fault into a lab that is up.
+def put_in(opened: OpenLab, request: FaultRequest, say: Say) -> FaultRow:
+    """Put a fault into a lab that is up: into what it has, which on a cluster nobody has planned.
 
     Parameters
     ----------
@@ -59,8 +60,6 @@ def put_in(opened: OpenLab, request: FaultRequest, intent: Intent, say: Say) -> 
         The lab.
     request
         Which fault, and where.
-    intent
-        The lab's, bound to what is known at run time only.
     say
         Is told where another command is waited for.
 
@@ -79,36 +78,44 @@ def put_in(opened: OpenLab, request: FaultRequest, intent: Intent, say: Say) -> 
     require_tables(opened, doing)
     with opened.used(f"lab fault {opened.name} {request.name}", say):
         opened.require_running()
-        intent = settled(opened.provider, opened.handle, intent)
-        site = registry.choose(fault, intent, doing, request.node, request.peer)
-        peer = site.peers[0] if site.peers else ""
-        _refuse_windows(opened, intent, site.node, doing)
-        _refuse_twice(opened, fault, site.node, peer, doing)
-        _probe(opened, intent, fault, site.node, doing)
-        change = fault.change(intent, site.node, peer)
-        number = journal.intend(
-            opened.store,
-            opened.name,
-            opened.handle.token,
-            fault.name,
-            node=site.node,
-            peer=peer,
-            undo=[(one.place, one.line) for one in change.undo],
-        )
-        row = next(one for one in present(opened) if one.number == number)
-        try:
-            _run(opened, intent, change.do, doing)
-        except LabError:
-            _mend(opened, intent, row)
-            raise
-        journal.done(opened.store, opened.name, number)
+        with bound(opened) as intent:
+            row = _put(opened, fault, request, intent, doing)
     return replace(row, state="done")
 
 
-def heal(opened: OpenLab, intent: Intent, say: Say) -> Healed:
+def _put(
+    opened: OpenLab, fault: Fault, request: FaultRequest, intent: Intent, doing: str
+) -> FaultRow:
+    site = registry.choose(fault, intent, doing, request.node, request.peer)
+    peer = site.peers[0] if site.peers else ""
+    _refuse_windows(opened, intent, site.node, doing)
+    _refuse_twice(opened, fault, site.node, peer, doing)
+    _probe(opened, intent, fault, site.node, doing)
+    change = from_nodes(fault.change(intent, site.node, peer), intent)
+    number = journal.intend(
+        opened.store,
+        opened.name,
+        opened.handle.token,
+        fault.name,
+        node=site.node,
+        peer=peer,
+        undo=[(one.place, one.line) for one in change.undo],
+    )
+    row = next(one for one in present(opened) if one.number == number)
+    try:
+        _run(opened, intent, change.do, doing)
+    except LabError:
+        _mend(opened, row)
+        raise
+    journal.done(opened.store, opened.name, number)
+    return row
+
+
+def heal(opened: OpenLab, say: Say) -> Healed:
     """Take every fault out of the lab, the last one first. Safe to repeat.
 
-    It is over when daemons have learned again what they lost meanwhile.
+    What takes it out was written down with it: a cluster whose API is lost is healed, too. It is
+    over when daemons have learned again what they lost meanwhile.
 
     Raises
     ------
@@ -126,11 +133,11 @@ def heal(opened: OpenLab, intent: Intent, say: Say) -> Healed:
                 journal.forget(opened.store, opened.name, row.number)
                 rebuilt.append(row)
             else:
-                _mend(opened, intent, row)
+                _mend(opened, row)
                 mended.append(row)
         if mended:
             doing = f"healing lab '{opened.name}'"
-            wait_until_learned(opened.provider, opened.handle, intent, doing, say)
+            wait_until_learned(opened.provider, opened.handle, opened.intent, doing, say)
     return Healed(tuple(mended), tuple(rebuilt))
 
 
@@ -177,12 +184,12 @@ def _probe(opened: OpenLab, intent: Intent, fault: Fault, node: str, doing: str)
         )
 
 
-def _mend(opened: OpenLab, intent: Intent, row: FaultRow) -> None:
+def _mend(opened: OpenLab, row: FaultRow) -> None:
     if row.name == lost.CUT_OFF:
-        lost.join_again(opened.store, opened.provider, opened.handle, intent, row.node)
+        lost.join_again(opened.store, opened.provider, opened.handle, opened.intent, row.node)
         return
     undo = [Command(place, line) for place, line in row.undo]
-    _run(opened, intent, undo, f"taking fault {words(row)} out of lab '{opened.name}'")
+    _run(opened, opened.intent, undo, f"taking fault {words(row)} out of lab '{opened.name}'")
     journal.forget(opened.store, opened.name, row.number)
 
 
@@ -198,6 +205,37 @@ def _run(opened: OpenLab, intent: Intent, commands: Iterable[Command], doing: st
                 f"'{line}' failed on '{place}': {said.strip() or f'exit code {done.code}'}",
                 f"'lab heal {opened.name}', or 'lab down {opened.name}' and up again",
             )
+
+
+def from_nodes(change: Change, intent: Intent) -> Change:
+    """The change done on machines alone, where Kubernetes has the pods. Pure.
+
+    A container may not change its own network, nor has it the tools for it.
+    """
+    if intent.kubernetes is None:
+        return change
+    node = {pod.name: machine.name for machine in intent.machines for pod in machine.pods}
+
+    def moved(commands: Iterable[Command], absent: str) -> tuple[Command, ...]:
+        return tuple(
+            Command(node[one.place], _within(one.place, one.line, absent))
+            if one.place in node
+            else one
+            for one in commands
+        )
+
+    gone = "exit 0"  # with the pod went all that was done to it
+    return Change(
+        moved(change.do, "echo no such pod runs here >&2; exit 1"), moved(change.undo, gone)
+    )
+
+
+def _within(pod: str, line: str, absent: str) -> str:
+    """What runs a line in the network of a probe pod; a node's processes tell which it is."""
+    own = shlex.quote(f"{POD_VARIABLE}={pod}")
+    find = f"one=$(grep -lzxF {own} /proc/[0-9]*/environ 2>/dev/null | head -n 1)"
+    enter = f'exec nsenter --net="${{one%environ}}ns/net" sh -ec {shlex.quote(line)}'
+    return f'({find}; if [ -n "$one" ]; then {enter}; fi; {absent})'
 
 
 def batches(commands: Iterable[Command]) -> Iterator[tuple[str, list[str]]]:

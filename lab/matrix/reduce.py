@@ -8,6 +8,7 @@ is asked for all follow from that, and stand nowhere here a second time.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from lab._errors import MatrixError, UsageError
@@ -19,6 +20,9 @@ from lab.plan.planner import make_plan
 from lab.scenario import rules
 from lab.scenario.scenario import MatrixChoice, NodeGroup, Scenario
 from lab.topology import registry
+
+_FEW = 3
+"""So many nodes are left out one by one, as a small scenario's are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +84,27 @@ def reduce(scenario: Scenario, cell_id: str) -> Scenario:
     for special in small.special_services:
         rest = tuple(one for one in small.special_services if one != special)
         small = _smaller(small, (replace(small, special_services=rest),), cell_id, meaning)
-    for group in reversed(small.nodes):
-        fewer_nodes = tuple(one for one in small.nodes if one.name != group.name)
-        small = _smaller(small, (replace(small, nodes=fewer_nodes),), cell_id, meaning)
+    for at_once in _shares(len(small.nodes)):
+        for some in _portions(tuple(reversed(small.nodes)), at_once):
+            fewer_nodes = tuple(one for one in small.nodes if one not in some)
+            small = _smaller(small, (replace(small, nodes=fewer_nodes),), cell_id, meaning)
     for group in small.nodes:
         fewer = (_with_pods(small, group, pods) for pods in range(group.pods or 0))
         small = _smaller(small, tuple(fewer), cell_id, meaning)
     return _same_port(small, wanted.cell)
+
+
+def _shares(nodes: int) -> Iterator[int]:
+    """How many nodes to leave out at once: of many a quarter, then fewer, and at last one."""
+    share = nodes // 4
+    while share > _FEW:
+        yield share
+        share //= 2
+    yield 1
+
+
+def _portions(nodes: Sequence[NodeGroup], each: int) -> Iterator[Sequence[NodeGroup]]:
+    return (nodes[start : start + each] for start in range(0, len(nodes), each))
 
 
 def _smaller(

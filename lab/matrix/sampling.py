@@ -1,7 +1,8 @@
 """Which cells are asked where all of them would be too many. Pure: the same for the same seed.
 
 ``os-pairs`` asks each kind of cell a few times: a kind is a family, the operating systems at
-both ends, how near they are, and the variant. Every node asks and is asked in every family.
+both ends, how near they are, and the variant. Every node asks and is asked in every family, and
+every kind of source: pods, nodes and the client, by their operating systems.
 ``node-pairs`` asks that, and in every family each node asks each node at least once, and each
 pod asks and is asked. A matrix of more than :data:`LIMIT` cells is asked that many, where each
 pair of nodes leaves room for more of it.
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from random import Random
 from typing import Literal
 
@@ -57,6 +59,7 @@ def sample(product: Product, choice: Choice) -> tuple[Cell, ...]:
             sampler.every_end()
         else:
             sampler.every_node()
+        sampler.every_source()
     if strategy == "node-pairs" and product.size > LIMIT:
         _fill(samplers)
     made = [cell for sampler in samplers for cell in sampler.cells()]
@@ -148,9 +151,25 @@ class _Sampler:
         """One cell for a source of each node, and a target of each, that have none yet."""
         self._use([places[0] for places in self._askers], [places[0] for places in self._asked])
 
+    def every_source(self) -> None:
+        """So many cells of each kind of source, and of each operating system."""
+        kinds: dict[tuple[str, str], list[int]] = {}
+        for place, source in enumerate(self._grid.sources):
+            kinds.setdefault((source.kind, source.os), []).append(place)
+        asking = self._asking()
+        for places in kinds.values():
+            silent = [place for place in places if place not in asking]
+            missing = _EACH - (len(places) - len(silent))
+            for number in islice(self._turned(len(silent)), max(0, missing)):
+                self._use((silent[number],), ())
+
+    def _asking(self) -> set[int]:
+        """The sources that have a cell."""
+        return {place // self._deep // len(self._grid.targets) for place in self.places}
+
     def _use(self, sources: Iterable[int], targets: Iterable[int]) -> None:
         wide, high = len(self._grid.targets), len(self._grid.sources)
-        asking = {place // self._deep // wide for place in self.places}
+        asking = self._asking()
         for source in sources:
             if source not in asking:
                 self._first((source, target) for target in self._turned(wide))

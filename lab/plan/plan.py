@@ -17,6 +17,7 @@ from lab.scenario.scenario import (
     Role,
     ServicePort,
     Size,
+    StaticRoute,
 )
 
 
@@ -51,6 +52,8 @@ class PlannedNode:
     hypervisor: str | None
     """What it stands on: the scenario's own hypervisor, or one that is asked for by name."""
     nics: tuple[Nic, ...] = ()
+    routes: tuple[StaticRoute, ...] = ()
+    """As the scenario has them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,7 @@ def _nodes(scenario: Scenario) -> tuple[PlannedNode, ...]:
             disk_gib=group.disk_gib or DEFAULT_DISK_GIB[group.os],
             hypervisor=placed[name],
             nics=group.nics,
+            routes=group.routes,
         )
         for group in groups
         for name in node_names(group)

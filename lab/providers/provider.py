@@ -297,7 +297,7 @@ class Provider(Protocol):
     def logs(
         self, lab: LabHandle, intent: Intent, asked: Collection[str], deadline: Deadline
     ) -> Iterator[Evidence]:
-        """The end of what programs on machines have logged, as :meth:`evidence` has it.
+        """The end of what programs on machines have logged: ``MACHINE/FILE``.
 
         A log that cannot be had is a piece that says why, and is no log. Never raises.
         """

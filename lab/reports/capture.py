@@ -96,6 +96,8 @@ def _beside(captured: Captured) -> Iterator[str]:
     silent = [str(row.tap) for row in captured.trace.rows if row.passing is None]
     if silent:
         yield f"    unseen: {', '.join(silent)}"
+    if captured.onward:
+        yield f"    onward: the server asks the services node: {captured.onward.sentence}"
     if captured.end:
         yield f"    intent: {captured.end}"
     for one in captured.trace.unanswered[:_MOST]:
@@ -128,6 +130,7 @@ def to_json(lab: str, captured: Captured, directory: Path) -> dict[str, Any]:
         "missing": str(conclusion.missing) if conclusion.missing else None,
         "path_known": captured.trace.known,
         "end": captured.end,
+        "onward": captured.onward.sentence if captured.onward else None,
         "directory": str(directory),
         "hops": [_row_json(captured, row) for row in captured.trace.rows],
         "errors": [

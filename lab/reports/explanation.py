@@ -13,7 +13,7 @@ from lab.matrix.explain.question import Explanation
 from lab.matrix.verdict import GREEN
 from lab.reports.wording import REFUSALS, path_words
 
-_COMMAND_SHOWN = 400
+_COMMAND_SHOWN = 2000
 """Characters of a command on the terminal; JSON has it whole."""
 _LOGGED_SHOWN = 5
 _REFUSED: Mapping[str, str] = {
@@ -36,7 +36,7 @@ def _lines(lab: str, explanation: Explanation) -> Iterator[str]:
     yield from _rule(explanation.expectation)
     finding = explanation.finding
     if finding is None:
-        yield from _nothing(explanation)
+        yield from _nothing(lab, explanation)
     else:
         yield f"  {finding.sentence}"
         if finding.fault:
@@ -79,7 +79,7 @@ def _rule(expectation: Expectation) -> Iterator[str]:
     yield f"    from:   {expectation.source}"
 
 
-def _nothing(explanation: Explanation) -> Iterator[str]:
+def _nothing(lab: str, explanation: Explanation) -> Iterator[str]:
     path = explanation.explained.path
     hops = quantity(len(path.hops), "hop")
     way = f"{hops}, to where it ends: {path.end}" if path.end else f"{hops}, there and back"
@@ -89,6 +89,9 @@ def _nothing(explanation: Explanation) -> Iterator[str]:
     yield f"  nothing that was looked at on its path differs from the intent ({way})"
     yield "    try:    lab gather, and the logs of the nodes on the path:"
     yield f"            {', '.join(path.machines)}"
+    cell = explanation.cell
+    words = f"{cell.source.name} {cell.target.name} --protocol {cell.protocol} --size {cell.size}"
+    yield f"    or:     lab capture {lab} {words}"
 
 
 def _logs(explanation: Explanation) -> Iterator[str]:

@@ -22,6 +22,7 @@ from lab.scenario.scenario import (
     ServicePort,
     SharedService,
     SpecialService,
+    StaticRoute,
     TopologyChoice,
 )
 from lab.scenario.schema import Expected, ScenarioFile, When
@@ -104,6 +105,7 @@ def _group(group: NodeGroupModel, line: int) -> NodeGroup:
         vcpus=group.vcpus,
         disk_gib=group.disk,
         nics=tuple(Nic(nic.network, nic.address, nic.mac) for nic in group.nics),
+        routes=tuple(StaticRoute(route.to, route.via) for route in group.routes),
         hypervisor=group.hypervisor,
         line=line,
     )

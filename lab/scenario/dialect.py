@@ -48,6 +48,7 @@ YAML = Dialect(
         "special": "special service",
         "ports": "port",
         "nics": "network card",
+        "routes": "route",
     },
     other_entry="exception",
     mapping="mapping",

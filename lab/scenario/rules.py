@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from lab.scenario import address_rules as addresses
 from lab.scenario import machine_rules as machines
 from lab.scenario import node_rules as nodes
+from lab.scenario import route_rules as routes
 from lab.scenario import service_rules as services
 from lab.scenario import special_rules as special
 from lab.scenario.findings import Key, Problem
@@ -66,6 +67,7 @@ RULES: tuple[Rule, ...] = (
     Rule(nodes.versions, ("kubernetes.version", "nodes.*.version")),
     Rule(nodes.images, ("nodes.*.os", "nodes.*.image")),
     Rule(nodes.cards, ("nodes.*.nics",)),
+    Rule(routes.node_routes, ("network", "nodes.*.address", "nodes.*.pod_cidr", "nodes.*.routes")),
     Rule(machines.services_node, ("nodes.*.role", "nodes.*.os", "nodes.*.count")),
     Rule(machines.hypervisors, ("hypervisors", *_NAMES, "nodes.*.hypervisor")),
     Rule(machines.families, ("matrix.families", "nodes.*.role")),

@@ -122,6 +122,15 @@ class Nic:
 
 
 @dataclass(frozen=True, slots=True)
+class StaticRoute:
+    """A route that each node of a group has beside its topology's own, or instead of one."""
+
+    to: IPv4Network
+    via: IPv4Address
+    """On the nodes' segment."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeGroup:
     """One entry of ``nodes``: a node, or ``count`` like nodes named NAME1, NAME2, ..."""
 
@@ -142,6 +151,7 @@ class NodeGroup:
     vcpus: int | None
     disk_gib: int | None
     nics: tuple[Nic, ...]
+    routes: tuple[StaticRoute, ...]
     hypervisor: str | None
     line: int
     """Line of the entry in the scenario file, counted from 1."""

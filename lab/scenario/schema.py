@@ -125,6 +125,15 @@ class Nic(Section):
     )
 
 
+class StaticRoute(Section):
+    """A static route of a node, beside those that its topology gives it, or instead of one."""
+
+    to: Cidr = Field(description="The range that it leads to.", examples=["10.240.0.4/32"])
+    via: Address = Field(
+        description="Where it leads: an address on the nodes' segment.", examples=["10.240.0.1"]
+    )
+
+
 class NodeGroup(Section):
     """One node, or ``count`` like nodes named NAME1, NAME2 and so on."""
 
@@ -175,6 +184,10 @@ class NodeGroup(Section):
     )
     disk: Disk | None = Field(default=None, description="Disk of a real machine.")
     nics: list[Nic] = Field(default=[], description="Further network cards of a real machine.")
+    routes: list[StaticRoute] = Field(
+        default=[],
+        description="Static routes of each of its nodes, where the topology has such.",
+    )
     hypervisor: str | None = Field(
         default=None,
         description="Hypervisor to stand on: its name in lab.toml, of a real machine; or, where "

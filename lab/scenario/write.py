@@ -101,6 +101,7 @@ def _node(group: NodeGroup) -> dict[str, Any]:
                 )
                 for nic in group.nics
             ],
+            "routes": [{"to": str(one.to), "via": str(one.via)} for one in group.routes],
             "hypervisor": group.hypervisor,
         }
     )

@@ -31,4 +31,5 @@ TOPOLOGY = Topology(
     build=build,
     also=("l2bridge", "static", "kubernetes-the-hard-way"),
     limits=windows_limits.WITH_WINCNI,
+    static_routes=True,
 )

@@ -29,4 +29,5 @@ TOPOLOGY = Topology(
     build=build,
     also=("host-gw", "hostgw"),
     limits=windows_limits.WITH_WINCNI,
+    static_routes=True,
 )

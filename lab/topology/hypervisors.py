@@ -17,6 +17,7 @@ from lab.scenario.reserved import HYPERVISOR_CIDR
 from lab.topology.intent import FLOOD, ForwardingEntry, Intent, MachineIntent, Neighbour, Tunnel
 from lab.topology.machines import CLUSTER, ROUTER, UPLINK
 from lab.topology.segment import Interface, Segment, Switch, SwitchPort
+from lab.topology.services_node import BALANCER
 
 SEGMENT = "hypervisors"
 SWITCH = "br-nodes"
@@ -45,8 +46,8 @@ def on_real_ones(intent: Intent) -> Intent:
     """The same where the machines stand on hypervisors that are there already.
 
     They are taken in the order of the inventory: the scenario's second is the second one there.
-    They carry the node segment in their own way, and the lab runs no programs of the services
-    node's there but what a cluster has.
+    They carry the node segment in their own way. Of the services node's programs its DNS is the
+    same there; what stands before the API servers is the cluster's own, where there is one.
     """
     numbers = {one.name: number for number, one in enumerate(intent.hypervisors, start=1)}
     places = {machine: numbers[host] for machine, host in intent.hosts()}
@@ -63,8 +64,7 @@ def _by_number(machine: MachineIntent, place: int | None) -> MachineIntent:
         machine,
         interfaces=tuple(replace(card, host=None) for card in machine.interfaces),
         hardware=hardware,
-        daemons=() if machine.kind == "services" else machine.daemons,
-        resolver=None,
+        daemons=tuple(one for one in machine.daemons if one.name != BALANCER),
     )
 
 

@@ -55,6 +55,8 @@ class Route:
     onlink: bool = False
     by: str | None = None
     """The daemon of the machine that learns the route and sets it; None where it is static."""
+    asked: bool = False
+    """Whether the scenario asks for it itself: then it is the machine's own, and no add-on's."""
 
 
 @dataclass(frozen=True, slots=True)

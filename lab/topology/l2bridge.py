@@ -21,7 +21,14 @@ def node(
     not_masqueraded: tuple[str, ...],
     routes: tuple[Route, ...] = (),
 ) -> MachineIntent:
-    """One node, with the routes that its topology gives it."""
+    """One node, with the routes that its topology gives it, and those that the scenario does.
+
+    Where both lead to the same range, it is the scenario's.
+    """
+    asked = tuple(
+        Route(str(one.to), machines.UPLINK, str(one.via), asked=True) for one in planned.routes
+    )
+    theirs = {route.destination for route in asked}
     windows = planned.os == "windows"
     return machines.node(
         plan,
@@ -31,7 +38,7 @@ def node(
             gateway_offset=WINCNI_GATEWAY_OFFSET if windows else LINUX_GATEWAY_OFFSET,
             mtu=plan.node_mtu,
             not_masqueraded=not_masqueraded,
-            routes=routes,
+            routes=(*(one for one in routes if one.destination not in theirs), *asked),
             answers_for_pods=windows,
         ),
     )

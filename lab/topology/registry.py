@@ -79,6 +79,14 @@ def check(scenario: Scenario) -> Iterator[Problem]:
                 f'topology "{kind}" does not exist on {group.os.capitalize()}',
                 f"leave the node out, or use a topology that {group.os.capitalize()} can do",
             )
+        if group.routes and not topology.static_routes:
+            able = " or ".join(one.kind for one in topologies().values() if one.static_routes)
+            yield Problem(
+                ("nodes", index, "routes"),
+                f'nodes of topology "{kind}" have no static routes of their own',
+                f"leave them out, or use {able}",
+                at_key=True,
+            )
     yield from topology.check(scenario)
 
 

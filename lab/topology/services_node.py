@@ -15,6 +15,8 @@ from lab.topology.intent import Intent, MachineIntent, Resolver, ServicesNode
 
 API_PORT = 6443
 """kubeadm's default for the API server."""
+BALANCER = "haproxy"
+NAME_SERVER = "dnsmasq"
 API_NAME = "api"
 """Of the address that HAProxy serves, as in Kubeinit's zone."""
 _MAX_CONNECTIONS = 1000
@@ -64,7 +66,7 @@ def _equipped(
 
 def _haproxy(front: ServicesNode, servers: list[tuple[str, str]]) -> Daemon:
     return Daemon(
-        name="haproxy",
+        name=BALANCER,
         package="haproxy",
         command=("haproxy", "-db", "-f", "/run/haproxy/haproxy.cfg"),
         files=(File("haproxy.cfg", balancing(front, servers)),),
@@ -107,7 +109,7 @@ backend control-planes
 
 def _dnsmasq(front: ServicesNode) -> Daemon:
     return Daemon(
-        name="dnsmasq",
+        name=NAME_SERVER,
         package="dnsmasq-base",
         command=("dnsmasq", "--no-daemon", "--conf-file=/run/dnsmasq/dnsmasq.conf"),
         files=(File("dnsmasq.conf", naming(front)),),

@@ -38,6 +38,8 @@ class Topology:
         Operating systems whose nodes can take part.
     check
         Problems of its own with a scenario.
+    static_routes
+        Whether its nodes can have static routes of their own.
     """
 
     kind: str
@@ -48,3 +50,4 @@ class Topology:
     also: tuple[str, ...] = ()
     systems: frozenset[Os] = frozenset({"linux", "windows"})
     check: Callable[[Scenario], Iterable[Problem]] = no_problems
+    static_routes: bool = False

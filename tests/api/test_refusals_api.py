@@ -11,10 +11,11 @@ from api_names import IMAGES, SAME, SECONDS, said_at_deadline
 from control_plane import ControlPlane
 
 from lab._deadline import Deadline
-from lab.cluster.api import Api, LostError, RefusedError, namespaced
+from lab.cluster.api import Api, namespaced
 from lab.cluster.labels import NAMESPACE
 from lab.cluster.probe_manifests import Owner, manifests
 from lab.cluster.probe_pods import ProbePods
+from lab.cluster.server import LostError, RefusedError
 from lab.cluster.versions import versions
 from lab.cluster.workload_checks import wanted
 from lab.cluster.workloads import Workloads

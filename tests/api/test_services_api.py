@@ -19,7 +19,7 @@ from kubernetes_programs import HOW, programs
 from proxied_node import ProxiedNode
 
 from lab._deadline import Deadline
-from lab.cluster.api import Api, Object, namespaced
+from lab.cluster.api import Api, namespaced
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import cluster
 from lab.cluster.labels import NAMESPACE
@@ -28,6 +28,7 @@ from lab.cluster.observers.hops import services as hop
 from lab.cluster.probe_manifests import Owner, backends
 from lab.cluster.probe_pods import ProbePods
 from lab.cluster.proxy import configuration
+from lab.cluster.server import Object
 from lab.lifecycle.blueprint import Blueprint, draw
 from lab.matrix.cells import cells, counts
 from lab.providers.netns import health

@@ -176,7 +176,7 @@ def judge(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> Score:
     broken = failures(opened, sample(opened, puts, rng)) or failures(opened, every_cell(opened))
     cell = rng.choice(broken or through(opened, puts[0]))
     told = explain_cell(opened, cell).finding
-    heal(opened, opened.intent, lambda _: None)
+    heal(opened, lambda _: None)
     healed = not failures(opened, [cell])
     said = f"{told.fault or told.kind} on {told.node}" if told else "nothing"
     wanted = {(one.fault.name, one.node) for one in puts}
@@ -212,7 +212,7 @@ def ends(opened: OpenLab, cell: Cell) -> set[str]:
 
 def drilled(opened: OpenLab, fault: Fault, rng: random.Random, at: Put | None = None) -> Score:
     put = at or choose(fault, opened, rng)
-    put_in(opened, FaultRequest(fault.name, put.node, put.peer), opened.intent, lambda _: None)
+    put_in(opened, FaultRequest(fault.name, put.node, put.peer), lambda _: None)
     return judge(opened, [put], rng)
 
 
@@ -223,7 +223,7 @@ def drilled_pair(opened: OpenLab, there: Sequence[Fault], rng: random.Random) ->
         other = choose(rng.choice(there), opened, rng)
     for put in (one, other):
         request = FaultRequest(put.fault.name, put.node, put.peer)
-        put_in(opened, request, opened.intent, lambda _: None)
+        put_in(opened, request, lambda _: None)
     return judge(opened, [one, other], rng)
 
 

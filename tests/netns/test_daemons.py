@@ -133,7 +133,7 @@ def test_one_that_dies_breaks_the_lab_and_shows_its_last_words(bring_up: BringUp
     Deadline(5).wait("seeing both", detail, until=lambda seen: seen.startswith("2 of"))
     assert detail() == (
         "2 of its 2 daemons have ended, the first is 'talker' on 'worker1'; "
-        "the last of its log: \n    one\n    cannot go on"
+        "the last of its log:\n    one\n    cannot go on"
     )
 
 

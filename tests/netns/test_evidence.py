@@ -64,6 +64,10 @@ def test_a_lab_of_a_holder_alone_tells_which_namespaces_are_missing(new_lab: New
         provider.destroy(lab)
     assert "responder: not running" in found["holder.txt"]
     assert found["worker1/missing.txt"] == "there is no such namespace\n"
+    named = [path.partition("/")[0] for path in found if "/" in path]
+    pods = [name for name in named if "-p" in name]
+    assert pods
+    assert named[-len(pods) :] == pods, "machines come before pods, for which there may be no time"
 
 
 def test_a_look_that_hangs_leaves_the_others_and_says_so(

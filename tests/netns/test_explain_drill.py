@@ -60,7 +60,7 @@ def lab_of_scenario(
 def opened(lab_of_scenario: OpenLab) -> Iterator[OpenLab]:
     """A test that fails leaves its fault to nobody."""
     yield lab_of_scenario
-    heal(lab_of_scenario, lab_of_scenario.intent, lambda _: None)
+    heal(lab_of_scenario, lambda _: None)
     assert present(lab_of_scenario) == ()
 
 
@@ -102,9 +102,9 @@ def test_a_fault_of_daemons_is_named_and_mended_by_what_is_said(opened: OpenLab,
 
 @with_daemons
 def test_heal_ends_when_every_route_is_learned_again(opened: OpenLab) -> None:
-    put_in(opened, FaultRequest("node-link-down", "master2"), opened.intent, lambda _: None)
-    put_in(opened, FaultRequest("wrong-vni", "node001"), opened.intent, lambda _: None)
-    heal(opened, opened.intent, lambda _: None)
+    put_in(opened, FaultRequest("node-link-down", "master2"), lambda _: None)
+    put_in(opened, FaultRequest("wrong-vni", "node001"), lambda _: None)
+    heal(opened, lambda _: None)
     assert elsewhere(opened) == ()
 
 
@@ -119,7 +119,7 @@ def elsewhere(opened: OpenLab) -> tuple[Finding, ...]:
 def mended_by_what_is_said(opened: OpenLab, name: str) -> None:
     rng = random.Random(f"{SEED} mend {name}")
     put = choose(FAULTS[name], opened, rng)
-    put_in(opened, FaultRequest(name, put.node, put.peer), opened.intent, lambda _: None)
+    put_in(opened, FaultRequest(name, put.node, put.peer), lambda _: None)
     cell = rng.choice(failures(opened, sample(opened, [put], rng)) or through(opened, put))
     found = explain_cell(opened, cell).finding
     assert found is not None, f"seed {SEED}: {put}, {cell.id}"

@@ -5,17 +5,21 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cluster_pods import cluster_fleet, inhabit
+from guest_provider import GuestCluster, opened
 from kubernetes_programs import HOW, programs
 from node_lab import NewLab, NodeLab, verdicts
 
 from lab._deadline import Deadline
+from lab.lifecycle.faults import FaultRequest, heal, put_in
 from lab.matrix.run import Pace, run
 from lab.providers.pods.exec_plan import PLACE
 from lab.providers.provider import Outcome, Probe, ProbeSettings
+from lab.topology.intent import Kubernetes
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +89,31 @@ def test_command_in_a_pod_sees_its_network_and_its_resolver(lab: NodeLab) -> Non
     assert pod.address in done.stdout
     assert pod.resolver.server in done.stdout
     assert machine.run(["sh", "-c", "exit 7"], Deadline(20.0)).code == 7
+
+
+def addresses(lab: NodeLab, pod: str) -> str:
+    machine = cluster_fleet(lab).machine(lab.intent, pod)
+    return machine.run(["ip", "-o", "-4", "address", "show", "dev", "eth0"], Deadline(20.0)).stdout
+
+
+def test_a_fault_in_a_pod_of_kubernetes_is_done_from_its_node_and_healed_without_the_api(
+    lab: NodeLab, tmp_path: Path
+) -> None:
+    real = replace(
+        lab.intent,
+        kubernetes=Kubernetes("1.36", "10.244.0.0/16", "10.96.0.0/12", "10.96.0.10"),
+    )
+    provider = GuestCluster(cluster_fleet(lab), real)
+    there = opened(lab, provider, tmp_path / "state", real)
+    victim = next(pod for pod in lab.intent.machine("worker2").pods if pod.role == "probe")
+    before = addresses(lab, "worker1-p1")
+    put_in(there, FaultRequest("duplicate-pod-address", "worker1", victim.name), print)
+    assert victim.address.partition("/")[0] in addresses(lab, "worker1-p1")
+    assert provider.asked == 1
+    heal(there, print)
+    assert provider.asked == 1
+    assert addresses(lab, "worker1-p1") == before
+    there.store.close()
 
 
 def test_pod_that_does_not_run_is_a_probe_that_cannot_be_made(lab: NodeLab) -> None:

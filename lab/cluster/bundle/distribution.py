@@ -178,7 +178,7 @@ def _fetch(web: Web, url: str, blob: Blob, into: Scratch, say: Say) -> None:
     doing = f"downloading {url}"
     path = into.path(blob)
     with guarded(doing):
-        fetch(web, url, path, f"sha256:{blob.sha256}", say)
+        fetch(web, url, path, f"sha256:{blob.sha256}", say, blob.size)
         settle(path)
         if not into.has(blob):
             path.unlink()

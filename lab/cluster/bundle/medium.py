@@ -17,7 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from lab._errors import BrokenError, PreflightError
-from lab.cluster.bundle import document, names, oci
+from lab.cluster.bundle import document, names, oci, whole
 from lab.cluster.bundle.document import SHORT
 from lab.cluster.bundle.manifest import Blob, ContainerImage, Manifest
 from lab.cluster.bundle.scratch import guarded, settle
@@ -101,7 +101,7 @@ def check(store: Store, manifest: Manifest, system: Os) -> None:
 
 def _path(store: Store, manifest: Manifest, system: Os) -> Path:
     name = f"{system}-{identity(manifest, system)[:SHORT]}.iso"
-    return store.directory(manifest) / "media" / name
+    return store.directory(manifest) / whole.MEDIA / name
 
 
 def _write(store: Store, manifest: Manifest, system: Os, path: Path) -> None:
@@ -116,9 +116,12 @@ def _write(store: Store, manifest: Manifest, system: Os, path: Path) -> None:
                 contents = {name: (file, file.length) for name, file in files.items()}
                 iso.write(LABEL, contents, out, programs)
         settle(draft)
+        whole.seal(draft)
+        whole.digest_file(draft).replace(whole.digest_file(path))
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+        whole.digest_file(draft).unlink(missing_ok=True)
 
 
 def _files(store: Store, manifest: Manifest, system: Os) -> Iterator[tuple[str, list[Piece]]]:

@@ -12,7 +12,6 @@ A bundle's directory gets its name when it is whole, by one rename: what is ther
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterator
@@ -22,8 +21,9 @@ from pathlib import Path
 
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab._log import quantity
-from lab.cluster.bundle import document
+from lab.cluster.bundle import document, whole
 from lab.cluster.bundle.document import SHORT
+from lab.cluster.bundle.garbage import PARTIAL, Collected, found_stat, remove, size_of
 from lab.cluster.bundle.manifest import Blob, Manifest
 from lab.cluster.bundle.scratch import BLOBS, ELSEWHERE, Scratch, guarded, settle
 from lab.imaging.job import Say
@@ -34,7 +34,6 @@ from lab.state.lock import HeldError, holder, lab_lock
 
 _NAME = re.compile(r"[0-9a-f]{12}")
 """Of a bundle's directory; whatever else is there is not the lab's."""
-_PARTIAL = ".partial"
 _WAIT = 6 * 3600.0
 """Seconds to wait for another one to make a bundle: downloads on a slow line."""
 _MIB = 1 << 20
@@ -55,16 +54,6 @@ class Listed:
     """Of its files on disk."""
     detail: str
     """Why it is unusable; empty if it is not."""
-
-
-@dataclass(frozen=True, slots=True)
-class Collected:
-    """What ``gc`` has found."""
-
-    found: tuple[str, ...]
-    """Paths, relative to the cache."""
-    bytes: int
-    removed: bool
 
 
 class Store:
@@ -146,34 +135,40 @@ class Store:
         return tuple(self._whole())
 
     def verify(self, manifest: Manifest, say: Say, systems: Collection[Os] = ()) -> None:
-        """Read every byte of a bundle.
+        """Read every byte of a bundle, and of the media that have been made from it.
 
         Parameters
         ----------
         systems
-            Read what is for these alone; all of it if empty.
+            Read the blobs that are for these alone; all of it if empty.
 
         Raises
         ------
         BrokenError
-            Naming every blob that is gone or is another one, and what it belongs to.
+            Naming every blob that is gone or is another one, what it belongs to, and every medium
+            that is not as it was written.
 
         """
         name = document.digest(manifest)[:SHORT]
-        problems: list[str] = []
         seen: set[Blob] = set()
-        for owner, blob in _owned(manifest, systems):
+        problems: list[str] = []
+        for owner, blob in whole.owned(manifest, systems):
             if blob not in seen:
                 seen.add(blob)
-                problems += (f"{owner}: {one}" for one in self._damage(manifest, blob))
+                problems += (
+                    f"{owner}: {one}" for one in whole.damage(self.blob(manifest, blob), blob)
+                )
+        cure = "make it anew as it was made ('lab bundle create'): that mends it"
+        media = () if systems else whole.media(self.directory(manifest))
+        if not problems:
+            cure = "remove what is damaged: the next 'lab up' that needs it writes it anew"
+        problems += (problem for one in media if (problem := whole.medium_damage(one)))
         if problems:
-            raise BrokenError(
-                f"verifying bundle '{name}'",
-                "; ".join(problems),
-                "make it anew as it was made ('lab bundle create'): that mends it",
-            )
+            raise BrokenError(f"verifying bundle '{name}'", "; ".join(problems), cure)
         size = sum(blob.size for blob in seen)
-        say(f"bundle '{name}': {quantity(len(seen), 'blob')} are whole, {size / _MIB:.0f} MiB")
+        beside = f", and {quantity(len(media), 'finished medium')}" if media else ""
+        figures = f"{quantity(len(seen), 'blob')}, {size / _MIB:.0f} MiB{beside}"
+        say(f"bundle '{name}': all is whole: {figures}")
 
     def add(
         self, name: str, fill: Callable[[Scratch], Manifest], say: Say, *, goes_on: bool
@@ -192,7 +187,7 @@ class Store:
             Whether what an interrupted try has left is used: blobs by their digests.
 
         """
-        scratch = self._root / f".{name}{_PARTIAL}"
+        scratch = self._root / f".{name}{PARTIAL}"
         with guarded("making a bundle"):
             self._root.mkdir(parents=True, exist_ok=True)
         with lab_lock(self.lock(name), "lab bundle create", wait=_WAIT, say=say):
@@ -203,7 +198,7 @@ class Store:
                     else "an interrupted one is done anew"
                 )
                 if not goes_on:
-                    _remove(scratch)
+                    remove(scratch)
             try:
                 made = Scratch(scratch)
                 return self._adopt(made, document.settled(fill(made)), say)
@@ -226,7 +221,7 @@ class Store:
 
         """
         found = [*self._old(in_use), *self._dead()]
-        size = sum(_size(path) for path in found)
+        size = sum(size_of(path) for path in found)
         if yes:
             for path in found:
                 self._collect(path)
@@ -235,9 +230,9 @@ class Store:
 
     def _collect(self, path: Path) -> None:
         """Remove a directory, unless somebody has begun to make something in it meanwhile."""
-        name = path.name.removeprefix(".").removesuffix(_PARTIAL)
+        name = path.name.removeprefix(".").removesuffix(PARTIAL)
         with suppress(HeldError), lab_lock(self.lock(name), "lab bundle gc", wait=0):
-            _remove(path)
+            remove(path)
 
     def _adopt(self, made: Scratch, manifest: Manifest, say: Say) -> Manifest:
         """Give a finished bundle its name."""
@@ -258,7 +253,7 @@ class Store:
                 return manifest
             if final.exists():
                 say(f"bundle '{final.name}' is damaged: it is made anew")
-                _remove(final)
+                remove(final)
             made.directory.rename(final)
             settle(self._root)
         return manifest
@@ -272,20 +267,6 @@ class Store:
             return False
         return True
 
-    def _damage(self, manifest: Manifest, blob: Blob) -> Iterator[str]:
-        path = self.blob(manifest, blob)
-        try:
-            with path.open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
-                size = file.tell()
-        except OSError as error:
-            yield f"'{path}': {(error.strerror or str(error)).lower()}"
-            return
-        if size != blob.size:
-            yield f"'{path}' has {size:,} bytes of {blob.size:,}"
-        elif found != blob.sha256:
-            yield f"'{path}' is another one: its SHA-256 is {found}"
-
     def _names(self) -> tuple[str, ...]:
         try:
             found = sorted(path.name for path in self._root.iterdir() if path.is_dir())
@@ -298,7 +279,8 @@ class Store:
     def _read(self, name: str) -> Manifest:
         path = self._root / name / document.FILE
         try:
-            content = path.read_bytes()
+            with whole.opened(path) as file:
+                content = file.read()
         except OSError as error:
             raise PreflightError(
                 f"reading bundle '{name}'",
@@ -323,7 +305,7 @@ class Store:
                 continue
 
     def _listed(self, name: str) -> Listed:
-        size = _size(self._root / name)
+        size = size_of(self._root / name)
         try:
             found = self._read(name)
         except LabError as error:
@@ -339,7 +321,7 @@ class Store:
         )
 
     def _age(self, manifest: Manifest) -> tuple[tuple[int, ...], float]:
-        made = _stat(self.directory(manifest) / document.FILE)
+        made = found_stat(self.directory(manifest) / document.FILE)
         version = tuple(int(part) for part in manifest.kubernetes.split("."))
         return version, made.st_mtime if made else 0.0
 
@@ -357,8 +339,8 @@ class Store:
         if not self._root.is_dir():
             return
         for place in sorted(self._root.iterdir()):
-            name = place.name.removeprefix(".").removesuffix(_PARTIAL)
-            partial = place.name == f".{name}{_PARTIAL}"
+            name = place.name.removeprefix(".").removesuffix(PARTIAL)
+            partial = place.name == f".{name}{PARTIAL}"
             if partial and holder(self.lock(name)) is None:
                 yield place
 
@@ -367,50 +349,9 @@ class Store:
         return self._cache / "locks" / f"bundle-{name}"
 
 
-def _owned(manifest: Manifest, systems: Collection[Os]) -> Iterator[tuple[str, Blob]]:
-    for program in manifest.programs:
-        if not systems or program.os in systems:
-            yield f"program '{program.name}' ({program.os})", program.blob
-    for image in manifest.images:
-        if systems and image.os not in systems:
-            continue
-        owner = f"image '{image.name}' ({image.os})"
-        yield f"{owner}, its manifest", image.manifest
-        yield f"{owner}, its configuration", image.config
-        for number, layer in enumerate(image.layers, 1):
-            yield f"{owner}, layer {number}", layer.blob
-
-
 def _systems(manifest: Manifest) -> frozenset[Os]:
     return frozenset(one.os for one in manifest.programs)
 
 
 def _minor(version: str) -> str:
     return version.rpartition(".")[0]
-
-
-def _size(path: Path) -> int:
-    """Bytes on disk, of a file or all below a directory."""
-    files = [path, *path.rglob("*")] if path.is_dir() else [path]
-    found = [_stat(one) for one in files if not one.is_dir()]
-    return sum(one.st_blocks * 512 for one in found if one)
-
-
-def _stat(path: Path) -> os.stat_result | None:
-    """None where somebody has just taken it away."""
-    try:
-        return path.stat()
-    except OSError:
-        return None
-
-
-def _remove(path: Path) -> None:
-    with guarded(f"removing '{path}'"):
-        if path.is_symlink() or not path.is_dir():
-            path.unlink(missing_ok=True)
-            return
-        if not path.name.startswith("."):
-            hidden = path.with_name(f".{path.name}{_PARTIAL}")
-            path.rename(hidden)  # never half a bundle under a whole one's name
-            path = hidden
-        shutil.rmtree(path)

@@ -53,10 +53,10 @@ class Joining:
         if self._mark(first) != mark:
             self._leave(first)
             self._site.say(f"{first.name}: kubeadm init")
-            self._do(
-                first,
-                membership.initialised(self._cluster, self._documents, mark, self._site.patience),
-            )
+            documents = self._documents
+            self._do(first, membership.started(self._cluster, documents, self._site.patience))
+            self._api.ready(self._site.deadline(membership.INIT_SECONDS))
+            self._do(first, membership.initialised(documents, mark))
         self._api.ready(self._site.deadline(API_SECONDS))
         self._settle((first,))
         if others:

@@ -40,6 +40,7 @@ def prepared(cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operat
             unless="[ -L /etc/systemd/system/swap.target ]",
         ),
         Run(("swapoff", "-a"), unless='[ "$(wc -l </proc/swaps)" -le 1 ]'),
+        *_resolver(machine),
         *_network(intent, machine.name),
     )
 
@@ -49,6 +50,16 @@ def _hosts(cluster: Cluster, intent: Intent) -> Iterator[str]:
     yield "::1 localhost ip6-localhost ip6-loopback\n"
     for machine in intent.machines:
         yield f"{machine.address()} {machine.name} {machine.name}.{cluster.name}\n"
+
+
+def _resolver(machine: MachineIntent) -> Operations:
+    """Whom the machine itself asks for names, where the scenario has somebody who answers."""
+    if machine.resolver is None:
+        return ()
+    lines = [f"nameserver {machine.resolver.server}"]
+    lines += [f"search {' '.join(machine.resolver.search)}"] if machine.resolver.search else []
+    lines.append(f"options ndots:{machine.resolver.ndots}")
+    return (WriteFile("/etc/resolv.conf", "".join(f"{line}\n" for line in lines)),)
 
 
 def _tunnel(machine: MachineIntent) -> Iterator[str]:

@@ -16,6 +16,19 @@ INIT_SECONDS = 600.0
 JOIN_SECONDS = 400.0
 RESET_SECONDS = 240.0
 UPLOAD_SECONDS = 120.0
+_STARTING = ("preflight", "certs", "kubeconfig", "etcd", "control-plane", "kubelet-start")
+"""Phases of ``kubeadm init`` up to the start of the static pods."""
+_FINISHING = (
+    "wait-control-plane",
+    "upload-config",
+    "upload-certs",
+    "mark-control-plane",
+    "bootstrap-token",
+    "kubelet-finalize",
+    "addon",
+    "show-join-command",
+)
+"""The others (``cmd/kubeadm/app/cmd/init.go``, 1.36)."""
 LEFT = (
     "[ -e /etc/kubernetes/kubelet.conf ] || [ -e /etc/kubernetes/manifests/kube-apiserver.yaml ] "
     f"|| [ -e /etc/kubernetes/pki ] || [ -e /var/lib/etcd/member ] || [ -e {MARK} ]"
@@ -23,14 +36,23 @@ LEFT = (
 """A shell's line: whether anything of an earlier membership is there."""
 
 
-def initialised(
-    cluster: Cluster, documents: tuple[Document, ...], mark: str, patience: int
-) -> Operations:
-    """The first control plane made."""
+def started(cluster: Cluster, documents: tuple[Document, ...], patience: int) -> Operations:
+    """The first control plane's programs started.
+
+    kubeadm alone would then count the API server's start among the time that one call may take
+    (``kubernetesAPICall``), and give up on a slow machine; so that start is waited for by us.
+    """
     return (
         *_patches(cluster, patience),
         WriteFile(_CONFIG, to_yaml(documents), 0o600),
-        _kubeadm("init", INIT_SECONDS),
+        _kubeadm("init", INIT_SECONDS, (*_FINISHING, *_left_out(documents))),
+    )
+
+
+def initialised(documents: tuple[Document, ...], mark: str) -> Operations:
+    """The first control plane made, of one that is started and answers."""
+    return (
+        _kubeadm("init", INIT_SECONDS, (*_STARTING, *_left_out(documents))),
         Remove((_CONFIG,)),
         WriteFile(MARK, f"{mark}\n"),
     )
@@ -91,9 +113,15 @@ def _patches(cluster: Cluster, patience: int) -> Operations:
     )
 
 
-def _kubeadm(verb: str, seconds: float) -> Run:
+def _left_out(documents: tuple[Document, ...]) -> tuple[str, ...]:
+    """What the configuration skips; the option takes its place."""
+    return tuple(documents[0]["skipPhases"])
+
+
+def _kubeadm(verb: str, seconds: float, skipped: tuple[str, ...] = ()) -> Run:
+    skip = (f"--skip-phases={','.join(skipped)}",) if skipped else ()
     return Run(
-        ("kubeadm", verb, "--config", _CONFIG),
+        ("kubeadm", verb, "--config", _CONFIG, *skip),
         seconds=seconds,
         cure="run 'lab up' again: what is half done is taken away first",
     )

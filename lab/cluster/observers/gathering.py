@@ -126,10 +126,10 @@ def gather(
 
 
 def logs(nodes: Iterable[Node], deadline: Deadline, patience: int = 1) -> Iterator[Piece]:
-    """The end of what nodes have logged, as :func:`gather` has it and with its bounds."""
+    """The end of what nodes have logged: ``NODE/FILE``, with the bounds of :func:`gather`."""
     for node in nodes:
         pieces = ((file, make) for file, make in _pieces(node) if file.endswith(_LOG))
-        yield from _asked(f"{node.name}/cluster", pieces, deadline, patience)
+        yield from _asked(node.name, pieces, deadline, patience)
 
 
 _Make = Callable[[Deadline], str]

@@ -134,7 +134,6 @@ def _bridge(cluster: Cluster, intent: Intent, node: ClusterNode) -> NodeNetwork:
     flannel = cluster.topology in FLANNEL
     own = (f"{node.address}/32",) if cluster.topology in {"host-gateway", "hard-way"} else ()
     routes = tuple(route for route in machine.routes if route.destination != "default")
-    master = _to_master(cluster, intent, node) if cluster.topology == "hard-way" else ()
     return NodeNetwork(
         name="cbr0" if flannel else "l2bridge",
         kind="L2Bridge",
@@ -147,7 +146,7 @@ def _bridge(cluster: Cluster, intent: Intent, node: ClusterNode) -> NodeNetwork:
         exceptions=machine.translation.not_masqueraded,
         encapsulated=(cluster.service_cidr, *own),
         provider_address=node.address,
-        routes=(*routes, *master),
+        routes=routes,
         vni=None,
         port=None,
     )
@@ -164,16 +163,6 @@ def _bridge_plugin(cluster: Cluster, node: ClusterNode) -> Plugin:
         first = IPv4Network(str(node.pod_cidr)).network_address.packed[-1]
         return "flannel+win-bridge" if first else "flannel+sdnbridge"
     return "win-bridge"
-
-
-def _to_master(cluster: Cluster, intent: Intent, node: ClusterNode) -> tuple[Route, ...]:
-    """AddRoutes' route to the first control plane by the default gateway, unless it is that."""
-    routes = intent.machine(node.name).routes
-    default = next((route for route in routes if route.destination == "default"), None)
-    master = cluster.control_planes()[0].address
-    if default is None or default.via in {None, master}:
-        return ()
-    return (Route(f"{master}/32", default.device, default.via),)
 
 
 def _address(node: ClusterNode, offset: int) -> str:

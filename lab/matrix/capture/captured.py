@@ -37,6 +37,8 @@ class Captured:
     matched: Matched
     end: str
     """Where the Intent itself leads no further; empty where the answer comes back."""
+    onward: Conclusion | None = None
+    """What became of the question that the DNS server asks another one before it answers."""
 
     @property
     def well(self) -> bool:

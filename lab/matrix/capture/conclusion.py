@@ -146,8 +146,11 @@ class _Words:
         does = "left" if _passing(missing, way) == "out" else "arrived at"
         mac = sights[lost].strangers_mac
         if mac:
-            whose = f"{self.owners[mac]}'s" if mac in self.owners else "nobody's"
-            return f"{seen}; at {missing.tap} it came in for the MAC {mac}, which is {whose}"
+            whose = self.owners.get(mac, "nobody")
+            return (
+                f"{seen}; at {missing.tap} it came in for the MAC {mac}, which the intent gives "
+                f"to {whose}"
+            )
         if not _some(sights, lost):
             return f"{seen}; it never {does} {missing.tap}"
         whole = max(one.covered for one in sights)

@@ -11,6 +11,7 @@ from lab.matrix.cell import Cell
 from lab.matrix.explain.scope import flow_of
 from lab.providers.capture import Tap
 from lab.topology.intent import Intent, MachineIntent
+from lab.topology.path import Flow, Hop, Path
 from lab.topology.stations import stations
 from lab.topology.steering import bare, own_addresses
 from lab.topology.walk import walk
@@ -33,6 +34,8 @@ class Listening:
     """Whose each MAC is, in words."""
     end: str = ""
     """Where the Intent itself leads no further, and why; empty where the answer comes back."""
+    onward: Listening | None = None
+    """Of what the DNS server asks another one before it answers."""
 
 
 def listening(intent: Intent, cell: Cell) -> Listening:
@@ -49,13 +52,43 @@ def listening(intent: Intent, cell: Cell) -> Listening:
     if intent.logical:
         around = tuple(_around(intent, cell))
         return Listening(around, (), _asked(intent, cell, ()), ends, owners)
-    paths = walk(intent, flow_of(cell))
-    ways = tuple((stations(intent, one.there), stations(intent, one.back)) for one in paths)
+    flow = flow_of(cell)
+    paths = walk(intent, flow)
+    ways = tuple((stations(one.there), stations(_answer(one))) for one in paths)
     taps = {
         Tap(one.place, one.device): one.machine for there, back in ways for one in (*there, *back)
     }
+    onward = _onward(intent, paths[0], owners) if flow.forwarded else None
+    taps |= dict(onward.taps) if onward else {}
     asked = _asked(intent, cell, ways)
-    return Listening(tuple(taps.items()), ways, asked, ends, owners, paths[0].end)
+    return Listening(tuple(taps.items()), ways, asked, ends, owners, paths[0].end, onward)
+
+
+def _answer(path: Path) -> tuple[Hop, ...]:
+    """The way back without what the server asks before it answers."""
+    if not path.flow.forwarded or path.end or not path.back:
+        return () if path.flow.forwarded else path.back
+    server = path.there[-1].place
+    leaves = [
+        at for at, hop in enumerate(path.back) if (hop.kind, hop.place) == ("endpoint", server)
+    ]
+    return path.back[leaves[-1] :]
+
+
+def _onward(intent: Intent, path: Path, owners: Mapping[str, str]) -> Listening | None:
+    """Of the question that the DNS server of a path asks the services node's."""
+    front, server = intent.services_node, path.there[-1].place
+    if front is None or server == front.machine or not path.back:
+        return None
+    flow = Flow(server, front.address, path.flow.port, "udp")
+    one = walk(intent, flow)[0]
+    ways = ((stations(one.there), stations(one.back)),)
+    taps = {Tap(at.place, at.device): at.machine for way in ways[0] for at in way}
+    pod = next(pod for machine in intent.machines for pod in machine.pods if pod.name == server)
+    target = frozenset({(front.address, flow.port)})
+    asked = Asked(server, "udp", frozenset({bare(pod.address)}), target)
+    ends = frozenset({front.machine})
+    return Listening(tuple(taps.items()), ways, asked, ends, owners, one.end)
 
 
 def _owners(intent: Intent) -> Iterator[tuple[str, str]]:

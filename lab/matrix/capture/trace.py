@@ -217,9 +217,8 @@ def _covered(packets: Iterable[Inside]) -> int:
     pieces: dict[object, list[tuple[int, int]]] = defaultdict(list)
     for one in packets:
         if one.flags:
-            if not one.reset:
-                length = one.data + one.opens + one.ends
-                pieces["stream"].append((one.sequence, one.sequence + length))
+            length = one.data + one.opens + one.ends
+            pieces["stream"].append((one.sequence, one.sequence + length))
         else:
             key = one.ident or ("digest", one.digest)
             pieces[key].append((one.offset, one.offset + one.length))

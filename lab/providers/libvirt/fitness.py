@@ -28,6 +28,8 @@ def unfit(intent: Intent) -> str:
             f"no bundle has the network add-on of topology '{intent.topology}', "
             "so there is no Kubernetes cluster of it yet"
         )
+    if intent.topology in flannel.TOPOLOGIES:
+        return flannel.unfit(intent)
     return calico.unfit(intent) if intent.topology in calico.TOPOLOGIES else ""
 
 

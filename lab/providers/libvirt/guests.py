@@ -13,6 +13,7 @@ from lab.cluster.observed import PodLink
 from lab.cluster.observers.facts import NodeFacts
 from lab.cluster.observers.gathering import LinuxNode, logs
 from lab.guests.shell import GuestShell, Reach
+from lab.providers.capture import Taken, Tap
 from lab.providers.libvirt import keyring, names, networks, windows
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.keyring import Pins
@@ -247,6 +248,17 @@ class Guests:
         strange = BrokenError(doing, "without a cluster, nothing of the lab is on it")
         seen = self._fleet.observe(intent, linux, deadline)
         return {name: seen.get(name, strange) for name in asked}
+
+    def capture(
+        self,
+        intent: Intent,
+        taps: Sequence[Tap],
+        limit: int,
+        during: Callable[[], None],
+        deadline: Deadline,
+    ) -> tuple[Taken, ...]:
+        """Take down all that passes the taps of machines that run Linux; see the seam."""
+        return self._fleet.capture(intent, taps, limit, during, deadline)
 
     def logs(self, asked: Collection[str], deadline: Deadline) -> Iterator[Evidence]:
         """The end of what machines that run Linux have logged. Never raises."""

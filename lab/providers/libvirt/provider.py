@@ -7,20 +7,21 @@ token in their metadata, and its disks stand below a directory that has the toke
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, LabError, PreflightError, UsageError
+from lab._errors import BrokenError, LabError, UsageError
 from lab._log import say
 from lab.cluster.observers.facts import NodeFacts
 from lab.guests.shell import Reach
 from lab.imaging.golden import GoldenImage
 from lab.inventory.inventory import Inventory
+from lab.providers.capture import Taken, Tap
 from lab.providers.libvirt import (
+    belongings,
     bring_up,
     capacity,
     connection,
@@ -38,7 +39,6 @@ from lab.providers.libvirt import (
 from lab.providers.libvirt.boots import in_parallel
 from lab.providers.libvirt.bring_up import BringUp
 from lab.providers.libvirt.carriage import Carriage
-from lab.providers.libvirt.connection import controller_id
 from lab.providers.libvirt.evidence import OfCluster
 from lab.providers.libvirt.guests import Guests
 from lab.providers.libvirt.host import Host
@@ -291,54 +291,11 @@ class LibvirtProvider:
 
         """
         decided = layout.load(lab)
-        removed: list[str] = []
-        failed: list[str] = []
-        hosts = self._hosts_with(decided)
-        for name, host in hosts.items():
-            try:
-                with host.told(f"taking lab '{lab.name}' down"):
-                    removed += host.destroy(lab.token, tunnels=len(hosts) > 1)
-            except LabError as error:
-                if (
-                    isinstance(error, PreflightError)
-                    and decided
-                    and name not in decided.hypervisors()
-                ):
-                    say(f"note: {error.doing}: {error.happened}; the lab has nothing there")
-                    continue
-                failed.append(_left_there(name, decided, error))
-        if failed:
-            for what in removed:
-                say(f"removed {what}")
-            raise BrokenError(
-                f"taking lab '{lab.name}' down",
-                "\n  ".join(failed),
-                f"'lab down {lab.name}' again, when that is mended",
-            )
-        return tuple(removed)
+        return belongings.destroy(lab, decided, self._hosts_with(decided))
 
     def marks(self) -> tuple[Mark, ...]:
         """Every object of this controller's, and of anyone's lab that has expired."""
-        found: list[Mark] = []
-        now, ours = time.time(), controller_id()
-        for host in self._hosts.values():
-            if host.hypervisor.line == 0 and not connection.is_here(host.hypervisor):
-                continue
-            try:
-                with host.told("looking for labs"):
-                    owners = list(host.owners())
-            except LabError as error:
-                nobody_asked = host.hypervisor.line == 0
-                if nobody_asked and connection.is_forbidden(error.happened, host.hypervisor):
-                    continue  # who may not use libvirt has nothing there
-                say(f"note: {error.doing}: {error.happened}; what is there is not seen")
-                continue
-            for what, owner in owners:
-                expired = owner.expires is not None and owner.expires < now
-                if owner.controller == ours or expired:
-                    age = max(0.0, now - owner.created)
-                    found.append(Mark(owner.lab, owner.token, owner.directory, what, age))
-        return tuple(found)
+        return belongings.marks(self._hosts.values())
 
     def machine(self, lab: LabHandle, intent: Intent, name: str) -> Machine:
         """The pod or machine of that name.
@@ -386,6 +343,19 @@ class LibvirtProvider:
             if intent.kubernetes is not None:
                 return self._cluster(lab, intent).observe(guests, asked, deadline)
             return guests.observe(intent, asked, deadline)
+
+    def capture(  # noqa: PLR0913, PLR0917  as the seam has it
+        self,
+        lab: LabHandle,
+        intent: Intent,
+        taps: Sequence[Tap],
+        limit: int,
+        during: Callable[[], None],
+        deadline: Deadline,
+    ) -> tuple[Taken, ...]:
+        """Take down all that passes the taps while ``during`` runs, by the machines' agents."""
+        with self._guests(lab) as guests:
+            return guests.capture(intent, taps, limit, during, deadline)
 
     def logs(
         self, lab: LabHandle, intent: Intent, asked: Collection[str], deadline: Deadline
@@ -447,13 +417,6 @@ class LibvirtProvider:
         limits = {name: hosts[name].threads for name in decided.hypervisors()}
         done = in_parallel(jobs, limits, Deadline(bring_up.ALL_SECONDS))
         return tuple(machine for machine, ran in done.items() if ran)
-
-
-def _left_there(name: str, decided: Layout | None, error: LabError) -> str:
-    """What of a lab is left on a hypervisor, and why."""
-    machines = decided.on(name) if decided else ()
-    what = f"the networks, disks and machines of it ({', '.join(machines)})" if machines else "all"
-    return f"{what} that may be on hypervisor '{name}' is left: {error}"
 
 
 def cache_directory(inventory: Inventory, environment: Mapping[str, str] = os.environ) -> Path:

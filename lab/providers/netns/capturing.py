@@ -26,7 +26,8 @@ _TIMESTAMPS = 35
 """SO_TIMESTAMPNS of asm-generic/socket.h; also the kind of the control message."""
 _TIMESPEC = struct.Struct("@ll")
 _FORCE_BUFFER = 33
-"""SO_RCVBUFFORCE: beyond net.core.rmem_max, for who administers the namespace."""
+"""SO_RCVBUFFORCE of asm-generic/socket.h: beyond net.core.rmem_max, for who administers the
+whole machine; anybody else's buffer is as long as that allows."""
 _SOL_PACKET, _STATISTICS = 263, 6
 _COUNTS = struct.Struct("=II")
 """tpacket_stats: packets and, among them, those dropped."""
@@ -116,7 +117,7 @@ def _open(listener: _Listener, enter: Callable[[str], None]) -> None:
         enter(tap.place)
         sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
         sock.setsockopt(socket.SOL_SOCKET, _TIMESTAMPS, 1)
-        sock.setsockopt(socket.SOL_SOCKET, _FORCE_BUFFER, listener.limit)
+        _lengthen(sock, listener.limit)
         sock.setblocking(False)
         sock.bind((tap.device, _EVERY_PROTOCOL))
     except (BrokenError, OSError) as error:
@@ -125,6 +126,14 @@ def _open(listener: _Listener, enter: Callable[[str], None]) -> None:
         listener.trouble = _why(tap, error)
         return
     listener.sock = sock
+
+
+def _lengthen(sock: socket.socket, limit: int) -> None:
+    """Have the kernel hold so many bytes for a reader that is late."""
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, _FORCE_BUFFER, limit)
+    except PermissionError:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limit)
 
 
 def _why(tap: Tap, error: BrokenError | OSError) -> str:
@@ -188,4 +197,8 @@ class Stop:
     def after(self, work: Callable[[], None]) -> None:
         """Do the work, and tell the child to end."""
         work()
+        self.now()
+
+    def now(self) -> None:
+        """Tell the child to end."""
         os.write(self._writer, b".")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from lab.providers.netns import capacity, namespaces
 from lab.providers.netns.entry import Tell
 from lab.providers.netns.machine import NetnsMachine
 from lab.providers.node import gathering, sandboxes, station, wire
-from lab.providers.node.work import Cluster, Down, Gather, Linking, Probing, Running, Up
+from lab.providers.node.work import Cluster, Down, Gather, Hearing, Linking, Probing, Running, Up
 
 _OUTCOMES_A_LINE = 256
 _LIFE_SECONDS = 1.0
@@ -137,6 +138,24 @@ class _Life:
             _say(wire.line("progress", count))
 
 
+def _listen(order: Hearing, deadline: Deadline) -> None:
+    from lab.providers.netns import capturing  # noqa: PLC0415  not on the way of the other verbs
+
+    with capturing.Stop() as stop:
+        signal.signal(wire.STOP, lambda *_: stop.now())
+        found = station.entry().call(
+            "taking down packets",
+            lambda tell: capturing.take(
+                namespaces.enter, order.taps, order.limit, tell, stop.reader
+            ),
+            deadline,
+            heard=lambda _: _say(wire.line("ready", os.getpid())),
+        )
+    for one in found:
+        for said in wire.taken(one):
+            _say(said)
+
+
 def _gather(_: Gather, deadline: Deadline) -> None:
     def heard(piece: tuple[str, str]) -> None:
         _say(wire.line("piece", list(piece)))
@@ -151,4 +170,5 @@ _VERBS: Mapping[str, Callable[[Any, Deadline], Any]] = {
     "probe": _probe,
     "link": _link,
     "gather": _gather,
+    "listen": _listen,
 }

@@ -13,14 +13,17 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
 from lab.cluster.observed import PodLink
 from lab.guests.shell import Completed, GuestShell
+from lab.providers.capture import Taken, Tap
 from lab.providers.node import wire
 from lab.providers.node.archive import build
+from lab.providers.node.listening import joined
 from lab.providers.node.looking import QUESTION
 from lab.providers.node.place import DIRECTORY, ENTER, archive
 from lab.providers.node.work import (
     Cluster,
     Down,
     Gather,
+    Hearing,
     Linking,
     Order,
     Probing,
@@ -53,6 +56,8 @@ class _Answer:
     machine: str
     phase: Heard
     progress: Callable[[int], None]
+    ready: Callable[[int], None] = lambda _: None
+    taken: list[Taken] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     pieces: list[tuple[str, str]] = field(default_factory=list)
     done: list[Any] = field(default_factory=list)
@@ -70,6 +75,10 @@ class _Answer:
                     self.progress(wire.read_number(value))
                 case "outcomes":
                     self.outcomes += wire.read_outcomes(value)
+                case "ready":
+                    self.ready(wire.read_number(value))
+                case "taken":
+                    self.taken.append(wire.read_taken(value))
                 case "piece":
                     self.pieces.append(wire.read_piece(value))
                 case "done":
@@ -189,6 +198,24 @@ class NodeControl:
         except wire.StrangeError as error:
             raise self._senseless("link", str(error)) from None
 
+    def listen(
+        self,
+        taps: Sequence[Tap],
+        limit: int,
+        ready: Callable[[int], None],
+        deadline: Deadline,
+    ) -> tuple[Taken, ...]:
+        """Take down all that passes taps of the machine and its pods, until :meth:`stop`.
+
+        ``ready`` is told the agent's process once all are open. Raises as :meth:`probe`.
+        """
+        order = Hearing(_share(deadline), tuple(taps), limit)
+        return joined(taps, self._told("listen", order, deadline, ready=ready).taken)
+
+    def stop(self, process: int, deadline: Deadline) -> None:
+        """Have the agent of that process, which listens, say what it has heard."""
+        self.shell.run(["kill", f"-{wire.STOP.value}", str(process)], deadline)
+
     def evidence(self, deadline: Deadline) -> Iterator[Evidence]:
         """What is known of the network of the machine and its pods. Never raises."""
         try:
@@ -212,7 +239,7 @@ class NodeControl:
         except wire.StrangeError as error:
             raise self._senseless("run", str(error)) from None
 
-    def _told(
+    def _told(  # noqa: PLR0913  what is heard of it, each by its own verb
         self,
         verb: str,
         order: Order,
@@ -220,11 +247,12 @@ class NodeControl:
         *,
         phase: Heard = lambda _: None,
         progress: Callable[[int], None] = lambda _: None,
+        ready: Callable[[int], None] = lambda _: None,
     ) -> _Answer:
         """Have the agent do a verb, and ship it there first if it is not there."""
         built = build()
         place = str(archive(built.digest))
-        answer = _Answer(self.name, phase, progress)
+        answer = _Answer(self.name, phase, progress, ready)
         for shipped in (False, True):
             completed = self.shell.stream(
                 ["sh", "-c", _START, place, verb],

@@ -11,9 +11,11 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, UsageError
 from lab.cluster.observed import PodLink
 from lab.cluster.observers.facts import NodeFacts
+from lab.providers.capture import Taken, Tap
 from lab.providers.looking import look
 from lab.providers.node.control import NodeControl, NodeMachine
 from lab.providers.node.dialects import spoken
+from lab.providers.node.listening import Listening
 from lab.providers.node.probing import Campaign, Prober
 from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings
 from lab.topology.intent import Intent
@@ -99,14 +101,24 @@ class Fleet:
         ``progress`` is told, on this thread, how many have ended. Every key has an outcome:
         that of a machine which is out of reach, or falls silent, is an error that says why.
         """
-        place = {
-            source: machine.name
-            for machine in intent.machines
-            for source in (machine.name, *(pod.name for pod in machine.pods))
-        }
+        place = _places(intent)
         told = spoken(intent, probes) if self._cluster else probes
         probers: dict[str, Prober] = {**self._controls, **self._others}
         return Campaign(probers, place, settings).run(told, progress)
+
+    def capture(
+        self,
+        intent: Intent,
+        taps: Sequence[Tap],
+        limit: int,
+        during: Callable[[], None],
+        deadline: Deadline,
+    ) -> tuple[Taken, ...]:
+        """Take down all that passes the taps while ``during`` runs; see the seam.
+
+        Each machine has a clock of its own.
+        """
+        return Listening(self._controls, _places(intent), limit).run(taps, during, deadline)
 
     def links(self, deadline: Deadline) -> tuple[PodLink, ...]:
         """How the pods of Kubernetes are plugged in, on every machine that says so in time."""
@@ -166,6 +178,15 @@ class Fleet:
                 "; ".join(f"{name}: {one.doing}: {one.happened}" for name, one in failed.items()),
                 first.cure,
             )
+
+
+def _places(intent: Intent) -> dict[str, str]:
+    """The machine where each pod and machine stands."""
+    return {
+        name: machine.name
+        for machine in intent.machines
+        for name in (machine.name, *(pod.name for pod in machine.pods))
+    }
 
 
 def _parallel(names: Mapping[str, object], work: Callable[[str], T]) -> dict[str, T | LabError]:

@@ -6,6 +6,8 @@
     {"progress": 17}                       so many probes have ended; a sign of life too
     {"outcomes": [[...], ...]}             fields of Outcome, in order
     {"piece": ["worker1/links.txt", "…"]}  a piece of evidence
+    {"ready": 4711}                        the agent's process, once every tap is open
+    {"taken": [place, device, missed, trouble, [[at, direction, length, base64], ...]]}
     {"failed": ["BrokenError", doing, happened, cure]}
     {"done": null}                         the answer, and the last line
 
@@ -15,15 +17,24 @@ What a guest says is never trusted to be any of these.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import signal
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple
 from typing import Any, get_args
 
 from lab._errors import BrokenError, DeadlineError, LabError
 from lab.cluster.observed import PodLink
+from lab.providers.capture import Direction, Frame, Taken, Tap
 from lab.providers.provider import Outcome, ProbeStatus
 
 _STATUSES: Mapping[str, ProbeStatus] = {one: one for one in get_args(ProbeStatus)}
+
+
+STOP = signal.SIGUSR1
+"""Sent to an agent that listens, it has it say what it has heard."""
+_DIRECTIONS: Mapping[str, Direction] = {one: one for one in get_args(Direction)}
+_LETTERS_A_LINE = 1 << 17
 
 
 class StrangeError(ValueError):
@@ -43,6 +54,21 @@ def failure(error: LabError) -> bytes:
 def outcomes(found: list[Outcome]) -> bytes:
     """Outcomes as a line."""
     return line("outcomes", [astuple(one) for one in found])
+
+
+def taken(found: Taken) -> Iterator[bytes]:
+    """What passed a tap, as lines: together they are all of it."""
+    tap, missed = found.tap, found.missed
+    frames: list[list[Any]] = []
+    letters = 0
+    for frame in found.frames:
+        data = b64encode(frame.data).decode()
+        frames.append([frame.at, frame.direction, frame.length, data])
+        letters += len(data)
+        if letters > _LETTERS_A_LINE:
+            yield line("taken", [tap.place, tap.device, missed, found.trouble, frames])
+            frames, letters, missed = [], 0, 0
+    yield line("taken", [tap.place, tap.device, missed, found.trouble, frames])
 
 
 def read(said: bytes) -> tuple[str, Any]:
@@ -98,6 +124,25 @@ def read_completed(value: Any) -> tuple[int, str, str]:
         raise StrangeError(f"no ended command: {str(value)[:80]}")
     out, err = _texts(value[1:], 2)
     return read_number(value[0]), out, err
+
+
+def read_taken(value: Any) -> Taken:
+    """What passed a tap, or a part of it."""
+    match value:
+        case [str(place), str(device), int(missed), str(trouble), list(frames)]:
+            found = tuple(_frame(one) for one in frames)
+            return Taken(Tap(place, device), found, missed, trouble)
+    raise StrangeError(f"nothing taken down: {str(value)[:80]}")
+
+
+def _frame(value: Any) -> Frame:
+    match value:
+        case [int(at), str(direction), int(length), str(data)] if direction in _DIRECTIONS:
+            try:
+                return Frame(at, _DIRECTIONS[direction], b64decode(data, validate=True), length)
+            except ValueError:
+                pass
+    raise StrangeError(f"no frame: {str(value)[:80]}")
 
 
 def read_links(value: Any) -> tuple[PodLink, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Network, collapse_addresses
 
+from lab.providers.capture import Tap
 from lab.providers.netns.responding import configuration
 from lab.providers.provider import Probe, ProbeSettings
 from lab.topology.hardware import SMALL
@@ -110,6 +111,15 @@ class Running(Order):
 
     pod: str
     command: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hearing(Order):
+    """Take down all that passes the taps, until told to end."""
+
+    taps: tuple[Tap, ...]
+    limit: int
+    """Bytes kept of each."""
 
 
 @dataclass(frozen=True, slots=True)

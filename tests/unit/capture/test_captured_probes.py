@@ -16,7 +16,7 @@ import pytest
 from lab.matrix.capture.conclusion import Conclusion, conclude
 from lab.matrix.capture.matching import match
 from lab.matrix.capture.plan import listening
-from lab.matrix.capture.trace import Trace, by_time, trace
+from lab.matrix.capture.trace import Sight, Trace, by_time, trace
 from lab.matrix.cells import Product, product
 from lab.plan.planner import make_plan
 from lab.providers.capture import Frame, Taken, Tap
@@ -59,6 +59,10 @@ def judged(case: Case, packets: tuple[Taken, ...]) -> tuple[Trace, Conclusion]:
     return seen, conclude(seen, well=case["answered"], owners=where.owners)
 
 
+def passed(tap: Tap, sight: Sight) -> str:
+    return f"{tap} {sight.packets}{' of another MAC' if sight.strangers_mac else ''}"
+
+
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_it_is_said_where_the_probe_was_last_seen(path: Path) -> None:
     case = read(path)
@@ -69,8 +73,8 @@ def test_it_is_said_where_the_probe_was_last_seen(path: Path) -> None:
         "last": str(said.last) if said.last else None,
         "missing": str(said.missing) if said.missing else None,
         "sentence": said.sentence,
-        "question": [f"{r.tap} {r.question.packets}" for r in seen.there if r.question.packets],
-        "answer": [f"{r.tap} {r.answer.packets}" for r in seen.back if r.answer.packets],
+        "question": [passed(row.tap, row.question) for row in seen.there if row.question.packets],
+        "answer": [passed(row.tap, row.answer) for row in seen.back if row.answer.packets],
     }
     assert found == expected
 

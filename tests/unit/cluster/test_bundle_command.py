@@ -153,3 +153,32 @@ def test_images_are_served_until_interrupted(cache, source, capfd):
     assert serving.communicate(timeout=30)[1].strip() == "interrupted"
     assert serving.returncode == 130
     assert cache.is_dir()
+
+
+def test_one_damaged_bundle_does_not_keep_the_others_from_being_read(cache, source, capfd):
+    whole = lab(capfd, "create", "--from", str(source))[1].strip()
+    other = cache / "bundles" / ("0" * 12)
+    other.mkdir()
+    code, out, err = lab(capfd, "verify")
+    assert (code, out) == (3, "")
+    assert f"bundle '{whole}': all is whole" in err
+    assert f"'{other}/manifest.json': no such file or directory" in err
+    assert f"verifying 2 bundles: '{other.name}' is damaged" in err
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_names_that_standard_output_cannot_spell_are_shown_by_their_numbers(
+    cache, source, tmp_path, monkeypatch, encoding
+):
+    odd = tmp_path / os.fsdecode(b"\xff-\xe2\x82\xac")
+    odd.mkdir()
+    inventory = odd / "lab.toml"
+    inventory.write_text(f'cache = "{cache}"\n')
+    monkeypatch.setenv("HYBRIDLAB_INVENTORY", str(inventory))
+    monkeypatch.setenv("PYTHONIOENCODING", f"{encoding}:strict")
+    for words in (["create", "--from", str(odd)], ["create", "--from", str(source)], ["show"]):
+        ended = subprocess.run(
+            [sys.executable, "-m", "lab", "bundle", *words], check=False, capture_output=True
+        )
+        assert b"Traceback" not in ended.stderr
+        assert (b"udcff" in ended.stderr) == (ended.returncode != 0)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from lab._errors import PreflightError, StateError
+from lab._errors import BrokenError, PreflightError, StateError
 from lab.cluster.bundle import directory, medium, names
 from lab.cluster.bundle.manifest import Blob, Manifest
 from lab.cluster.bundle.sewn import Sewn, tar
@@ -108,7 +108,8 @@ def test_several_that_want_it_at_once_get_one(store, made):
         thread.join()
     assert len(found) == 3
     assert len({*found}) == 1
-    assert [path.name for path in found[0].parent.iterdir()] == [found[0].name]
+    names = sorted(path.name for path in found[0].parent.iterdir())
+    assert names == [found[0].name, f"{found[0].name}.sha256"]
 
 
 def test_a_bundle_of_other_content_has_another_medium(made):
@@ -258,3 +259,22 @@ def test_file_names_fit_into_joliet():
     assert names.file(PAUSE) == "registry.k8s.io_pause_3.10.2.tar"
     assert len(names.file(long)) == 64
     assert names.file(long) != names.file(long.replace(":1", ":2"))
+
+
+@pytest.mark.parametrize("damage", ["other", "short", "unsealed"])
+def test_a_medium_that_is_not_as_it_was_written_is_named_and_written_anew(store, made, damage):
+    path = medium.medium(store, made, "linux")
+    said: list[str] = []
+    store.verify(made, said.append)
+    assert said[-1].endswith("and 1 finished medium")
+    if damage == "unsealed":
+        path.with_name(f"{path.name}.sha256").unlink()
+    else:
+        content = path.read_bytes()
+        path.write_bytes(content[:-1] if damage == "short" else content[:-1] + b"?")
+    with pytest.raises(BrokenError, match=rf"medium '{path}'") as raised:
+        store.verify(made, print)
+    assert "the next 'lab up' that needs it writes it anew" in raised.value.cure
+    path.unlink()
+    assert medium.medium(store, made, "linux") == path
+    store.verify(made, print)

@@ -79,20 +79,10 @@ def test_every_minor_has_all_its_components_and_flags_that_it_knows(minor):
     versions = {**rules.components(minor), "kubernetes": f"{minor}.0"}
     assert len(list(catalogue.assets(versions, catalogue.SYSTEMS))) > 20
     assert len(list(catalogue.images(versions, catalogue.SYSTEMS))) == len(parts.IMAGES)
-    rules.containerd(versions["containerd"])
     for os in catalogue.SYSTEMS:
         for program in ("kubelet", "kube-proxy"):
             given = rules.flags(program, os, minor)
             assert not list(rules.unknown_flags(program, minor, iter(given)))
-
-
-def test_containerds_configuration_is_by_its_major_version():
-    assert rules.containerd("1.7.27").sandbox[-1] == "sandbox_image"
-    assert rules.containerd("1.7.27").version == 2
-    two = rules.containerd("2.3.7")
-    assert (two.version, two.sandbox[-2:]) == (3, ("pinned_images", "sandbox"))
-    with pytest.raises(PreflightError, match="no rule knows"):
-        rules.containerd("3.0.0")
 
 
 @pytest.mark.parametrize("scenario", ["overlay", "host-gateway", "upstream-tor", "hard-way"])

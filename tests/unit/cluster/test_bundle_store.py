@@ -225,7 +225,7 @@ def test_one_that_is_begun_while_garbage_is_collected_stays(store, made, monkeyp
         begun.enter_context(lab_lock(store.lock("directory-0123456789ab"), "lab bundle create"))
         return 0
 
-    monkeypatch.setattr("lab.cluster.bundle.store._size", size)
+    monkeypatch.setattr("lab.cluster.bundle.store.size_of", size)
     with begun:
         assert store.gc((), yes=True).found == (f"bundles/{half.name}",)
         assert half.is_dir()
@@ -233,7 +233,8 @@ def test_one_that_is_begun_while_garbage_is_collected_stays(store, made, monkeyp
 
 
 def test_files_that_go_while_they_are_counted_are_not_counted(store, made, monkeypatch):
-    monkeypatch.setattr("lab.cluster.bundle.store._stat", lambda _: None)
+    for module in ("store", "garbage"):
+        monkeypatch.setattr(f"lab.cluster.bundle.{module}.found_stat", lambda _: None)
     assert store.list()[0].bytes == 0
     assert store.newest("1.36") == made
 
@@ -253,3 +254,21 @@ def test_equal_directories_make_one_bundle_at_the_same_time(store, source, tmp_p
         found = list(pool.map(lambda one: directory.create(store, one, (), None, print), places))
     assert found[0] == found[1]
     assert [path.name for path in store._root.iterdir()] == [name(found[0])]
+
+
+def test_a_manifest_that_is_a_pipe_is_not_waited_for_and_is_garbage(store, made):
+    path = store.directory(made) / document.FILE
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(PreflightError, match="it is no file"):
+        store.get(name(made))
+    assert store.gc((), yes=True).found == (f"bundles/{name(made)}",)
+    assert not store.list()
+
+
+def test_a_damaged_bundle_goes_where_one_was_going_already(store, made):
+    half = store._root / f".{name(made)}.partial"
+    (half / "blobs").mkdir(parents=True)
+    (store.directory(made) / document.FILE).unlink()
+    assert set(store.gc((), yes=True).found) == {f"bundles/{name(made)}", f"bundles/{half.name}"}
+    assert list(store._root.iterdir()) == []

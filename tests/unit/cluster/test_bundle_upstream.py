@@ -246,7 +246,7 @@ def test_a_disk_that_gets_full_is_said_and_what_came_stays(store, site, monkeypa
         raise OSError(28, "No space left on device", "kubelet.part")
 
     with monkeypatch.context() as patched:
-        patched.setattr(download, "_copy", full)
+        patched.setattr(download, "_copied", full)
         with pytest.raises(PreflightError, match=r"'kubelet.part': the disk is full") as refused:
             create(store, site)
     assert "lab image gc" in refused.value.cure

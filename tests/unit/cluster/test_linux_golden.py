@@ -41,7 +41,8 @@ def init(one: Case) -> str:
 
 def initialising(one: Case) -> str:
     documents = kubeadm.init(one.cluster, one.intent, one.manifest, one.around)
-    return printed(membership.initialised(one.cluster, documents, "MARK", one.around.patience))
+    begun = membership.started(one.cluster, documents, one.around.patience)
+    return printed((*begun, *membership.initialised(documents, "MARK")))
 
 
 def join(one: Case, name: str) -> str:
@@ -111,6 +112,7 @@ FILES: dict[str, Callable[[], str]] = {
     "kubeinit/init.yaml": lambda: init(case("kubeinit")),
     "kubeinit/join-controller-02.yaml": lambda: join(case("kubeinit"), "controller-02"),
     "kubeinit/haproxy.cfg": lambda: balancing(case("kubeinit")),
+    "kubeinit/daemons-services.txt": lambda: daemons_of(case("kubeinit"), "services"),
     "kubeinit/node-compute-03.txt": lambda: prepared(case("kubeinit"), "compute-03"),
     "kubeinit/add-ons.yaml": lambda: added(case("kubeinit")),
     "calico-vxlan/init.yaml": lambda: init(case("calico-vxlan")),

@@ -167,8 +167,8 @@ def test_logs_alone_are_asked_for_logs_alone() -> None:
     linux = LinuxShell({"--unit=kubelet ": SWAP})
     said = WindowsShell("HNS is not there", SWAP)
     found = dict(logs([LinuxNode("worker1", linux), windows_node(said)], Deadline(60)))
-    assert found["worker1/cluster/kubelet.log"] == SWAP.encode()
-    assert found["win1/cluster/kube-proxy.log"] == SWAP.encode()
+    assert found["worker1/kubelet.log"] == SWAP.encode()
+    assert found["win1/kube-proxy.log"] == SWAP.encode()
     assert all(path.endswith(".log") for path in found)
     assert all("journalctl" in line or "tail" in line for line in linux.asked)
     assert not said.put_paths

@@ -226,6 +226,33 @@ def test_a_small_file_that_drips_is_given_up_and_a_large_one_may_take_its_time(
     fetch(PLAIN, url, tmp_path / "disk", digest(drop * 20), print)
 
 
+@pytest.mark.parametrize("head", [b"", b"Content-Length: 9000000000\r\n"], ids=["open", "huge"])
+def test_a_large_file_that_drips_is_given_up_and_its_part_stays(rude, tmp_path, monkeypatch, head):
+    monkeypatch.setattr(download, "_WINDOW_SECONDS", 0.3)
+    monkeypatch.setattr(download, "_room", lambda *_: None)
+    url = rude(lambda _: OK + head + b"\r\n", b"x")
+    with pytest.raises(BrokenError, match=r"it drips: .* bytes are there"):
+        fetch(PLAIN, url, tmp_path / "disk", digest(CONTENT), print)
+    assert set((tmp_path / "disk.part").read_bytes()) == {ord("x")}
+
+
+@pytest.mark.parametrize("size", [8, None], ids=["known", "unknown"])
+@pytest.mark.parametrize("head", [b"", b"Content-Length: 20\r\n"], ids=["open", "said"])
+def test_more_than_there_must_be_is_not_taken(rude, tmp_path, monkeypatch, size, head):
+    monkeypatch.setattr(download, "_LARGEST", 8)
+    url = rude(lambda _: OK + head + b"\r\n", b"xxxx")
+    with pytest.raises(PreflightError, match="or more, and must have 8 at most"):
+        fetch(PLAIN, url, tmp_path / "disk", digest(CONTENT), print, size)
+    assert not list(tmp_path.glob("disk*"))
+
+
+def test_what_comes_fast_enough_is_no_drip_however_long_it_takes(rude, tmp_path, monkeypatch):
+    monkeypatch.setattr(download, "_WINDOW_SECONDS", 0.01)
+    monkeypatch.setattr(download, "_FLOOR", 1)
+    url = rude(lambda _: OK + b"Content-Length: 20\r\n\r\n", b"x")
+    fetch(PLAIN, url, tmp_path / "disk", digest(b"x" * 20), print, 20)
+
+
 def test_half_a_list_is_not_taken_for_all_of_it(rude):
     url = rude(lambda _: OK + b"Content-Length: 8\r\n\r\nv1.36.1")
     with pytest.raises(PreflightError, match="7 bytes read, 1 more expected"):

@@ -109,7 +109,7 @@ def test_status_shows_it_and_heal_puts_it_back(cutting: Desk) -> None:
     found = status.status("overlay", cutting.providers, cutting.store, lambda _: small_lab.intent())
     assert [(one.name, one.node) for one in found.faults] == [(lost.CUT_OFF, "worker1")]
     lab = opened(cutting)
-    (mended,) = heal(lab, lab.intent, cutting.said.append).mended
+    (mended,) = heal(lab, cutting.said.append).mended
     assert words(mended) == "'cut-off' on 'worker1'"
     assert (written(cutting), off(cutting)) == ([], set())
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lab._errors import PreflightError
 from lab.matrix import sampling
@@ -100,6 +104,82 @@ def test_os_pairs_asks_each_kind_three_times_and_every_node(name: str) -> None:
 def _kind(cell: Cell) -> tuple[object, ...]:
     ends = cell.source.os, cell.target.os, cell.relation, cell.name_form
     return cell.family, *ends, cell.protocol, cell.size
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", ["overlay", "kubeinit", "services"])
+def test_every_kind_of_source_asks_in_every_family(name: str, strategy: Strategy) -> None:
+    whole = drawn(find(name))
+    there = {_asker(cell) for cell in whole.cells()}
+    assert {_asker(cell) for cell in sample(whole, Choice(strategy))} == there
+
+
+def _asker(cell: Cell) -> tuple[str, str, str]:
+    return cell.family, cell.source.kind, cell.source.os
+
+
+LABS = st.tuples(
+    st.integers(0, 2), st.integers(1, 2), st.integers(1, 3), st.sampled_from(["overlay", "ovn"])
+)
+
+
+@settings(max_examples=12, deadline=None)
+@given(LABS, st.sampled_from(["node-pairs", "os-pairs"]), st.integers(0, 1 << 32))
+def test_whatever_the_lab_a_sample_keeps_its_word_and_says_the_truth(
+    lab: tuple[int, int, int, str], strategy: Strategy, seed: int
+) -> None:
+    whole, choice = small(*lab), Choice(strategy, seed)
+    every, made = tuple(whole.cells()), sample(whole, choice)
+    assert made == sample(whole, choice)
+    assert set(ids(made)) <= set(ids(every))
+    for named in (_asker, _systems):
+        assert set(map(named, made)) == set(map(named, every))
+    if strategy == "node-pairs":
+        assert set(map(_nodes, made)) == set(map(_nodes, every))
+    told = coverage(whole, choice, made)
+    assert told.cells == Part(len(made), len(every))
+    assert told.node_pairs == share(_between, made, every)
+    assert told.systems == share(_systems, made, every)
+    assert told.askers == share(_asking_pod, made, every)
+
+
+def small(linux: int, windows: int, pods: int, kind: str) -> Product:
+    """A lab of a control plane and so many workers of each system."""
+    scenario = load(find(kind))
+    groups = {group.os: group for group in scenario.nodes if group.role == "worker"}
+    workers = [
+        replace(groups[system], name=f"{system[:3]}{number}", count=1, address=None, pod_cidr=None)
+        for system, count in (("linux", linux), ("windows", windows))
+        for number in range(count)
+        if system in groups
+    ]
+    control = [group for group in scenario.nodes if group.role != "worker"]
+    plan = make_plan(
+        replace(scenario, nodes=(*control, *workers), pods_per_node=pods, shared_services=())
+    )
+    return product(plan, registry.intent(plan))
+
+
+def share(named: Callable[[Cell], object], made: Iterable[Cell], every: Iterable[Cell]) -> Part:
+    """Of what all cells are called, how much a sample's are; None counts for nothing."""
+    return Part(len(set(map(named, made)) - {None}), len(set(map(named, every)) - {None}))
+
+
+def _systems(cell: Cell) -> object:
+    return cell.family, cell.source.os, cell.target.os
+
+
+def _nodes(cell: Cell) -> object:
+    return cell.family, cell.source.node, cell.entry or cell.target.node
+
+
+def _between(cell: Cell) -> object:
+    source, target = cell.source.node, cell.entry or cell.target.node
+    return (source, target) if source and target and source != target else None
+
+
+def _asking_pod(cell: Cell) -> object:
+    return cell.source.name if cell.source.kind == "pod" else None
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

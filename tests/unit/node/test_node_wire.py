@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab._errors import BrokenError, DeadlineError, UsageError
+from lab.providers.capture import Frame, Taken, Tap
 from lab.providers.node import wire
+from lab.providers.node.listening import joined
 from lab.providers.provider import Outcome
 
 OUTCOME = Outcome(7, "ok", "", "10.0.0.1", ("a", "b"), None, 1.5, ("10.0.0.2",))
@@ -26,6 +28,15 @@ def test_outcomes_come_back_as_they_were() -> None:
     kind, value = wire.read(wire.outcomes([OUTCOME, FAILED]))
     assert kind == "outcomes"
     assert wire.read_outcomes(value) == [OUTCOME, FAILED]
+
+
+def test_what_passed_a_tap_comes_back_as_it_was_in_however_many_lines() -> None:
+    frames = tuple(Frame(at, "other", bytes([at]) * 60_000, 65_000) for at in range(5))
+    told = Taken(Tap("worker1-p1", "eth0"), frames, 3, "it went down")
+    values = [wire.read(said) for said in wire.taken(told)]
+    assert [kind for kind, _ in values] == ["taken"] * len(values)
+    assert len(values) > 1
+    assert joined([told.tap], [wire.read_taken(value) for _, value in values]) == (told,)
 
 
 def test_an_error_names_the_machine_and_keeps_its_kind() -> None:
@@ -55,6 +66,7 @@ def test_whatever_a_value_is_it_is_taken_or_refused(value: Any) -> None:
         wire.read_piece,
         wire.read_completed,
         wire.read_number,
+        wire.read_taken,
         lambda one: wire.read_failure(one, "m"),
     ):
         try:

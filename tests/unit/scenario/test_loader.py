@@ -94,7 +94,7 @@ def test_what_is_written_arrives_converted() -> None:
     assert other.id == "everything-exception-2"
     assert other.when.name_form == "partial"
     assert limit.refusal == "timeout"
-    assert limit.source == "everything.yaml, line 67"
+    assert limit.source == "everything.yaml, line 69"
     assert limit.when == Match(
         families=frozenset({"nodeport"}),
         protocol="tcp",

@@ -16,7 +16,8 @@ from lab.matrix.cell import Cell
 from lab.matrix.coverage import Part
 from lab.matrix.expectations import expect
 from lab.providers.provider import Outcome
-from lab.suites import plugin
+from lab.state.failure import FullError
+from lab.suites import plugin, room
 
 Outer = Callable[..., pytest.RunResult]
 
@@ -325,6 +326,17 @@ def test_quiet_mode_prints_nothing_and_loses_nothing(
     again = PaperLabs(pytester.path, one_silent)
     assert outer(*quiet, "--lf", "-x", labs=again).ret == 1
     assert [found.cell.id for found in again.taken[0][0].results] == [BROKEN]
+
+
+def test_what_the_disk_cannot_take_is_refused_before_anything_is_probed(
+    outer: Outer, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "_STORED_A_CELL", 1 << 50)
+    labs = PaperLabs(pytester.path)
+    result = outer(*SUITE, labs=labs)
+    assert result.ret == FullError.exit_code
+    result.stderr.fnmatch_lines(["ERROR: checking disk space in *MiB are needed*"])
+    assert labs.lab.provider.asked == 0
 
 
 def test_lab_that_does_not_exist_is_refused_in_the_labs_words(

@@ -113,7 +113,8 @@ def test_on_real_hypervisors_nothing_of_the_emulated_ones_is_left() -> None:
     assert not real.hosts()
     assert [one.name for one in real.segments] == ["cluster", "outside"]
     assert real.services_node is None
-    assert not any(one.daemons for one in real.machines)
+    run = {one.name: [daemon.name for daemon in one.daemons] for one in real.machines}
+    assert {name: names for name, names in run.items() if names} == {"services": ["dnsmasq"]}
     assert real.machine("compute-01").hardware.place == 2
     assert {one.hardware.hypervisor for one in real.machines} == {None}
     assert {one.name for one in real.machines} == {one.name for one in intent.machines}

@@ -189,6 +189,19 @@ def test_prediction_grows_with_the_lab() -> None:
     assert large.seconds > small.seconds
 
 
+def test_nodes_have_the_services_of_their_own_plan_in_common() -> None:
+    few, more = (make_plan(replace(scenario_of("overlay"), pods_per_node=pods)) for pods in (1, 2))
+    made = [registry.intent(few), registry.intent(more), registry.intent(few)]
+    for intent, plan in zip(made, (few, more, few), strict=True):
+        (services,) = {
+            id(one.translation.services): one.translation.services
+            for one in intent.machines
+            if one.translation
+        }.values()
+        assert [one.name for one in services] == [one.name for one in plan.services]
+    assert made[0] == made[2]
+
+
 def test_published_schema_is_the_one_that_the_command_prints() -> None:
     published = find("overlay").with_name("scenario.schema.json")
     assert json.loads(published.read_text()) == schema(registry.schemas())

@@ -1,0 +1,32 @@
+"""A command that has subcommands: how it lists them, and what it says to one that is not there."""
+
+from __future__ import annotations
+
+import click
+
+_WHOLE = 1000
+"""More characters than a sentence has."""
+
+
+class Commands(click.Group):
+    """A group that shows whole sentences, and names the nearest of its commands."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List every subcommand with the whole of its sentence, over several lines if need be."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, one.get_short_help_str(limit=_WHOLE)) for name, one in found if one]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the subcommand, or say which one is nearest."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            hint = f'did you mean "{near[0]}"?' if near else f'see "{ctx.command_path} --help"'
+            raise click.UsageError(f'there is no command "{args[0]}"; {hint}', ctx) from None

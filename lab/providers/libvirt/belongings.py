@@ -1,0 +1,76 @@
+"""What of a lab stands on hypervisors, found by its marks; and taken away."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+
+from lab._errors import BrokenError, LabError, PreflightError
+from lab._log import say
+from lab.providers.libvirt import connection
+from lab.providers.libvirt.connection import controller_id
+from lab.providers.libvirt.host import Host
+from lab.providers.libvirt.layout import Layout
+from lab.providers.provider import LabHandle, Mark
+
+
+def marks(hosts: Iterable[Host]) -> tuple[Mark, ...]:
+    """Every object of this controller's, and of anyone's lab that has expired."""
+    found: list[Mark] = []
+    now, ours = time.time(), controller_id()
+    for host in hosts:
+        if host.hypervisor.line == 0 and not connection.is_here(host.hypervisor):
+            continue
+        try:
+            with host.told("looking for labs"):
+                owners = list(host.owners())
+        except LabError as error:
+            nobody_asked = host.hypervisor.line == 0
+            if nobody_asked and connection.is_forbidden(error.happened, host.hypervisor):
+                continue  # who may not use libvirt has nothing there
+            say(f"note: {error.doing}: {error.happened}; what is there is not seen")
+            continue
+        for what, owner in owners:
+            expired = owner.expires is not None and owner.expires < now
+            if owner.controller == ours or expired:
+                age = max(0.0, now - owner.created)
+                found.append(Mark(owner.lab, owner.token, owner.directory, what, age))
+    return tuple(found)
+
+
+def destroy(lab: LabHandle, decided: Layout | None, hosts: Mapping[str, Host]) -> tuple[str, ...]:
+    """Take away every object with the lab's token; say what was removed. Safe to repeat.
+
+    Raises
+    ------
+    BrokenError
+        When a hypervisor cannot be reached or refuses; the others are done first.
+
+    """
+    removed: list[str] = []
+    failed: list[str] = []
+    for name, host in hosts.items():
+        try:
+            with host.told(f"taking lab '{lab.name}' down"):
+                removed += host.destroy(lab.token, tunnels=len(hosts) > 1)
+        except LabError as error:
+            if isinstance(error, PreflightError) and decided and name not in decided.hypervisors():
+                say(f"note: {error.doing}: {error.happened}; the lab has nothing there")
+                continue
+            failed.append(_left_there(name, decided, error))
+    if failed:
+        for what in removed:
+            say(f"removed {what}")
+        raise BrokenError(
+            f"taking lab '{lab.name}' down",
+            "\n  ".join(failed),
+            f"'lab down {lab.name}' again, when that is mended",
+        )
+    return tuple(removed)
+
+
+def _left_there(name: str, decided: Layout | None, error: LabError) -> str:
+    """What of a lab is left on a hypervisor, and why."""
+    machines = decided.on(name) if decided else ()
+    what = f"the networks, disks and machines of it ({', '.join(machines)})" if machines else "all"
+    return f"{what} that may be on hypervisor '{name}' is left: {error}"

@@ -1,0 +1,262 @@
+"""Probes captured in labs of real namespaces: works, is lost at known places, is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from netns_running import NewLab, Running
+
+from lab._deadline import Deadline
+from lab.lifecycle.capturing import once
+from lab.lifecycle.faults import batches, script
+from lab.matrix.capture.captured import WHOLE, Captured, files
+from lab.matrix.cells import Product, product
+from lab.matrix.faults import registry
+from lab.matrix.faults.fault import Command
+from lab.matrix.run import probe
+from lab.plan.plan import Plan
+from lab.plan.planner import make_plan
+from lab.providers.capture import Tap
+from lab.providers.netns import responding
+from lab.providers.netns.provider import NetnsProvider
+from lab.providers.provider import ProbeSettings
+from lab.scenario.loader import find, load
+from lab.topology import registry as topologies
+
+SECONDS = 0.5
+"""For an answer. What is lost is lost for good, and what is answered is answered at once."""
+SCENARIO = "overlay"
+SO_RCVBUFFORCE = 33
+FAULTS = registry.faults()
+
+
+@cache
+def plan() -> Plan:
+    return make_plan(load(find(SCENARIO)))
+
+
+@pytest.fixture(scope="module")
+def running(new_lab: NewLab) -> Iterator[Running]:
+    with pytest.MonkeyPatch.context() as patch:
+        program = Path(responding.__file__).with_name("responder.py")
+        patch.setattr(responding, "PROGRAM", program)
+        made = Running(new_lab(SCENARIO), topologies.intent(plan()), NetnsProvider())
+        for step in made.provider.steps(made.lab, made.intent):
+            step.run()
+        yield made
+        made.provider.destroy(made.lab)
+
+
+@cache
+def matrix(running: Running) -> Product:
+    return product(plan(), running.intent)
+
+
+def captured(running: Running, cell_id: str, seconds: float = SECONDS) -> Captured:
+    cell = matrix(running).find(cell_id)
+    assert cell is not None, cell_id
+    return once(running.provider, running.lab, running.intent, cell, (), timeout=seconds)
+
+
+def run(running: Running, commands: tuple[Command, ...]) -> None:
+    for place, lines in batches(commands):
+        machine = running.provider.machine(running.lab, running.intent, place)
+        done = machine.run(("sh", "-c", script(lines)), Deadline(30))
+        assert done.code == 0, done
+
+
+@pytest.mark.parametrize(
+    ("cell", "first", "last"),
+    [
+        ("pod-pod/master-p1/win1-p1/tcp-small", "master-p1 eth0", "win1-p1 eth0"),
+        ("pod-pod/worker1-p1/worker1-p2/udp-large", "worker1-p1 eth0", "worker1-p2 eth0"),
+        ("pod-service/worker1-p1/to-master-p1/tcp-large", "worker1-p1 eth0", "master-p1 eth0"),
+        ("hairpin/worker1-p1/to-worker1-p1/udp-small", "worker1-p1 eth0", "worker1-p1 eth0"),
+        ("node-service/worker1/to-win1-p1/tcp-small", "worker1 flannel.4096", "win1-p1 eth0"),
+        ("nodeport/client/worker1:to-worker2-p1/udp-small", "client eth0", "worker2-p1 eth0"),
+        ("pod-node/worker1-p1/worker2/tcp-small", "worker1-p1 eth0", "worker2 eth0"),
+        ("pod-external/worker1-p1/client/tcp-small", "worker1-p1 eth0", "client eth0"),
+        ("dns/worker1-p1/to-master-p1.default/udp-small", "worker1-p1 eth0", "coredns eth0"),
+    ],
+)
+def test_what_works_is_seen_all_the_way_there_and_back(
+    running: Running, cell: str, first: str, last: str
+) -> None:
+    found = captured(running, cell, seconds=5.0)
+    assert (found.verdict, found.conclusion.kind) == ("pass", "answered")
+    assert not [one for one in found.taken if one.trouble or one.missed]
+    there = [str(row.tap) for row in found.trace.there if row.question.seen]
+    back = [str(row.tap) for row in found.trace.back if row.answer.seen]
+    assert (there[0], there[-1]) == (first, last)
+    assert back == there[::-1]
+
+
+@pytest.mark.parametrize(
+    ("fault", "node", "peer", "cell", "last", "missing"),
+    [
+        (
+            "tunnel-udp-dropped",
+            "worker1",
+            "",
+            "pod-pod/master-p1/worker1-p1/udp-small",
+            Tap("worker1", "eth0"),
+            Tap("worker1", "flannel.4096"),
+        ),
+        (
+            "node-link-down",
+            "worker1",
+            "",
+            "pod-pod/master-p1/worker1-p1/udp-small",
+            Tap("master", "eth0"),
+            Tap("worker1", "eth0"),
+        ),
+        (
+            "ip-forward-off",
+            "worker1",
+            "",
+            "pod-service/master-p1/to-worker1-p1/udp-small",
+            Tap("worker1", "flannel.4096"),
+            Tap("worker1", "cni0"),
+        ),
+        (
+            "pod-link-down",
+            "worker1",
+            "worker1-p1",
+            "nodeport/client/worker1:to-worker1-p1/udp-small",
+            Tap("worker1", "cni0"),
+            Tap("worker1", "veth1"),
+        ),
+        (
+            "route-missing",
+            "master",
+            "worker1",
+            "pod-pod/worker1-p1/master-p1/udp-small",
+            Tap("master", "eth0"),
+            Tap("worker1", "eth0"),
+        ),
+        (
+            "mtu-black-hole",
+            "worker1",
+            "",
+            "pod-pod/master-p1/worker1-p1/tcp-large",
+            Tap("worker1", "flannel.4096"),
+            Tap("worker1", "cni0"),
+        ),
+    ],
+)
+def test_what_is_lost_is_last_seen_where_the_fault_is(  # noqa: PLR0913, PLR0917  one row of the table
+    running: Running, fault: str, node: str, peer: str, cell: str, last: Tap, missing: Tap
+) -> None:
+    change = FAULTS[fault].change(running.intent, node, peer)
+    run(running, change.do)
+    try:
+        found = captured(running, cell)
+    finally:
+        run(running, change.undo)
+    assert found.verdict == "fail"
+    assert (found.conclusion.last, found.conclusion.missing) == (last, missing), found.conclusion
+    assert captured(running, cell, seconds=5.0).conclusion.kind == "answered"
+
+
+def test_a_rejection_is_told_with_who_sent_it(running: Running) -> None:
+    change = FAULTS["tunnel-udp-rejected"].change(running.intent, "worker1", "")
+    run(running, change.do)
+    try:
+        found = captured(running, "pod-pod/master-p1/worker1-p1/udp-small")
+    finally:
+        run(running, change.undo)
+    assert found.conclusion.kind == "refused"
+    address = running.intent.machine("worker1").interfaces[0].addresses[0].partition("/")[0]
+    assert f"ICMP 'port unreachable' from {address}, first seen leaving worker1 eth0" in (
+        found.conclusion.sentence
+    )
+
+
+def test_a_device_that_is_not_there_is_a_gap_and_no_more(running: Running) -> None:
+    taps = [Tap("worker1", "eth0"), Tap("worker1", "eth77"), Tap("nobody", "eth0")]
+    called: list[int] = []
+    found = running.provider.capture(
+        running.lab, running.intent, taps, 1 << 20, lambda: called.append(1), Deadline(30)
+    )
+    assert called == [1]
+    assert [one.tap for one in found] == taps
+    assert [bool(one.trouble) for one in found] == [False, True, True]
+    assert "no device 'eth77' in 'worker1'" in found[1].trouble
+
+
+def test_what_is_beyond_the_limit_is_counted_and_not_kept(running: Running) -> None:
+    """A large probe is 128 KiB; of 2 KiB the connection's first packets are kept."""
+    cell = matrix(running).find("pod-pod/master-p1/worker1-p1/tcp-large")
+    assert cell is not None
+
+    def ask() -> None:
+        settings = ProbeSettings(5.0, 1)
+        running.provider.probe(
+            running.lab, running.intent, [probe(0, cell)], settings, lambda _: None
+        )
+
+    taps = [Tap("worker1", "eth0")]
+    (found,) = running.provider.capture(running.lab, running.intent, taps, 2048, ask, Deadline(30))
+    assert found.missed > 0
+    assert 0 < sum(len(frame.data) for frame in found.frames) <= 2048
+
+
+def test_an_error_of_the_probe_ends_the_capture(running: Running) -> None:
+    def fail() -> None:
+        raise ValueError("the probe's own")
+
+    with pytest.raises(ValueError, match="the probe's own"):
+        running.provider.capture(
+            running.lab, running.intent, [Tap("worker1", "eth0")], 1 << 20, fail, Deadline(30)
+        )
+
+
+def test_tshark_finds_the_probe_in_every_file(running: Running, tmp_path: Path) -> None:
+    tshark = shutil.which("tshark")
+    assert tshark, "there is no tshark: 'make develop' installs it, as tools/setup has it"
+    found = captured(running, "pod-service/worker1-p1/to-master-p1/udp-small", seconds=5.0)
+    for name, content in files(found):
+        (tmp_path / name).write_bytes(content)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names[:2] == ["01-worker1-p1-eth0.pcapng", "02-worker1-veth1.pcapng"]
+    assert len(names) == len(found.taken) + 1
+    wanted = ("-e", "frame.interface_name", "-e", "frame.comment", "-e", "udp.dstport")
+    done = subprocess.run(
+        [tshark, "-nr", str(tmp_path / WHOLE), "-Y", "frame.comment", "-T", "json", *wanted],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    layers = [one["_source"]["layers"] for one in json.loads(done.stdout)]
+    assert len(layers) == len(found.matched.passed)
+    asked = [one for one in layers if one["frame.comment"] == ["the probe's question"]]
+    seen_at = [one["frame.interface_name"][0] for one in asked]
+    assert seen_at == [f"{row.tap.place}:{row.tap.device}" for row in found.trace.there]
+    assert asked[0]["udp.dstport"] == ["80"]
+    in_tunnel = next(one for one in asked if one["frame.interface_name"] == ["master:eth0"])
+    assert in_tunnel["udp.dstport"] == ["4789", "8080"]
+
+
+def test_who_may_not_force_a_long_buffer_takes_what_is_allowed(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SO_RCVBUFFORCE asks for rights over the whole machine, which no plain user has."""
+
+    class Plain(socket.socket):
+        def setsockopt(self, level: int, option: int, value: int) -> None:  # type: ignore[override]
+            if option == SO_RCVBUFFORCE:
+                raise PermissionError
+            super().setsockopt(level, option, value)
+
+    monkeypatch.setattr(socket, "socket", Plain)
+    found = captured(running, "pod-pod/master-p1/worker1-p1/udp-small", seconds=5.0)
+    assert found.conclusion.kind == "answered"
+    assert not [one for one in found.taken if one.trouble or one.missed]

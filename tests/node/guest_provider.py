@@ -1,0 +1,109 @@
+"""A lab on guests with what its commands need: journal, lock, and a provider of its machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from node_lab import NodeLab
+
+from lab._deadline import Deadline
+from lab._errors import LabError
+from lab.cluster.observers.facts import NodeFacts
+from lab.lifecycle.session import OpenLab, Writers
+from lab.providers.node.control import NodeMachine
+from lab.providers.node.fleet import Fleet
+from lab.providers.provider import (
+    Evidence,
+    LabHandle,
+    Liveness,
+    Outcome,
+    Probe,
+    ProbeSettings,
+    Provider,
+)
+from lab.state.rows import LabRow
+from lab.state.store import Store
+from lab.topology.intent import Intent
+
+
+class GuestProvider:
+    """As the libvirt provider asks its machines, without libvirt."""
+
+    name = "libvirt"
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    def liveness(self, _lab: LabHandle, _intent: Intent) -> Liveness:
+        return Liveness("running", "")
+
+    def machine(self, _lab: LabHandle, intent: Intent, name: str) -> NodeMachine:
+        return self._fleet.machine(intent, name)
+
+    def observe(
+        self,
+        _lab: LabHandle,
+        intent: Intent,
+        asked: Mapping[str, Collection[str]],
+        deadline: Deadline,
+    ) -> Mapping[str, NodeFacts | LabError]:
+        return self._fleet.observe(intent, asked, deadline)
+
+    def probe(
+        self,
+        _lab: LabHandle,
+        intent: Intent,
+        probes: Sequence[Probe],
+        settings: ProbeSettings,
+        progress: Callable[[int], None],
+    ) -> Mapping[int, Outcome]:
+        return self._fleet.probe_all(intent, probes, settings, progress)
+
+    def logs(
+        self, _lab: LabHandle, _intent: Intent, _asked: Collection[str], _deadline: Deadline
+    ) -> Iterator[Evidence]:
+        return iter(())
+
+
+class GuestCluster(GuestProvider):
+    """The same where Kubernetes has the pods: the Intent is known when they are there."""
+
+    def __init__(self, fleet: Fleet, real: Intent) -> None:
+        super().__init__(fleet)
+        self._real = real
+        self.asked = 0
+
+    def cluster(self, _lab: LabHandle, _intent: Intent) -> GuestCluster:
+        return self
+
+    @contextmanager
+    def probed(self) -> Iterator[Intent]:
+        self.asked += 1
+        yield self._real
+
+
+def opened(
+    lab: NodeLab, provider: object, directory: Path, intent: Intent | None = None
+) -> OpenLab:
+    """The lab as commands find it."""
+    store = Store(directory)
+    store.put_lab(LabRow("guests", "overlay", "", "", "libvirt", "token", "up", 1.0, 2.0, "d"))
+    store.lab_directory("guests").mkdir(parents=True)
+    nothing: Any = lambda *_: {}  # noqa: E731  no run is recorded
+    return OpenLab(
+        name="guests",
+        plan=lab.plan,
+        intent=intent or lab.intent,
+        limits=lab.limits,
+        provider=cast(Provider, provider),
+        handle=LabHandle("guests", store.lab_directory("guests"), "token"),
+        again="lab up overlay",
+        banner="guests",
+        scenario_text="",
+        options={},
+        store=store,
+        writers=Writers(nothing, nothing),
+    )

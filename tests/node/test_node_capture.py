@@ -1,0 +1,99 @@
+"""A probe captured on several computers, each by its own agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from node_lab import SECONDS, NewLab, NodeLab
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError
+from lab.matrix.capture.conclusion import Conclusion, conclude
+from lab.matrix.capture.matching import match
+from lab.matrix.capture.plan import listening
+from lab.matrix.capture.trace import trace
+from lab.matrix.run import probe
+from lab.providers.capture import Frame, Taken, Tap
+from lab.providers.node.listening import Listening
+from lab.providers.provider import ProbeSettings
+
+
+def captured(lab: NodeLab, cell_id: str) -> tuple[Conclusion, tuple[Taken, ...]]:
+    cell = next(one for one in lab.cells() if one.id == cell_id)
+    where = listening(lab.intent, cell)
+    outcomes = []
+
+    def ask() -> None:
+        settings = ProbeSettings(0.5, 1)
+        asked = [probe(0, cell)]
+        outcomes.append(lab.fleet.probe_all(lab.intent, asked, settings, lambda _: None)[0])
+
+    taps = [tap for tap, _ in where.taps]
+    taken = lab.fleet.capture(lab.intent, taps, 1 << 20, ask, Deadline(SECONDS))
+    seen = trace(where.ways, match(taken, where.asked))
+    return conclude(seen, well=outcomes[0].status == "ok", owners=where.owners), taken
+
+
+def test_agents_take_a_probe_down_wherever_it_passes(new_lab: NewLab) -> None:
+    lab = new_lab("overlay")
+    lab.up()
+    cell = "pod-pod/master-p1/worker1-p1/tcp-large"
+    said, taken = captured(lab, cell)
+    assert said.kind == "answered"
+    assert not [one for one in taken if one.trouble or one.missed or not one.frames]
+    lab.guest("worker1").shell("ip link set cni0 down")
+    said, _ = captured(lab, cell)
+    assert (said.last, said.missing) == (Tap("worker1", "flannel.4096"), Tap("worker1", "cni0"))
+    lab.guest("worker1").reachable = False
+    _, taken = captured(lab, cell)
+    troubles = {one.tap.place for one in taken if one.trouble}
+    assert troubles == {"worker1", "worker1-p1"}
+    assert [one for one in taken if one.frames]
+
+
+class Told:
+    """Listens in memory."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.fails, self.stopped = fails, 0
+        self._end: Callable[[], None] = lambda: None
+
+    def listen(
+        self, taps: Sequence[Tap], limit: int, ready: Callable[[int], None], deadline: Deadline
+    ) -> tuple[Taken, ...]:
+        if self.fails:
+            raise BrokenError("reaching machine 'b'", "connection refused")
+        ready(limit)
+        deadline.wait("waiting to be stopped", lambda: self.stopped)
+        return tuple(Taken(tap, (Frame(1, "in", b"x", 1),)) for tap in taps)
+
+    def stop(self, process: int, deadline: Deadline) -> None:
+        del deadline
+        self.stopped = process
+
+
+PLACES = {"a": "a", "a-p1": "a", "b": "b"}
+
+
+def test_a_machine_that_cannot_listen_is_trouble_at_its_own_taps_alone() -> None:
+    taps = [Tap("b", "eth0"), Tap("a-p1", "eth0"), Tap("c", "eth0"), Tap("a", "eth0")]
+    well = Told()
+    found = Listening({"a": well, "b": Told(fails=True)}, PLACES, 77).run(
+        taps, lambda: None, Deadline(20)
+    )
+    assert [one.tap for one in found] == taps
+    assert [len(one.frames) for one in found] == [0, 1, 0, 1]
+    assert ["refused" in one.trouble for one in found] == [True, False, False, False]
+    assert "no agent" in found[2].trouble
+    assert well.stopped == 77
+
+
+def test_those_who_listen_are_stopped_also_where_the_probe_fails() -> None:
+    def fail() -> None:
+        raise ValueError("the probe's own")
+
+    well = Told()
+    with pytest.raises(ValueError, match="the probe's own"):
+        Listening({"a": well}, PLACES, 77).run([Tap("a", "eth0")], fail, Deadline(20))
+    assert well.stopped == 77

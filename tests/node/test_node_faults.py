@@ -1,0 +1,53 @@
+"""``lab fault``, ``lab explain`` and ``lab heal`` on machines, whose pods are namespaces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from guest_provider import GuestProvider, opened
+from node_lab import NodeLab
+
+from lab.lifecycle.explaining import Question, explained
+from lab.lifecycle.faults import FaultRequest, heal, present, put_in
+from lab.lifecycle.session import OpenLab
+from lab.matrix.explain.question import Explanation
+from lab.matrix.faults import registry
+
+SAID: list[str] = []
+
+
+@pytest.fixture(scope="module")
+def there(overlay: NodeLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenLab]:
+    found = opened(overlay, GuestProvider(overlay.fleet), tmp_path_factory.mktemp("state"))
+    yield found
+    found.store.close()
+
+
+def told(there: OpenLab) -> Explanation:
+    return explained(there, Question("worker1-p1", "worker2-p1", "tcp", "small"), SAID.append)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["wrong-vni", "pod-link-down", "ip-forward-off"],
+)
+def test_a_fault_on_a_machine_is_named_and_healed(there: OpenLab, fault: str) -> None:
+    sites = registry.sites(registry.faults()[fault], there.intent)
+    site = next(one for one in sites if one.node == "worker1")
+    peer = next((one for one in site.peers if one in {"worker2", "worker1-p1"}), "")
+    row = put_in(there, FaultRequest(fault, "worker1", peer), SAID.append)
+    assert (row.node, row.peer, row.state) == ("worker1", peer, "done")
+    try:
+        finding = told(there).finding
+        assert finding is not None
+        assert (finding.fault, finding.node) == (fault, "worker1")
+    finally:
+        assert heal(there, SAID.append).mended == (row,)
+    assert present(there) == ()
+
+
+def test_of_a_lab_that_is_healed_nothing_is_said(there: OpenLab) -> None:
+    found = told(there)
+    assert found.well, found
+    assert found.explained.path.machines == ("worker1", "worker2")

@@ -1,0 +1,45 @@
+"""Every document of Kubernetes' own kinds has nothing in it that the kind does not know.
+
+Each is read into the official client's model of it and written again: what the model does not know,
+or has in another form, does not come back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from linux_clusters import case
+
+from lab.cluster.linux import addons
+
+SCENARIOS = ("overlay", "host-gateway", "hard-way", "calico-vxlan", "calico-bgp-tor", "ovn")
+OF_THE_ADD_ONS = ("operator.tigera.io/v1", "projectcalico.org/v3")
+
+
+def returned(document: Any) -> Any:
+    """What is left of a document that went through its kind's model."""
+    from kubernetes import client  # noqa: PLC0415  slow
+
+    api = client.ApiClient()
+    model = getattr(client, f"V1{document['kind']}")
+    read = api._ApiClient__deserialize(document, model)  # type: ignore[attr-defined]
+    return api.sanitize_for_serialization(read)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_nothing_in_a_document_is_unknown_to_its_kind(scenario: str) -> None:
+    one = case(scenario)
+    plain = [
+        document
+        for document in addons.documents(one.cluster, one.intent, one.manifest)
+        if document["apiVersion"] not in OF_THE_ADD_ONS
+    ]
+    assert len(plain) > 4
+    for document in plain:
+        assert returned(document) == document, document["metadata"]["name"]
+
+
+def test_a_misspelt_key_is_seen() -> None:
+    bad = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"nmae": "x"}}
+    assert returned(bad) != bad

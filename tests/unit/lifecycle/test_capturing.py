@@ -1,0 +1,85 @@
+"""Which cells a capture is of, and who cannot capture at all."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+from lab_desk import Desk
+
+from lab._errors import UsageError
+from lab.lifecycle.capturing import Request, captured, cells_of, require_empty
+from lab.lifecycle.session import open_lab
+from lab.matrix.cells import Product, product
+from lab.plan.planner import make_plan
+from lab.scenario.loader import find, load
+from lab.topology import registry
+
+
+@cache
+def matrix() -> Product:
+    plan = make_plan(load(find("overlay")))
+    return product(plan, registry.intent(plan))
+
+
+def ids(request: Request) -> list[str]:
+    return [one.id for one in cells_of(matrix(), request, "capturing")]
+
+
+def test_two_names_are_all_the_cells_between_them() -> None:
+    assert ids(Request("master-p1", "win1-p1")) == [
+        f"pod-pod/master-p1/win1-p1/{way}"
+        for way in ("tcp-small", "tcp-large", "udp-small", "udp-large")
+    ]
+
+
+def test_protocol_size_and_family_choose_among_them() -> None:
+    asked = Request("worker1-p1", "to-worker1-p1", "udp", "large", "hairpin")
+    assert ids(asked) == ["hairpin/worker1-p1/to-worker1-p1/udp-large"]
+
+
+def test_one_name_is_the_id_of_a_cell() -> None:
+    assert ids(Request("pod-pod/master-p1/win1-p1/udp-small", None)) == [
+        "pod-pod/master-p1/win1-p1/udp-small"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (
+            Request("worker1-pl", "win1-p1"),
+            "did you mean 'worker1-p2' or 'worker1-p1'",
+        ),
+        (Request("worker1-p1", "win1-pl"), "'win1-p1'"),
+        (Request("pod-pod/no/such/cell", None), "there is no cell of that id"),
+        (Request("worker1-p1", None), "there is no cell of that id"),
+        (Request("master-p1", "win1-p1", family="dns"), "what has is pod-pod"),
+    ],
+)
+def test_a_wrong_name_is_told_with_what_there_is(asked: Request, said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        ids(asked)
+    assert said in str(refused.value)
+
+
+def test_a_provider_that_takes_down_no_packets_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.up(scenario_text=find("overlay").read_text())
+    opened = open_lab("overlay", desk.providers, desk.store)
+    with pytest.raises(UsageError) as refused:
+        captured(opened, Request("a", "b"), desk.said.append)
+    assert refused.value.exit_code == 2
+    assert "provider 'fake' takes down no packets" in str(refused.value)
+    assert "lab explain" in refused.value.cure
+
+
+def test_files_of_two_captures_are_not_mixed(tmp_path: Path) -> None:
+    require_empty(None)
+    require_empty(tmp_path / "new")
+    require_empty(tmp_path)
+    (tmp_path / "one").touch()
+    for directory, said in ((tmp_path, "has something in it"), (tmp_path / "one", "is a file")):
+        with pytest.raises(UsageError, match=said):
+            require_empty(directory)

@@ -1,0 +1,184 @@
+"""Faults of a cluster are put into what its pods have, and healed from what was written down."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, LabError
+from lab.guests.shell import Completed
+from lab.lifecycle.blueprint import Blueprint, draw
+from lab.lifecycle.explaining import Question, explained
+from lab.lifecycle.faults import FaultRequest, from_nodes, heal, present, put_in
+from lab.lifecycle.session import OpenLab, Writers
+from lab.matrix.faults.fault import Change, Command
+from lab.providers.provider import LabHandle, Liveness, Outcome, Provider
+from lab.state.rows import LabRow
+from lab.state.store import Store
+from lab.topology.intent import Intent
+
+
+@dataclass
+class Cluster:
+    """A provider whose machines remember their commands, and whose pods are Kubernetes' own."""
+
+    real: Intent
+    lost: bool = False
+
+    name = "libvirt"
+
+    def __post_init__(self) -> None:
+        self.done: list[tuple[str, str]] = []
+        self.asked: list[str] = []
+
+    def liveness(self, *_: object) -> Liveness:
+        return Liveness("running", "")
+
+    def cluster(self, *_: object) -> Cluster:
+        return self
+
+    @contextmanager
+    def probed(self) -> Iterator[Intent]:
+        if self.lost:
+            raise BrokenError("asking the API server", "connection refused")
+        yield self.real
+
+    def machine(self, _lab: object, intent: Intent, name: str) -> Machine:
+        assert name in {machine.name for machine in intent.machines}, "commands are for machines"
+        return Machine(name, self.done)
+
+    def probe(self, _lab: object, _intent: Intent, probes: Sequence[Any], *_: object) -> Any:
+        self.asked += [probe.address for probe in probes]
+        return {one.key: Outcome(one.key, "error", "", None, (), None, 0.0) for one in probes}
+
+    def observe(self, _lab: object, intent: Intent, asked: Any, _deadline: object) -> Any:
+        assert intent is self.real
+        return dict.fromkeys(asked, LabError("looking", "nobody looks"))
+
+    def logs(self, *_: object) -> Iterator[Any]:
+        return iter(())
+
+
+@dataclass
+class Machine:
+    name: str
+    done: list[tuple[str, str]]
+
+    def run(self, command: Sequence[str], _deadline: Deadline) -> Completed:
+        self.done.append((self.name, command[-1]))
+        return Completed(0, "", "")
+
+
+@pytest.fixture(scope="module")
+def drawn() -> Blueprint:
+    return draw("overlay", pods="kubernetes")
+
+
+@pytest.fixture(scope="module")
+def real(drawn: Blueprint) -> Intent:
+    """Every pod has another port and another address than was planned."""
+    machines = tuple(
+        replace(
+            machine,
+            pods=tuple(
+                replace(pod, port=f"veth{pod.name}", address=f"10.244.9.{number}/32")
+                for number, pod in enumerate(machine.pods, 10)
+            ),
+        )
+        for machine in drawn.intent.machines
+    )
+    return replace(drawn.intent, machines=machines)
+
+
+@pytest.fixture
+def there(drawn: Blueprint, real: Intent, tmp_path: Path) -> Iterator[OpenLab]:
+    store = Store(tmp_path / "state")
+    nothing: Any = dict
+    store.put_lab(LabRow("it", "overlay", "", "", "libvirt", "token", "up", 1.0, 2.0, "d"))
+    store.lab_directory("it").mkdir(parents=True)
+    yield OpenLab(
+        name="it",
+        plan=drawn.plan,
+        intent=drawn.intent,
+        limits=drawn.limits,
+        provider=cast(Provider, Cluster(real)),
+        handle=LabHandle("it", store.lab_directory("it"), "token"),
+        again="lab up it",
+        banner="",
+        scenario_text="",
+        options={},
+        store=store,
+        writers=Writers(nothing, nothing),
+    )
+    store.close()
+
+
+def cluster(there: OpenLab) -> Cluster:
+    return cast(Cluster, there.provider)
+
+
+def test_a_fault_is_put_into_the_port_that_the_pod_has_got(there: OpenLab) -> None:
+    put_in(there, FaultRequest("pod-link-down", "worker1", "worker1-p1"), print)
+    ((place, script),) = cluster(there).done
+    assert place == "worker1"
+    assert "ip link set dev vethworker1-p1 down" in script
+
+
+def test_a_fault_in_a_pod_is_done_on_its_node_with_the_address_that_is_there(
+    there: OpenLab, real: Intent
+) -> None:
+    put_in(there, FaultRequest("duplicate-pod-address", "worker1", "worker2-p1"), print)
+    ((place, script),) = cluster(there).done
+    taken = next(pod.address for pod in real.machine("worker2").pods if pod.name == "worker2-p1")
+    assert place == "worker1"
+    assert f"ip address replace {taken} dev eth0" in script
+    assert "HYBRIDLAB_POD=worker1-p1" in script
+
+
+def test_a_cluster_whose_api_is_lost_is_healed_all_the_same(there: OpenLab) -> None:
+    put_in(there, FaultRequest("pod-link-down", "worker1", "worker1-p1"), print)
+    cluster(there).lost = True
+    (mended,) = heal(there, print).mended
+    assert mended.name == "pod-link-down"
+    assert "ip link set dev vethworker1-p1 up" in cluster(there).done[-1][1]
+    assert present(there) == ()
+
+
+def test_without_its_api_nothing_is_broken_and_nothing_written_down(there: OpenLab) -> None:
+    cluster(there).lost = True
+    with pytest.raises(BrokenError, match="connection refused"):
+        put_in(there, FaultRequest("pod-link-down", "worker1", "worker1-p1"), print)
+    assert cluster(there).done == []
+    assert present(there) == ()
+
+
+def test_a_path_is_explained_with_the_addresses_that_are_there(
+    there: OpenLab, real: Intent
+) -> None:
+    found = explained(there, Question("worker1-p1", "worker2-p1", "tcp", "small"), print)
+    address = next(pod.address for pod in real.machine("worker2").pods if pod.name == "worker2-p1")
+    assert set(cluster(there).asked) == {address.partition("/")[0]}
+    assert found.verdict == "probe-error"
+
+
+def test_a_line_for_a_pod_that_is_gone_fails_to_break_and_has_nothing_to_mend(
+    drawn: Blueprint,
+) -> None:
+    line = Command("worker1-p1", "echo 'it is' done")
+    moved = from_nodes(Change((line,), (line,)), drawn.intent)
+    (broken,), (mended,) = moved.do, moved.undo
+    assert (broken.place, mended.place) == ("worker1", "worker1")
+    codes = [
+        subprocess.run(["sh", "-ec", one.line], check=False, capture_output=True).returncode
+        for one in (broken, mended)
+    ]
+    assert codes == [1, 0]
+    assert shlex.quote(line.line) in broken.line
