@@ -154,7 +154,7 @@ class Walking:
         if packet.answer:
             packet = self._put_back(machine, packet)
         else:
-            packet, marked = self._translated(machine, packet)
+            packet, marked = self._translated(machine, packet, own=arrived_by is None)
         if packet.target in own_addresses(machine):
             if arrived_by is not None:
                 self._hop("firewall", machine, "input", packet)
@@ -175,7 +175,9 @@ class Walking:
 
     # What translates
 
-    def _translated(self, machine: MachineIntent, packet: Packet) -> tuple[Packet, bool]:
+    def _translated(
+        self, machine: MachineIntent, packet: Packet, *, own: bool
+    ) -> tuple[Packet, bool]:
         """The packet to a backend, and whether it is marked to be masqueraded."""
         chosen = choice(machine, packet.protocol, packet.source, packet.target, packet.port)
         if chosen is None:
@@ -183,6 +185,8 @@ class Walking:
         what = f"Service {chosen.service.name}"
         if chosen.port is None or not chosen.backends:
             self._hop("service", machine, what, packet)
+            if not own and packet.target not in own_addresses(machine):
+                self._hop("forwarding", machine, "ip_forward", packet)  # refused after that
             raise Ends(unserved(machine, packet, chosen))
         self.choices = max(self.choices, len(chosen.backends))
         backend = chosen.backends[min(self.choice, len(chosen.backends) - 1)]

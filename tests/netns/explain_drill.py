@@ -187,18 +187,20 @@ def judge(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> Score:
 def through(opened: OpenLab, put: Put) -> list[Cell]:
     """Cells between the node and others, for what slows and breaks nothing.
 
-    Those between pods and nodes themselves, where the matrix has them; else those of Services.
+    Those between pods of the node and of its peer, or of pods and nodes, where the matrix has them;
+    else those of its pods to Services.
     """
     hosts = dict(opened.intent.hosts())
-    on_it = {machine for machine, host in hosts.items() if host == put.node}
-    concerned = on_it or {put.node}
+    near = {machine for machine, host in hosts.items() if host == put.node} or {put.node}
     leaving = [
-        cell
-        for cell in every_cell(opened)
-        if touches(cell, concerned) and ends(opened, cell) - concerned
+        cell for cell in every_cell(opened) if touches(cell, near) and ends(opened, cell) - near
     ]
-    plain = [one for one in leaving if one.family in {"pod-pod", "pod-node"}]
-    return plain or [one for one in leaving if one.source.node in concerned]
+    names = concerned(opened, put)
+    pods = [one for one in leaving if one.family == "pod-pod"]
+    between = [one for one in pods if touches(one, names) > 1]
+    plain = pods + [one for one in leaving if one.family == "pod-node"]
+    asking = [one for one in leaving if one.family == "pod-service" and one.source.node in near]
+    return between or plain or asking
 
 
 def ends(opened: OpenLab, cell: Cell) -> set[str]:

@@ -31,13 +31,17 @@ def read(text: str) -> tuple[SeenSession, ...]:
 def differences(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Difference]:
     """Sessions that are shut on a machine, and those that do not come up though they are not.
 
-    Of the second kind nothing is told where the other end was seen to be shut.
+    Of the second kind nothing is told where the other end was seen to be shut; of neither where the
+    Intent has no other end, as when a machine is lost.
     """
+    there = {one.name for one in intent.machines}
     for machine in intent.machines:
         facts = observed.get(machine.name)
         if machine.speaker is None or facts is None or not facts.sessions:
             continue
         for session in machine.speaker.sessions:
+            if session.machine not in there:
+                continue
             seen = _seen(facts, session.machine)
             if seen and seen.info.startswith(_ESTABLISHED):
                 continue
@@ -82,7 +86,8 @@ def _brings(intent: Intent, one: str, other: str) -> Iterator[Hop]:
         yield from ((here, f"route to {destination}") for destination in destinations)
         speaker = intent.machine(here).speaker
         if speaker and speaker.passes_on:
-            for further in speaker.sessions:
+            named = {machine.name for machine in intent.machines}
+            for further in (one for one in speaker.sessions if one.machine in named):
                 passed = _learned(intent.machine(further.machine), intent.machine(here))
                 yield from (
                     (further.machine, f"route to {destination}")

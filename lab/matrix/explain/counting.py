@@ -12,6 +12,8 @@ from lab.topology.path import Hop, Path
 
 FEWEST = 3
 """Packets that were sent and of which none arrived; fewer may be somebody else's."""
+COUNTED = frozenset({"packets-dropped", "lost-between"})
+"""The kinds of what is found here."""
 _DROPS = ("dropped", "errors")
 
 

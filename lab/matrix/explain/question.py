@@ -11,7 +11,7 @@ from lab.cluster.signatures import InLog, in_log
 from lab.matrix.cell import Cell, Expectation
 from lab.matrix.cells import Product
 from lab.matrix.expectations import expect
-from lab.matrix.explain.counting import lost
+from lab.matrix.explain.counting import COUNTED, lost
 from lab.matrix.explain.explainer import LEARNED, Explained, Explainer
 from lab.matrix.explain.finding import Finding
 from lab.matrix.explain.scope import asked, flow_of
@@ -149,10 +149,11 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
     if worst.failed and not explained.findings:
         _tried(worst.cell, limits, send)
         explained = Explained(explained.path, lost(explained.path, seen, look(scope)))
-    if worst.failed and all(one.kind in LEARNED for one in explained.findings):
+    if worst.failed and all(one.kind in LEARNED | COUNTED for one in explained.findings):
         rest = {one.name: () for one in intent.everything() if one.name not in scope}
         whole = Explainer(intent, {**look(rest), **seen})
-        explained = whole.explain(flow, works=works)
+        further = whole.explain(flow, works=works)
+        explained = further if further.findings else explained
         elsewhere = () if explained.findings else whole.elsewhere()
     ill = worst.failed or explained.findings
     return Explanation(

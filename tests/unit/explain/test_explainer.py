@@ -511,3 +511,11 @@ def test_services_that_are_refused_still_do_not_hide_that_none_is_translated() -
     lost = broken(seen, "worker2", translations=replace(there, services=refused))
     said = {one.kind for one in Explainer(intent, lost).elsewhere() if one.node == "worker2"}
     assert {one for one in said if one.startswith("service-")} == {"service-rules-missing"}
+
+
+def test_a_service_that_is_refused_is_refused_by_a_machine_that_forwards() -> None:
+    _, intent, _ = lab("services")
+    seen = broken(whole(intent), "worker1", forwards=False)
+    refused = cell("services", "no-endpoints/worker1-p1/nobody/tcp-small")
+    found = Explainer(intent, seen).explain(flow_of(refused), works=False).findings
+    assert [(one.kind, one.node) for one in found] == [("forwarding-off", "worker1")]

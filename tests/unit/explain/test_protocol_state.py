@@ -10,12 +10,13 @@ import pytest
 from seen_machines import lab, whole
 
 from lab.cluster.observers import nftables, sessions
-from lab.cluster.observers.facts import Barrier, NodeFacts, SeenSession
+from lab.cluster.observers.facts import Barrier, Counter, NodeFacts, SeenSession
 from lab.matrix.explain.explainer import Explainer
 from lab.matrix.explain.finding import Finding
 from lab.matrix.explain.question import explain
 from lab.matrix.explain.scope import asked, flow_of
 from lab.providers.provider import Outcome, Probe
+from lab.topology import gateways
 from lab.topology.walk import walk
 
 Seen = dict[str, NodeFacts]
@@ -114,6 +115,25 @@ def test_with_the_router_a_third_nodes_routes_hang_on_the_session_too() -> None:
     assert findings(name, seen, "pod-pod/win1-p1/master-p1/tcp-small") == ()
 
 
+@pytest.mark.parametrize(
+    ("name", "lost"), [("upstream-vrrp", "master1"), ("calico-bgp-tor", "worker1")]
+)
+def test_sessions_with_a_machine_that_is_lost_are_missed_by_nobody(name: str, lost: str) -> None:
+    _, intent, _ = lab(name)
+    left = gateways.without(intent, lost)
+    seen = whole(left)
+    for machine in left.machines:
+        if machine.speaker and any(one.machine == lost for one in machine.speaker.sessions):
+            seen = session(seen, machine.name, lost, "start", "Active")
+    assert list(sessions.differences(left, seen)) == []
+    assert seen != whole(left)
+    for machine in left.machines:  # and what else is wrong is told all the same
+        for other in machine.speaker.sessions if machine.speaker else ():
+            if other.machine != lost:
+                shut_too = session(seen, machine.name, other.machine, "down", "")
+                assert len(list(sessions.differences(left, shut_too))) == 1
+
+
 def test_a_session_that_does_not_come_up_is_told_after_what_keeps_it_down() -> None:
     seen = session(whole(lab("calico-bgp")[1]), "worker1", "win1", "start", "Active")
     id_ = "pod-pod/worker1-p1/win1-p1/tcp-small"
@@ -152,14 +172,45 @@ def test_where_routes_lead_to_another_the_whole_lab_is_looked_at() -> None:
         looked.append(set(wanted))
         return {one: seen[one] for one in wanted}
 
-    def lost(probes: Sequence[Probe], _: object):
-        return {one.key: Outcome(one.key, "timeout", "", None, (), None, 0.1) for one in probes}
-
-    found = explain([cell], (), intent, lost, look, lambda _: ()).finding
+    found = explain([cell], (), intent, timed_out, look, lambda _: ()).finding
     assert isinstance(found, Finding)
     assert (found.fault, found.node) == ("duplicate-node-pod-cidr", "worker1")
     assert looked[0] == {"win1", "master"}
     assert "worker1" in looked[1]
+
+
+def test_a_machine_beside_the_path_that_has_anothers_mac_is_told_before_what_is_counted() -> None:
+    name, id_ = "overlay", "pod-pod/master-p1/worker1-p1/tcp-small"
+    _, intent, matrix = lab(name)
+    twin = next(one.mac for one in intent.machine("worker1").interfaces)
+    links = tuple(
+        replace(one, mac=twin) if one.name == "eth0" else one
+        for one in whole(intent)["worker2"].links
+    )
+    seen = changed(whole(intent), "worker2", links=links)
+    cell = matrix.find(id_)
+    assert cell is not None
+    looks = [0]
+
+    def look(wanted):
+        looks[0] += 1
+        sent = (Counter("eth0 sent packets", 10 * looks[0]),)
+        return {
+            one: replace(seen[one], counters=sent) if one == "master" else seen[one]
+            for one in wanted
+        }
+
+    found = explain([cell], (), intent, timed_out, look, lambda _: ()).finding
+    assert isinstance(found, Finding)
+    assert (found.fault, found.node) == ("two-nodes-one-mac", "worker2")
+    seen["worker2"] = whole(intent)["worker2"]
+    counted = explain([cell], (), intent, timed_out, look, lambda _: ()).finding
+    assert isinstance(counted, Finding)
+    assert (counted.kind, counted.node) == ("lost-between", "worker1")
+
+
+def timed_out(probes: Sequence[Probe], _: object):
+    return {one.key: Outcome(one.key, "timeout", "", None, (), None, 0.1) for one in probes}
 
 
 RULE = """{"rule": {"family": "arp", "table": "t", "chain": "input", "handle": 3, "expr": [
