@@ -27,10 +27,23 @@ def command(as_json: bool) -> None:
         return
     rows = [("LAB", "STATE", "SCENARIO", "PROVIDER", "CREATED", "")]
     rows += [
-        (one.name, one.state, one.scenario or "-", one.provider, ago(one.created), one.detail)
+        (
+            one.name,
+            one.state,
+            one.scenario or "-",
+            one.provider,
+            ago(one.created),
+            _short(one.detail),
+        )
         for one in found
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     for row in rows:
         cells = [text.ljust(width) for text, width in zip(row, widths, strict=False)]
         click.echo("  ".join((*cells, row[-1])).rstrip())
+
+
+def _short(detail: str) -> str:
+    """Its first line, without what only leads over to the next: ``lab status`` has them all."""
+    first, _, more = detail.partition("\n")
+    return first.rpartition(";")[0] or first.rstrip(": ") if more else first

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,7 +93,8 @@ def command(
     "--failover" is for labs whose pods have a gateway on one of several machines (upstream-vrrp):
     after the cells its holder is taken off every network and put back, while pods go on asking;
     the report has how long they were without an answer, who took over, and whether every route
-    followed.
+    followed. Other commands on the lab wait meanwhile; one that finds the lab as a killed test
+    left it puts the machine back.
 
     The same without this command: pytest --lab LAB --pyargs lab.suites --lab-sample STRATEGY
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
@@ -113,8 +115,8 @@ def command(
     say(opened.banner)
     directory = opened.handle.directory
     junit = directory / f"junit-{os.getpid()}.xml"  # another test may run beside this one
-    keeper = Keeper(opened)
-    with terminable(), opened.used(f"lab test {name}", say):
+    keeper = Keeper(replace(opened, held_alone=failover))
+    with terminable(), opened.used(f"lab test {name}", say, alone=failover):
         try:
             code = pytest.main(
                 [

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
+from lab.lifecycle import lost
 from lab.lifecycle.explaining import require_tables
 from lab.lifecycle.relearning import wait_until_learned
 from lab.lifecycle.session import OpenLab
@@ -118,7 +119,7 @@ def heal(opened: OpenLab, intent: Intent, say: Say) -> Healed:
 
     """
     mended, rebuilt = [], []
-    with opened.used(f"lab heal {opened.name}", say):
+    with opened.used(f"lab heal {opened.name}", say, as_found=True):
         opened.require_running()
         for row in reversed(journal.faults(opened.store, opened.name)):
             if journal.is_older(row, opened.handle.token, opened.store.steps(opened.name)):
@@ -177,6 +178,9 @@ def _probe(opened: OpenLab, intent: Intent, fault: Fault, node: str, doing: str)
 
 
 def _mend(opened: OpenLab, intent: Intent, row: FaultRow) -> None:
+    if row.name == lost.CUT_OFF:
+        lost.join_again(opened.store, opened.provider, opened.handle, intent, row.node)
+        return
     undo = [Command(place, line) for place, line in row.undo]
     _run(opened, intent, undo, f"taking fault {words(row)} out of lab '{opened.name}'")
     journal.forget(opened.store, opened.name, row.number)

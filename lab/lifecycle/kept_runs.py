@@ -11,6 +11,8 @@ from lab.lifecycle.session import RESULT
 from lab.matrix.verdict import RunResult
 from lab.reports.result import from_json
 
+_A_RUN = f"give the {RESULT} of a run, its directory, its id, or a lab"
+_SHOWN = 3
 _BACK = re.compile(r"(?P<lab>[^~]+)(~(?P<back>[0-9]{1,9}))?")
 
 
@@ -41,10 +43,23 @@ def find_run(wanted: str, state: Path) -> RunResult:
     by_lab = _BACK.fullmatch(wanted)
     if by_lab and _is_name(by_lab["lab"]) and (state / "labs" / by_lab["lab"]).is_dir():
         return _read(doing, _of_lab(doing, state, by_lab["lab"], int(by_lab["back"] or 0)))
-    raise UsageError(
-        doing,
-        "it is neither a result.json, nor a directory with one, nor the id of a run that is kept, "
-        "nor a lab",
+    raise UsageError(doing, *_missing(wanted, path, state))
+
+
+def _missing(wanted: str, path: Path, state: Path) -> tuple[str, str]:
+    """Why there is no such run, and what to try."""
+    if path.is_dir():
+        below = sorted(path.glob(f"*/{RESULT}"), key=lambda file: file.parent.name)
+        near = " or ".join(f"'{file.parent}'" for file in below[:_SHOWN])
+        cure = f"did you mean {near}?" if near else "the directory of one run, or its result.json"
+        return f"directory '{wanted}' has no {RESULT}", cure
+    if "/" in wanted or path.suffix == ".json":
+        return "there is no such file", _A_RUN
+    neither = (
+        f"it is neither a {RESULT}, nor a directory with one, nor the id of a run that is kept"
+    )
+    return (
+        f"{neither}, nor a lab",
         _nearest(wanted, state) or "'lab test LAB' makes a run; 'lab list' names the labs",
     )
 
@@ -87,10 +102,25 @@ def _nearest(wanted: str, state: Path) -> str:
 
 def _read(doing: str, file: Path) -> RunResult:
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-        run, _ = from_json(document if isinstance(document, dict) else {})
-    except (OSError, ValueError, BrokenError) as error:
-        raise UsageError(
-            doing, f"'{file}' is no result of a run: {error}", "give a result.json"
-        ) from error
+        text = file.read_text(encoding="utf-8")
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UsageError(doing, f"'{file}' {_breaks(text, error)}", _A_RUN) from error
+    except (OSError, ValueError) as error:
+        raise UsageError(doing, f"'{file}' cannot be read: {error}", _A_RUN) from error
+    if not isinstance(document, dict) or "format" not in document:
+        raise UsageError(doing, f"'{file}' is JSON, but no result of a run", _A_RUN)
+    try:
+        run, _ = from_json(document)
+    except BrokenError as error:
+        raise UsageError(doing, f"'{file}': {error.happened}", error.cure or _A_RUN) from error
     return run
+
+
+def _breaks(text: str, error: json.JSONDecodeError) -> str:
+    """What is wrong with a text that is no JSON."""
+    if not text.strip():
+        return "is empty"
+    if text[error.pos :].strip():
+        return f"is no JSON: {error.msg.lower()} in line {error.lineno}, column {error.colno}"
+    return f"breaks off in line {error.lineno}: it was not written, or copied, to its end"

@@ -36,9 +36,8 @@ def unknown_lab(doing: str, name: str, known: Iterable[str], more: str = "") -> 
 
     labs = sorted(set(known))
     near = get_close_matches(name, labs, n=1)
-    words = [f"did you mean '{near[0]}'?"] if near else []
+    meant = f"did you mean '{near[0]}'? " if near else ""
     listed = ", ".join(f"'{lab}'" for lab in labs)
-    words.append(f"the labs are {listed}" if labs else "there are no labs; 'lab up' makes one")
-    if more:
-        words.append(more)
-    return UsageError(doing, f"there is no lab named '{name}'", "; ".join(words))
+    there = f"the labs are {listed}" if labs else "there are no labs; 'lab up' makes one"
+    cure = f"{meant}{there}{f'; {more}' if more else ''}"
+    return UsageError(doing, f"there is no lab named '{name}'", cure)

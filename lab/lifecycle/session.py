@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab._errors import BrokenError
+from lab.lifecycle import lost
 from lab.lifecycle.advice import again
 from lab.lifecycle.names import check_name, unknown_lab
 from lab.lifecycle.providers import choose
@@ -56,6 +57,8 @@ class OpenLab:
     """As they were given when it was brought up."""
     store: Store
     writers: Writers
+    held_alone: bool = False
+    """Whether this process holds it already, and alone."""
 
     @property
     def windows_rules_off(self) -> tuple[str, ...]:
@@ -97,9 +100,26 @@ class OpenLab:
 
     @contextmanager
     def used(
-        self, command: str, say: Callable[[str], None], wait: float = WAIT_SECONDS
+        self,
+        command: str,
+        say: Callable[[str], None],
+        wait: float = WAIT_SECONDS,
+        *,
+        alone: bool = False,
+        as_found: bool = False,
     ) -> Iterator[None]:
         """Hold the lab while it is tested: ``up``, ``down`` and ``gc`` wait, other tests do not.
+
+        A machine that a failover test has left cut off, because it was killed, is put back first.
+
+        Parameters
+        ----------
+        command, say, wait
+            As of :func:`~lab.state.lock.lab_lock`.
+        alone
+            Whether other tests wait, too.
+        as_found
+            Whether putting back is left to the caller.
 
         Raises
         ------
@@ -107,8 +127,21 @@ class OpenLab:
             When another command works on it.
 
         """
-        with lab_lock(self.handle.directory, command, wait=wait, shared=True, say=say):
+        if self.held_alone:
             yield
+            return
+        with lab_lock(self.handle.directory, command, wait=wait, shared=not alone, say=say):
+            if not as_found:
+                lost.put_back(self.store, self.provider, self.handle, self.intent, say)
+            yield
+
+    def cut_off(self, machine: str) -> None:
+        """Take the machine off its networks, so that it comes back even if this is killed."""
+        lost.cut_off(self.store, self.provider, self.handle, self.intent, machine)
+
+    def join_again(self, machine: str) -> None:
+        """Put the machine back."""
+        lost.join_again(self.store, self.provider, self.handle, self.intent, machine)
 
     def record(
         self, run: RunResult, junit: Path | None = None, intent: Intent | None = None

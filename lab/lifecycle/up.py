@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from lab._errors import BrokenError, UsageError
 from lab.lifecycle import converge
 from lab.lifecycle.interruption import Terminated, terminable
+from lab.lifecycle.lost import put_back
 from lab.lifecycle.marks import own_marks
 from lab.lifecycle.names import check_name
 from lab.lifecycle.scenario_copy import write_scenario
@@ -103,6 +104,7 @@ def up(
                 _finish(request, work, provider, store)
         else:
             _settle(work, store, say)
+            put_back(store, provider, work.lab, request.intent, say)
     return UpResult(request.name, changed, work.decisions, time.monotonic() - begun)
 
 

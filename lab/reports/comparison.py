@@ -60,7 +60,11 @@ def compare(before: RunResult, after: RunResult) -> Comparison:
 
 
 def notes(made: Comparison) -> Iterator[str]:
-    """In what the two runs are not alike, beside their cells."""
+    """In what the two runs are not alike, beside their cells; or that they are one."""
+    if made.before == made.after:
+        yield f"both are run {made.before.run}: '{made.after.lab}~1' is the one before it"
+    elif made.before.started > made.after.started:
+        yield "the first run is the later one: what is told is the way back"
     pairs = (
         ("scenarios", made.before.scenario, made.after.scenario),
         ("topologies", made.before.topology, made.after.topology),

@@ -15,6 +15,7 @@ from lab._log import quantity
 from lab.cluster.workload_checks import WorkloadResult
 from lab.matrix.cell import Cell
 from lab.matrix.verdict import GREEN, CellResult, RunResult, Verdict
+from lab.reports.cause import cause
 from lab.reports.patterns import Group, Hosts, explain
 
 SHOWN = 10
@@ -51,6 +52,8 @@ class Pattern:
     example: Change
     detail: str
     """Why the example has its verdict; empty for a plain pass."""
+    cause: str
+    """What most of the cells met first on their paths; empty where nothing was found there."""
     repeat: str
     """The command that repeats the example."""
 
@@ -203,6 +206,7 @@ def _pattern(kind: Kind, group: Group, changes: Mapping[str, Change]) -> Pattern
         cells=cells,
         example=changes[group.example.cell.id],
         detail=group.example.detail,
+        cause=cause(group.cells),
         repeat=group.example.repeat,
     )
 
@@ -232,7 +236,10 @@ def to_json(found: Difference) -> dict[str, Any]:
         for kind in TITLES
     }
     patterns = {
-        kind: [{"sentence": one.sentence, "cells": list(one.cells)} for one in patterns]
+        kind: [
+            {"sentence": one.sentence, "cause": one.cause, "cells": list(one.cells)}
+            for one in patterns
+        ]
         for kind, patterns in found.patterns.items()
     }
     return {**kinds, "patterns": patterns, "unchanged": found.unchanged}
@@ -260,4 +267,6 @@ def _example(kind: Kind, pattern: Pattern) -> list[str]:
     lines = [f"    example: {pattern.example.words()}"]
     if pattern.detail:
         lines.append(f"    because: {pattern.detail}")
+    if pattern.cause:
+        lines.append(f"    cause:   {pattern.cause}")
     return [*lines, f"    repeat:  {pattern.repeat}"]

@@ -13,7 +13,7 @@ from lab.matrix.explain.question import Explanation
 from lab.matrix.verdict import GREEN
 from lab.reports.wording import REFUSALS, path_words
 
-_COMMAND_SHOWN = 400
+_COMMAND_SHOWN = 2000
 """Characters of a command on the terminal; JSON has it whole."""
 _LOGGED_SHOWN = 5
 _REFUSED: Mapping[str, str] = {

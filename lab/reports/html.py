@@ -31,6 +31,7 @@ from lab.reports.wording import (
     counted,
     emulation,
     expected,
+    explain_command,
     failover_words,
     headline,
     milliseconds,
@@ -120,5 +121,6 @@ def _template() -> Template:
     environment.filters["failover"] = failover_words
     environment.filters["verdict"] = verdict_words
     environment.filters["path"] = path_words
+    environment.globals["explain_command"] = explain_command
     environment.globals["quantity"] = quantity
     return environment.from_string(_part("report.html.j2"))

@@ -29,6 +29,7 @@ from lab.reports.wording import (
     closing_line,
     emulation,
     expected,
+    explain_command,
     failover_lines,
     milliseconds,
     path_words,
@@ -166,7 +167,7 @@ def _asked_line(run: RunResult) -> str:
 def _sections(summary: Summary) -> Iterator[tuple[str, list[str]]]:
     red = sum(1 for result in summary.run.results if result.verdict in RED)
     if red:
-        yield f"Not as expected: {quantity(red, 'cell')}", list(_red_lines(summary.findings))
+        yield f"Not as expected: {quantity(red, 'cell')}", list(_red_lines(summary))
     workloads = [one for one in summary.run.workloads if one.verdict != "pass"]
     if workloads:
         heading = f"Not as expected: {quantity(len(workloads), 'workload check')}"
@@ -183,23 +184,25 @@ def _sections(summary: Summary) -> Iterator[tuple[str, list[str]]]:
         yield f"Latency: {summary.speed}; the slowest:", slow
 
 
-def _red_lines(findings: Findings) -> Iterator[str]:
+def _red_lines(summary: Summary) -> Iterator[str]:
+    findings, lab = summary.findings, summary.run.lab
     for group in findings.groups:
         yield f"  * {group.sentence}"
         yield f"    example:  {group.example.cell.family}: {path_words(group.example.cell)}"
-        yield from _particulars(group.example, group.cells)
+        yield from _particulars(lab, group.example, group.cells)
     for result in findings.singles[:SINGLES]:
         yield f"  * {single_sentence(result)}"
-        yield from _particulars(result, (result,))
+        yield from _particulars(lab, result, (result,))
     if len(findings.singles) > SINGLES:
         yield f"  and {len(findings.singles) - SINGLES:,} more"
 
 
-def _particulars(result: CellResult, cells: Sequence[CellResult]) -> Iterator[str]:
+def _particulars(lab: str, result: CellResult, cells: Sequence[CellResult]) -> Iterator[str]:
     yield f"    expected: {expected(result)}"
     yield f"    actual:   {actual(result)}"
     if why := cause(cells):
         yield f"    cause:    {why}"
+    yield f"    explain:  {explain_command(lab, result.cell)}"
     yield f"    repeat:   {result.repeat}"
 
 
@@ -247,7 +250,7 @@ def _rich_line(line: str) -> RenderableType:
     indent = len(line) - len(text)
     head, gap, rest = _split(text)
     style = "bold red" if head == "*" else "dim"
-    if head == "repeat:":
+    if head in {"explain:", "repeat:"}:
         label = f"{' ' * indent}{head}{' ' * gap}"
         return Text.assemble((label, style), rest, no_wrap=True, overflow="ignore")
     grid = Table.grid(padding=0)
@@ -260,7 +263,7 @@ def _rich_line(line: str) -> RenderableType:
 
 def _split(text: str) -> tuple[str, int, str]:
     """The bullet or label of a line, the blanks after it, and the rest."""
-    for label in ("*", "example:", "expected:", "actual:", "cause:", "repeat:"):
+    for label in ("*", "example:", "expected:", "actual:", "cause:", "explain:", "repeat:"):
         if text.startswith(f"{label} "):
             rest = text[len(label) :].lstrip()
             return label, len(text) - len(label) - len(rest), rest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 
 from lab._log import quantity
@@ -148,6 +149,12 @@ def emulation(run: RunResult) -> str:
 def path_words(cell: Cell) -> str:
     """``worker1-p1 to win1-p1, TCP small``."""
     return f"{cell.source.name} to {cell.target.name}, {cell.protocol.upper()} {cell.size}"
+
+
+def explain_command(lab: str, cell: Cell) -> str:
+    """What to type to learn why: ``lab explain overlay worker1-p1 win1-p1 --protocol tcp ...``."""
+    ends = shlex.join((cell.source.name, cell.target.name))
+    return f"lab explain {lab} {ends} --protocol {cell.protocol} --size {cell.size}"
 
 
 def expected(result: CellResult) -> str:

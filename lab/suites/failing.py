@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import Protocol, cast
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError, UsageError
@@ -24,6 +24,16 @@ _PACE = Pace()
 Say = Callable[[str], None]
 
 
+class Cables(Protocol):
+    """Takes machines off their networks and puts them back, whatever comes between."""
+
+    def cut_off(self, machine: str) -> None:
+        """Take the machine off every network."""
+
+    def join_again(self, machine: str) -> None:
+        """Put it back; it may be there already."""
+
+
 class FailoverTest:
     """One failover of one lab.
 
@@ -34,14 +44,16 @@ class FailoverTest:
 
     """
 
-    def __init__(self, provider: Provider, lab: LabHandle, intent: Intent, say: Say) -> None:
+    def __init__(
+        self, provider: Provider, lab: LabHandle, intent: Intent, say: Say, cables: Cables
+    ) -> None:
         if not hasattr(provider, "cut_off"):
             raise UsageError(
                 f"testing the failover of lab '{lab.name}'",
                 f"provider '{provider.name}' cannot take a machine off its networks",
                 "'--provider netns' can",
             )
-        self._provider, self._lab, self._say = provider, lab, say
+        self._provider, self._lab, self._say, self._cables = provider, lab, say, cables
         self._failing = cast(Failing, provider)
         self._intent = settled(provider, lab, intent)
         self._lost = holder_to_lose(self._intent, lab.name)
@@ -55,15 +67,15 @@ class FailoverTest:
             When pods do not answer to begin with, or the lab's machines are not there.
 
         """
-        failing, lab, intent, lost = self._failing, self._lab, self._intent, self._lost
+        cables, lost = self._cables, self._lost
         before = self._holders()
         self._say(f"failover: {lost} is taken off its networks")
         try:
-            away = self._turn(lambda: failing.cut_off(lab, intent, lost), away=True)
+            away = self._turn(lambda: cables.cut_off(lost), away=True)
             self._say(f"failover: {away.longest:.1f} s of silence; {lost} is put back")
-            back = self._turn(lambda: failing.join_again(lab, intent, lost), away=False)
+            back = self._turn(lambda: cables.join_again(lost), away=False)
         finally:
-            failing.join_again(lab, intent, lost)
+            cables.join_again(lost)
         return Failover(lost, before, away, back)
 
     def _turn(self, change: Callable[[], None], *, away: bool) -> Turn:

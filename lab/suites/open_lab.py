@@ -59,8 +59,12 @@ class OpenLab(Protocol):
 
         """
 
-    def used(self, command: str, say: Callable[[str], None]) -> AbstractContextManager[None]:
+    def used(
+        self, command: str, say: Callable[[str], None], *, alone: bool = False
+    ) -> AbstractContextManager[None]:
         """Hold the lab while ``command`` works on it; ``say`` is told of a wait.
+
+        With ``alone`` other tests wait.
 
         Raises
         ------
@@ -68,6 +72,12 @@ class OpenLab(Protocol):
             If another command works on it for too long.
 
         """
+
+    def cut_off(self, machine: str) -> None:
+        """Take a machine off its networks, so that it comes back even if this is killed."""
+
+    def join_again(self, machine: str) -> None:
+        """Put it back."""
 
     def record(
         self, run: RunResult, junit: Path | None = None, intent: Intent | None = None

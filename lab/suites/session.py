@@ -132,7 +132,8 @@ class LabSession:
         self._failover_test()
 
     def _failover_test(self) -> FailoverTest:
-        return FailoverTest(self.lab.provider, self.lab.handle, self.lab.intent, say)
+        lab = self.lab
+        return FailoverTest(lab.provider, lab.handle, lab.intent, say, lab)
 
     def fail_over(self) -> Failover:
         """Lose the holder of a gateway and have it back; what was seen is part of the run.
@@ -143,7 +144,7 @@ class LabSession:
             When the lab has no gateway that could fail over, or it cannot be measured.
 
         """
-        with self.lab.used("test", say):
+        with self.lab.used("test", say, alone=True):
             found = self._failover_test().run()
             self.lab.require_running()
         if self.run is not None:

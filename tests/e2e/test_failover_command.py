@@ -7,6 +7,8 @@ import xml.etree.ElementTree as ET
 
 from lab_command import Lab
 
+from lab._deadline import Deadline
+
 
 def test_every_report_has_the_failover(lab: Lab) -> None:
     lab.run("up", "upstream-vrrp")
@@ -27,6 +29,32 @@ def test_every_report_has_the_failover(lab: Lab) -> None:
     assert 'id="failover"' in (run / "report.html").read_text()
     again = lab.run("test", "upstream-vrrp", "-k", "nodeport and tcp-small")
     assert "Not as expected" not in again.stdout, "the matrix knows who holds the gateways now"
+
+
+def test_a_failover_that_is_killed_is_mended_by_the_next_command(lab: Lab) -> None:
+    cell = "pod-pod/node009-p1/node001-p1/tcp-small"
+    lab.run("up", "upstream-vrrp")
+    process = lab.start("test", "upstream-vrrp", "--failover", "-k", cell)
+    try:
+        Deadline(60).wait("a machine being cut off", lambda: cut_off(lab), until=bool, every=0.1)
+    finally:
+        process.kill()
+        process.communicate(timeout=30)
+    status = lab.run("status", "upstream-vrrp")
+    assert "cut-off on master1" in status.stdout
+    assert "'lab heal upstream-vrrp' takes it out" in status.stdout
+    again = lab.run("test", "upstream-vrrp", "-k", cell)
+    assert "master1 is off its networks, left so by a failover test that was killed" in again.stderr
+    assert cut_off(lab) == []
+    linux = "pod-pod/node001-p1/master1-p1/tcp-small"
+    assert "1 pass" in lab.run("test", "upstream-vrrp", "-k", linux).stdout
+
+
+def cut_off(lab: Lab) -> list[str]:
+    """Machines that are written down as off their networks, wholly; others may hold the lab."""
+    said, _ = lab.start("status", "upstream-vrrp", "--json").communicate(timeout=30)
+    faults = json.loads(said)["faults"]
+    return [one["node"] for one in faults if one["name"] == "cut-off" and one["whole"]]
 
 
 def test_a_lab_without_a_gateway_is_refused_before_anything_is_probed(lab: Lab) -> None:

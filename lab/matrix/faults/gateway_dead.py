@@ -12,20 +12,18 @@ from lab.matrix.faults.parts import bare, barred
 from lab.topology.intent import Intent
 
 _NAME = "gateway-dead"
-_CHAIN = "type filter hook input priority 0;"
+_HOOK = "output"
+_CHAIN = f"type filter hook {_HOOK} priority 0;"
 
 
 def _change(intent: Intent, node: str, peer: str) -> Change:
-    """Neither side learns the other's MAC; what the node behind it knows is forgotten at once."""
+    """Nobody is told its MAC any more; what the node behind it knows is forgotten at once."""
     gateway = next(one for one in intent.gateways if one.node == peer)
     address = bare(gateway.address)
-    what = f"{_NAME} {peer}"
-    deaf, mute = (
-        barred(node, f"{what} {hook}", hook, 0, [f"arp {end} ip {address} counter drop"], "arp")
-        for hook, end in (("input", "daddr"), ("output", "saddr"))
-    )
+    told = f"arp saddr ip {address} counter drop"
+    mute = barred(node, f"{_NAME} {peer}", _HOOK, 0, [told], "arp")
     forgotten = Command(peer, f"ip neighbour flush to {address} dev {gateway.device}")
-    return Change((*deaf.do, *mute.do, forgotten), (*deaf.undo, *mute.undo))
+    return Change((*mute.do, forgotten), mute.undo)
 
 
 def _sites(intent: Intent) -> Iterator[Site]:

@@ -31,6 +31,8 @@ from lab.topology.intent import Intent
 _RECORD = "/run/daemons.jsonl"
 _LAST_LINES = 5
 _TAIL_BYTES = 4096
+_BELOW = "\n    "
+"""Before each of several lines that an error shows."""
 _COMMAND_SECONDS = 30.0
 """The longest that a command of a daemon's may take."""
 _LOOK_SECONDS = 0.02
@@ -210,7 +212,7 @@ def tail(log: Path) -> str:
 
 def _last(text: str) -> str:
     lines = text.strip().splitlines()[-_LAST_LINES:]
-    return lines[0] if len(lines) == 1 else "".join(f"\n    {line}" for line in lines)
+    return lines[0] if len(lines) == 1 else "".join(f"{_BELOW}{line}" for line in lines)
 
 
 def _end_older() -> None:
@@ -264,7 +266,8 @@ def ailment(holder: int, intent: Intent) -> str:
     if len(ended) > 1:
         every = quantity(len(wanted), "daemon")
         what = f"{len(ended)} of its {every} have ended, the first is {first.words()}"
-    return f"{what}; the last of its log: {tail(log)}"
+    said = tail(log)
+    return f"{what}; the last of its log:{'' if said.startswith(_BELOW) else ' '}{said}"
 
 
 def files(holder: int, intent: Intent) -> Iterator[tuple[str, bytes]]:

@@ -500,3 +500,14 @@ def test_nothing_of_it_knows_what_was_put_in_on_purpose() -> None:
             imported = [f"{getattr(node, 'module', '')}.{name}" for name in names]
             told = [one for one in imported if "faults" in one]
             assert told == [], path
+
+
+def test_services_that_are_refused_still_do_not_hide_that_none_is_translated() -> None:
+    _, intent, _ = lab("services")
+    seen = whole(intent)
+    there = seen["worker2"].translations
+    refused = tuple(one for one in there.services if not one.backends)
+    assert refused
+    lost = broken(seen, "worker2", translations=replace(there, services=refused))
+    said = {one.kind for one in Explainer(intent, lost).elsewhere() if one.node == "worker2"}
+    assert {one for one in said if one.startswith("service-")} == {"service-rules-missing"}

@@ -59,9 +59,12 @@ def test_a_run_is_found_by_its_lab_counted_from_the_last(
         ("20261121-101501-0002", "nor a lab", f"did you mean '{IDS[1]}'?"),
         ("overlay~x", "nor a lab", "did you mean 'overlay'?"),
         ("*", "nor a lab", "lab list"),
-        ("..", "nor a lab", "lab list"),
-        ("", "nor a lab", "lab list"),
-        ("no/such/file", "nor a lab", "lab list"),
+        ("..", "directory '..' has no result.json", "the directory of one run"),
+        ("", "directory '' has no result.json", "the directory of one run"),
+        ("no/such/file", "there is no such file", "its directory, its id, or a lab"),
+        ("result.json", "there is no such file", "its directory, its id, or a lab"),
+        ("labs/overlay/runs", "directory 'labs/overlay/runs' has no result.json", "did you mean '"),
+        ("labs", "directory 'labs' has no result.json", "the directory of one run"),
         ("over*", "nor a lab", "did you mean 'overlay'?"),
     ],
 )
@@ -75,9 +78,24 @@ def test_a_run_that_is_not_there_is_answered_with_the_nearest(
     assert cure in raised.value.cure
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 99}', "\xff"])
-def test_a_file_that_is_no_result_is_refused(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "happened"),
+    [
+        ("", "is empty"),
+        (" \n", "is empty"),
+        ("[]", "is JSON, but no result of a run"),
+        ("{}", "is JSON, but no result of a run"),
+        ('{"format": 99}', "its format is 99, and this version of lab reads"),
+        ('{\n "format": 3,\n "cells": [', "breaks off in line 3: it was not written, or copied"),
+        ("root:x:0:0", "is no JSON: expecting value in line 1, column 1"),
+        ("\xff", "cannot be read: 'utf-8' codec"),
+    ],
+)
+def test_a_file_that_is_no_result_is_refused(tmp_path: Path, text: str, happened: str) -> None:
     file = tmp_path / "result.json"
     file.write_text(text, encoding="latin-1")
-    with pytest.raises(UsageError, match="is no result of a run"):
+    with pytest.raises(UsageError) as raised:
         find_run(str(file), tmp_path)
+    assert raised.value.happened.startswith(f"'{file}'")
+    assert happened in raised.value.happened
+    assert "\n  try" not in raised.value.happened

@@ -8,6 +8,7 @@ import pytest
 from unit.reports.made_runs import REACHED, SAMPLED, made_run
 
 from lab._errors import UsageError
+from lab.matrix.explain.finding import Finding
 from lab.reports.comparison import compare, comparison_json, notes, plain_lines
 
 HEALTHY, DEAD = made_run("healthy"), made_run("dead-node")
@@ -33,12 +34,36 @@ def test_the_text_ends_with_how_many_are_as_before() -> None:
 
 def test_what_else_differs_is_noted() -> None:
     other = replace(HEALTHY, provider="libvirt", only="linux", windows_rules_off=("WIN-X",))
-    assert list(notes(compare(HEALTHY, HEALTHY))) == []
+    again = replace(HEALTHY, run="20261121-101600-1111", started="2026-11-21T10:16:00+00:00")
+    assert list(notes(compare(HEALTHY, again))) == []
     assert list(notes(compare(HEALTHY, other))) == [
         "different providers: netns and libvirt",
         "different choices of nodes: all and linux alone",
         "different Windows rules switched off: none and WIN-X",
     ]
+
+
+def test_a_run_held_against_itself_is_told_so() -> None:
+    (note,) = notes(compare(HEALTHY, HEALTHY))
+    assert note == f"both are run {HEALTHY.run}: 'overlay~1' is the one before it"
+
+
+def test_the_wrong_way_round_is_told() -> None:
+    earlier = replace(DEAD, started="2026-11-20T10:15:00+00:00")
+    assert list(notes(compare(HEALTHY, earlier))) == [
+        "the first run is the later one: what is told is the way back"
+    ]
+
+
+def test_the_cause_of_a_pattern_is_told_with_it() -> None:
+    finding = Finding("wrong-vni", "wrong-vni", "win1", "tunnel", "VNI 4096", "VNI 1", "", "", "")
+    results = tuple(
+        replace(one, finding=finding) if one.verdict == "fail" else one for one in DEAD.results
+    )
+    made = compare(HEALTHY, replace(DEAD, results=results))
+    line = "on win1, tunnel: VNI 1; it should be: VNI 4096 (wrong-vni)"
+    assert f"    cause:   {line}" in plain_lines(made)
+    assert comparison_json(made)["patterns"]["failing"][0]["cause"] == line
 
 
 def test_runs_that_have_no_cell_in_common_are_refused() -> None:

@@ -62,7 +62,7 @@ def test_at_80_columns_only_commands_and_paths_are_wider() -> None:
     console.print(renderable(summarise(made_run("mixed"), REPORT)), width=80, crop=False)
     lines = written.getvalue().splitlines()
     wide = [line for line in lines if len(line) > 80]
-    assert all("repeat:" in line or line.startswith("Report: ") for line in wide)
+    assert all(line.lstrip().startswith(("repeat:", "explain:", "Report: ")) for line in wide)
     assert f"Report: {REPORT}" in lines
     assert "…" not in "".join(lines)
 
@@ -70,16 +70,30 @@ def test_at_80_columns_only_commands_and_paths_are_wider() -> None:
 def test_plain_text_names_what_is_expected_what_came_and_how_to_repeat_it() -> None:
     lines = plain_lines(summarise(made_run("dead-node"), REPORT))
     at = next(n for n, line in enumerate(lines) if "everything to and from win1" in line)
-    assert lines[at + 1 : at + 5] == [
+    assert lines[at + 1 : at + 6] == [
         "    example:  pod-pod: master-p1 to win1-p1, TCP small",
         "    expected: an answer from win1-p1 to 10.244.1.2",
         "    actual:   connect: no reply in 1.0 s; then connect: no reply in 1.0 s",
+        "    explain:  lab explain overlay master-p1 win1-p1 --protocol tcp --size small",
         "    repeat:   lab probe overlay pod-pod/master-p1/win1-p1/tcp-small",
     ]
     assert lines[-2:] == [
         "2,560 cells: 1,488 pass, 80 known limits, 992 fail; 1.9 s",
         f"Report: {REPORT}",
     ]
+
+
+def test_every_red_cell_has_the_command_that_explains_it() -> None:
+    run = made_run("mixed")
+    lines = [line.strip() for line in plain_lines(summarise(run, REPORT))]
+    told = [line for line in lines if line.startswith("explain:  ")]
+    assert len(told) == sum(1 for line in lines if line.startswith("repeat:  "))
+    for line in told:
+        _, lab, explain, name, source, target, *rest = line.split()
+        assert (lab, explain, name) == ("lab", "explain", run.lab)
+        cells = [one.cell for one in run.results if one.cell.source.name == source]
+        assert target in {cell.target.name for cell in cells}
+        assert rest[::2] == ["--protocol", "--size"]
 
 
 def test_a_green_run_shows_no_red_section_but_its_limits() -> None:

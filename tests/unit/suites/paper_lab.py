@@ -105,7 +105,13 @@ class PaperLab:
             raise BrokenError("looking for the machines of lab 'paper'", "absent", "lab up overlay")
 
     @contextmanager
-    def used(self, command: str, _say: Callable[[str], None]) -> Iterator[None]:
+    def used(
+        self,
+        command: str,
+        _say: Callable[[str], None],
+        *,
+        alone: bool = False,  # noqa: ARG002  nobody else is there
+    ) -> Iterator[None]:
         assert command == "test"
         self.held += 1
         yield

@@ -67,7 +67,9 @@ def check(look: Look) -> Iterator[Difference]:
         return
     found = {(one.protocol, one.address, one.port): one for one in seen.services}
     wanted = list(_wanted(translation.services))
-    if wanted and not any(key in found for one in wanted for key in one.asked()):
+    leading = {key for key, one in found.items() if one.backends or one.own}
+    served = [one for one in wanted if one.ends(look.intended.name)]  # others may be refused still
+    if served and not any(key in leading for one in served for key in one.asked()):
         yield look.differs(
             "service-rules-missing",
             "Services",
