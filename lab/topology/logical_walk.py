@@ -186,17 +186,19 @@ class LogicalWalking(Walking):
 
     # What a node's own kernel translates: NodePorts, and what leaves the pods' network
 
-    def _translated(self, machine: MachineIntent, packet: Packet) -> tuple[Packet, bool]:
+    def _translated(
+        self, machine: MachineIntent, packet: Packet, *, own: bool
+    ) -> tuple[Packet, bool]:
         if machine.chassis is None:
-            return super()._translated(machine, packet)
+            return super()._translated(machine, packet, own=own)
         chosen = proxying.choice(
             machine, packet.protocol, packet.source, packet.target, packet.port
         )
         if chosen is None or chosen.port is None or chosen.service.address == packet.target:
             return packet, False
         service, what = chosen.service, f"Service {chosen.service.name}"
-        own = packet.source in own_addresses(machine) or _is_pods_own(machine, packet.source)
-        if service.outside == "cluster" or own:
+        near = packet.source in own_addresses(machine) or _is_pods_own(machine, packet.source)
+        if service.outside == "cluster" or near:
             packet = replace(packet, target=service.address, port=chosen.port.port)
             self._hop("service", machine, what, packet)
             return packet, True
