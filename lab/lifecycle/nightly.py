@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from threading import Event
 
 from lab._deadline import Deadline
 from lab._errors import PreflightError, UsageError
 from lab.lifecycle.interruption import deaf, postponed, terminable
+from lab.lifecycle.names import LONGEST
 from lab.lifecycle.session import JUNIT, REPORT, RESULT
 from lab.matrix.verdict import RunResult
 from lab.providers.provider import Pods
@@ -48,6 +50,12 @@ class Hands:
     """Directory of every run on labs of that name, by the run's id, oldest first."""
 
 
+_PREFIX = "nightly-"
+_LONGEST = LONGEST - len(_PREFIX)
+"""Characters that a job's name may have; of a longer one, as of a spec with many options, the
+beginning is kept."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """One scenario of the night."""
@@ -61,7 +69,7 @@ class Job:
     @property
     def lab(self) -> str:
         """The name of its lab."""
-        return f"nightly-{self.name}"
+        return f"{_PREFIX}{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +128,11 @@ def jobs_of(named: Sequence[str], shipped: Sequence[str]) -> tuple[Job, ...]:
 
 def _stem(source: str) -> str:
     stem = Path(source).name.removesuffix(".yaml").removesuffix(".yml").lower()
-    return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in stem)
+    stem = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in stem)
+    stem = stem.rstrip("-") or "scenario"
+    if len(stem) <= _LONGEST:
+        return stem
+    return f"{stem[: _LONGEST - 9]}-{sha256(source.encode()).hexdigest()[:8]}"
 
 
 def hold(request: NightRequest, hands: Hands, say: Say) -> tuple[Night, BaseException | None]:

@@ -20,6 +20,7 @@ from lab._deadline import Deadline
 from lab._errors import PreflightError, UsageError
 from lab.inventory.inventory import Hypervisor, Inventory
 from lab.lifecycle import command, night_files
+from lab.lifecycle.names import check_name
 from lab.lifecycle.nightly import (
     Hands,
     Job,
@@ -245,6 +246,17 @@ def test_a_job_is_named_by_its_scenario_or_its_file() -> None:
     assert (job.name, job.lab) == ("my-lab", "nightly-my-lab")
     with pytest.raises(UsageError, match="two of them would be called 'a'"):
         jobs_of(("a", "x/a.yaml"), ())
+
+
+def test_the_lab_of_a_long_spec_string_has_a_name_that_labs_can_have() -> None:
+    long = "k8s-libvirt-3-9-9," + ",".join(f"compute-0{n}.vcpus=2" for n in range(1, 10))
+    one, other = jobs_of((long, f"{long},compute.os=linux"), ())
+    for job in (one, other):
+        check_name(job.lab)
+        assert job.lab.startswith("nightly-k8s-libvirt-3-9-9-compute-01")
+    assert one.lab != other.lab
+    (job,) = jobs_of(("what is this?.yaml",), ())
+    check_name(job.lab)
 
 
 HOSTS = (
