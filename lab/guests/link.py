@@ -117,7 +117,7 @@ class Link:
                 "AllowTcpForwarding)",
             ) from error
         except (SSHException, EOFError, OSError) as error:
-            if self.alive():
+            if not self.ends() and deadline.left() <= 0.0:
                 raise DeadlineError(
                     doing, f"'{self.door.name}' opened no channel within {deadline.seconds:g} s"
                 ) from error

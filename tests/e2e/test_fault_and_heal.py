@@ -65,7 +65,7 @@ def test_what_cannot_be_done_is_told_and_changes_nothing(lab: Lab) -> None:
     wrong = lab.run("fault", "overlay", "wrong-vnni", code=2)
     assert "did you mean 'wrong-vni'" in wrong.stderr
     no_tunnel = lab.run("fault", "overlay", "wrong-vni", "--node", "router", code=2)
-    assert "it needs a tunnel, which 'router' has not" in no_tunnel.stderr
+    assert "it needs a VXLAN tunnel, which 'router' has not" in no_tunnel.stderr
     assert "--node master, worker1" in no_tunnel.stderr
     assert "there is no lab named 'other'" in lab.run("heal", "other", code=2).stderr
     assert "name a lab and a fault" in lab.run("fault", "overlay", code=2).stderr

@@ -98,7 +98,7 @@ def test_a_lost_nodes_block_goes_within_the_hold_time_and_comes_back(running: Ru
     Deadline(20).wait("being whole", lambda: differences(running), until=lambda left: not left)
 
 
-def test_a_session_that_is_down_is_seen_as_routes_that_are_missing(running: Running) -> None:
+def test_a_session_that_is_down_is_seen_with_the_routes_that_are_missing(running: Running) -> None:
     peer = running.intent.machine("worker1").speaker
     assert peer
     session = f"'to-{peer.sessions[0].machine}'"
@@ -108,10 +108,11 @@ def test_a_session_that_is_down_is_seen_as_routes_that_are_missing(running: Runn
     running.shell("worker1", found[0].shows)
     running.shell("worker1", found[0].mends)
     Deadline(20).wait("being whole", lambda: differences(running), until=lambda left: not left)
-    assert {kind for kind, _ in lost} == {"learned-route-missing"}
+    assert {kind for kind, _ in lost} == {"session-down", "learned-route-missing"}
     routes = [route for route in running.intent.machine("worker1").routes if route.by]
     through = [route for route in routes if route.via == peer.sessions[0].address]
-    assert {what for _, what in lost} == {f"route to {route.destination}" for route in through}
+    missing = {what for kind, what in lost if kind == "learned-route-missing"}
+    assert missing == {f"route to {route.destination}" for route in through}
 
 
 @pytest.mark.parametrize("name", ["node-link-down", "two-nodes-one-mac"])

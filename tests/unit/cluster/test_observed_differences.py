@@ -74,6 +74,9 @@ def test_every_kind_of_difference_of_a_single_node_has_a_way() -> None:
         *("unplugged", "learned-route-missing", "wrong-learned-route"),
         *("session-down", "session-waiting", "gateway-barred"),
         *("wrong-policy", "wrong-affinity", "wrong-refusal"),
+        # of a logical network: tests/unit/explain and tests/netns
+        *("logical-port", "logical-route", "port-unbound", "tunnel-end-missing"),
+        *("balancer-missing", "balancer-stale", "balancers-missing"),
     }
     kinds = set(get_args(Kind))
     assert kinds - elsewhere == {one["kind"] for one in WAYS} - {""}
