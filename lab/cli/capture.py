@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,7 +17,7 @@ class _Seconds(click.FloatRange):
     """A range that "nan" is outside of: every comparison with it is false."""
 
     def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Refuse what is in no range, as click does."""
         found = super().convert(value, param, ctx)
