@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import click
 
 from lab._log import say
 from lab.cli.complete import labs
+
+
+class _Seconds(click.FloatRange):
+    """A range that "nan" is outside of: every comparison with it is false."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Refuse what is in no range, as click does."""
+        found = super().convert(value, param, ctx)
+        assert isinstance(found, float)
+        if math.isnan(found):
+            self.fail(f"{value} is no number of seconds.", param, ctx)
+        return found
 
 
 @click.command("capture")
@@ -26,7 +42,7 @@ from lab.cli.complete import labs
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(0.1, 30),
+    type=_Seconds(0.1, 30),
     default=2.0,
     help="Seconds to wait for an answer (default: 2).",
 )

@@ -11,7 +11,7 @@ from importlib import import_module
 
 import click
 
-from lab._errors import BrokenError, LabError
+from lab._errors import BrokenError, LabError, UsageError
 from lab._log import listened, say
 from lab.cli.commands import Commands
 
@@ -59,6 +59,9 @@ TERMINATED = 143
 _NO_MORE = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG})
 """What a write to a pipe without a reader, a full disk or a lost terminal ends with."""
 
+_SHOWN = 60
+"""Characters shown of a name that is too long for a file."""
+
 
 class Lazy(Commands):
     """A group whose commands are imported when they are asked for."""
@@ -88,6 +91,12 @@ class Lazy(Commands):
             result = super().invoke(ctx)
             sys.stdout.flush()  # while a failure can still be told
         except OSError as error:
+            if error.errno == errno.ENAMETOOLONG and error.filename is not None:
+                raise UsageError(
+                    f"looking for '{os.fsdecode(error.filename)[:_SHOWN]}...'",
+                    "no file has so long a name",
+                    "a shorter name or path",
+                ) from error
             if error.filename is not None or error.errno not in _NO_MORE:
                 raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is buffered

@@ -106,6 +106,8 @@ def _read(doing: str, file: Path) -> RunResult:
         document = json.loads(text)
     except json.JSONDecodeError as error:
         raise UsageError(doing, f"'{file}' {_breaks(text, error)}", _A_RUN) from error
+    except RecursionError as error:
+        raise UsageError(doing, f"'{file}' is nested too deep for a result", _A_RUN) from error
     except (OSError, ValueError) as error:
         raise UsageError(doing, f"'{file}' cannot be read: {error}", _A_RUN) from error
     if not isinstance(document, dict) or "format" not in document:

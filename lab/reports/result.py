@@ -103,15 +103,17 @@ def from_json(document: Mapping[str, Any]) -> tuple[RunResult, Picture]:
     """
     doing = "reading the JSON of a run"
     found = document.get("format")
-    if found not in _READ:
+    if not isinstance(found, int) or found not in _READ:
         raise BrokenError(
             doing,
             f"its format is {found!r}, and this version of lab reads {FORMAT}",
             "read it with the version of lab that wrote it, or run 'lab test' again",
         )
     try:
-        return _run(document), _picture(document["picture"])
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        run = _run(document)
+        _check(run)
+        return run, _picture(document["picture"])
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise BrokenError(
             doing,
             f"a part is missing or malformed: {type(error).__name__} {error}",
@@ -255,6 +257,18 @@ def _run(document: Mapping[str, Any]) -> RunResult:
         failover=_failover(document.get("failover")),
         hosts=tuple(document.get("hosts", {}).items()),
     )
+
+
+def _check(run: RunResult) -> None:
+    """Raise TypeError or ValueError where a part that reports look up by is no such thing."""
+    if not isinstance(run.seconds, (int, float)):
+        raise TypeError(f"seconds: {run.seconds!r}")
+    for text in (run.started, *run.windows_rules_off, *(one.cell.id for one in run.results)):
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is no text")
+    for one in run.results:
+        if one.verdict not in VERDICTS:
+            raise ValueError(f"verdict {one.verdict!r} of cell '{one.cell.id}'")
 
 
 def _failover_json(found: Failover | None) -> dict[str, Any] | None:

@@ -58,3 +58,38 @@ def test_json_is_one_document_with_every_change(capsys: pytest.CaptureFixture[st
     document = json.loads(capsys.readouterr().out)
     assert (document["before"]["run"], document["after"]["run"]) == ("20261121-1", "20261121-2")
     assert document["worse"] == len(document["failing"]) > 0
+
+
+LONG = "a" * 5000
+
+
+@pytest.mark.usefixtures("state")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("diff", LONG, "overlay"),
+        ("diff", "overlay~" + "9" * 5000, "overlay"),
+        ("validate", LONG),
+        ("plan", LONG),
+        ("up", "--dry-run", LONG),
+        ("capture", "overlay", "a", "b", "--output", LONG),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_name_that_no_file_can_have_is_wrong_usage(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert "no file has so long a name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seconds", ["nan", "NaN", "-nan", "inf", "0"])
+def test_a_time_out_is_a_number_of_seconds(
+    seconds: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["capture", "overlay", "a", "b", f"--timeout={seconds}"])
+    assert ended.value.code == 2
+    assert "Invalid value for '--timeout'" in capsys.readouterr().err

@@ -99,3 +99,11 @@ def test_a_file_that_is_no_result_is_refused(tmp_path: Path, text: str, happened
     assert raised.value.happened.startswith(f"'{file}'")
     assert happened in raised.value.happened
     assert "\n  try" not in raised.value.happened
+
+
+def test_a_file_nested_too_deep_is_no_result(state: Path) -> None:
+    file = state / "deep.json"
+    file.write_text("[" * 100_000)
+    with pytest.raises(UsageError) as raised:
+        find_run(str(file), state)
+    assert "nested too deep" in raised.value.happened

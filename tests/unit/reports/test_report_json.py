@@ -192,3 +192,29 @@ def test_how_much_was_asked_survives() -> None:
     assert from_json(document)[0] == run
     del document["coverage"]
     assert from_json(document)[0].coverage is None
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"format": []},
+        {"format": {}},
+        {"started": None},
+        {"seconds": "x"},
+        {"seconds": None},
+        {"windows_rules_off": [None]},
+    ],
+    ids=str,
+)
+def test_a_malformed_part_is_said(part: dict[str, object]) -> None:
+    document = json.loads(json.dumps(to_json(made_run("healthy"), intent_of())))
+    with pytest.raises(BrokenError):
+        from_json({**document, **part})
+
+
+@pytest.mark.parametrize("part", [{"id": []}, {"verdict": None}, {"verdict": "x"}], ids=str)
+def test_a_malformed_cell_is_said(part: dict[str, object]) -> None:
+    document = json.loads(json.dumps(to_json(made_run("healthy"), intent_of())))
+    document["cells"][0].update(part)
+    with pytest.raises(BrokenError):
+        from_json(document)
