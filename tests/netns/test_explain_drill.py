@@ -1,7 +1,7 @@
 """Every fault, put in by itself at a random node of a real lab, is named with its node.
 
-The same nodes each time, or others with ``HYBRIDLAB_SEED``; ``make explain-drill`` does it for every
-scenario.
+The same nodes each time, or others with ``HYBRIDLAB_SEED``; ``make explain-drill`` does it for
+every scenario.
 """
 
 from __future__ import annotations
