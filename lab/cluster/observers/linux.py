@@ -19,6 +19,7 @@ from lab.cluster.observers.rules import Ruleset, joined
 from lab.guests.shell import Completed
 from lab.topology.intent import Resolver
 
+_OFF = ("disabled", "masked")
 _FORWARD = "ipv4/ip_forward"
 _NDOTS = 1
 """What resolv.conf means where it does not say (resolv.conf(5))."""
@@ -240,10 +241,12 @@ def _sandboxes(found: Any) -> tuple[tuple[str, str], ...]:
 
 
 def _units(text: str) -> tuple[Unit, ...]:
+    """Units that are there, but for those that nobody wants: images have more than a node needs."""
     found = []
     for block in text.split("\n\n"):
         said = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        if said.get("LoadState") == "loaded":
+        unused = said.get("UnitFileState") in _OFF and said.get("ActiveState") == "inactive"
+        if said.get("LoadState") == "loaded" and not unused:
             name = said.get("Id", "").removesuffix(".service")
             restarts = said.get("NRestarts", "0")
             more = f", restarted {restarts} times" if restarts not in {"", "0"} else ""

@@ -88,7 +88,8 @@ for card in /sys/class/net/*/device; do
     ask "card $card" ethtool -S "$card"
 done
 if [ -d /run/systemd/system ]; then
-    ask units systemctl show --property=Id,LoadState,ActiveState,SubState,NRestarts {_UNITS}
+    ask units systemctl show \
+        --property=Id,LoadState,UnitFileState,ActiveState,SubState,NRestarts {_UNITS}
 fi
 ask sandboxes crictl pods -o json
 for space in /run/netns/cni-*; do

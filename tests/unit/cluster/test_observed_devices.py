@@ -117,7 +117,14 @@ ActiveState=inactive
 
 Id=containerd.service
 LoadState=loaded
+UnitFileState=enabled
 ActiveState=active
+NRestarts=0
+
+Id=haproxy.service
+LoadState=loaded
+UnitFileState=disabled
+ActiveState=inactive
 NRestarts=0
 
 @@@= 0
