@@ -108,11 +108,26 @@ def elsewhere(seen: Seen, node: str) -> Seen:
     lost = databases(
         seen, lambda there: replace(there, chassis={**there.chassis, node: "10.20.0.99"})
     )
+    return no_tunnel_to_win1(lost)
+
+
+def no_tunnel_to_win1(seen: Seen) -> Seen:
     return switching(
-        lost,
+        seen,
         "worker1",
         lambda there: replace(
             there, ports=tuple(one for one in there.ports if one.remote != "10.20.0.13")
+        ),
+    )
+
+
+def unbalanced(seen: Seen, name: str) -> Seen:
+    """A switch that knows nothing of the Service to win1-p1."""
+    return switch(
+        seen,
+        name,
+        lambda there: replace(
+            there, balanced=tuple(one for one in there.balanced if one.address != "10.96.0.26")
         ),
     )
 
@@ -134,6 +149,9 @@ CASES = [
      (SERVICE, NODE_PORT), (FROM_MASTER,)),
     (lambda seen: switch(seen, "worker1", lambda one: replace(one, balanced=())),
      "balancers-missing", "service-rules-missing", "worker1", (SERVICE, NODE_PORT), (PODS,)),
+    (lambda seen: unbalanced(seen, "worker1"), "balancer-missing", "", "worker1", (SERVICE,),
+     (FROM_MASTER, OTHER_SERVICE, PODS)),
+    (no_tunnel_to_win1, "tunnel-end-missing", "", "worker1", (PODS, SERVICE), (ON_NODE,)),
     (lambda seen: flow_that_drops(seen, "win1"), "tunnel-port-dropped", "tunnel-udp-dropped",
      "win1", (PODS, SERVICE), (ON_NODE, OUTSIDE)),
     (lambda seen: unplugged(seen, "veth1"), "port-unbound", "", "win1", (PODS, SERVICE),
