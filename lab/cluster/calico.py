@@ -16,7 +16,7 @@ from ipaddress import ip_network
 
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import API_PORT, Cluster
-from lab.cluster.documents import Document
+from lab.cluster.documents import Document, administrator
 from lab.topology.intent import Intent, MachineIntent
 
 VXLAN, BGP = "calico-vxlan", "calico-bgp"
@@ -51,28 +51,8 @@ def operator(cluster: Cluster, manifest: Manifest) -> tuple[Document, ...]:
 
     Its rights are a cluster administrator's: it grants to others what it has itself.
     """
-    account = {"name": "tigera-operator", "namespace": NAMESPACE}
     return (
-        {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {
-                "name": NAMESPACE,
-                "labels": {"pod-security.kubernetes.io/enforce": "privileged"},
-            },
-        },
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account},
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "tigera-operator"},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "ClusterRole",
-                "name": "cluster-admin",
-            },
-            "subjects": [{"kind": "ServiceAccount", **account}],
-        },
+        *administrator("tigera-operator", NAMESPACE),
         services_endpoint(cluster),
         _deployment(manifest),
     )

@@ -10,6 +10,28 @@ Document = Mapping[str, Any]
 _TEXT = "tag:yaml.org,2002:str"
 
 
+def administrator(name: str, namespace: str) -> tuple[Document, ...]:
+    """A namespace, its pods free on their nodes, and an account that may do all in the cluster."""
+    account = {"name": name, "namespace": namespace}
+    group = "rbac.authorization.k8s.io"
+    allowed = {"pod-security.kubernetes.io/enforce": "privileged"}
+    return (
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": namespace, "labels": allowed},
+        },
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account},
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", **account}],
+        },
+    )
+
+
 def to_yaml(documents: Iterable[Document]) -> str:
     """Several documents as one text: keys in alphabetical order, long texts line by line."""
     from ruamel.yaml import YAML  # noqa: PLC0415  slow

@@ -17,7 +17,7 @@ from typing import Any
 
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import API_PORT, Cluster
-from lab.cluster.documents import Document
+from lab.cluster.documents import Document, administrator
 from lab.topology.intent import Intent
 from lab.topology.ovn import EXTERNAL_BRIDGE
 
@@ -50,28 +50,8 @@ _COMMON = ("host-log", "host-log-ovn", "host-run", "host-run-ovn")
 
 def documents(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Document, ...]:
     """Everything, the nodes' parts of the pod network among it."""
-    account = {"name": ACCOUNT, "namespace": NAMESPACE}
     return (
-        {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {
-                "name": NAMESPACE,
-                "labels": {"pod-security.kubernetes.io/enforce": "privileged"},
-            },
-        },
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account},
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "ovn"},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "ClusterRole",
-                "name": "cluster-admin",
-            },
-            "subjects": [{"kind": "ServiceAccount", **account}],
-        },
+        *administrator(ACCOUNT, NAMESPACE),
         _settings(cluster),
         *_subnets(cluster),
         _service(),
