@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from netns_intents import cluster
@@ -32,8 +34,9 @@ def _small_responder() -> Iterator[None]:
         yield
 
 
-def _traces(tokens: set[str]) -> dict[str, object]:
+def _traces(tokens: set[str]) -> dict[str, Any]:
     runs = Path("/run/netns")
+    gc.collect()
     ours = {
         path.parent.name
         for path in Path("/proc").glob("[0-9]*/cmdline")
@@ -66,7 +69,10 @@ def tokens() -> Iterator[set[str]]:
     before = _traces(used)
     yield used
     try:
-        assert _traces(used) == before
+        after = _traces(used)
+        # what an earlier module has left to the garbage collector may go meanwhile
+        assert after["descriptors"] <= before["descriptors"]
+        assert {**after, "descriptors": 0} == {**before, "descriptors": 0}
     finally:
         for token in used:
             NetnsProvider().destroy(LabHandle("left", Path("/tmp"), token))
