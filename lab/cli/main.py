@@ -11,7 +11,7 @@ from importlib import import_module
 
 import click
 
-from lab._errors import BrokenError, LabError, UsageError
+from lab._errors import BrokenError, LabError, UsageError, readable
 from lab._log import listened, say
 from lab.cli.commands import Commands
 
@@ -136,6 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         say(str(error))
         sys.exit(error.exit_code)
     except click.ClickException as error:
+        error.message = readable(error.message)
         with listened():
             error.show()
         sys.exit(error.exit_code)
