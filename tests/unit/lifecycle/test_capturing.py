@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 import pytest
 from lab_desk import Desk
 
 from lab._errors import UsageError
+from lab.lifecycle import capturing
 from lab.lifecycle.capturing import Request, captured, cells_of, require_empty
 from lab.lifecycle.session import open_lab
+from lab.matrix.capture.captured import Captured
 from lab.matrix.cells import Product, product
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
+from lab.state.failure import FullError
 from lab.topology import registry
 
 
@@ -83,3 +89,21 @@ def test_files_of_two_captures_are_not_mixed(tmp_path: Path) -> None:
     for directory, said in ((tmp_path, "has something in it"), (tmp_path / "one", "is a file")):
         with pytest.raises(UsageError, match=said):
             require_empty(directory)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_files_that_cannot_all_be_written_are_not_left_in_part(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, named: bool
+) -> None:
+    def as_far_as_the_disk_goes(_: Captured) -> Iterator[tuple[str, bytes]]:
+        yield "01-master-p1-eth0.pcapng", b"packets"
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    desk.up(scenario_text=find("overlay").read_text())
+    monkeypatch.setattr(capturing, "files", as_far_as_the_disk_goes)
+    given = tmp_path / "given"
+    opened = open_lab("overlay", desk.providers, desk.store)
+    with pytest.raises(FullError, match="the disk is full"):
+        capturing.keep(opened, cast(Captured, None), given if named else None)
+    assert list(tmp_path.rglob("*.pcapng")) == []
+    assert list(tmp_path.rglob("*-capture*")) == []
