@@ -49,8 +49,9 @@ def api(plane: ControlPlane) -> Iterator[Api]:
     api.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def all_kubelets(plane: ControlPlane, drawn: Blueprint) -> Iterator[FakeKubelets]:
+    """Of one module: other tests in this process count threads and descriptors."""
     own = Api(plane.kubeconfig)
     kubelets = FakeKubelets(own, drawn.intent)
     kubelets.start()

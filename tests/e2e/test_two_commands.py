@@ -13,20 +13,11 @@ from lab_command import Lab, assert_nothing_is_left, processes_with
 
 from lab.scenario.loader import shipped
 
-LOSING_A_CONNECTION = {"ovn"}
-"""Where one in some thousands of connections is lost, at times: see docs/scenarios/ovn.md."""
-
 
 @pytest.mark.parametrize("scenario", shipped())
 def test_scenario_comes_up_and_every_cell_is_as_expected(lab: Lab, scenario: str) -> None:
     lab.run("up", scenario)
-    code = None if scenario in LOSING_A_CONNECTION else 0
-    result = json.loads(lab.run("test", scenario, "--json", code=code).stdout)
-    lost = [cell for cell in result["cells"] if cell["verdict"] not in {"pass", "known-limit"}]
-    assert len(lost) < 3
-    for cell in lost:
-        assert cell["verdict"] == "flaky"
-        lab.run("test", scenario, "-k", cell["id"])
+    result = json.loads(lab.run("test", scenario, "--json").stdout)
     assert set(result["counts"]["verdicts"]) >= {"pass", "known-limit"}
     assert result["counts"]["verdicts"]["pass"] > 500
     assert result["counts"]["verdicts"]["known-limit"] > 0

@@ -11,12 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from lab.providers.provider import Probe, ProbeSettings
-from lab.scenario.scenario import Protocol
+from lab.scenario.scenario import Protocol, Size
 from lab.topology.intent import Intent
 
-_PACES: Mapping[Protocol, tuple[int, int]] = {"udp": (32, 2), "tcp": (12, 4)}
-"""So many at once, and so many times longer is an answer waited for. A large probe over TCP is a
-burst of its own, and sends again what was lost."""
+_PACES: Mapping[tuple[Protocol, Size | None], tuple[int, int]] = {
+    ("udp", "small"): (32, 2),
+    ("udp", "large"): (12, 2),
+    ("tcp", None): (12, 4),
+}
+"""Of a protocol and a size (None for any), so many at once, and so many times longer is an answer
+waited for. A large probe over TCP is a burst of its own, and sends again what was lost; one over
+UDP is three packets of up to 1,500 bytes, some 90 of which fill the buffer of a port (212,992
+bytes, 2.3 KiB a packet) when the switch's thread does not run for a moment."""
 
 
 def batches(
@@ -30,8 +36,12 @@ def batches(
     if intent.logical is None:
         yield probes, settings
         return
-    for protocol, (at_once, patience) in _PACES.items():
-        own = [one for one in probes if one.protocol == protocol and not one.unanswered]
+    for (protocol, size), (at_once, patience) in _PACES.items():
+        own = [
+            one
+            for one in probes
+            if one.protocol == protocol and size in {None, one.size} and not one.unanswered
+        ]
         if own:
             pace = min(at_once, settings.in_flight)
             yield own, ProbeSettings(settings.timeout * patience, pace)

@@ -18,6 +18,7 @@ from time import monotonic
 from lab.providers.netns import names
 from lab.providers.netns.exchange import steps
 from lab.providers.netns.flight import CannotProbeError, Expired, Flight, failure
+from lab.providers.netns.source_ports import SourcePorts
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 
 _RESOLV_DIRECTORY = Path("/run/resolv")
@@ -35,6 +36,8 @@ _REPORT_SECONDS = 0.05
 _DATAGRAMS_A_TARGET = 32
 """Large UDP probes at one address at once: they take 8 KiB of its receive buffer each, which
 on an untuned machine holds 416 KiB."""
+_PORTS_TRIED = 8
+"""Of a source, before the kernel is left to choose one: somebody else may have some."""
 _SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """Of descriptors or memory, ours or the kernel's queues': no fault of the network's."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -130,6 +133,7 @@ class _Loop:
         self._known: dict[str, names.ResolverFile] = {}
         self._epoll = select.epoll()
         self._clock = AttendedClock(monotonic(), _GAP_SECONDS)
+        self._ports = SourcePorts(monotonic())
         self._queue: deque[Probe] = deque()
         self._active = 0
         self._flights: dict[int, Flight] = {}
@@ -246,9 +250,20 @@ class _Loop:
             self._here = source
         sock = socket.socket(socket.AF_INET, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         flight.sock = sock
+        self._bind(sock, source)
         flight.deadline = self._clock.seconds + self._timeout
         self._deadlines.append((flight.deadline, flight))
         return sock
+
+    def _bind(self, sock: socket.socket, source: str) -> None:
+        for port in self._ports.of(source, _PORTS_TRIED):
+            try:
+                sock.bind(("", port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+            else:
+                return
 
     def _go(self, source: str) -> None:
         try:
