@@ -210,6 +210,8 @@ def _seen(
 def keep(opened: OpenLab, found: Captured, directory: Path | None) -> Path:
     """Write a file for each tap and one with all of them; the directory that they are in.
 
+    Where not all can be written, none is left.
+
     Parameters
     ----------
     opened
@@ -225,12 +227,23 @@ def keep(opened: OpenLab, found: Captured, directory: Path | None) -> Path:
         When the files cannot be written.
 
     """
+    own = directory is None
     directory = directory or _own_directory(opened)
+    begun: list[Path] = []
     with guarded_files(f"writing packets into '{directory}'", "or give --output another directory"):
-        for name, content in files(found):
-            path = directory / name
-            path.touch(mode=_PRIVATE)
-            path.write_bytes(content)
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            for name, content in files(found):
+                path = directory / name
+                path.touch(mode=_PRIVATE)
+                begun.append(path)
+                path.write_bytes(content)
+        except BaseException:
+            for path in begun:
+                path.unlink()
+            if own:
+                directory.rmdir()
+            raise
     return directory
 
 

@@ -300,9 +300,7 @@ def test_path_that_is_no_file_is_refused(tmp_path, path, words):
         read(tmp_path / path)
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 299 * SECTOR), st.binary(min_size=1, max_size=40))))
 def test_damaged_medium_is_read_or_refused(copy, damages):
     before = copy.read_bytes()[: 301 * SECTOR]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import tree_sitter
 import tree_sitter_powershell
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lab._errors import UsageError
@@ -39,7 +39,6 @@ def test_there_are_cases() -> None:
     assert len(COMMANDS) > 5
 
 
-@settings(deadline=None)
 @given(st.text(max_size=60))
 def test_whatever_comes_as_clixml_is_never_an_error(text: str) -> None:
     readable(f"#< CLIXML\r\n<Objs>{text}</Objs>")
@@ -88,7 +87,6 @@ def cmd(line: str) -> str:
     return text
 
 
-@settings(deadline=None)
 @given(st.lists(WORDS))
 def test_a_program_gets_the_arguments_that_were_given(arguments: list[str]) -> None:
     made = started(["C:\\it.exe", *arguments])
@@ -96,7 +94,6 @@ def test_a_program_gets_the_arguments_that_were_given(arguments: list[str]) -> N
     assert microsoft_c(made.arguments) == arguments
 
 
-@settings(deadline=None)
 @given(st.lists(WORDS))
 def test_so_it_does_through_cmd(arguments: list[str]) -> None:
     made = started(["net", *arguments])

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, LabError, UsageError
+from lab._errors import BrokenError, LabError
 from lab._log import say
 from lab.cluster.observers.facts import NodeFacts
 from lab.guests.shell import Reach
@@ -24,25 +24,20 @@ from lab.providers.libvirt import (
     belongings,
     bring_up,
     capacity,
-    connection,
-    domains,
     evidence,
     fitness,
     health,
     layout,
-    machines,
-    pictures,
     prediction,
-    terminal,
     windows,
 )
-from lab.providers.libvirt.boots import in_parallel
 from lab.providers.libvirt.bring_up import BringUp
 from lab.providers.libvirt.carriage import Carriage
 from lab.providers.libvirt.evidence import OfCluster
 from lab.providers.libvirt.guests import Guests
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.layout import Layout
+from lab.providers.libvirt.placed import Placed
 from lab.providers.libvirt.placement import mtu
 from lab.providers.provider import (
     Evidence,
@@ -61,8 +56,6 @@ from lab.topology.cost import Cost
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
-    import libvirt
-
     from lab.imaging.library import Library
     from lab.providers.libvirt.bundles import Bundled
     from lab.providers.libvirt.kubernetes import Kubernetes
@@ -239,34 +232,9 @@ class LibvirtProvider:
         decided = self._decided(lab)
         return Guests(lab, decided, self._hosts_with(decided))
 
-    def _host_of(self, lab: LabHandle, intent: Intent, name: str) -> Host:
-        known = [machine.name for machine in intent.machines]
-        if name not in known:
-            raise UsageError(
-                f"looking for '{name}' in lab '{lab.name}'",
-                "there is no machine of that name",
-                f"one of {', '.join(known)}",
-            )
+    def _placed(self, lab: LabHandle) -> Placed:
         decided = self._decided(lab)
-        return self._hosts_with(decided)[decided.machines[name]]
-
-    def _domain(self, lab: LabHandle, intent: Intent, name: str) -> libvirt.virDomain:
-        host = self._host_of(lab, intent, name)
-        with host.told(f"looking for machine '{name}'"):
-            found = domains.find(host.connected, lab, name)
-        if found is None:
-            raise BrokenError(
-                f"looking for machine '{name}'", "its domain is gone", f"lab up {lab.name}"
-            )
-        return found[0]
-
-    def _saving(self, lab: LabHandle, intent: Intent, name: str) -> Callable[[], bool]:
-        def save() -> bool:
-            host = self._host_of(lab, intent, name)
-            with host.told(f"saving machine '{name}'"):
-                return domains.save(self._domain(lab, intent, name))
-
-        return save
+        return Placed(lab, decided, self._hosts_with(decided))
 
     def _unplaced(self, lab: LabHandle, decided: Layout | None) -> Liveness:
         if decided is not None:
@@ -392,31 +360,23 @@ class LibvirtProvider:
 
     def console(self, lab: LabHandle, intent: Intent, name: str) -> int:
         """Join this terminal to the machine's serial console until Ctrl-]; the exit code."""
-        connection.hear_events()
-        return terminal.join(self._domain(lab, intent, name))
+        del intent
+        return self._placed(lab).console(name)
 
     def console_log(self, lab: LabHandle, intent: Intent, name: str) -> str:
         """All that the serial console has said since the machine was made."""
-        host = self._host_of(lab, intent, name)
-        return machines.console_text(host, lab, name)
+        del intent
+        return self._placed(lab).console_log(name)
 
     def screenshot(self, lab: LabHandle, intent: Intent, name: str) -> bytes:
         """What its screen shows now, as PNG."""
-        host = self._host_of(lab, intent, name)
-        with host.told(f"taking a picture of the screen of '{name}'"):
-            return pictures.png(domains.screenshot(self._domain(lab, intent, name)))
+        del intent
+        return self._placed(lab).screenshot(name)
 
     def suspend(self, lab: LabHandle, intent: Intent) -> tuple[str, ...]:
         """Save every machine's memory to disk and stop it; the names of those that ran."""
-        decided = self._decided(lab)
-        jobs = {
-            name: {machine: self._saving(lab, intent, machine) for machine in decided.on(name)}
-            for name in decided.hypervisors()
-        }
-        hosts = self._hosts_with(decided)
-        limits = {name: hosts[name].threads for name in decided.hypervisors()}
-        done = in_parallel(jobs, limits, Deadline(bring_up.ALL_SECONDS))
-        return tuple(machine for machine, ran in done.items() if ran)
+        del intent
+        return self._placed(lab).suspend()
 
 
 def cache_directory(inventory: Inventory, environment: Mapping[str, str] = os.environ) -> Path:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 import pytest
 from lab_desk import Desk
 
 from lab._errors import UsageError
+from lab.lifecycle import capturing
 from lab.lifecycle.capturing import Request, captured, cells_of
 from lab.lifecycle.output_directory import made_empty
 from lab.lifecycle.session import open_lab
+from lab.matrix.capture.captured import Captured
 from lab.matrix.cells import Product, product
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
+from lab.state.failure import FullError
 from lab.topology import registry
 
 
@@ -115,3 +121,21 @@ def test_a_directory_for_a_capture_that_fails_is_gone_again(tmp_path: Path) -> N
     with pytest.raises(KeyError), made_empty(tmp_path / "a"):
         captured_in_part()
     assert kept.exists()
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_files_that_cannot_all_be_written_are_not_left_in_part(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, named: bool
+) -> None:
+    def as_far_as_the_disk_goes(_: Captured) -> Iterator[tuple[str, bytes]]:
+        yield "01-master-p1-eth0.pcapng", b"packets"
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    desk.up(scenario_text=find("overlay").read_text())
+    monkeypatch.setattr(capturing, "files", as_far_as_the_disk_goes)
+    given = tmp_path / "given"
+    opened = open_lab("overlay", desk.providers, desk.store)
+    with pytest.raises(FullError, match="the disk is full"):
+        capturing.keep(opened, cast(Captured, None), given if named else None)
+    assert list(tmp_path.rglob("*.pcapng")) == []
+    assert list(tmp_path.rglob("*-capture*")) == []

@@ -143,7 +143,6 @@ class Life(RuleBasedStateMachine):
 Life.TestCase.settings = settings(
     max_examples=60,
     stateful_step_count=12,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 TestLife = Life.TestCase

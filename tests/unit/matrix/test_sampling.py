@@ -123,7 +123,7 @@ LABS = st.tuples(
 )
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(LABS, st.sampled_from(["node-pairs", "os-pairs"]), st.integers(0, 1 << 32))
 def test_whatever_the_lab_a_sample_keeps_its_word_and_says_the_truth(
     lab: tuple[int, int, int, str], strategy: Strategy, seed: int

@@ -24,7 +24,7 @@ RESULTS = st.lists(st.builds(CellResult, attempts=OUTCOMES), max_size=3).map(tup
 RUNS = st.builds(RunResult, seconds=FINITE, results=RESULTS)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(RUNS)
 def test_any_run_survives_being_written_and_read(run: RunResult) -> None:
     written = json.dumps(to_json(run, intent_of()))
