@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from lab._deadline import Deadline
@@ -21,6 +22,7 @@ from lab.matrix.faults import registry
 from lab.matrix.faults.fault import Change, Command, Fault, Site
 from lab.providers.real import REAL_MACHINES
 from lab.state import faults as journal
+from lab.state.lock import FAULTS, lab_lock
 from lab.state.rows import FaultRow
 from lab.topology.intent import Intent
 
@@ -75,7 +77,8 @@ def put_in(opened: OpenLab, request: FaultRequest, say: Say) -> FaultRow:
     """
     doing = f"putting fault '{request.name}' into lab '{opened.name}'"
     fault = registry.find(doing, request.name)
-    with opened.used(f"lab fault {opened.name} {request.name}", say):
+    command = f"lab fault {opened.name} {request.name}"
+    with opened.used(command, say), _by_one(opened, command, say):
         opened.require_running()
         with bound(opened) as intent:
             row = _put(opened, fault, request, intent, doing)
@@ -125,7 +128,8 @@ def heal(opened: OpenLab, say: Say) -> Healed:
 
     """
     mended, rebuilt = [], []
-    with opened.used(f"lab heal {opened.name}", say, as_found=True):
+    command = f"lab heal {opened.name}"
+    with opened.used(command, say, as_found=True), _by_one(opened, command, say):
         opened.require_running()
         for row in reversed(journal.faults(opened.store, opened.name)):
             if journal.is_older(row, opened.handle.token, opened.store.steps(opened.name)):
@@ -138,6 +142,11 @@ def heal(opened: OpenLab, say: Say) -> Healed:
             doing = f"healing lab '{opened.name}'"
             wait_until_learned(opened.provider, opened.handle, opened.intent, doing, say)
     return Healed(tuple(mended), tuple(rebuilt))
+
+
+def _by_one(opened: OpenLab, command: str, say: Say) -> AbstractContextManager[None]:
+    """Let no other command put faults in or take them out meanwhile; tests go on."""
+    return lab_lock(opened.handle.directory, command, say=say, file=FAULTS)
 
 
 def present(opened: OpenLab) -> tuple[FaultRow, ...]:

@@ -170,6 +170,44 @@ def test_a_cluster_whose_api_is_lost_is_healed_all_the_same(there: OpenLab) -> N
     assert present(there) == ()
 
 
+class WaitsError(Exception):
+    """Another command is waited for."""
+
+
+@pytest.mark.parametrize("healed", [False, True])
+def test_while_a_fault_is_put_in_or_taken_out_other_commands_that_do_so_wait(
+    there: OpenLab, monkeypatch: pytest.MonkeyPatch, *, healed: bool
+) -> None:
+    wanted = FaultRequest("pod-link-down", "worker1", "worker1-p1")
+    if healed:
+        put_in(there, wanted, print)
+    told: list[str] = []
+
+    def tell(words: str) -> None:
+        told.append(words)
+        raise WaitsError
+
+    def meanwhile(_lab: object, _intent: Intent, name: str) -> Machine:
+        with pytest.raises(WaitsError):
+            heal(there, tell)
+        with pytest.raises(WaitsError):
+            put_in(there, replace(wanted, peer="worker1-p2"), tell)
+        with there.used("lab test it", tell):
+            assert there.handle.directory.is_dir(), "a test goes on"
+        return Machine(name, cluster(there).done)
+
+    monkeypatch.setattr(cluster(there), "machine", meanwhile)
+    if healed:
+        heal(there, print)
+    else:
+        put_in(there, wanted, print)
+    by = "lab heal it" if healed else "lab fault it pod-link-down"
+    assert len(told) == 2
+    assert all(words.startswith(f"waiting for '{by}'") for words in told)
+    assert [row.state for row in present(there)] == ([] if healed else ["done"])
+    assert {path.name for path in there.handle.directory.iterdir()} == {"lock"}
+
+
 def test_without_its_api_nothing_is_broken_and_nothing_written_down(there: OpenLab) -> None:
     cluster(there).lost = True
     with pytest.raises(BrokenError, match="connection refused"):
