@@ -37,3 +37,9 @@ def listened() -> Iterator[None]:
 def quantity(number: int, noun: str) -> str:
     """``1 node``, ``5 nodes``: the number with its noun."""
     return f"{number} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def heading(text: str) -> str:
+    """Its first line, without what only leads over to the next."""
+    first, _, more = text.partition("\n")
+    return first.rpartition(";")[0] or first.rstrip(": ") if more else first

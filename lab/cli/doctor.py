@@ -39,7 +39,7 @@ def command(provider: str | None, as_json: bool) -> int:
 
     known = loader.current(os.environ, Path.cwd())
     say(f"inventory: {known.path}" if known else "no inventory: labs run in network namespaces")
-    found = examine(provider, known)
+    found = examine(provider, known, os.environ)
     if as_json:
         click.echo(json.dumps([asdict(one) for one in found], indent=2))
     else:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from lab._log import say
+from lab._log import heading, say
 
 
 @click.command("list")
@@ -33,7 +33,7 @@ def command(as_json: bool) -> None:
             one.scenario or "-",
             one.provider,
             ago(one.created),
-            _short(one.detail),
+            heading(one.detail),
         )
         for one in found
     ]
@@ -41,9 +41,3 @@ def command(as_json: bool) -> None:
     for row in rows:
         cells = [text.ljust(width) for text, width in zip(row, widths, strict=False)]
         click.echo("  ".join((*cells, row[-1])).rstrip())
-
-
-def _short(detail: str) -> str:
-    """Its first line, without what only leads over to the next: ``lab status`` has them all."""
-    first, _, more = detail.partition("\n")
-    return first.rpartition(";")[0] or first.rstrip(": ") if more else first

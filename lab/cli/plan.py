@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
-from lab._log import quantity, say
+from lab._log import heading, quantity, say
 from lab.cli.complete import scenarios
 from lab.cli.inventory_option import inventory_option
 from lab.cli.pods_option import pods_option
 from lab.plan.plan import Plan
 
 if TYPE_CHECKING:
+    from lab.lifecycle.converge import Decision
     from lab.providers.provider import Pods
     from lab.topology.intent import Intent
 
@@ -81,11 +82,19 @@ def command(
     counted = ", ".join(quantity(number, noun) for noun, number in price.counts.items())
     click.echo(f"cost: about {price.seconds:g} s and {price.memory_mib:,} MiB{disk}; {counted}")
     click.echo("\nsteps:")
-    decisions = desk.preview(prepared)
-    wide = max(len(decision.step) for decision in decisions)
-    for decision in decisions:
-        click.echo(f"  {decision.step:<{wide}}  {decision.action:<5} {decision.why}")
+    for line in step_lines(desk.preview(prepared)):
+        click.echo(line)
     desk.check(prepared)
+
+
+def step_lines(decisions: Sequence[Decision]) -> Iterator[str]:
+    """What each step would do, and why; a reason of many lines once."""
+    wide = max(len(decision.step) for decision in decisions)
+    told = ""
+    for decision in decisions:
+        why = decision.why if decision.why != told else heading(decision.why)
+        yield f"  {decision.step:<{wide}}  {decision.action:<5} {why}"
+        told = decision.why
 
 
 def _between(plan: Plan, intent: Intent) -> Iterator[str]:

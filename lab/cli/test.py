@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 STRATEGIES = ("full", "node-pairs", "os-pairs")
 """As :mod:`lab.matrix.sampling` has them, which is not imported for ``--help``."""
 
+_KEPT_BYTES = 1 << 20
+"""For the files of a run of no cells, and pytest's cache."""
+
 
 class Keeper:
     """Gives the pytest plugin the lab that is open already, and takes the run over from it."""
@@ -102,6 +105,8 @@ def command(
 
     from lab.lifecycle import desk
     from lab.lifecycle.interruption import terminable
+    from lab.state.failure import NO_ROOM
+    from lab.state.room import check_room
     from lab.suites import plugin
     from lab.suites.complaint import USAGE
 
@@ -117,6 +122,7 @@ def command(
     junit = directory / f"junit-{os.getpid()}.xml"  # another test may run beside this one
     keeper = Keeper(replace(opened, held_alone=failover))
     with terminable(), opened.used(f"lab test {name}", say, alone=failover):
+        check_room(directory, _KEPT_BYTES)
         try:
             code = pytest.main(
                 [
@@ -133,6 +139,10 @@ def command(
                 ],
                 plugins=[keeper],
             )
+        except OSError as error:
+            if error.errno in NO_ROOM:  # pytest's own files: which disk it was, it does not say
+                check_room(directory, _KEPT_BYTES)
+            raise
         finally:
             junit.unlink(missing_ok=True)
     if keeper.stopped is not None:

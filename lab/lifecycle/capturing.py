@@ -210,6 +210,8 @@ def _seen(
 def keep(opened: OpenLab, found: Captured, directory: Path | None) -> Path:
     """Write a file for each tap and one with all of them; the directory that they are in.
 
+    Where not all can be written, none is left.
+
     Parameters
     ----------
     opened
@@ -217,7 +219,7 @@ def keep(opened: OpenLab, found: Captured, directory: Path | None) -> Path:
     found
         What was seen.
     directory
-        A new or empty one; None for a new one beside the lab's runs.
+        An empty one that is there; None for a new one beside the lab's runs.
 
     Raises
     ------
@@ -225,33 +227,24 @@ def keep(opened: OpenLab, found: Captured, directory: Path | None) -> Path:
         When the files cannot be written.
 
     """
+    own = directory is None
     directory = directory or _own_directory(opened)
-    with guarded_files(f"writing packets into '{directory}'", ""):
+    begun: list[Path] = []
+    with guarded_files(f"writing packets into '{directory}'", "or give --output another directory"):
         directory.mkdir(parents=True, exist_ok=True)
-        for name, content in files(found):
-            path = directory / name
-            path.touch(mode=_PRIVATE)
-            path.write_bytes(content)
+        try:
+            for name, content in files(found):
+                path = directory / name
+                path.touch(mode=_PRIVATE)
+                begun.append(path)
+                path.write_bytes(content)
+        except BaseException:
+            for path in begun:
+                path.unlink()
+            if own:
+                directory.rmdir()
+            raise
     return directory
-
-
-def require_empty(directory: Path | None) -> None:
-    """Refuse a directory in which the files of two captures would be mixed.
-
-    Raises
-    ------
-    UsageError
-        When it has something in it, or is none.
-
-    """
-    if directory is None or not directory.exists():
-        return
-    if not directory.is_dir() or any(directory.iterdir()):
-        raise UsageError(
-            "capturing packets",
-            f"'{directory}' {'has something in it' if directory.is_dir() else 'is a file'}",
-            "give --output a new or an empty directory",
-        )
 
 
 def _own_directory(opened: OpenLab) -> Path:

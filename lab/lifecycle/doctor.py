@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
+from lab._errors import StateError
 from lab.inventory.inventory import Inventory
 from lab.lifecycle.providers import chosen, usable
 from lab.providers.diagnosis import Diagnosis
+from lab.state.directory import state_directory
+from lab.state.failure import ELSEWHERE
+from lab.state.room import check_room
+from lab.state.schema import FILE
+
+_JOURNAL = "journal and reports"
 
 
-def examine(asked: str | None, inventory: Inventory | None) -> tuple[Diagnosis, ...]:
+def examine(
+    asked: str | None, inventory: Inventory | None, environment: Mapping[str, str]
+) -> tuple[Diagnosis, ...]:
     """What was seen, of one provider, or of all if none is asked for.
 
     Where the provider that labs come up on by default lacks nothing, what another lacks is
     worth a warning alone.
     """
-    found: list[Diagnosis] = []
+    found = [journal(environment)]
     default = chosen(asked, inventory)
     if asked in {None, "netns"}:
         from lab.providers.netns import doctor as netns  # noqa: PLC0415  only if asked for
@@ -36,3 +47,25 @@ def weighed(found: Iterable[Diagnosis], *, is_default: bool) -> tuple[Diagnosis,
     if is_default:
         return tuple(found)
     return tuple(replace(one, level="warn") if one.level == "fail" else one for one in found)
+
+
+def journal(environment: Mapping[str, str]) -> Diagnosis:
+    """Whether what labs are can be written down, and kept. Nothing is made."""
+    try:
+        directory = state_directory(environment)
+        there = _there(directory)
+        check_room(directory)
+    except StateError as error:
+        return Diagnosis(_JOURNAL, "state", "fail", error.happened, error.cure)
+    for path in (there, directory / FILE):
+        if path.exists() and not os.access(path, os.W_OK):
+            seen = f"'{path}' cannot be written"
+            return Diagnosis(
+                _JOURNAL, "state", "fail", seen, f"make it writable for you, {ELSEWHERE}"
+            )
+    return Diagnosis(_JOURNAL, "state", "ok", f"kept in '{directory}'")
+
+
+def _there(directory: Path) -> Path:
+    """The nearest directory above it, or itself, that there is."""
+    return next(path for path in (directory, *directory.parents) if path.is_dir())

@@ -7,7 +7,8 @@ mends it, before anything is broken, and forgotten after it is mended.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from lab._deadline import Deadline
@@ -18,9 +19,10 @@ from lab.lifecycle.explaining import bound
 from lab.lifecycle.relearning import wait_until_learned
 from lab.lifecycle.session import OpenLab
 from lab.matrix.faults import registry
-from lab.matrix.faults.fault import Change, Command, Fault
+from lab.matrix.faults.fault import Change, Command, Fault, Site
 from lab.providers.real import REAL_MACHINES
 from lab.state import faults as journal
+from lab.state.lock import FAULTS, lab_lock
 from lab.state.rows import FaultRow
 from lab.topology.intent import Intent
 
@@ -75,7 +77,8 @@ def put_in(opened: OpenLab, request: FaultRequest, say: Say) -> FaultRow:
     """
     doing = f"putting fault '{request.name}' into lab '{opened.name}'"
     fault = registry.find(doing, request.name)
-    with opened.used(f"lab fault {opened.name} {request.name}", say):
+    command = f"lab fault {opened.name} {request.name}"
+    with opened.used(command, say), _by_one(opened, command, say):
         opened.require_running()
         with bound(opened) as intent:
             row = _put(opened, fault, request, intent, doing)
@@ -125,7 +128,8 @@ def heal(opened: OpenLab, say: Say) -> Healed:
 
     """
     mended, rebuilt = [], []
-    with opened.used(f"lab heal {opened.name}", say, as_found=True):
+    command = f"lab heal {opened.name}"
+    with opened.used(command, say, as_found=True), _by_one(opened, command, say):
         opened.require_running()
         for row in reversed(journal.faults(opened.store, opened.name)):
             if journal.is_older(row, opened.handle.token, opened.store.steps(opened.name)):
@@ -140,11 +144,44 @@ def heal(opened: OpenLab, say: Say) -> Healed:
     return Healed(tuple(mended), tuple(rebuilt))
 
 
+def _by_one(opened: OpenLab, command: str, say: Say) -> AbstractContextManager[None]:
+    """Let no other command put faults in or take them out meanwhile; tests go on."""
+    return lab_lock(opened.handle.directory, command, say=say, file=FAULTS)
+
+
 def present(opened: OpenLab) -> tuple[FaultRow, ...]:
     """The faults that are in the lab, or may be in part, in the order they were put in."""
     steps = opened.store.steps(opened.name)
     rows = journal.faults(opened.store, opened.name)
     return tuple(row for row in rows if not journal.is_older(row, opened.handle.token, steps))
+
+
+def possible(opened: OpenLab, say: Say) -> Mapping[str, tuple[Site, ...]]:
+    """Where each fault can be put in: in what the lab has, or is planned to have if it is not up.
+
+    Raises
+    ------
+    BrokenError
+        When what the lab has cannot be seen.
+
+    """
+    if opened.provider.liveness(opened.handle, opened.intent).state != "running":
+        say("note: the lab does not run; this is what can be done in it as it is planned")
+        return _possible(opened, opened.intent)
+    with (
+        opened.used(f"lab fault --list {opened.name}", say, as_found=True),
+        bound(opened) as intent,
+    ):
+        return _possible(opened, intent)
+
+
+def _possible(opened: OpenLab, intent: Intent) -> Mapping[str, tuple[Site, ...]]:
+    return {
+        name: tuple(
+            one for one in registry.sites(fault, intent) if _takes(opened, intent, one.node)
+        )
+        for name, fault in registry.faults().items()
+    }
 
 
 def words(row: FaultRow) -> str:
@@ -155,13 +192,19 @@ def words(row: FaultRow) -> str:
 
 
 def _refuse_windows(opened: OpenLab, intent: Intent, node: str, doing: str) -> None:
-    if intent.machine(node).os == "windows" and opened.provider.name in REAL_MACHINES:
+    if not _takes(opened, intent, node):
         others = [one.name for one in intent.machines if one.os == "linux"]
         raise UsageError(
             doing,
             f"'{node}' runs Windows, and faults are commands of Linux",
             f"--node {', '.join(others)}",
         )
+
+
+def _takes(opened: OpenLab, intent: Intent, node: str) -> bool:
+    """Whether the commands of faults can be run there."""
+    windows = intent.machine(node).os == "windows"
+    return not (windows and opened.provider.name in REAL_MACHINES)
 
 
 def _refuse_twice(opened: OpenLab, fault: Fault, node: str, peer: str, doing: str) -> None:

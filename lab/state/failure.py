@@ -11,7 +11,7 @@ from pathlib import Path
 from lab._errors import StateError, UsageError
 
 ELSEWHERE = "or point HYBRIDLAB_STATE at another directory"
-_FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used up"}
+NO_ROOM = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used up"}
 _FORBIDDEN = {
     errno.EACCES: "permission denied",
     errno.EPERM: "not permitted",
@@ -34,9 +34,9 @@ def file_failure(doing: str, error: OSError, elsewhere: str = ELSEWHERE) -> Stat
     """
     number = error.errno or 0
     where = f"'{error.filename}'" if error.filename else "the file"
-    if number in _FULL:
+    if number in NO_ROOM:
         return FullError(
-            doing, f"{where}: {_FULL[number]}", _either("free some space and repeat", elsewhere)
+            doing, f"{where}: {NO_ROOM[number]}", _either("free some space and repeat", elsewhere)
         )
     if number in _FORBIDDEN:
         return StateError(

@@ -21,6 +21,8 @@ from lab.state.directory import PRIVATE, make_private
 from lab.state.failure import guarded_files
 
 FILE = "lock"
+FAULTS = "faults.lock"
+"""Held besides, by one command at a time, to put faults in or take them out: tests go on."""
 RUNS, EVIDENCE = "runs", "evidence"
 """The parts of a lab's directory that outlive the lab."""
 WAIT_SECONDS = 30.0
@@ -48,13 +50,14 @@ NOBODY_KNOWN = Holder("another lab command", 0)
 
 
 @contextmanager
-def lab_lock(
+def lab_lock(  # noqa: PLR0913  a lock, and how whoever waits for it does
     directory: Path,
     command: str,
     *,
     wait: float = WAIT_SECONDS,
     shared: bool = False,
     say: Callable[[str], None] = lambda _: None,
+    file: str = FILE,
 ) -> Iterator[None]:
     """Hold the lab of that directory, which is made if it is not there.
 
@@ -70,6 +73,8 @@ def lab_lock(
         Hold it together with other shared holders (tests), and with nobody else.
     say
         Is told once for whom this waits.
+    file
+        Which of the lab's locks.
 
     Raises
     ------
@@ -79,11 +84,14 @@ def lab_lock(
         When the lock file cannot be made.
 
     """
-    descriptor = _take(directory, Holder(command, os.getpid()), wait, shared, say)
+    own = Holder(command, os.getpid())
+    descriptor = _take(directory / file, own, wait, shared, say)
     try:
         yield
     finally:
-        if not shared:
+        if file != FILE:
+            (directory / file).unlink(missing_ok=True)
+        elif not shared:
             _tidy(directory)
         os.close(descriptor)
 
@@ -103,20 +111,18 @@ def holder(directory: Path) -> Holder | None:
     return None
 
 
-def _take(
-    directory: Path, own: Holder, wait: float, shared: bool, say: Callable[[str], None]
-) -> int:
+def _take(path: Path, own: Holder, wait: float, shared: bool, say: Callable[[str], None]) -> int:
     seen: list[Holder] = []
 
     def look() -> int | Holder:
-        found = _attempt(directory, own, shared)
+        found = _attempt(path, own, shared)
         if isinstance(found, Holder):
             seen.append(found)
             if wait and len(seen) == 2:  # noqa: PLR2004  a reader is gone at the second look
                 say(f"waiting for {found!r}")
         return found
 
-    doing = f"locking the lab '{directory.name}' for '{own.command}'"
+    doing = f"locking the lab '{path.parent.name}' for '{own.command}'"
     deadline = Deadline(max(wait, GRACE_SECONDS))
     try:
         taken = deadline.wait(doing, look, until=lambda found: isinstance(found, int), every=0.02)
@@ -131,9 +137,9 @@ def _take(
     return taken
 
 
-def _attempt(directory: Path, own: Holder, shared: bool) -> int | Holder:
+def _attempt(path: Path, own: Holder, shared: bool) -> int | Holder:
     """The descriptor that holds the lock, or who else does."""
-    path = directory / FILE
+    directory = path.parent
     held = False
     make_private(directory.parent)
     with guarded_files(f"locking the lab '{directory.name}'"):

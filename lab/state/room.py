@@ -33,5 +33,11 @@ def check_room(directory: Path, needed: int | None = None) -> None:
         raise FullError(
             f"checking disk space in '{directory}'",
             f"{free >> 20} MiB are free, {-(-needed >> 20)} MiB are needed",
-            f"free some space (see: df -h '{there}'), {ELSEWHERE}",
+            f"free some space (see: df -h '{_mounted(there)}'), {ELSEWHERE}",
         )
+
+
+def _mounted(there: Path) -> Path:
+    """Where that disk is mounted: a lab's directory may be gone before anybody looks at it."""
+    resolved = there.resolve()
+    return next(path for path in (resolved, *resolved.parents) if path.is_mount())

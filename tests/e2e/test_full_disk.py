@@ -58,3 +58,38 @@ def test_lab_on_a_full_disk_goes_and_the_journal_is_told_once_there_is_room(lab:
     assert any("all of it is gone (process" in line for line in said)
     assert any("the journal could not be written" in line for line in said)
     assert any("there are no labs" in line for line in said)
+
+
+FILLER = """
+import os, subprocess
+def pytest_sessionstart():
+    with open(os.environ["STATE"] + "/filler", "ab") as file:
+        try:
+            while file.write(bytes(1 << 16)):
+                file.flush()
+        except OSError:
+            pass
+"""
+
+
+def test_a_disk_that_is_full_or_fills_is_named_by_a_test_and_a_capture(
+    lab: Lab, tmp_path: Path
+) -> None:
+    (tmp_path / "filler.py").write_text(FILLER)
+    said = on_a_small_disk(
+        lab,
+        f"""
+        lab up overlay; echo before $(find $STATE -name '*.pcapng' -o -name '*.xml' | wc -l)
+        export STATE PYTHONPATH=$PYTHONPATH:{shlex.quote(str(tmp_path))}
+        lab test overlay -p filler -k master-p1/worker1-p1/tcp-small
+        lab test overlay -k no-such-cell
+        lab capture overlay master-p1 worker1-p1
+        echo left $(find $STATE -name '*.pcapng' -o -name '*.xml' | wc -l)
+        lab down overlay
+        """,
+    )
+    codes = [line for line in said if line.startswith("code")]
+    assert codes == ["code 0", "code 4", "code 4", "code 4", "code 4"]
+    assert not any("standard output" in line for line in said)
+    assert sum("0 MiB are free" in line for line in said) >= 2
+    assert [line for line in said if line.startswith(("before", "left"))] == ["before 0", "left 0"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pytest
 
@@ -17,7 +17,7 @@ from lab._errors import BrokenError, LabError
 from lab.guests.shell import Completed
 from lab.lifecycle.blueprint import Blueprint, draw
 from lab.lifecycle.explaining import Question, explained
-from lab.lifecycle.faults import FaultRequest, from_nodes, heal, present, put_in
+from lab.lifecycle.faults import FaultRequest, from_nodes, heal, possible, present, put_in
 from lab.lifecycle.session import OpenLab, Writers
 from lab.matrix.faults.fault import Change, Command
 from lab.providers.provider import LabHandle, Liveness, Outcome, Provider
@@ -32,6 +32,7 @@ class Cluster:
 
     real: Intent
     lost: bool = False
+    state: Literal["running", "suspended"] = "running"
 
     name = "libvirt"
 
@@ -40,7 +41,7 @@ class Cluster:
         self.asked: list[str] = []
 
     def liveness(self, *_: object) -> Liveness:
-        return Liveness("running", "")
+        return Liveness(self.state, "")
 
     def cluster(self, *_: object) -> Cluster:
         return self
@@ -132,6 +133,23 @@ def test_a_fault_is_put_into_the_port_that_the_pod_has_got(there: OpenLab) -> No
     assert "ip link set dev vethworker1-p1 down" in script
 
 
+def test_where_faults_can_be_put_in_is_told_of_what_is_there(there: OpenLab, real: Intent) -> None:
+    pods = real.machine("worker2").pods
+    kept = replace(real.machine("worker2"), pods=pods[:1])
+    machines = tuple(kept if one.name == "worker2" else one for one in real.machines)
+    cluster(there).real = replace(real, machines=machines)
+    found = possible(there, print)
+    peers = {one.node: one.peers for one in found["duplicate-pod-address"]}["worker1"]
+    assert [name for name in peers if name.startswith("worker2")] == ["worker2-p1"]
+    assert [one.node for one in found["wrong-vni"]] == ["master", "worker1", "worker2"]
+
+
+def test_of_a_lab_that_sleeps_it_is_told_what_is_planned(there: OpenLab) -> None:
+    cluster(there).state, said = "suspended", []
+    assert possible(there, said.append)["pod-link-down"]
+    assert "does not run" in said[0]
+
+
 def test_a_fault_in_a_pod_is_done_on_its_node_with_the_address_that_is_there(
     there: OpenLab, real: Intent
 ) -> None:
@@ -150,6 +168,44 @@ def test_a_cluster_whose_api_is_lost_is_healed_all_the_same(there: OpenLab) -> N
     assert mended.name == "pod-link-down"
     assert "ip link set dev vethworker1-p1 up" in cluster(there).done[-1][1]
     assert present(there) == ()
+
+
+class WaitsError(Exception):
+    """Another command is waited for."""
+
+
+@pytest.mark.parametrize("healed", [False, True])
+def test_while_a_fault_is_put_in_or_taken_out_other_commands_that_do_so_wait(
+    there: OpenLab, monkeypatch: pytest.MonkeyPatch, *, healed: bool
+) -> None:
+    wanted = FaultRequest("pod-link-down", "worker1", "worker1-p1")
+    if healed:
+        put_in(there, wanted, print)
+    told: list[str] = []
+
+    def tell(words: str) -> None:
+        told.append(words)
+        raise WaitsError
+
+    def meanwhile(_lab: object, _intent: Intent, name: str) -> Machine:
+        with pytest.raises(WaitsError):
+            heal(there, tell)
+        with pytest.raises(WaitsError):
+            put_in(there, replace(wanted, peer="worker1-p2"), tell)
+        with there.used("lab test it", tell):
+            assert there.handle.directory.is_dir(), "a test goes on"
+        return Machine(name, cluster(there).done)
+
+    monkeypatch.setattr(cluster(there), "machine", meanwhile)
+    if healed:
+        heal(there, print)
+    else:
+        put_in(there, wanted, print)
+    by = "lab heal it" if healed else "lab fault it pod-link-down"
+    assert len(told) == 2
+    assert all(words.startswith(f"waiting for '{by}'") for words in told)
+    assert [row.state for row in present(there)] == ([] if healed else ["done"])
+    assert {path.name for path in there.handle.directory.iterdir()} == {"lock"}
 
 
 def test_without_its_api_nothing_is_broken_and_nothing_written_down(there: OpenLab) -> None:
