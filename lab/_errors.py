@@ -18,6 +18,12 @@ Anything else that reaches the user is a defect of ours.
 
 from __future__ import annotations
 
+import re
+
+_WORD = re.compile(r"""\S{400,}?(?=['"):;,.]*(?:\s|$))""")
+"""A word that nobody reads: longer than the name of any file (255), and than most paths."""
+_SHOWN = 60
+
 
 class LabError(Exception):
     """Root of the tree.
@@ -42,8 +48,8 @@ class LabError(Exception):
         super().__init__(doing, happened, cure)
 
     def __str__(self) -> str:
-        text = f"{self.doing}: {self.happened}"
-        return f"{text}\n  try: {self.cure}" if self.cure else text
+        text = readable(f"{self.doing}: {self.happened}")
+        return f"{text}\n  try: {readable(self.cure)}" if self.cure else text
 
 
 class UsageError(LabError):
@@ -94,3 +100,11 @@ class PreflightError(LabError):
 
 class StateError(PreflightError):
     """The state directory cannot be used: full, read-only, or from a newer version."""
+
+
+def readable(text: str) -> str:
+    """The text with the beginning, and the length, of each word that is too long to be read.
+
+    What a user has given may be of any length, and is repeated to him in what is wrong with it.
+    """
+    return _WORD.sub(lambda word: f"{word[0][:_SHOWN]}...({len(word[0]):,} characters)", text)

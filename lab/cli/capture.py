@@ -82,18 +82,17 @@ def command(
     The exit code is 0 where what was expected came of it, else 1.
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
     from lab.lifecycle import desk
-    from lab.lifecycle.capturing import Request, captured, keep, require_empty
+    from lab.lifecycle.capturing import Request, captured, keep
     from lab.lifecycle.interruption import terminable
+    from lab.lifecycle.output_directory import made_empty
     from lab.providers.real import REAL_MACHINES
     from lab.reports.capture import to_json, to_text
 
-    require_empty(output)
-    opened = desk.open_any(name)
-    say(opened.banner)
-    with terminable():
-        found = captured(
-            opened, Request(source, target, protocol, size, family, timeout, times), say
-        )
+    asked = Request(source, target, protocol, size, family, timeout, times)
+    with terminable(), made_empty(output):
+        opened = desk.open_any(name)
+        say(opened.banner)
+        found = captured(opened, asked, say)
         directory = keep(opened, found, output)
     if opened.provider.name in REAL_MACHINES:
         say("note: each machine has a clock of its own; times are in order on each by itself")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 _WHOLE = 1000
@@ -21,12 +23,40 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the subcommand, or say which one is nearest."""
+        """Find the subcommand, or say which one is nearest; refuse empty words for it."""
         try:
-            return super().resolve_command(ctx, args)
+            name, found, rest = super().resolve_command(ctx, args)
         except click.UsageError:
             import difflib
 
             near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
             hint = f'did you mean "{near[0]}"?' if near else f'see "{ctx.command_path} --help"'
             raise click.UsageError(f'there is no command "{args[0]}"; {hint}', ctx) from None
+        if found and not ctx.resilient_parsing:
+            _refuse_empty(found, ctx, name, rest)
+        return name, found, rest
+
+
+def _refuse_empty(
+    command: click.Command, ctx: click.Context, name: str | None, args: Sequence[str]
+) -> None:
+    """Refuse ``--node ''``: a name that a script has lost is not the same as none.
+
+    Looked for before click makes values of words: of an empty path it makes ".". Words that are
+    passed on, as those of a command for a pod, may be empty.
+
+    Raises
+    ------
+    click.BadParameter
+        If an option or an argument of the command is an empty word.
+
+    """
+    own = click.Context(command, ctx, name, **command.context_settings)
+    try:
+        given, _, order = command.make_parser(own).parse_args(list(args))
+    except click.UsageError:  # said when the command parses them itself
+        return
+    for param in order:
+        if given.get(param.name or "") == "":
+            cure = "write one" if param.required else "write one, or leave it out"
+            raise click.BadParameter(f"an empty word; {cure}.", own, param)

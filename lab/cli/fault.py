@@ -11,6 +11,8 @@ from lab._log import say
 from lab.cli.complete import fault_names, labs
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lab.matrix.faults.fault import Fault, Site
 
 
@@ -51,16 +53,14 @@ def command(
 
 
 def _list(name: str | None, as_json: bool) -> None:
-    from lab.matrix.faults.registry import faults, sites
+    from lab.matrix.faults.registry import faults
 
-    where: dict[str, tuple[Site, ...]] = {}
+    where: Mapping[str, tuple[Site, ...]] = {}
     if name is not None:
         from lab.lifecycle import desk
 
-        opened = desk.open_any(name)
-        say(opened.banner)
-        intent = opened.intent
-        where = {one.name: sites(one, intent) for one in faults().values()}
+        say(desk.banner(name))
+        where = desk.possible_faults(name, say)
     if as_json:
         click.echo(json.dumps([_plain(one, where) for one in faults().values()], indent=2))
         return
@@ -71,7 +71,7 @@ def _list(name: str | None, as_json: bool) -> None:
             click.echo(f"{'':<{width}}    {_words(one, where[one.name])}")
 
 
-def _plain(fault: Fault, where: dict[str, tuple[Site, ...]]) -> dict[str, object]:
+def _plain(fault: Fault, where: Mapping[str, tuple[Site, ...]]) -> dict[str, object]:
     said: dict[str, object] = {"name": fault.name, "title": fault.title, "peer": fault.peer}
     if where:
         said["sites"] = [{"node": one.node, "peers": one.peers} for one in where[fault.name]]

@@ -15,8 +15,8 @@ from lab.cli.complete import labs
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The .tar.gz to write; LAB-evidence-TIME.tar.gz if not given.",
+    type=click.Path(path_type=Path),
+    help="The .tar.gz to write, or a directory for one; here if not given.",
 )
 def command(name: str, output: Path | None) -> None:
     """Gather evidence of LAB, up, half up or broken, into one archive, and print its path.
@@ -26,12 +26,8 @@ def command(name: str, output: Path | None) -> None:
     give it away.
     """
     from lab.lifecycle.desk import open_any
-    from lab.lifecycle.evidence import gather, subject_of, write
+    from lab.lifecycle.evidence import gather
 
     opened = open_any(name)
     say(opened.banner)
-    if output is None:
-        click.echo(gather(opened, Path()))
-    else:
-        write(subject_of(opened), output)
-        click.echo(output)
+    click.echo(gather(opened, output or Path()))

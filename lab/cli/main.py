@@ -11,8 +11,8 @@ from importlib import import_module
 
 import click
 
-from lab._errors import BrokenError, LabError, UsageError
-from lab._log import listened, say
+from lab._errors import BrokenError, LabError, UsageError, readable
+from lab._log import say
 from lab.cli.commands import Commands
 
 COMMANDS = {
@@ -136,8 +136,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         say(str(error))
         sys.exit(error.exit_code)
     except click.ClickException as error:
-        with listened():
-            error.show()
+        told = io.StringIO()
+        error.show(told)
+        say(readable(told.getvalue().rstrip()))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:  # before click listens
         sys.exit(INTERRUPTED)

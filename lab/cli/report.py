@@ -32,7 +32,7 @@ def command(name: str, run: str | None, as_json: bool) -> None:
         raise UsageError(
             doing,
             f"it has no run '{run}'",
-            "one of: " + ", ".join(Path(one).name for one in runs),
+            f"one of: {', '.join(Path(one).name for one in runs)}" if runs else f"lab test {name}",
         )
     if as_json:
         click.echo((Path(found[-1]) / "result.json").read_text(encoding="utf-8"), nl=False)

@@ -10,8 +10,9 @@ import tarfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from lab._errors import UsageError
 from lab.providers.provider import Evidence
-from lab.state.failure import guarded_files
+from lab.state.failure import ELSEWHERE, guarded_files
 
 PIECE_BYTES = 16 << 20
 """What is longer is cut, and its end kept: that is where a log says what went wrong."""
@@ -33,12 +34,13 @@ def shortened(content: bytes) -> bytes:
     return b"[the first %d bytes are left out]\n" % missing + content[missing:]
 
 
-def write_archive(
+def write_archive(  # noqa: PLR0913, PLR0917  what, from what, and where else
     path: Path,
     top: str,
     pieces: Iterable[Evidence],
     clean: Callable[[bytes], bytes],
     moment: float,
+    elsewhere: str = ELSEWHERE,
 ) -> None:
     """Write every piece below the directory ``top`` of a new archive.
 
@@ -54,15 +56,23 @@ def write_archive(
         What every content goes through before it is written.
     moment
         Seconds since 1970: when all members were changed last.
+    elsewhere
+        What else can be tried when it cannot be written; see ``guarded_files``.
 
     Raises
     ------
+    UsageError
+        When there is a device, a pipe or the like at that path.
     StateError
         When it cannot be written; there is no file then.
 
     """
+    doing = f"writing '{path}'"
+    with guarded_files(doing, elsewhere):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise UsageError(doing, "it is a device or the like", "name an ordinary file")
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with guarded_files(f"writing '{path}'"):
+    with guarded_files(doing, elsewhere):
         try:
             draft.touch(mode=_PRIVATE)
             with (

@@ -219,7 +219,7 @@ def keep(opened: OpenLab, found: Captured, directory: Path | None) -> Path:
     found
         What was seen.
     directory
-        A new or empty one; None for a new one beside the lab's runs.
+        An empty one that is there; None for a new one beside the lab's runs.
 
     Raises
     ------
@@ -230,7 +230,7 @@ def keep(opened: OpenLab, found: Captured, directory: Path | None) -> Path:
     own = directory is None
     directory = directory or _own_directory(opened)
     begun: list[Path] = []
-    with guarded_files(f"writing packets into '{directory}'", ""):
+    with guarded_files(f"writing packets into '{directory}'", "or give --output another directory"):
         directory.mkdir(parents=True, exist_ok=True)
         try:
             for name, content in files(found):
@@ -245,25 +245,6 @@ def keep(opened: OpenLab, found: Captured, directory: Path | None) -> Path:
                 directory.rmdir()
             raise
     return directory
-
-
-def require_empty(directory: Path | None) -> None:
-    """Refuse a directory in which the files of two captures would be mixed.
-
-    Raises
-    ------
-    UsageError
-        When it has something in it, or is none.
-
-    """
-    if directory is None or not directory.exists():
-        return
-    if not directory.is_dir() or any(directory.iterdir()):
-        raise UsageError(
-            "capturing packets",
-            f"'{directory}' {'has something in it' if directory.is_dir() else 'is a file'}",
-            "give --output a new or an empty directory",
-        )
 
 
 def _own_directory(opened: OpenLab) -> Path:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from lab.lifecycle.blueprint import Blueprint
     from lab.lifecycle.session import OpenLab
     from lab.lifecycle.suspend import SuspendResult
+    from lab.matrix.faults.fault import Site
 
 Say = Callable[[str], None]
 BANNER = "banner"
@@ -234,6 +235,13 @@ def put_fault_in(name: str, request: faults.FaultRequest, say: Say) -> FaultRow:
 
     opened = open_any(name)
     return faults.put_in(opened, request, say)
+
+
+def possible_faults(name: str, say: Say) -> Mapping[str, tuple[Site, ...]]:
+    """Where each fault can be put in; see :func:`lab.lifecycle.faults.possible`."""
+    from lab.lifecycle import faults  # noqa: PLC0415  'down' need not read scenarios
+
+    return faults.possible(open_any(name), say)
 
 
 def heal(name: str, say: Say) -> faults.Healed:

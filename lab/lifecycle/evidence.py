@@ -26,7 +26,7 @@ from lab.matrix.explain.question import known
 from lab.plan.canonical import plain
 from lab.providers.provider import Evidence, LabHandle
 from lab.state.directory import make_private
-from lab.state.failure import guarded_files
+from lab.state.failure import ELSEWHERE, guarded_files
 from lab.state.lock import EVIDENCE, RUNS
 from lab.state.rows import LabRow
 
@@ -40,25 +40,29 @@ KNOWN = "known.txt"
 """What is known of the lines in the logs: cause, cure and line, each with its place."""
 SECRETS = "secrets"
 """A directory of this name in a lab's directory holds nothing but secrets, one a file."""
+_USERS = "or name another file with --output"
+"""Where else an archive can go that the user asked for."""
 _OF_A_RUN = ("result.json", "junit.xml", "report.html")
 _SECRET_BYTES = 1 << 20
 """A larger file is no secret."""
 
 
-def gather(opened: OpenLab, directory: Path) -> Path:
-    """Write the evidence of a lab into a new archive in that directory; its path.
+def gather(opened: OpenLab, path: Path) -> Path:
+    """Write the evidence of a lab into that archive, or a new one in that directory; its path.
 
     Takes at most a minute, with a cluster at most six. What cannot be had is a piece that says why.
 
     Raises
     ------
+    UsageError
+        When there is something at that path that is no file.
     StateError
         When the archive cannot be written.
 
     """
     subject = subject_of(opened)
-    path = directory / archive_name(subject)
-    write(subject, path)
+    path = path / archive_name(subject) if path.is_dir() else path
+    write(subject, path, _USERS)
     return path
 
 
@@ -75,8 +79,8 @@ def archive_name(subject: Subject) -> str:
     return f"{subject.handle.name}-evidence-{moment}.tar.gz"
 
 
-def write(subject: Subject, path: Path) -> None:
-    """Write the archive to that path; see :func:`gather`."""
+def write(subject: Subject, path: Path, elsewhere: str = ELSEWHERE) -> None:
+    """Write the archive to that path; see :func:`gather`, and ``guarded_files`` of the last."""
     hidden = tuple(secrets_of(subject.handle))
     write_archive(
         path,
@@ -84,6 +88,7 @@ def write(subject: Subject, path: Path) -> None:
         _pieces(subject, Deadline(CLUSTER_SECONDS if subject.intent.kubernetes else SECONDS)),
         lambda content: scrub(content, hidden),
         subject.store.now(),
+        elsewhere,
     )
 
 

@@ -7,7 +7,7 @@ mends it, before anything is broken, and forgotten after it is mended.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,7 @@ from lab.lifecycle.explaining import bound
 from lab.lifecycle.relearning import wait_until_learned
 from lab.lifecycle.session import OpenLab
 from lab.matrix.faults import registry
-from lab.matrix.faults.fault import Change, Command, Fault
+from lab.matrix.faults.fault import Change, Command, Fault, Site
 from lab.providers.real import REAL_MACHINES
 from lab.state import faults as journal
 from lab.state.lock import FAULTS, lab_lock
@@ -156,6 +156,34 @@ def present(opened: OpenLab) -> tuple[FaultRow, ...]:
     return tuple(row for row in rows if not journal.is_older(row, opened.handle.token, steps))
 
 
+def possible(opened: OpenLab, say: Say) -> Mapping[str, tuple[Site, ...]]:
+    """Where each fault can be put in: in what the lab has, or is planned to have if it is not up.
+
+    Raises
+    ------
+    BrokenError
+        When what the lab has cannot be seen.
+
+    """
+    if opened.provider.liveness(opened.handle, opened.intent).state != "running":
+        say("note: the lab does not run; this is what can be done in it as it is planned")
+        return _possible(opened, opened.intent)
+    with (
+        opened.used(f"lab fault --list {opened.name}", say, as_found=True),
+        bound(opened) as intent,
+    ):
+        return _possible(opened, intent)
+
+
+def _possible(opened: OpenLab, intent: Intent) -> Mapping[str, tuple[Site, ...]]:
+    return {
+        name: tuple(
+            one for one in registry.sites(fault, intent) if _takes(opened, intent, one.node)
+        )
+        for name, fault in registry.faults().items()
+    }
+
+
 def words(row: FaultRow) -> str:
     """``'route-missing' on 'worker1', peer 'worker2'``."""
     peer = f", peer '{row.peer}'" if row.peer else ""
@@ -164,13 +192,19 @@ def words(row: FaultRow) -> str:
 
 
 def _refuse_windows(opened: OpenLab, intent: Intent, node: str, doing: str) -> None:
-    if intent.machine(node).os == "windows" and opened.provider.name in REAL_MACHINES:
+    if not _takes(opened, intent, node):
         others = [one.name for one in intent.machines if one.os == "linux"]
         raise UsageError(
             doing,
             f"'{node}' runs Windows, and faults are commands of Linux",
             f"--node {', '.join(others)}",
         )
+
+
+def _takes(opened: OpenLab, intent: Intent, node: str) -> bool:
+    """Whether the commands of faults can be run there."""
+    windows = intent.machine(node).os == "windows"
+    return not (windows and opened.provider.name in REAL_MACHINES)
 
 
 def _refuse_twice(opened: OpenLab, fault: Fault, node: str, peer: str, doing: str) -> None:

@@ -12,8 +12,8 @@ LONGEST = 63
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
-def check_name(name: str) -> None:
-    """Refuse a name that no lab can have.
+def check_name(name: str, *, new: bool = False) -> None:
+    """Refuse a name that no lab can have; with ``new`` that of a lab which is to be made.
 
     Raises
     ------
@@ -23,10 +23,10 @@ def check_name(name: str) -> None:
     """
     if len(name) > LONGEST or not _LABEL.fullmatch(name):
         raise UsageError(
-            f"naming a lab '{name}'",
+            f"naming a lab '{name}'" if new else f"looking for lab '{name}'",
             "a lab's name is 1 to 63 lower-case letters, digits and '-', "
             "and neither starts nor ends with '-'",
-            "give another one with --name",
+            "give another one with --name" if new else "'lab list' names the labs that there are",
         )
 
 

@@ -18,7 +18,7 @@ from lab.reports import junit, night_html
 from lab.reports.difference import differences
 from lab.reports.night import FORMAT, Night, comparison_lines, difference_json, summary_json
 from lab.state.directory import make_private
-from lab.state.failure import guarded_files
+from lab.state.failure import ELSEWHERE, guarded_files
 from lab.state.files import write_private
 
 SUMMARY = "summary.json"
@@ -53,7 +53,7 @@ def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
         output = shelf / f"{now:%Y-%m-%d-%H%M%S}" if dated.exists() else dated
     else:
         output = wanted.absolute()
-    make_private(output)
+    make_private(output, ELSEWHERE if wanted is None else "or give --output another one")
     with guarded_files(f"looking into '{output}'"):
         if any(output.iterdir()):
             raise UsageError(

@@ -89,7 +89,7 @@ def up(
 
     """
     begun = time.monotonic()
-    check_name(request.name)
+    check_name(request.name, new=True)
     directory = store.lab_directory(request.name)
     with terminable(), lab_lock(directory, request.command, wait=request.wait, say=say):
         work = _decided(request, provider, store)
@@ -117,7 +117,7 @@ def preview(request: UpRequest, provider: Provider, store: Store) -> tuple[conve
         As :func:`up` does.
 
     """
-    check_name(request.name)
+    check_name(request.name, new=True)
     return _decided(request, provider, store).decisions
 
 
@@ -130,7 +130,7 @@ def check(request: UpRequest, provider: Provider, store: Store) -> None:
         As :func:`up` does.
 
     """
-    check_name(request.name)
+    check_name(request.name, new=True)
     provider.preflight(_decided(request, provider, store).lab, request.intent)
 
 

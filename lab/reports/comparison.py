@@ -54,7 +54,8 @@ def compare(before: RunResult, after: RunResult) -> Comparison:
             f"they have no cell in common: one is of scenario '{before.scenario}' with "
             f"{quantity(len(before.results), 'cell')}, the other of '{after.scenario}' with "
             f"{quantity(len(after.results), 'cell')}",
-            "take two runs of one scenario",
+            "take two runs of one scenario"
+            + (" that ask the same sample of its cells" if made.found.unasked else ""),
         )
     return made
 
@@ -98,11 +99,23 @@ def plain_lines(made: Comparison) -> list[str]:
     lines = [f"Before: {_heading(made.before)}", f"After:  {_heading(made.after)}"]
     lines += [f"note: {note}" for note in notes(made)]
     changes = text_lines(made.found)
+    end = list(_unasked(made))
     if not changes:
-        return [*lines, "", f"No cell differs, of {made.common:,}."]
+        return [*lines, "", f"No cell differs, of {made.common:,}.", *end]
     for line in changes:
         lines += [line] if line.startswith(" ") else ["", line]
-    return [*lines, "", f"{quantity(made.found.unchanged, 'cell')} as before"]
+    return [*lines, "", f"{quantity(made.found.unchanged, 'cell')} as before", *end]
+
+
+def _unasked(made: Comparison) -> Iterator[str]:
+    """How many cells cannot be compared, because one of the runs left them out."""
+    asked_now = sum(1 for change in made.found.unasked if change.before is None)
+    for count, run in (
+        (len(made.found.unasked) - asked_now, "first"),
+        (asked_now, "second"),
+    ):
+        if count:
+            yield f"{quantity(count, 'cell')} asked in the {run} run alone: not compared"
 
 
 def _heading(run: RunResult) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from lab._log import quantity
@@ -70,6 +70,8 @@ class Difference:
     """Another verdict of the same colour: ``fail`` to ``flaky``, ``pass`` to ``known-limit``."""
     gone: tuple[Change, ...] = ()
     new: tuple[Change, ...] = ()
+    unasked: tuple[Change, ...] = ()
+    """Asked in one of the runs only: the other has such a cell, and left it out of its sample."""
     patterns: Mapping[Kind, tuple[Pattern, ...]] = field(default_factory=dict)
     """Of the changes of each kind, what they have in common; some stand in none."""
     unchanged: int = 0
@@ -111,20 +113,25 @@ _PLAIN: Mapping[Kind, str] = {"failing": "pass, now fail", "passing": "fail, now
 def difference(before: RunResult, after: RunResult) -> Difference:
     """What changed from one run to a later one."""
     old, now = _cells(before), _cells(after)
+    left_out = _Sample(before, after), _Sample(after, before)
     found: dict[Kind, list[Change]] = {kind: [] for kind in TITLES}
+    unasked: list[Change] = []
     for key, result in now.items():
         earlier = old.get(key)
         if earlier is None or earlier.verdict != result.verdict:
             change = Change(_id(result), earlier.verdict if earlier else None, result.verdict)
-            found[_kind(change)].append(change)
-    found["gone"] = [
-        Change(_id(result), result.verdict, None) for key, result in old.items() if key not in now
-    ]
+            only = earlier is None and left_out[0].left_out(result)
+            (unasked if only else found[_kind(change)]).append(change)
+    for key, result in old.items():
+        if key not in now:
+            change = Change(_id(result), result.verdict, None)
+            (unasked if left_out[1].left_out(result) else found["gone"]).append(change)
     both = old.keys() & now.keys()
     hosts = dict((*before.hosts, *after.hosts))
     changed = sum(len(found[kind]) for kind in ("failing", "passing", "changed"))
     return Difference(
         **{kind: tuple(changes) for kind, changes in found.items()},
+        unasked=tuple(unasked),
         patterns={
             kind: _patterns(kind, changes, _population(kind, before, after, old), hosts)
             for kind, changes in found.items()
@@ -135,6 +142,32 @@ def difference(before: RunResult, after: RunResult) -> Difference:
 
 
 _Judged = CellResult | WorkloadResult
+
+
+class _Sample:
+    """Which cells a run has not because they were not asked, and not for want of their ends."""
+
+    def __init__(self, run: RunResult, other: RunResult) -> None:
+        self._whole = run.coverage is None or run.coverage.cells.whole
+        alike = (run.scenario_text, run.only) == (other.scenario_text, other.only)
+        self._alike = alike and bool(run.scenario_text)
+        self._known = (
+            frozenset()
+            if self._whole or self._alike
+            else frozenset(end for result in run.results for end in _ends(result.cell))
+        )
+
+    def left_out(self, result: _Judged) -> bool:
+        """Whether the cell, which this run has not, is in its matrix, as far as can be told."""
+        if self._whole or isinstance(result, WorkloadResult):
+            return False
+        return self._alike or self._known.issuperset(_ends(result.cell))
+
+
+def _ends(cell: Cell) -> tuple[str, ...]:
+    """Who asks, and the node and the Service that are asked."""
+    target = cell.target.name.partition(".")[0] if cell.name_form else cell.target.name
+    return (cell.source.name, *target.split(":"))
 
 
 def _cells(run: RunResult) -> dict[str, _Judged]:
@@ -228,13 +261,7 @@ def differences(
 
 def to_json(found: Difference) -> dict[str, Any]:
     """As values that :mod:`json` can write."""
-    kinds: dict[str, Any] = {
-        kind: [
-            {"cell": change.cell, "before": change.before, "after": change.after}
-            for change in found.of(kind)
-        ]
-        for kind in TITLES
-    }
+    kinds: dict[str, Any] = {kind: [asdict(change) for change in found.of(kind)] for kind in TITLES}
     patterns = {
         kind: [
             {"sentence": one.sentence, "cause": one.cause, "cells": list(one.cells)}
@@ -242,7 +269,8 @@ def to_json(found: Difference) -> dict[str, Any]:
         ]
         for kind, patterns in found.patterns.items()
     }
-    return {**kinds, "patterns": patterns, "unchanged": found.unchanged}
+    unasked = [asdict(change) for change in found.unasked]
+    return {**kinds, "unasked": unasked, "patterns": patterns, "unchanged": found.unchanged}
 
 
 def text_lines(found: Difference) -> list[str]:

@@ -30,7 +30,7 @@ _SMALLEST = 4
 """Addresses of a /30, the smallest range with two usable ones; a smaller one is refused for want
 of room, and nothing more is said of what stands in it."""
 
-_UNUSABLE = tuple(
+UNUSABLE = tuple(
     (IPv4Network(cidr), what)
     for cidr, what in (
         ("0.0.0.0/8", "means this host"),
@@ -46,7 +46,7 @@ _PRIVATE = tuple(IPv4Network(cidr) for cidr in ("10.0.0.0/8", "172.16.0.0/12", "
 def unusable_ranges(scenario: Scenario) -> Iterator[Problem]:
     """Ranges that no network can use."""
     for key, cidr in _ranges(scenario):
-        for unusable, what in _UNUSABLE:
+        for unusable, what in UNUSABLE:
             if cidr.overlaps(unusable):
                 cure = _elsewhere(scenario, key, cidr)
                 yield Problem(key, f"{cidr} is within or around {unusable}, which {what}", cure)

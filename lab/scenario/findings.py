@@ -59,13 +59,16 @@ def lines(file: str, findings: Iterable[Finding]) -> tuple[str, ...]:
 
 def quoted(value: object) -> str:
     """``"value"``, cut to a readable length, with what cannot be printed escaped."""
-    text = str(value)
-    cut = text if len(text) <= QUOTED else f"{text[: QUOTED - 3]}..."
     shown = "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")
-        for letter in cut
+        for letter in cut(str(value))
     )
     return f'"{shown}"'
+
+
+def cut(text: str) -> str:
+    """The text, or its beginning and dots where it is longer than anyone reads."""
+    return text if len(text) <= QUOTED else f"{text[: QUOTED - 3]}..."
 
 
 def alternatives(values: Iterable[str]) -> str:

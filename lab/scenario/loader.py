@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,4 +164,8 @@ def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
     except ValueError:
+        return False
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:  # a spec string may be longer than any file's name
+            raise
         return False

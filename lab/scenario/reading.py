@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -50,6 +51,8 @@ def read(path: Path, kind: Kind) -> bytes:
     ------
     StopError
         When it is not there, no regular file, too large, or cannot be read.
+    OSError
+        When no file can have so long a name.
 
     """
     try:
@@ -61,6 +64,8 @@ def read(path: Path, kind: Kind) -> bytes:
     except FileNotFoundError:
         raise _whole("there is no such file", kind.absent) from None
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            raise  # its name would be the longest part of the finding
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise _whole(f"it cannot be read: {reason}", "check the path and its permissions") from None
     if len(raw) > MAX_BYTES:

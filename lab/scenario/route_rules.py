@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from ipaddress import IPv4Network
 
+from lab.scenario.address_rules import UNUSABLE
 from lab.scenario.findings import Key, Problem, quoted
 from lab.scenario.scenario import NodeGroup, Scenario, StaticRoute
 
@@ -36,6 +38,13 @@ def _way(scenario: Scenario, group: NodeGroup, route: StaticRoute, key: Key) -> 
         yield Problem((*key, "to"), what, "write a narrower range, or another way")
 
 
+def _may_be_own(scenario: Scenario, group: NodeGroup, to: IPv4Network) -> bool:
+    """Whether the plan may choose pods of the group's nodes from that range."""
+    written = [one.pod_cidr for one in scenario.nodes if one.pod_cidr]
+    chosen = group.kubelet and not group.pod_cidr and scenario.kubernetes.pod_cidr.overlaps(to)
+    return chosen and not any(to.subnet_of(one) for one in written)
+
+
 def _end(scenario: Scenario, group: NodeGroup, route: StaticRoute, key: Key) -> Iterator[Problem]:
     to, segment = route.to, scenario.network.cidr
     if to.prefixlen == 0:
@@ -47,3 +56,12 @@ def _end(scenario: Scenario, group: NodeGroup, route: StaticRoute, key: Key) -> 
     elif group.pod_cidr and group.pod_cidr.overlaps(to):
         what = f"{to} overlaps the node's own pods, {group.pod_cidr}"
         yield Problem((*key, "to"), what, "leave the route out: they are on the node itself")
+    elif _may_be_own(scenario, group, to):
+        what = f"{to} may be the pods of {quoted(group.name)} itself, whose range the plan chooses"
+        one = "the node" if group.count == 1 else "each node an entry of its own with"
+        yield Problem((*key, "to"), what, f'give {one} a "pod_cidr" beside it')
+    else:
+        for unusable, why in UNUSABLE:
+            if to.overlaps(unusable):
+                what = f"{to} is within or around {unusable}, which {why}"
+                yield Problem((*key, "to"), what, "write a range that packets are sent to")

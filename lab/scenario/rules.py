@@ -67,7 +67,10 @@ RULES: tuple[Rule, ...] = (
     Rule(nodes.versions, ("kubernetes.version", "nodes.*.version")),
     Rule(nodes.images, ("nodes.*.os", "nodes.*.image")),
     Rule(nodes.cards, ("nodes.*.nics",)),
-    Rule(routes.node_routes, ("network", "nodes.*.address", "nodes.*.pod_cidr", "nodes.*.routes")),
+    Rule(
+        routes.node_routes,
+        ("network", "kubernetes.pod_cidr", "nodes.*.address", "nodes.*.pod_cidr", "nodes.*.routes"),
+    ),
     Rule(machines.services_node, ("nodes.*.role", "nodes.*.os", "nodes.*.count")),
     Rule(machines.hypervisors, ("hypervisors", *_NAMES, "nodes.*.hypervisor")),
     Rule(machines.families, ("matrix.families", "nodes.*.role")),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from lab.scenario import values
-from lab.scenario.findings import Finding, alternatives, did_you_mean, quoted
+from lab.scenario.findings import Finding, alternatives, cut, did_you_mean, quoted
 from lab.scenario.schema import MAX_HYPERVISORS
 
 FORM = "DISTRIBUTION-DRIVER-CONTROLLERS-COMPUTES-HYPERVISORS[,GROUP.KEY=VALUE]..."
@@ -32,6 +32,10 @@ _COUNTS = (
     ("hypervisors", 1, MAX_HYPERVISORS),
 )
 _KIB_IN_GIB = 1 << 20
+_LINE = 120
+"""Characters of a string in which a mark below it is still seen to point at one."""
+_DIGITS = 12
+"""Of a number that is read; Python reads no more than 4,300."""
 
 Value = str | int
 
@@ -94,7 +98,7 @@ def read(written: str) -> tuple[Spec | None, tuple[Finding, ...]]:
     findings = [*_head(head)]
     if findings:
         return None, tuple(findings)
-    controllers, computes, hypervisors = (int(part.text) for part in head.split("-")[2:])
+    controllers, computes, hypervisors = (_number(part.text) for part in head.split("-")[2:])
     spec = Spec(written, controllers, computes, hypervisors)
     asked: dict[str, dict[str, Value]] = {}
     for option in options:
@@ -105,10 +109,12 @@ def read(written: str) -> tuple[Spec | None, tuple[Finding, ...]]:
 
 
 def told(written: str, findings: tuple[Finding, ...]) -> tuple[str, ...]:
-    """Every finding, pointing at its part, and the form."""
+    """Every finding, pointing at its part, and the form; in a long string by its number."""
     ordered = sorted(findings, key=lambda finding: finding.col)
-    lines = [f"{' ' * (one.col - 1)}^ {one.what}; {one.cure}" for one in ordered]
-    lines[0] = f"{_shown(written)}\n{lines[0]}"
+    long = len(written) > _LINE
+    where = [f"character {one.col}:" if long else f"{' ' * (one.col - 1)}^" for one in ordered]
+    lines = [f"{at} {one.what}; {one.cure}" for at, one in zip(where, ordered, strict=True)]
+    lines[0] = f"{_shown(cut(written) if long else written)}\n{lines[0]}"
     lines[-1] += f"\nthe form is {FORM}, such as {EXAMPLE}"
     return tuple(lines)
 
@@ -160,8 +166,8 @@ def _count(part: _Part, name: str, least: int, most: int) -> Iterator[Finding]:
     cure = f"write a whole number from {least} to {most}"
     if not (part.text.isascii() and part.text.isdecimal()):
         yield part.wrong(f"{quoted(part.text)} is no number of {name}", cure)
-    elif not least <= int(part.text[:6]) <= most:
-        yield part.wrong(f"the lab cannot have {part.text[:6]} {name}", cure)
+    elif not least <= _number(part.text) <= most:
+        yield part.wrong(f"the lab cannot have {cut(part.text)} {name}", cure)
 
 
 def _option(option: _Part, spec: Spec, asked: dict[str, dict[str, Value]]) -> Iterator[Finding]:
@@ -202,8 +208,8 @@ def _value(key: str, text: str, group: str, spec: Spec) -> Value | tuple[str, st
             return check(text)
         return (wrong[0], _in_gib(text)) if key == "memory" and text.isdecimal() else wrong
     most = MAX_VCPUS if key == "vcpus" else spec.hypervisors
-    if text.isascii() and text.isdecimal() and 1 <= int(text[:6]) <= most:
-        return int(text)
+    if text.isascii() and text.isdecimal() and 1 <= _number(text) <= most:
+        return _number(text)
     named = "processors" if key == "vcpus" else "this spec's hypervisors"
     return (
         f"{quoted(text)} is no number of {named}"
@@ -211,6 +217,12 @@ def _value(key: str, text: str, group: str, spec: Spec) -> Value | tuple[str, st
         else f"{quoted(text)} is none of {named}",
         f"write a whole number from 1 to {most}",
     )
+
+
+def _number(text: str) -> int:
+    """The number of those digits, or one that is too large for everything."""
+    significant = text.lstrip("0")
+    return int(significant or "0") if len(significant) <= _DIGITS else 10**_DIGITS
 
 
 def _system(text: str, group: str) -> Value | tuple[str, str]:
@@ -225,5 +237,5 @@ def _system(text: str, group: str) -> Value | tuple[str, str]:
 
 def _in_gib(text: str) -> str:
     """Kubeinit writes memory as a number of KiB."""
-    gib = max(1, int(text[:12]) // _KIB_IN_GIB)
+    gib = max(1, _number(text) // _KIB_IN_GIB)
     return f"Kubeinit's numbers are KiB: write {quoted(f'{gib}GiB')}"

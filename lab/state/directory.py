@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lab._errors import StateError
-from lab.state.failure import guarded_files
+from lab.state.failure import ELSEWHERE, guarded_files
 
 VARIABLE = "HYBRIDLAB_STATE"
 PRIVATE = 0o700
@@ -66,8 +66,15 @@ def lab_directory(state: Path, name: str) -> Path:
     return state / "labs" / name
 
 
-def make_private(directory: Path) -> None:
+def make_private(directory: Path, elsewhere: str = ELSEWHERE) -> None:
     """Make the directory with mode 0700, and its parents as usual; one that exists is left alone.
+
+    Parameters
+    ----------
+    directory
+        The directory.
+    elsewhere
+        What else can be tried when it cannot be made; see ``guarded_files``.
 
     Raises
     ------
@@ -75,6 +82,6 @@ def make_private(directory: Path) -> None:
         When it cannot be made, or something else has its name.
 
     """
-    with guarded_files(f"making the directory '{directory}'"):
+    with guarded_files(f"making the directory '{directory}'", elsewhere):
         directory.parent.mkdir(parents=True, exist_ok=True)
         directory.mkdir(mode=PRIVATE, exist_ok=True)

@@ -8,6 +8,7 @@ machine cannot do what is asked.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
@@ -88,6 +89,13 @@ def _open(config: pytest.Config, name: str) -> int | None:
             "  try: the same without -n, --dist and --tx (or -p no:xdist)"
         )
         return USAGE
+    junit = config.getoption("xmlpath", None)
+    if junit and (why := _unwritable(Path(os.path.expandvars(junit)).expanduser())):
+        complain(
+            f"testing lab '{name}': '{junit}' cannot be written: {why}\n"
+            "  try: another file for --junitxml; nothing was asked"
+        )
+        return USAGE
     from lab.suites.choice import choice_of  # noqa: PLC0415  only where a lab is asked for
     from lab.suites.under_test import LabUnderTest  # noqa: PLC0415  the same
 
@@ -100,6 +108,19 @@ def _open(config: pytest.Config, name: str) -> int | None:
         return error.exit_code
     config.pluginmanager.register(lab, "hybridlab-under-test")
     return None
+
+
+def _unwritable(path: Path) -> str:
+    """Why the file cannot be written, which pytest finds out when all is asked; or empty."""
+    try:
+        if path.exists():
+            return "" if os.access(path, os.W_OK) else "it is no file of yours"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        path.unlink()
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+    return ""
 
 
 def _asks_for_suite(config: pytest.Config) -> bool:

@@ -85,7 +85,7 @@ class Store:
         """
         found = [name for name in self._names() if digest and name.startswith(digest[:SHORT])]
         if len(found) != 1:
-            there = ", ".join(self._names()) or "none"
+            there = ", ".join(self._names()) or "no other either"
             how = f"there are {len(found)} of them" if found else f"there is none; there is {there}"
             raise UsageError(
                 f"looking for bundle '{digest}'", how, "give a digest that 'lab bundle list' prints"

@@ -63,6 +63,7 @@ def started(daemon: Daemon) -> Operations:
     """The daemon as a service that starts with the machine."""
     kept = f"{KEPT}/{daemon.name}"
     files = tuple(WriteFile(f"{kept}/{one.name}", one.text, one.mode) for one in daemon.files)
+    room = f"/etc/tmpfiles.d/hybridlab-{daemon.name}.conf"
     written = WriteFile(f"/etc/systemd/system/{unit(daemon)}", _unit(daemon))
     lacking = f"command -v {shlex.quote(daemon.command[0])} >/dev/null"
     there = Run(
@@ -74,7 +75,18 @@ def started(daemon: Daemon) -> Operations:
         unless=lacking,
         cure=f"build the machine's image anew, with package '{daemon.package}' in its recipe",
     )
-    return (there, *files, written, Service(unit(daemon), inputs((*files, written))))
+    return (
+        there,
+        *files,
+        # Not the unit's RuntimeDirectory: systemd opens the log before it makes that.
+        WriteFile(room, f"d {daemon.directory} 0755 root root -\n"),
+        Run(
+            ("systemd-tmpfiles", "--create", room),
+            unless=f"test -d {shlex.quote(daemon.directory)}",
+        ),
+        written,
+        Service(unit(daemon), inputs((*files, written))),
+    )
 
 
 def _of(intent: Intent, machine: MachineIntent) -> Iterator[Daemon]:
@@ -98,8 +110,6 @@ StartLimitIntervalSec=0
 
 [Service]
 Type=exec
-RuntimeDirectory={daemon.name}
-RuntimeDirectoryPreserve=yes
 WorkingDirectory={daemon.directory}
 {named}ExecStartPre=cp -a {KEPT}/{daemon.name}/. {daemon.directory}/
 {before}ExecStart={shlex.join(daemon.command)}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lab._errors import LabError, UsageError
 from lab.cluster.observers.facts import NodeFacts
 from lab.cluster.signatures import InLog, in_log
-from lab.matrix.cell import Cell, Expectation
+from lab.matrix.cell import Cell, Endpoint, Expectation
 from lab.matrix.cells import Product
 from lab.matrix.expectations import expect
 from lab.matrix.explain.counting import COUNTED, lost
@@ -37,6 +37,7 @@ _TIMES_SHARED = 1
 """A Service with several backends is tried up to 64 times by itself."""
 _SETTINGS = ProbeSettings(timeout=2.0, in_flight=32)
 _SHOWN = 12
+_NEAR = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +87,15 @@ def choose(  # noqa: PLR0913  a question has as many parts
         If there are none; names the nearest endpoints.
 
     """
-    asking = {one.name for grid in matrix.grids for one in grid.sources}
+    asking = {one.name: one for grid in matrix.grids for one in grid.sources}
     if source not in asking:
-        raise _nobody(doing, source, "asks", asking)
+        raise _nobody(doing, source, "asks", asking.values())
     there = list(_from(matrix, source))
     of_pair = [one for one in there if one.target.name == target]
     if not of_pair:
-        raise _nobody(doing, target, f"is asked by '{source}'", {one.target.name for one in there})
+        raise _nobody(
+            doing, target, f"is asked by '{source}'", [one.target for one in there], source
+        )
     wanted = tuple(
         one for one in of_pair if protocol in {None, one.protocol} and size in {None, one.size}
     )
@@ -199,12 +202,30 @@ def _tried(cell: Cell, limits: Sequence[Limit], send: Send) -> _Tried:
     return _Tried(cell, expectation, last.verdict, last.detail, times, len(wrong))
 
 
-def _nobody(doing: str, name: str, does: str, known: set[str]) -> UsageError:
+def _nobody(
+    doing: str, name: str, does: str, there: Iterable[Endpoint], source: str = ""
+) -> UsageError:
+    """The error for a name; an address, or a name with more about it, is told by its name."""
     from difflib import get_close_matches  # noqa: PLC0415  only a wrong name pays for it
 
-    near = get_close_matches(name, known, n=3)
+    ends = [*there]
+    known = {one.name for one in ends}
+    near = list(dict.fromkeys(one.name for one in ends if _is(one, name)))[:_NEAR]
+    near = near or get_close_matches(name, known, n=_NEAR)
     meant = " or ".join(f"'{one}'" for one in near)
     hint = f"did you mean {meant}? " if near else ""
     listed = ", ".join(sorted(known)[:_SHOWN])
     more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
-    return UsageError(doing, f"nothing named '{name}' {does}", f"{hint}there are {listed}{more}")
+    why = "nothing asks itself by its name" if name == source else f"nothing named '{name}' {does}"
+    return UsageError(doing, why, f"{hint}there are {listed}{more}")
+
+
+def _is(one: Endpoint, name: str) -> bool:
+    """Whether a name in no cell is the endpoint's address, or its name as others write it."""
+    host, _, port = name.lower().rstrip(".").partition(":")
+    if port and port == str(one.port) and one.kind == "nodeport":
+        return host in {one.address, one.name.partition(":")[0]}
+    plain = one.name.rstrip(".")
+    return name.lower().rstrip(".") == plain or (
+        host in {plain, one.address} and port in {"", str(one.port)} and one.kind != "nodeport"
+    )

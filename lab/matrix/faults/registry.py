@@ -12,6 +12,9 @@ from lab._errors import UsageError
 from lab.matrix.faults.fault import Fault, Site
 from lab.topology.intent import Intent
 
+_LEAST = 3
+"""Letters of a part that tells one name from the others."""
+
 
 @cache
 def faults() -> Mapping[str, Fault]:
@@ -44,7 +47,8 @@ def _nearest(name: str, known: Mapping[str, Fault]) -> str:
 
     meant = {alias: one.name for one in known.values() for alias in (one.name, *one.also)}
     close = [meant[one] for one in get_close_matches(name, meant, n=3, cutoff=0.5)]
-    close += [one for one in known if name in one or one in name]
+    if len(name) >= _LEAST:
+        close += [one for one in known if name in one or one in name]
     listed = " or ".join(f"'{one}'" for one in dict.fromkeys(close))
     hint = f"did you mean {listed}? " if listed else ""
     return f"{hint}'lab fault --list' shows every fault"
@@ -88,15 +92,16 @@ def choose(fault: Fault, intent: Intent, doing: str, node: str = "", peer: str =
             if node in names
             else f"there is no machine '{node}'"
         )
-        raise UsageError(doing, why, f"--node {_either([one.node for one in there])}")
-    return _with_peer(fault, chosen, doing, peer)
+        known = [one.node for one in there]
+        raise UsageError(doing, why, f"{_meant(node, known)}--node {_either(known)}")
+    return _with_peer(fault, intent, chosen, doing, peer)
 
 
 def _here(intent: Intent) -> list[str]:
     return [one.name for one in faults().values() if sites(one, intent)]
 
 
-def _with_peer(fault: Fault, chosen: list[Site], doing: str, peer: str) -> Site:
+def _with_peer(fault: Fault, intent: Intent, chosen: list[Site], doing: str, peer: str) -> Site:
     if fault.peer is None:
         if peer:
             raise UsageError(doing, "it concerns one machine alone", "leave '--peer' out")
@@ -105,8 +110,24 @@ def _with_peer(fault: Fault, chosen: list[Site], doing: str, peer: str) -> Site:
     if not fitting:
         known = list(dict.fromkeys(name for one in chosen for name in one.peers))
         where = f" of '{chosen[0].node}'" if len(chosen) == 1 else ""
-        raise UsageError(doing, f"'{peer}' can be no peer{where} in it", f"--peer {_either(known)}")
+        why = f"'{peer}' can be no peer{where} in it"
+        if peer not in _named(intent):
+            why = f"there is no {fault.peer} '{peer}'"
+        raise UsageError(doing, why, f"{_meant(peer, known)}--peer {_either(known)}")
     return Site(fitting[0].node, (peer or fitting[0].peers[0],))
+
+
+def _named(intent: Intent) -> set[str]:
+    """Everything that has a name to be a peer."""
+    machines = [*intent.everything()]
+    return {one.name for one in machines} | {pod.name for one in machines for pod in one.pods}
+
+
+def _meant(name: str, known: list[str]) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415  only a wrong name pays for it
+
+    near = get_close_matches(name, known, n=1) if name not in known else []
+    return f"did you mean '{near[0]}'? " if near else ""
 
 
 def _either(names: list[str]) -> str:

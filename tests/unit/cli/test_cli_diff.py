@@ -69,9 +69,9 @@ LONG = "a" * 5000
     [
         ("diff", LONG, "overlay"),
         ("diff", "overlay~" + "9" * 5000, "overlay"),
-        ("validate", LONG),
-        ("plan", LONG),
-        ("up", "--dry-run", LONG),
+        ("validate", f"{LONG}.yaml"),
+        ("plan", f"{LONG}.yaml"),
+        ("up", "--dry-run", f"{LONG}.yaml"),
         ("capture", "overlay", "a", "b", "--output", LONG),
     ],
     ids=lambda words: words[0],

@@ -6,10 +6,11 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import pytest
 from seen_machines import lab, whole
 from simulation import Fault, Network, silent
 
-from lab._errors import LabError
+from lab._errors import LabError, UsageError
 from lab.cluster.observers.facts import Counter, NodeFacts
 from lab.matrix.cell import Cell
 from lab.matrix.explain.question import Explanation, choose, explain
@@ -165,3 +166,36 @@ def test_counters_are_asked_where_no_state_differs() -> None:
     found = explain(cells, (), intent, Network(cells, (), no_reply).send, look, lambda _: ())
     assert found.finding is not None
     assert (found.finding.kind, found.finding.node) == ("lost-between", "win1")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "meant"),
+    [
+        ("worker1-p1", "10.244.0.5", "did you mean 'master-p2'? "),
+        ("10.244.0.5", "worker1-p1", "did you mean 'master-p2'? "),
+        ("worker1-p1", "10.244.0.5:8080", "did you mean 'master-p2'? "),
+        ("worker1-p1", "WIN1-P1", "did you mean 'win1-p1'? "),
+        ("worker1-p1", "to-win1-p1:80", "did you mean 'to-win1-p1'? "),
+        ("client", "10.9.176.10:{port}", "did you mean 'master:to-win1-p1'? "),
+        ("client", "master:{port}", "did you mean 'master:to-win1-p1'? "),
+        ("worker1-p1", "10.244.0.5:1", "there are client"),
+        ("worker1-p1", "...", "there are client"),
+    ],
+)
+def test_an_end_called_by_its_address_or_with_its_port_is_told_by_its_name(
+    source: str, target: str, meant: str
+) -> None:
+    _, _, matrix = lab("overlay")
+    ports = (t.path(g.sources[0]).target for g in matrix.grids for t in g.targets)
+    port = next(one.port for one in ports if one.name == "master:to-win1-p1")
+    with pytest.raises(UsageError) as refused:
+        choose(matrix, source, target.format(port=port), doing="explaining")
+    assert refused.value.cure.startswith(meant)
+
+
+def test_what_would_ask_itself_is_told_so() -> None:
+    _, _, matrix = lab("overlay")
+    with pytest.raises(UsageError) as refused:
+        choose(matrix, "master-p1", "master-p1", doing="explaining")
+    assert refused.value.happened == "nothing asks itself by its name"
+    assert "'to-master-p1'" in refused.value.cure

@@ -13,7 +13,8 @@ from lab_desk import Desk
 
 from lab._errors import UsageError
 from lab.lifecycle import capturing
-from lab.lifecycle.capturing import Request, captured, cells_of, require_empty
+from lab.lifecycle.capturing import Request, captured, cells_of
+from lab.lifecycle.output_directory import made_empty
 from lab.lifecycle.session import open_lab
 from lab.matrix.capture.captured import Captured
 from lab.matrix.cells import Product, product
@@ -82,13 +83,44 @@ def test_a_provider_that_takes_down_no_packets_is_refused_with_what_to_do(tmp_pa
 
 
 def test_files_of_two_captures_are_not_mixed(tmp_path: Path) -> None:
-    require_empty(None)
-    require_empty(tmp_path / "new")
-    require_empty(tmp_path)
-    (tmp_path / "one").touch()
-    for directory, said in ((tmp_path, "has something in it"), (tmp_path / "one", "is a file")):
-        with pytest.raises(UsageError, match=said):
-            require_empty(directory)
+    with made_empty(None), made_empty(tmp_path):
+        (tmp_path / "one").touch()
+    for directory, said in ((tmp_path, "has something in it"), (tmp_path / "one", "no directory")):
+        with pytest.raises(UsageError, match=said), made_empty(directory):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("directory", "said"),
+    [
+        ("/proc/x", "it cannot be made"),
+        ("/proc/x/y", "'/proc/x/y': it cannot be made"),
+        ("/dev/null", "is no directory"),
+        ("/dev/null/x", "it cannot be made: not a directory"),
+        ("/proc/self/task/0", "it cannot be made"),
+    ],
+)
+def test_a_directory_that_takes_no_files_is_refused_before_the_capture(
+    directory: str, said: str
+) -> None:
+    with pytest.raises(UsageError, match=said) as refused, made_empty(Path(directory)):
+        pytest.fail("captured for nothing")
+    assert "leave it out" in refused.value.cure
+
+
+def test_a_directory_for_a_capture_that_fails_is_gone_again(tmp_path: Path) -> None:
+    with pytest.raises(FileExistsError), made_empty(tmp_path / "a" / "b"):
+        (tmp_path / "a" / "b").mkdir()
+    assert not (tmp_path / "a").exists()
+    kept = tmp_path / "a" / "packets"
+
+    def captured_in_part() -> None:
+        kept.touch()
+        raise KeyError
+
+    with pytest.raises(KeyError), made_empty(tmp_path / "a"):
+        captured_in_part()
+    assert kept.exists()
 
 
 @pytest.mark.parametrize("named", [True, False])

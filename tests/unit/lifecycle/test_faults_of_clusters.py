@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pytest
 
@@ -17,7 +17,7 @@ from lab._errors import BrokenError, LabError
 from lab.guests.shell import Completed
 from lab.lifecycle.blueprint import Blueprint, draw
 from lab.lifecycle.explaining import Question, explained
-from lab.lifecycle.faults import FaultRequest, from_nodes, heal, present, put_in
+from lab.lifecycle.faults import FaultRequest, from_nodes, heal, possible, present, put_in
 from lab.lifecycle.session import OpenLab, Writers
 from lab.matrix.faults.fault import Change, Command
 from lab.providers.provider import LabHandle, Liveness, Outcome, Provider
@@ -32,6 +32,7 @@ class Cluster:
 
     real: Intent
     lost: bool = False
+    state: Literal["running", "suspended"] = "running"
 
     name = "libvirt"
 
@@ -40,7 +41,7 @@ class Cluster:
         self.asked: list[str] = []
 
     def liveness(self, *_: object) -> Liveness:
-        return Liveness("running", "")
+        return Liveness(self.state, "")
 
     def cluster(self, *_: object) -> Cluster:
         return self
@@ -130,6 +131,23 @@ def test_a_fault_is_put_into_the_port_that_the_pod_has_got(there: OpenLab) -> No
     ((place, script),) = cluster(there).done
     assert place == "worker1"
     assert "ip link set dev vethworker1-p1 down" in script
+
+
+def test_where_faults_can_be_put_in_is_told_of_what_is_there(there: OpenLab, real: Intent) -> None:
+    pods = real.machine("worker2").pods
+    kept = replace(real.machine("worker2"), pods=pods[:1])
+    machines = tuple(kept if one.name == "worker2" else one for one in real.machines)
+    cluster(there).real = replace(real, machines=machines)
+    found = possible(there, print)
+    peers = {one.node: one.peers for one in found["duplicate-pod-address"]}["worker1"]
+    assert [name for name in peers if name.startswith("worker2")] == ["worker2-p1"]
+    assert [one.node for one in found["wrong-vni"]] == ["master", "worker1", "worker2"]
+
+
+def test_of_a_lab_that_sleeps_it_is_told_what_is_planned(there: OpenLab) -> None:
+    cluster(there).state, said = "suspended", []
+    assert possible(there, said.append)["pod-link-down"]
+    assert "does not run" in said[0]
 
 
 def test_a_fault_in_a_pod_is_done_on_its_node_with_the_address_that_is_there(

@@ -17,7 +17,7 @@ import small_lab
 from lab_desk import Desk
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, StateError
+from lab._errors import BrokenError, StateError, UsageError
 from lab.guests.keys import make_key_pair
 from lab.lifecycle import archive, evidence, hurry
 from lab.lifecycle.archive import member_name, shortened, write_archive
@@ -87,6 +87,21 @@ def members(path: Path) -> dict[str, bytes]:
             assert content is not None
             found[member.name.removeprefix("overlay-evidence/")] = content.read()
         return found
+
+
+def test_an_archive_takes_the_place_of_no_device(desk: Desk, tmp_path: Path) -> None:
+    desk.up()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="it is a device or the like"):
+        gather(opened(desk), tmp_path / "pipe")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+def test_an_archive_that_the_user_named_is_told_with_another_name_to_give(desk: Desk) -> None:
+    desk.up()
+    with pytest.raises(StateError) as refused:
+        gather(opened(desk), Path("/proc/none.tar.gz"))
+    assert "name another file with --output" in refused.value.cure
 
 
 def test_an_archive_has_what_was_wanted_done_and_found(desk: Desk, tmp_path: Path) -> None:

@@ -191,9 +191,10 @@ def test_an_unknown_fault_names_the_nearest() -> None:
         with pytest.raises(UsageError) as raised:
             registry.find("trying", wrong)
         assert meant in raised.value.cure
-    with pytest.raises(UsageError) as raised:
-        registry.find("trying", "xyzzy")
-    assert raised.value.cure == "'lab fault --list' shows every fault"
+    for nothing in ("xyzzy", "", "e"):
+        with pytest.raises(UsageError) as raised:
+            registry.find("trying", nothing)
+        assert raised.value.cure == "'lab fault --list' shows every fault"
 
 
 REFUSED = [
@@ -240,6 +241,31 @@ REFUSED = [
         "'master' can be no peer of 'master' in it",
         "--peer worker1, worker2, win1, win2",
     ),
+    (
+        "route-missing",
+        "overlay",
+        "",
+        "wroker1",
+        "there is no node 'wroker1'",
+        "did you mean 'worker1'? --peer worker1, worker2, win1, win2, master",
+    ),
+    (
+        "duplicate-pod-address",
+        "overlay",
+        "master",
+        "worker1-p9",
+        "there is no pod 'worker1-p9'",
+        "did you mean 'worker1-p",
+    ),
+    (
+        "route-missing",
+        "overlay",
+        "",
+        "router",
+        "'router' can be no peer in it",
+        "--peer worker1, worker2, win1, win2",
+    ),
+    ("wrong-vni", "overlay", "wokrer1", "", "there is no machine 'wokrer1'", "did you mean 'wor"),
 ]
 
 

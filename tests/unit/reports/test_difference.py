@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from unit.reports.made_runs import made_run
+from unit.reports.made_runs import SAMPLED, made_run
 
 from lab.cluster.workload_checks import WorkloadResult
 from lab.matrix.cell import Cell
@@ -179,6 +179,47 @@ def test_checks_of_a_cluster_count_as_cells() -> None:
 
 def test_json_has_every_change_and_every_pattern() -> None:
     found = to_json(difference(HEALTHY, made_run("dead-node")))
-    assert list(found) == [*LISTED, "patterns", "unchanged"]
+    assert list(found) == [*LISTED, "unasked", "patterns", "unchanged"]
     assert found["failing"][0]["after"] == "fail"
     assert found["patterns"]["failing"][0]["cells"] == [one["cell"] for one in found["failing"]]
+
+
+def sampled(run: RunResult, *places: int, pods: int = 2) -> RunResult:
+    """So many cells of the run, as a sample of a lab with so many pods a node."""
+    results = made_run("healthy", pods=pods).results
+    return replace(
+        run, coverage=SAMPLED, results=tuple(one for n, one in enumerate(results) if n in places)
+    )
+
+
+def test_what_only_the_other_sample_left_out_is_neither_gone_nor_new() -> None:
+    made = replace(HEALTHY, scenario_text="name: overlay\n")
+    found = difference(sampled(made, 0, 1, 2), sampled(made, 2, 3))
+    first = [HEALTHY.results[place].cell.id for place in range(4)]
+    assert [(one.cell, one.before, one.after) for one in found.unasked] == [
+        (first[3], None, "pass"),
+        (first[0], "pass", None),
+        (first[1], "pass", None),
+    ]
+    assert (found.gone, found.new, found.unchanged) == ((), (), 1)
+    assert text_lines(found) == []
+    assert to_json(found)["unasked"][0] == {"cell": first[3], "before": None, "after": "pass"}
+
+
+def test_a_run_of_every_cell_has_left_none_out() -> None:
+    made = replace(HEALTHY, scenario_text="name: overlay\n")
+    part = sampled(made, 0, 1)
+    missing = len(HEALTHY.results) - 2
+    assert len(difference(made, part).unasked) == missing
+    assert len(difference(part, made).unasked) == missing
+    whole = replace(part, coverage=None)
+    assert (len(difference(made, whole).gone), difference(made, whole).unasked) == (missing, ())
+
+
+def test_of_another_scenario_a_cell_is_gone_when_nothing_else_names_its_ends() -> None:
+    fewer = replace(sampled(HEALTHY, *range(0, 2000, 7), pods=1), scenario_text="one pod")
+    found = difference(replace(HEALTHY, scenario_text="two pods"), fewer)
+    assert all("-p2/" in one.cell for one in found.gone)
+    assert any("-p2/" in one.cell for one in found.gone)
+    assert found.unasked
+    assert not any("-p2/" in one.cell for one in found.unasked)

@@ -349,6 +349,19 @@ def test_lab_that_does_not_exist_is_refused_in_the_labs_words(
     assert said.out == ""
 
 
+@pytest.mark.parametrize("file", ["/proc/none/out.xml", "/proc/out.xml", "/dev/null/x"])
+def test_a_junit_file_that_cannot_be_written_is_told_before_anything_is_asked(
+    file: str, pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]
+) -> None:
+    labs = PaperLabs(pytester.path)
+    arguments = ["-p", "lab.suites.plugin", *SUITE, f"--junitxml={file}"]
+    assert pytest.main(arguments, plugins=[labs]) == plugin.USAGE
+    said = capfd.readouterr()
+    assert f"ERROR: testing lab 'paper': '{file}' cannot be written: " in said.err
+    assert "nothing was asked" in said.err
+    assert said.out == ""
+
+
 @pytest.mark.parametrize("option", ["-n2", "--dist=load"])
 def test_processes_of_xdist_are_refused(
     option: str, pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]

@@ -1,0 +1,82 @@
+"""Words on the command line that are none, or more than anyone reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab._errors import UsageError
+from lab.cli.main import main
+
+WRONG_USAGE = 2
+LONG = "x" * 10_000
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path))
+
+
+def refused(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == WRONG_USAGE
+    told = capsys.readouterr()
+    assert told.out == ""
+    return told.err
+
+
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        (("fault", "overlay", ""), "[FAULT]"),
+        (("fault", "overlay", "wrong-vni", "--node", ""), "--node"),
+        (("fault", "overlay", "wrong-vni", "--peer="), "--peer"),
+        (("capture", "overlay", "a", "b", "-o", ""), "--output"),
+        (("nightly", "--output", ""), "--output"),
+        (("gather", "overlay", "--output="), "--output"),
+        (("down", ""), "LAB"),
+        (("bundle", "create", "--from", ""), "--from"),
+    ],
+    ids=" ".join,
+)
+def test_an_empty_word_is_not_taken_for_none(
+    words: tuple[str, ...], where: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(words, capsys)
+    assert f"{where}': an empty word; write one" in said
+
+
+def test_words_that_are_passed_on_may_be_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no lab named 'overlay'" in refused(("exec", "overlay", "a", "echo", ""), capsys)
+    assert "no lab named 'overlay'" in refused(("test", "overlay", "-k", ""), capsys)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (LONG,),
+        ("fault", f"--{LONG}"),
+        ("down", LONG),
+        ("report", LONG),
+        ("test", "overlay", "--sample", LONG),
+        ("up", "overlay", "--provider", LONG),
+        ("gc", "--older-than", LONG),
+    ],
+    ids=lambda words: words[0][:9],
+)
+def test_a_word_of_any_length_is_told_in_a_line(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(words, capsys)
+    assert "xxx...(10,00" in said
+    assert len(said) < 500
+
+
+def test_only_a_word_that_nobody_reads_is_cut() -> None:
+    path = f"/{'directory/' * 30}file"
+    error = UsageError(f"reading '{path}'", f"no '{LONG}': {LONG}", LONG)
+    cut = f"{'x' * 60}...(10,000 characters)"
+    quoted = f"'{'x' * 59}...(10,001 characters)"
+    assert str(error) == f"reading '{path}': no {quoted}': {cut}\n  try: {cut}"
