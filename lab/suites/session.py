@@ -39,6 +39,9 @@ Progress = Callable[[int, int], None]
 _ON_CLUSTER = replace(PACE, settle=60.0)
 """kube-proxy follows the API in its own time: 17 of 22 probes became 22 of 22 seconds later."""
 
+_WATCH_SECONDS = 2.0
+"""Between two looks whether the lab is there, while it is probed."""
+
 
 class LabSession:
     """A lab between pytest's start and end.
@@ -109,11 +112,12 @@ class LabSession:
                     self._repeat,
                     pace=_ON_CLUSTER if self.cluster else PACE,
                 )
+                self.lab.require_running()  # silence of a lab that died meanwhile says nothing
                 results = with_causes(results, intent, self._look(intent))
                 if self.cluster and workloads:
                     self.workloads = {one.id: one for one in self.cluster.workloads()}
                 nodes = self.cluster.versions() if self.cluster else ()
-            self.lab.require_running()  # silence of a lab that died meanwhile says nothing
+            self.lab.require_running()
         self.found = {result.cell.id: result for result in results}
         made = self._as_run(results, started, time.monotonic() - begun)
         self.run = replace(made, nodes=nodes, workloads=tuple(self.workloads.values()))
@@ -173,9 +177,13 @@ class LabSession:
     def _send(
         self, progress: Progress, intent: Intent
     ) -> Callable[[Sequence[Probe], ProbeSettings], Mapping[int, Outcome]]:
-        lab = self.lab
+        lab, looked = self.lab, time.monotonic()
 
         def send(probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
+            nonlocal looked
+            if time.monotonic() - looked >= _WATCH_SECONDS:
+                lab.require_running()  # what is tried again of a lab that died takes minutes
+                looked = time.monotonic()
             total = len(probes)
             progress(0, total)
             return lab.provider.probe(

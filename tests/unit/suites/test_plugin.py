@@ -17,7 +17,7 @@ from lab.matrix.coverage import Part
 from lab.matrix.expectations import expect
 from lab.providers.provider import Outcome
 from lab.state.failure import FullError
-from lab.suites import plugin, room
+from lab.suites import plugin, room, session
 
 Outer = Callable[..., pytest.RunResult]
 
@@ -418,6 +418,17 @@ def test_cells_of_a_lab_that_died_while_probed_are_no_failures_but_exit_code_3(
     labs.lab.provider.dies = True
     assert outer(*SUITE, labs=labs).ret == 3
     assert not labs.lab.recorded
+    assert labs.lab.provider.looked_at == [], "causes are sought in a lab that is there"
+
+
+def test_a_lab_that_died_while_probed_is_not_probed_on(
+    outer: Outer, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_WATCH_SECONDS", 0.0)
+    labs = PaperLabs(pytester.path, one_silent)
+    labs.lab.provider.dies = True
+    assert outer(*SUITE, labs=labs).ret == 3
+    assert labs.lab.provider.asked == 1
 
 
 def test_matrix_without_cells_is_exit_code_3(outer: Outer, pytester: pytest.Pytester) -> None:
