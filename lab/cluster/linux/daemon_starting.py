@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from lab._errors import BrokenError
 from lab.cluster.linux import daemons
+from lab.cluster.linux.daemon_looking import last_words
 from lab.cluster.linux.doing import Hand
 from lab.cluster.linux.parallel import on_each
 from lab.cluster.linux.site import Site
@@ -16,7 +17,6 @@ from lab.topology.intent import Intent
 
 _LOOK_SECONDS = 0.5
 """Between two looks whether a daemon is ready."""
-_LAST_LINES = 5
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -71,10 +71,12 @@ def _await_ready(name: str, daemon: Daemon, site: Site) -> None:
 
     def look() -> _Sight:
         if hand.say(("systemctl", "is-failed", "--quiet", daemons.unit(daemon))).code == 0:
-            raise BrokenError(doing, f"it has ended: {_last(hand.say(log).stdout)}")
+            raise BrokenError(doing, f"it has ended: {last_words(hand.say(log).stdout)}")
         seen = hand.say(ready.command or log)
         good = seen.code == 0 and re.search(ready.pattern, seen.stdout, re.MULTILINE)
-        return _Sight(bool(good), _last(seen.stdout) or seen.stderr.strip() or "it says nothing")
+        return _Sight(
+            bool(good), last_words(seen.stdout) or seen.stderr.strip() or "it says nothing"
+        )
 
     site.deadline(ready.seconds).wait(
         doing,
@@ -83,7 +85,3 @@ def _await_ready(name: str, daemon: Daemon, site: Site) -> None:
         every=_LOOK_SECONDS,
         cure=f"'lab exec {name} cat {daemon.directory}/{LOG}' shows its log",
     )
-
-
-def _last(text: str) -> str:
-    return " / ".join(line.strip() for line in text.strip().splitlines()[-_LAST_LINES:])

@@ -16,7 +16,6 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab._log import say
 from lab.cluster.linux import daemon_starting, daemons
-from lab.cluster.linux.site import Site
 from lab.cluster.underlay import underlay
 from lab.imaging.golden import GoldenImage
 from lab.inventory.inventory import Inventory
@@ -48,6 +47,10 @@ if TYPE_CHECKING:
     from lab.providers.libvirt.bundles import Bundled
     from lab.providers.libvirt.kubernetes import Kubernetes
 
+DAEMONS = "daemons"
+"""The step that starts what the lab starts on its machines."""
+NODES = "nodes"
+"""The first of the steps that make a cluster."""
 _FORM = "1"
 """Changes when the steps do something else for the same inputs."""
 ALL_SECONDS = 3600.0
@@ -254,12 +257,11 @@ class BringUp:
     def _daemon_steps(self) -> tuple[Step, ...]:
         """One, where the lab starts programs on its machines beside Kubernetes."""
         wanted = daemons.wanted(self.intent)
-        return (Step("daemons", digest(wanted), self._daemons),) if wanted else ()
+        return (Step(DAEMONS, digest(wanted), self._daemons),) if wanted else ()
 
     def _daemons(self) -> None:
         with self._guests() as guests:
-            site = Site(guests.shell, {}, self.lab.directory, say, guests.patience)
-            daemon_starting.start(self.intent, site)
+            daemon_starting.start(self.intent, guests.site)
 
     def _owner(self, machine: str = "", made_from: str = "") -> Owner:
         now = time.time()

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Self
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
+from lab._log import say
+from lab.cluster.linux.site import Site
 from lab.cluster.observed import PodLink
 from lab.cluster.observers.facts import NodeFacts
 from lab.cluster.observers.gathering import LinuxNode, logs
@@ -166,6 +168,11 @@ class Guests:
     @cached_property
     def _fleet(self) -> Fleet:
         return Fleet(self._controls, cluster=bool(self._pods_token))
+
+    @property
+    def site(self) -> Site:
+        """The machines as those see them that start programs on them."""
+        return Site(self.shell, {}, self._lab.directory, say, self.patience)
 
     @property
     def _pods_token(self) -> str:

@@ -14,14 +14,12 @@ from lab.providers.node.looking import OTHER
 from lab.providers.provider import LabHandle, Liveness
 from lab.topology.intent import Intent
 
-CLUSTER = "nodes"
-"""The first of the steps that make a cluster."""
 NOTHING = "nothing"
 """The state of a machine whose domain is not there."""
 
 
-NodesIll = Callable[[Guests], Mapping[str, str]]
-"""What is wrong with each node of the lab's cluster, by the cluster's own word."""
+Ailments = Callable[[Guests], Mapping[str, str]]
+"""What is wrong with each machine that something is wrong with."""
 
 
 def look(
@@ -29,7 +27,7 @@ def look(
     intent: Intent,
     decided: Layout,
     hosts: Mapping[str, Host],
-    nodes_ill: NodesIll | None = None,
+    beyond: Mapping[str, Ailments],
 ) -> Liveness:
     """See whether all that belongs to the lab is there and runs.
 
@@ -39,8 +37,9 @@ def look(
         The lab, and where its machines are.
     intent
         What the lab itself makes on them.
-    nodes_ill
-        None where there is no cluster.
+    beyond
+        What is to be asked of what runs on the machines, by the step that mends it; in order, as
+        long as all is well.
 
     Raises
     ------
@@ -62,8 +61,9 @@ def look(
         }  # a network that is to be another is not broken: its step runs for that alone
         ill |= guests.silent()
         again = "machines"
-        if not ill and nodes_ill:
-            ill, again = dict(nodes_ill(guests)), CLUSTER
+        for step, ailments in beyond.items():
+            if not ill:
+                ill, again = dict(ailments(guests)), step
     if ill:
         name, what = next(iter(ill.items()))
         more = f", and {len(ill) - 1} more are not well" if len(ill) > 1 else ""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
 from lab._log import say
+from lab.cluster.linux import daemon_looking
 from lab.cluster.observers.facts import NodeFacts
 from lab.guests.shell import Reach
 from lab.imaging.golden import GoldenImage
@@ -205,11 +206,13 @@ class LibvirtProvider:
             return Liveness("broken", str(error), again_from="machines")
 
     def _look(self, lab: LabHandle, intent: Intent, decided: Layout) -> Liveness:
-        hosts, own = self._hosts_with(decided), bring_up.own_network(intent)
-        if intent.kubernetes is None or not decided.bundle:
-            return health.look(lab, own, decided, hosts)
-        cluster = self._cluster(lab, intent)
-        return health.look(lab, own, decided, hosts, cluster.ailments)
+        beyond: dict[str, health.Ailments] = {
+            bring_up.DAEMONS: lambda guests: daemon_looking.ailments(intent, guests.site)
+        }
+        if intent.kubernetes is not None and decided.bundle:
+            beyond[bring_up.NODES] = self._cluster(lab, intent).ailments
+        own, hosts = bring_up.own_network(intent), self._hosts_with(decided)
+        return health.look(lab, own, decided, hosts, beyond)
 
     def _cluster(self, lab: LabHandle, intent: Intent) -> Kubernetes:
         from lab.providers.libvirt.kubernetes import Kubernetes  # noqa: PLC0415  few labs have one

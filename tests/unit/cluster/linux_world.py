@@ -243,6 +243,11 @@ def _failed(machine: FakeMachine, line: str, _command: tuple[str, ...], _in: byt
     return Completed(0 if line.rpartition(" ")[2] in machine.world.ended else 1, "", "")
 
 
+def _active(machine: FakeMachine, _line: str, command: tuple[str, ...], _in: bytes) -> Completed:
+    states = ["activating" if one in machine.world.ended else "active" for one in command[2:]]
+    return Completed(int("activating" in states) * 3, "".join(f"{one}\n" for one in states), "")
+
+
 def _enable(machine: FakeMachine, line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
     unit = _word(r"systemctl is-enabled --quiet (\S+)", line)
     code = NEED_NOT if unit in machine.enabled else 0
@@ -325,6 +330,7 @@ _ANSWERS: tuple[tuple[str, Answer], ...] = (
     (r"rm -rf", _remove),
     (r"^cat /run/\w+/log$", _log),
     (r"systemctl is-failed", _failed),
+    (r"^systemctl is-active hybridlab-", _active),
     (r"systemctl restart kubelet.service$", _restart),
     (r"systemctl restart", _service),
     (r"systemctl enable", _enable),

@@ -11,7 +11,7 @@ from linux_clusters import Case, case
 from linux_world import World
 
 from lab._errors import BrokenError, DeadlineError
-from lab.cluster.linux import daemon_starting, daemons
+from lab.cluster.linux import daemon_looking, daemon_starting, daemons
 from lab.cluster.linux.operations import Service, WriteFile
 from lab.cluster.linux.site import Site
 from lab.cluster.underlay import underlay
@@ -105,6 +105,26 @@ def test_one_that_is_never_ready_is_told_with_what_was_seen_last(tmp_path: Path)
     world.machines["master1"].logs["/run/keepalived/log"] = "Starting VRRP child process\n"
     with pytest.raises(DeadlineError, match="last seen: Starting VRRP child process"):
         daemon_starting.start(intent, quick(world, tmp_path))
+
+
+def test_one_that_has_ended_since_is_an_ailment_of_its_machine(tmp_path: Path) -> None:
+    intent = vrrp().intent
+    world = world_of(intent)
+    assert daemon_looking.ailments(intent, world.site(tmp_path)) == {}
+    world.ended.add("hybridlab-bird.service")
+    world.machines["master2"].logs["/run/bird/log"] = "Started\nNo space left on device\n"
+    found = daemon_looking.ailments(intent, world.site(tmp_path))
+    assert list(found) == ["master1", "master2", "master3", "node001"]
+    assert found["master2"] == "bird is activating: Started / No space left on device"
+    assert found["master1"] == "bird is activating: it has logged nothing"
+
+
+def test_what_systemd_says_nothing_of_is_an_ailment_too(tmp_path: Path) -> None:
+    intent = vrrp().intent
+    world = world_of(intent)
+    world.broken["systemctl is-active"] = "Failed to connect to bus"
+    found = daemon_looking.ailments(intent, world.site(tmp_path))
+    assert found["node001"] == "bird is unknown: it has logged nothing"
 
 
 def test_a_program_that_is_not_there_is_told_with_its_package(tmp_path: Path) -> None:
