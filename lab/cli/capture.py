@@ -31,9 +31,9 @@ class _Seconds(click.FloatRange):
 @click.argument("name", metavar="LAB", shell_complete=labs)
 @click.argument("source", metavar="SRC")
 @click.argument("target", metavar="[DST]", required=False)
-@click.option("--protocol", type=click.Choice(["tcp", "udp"]), help="Both if not given.")
-@click.option("--size", type=click.Choice(["small", "large"]), help="Both if not given.")
-@click.option("--family", help="Of the matrix, where two have cells of those names.")
+@click.option("--protocol", type=click.Choice(["tcp", "udp"]), help="Ask over this one alone.")
+@click.option("--size", type=click.Choice(["small", "large"]), help="Ask with this much alone.")
+@click.option("--family", help="Of the matrix, where two families have cells of those names.")
 @click.option(
     "--times",
     type=click.IntRange(1, 1000),

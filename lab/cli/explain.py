@@ -14,15 +14,16 @@ from lab.cli.complete import labs
 @click.argument("name", metavar="LAB", shell_complete=labs)
 @click.argument("source", metavar="SRC")
 @click.argument("target", metavar="DST")
-@click.option("--protocol", type=click.Choice(["tcp", "udp"]), help="Both if not given.")
-@click.option("--size", type=click.Choice(["small", "large"]), help="Both if not given.")
+@click.option("--protocol", type=click.Choice(["tcp", "udp"]), help="Ask over this one alone.")
+@click.option("--size", type=click.Choice(["small", "large"]), help="Ask with this much alone.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with every hop of the path.")
 def command(
     name: str, source: str, target: str, protocol: str | None, size: str | None, as_json: bool
 ) -> int:
     """Ask DST from SRC again, and name the first thing on the path that is not as intended.
 
-    SRC and DST are called as in the matrix:
+    SRC and DST are called as in the matrix: a pod, a node, client, a Service (to-POD), a NodePort
+    (NODE:to-POD), a DNS name as it is asked:
 
     \b
       lab explain overlay worker1-p1 win1-p1            pod to pod

@@ -19,8 +19,14 @@ if TYPE_CHECKING:
 @click.command("fault")
 @click.argument("name", metavar="[LAB]", required=False, shell_complete=labs)
 @click.argument("fault", metavar="[FAULT]", required=False, shell_complete=fault_names)
-@click.option("--node", default="", help="The machine; the first that will do if not given.")
-@click.option("--peer", default="", help="The other end, a node or pod as the fault has it.")
+@click.option(
+    "--node", default="", help="The machine to break; the first that can be, if not given."
+)
+@click.option(
+    "--peer",
+    default="",
+    help="The other end, a node or a pod by the fault; the first if not given.",
+)
 @click.option(
     "--list", "listing", is_flag=True, help="List the faults; with LAB, where each can be done."
 )
@@ -34,6 +40,8 @@ def command(
       lab fault --list
       lab fault overlay wrong-vni --node worker1
       lab fault overlay route-missing --node worker1 --peer win1
+
+    What there is to break follows from the lab: "lab fault --list LAB" names the machines for each.
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
     from lab.lifecycle import desk
 

@@ -14,7 +14,10 @@ from lab.cli.complete import labs
 @click.argument("name", metavar="LAB", shell_complete=labs)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(name: str, as_json: bool) -> None:
-    """Take out of LAB every fault that 'lab fault' has put in."""
+    """Take out of LAB every fault that 'lab fault' has put in.
+
+    It ends when daemons (BIRD, keepalived) have learned again what they lost meanwhile.
+    """
     from lab.lifecycle import desk
     from lab.lifecycle.faults import words
 

@@ -26,10 +26,14 @@ if TYPE_CHECKING:
 @click.option("--jobs", type=click.IntRange(min=1), help="Labs at once (default: what fits).")
 @click.option("--deadline", metavar="AGE", help='For each scenario: "2h" (default: by provider).')
 @click.option(
-    "--output", type=click.Path(path_type=Path), help="Directory; nightly/DATE in the state's."
+    "--output",
+    type=click.Path(path_type=Path),
+    help="A new or empty directory for it all; nightly/DATE below the state if not given.",
 )
 @click.option(
-    "--before", type=click.Path(path_type=Path), help="Night to compare with (default: the last)."
+    "--before",
+    type=click.Path(path_type=Path),
+    help="Directory of the night to compare with; the last if not given.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def command(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from lab._errors import UsageError
+from lab._errors import BrokenError, UsageError
 from lab._log import say
 from lab.cli.complete import labs
 
@@ -18,7 +18,7 @@ from lab.cli.complete import labs
 def command(name: str, run: str | None, as_json: bool) -> None:
     """Print the path of a run's HTML report: the last run's, or that of RUN.
 
-    Reports stay after the lab is down.
+    RUN is a run's id. Reports stay after the lab is down.
     """
     from lab.lifecycle import desk
 
@@ -34,7 +34,14 @@ def command(name: str, run: str | None, as_json: bool) -> None:
             f"it has no run '{run}'",
             f"one of: {', '.join(Path(one).name for one in runs)}" if runs else f"lab test {name}",
         )
-    if as_json:
-        click.echo((Path(found[-1]) / "result.json").read_text(encoding="utf-8"), nl=False)
-    else:
-        click.echo(Path(found[-1]) / "report.html")
+    wanted = Path(found[-1]) / ("result.json" if as_json else "report.html")
+    try:
+        text = wanted.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else None
+        raise BrokenError(
+            f"looking for the report of run '{wanted.parent.name}' of lab '{name}'",
+            f"'{wanted}' cannot be read: {(why or str(error)).lower()}",
+            f"lab test {name}, or another run",
+        ) from error
+    click.echo(text if as_json else wanted, nl=not as_json)

@@ -12,7 +12,7 @@ from lab.cli.complete import labs
 @click.argument("name", metavar="LAB", shell_complete=labs)
 @click.argument("machine", metavar="NODE|POD")
 def command(name: str, machine: str) -> int:
-    """Open a shell on a node, in a pod, on the router or on the client."""
+    """Open a shell on a node, in a pod, on the router, the client or any other machine of LAB."""
     from lab.lifecycle.desk import open_any
 
     opened = open_any(name)

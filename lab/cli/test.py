@@ -90,8 +90,8 @@ def command(
 
     Of more than 50,000 cells a sample is asked, the same every time. "--sample os-pairs" asks
     each kind of cell a few times; "--sample node-pairs", the usual one, asks in every family
-    each node from each node, and every pod; "--full" and "--sample full" ask every cell. Reports
-    say what was reached.
+    each node from each node, and every pod. Every cell is asked with "--full" or "--sample full".
+    Reports say what was reached.
 
     "--failover" is for labs whose pods have a gateway on one of several machines (upstream-vrrp):
     after the cells its holder is taken off every network and put back, while pods go on asking;
@@ -99,7 +99,13 @@ def command(
     followed. Other commands on the lab wait meanwhile; one that finds the lab as a killed test
     left it puts the machine back.
 
-    The same without this command: pytest --lab LAB --pyargs lab.suites --lab-sample STRATEGY
+    Exit codes: 0 every cell is as expected; 1 cells failed; 2 wrong usage; 3 the lab is broken, or
+    no cell was chosen.
+
+    The same without this command:
+
+    \b
+      pytest --lab LAB --pyargs lab.suites --lab-sample STRATEGY
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
     import pytest
 

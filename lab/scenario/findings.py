@@ -80,8 +80,9 @@ def alternatives(values: Iterable[str]) -> str:
 def nearest(word: str, words: Iterable[str]) -> str | None:
     """The word most like ``word``, if one is like it at all."""
     folded = {candidate.lower(): candidate for candidate in words}
-    close = difflib.get_close_matches(word[:QUOTED].lower().replace("-", "_"), folded, n=1)
-    close = close or difflib.get_close_matches(word[:QUOTED].lower(), folded, n=1)
+    meant = word[:QUOTED].lower()
+    close = difflib.get_close_matches(meant, folded, n=1)
+    close = close or difflib.get_close_matches(meant.replace("-", "_"), folded, n=1)
     return folded[close[0]] if close else None
 
 

@@ -1,0 +1,61 @@
+"""``lab report``: the path of what is there, and why nothing is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.cli.main import main
+from lab.state.rows import RunRow
+from lab.state.store import Store
+
+BROKEN, WRONG_USAGE = 3, 2
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Runs 'first', of which nothing is left but the journal's word, and 'second'."""
+    monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path))
+    with Store(tmp_path) as store:
+        for run in ("1-first", "2-second"):
+            store.record_run(RunRow(run, "it", "t", "overlay", "netns", run, 1.0, True, {}), [])
+    there = tmp_path / "labs" / "it" / "runs" / "2-second"
+    there.mkdir(parents=True)
+    (there / "report.html").write_text("<html>")
+    (there / "result.json").write_text("{}")
+    return there.parent
+
+
+def said(words: list[str], code: int, capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(["report", "it", *words])
+    assert ended.value.code == code
+    told = capsys.readouterr()
+    return told.out if code == 0 else told.err
+
+
+def test_the_last_run_is_meant_where_none_is_named(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said([], 0, capsys) == f"{runs}/2-second/report.html\n"
+    assert said(["--json"], 0, capsys) == "{}"
+
+
+@pytest.mark.usefixtures("runs")
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_a_run_whose_files_are_gone_is_told(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = said(["1-first", *words], BROKEN, capsys)
+    assert "report of run '1-first' of lab 'it': '" in told
+    assert "cannot be read: no such file or directory" in told
+    assert "try: lab test it, or another run" in told
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_run_that_never_was_is_told_with_those_that_were(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert "it has no run '3'" in (told := said(["3"], WRONG_USAGE, capsys))
+    assert "one of: 1-first, 2-second" in told
