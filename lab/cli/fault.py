@@ -46,6 +46,8 @@ def command(
     from lab.lifecycle import desk
 
     if listing:
+        if fault or node or peer:
+            raise click.UsageError("'--list' takes a lab alone, and lists every fault")
         _list(name, as_json)
         return
     if name is None or fault is None:

@@ -122,12 +122,13 @@ def command(
         raise UsageError(
             f"testing lab '{name}'", "the current directory has been deleted", "cd somewhere else"
         ) from None
-    opened = desk.open_lab(name)
+    opened = desk.open_any(name)
     say(opened.banner)
     directory = opened.handle.directory
     junit = directory / f"junit-{os.getpid()}.xml"  # another test may run beside this one
     keeper = Keeper(replace(opened, held_alone=failover))
     with terminable(), opened.used(f"lab test {name}", say, alone=failover):
+        opened.require_running()
         check_room(directory, _KEPT_BYTES)
         try:
             code = pytest.main(

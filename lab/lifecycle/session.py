@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab._errors import BrokenError
+from lab._errors import BrokenError, UsageError
 from lab.lifecycle import lost
 from lab.lifecycle.advice import again
 from lab.lifecycle.names import check_name, unknown_lab
@@ -125,15 +125,29 @@ class OpenLab:
         ------
         HeldError
             When another command works on it.
+        UsageError
+            When one that was waited for has taken it down.
+        BrokenError
+            When one that was waited for has made it anew.
 
         """
         if self.held_alone:
             yield
             return
         with lab_lock(self.handle.directory, command, wait=wait, shared=not alone, say=say):
+            self._require_same(command)
             if not as_found:
                 lost.put_back(self.store, self.provider, self.handle, self.intent, say)
             yield
+
+    def _require_same(self, command: str) -> None:
+        """See that the lab is still the one that was opened before it was waited for."""
+        row = self.store.lab(self.name)
+        doing = f"using lab '{self.name}' for '{command}'"
+        if row is None or row.status == "down":
+            raise UsageError(doing, "it has been taken down meanwhile", self.again)
+        if (row.token, row.scenario_text) != (self.handle.token, self.scenario_text):
+            raise BrokenError(doing, "it has been made anew meanwhile", "repeat the command")
 
     def cut_off(self, machine: str) -> None:
         """Take the machine off its networks, so that it comes back even if this is killed."""

@@ -17,6 +17,7 @@ from netns_intents import cluster
 from netns_running import PROGRAMS, BringUp, NewLab
 
 from lab._deadline import Deadline
+from lab.providers.netns import steps, syscalls
 from lab.providers.netns.processes import holders
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import LabHandle
@@ -151,6 +152,27 @@ def test_digests_are_steady_and_tell_what_changed(new_lab: NewLab) -> None:
         "services",
         "responder",
     }
+
+
+@needs_root
+def test_a_lab_that_another_user_namespace_hides_is_not_said_to_have_lost_its_responder(
+    bring_up: BringUp,
+) -> None:
+    running = bring_up(cluster("overlay", pods=1))
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            syscalls.unshare(syscalls.CLONE_NEWUSER)
+            os.write(writer, steps.ailment(running.entry.pid, running.intent).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    assert f"process {running.entry.pid}, cannot be looked into from this user namespace" in said
+    assert steps.ailment(running.entry.pid, running.intent) == ""
 
 
 def test_liveness_tells_absent_running_and_broken(bring_up: BringUp) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -159,6 +160,11 @@ class BringUp:
 
 def ailment(holder: int, intent: Intent) -> str:
     """What is wrong with the lab of that holder process; empty where nothing is."""
+    if _shut(holder):
+        return (
+            f"its holder, process {holder}, cannot be looked into from this user namespace, only "
+            "from the one that it was brought up in"
+        )
     there = namespaces.present(holder)
     missing = [name for name in names_of(intent) if name not in there]
     if missing:
@@ -166,6 +172,17 @@ def ailment(holder: int, intent: Intent) -> str:
     if not responding.alive(holder):
         return "its responder is not running"
     return daemons.ailment(holder, intent)
+
+
+def _shut(holder: int) -> bool:
+    """Whether the kernel lets us see no file of the holder's, though it is there."""
+    try:
+        os.stat(f"/proc/{holder}/root/")  # noqa: PTH116  no Path needed
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _digest(parts: Iterable[str]) -> str:

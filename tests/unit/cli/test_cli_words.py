@@ -48,6 +48,12 @@ def test_an_empty_word_is_not_taken_for_none(
     assert f"{where}': an empty word; write one" in said
 
 
+def test_a_list_of_faults_is_of_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (("wrong-vni",), ("--node", "worker1"), ("--peer", "worker1")):
+        said = refused(("fault", "--list", "overlay", *words), capsys)
+        assert "'--list' takes a lab alone" in said
+
+
 def test_words_that_are_passed_on_may_be_empty(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no lab named 'overlay'" in refused(("exec", "overlay", "a", "echo", ""), capsys)
     assert "no lab named 'overlay'" in refused(("test", "overlay", "-k", ""), capsys)

@@ -176,3 +176,30 @@ def test_a_provider_is_made_once() -> None:
     providers = Providers()
     assert choose(providers, "fake") is choose(providers, "fake")
     assert len(providers) == 3
+
+
+def test_a_lab_taken_down_while_it_was_waited_for_is_told_with_what_brings_it_up(
+    desk: Desk,
+) -> None:
+    desk.up()
+    lab = opened(desk)
+    desk.down()
+    with pytest.raises(UsageError, match="taken down meanwhile") as raised:
+        lab.used("lab test overlay", desk.said.append).__enter__()
+    assert raised.value.cure == lab.again
+
+
+@pytest.mark.parametrize("anew", ["token", "scenario"])
+def test_a_lab_made_anew_while_it_was_waited_for_is_not_taken_for_the_one_that_was_opened(
+    desk: Desk, anew: str
+) -> None:
+    desk.up()
+    lab = opened(desk)
+    if anew == "token":
+        desk.down()
+        desk.up()
+    else:
+        desk.up(scenario_text="summary: another\n", plan=small_lab.plan(summary="another"))
+    with pytest.raises(BrokenError, match="made anew meanwhile") as raised:
+        lab.used("lab test overlay", desk.said.append).__enter__()
+    assert raised.value.cure == "repeat the command"
