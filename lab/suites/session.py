@@ -23,13 +23,14 @@ from lab.matrix.explain.question import LOOK_SECONDS, Look
 from lab.matrix.failover import Failover
 from lab.matrix.run import PACE, run
 from lab.matrix.sampling import Choice, sample
-from lab.matrix.verdict import CellResult, RunResult
+from lab.matrix.verdict import GREEN, CellResult, RunResult
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 from lab.providers.real import REAL_MACHINES, RealCluster
 from lab.providers.settling import settled
 from lab.suites import room
 from lab.suites.failing import FailoverTest
 from lab.suites.open_lab import OpenLab
+from lab.suites.watch import Watch
 from lab.topology.intent import Intent
 
 Progress = Callable[[int, int], None]
@@ -38,9 +39,6 @@ Progress = Callable[[int, int], None]
 
 _ON_CLUSTER = replace(PACE, settle=60.0)
 """kube-proxy follows the API in its own time: 17 of 22 probes became 22 of 22 seconds later."""
-
-_WATCH_SECONDS = 2.0
-"""Between two looks whether the lab is there, while it is probed."""
 
 
 class LabSession:
@@ -99,25 +97,27 @@ class LabSession:
 
         """
         room.require_disk(len(chosen), self.lab.handle.directory)
+        watch = Watch(self.lab.require_running)
         with self.lab.used("test", say):
-            self.lab.require_running()
+            watch.require()
             started, begun = datetime.now(UTC), time.monotonic()
             with self._bound() as intent:
                 self.intent = intent
                 results = run(
                     self._with_addresses(chosen),
                     self.lab.limits,
-                    self._send(progress, intent),
+                    self._send(progress, intent, watch),
                     time.monotonic,
                     self._repeat,
                     pace=_ON_CLUSTER if self.cluster else PACE,
                 )
-                self.lab.require_running()  # silence of a lab that died meanwhile says nothing
+                if not all(result.verdict in GREEN for result in results):
+                    watch.require()  # silence of a lab that died meanwhile says nothing
                 results = with_causes(results, intent, self._look(intent))
                 if self.cluster and workloads:
                     self.workloads = {one.id: one for one in self.cluster.workloads()}
                 nodes = self.cluster.versions() if self.cluster else ()
-            self.lab.require_running()
+            watch.require()
         self.found = {result.cell.id: result for result in results}
         made = self._as_run(results, started, time.monotonic() - begun)
         self.run = replace(made, nodes=nodes, workloads=tuple(self.workloads.values()))
@@ -175,15 +175,12 @@ class LabSession:
         return f"lab test {shlex.quote(self.lab.name)} -k {shlex.quote(cell.id)}"
 
     def _send(
-        self, progress: Progress, intent: Intent
+        self, progress: Progress, intent: Intent, watch: Watch
     ) -> Callable[[Sequence[Probe], ProbeSettings], Mapping[int, Outcome]]:
-        lab, looked = self.lab, time.monotonic()
+        lab = self.lab
 
         def send(probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
-            nonlocal looked
-            if time.monotonic() - looked >= _WATCH_SECONDS:
-                lab.require_running()  # what is tried again of a lab that died takes minutes
-                looked = time.monotonic()
+            watch.glance()  # what is tried again of a lab that died takes minutes
             total = len(probes)
             progress(0, total)
             return lab.provider.probe(

@@ -17,7 +17,7 @@ from lab.matrix.coverage import Part
 from lab.matrix.expectations import expect
 from lab.providers.provider import Outcome
 from lab.state.failure import FullError
-from lab.suites import plugin, room, session
+from lab.suites import plugin, room, watch
 
 Outer = Callable[..., pytest.RunResult]
 
@@ -424,7 +424,8 @@ def test_cells_of_a_lab_that_died_while_probed_are_no_failures_but_exit_code_3(
 def test_a_lab_that_died_while_probed_is_not_probed_on(
     outer: Outer, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "_WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "SECONDS", 0.0)
+    monkeypatch.setattr(watch, "_SHARE", 0)
     labs = PaperLabs(pytester.path, one_silent)
     labs.lab.provider.dies = True
     assert outer(*SUITE, labs=labs).ret == 3

@@ -1,0 +1,41 @@
+"""A lab under test is looked at now and then, and the dearer a look the less often."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab.suites.watch import Watch
+
+
+class Lab:
+    """Looked at for so many seconds; ``now`` is the clock."""
+
+    def __init__(self, costs: float) -> None:
+        self.now, self.costs, self.looks = 100.0, costs, 0
+
+    def look(self) -> None:
+        self.now += self.costs
+        self.looks += 1
+
+
+@pytest.mark.parametrize(("costs", "apart"), [(0.0, 2.0), (0.05, 2.0), (18.0, 360.0)])
+def test_looks_are_apart_by_two_seconds_or_twenty_times_what_one_takes(
+    costs: float, apart: float
+) -> None:
+    lab = Lab(costs)
+    watch = Watch(lab.look, lambda: lab.now)
+    watch.require()
+    lab.now += apart - 0.01
+    watch.glance()
+    assert lab.looks == 1
+    lab.now += 0.02
+    watch.glance()
+    assert lab.looks == 2
+
+
+def test_who_asks_outright_is_told_at_once() -> None:
+    lab = Lab(1.0)
+    watch = Watch(lab.look, lambda: lab.now)
+    watch.require()
+    watch.require()
+    assert lab.looks == 2
