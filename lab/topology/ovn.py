@@ -83,6 +83,7 @@ def _node(plan: Plan, planned: PlannedNode) -> MachineIntent:
     )
     return replace(
         plain,
+        forwards=plain.forwards and planned.os == "linux",  # else it is no gateway
         interfaces=tuple(
             replace(one, name=EXTERNAL_BRIDGE, card=one.name) for one in plain.interfaces
         ),

@@ -29,12 +29,17 @@ EACH_SECONDS = 20.0
 _LINES = 2000
 _LOG = ".log"
 
+RECENTLY = "--since=-15min"
+"""What explains a connection that fails now: a node's start is full of what was not there yet."""
+_JOURNAL = f"journalctl --lines={_LINES} --no-pager --output=short-iso"
 _LINUX: Mapping[str, str] = {
-    **{
-        f"{unit}.log": f"journalctl --unit={unit} --lines={_LINES} --no-pager --output=short-iso"
-        for unit in ("kubelet", "containerd", "haproxy")
-    },
-    "kernel.log": f"journalctl --dmesg --lines={_LINES} --no-pager --output=short-iso",
+    **{f"{unit}.log": f"{_JOURNAL} --unit={unit}" for unit in ("kubelet", "containerd", "haproxy")},
+    "kernel.log": f"{_JOURNAL} --dmesg",
+    "daemons.log": (
+        "for kept in /etc/hybridlab/daemons/*/; do "
+        'log="/run/$(basename "$kept")/log"; [ -e "$log" ] || continue; '
+        'echo "== $log"; tail -n 300 "$log"; done'
+    ),
     "pods.log": (
         "for log in /var/log/pods/kube-system_*/*/*.log /var/log/pods/kube-flannel_*/*/*.log "
         "/var/log/pods/hybridlab-*/*/*.log; do "
@@ -125,10 +130,16 @@ def gather(
         yield from _asked("api", _api(ask), deadline, patience)
 
 
-def logs(nodes: Iterable[Node], deadline: Deadline, patience: int = 1) -> Iterator[Piece]:
-    """The end of what nodes have logged: ``NODE/FILE``, with the bounds of :func:`gather`."""
+def logs(
+    nodes: Iterable[Node], deadline: Deadline, patience: int = 1, since: str = ""
+) -> Iterator[Piece]:
+    """The end of what nodes have logged: ``NODE/FILE``, with the bounds of :func:`gather`.
+
+    ``since`` is an option of journalctl's for what Linux nodes keep there, such as
+    :data:`RECENTLY`.
+    """
     for node in nodes:
-        pieces = ((file, make) for file, make in _pieces(node) if file.endswith(_LOG))
+        pieces = ((file, make) for file, make in _pieces(node, since) if file.endswith(_LOG))
         yield from _asked(node.name, pieces, deadline, patience)
 
 
@@ -165,14 +176,14 @@ def _is_nobody_there(error: LabError, *, first: bool) -> bool:
     return first or not isinstance(error, DeadlineError)
 
 
-def _pieces(node: Node) -> Iterator[tuple[str, _Make]]:
-    return _linux(node) if isinstance(node, LinuxNode) else _windows(node)
+def _pieces(node: Node, since: str = "") -> Iterator[tuple[str, _Make]]:
+    return _linux(node, since) if isinstance(node, LinuxNode) else _windows(node)
 
 
-def _linux(node: LinuxNode) -> Iterator[tuple[str, _Make]]:
+def _linux(node: LinuxNode, since: str) -> Iterator[tuple[str, _Make]]:
     yield "facts.json", lambda within: _json(linux.observe(node.shell, within))
     for file, line in _LINUX.items():
-        yield file, _command(node.shell, line)
+        yield file, _command(node.shell, line.replace(_JOURNAL, f"{_JOURNAL} {since}".rstrip()))
 
 
 def _command(shell: GuestShell, line: str) -> _Make:

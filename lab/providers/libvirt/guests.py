@@ -267,10 +267,12 @@ class Guests:
         """Take down all that passes the taps of machines that run Linux; see the seam."""
         return self._fleet.capture(intent, taps, limit, during, deadline)
 
-    def logs(self, asked: Collection[str], deadline: Deadline) -> Iterator[Evidence]:
+    def logs(
+        self, asked: Collection[str], deadline: Deadline, since: str = ""
+    ) -> Iterator[Evidence]:
         """The end of what machines that run Linux have logged. Never raises."""
         nodes = (LinuxNode(one, self.shell(one)) for one in self._controls if one in asked)
-        for path, content in logs(nodes, deadline, self.patience):
+        for path, content in logs(nodes, deadline, self.patience, since):
             yield Evidence(path, content)
 
     def evidence(self) -> Iterator[Evidence]:

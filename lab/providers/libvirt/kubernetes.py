@@ -21,7 +21,7 @@ from lab.cluster.linux.entrance import Entrance
 from lab.cluster.linux.parallel import on_each
 from lab.cluster.linux.site import Site
 from lab.cluster.observers.facts import NodeFacts
-from lab.cluster.observers.gathering import LinuxNode, WindowsNode, gather, logs
+from lab.cluster.observers.gathering import RECENTLY, LinuxNode, WindowsNode, gather, logs
 from lab.cluster.observers.windows import observe as observe_windows
 from lab.cluster.probe_manifests import Owner
 from lab.cluster.probe_pods import ProbePods
@@ -198,7 +198,8 @@ class Kubernetes:
     ) -> Iterator[tuple[str, bytes]]:
         """The end of what those machines have logged. Never raises."""
         nodes = [one for one in self.bundled.cluster.nodes if one.name in asked]
-        yield from logs((self._asked(guests, one) for one in nodes), deadline, guests.patience)
+        asking = (self._asked(guests, one) for one in nodes)
+        yield from logs(asking, deadline, guests.patience, RECENTLY)
 
     @contextmanager
     def api(self, guests: Guests, deadline: Deadline) -> Iterator[Api]:

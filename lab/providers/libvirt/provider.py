@@ -17,6 +17,7 @@ from lab._errors import BrokenError, LabError
 from lab._log import say
 from lab.cluster.linux import daemon_looking
 from lab.cluster.observers.facts import NodeFacts
+from lab.cluster.observers.gathering import RECENTLY
 from lab.guests.shell import Reach
 from lab.imaging.golden import GoldenImage
 from lab.inventory.inventory import Inventory
@@ -331,11 +332,11 @@ class LibvirtProvider:
     def logs(
         self, lab: LabHandle, intent: Intent, asked: Collection[str], deadline: Deadline
     ) -> Iterator[Evidence]:
-        """What kernel and programs of those machines have logged, each through its own shell."""
+        """What those machines have logged in the last minutes, each through its own shell."""
         try:
             with self._guests(lab) as guests:
                 if intent.kubernetes is None:
-                    yield from guests.logs(asked, deadline)
+                    yield from guests.logs(asked, deadline, RECENTLY)
                     return
                 for path, content in self._cluster(lab, intent).logs(guests, asked, deadline):
                     yield Evidence(path, content)

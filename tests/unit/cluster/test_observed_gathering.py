@@ -99,7 +99,7 @@ def gathered(nodes: Sequence[object], ask: Callable[..., object] | None = None) 
 
 
 def test_a_linux_node_shows_its_facts_and_logs() -> None:
-    shell = LinuxShell({"address ip": WORKER1, "--unit=kubelet ": SWAP})
+    shell = LinuxShell({"address ip": WORKER1, "--unit=kubelet": SWAP})
     found = gathered([LinuxNode("worker1", shell)])
     facts = json.loads(found["worker1/cluster/facts.json"])
     assert facts["tunnels"][0]["vni"] == 4096
@@ -164,7 +164,7 @@ def test_an_api_that_never_answers_is_asked_once() -> None:
 
 
 def test_logs_alone_are_asked_for_logs_alone() -> None:
-    linux = LinuxShell({"--unit=kubelet ": SWAP})
+    linux = LinuxShell({"--unit=kubelet": SWAP})
     said = WindowsShell("HNS is not there", SWAP)
     found = dict(logs([LinuxNode("worker1", linux), windows_node(said)], Deadline(60)))
     assert found["worker1/kubelet.log"] == SWAP.encode()
@@ -183,7 +183,7 @@ def test_logs_alone_are_asked_for_logs_alone() -> None:
     ],
 )
 def test_secrets_do_not_leave_in_a_log(text: str) -> None:
-    shell = LinuxShell({"address ip": WORKER1, "--unit=kubelet ": text})
+    shell = LinuxShell({"address ip": WORKER1, "--unit=kubelet": text})
     found = gathered([LinuxNode("worker1", shell)])
     content = scrub(found["worker1/cluster/kubelet.log"].encode())
     assert TOKEN.encode() not in content

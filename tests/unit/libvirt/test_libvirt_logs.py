@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.cluster.cluster import ClusterNode
+from lab.cluster.observers.gathering import RECENTLY
 from lab.guests.shell import Completed
 from lab.providers.libvirt.guests import Guests
 from lab.providers.libvirt.kubernetes import Kubernetes
@@ -32,7 +33,7 @@ class Shell:
         self.asked.append(command[-1])
         if not self.answers:
             raise BrokenError("running 'sh' on 'worker1'", "connection refused")
-        return Completed(0, SWAP if "--unit=kubelet " in command[-1] else "", "")
+        return Completed(0, SWAP if "--unit=kubelet" in command[-1] else "", "")
 
     def close(self) -> None:
         pass
@@ -50,6 +51,19 @@ def test_machines_that_are_asked_show_their_logs_and_no_other_is_spoken_to() -> 
     assert {one.path: one.content for one in pieces}["worker2/kubelet.log"] == SWAP.encode()
     assert all(one.is_log and one.path.startswith("worker2/") for one in pieces)
     assert shells["worker1"].asked == shells["client"].asked == []
+
+
+def test_recent_logs_are_the_journal_s_last_minutes() -> None:
+    shells = {name: Shell() for name in LAYOUT.machines}
+    list(guests(**shells).logs(("worker1",), Deadline(60)))
+    list(guests(**shells).logs(("worker2",), Deadline(60), RECENTLY))
+    whole, recent = (
+        [line for line in shells[name].asked if line.startswith("journalctl")]
+        for name in ("worker1", "worker2")
+    )
+    assert len(whole) == len(recent) > 2
+    assert not any("--since" in line for line in whole)
+    assert all(" --since=-15min " in line for line in recent)
 
 
 def test_a_machine_that_does_not_answer_is_a_piece_that_is_no_log() -> None:

@@ -86,6 +86,12 @@ def test_every_case_belongs_to_a_fault() -> None:
     assert {path.stem for path in CASES.glob("*.txt")} - {"in-ovn"} == set(FAULTS)
 
 
+def test_where_nothing_is_forwarded_forwarding_cannot_be_switched_off() -> None:
+    """A Windows node of an OVN network is no gateway: its pods leave by another."""
+    there = registry.sites(FAULTS["ip-forward-off"], intent("ovn"))
+    assert [one.node for one in there] == ["master", "worker1", "worker2", "router"]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_where_faults_can_be_done(kind: str) -> None:
     there = {one.name for one in FAULTS.values() if registry.sites(one, intent(kind))}
