@@ -18,7 +18,7 @@ from lab.topology.proxying import Choice
 from lab.topology.segment import Interface
 from lab.topology.steering import card_of, covers, own_addresses
 from lab.topology.translation import Translation
-from lab.topology.walk import Ends, Walking, unserved
+from lab.topology.walking import Ends, Walking, unserved
 
 
 class LogicalWalking(Walking):

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address
 from typing import Any
 
-from lab.cluster.observers.facts import Barrier, Counter, Link, SeenNeighbour
+from lab.cluster.observers.facts import Counter, Link, SeenNeighbour
+from lab.cluster.observers.passage import Barrier
 from lab.topology.intent import (
     Bridge,
     ForwardingEntry,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from ipaddress import ip_interface
 from typing import Literal
 
-from lab.cluster.observers.facts import Barrier, NodeFacts
+from lab.cluster.observers.facts import NodeFacts
+from lab.cluster.observers.passage import Barrier
 from lab.topology.intent import MachineIntent
 
 By = Literal["lab", "kubernetes"]

@@ -14,15 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import ip_interface, ip_network
 from typing import Any
 
-from lab.cluster.observers.facts import (
-    End,
-    Link,
-    Masquerade,
-    PodFacts,
-    SeenNeighbour,
-    Translated,
-    Translations,
-)
+from lab.cluster.observers.facts import Link, PodFacts, SeenNeighbour
+from lab.cluster.observers.passage import End, Masquerade, Translated, Translations
 from lab.topology.intent import (
     Bridge,
     ForwardingEntry,

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from lab.cluster.observers.facts import Barrier, End, Translated, Translations
+from lab.cluster.observers.passage import Barrier, End, Translated, Translations
 from lab.cluster.observers.rules import KUBE_PROXY_MARK, Leaving, Ruleset, masquerades
 
 _LOOPBACK = "127.0.0.0/8"

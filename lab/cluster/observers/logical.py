@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from lab.cluster.observers.difference import Difference, Kind
-from lab.cluster.observers.facts import End, NodeFacts
+from lab.cluster.observers.facts import NodeFacts
 from lab.cluster.observers.logical_facts import Databases
+from lab.cluster.observers.passage import End
 from lab.topology import proxying
 from lab.topology.intent import Intent
 from lab.topology.logical import LogicalNetwork, LogicalPort, LogicalSwitch

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from lab.cluster.observers.facts import Barrier, End, Translated
 from lab.cluster.observers.ovsdb import Row, several, tables
+from lab.cluster.observers.passage import Barrier, End, Translated
 from lab.topology.intent import Neighbour
 
 _NEIGHBOUR = re.compile(r"^(\d+\.\d+\.\d+\.\d+)\s+([0-9a-f:]{17})\s+(\S+)$", re.MULTILINE)

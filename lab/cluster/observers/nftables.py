@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from lab.cluster.observers import service_chains
-from lab.cluster.observers.facts import NOTHING_TRANSLATED, Barrier, Translated, Translations
 from lab.cluster.observers.nft_words import (
     destination_ports,
     destinations,
@@ -25,6 +24,7 @@ from lab.cluster.observers.nft_words import (
     verdict,
     words,
 )
+from lab.cluster.observers.passage import NOTHING_TRANSLATED, Barrier, Translated, Translations
 from lab.cluster.observers.rules import Leaving, Ruleset, masquerades
 from lab.cluster.observers.service_chains import Expression, Table
 

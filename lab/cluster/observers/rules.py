@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 
-from lab.cluster.observers.facts import Barrier, Masquerade, Translated, Translations
+from lab.cluster.observers.passage import Barrier, Masquerade, Translated, Translations
 
 KUBE_PROXY_MARK = 0x4000
 """The bit of the packet mark by which kube-proxy asks for masquerade (its own default)."""

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lab.cluster.observers.facts import End, Translated
 from lab.cluster.observers.nft_words import is_from_here, marks, protocol_of, remembered_in
+from lab.cluster.observers.passage import End, Translated
 
 Expression = Mapping[str, Any]
 

@@ -8,14 +8,8 @@ from typing import Any
 
 from lab._deadline import Deadline
 from lab.cluster.observers import hns
-from lab.cluster.observers.facts import (
-    Barrier,
-    Counter,
-    Link,
-    NodeFacts,
-    SeenNeighbour,
-    Unit,
-)
+from lab.cluster.observers.facts import Counter, Link, NodeFacts, SeenNeighbour, Unit
+from lab.cluster.observers.passage import Barrier
 from lab.guests.windows_shell import WindowsShell
 from lab.guests.windows_steps import run_step
 from lab.topology.intent import Neighbour, Route

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from lab.cluster.observers.difference import Difference
-from lab.cluster.observers.facts import Barrier
+from lab.cluster.observers.passage import Barrier
 from lab.topology.path import Hop, Packet, Path
 from lab.topology.steering import covers, network_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lab.cluster.observers import devices, nft_words
-from lab.cluster.observers.facts import Masquerade
 from lab.cluster.observers.linux import facts
+from lab.cluster.observers.passage import Masquerade
 from lab.cluster.observers.questions import answers, command
 from lab.cluster.observers.rules import Leaving, masquerades
 from lab.topology.intent import Route

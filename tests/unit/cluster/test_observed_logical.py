@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from lab.cluster.observers.facts import End, Translated
 from lab.cluster.observers.linux import facts
 from lab.cluster.observers.logical_facts import databases, switching
+from lab.cluster.observers.passage import End, Translated
 
 EMPTY = ["set", []]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lab.cluster.observers import iptables, nftables
-from lab.cluster.observers.facts import End, Masquerade, Translated
+from lab.cluster.observers.passage import End, Masquerade, Translated
 from lab.cluster.observers.rules import Ruleset
 
 CASES = Path(__file__).parents[2] / "cases/observers"

@@ -7,17 +7,8 @@ from functools import cache
 
 from seen_logical import databases, switching
 
-from lab.cluster.observers.facts import (
-    End,
-    Link,
-    Masquerade,
-    NodeFacts,
-    PodFacts,
-    SeenNeighbour,
-    SeenSession,
-    Translated,
-    Translations,
-)
+from lab.cluster.observers.facts import Link, NodeFacts, PodFacts, SeenNeighbour, SeenSession
+from lab.cluster.observers.passage import End, Masquerade, Translated, Translations
 from lab.matrix.cells import Product, product
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan

@@ -14,7 +14,8 @@ from seen_machines import lab, neighbour, whole
 import lab as lab_package
 from lab._errors import BrokenError
 from lab.cluster.observers.difference import Kind
-from lab.cluster.observers.facts import Barrier, NodeFacts, Unit
+from lab.cluster.observers.facts import NodeFacts, Unit
+from lab.cluster.observers.passage import Barrier
 from lab.matrix.cell import Cell
 from lab.matrix.explain.explainer import Explainer
 from lab.matrix.explain.finding import FAULT_OF, Finding

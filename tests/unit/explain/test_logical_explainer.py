@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from seen_machines import lab, whole
 
-from lab.cluster.observers.facts import Barrier, End, Link, NodeFacts
+from lab.cluster.observers.facts import Link, NodeFacts
 from lab.cluster.observers.logical_facts import Databases, SeenSwitch, Switching
+from lab.cluster.observers.passage import Barrier, End
 from lab.matrix.explain.explainer import Explainer
 from lab.matrix.explain.finding import Finding
 from lab.matrix.explain.scope import asked, flow_of

@@ -10,7 +10,8 @@ import pytest
 from seen_machines import lab, whole
 
 from lab.cluster.observers import nftables, sessions
-from lab.cluster.observers.facts import Barrier, Counter, NodeFacts, SeenSession
+from lab.cluster.observers.facts import Counter, NodeFacts, SeenSession
+from lab.cluster.observers.passage import Barrier
 from lab.matrix.explain.explainer import Explainer
 from lab.matrix.explain.finding import Finding
 from lab.matrix.explain.question import explain

@@ -8,7 +8,7 @@ from ipaddress import IPv4Network, collapse_addresses
 from typing import NamedTuple
 
 from lab.cluster.observers.difference import Difference, Kind, Look
-from lab.cluster.observers.facts import End, Translated
+from lab.cluster.observers.passage import End, Translated
 from lab.cluster.observers.rules import within
 from lab.scenario.scenario import ServicePort
 from lab.topology import proxying

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lab.cluster.observers.difference import Difference, Kind, Look
-from lab.cluster.observers.facts import Barrier, Link
+from lab.cluster.observers.facts import Link
+from lab.cluster.observers.passage import Barrier
 from lab.cluster.observers.rules import overlap
 from lab.topology.commands import tables
 from lab.topology.segment import Interface
