@@ -39,14 +39,15 @@ def between(
 ) -> Iterator[Difference]:
     """Addresses, MACs and pod CIDRs that two machines, or two pods, have.
 
-    Told of the one that should not have it, where the Intent says whose it is.
+    Told of the one that should not have it, where the Intent says whose it is. MACs come first:
+    holders of a virtual gateway that have one MAC do not hear each other, and both hold it.
     """
     owners = dict(_owners(intent))
     claims: dict[_Claim, list[_Held]] = {}
     for node, facts in observed.items():
         for claim, held in _claims(node, facts, _ranges(intent)):
             claims.setdefault(claim, []).append(held)
-    for claim, there in claims.items():
+    for claim, there in sorted(claims.items(), key=lambda one: one[0][0] != "mac"):
         owner = owners.get(claim)
         if owner is None:
             if len(there) > 1:

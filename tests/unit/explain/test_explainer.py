@@ -400,6 +400,23 @@ def test_one_mac_twice_is_told_of_the_one_that_should_not_have_it() -> None:
     assert findings(intent, seen, cell("overlay", IN_POD)) == ()
 
 
+def test_one_mac_twice_is_told_before_the_virtual_gateways_that_both_then_hold() -> None:
+    """Candidates with one MAC do not hear each other."""
+    _, intent, _ = lab("upstream-vrrp")
+    seen = whole(intent)
+    holder = intent.gateways[0].holder
+    other = next(one for one in intent.gateways[0].candidates if one != holder)
+    has = {name: seen[name].link("eth1") for name in (holder, other)}
+    assert has[holder] is not None
+    assert has[other] is not None
+    copied = tuple(has[holder] if one.name == "eth1" else one for one in seen[other].links)
+    seen = broken(seen, other, links=copied)
+    found = findings(
+        intent, seen, cell("upstream-vrrp", f"pod-pod/{holder}-p1/{other}-p1/udp-small")
+    )
+    assert [one.kind for one in found][:2] == ["duplicate-mac", "duplicate-address"]
+
+
 def test_a_node_with_anothers_pod_cidr_is_told_so_and_not_of_its_wrong_route() -> None:
     _, intent, _ = lab("overlay")
     seen = whole(intent)
