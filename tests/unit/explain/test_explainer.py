@@ -406,10 +406,9 @@ def test_one_mac_twice_is_told_before_the_virtual_gateways_that_both_then_hold()
     seen = whole(intent)
     holder = intent.gateways[0].holder
     other = next(one for one in intent.gateways[0].candidates if one != holder)
-    has = {name: seen[name].link("eth1") for name in (holder, other)}
-    assert has[holder] is not None
-    assert has[other] is not None
-    copied = tuple(has[holder] if one.name == "eth1" else one for one in seen[other].links)
+    held = seen[holder].link("eth1")
+    assert held is not None
+    copied = tuple(held if one.name == "eth1" else one for one in seen[other].links)
     seen = broken(seen, other, links=copied)
     found = findings(
         intent, seen, cell("upstream-vrrp", f"pod-pod/{holder}-p1/{other}-p1/udp-small")
