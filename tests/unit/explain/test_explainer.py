@@ -405,6 +405,7 @@ def test_one_mac_twice_is_told_before_the_virtual_gateways_that_both_then_hold()
     _, intent, _ = lab("upstream-vrrp")
     seen = whole(intent)
     holder = intent.gateways[0].holder
+    assert holder is not None
     other = next(one for one in intent.gateways[0].candidates if one != holder)
     held = seen[holder].link("eth1")
     assert held is not None
