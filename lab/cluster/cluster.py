@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -53,6 +53,8 @@ class Cluster:
     dns_address: str
     pod_mtu: int
     nodes: tuple[ClusterNode, ...]
+    networks: tuple[str, ...] = ()
+    """CIDRs of those that nodes have an address in."""
     name_server: str | None = None
     """The services node's: who is asked for names that are not the cluster's."""
 
@@ -98,8 +100,14 @@ def cluster(lab: str, intent: Intent, bundle: Manifest) -> Cluster:
         dns_address=asked.dns_address,
         pod_mtu=intent.pod_mtu,
         nodes=nodes,
+        networks=tuple(_networks(intent)),
         name_server=_name_server(intent),
     )
+
+
+def _networks(intent: Intent) -> Iterator[str]:
+    there = {card.segment for one in intent.machines if one.kubelet for card in one.interfaces}
+    return (segment.cidr for segment in intent.segments if segment.name in there)
 
 
 def _name_server(intent: Intent) -> str | None:

@@ -13,13 +13,17 @@ def configuration(cluster: Cluster) -> Document:
     """What every kube-proxy on Linux reads.
 
     nftables, as the Intent's own translation is; what does not come from the node's own pods is
-    masqueraded, as the Intent says.
+    masqueraded, as the Intent says. NodePorts are answered on every network that nodes are on:
+    by itself nftables mode has them on the node's first address alone, where a client on the
+    other network is refused (kube-proxy's reference, ``--nodeport-addresses``).
     """
+    several = {"nodePortAddresses": list(cluster.networks)} if len(cluster.networks) > 1 else {}
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "mode": "nftables",
         "clusterCIDR": cluster.pod_cidr,
         "detectLocalMode": "NodeCIDR",
+        **several,
         "clientConnection": {"kubeconfig": KUBECONFIG},
     }

@@ -35,10 +35,13 @@ def _traces() -> tuple[list[str], int]:
 
 @pytest.fixture(autouse=True)
 def _nothing_left() -> Iterator[None]:
-    before = _traces()
+    threads, files = _traces()
     yield
+    # Fewer files there may be: what other tests left to the collector of garbage goes any time.
     Deadline(5).wait(
-        "waiting for threads and files to go", _traces, until=lambda now: now == before
+        "waiting for threads and files to go",
+        _traces,
+        until=lambda now: now[0] == threads and now[1] <= files,
     )
 
 

@@ -19,9 +19,14 @@ def _nothing_left_of_guests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No thread and no file of ours; the double's own checks are in ``new_guest``."""
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # which nothing may use
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    before = traces()
+    threads, files = traces()
     yield
-    Deadline(5).wait("waiting for threads and files to go", traces, until=lambda now: now == before)
+    # Fewer files there may be: what other tests left to the collector of garbage goes any time.
+    Deadline(5).wait(
+        "waiting for threads and files to go",
+        traces,
+        until=lambda now: now[0] == threads and now[1] <= files,
+    )
     assert not JUMPS._shared, "a link to a host was not given back"
 
 

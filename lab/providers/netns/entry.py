@@ -29,6 +29,9 @@ Tell = Callable[[Any], None]
 
 _LENGTH = struct.Struct("=I")
 _STOPS = frozenset({signal.SIGINT, signal.SIGTERM})
+_AWAITED = frozenset({signal.SIGTERM, signal.SIGCHLD})
+"""What a process waits for that has forked the next: blocked before it forks, so that none is
+taken between a look and the wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +170,13 @@ def _descend(
             syscalls.die_with_parent(signal.SIGTERM)
             if os.getppid() not in (caller, 0):
                 os._exit(1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
             child = os.fork()
             if child:
                 os.close(writer)
                 _reap(child)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
             caller = 0  # a parent outside this pid namespace is seen as process 0
         syscalls.die_with_parent(signal.SIGKILL)
         if os.getppid():
@@ -191,11 +197,8 @@ def _reap(child: int) -> NoReturn:
     namespace it would hold up the end of the holder for as long as that process sleeps.
     """
 
-    def end(*_: object) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
-
-    signal.signal(signal.SIGTERM, end)
+    if signal.sigwait(_AWAITED) == signal.SIGTERM:
+        os.kill(child, signal.SIGKILL)  # if it has ended by itself, it is a zombie of ours still
     os.waitpid(child, 0)
     os._exit(0)
 

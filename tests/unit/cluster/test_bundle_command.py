@@ -82,7 +82,7 @@ def test_systems_and_version_can_be_asked_for(cache, source, capfd):
         (("create", "--kubernetes", "1.20"), 2, "is too old"),
         (("create", "--os", "beos"), 2, "'beos' is not one of"),
         (("show",), 2, "there is none"),
-        (("show", "0123"), 2, "there is none; there is none"),
+        (("show", "0123"), 2, "there is none; there is no other"),
         (("verify", "0123"), 2, "there is none"),
     ],
 )
