@@ -196,7 +196,6 @@ def _reap(child: int) -> NoReturn:
     The child is never left for the machine's process 1 to reap: as a zombie inside the lab's pid
     namespace it would hold up the end of the holder for as long as that process sleeps.
     """
-
     if signal.sigwait(_AWAITED) == signal.SIGTERM:
         os.kill(child, signal.SIGKILL)  # if it has ended by itself, it is a zombie of ours still
     os.waitpid(child, 0)
