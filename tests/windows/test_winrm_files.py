@@ -139,7 +139,12 @@ def test_output_that_a_host_may_have_swallowed_is_said(
     guest.script.on("it.exe", code=6, stdout=b"all", held=gate)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(shell.run, ["C:\\it.exe"], Deadline(30))
-        Deadline(10).wait("waiting for it to run", lambda: "Receive" in guest.shells.verbs)
+        # The first is answered with what it says, and the second waits for its end.
+        Deadline(10).wait(
+            "waiting for a second Receive",
+            lambda: guest.shells.verbs.count("Receive"),
+            until=lambda now: now == 2,
+        )
         host.ssh.cut()
         gate.set()
         with pytest.raises(LostError, match="ended with exit code 6, but the connection broke"):

@@ -54,6 +54,9 @@ class Shell:
     user: str
     codepage: str
     commands: dict[str, Command] = field(default_factory=dict)
+    used: bool = False
+    """Whether it was ever given a command: else its maker may have given up before it had heard
+    of it, and the service ends it by itself."""
 
 
 class Shells:
@@ -140,6 +143,7 @@ class Shells:
         asked = Asked(line, "winrm", b"", skips, shell.codepage, user)
         command = Command(replace(asked, file=text_of(self._root, asked.path)))
         shell.commands[name] = command
+        shell.used = True
         console = asking.option("WINRS_CONSOLEMODE_STDIN") != "FALSE"
         return soap.commanded(asking, name), command if console else None
 
