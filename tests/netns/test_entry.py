@@ -154,3 +154,19 @@ def _running(word: str) -> bool:
         except (FileNotFoundError, ProcessLookupError):
             continue
     return False
+
+
+def test_a_signal_that_came_before_the_wait_ends_the_child() -> None:
+    """Who has forked the next is told to end before it has begun to wait for it."""
+    code = (
+        "import os, signal\n"
+        "from lab.providers.netns import entry\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    signal.alarm(60)\n"
+        "    signal.pause()\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "entry._reap(child)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=20, check=False).returncode == 0

@@ -21,8 +21,8 @@ _PACES: Mapping[tuple[Protocol, Size | None], tuple[int, int]] = {
 }
 """Of a protocol and a size (None for any), so many at once, and so many times longer is an answer
 waited for. A large probe over TCP is a burst of its own, and sends again what was lost; one over
-UDP is three packets of up to 1,500 bytes, some 90 of which fill the buffer of a port (212,992
-bytes, 2.3 KiB a packet) when the switch's thread does not run for a moment."""
+UDP is three packets of up to 1,500 bytes, and by reckoning some 90 of those fill the buffer of a
+port (212,992 bytes, 2.3 KiB a packet) when the switch's thread does not run for a moment."""
 
 
 def batches(
