@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lab._errors import UsageError
 from lab._log import quantity, say
 from lab.cli.complete import scenarios
 from lab.cli.pods_option import pods_option
@@ -70,6 +71,12 @@ def command(
     work = night_desk.judged(nightly.jobs_of(named, shipped()), picked, only, pods)
     patience = nightly.NETNS_SECONDS if picked == "netns" else nightly.REAL_SECONDS
     seconds = patience if deadline is None else parse_age(deadline)
+    if seconds <= 0:
+        raise UsageError(
+            f"giving each scenario '--deadline {deadline}'",
+            "no lab comes up in no time",
+            "for example --deadline 10m, or leave it out",
+        )
     state = state_directory(os.environ)
     with lab_lock(state / "nightly", "lab nightly", wait=0):
         folder = night_files.make_output(output, state, datetime.now(UTC))

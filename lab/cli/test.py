@@ -116,6 +116,12 @@ def command(
     from lab.suites import plugin
     from lab.suites.complaint import USAGE
 
+    if any(word == "--lab" or word.startswith("--lab=") for word in selection):
+        raise UsageError(
+            f"testing lab '{name}'",
+            "'--lab' names a lab for pytest itself, and this command has named one",
+            "leave '--lab' out",
+        )
     try:
         Path.cwd()
     except FileNotFoundError:

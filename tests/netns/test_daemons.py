@@ -19,7 +19,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
 from lab.providers.netns import holding
 from lab.providers.netns.provider import NetnsProvider
-from lab.providers.provider import LabHandle
+from lab.providers.provider import LabHandle, Liveness
 from lab.topology.daemon import Daemon, File, Ready
 from lab.topology.intent import Intent
 
@@ -38,9 +38,9 @@ def _record(running: Running) -> dict[str, int]:
     return {one["name"]: one["pid"] for one in map(json.loads, text.splitlines())}
 
 
-def _kill(running: Running, daemon: str) -> None:
+def _kill(running: Running, daemon: str, how: signal.Signals = signal.SIGKILL) -> None:
     pid = _record(running)[daemon]
-    running.entry.call(f"killing {daemon}", lambda _: os.kill(pid, signal.SIGKILL), Deadline(10))
+    running.entry.call(f"signalling {daemon}", lambda _: os.kill(pid, how), Deadline(10))
 
 
 @contextmanager
@@ -135,6 +135,22 @@ def test_one_that_dies_breaks_the_lab_and_shows_its_last_words(bring_up: BringUp
         "2 of its 2 daemons have ended, the first is 'talker' on 'worker1'; "
         "the last of its log:\n    one\n    cannot go on"
     )
+
+
+def test_one_that_is_stopped_breaks_the_lab_and_the_step_starts_it_again(
+    bring_up: BringUp,
+) -> None:
+    running = bring_up(having(worker2=(SLEEPER,)))
+    _kill(running, "sleeper", signal.SIGSTOP)
+
+    def look() -> Liveness:
+        return running.provider.liveness(running.lab, running.intent)
+
+    found = Deadline(5).wait("seeing it", look, until=lambda seen: seen.state == "broken")
+    assert found.detail == "'sleeper' on 'worker2' is stopped, by a signal or a debugger"
+    for step in running.provider.steps(running.lab, running.intent)[-2:]:
+        step.run()
+    assert look().state == "running"
 
 
 def test_one_that_ends_instead_of_getting_ready_fails_the_step(new_lab: NewLab) -> None:

@@ -182,12 +182,22 @@ def test_liveness_tells_absent_running_and_broken(bring_up: BringUp) -> None:
     found = provider.liveness(lab, cluster("overlay", pods=2))
     assert (found.state, "'worker1-p2'" in found.detail) == ("broken", True)
     pid = running.entry.call("x", lambda _: _responder(), _soon())
-    running.entry.call("x", lambda _: os.kill(pid, signal.SIGKILL), _soon())
-    _soon().wait(
-        "the responder to be missed",
-        lambda: provider.liveness(lab, intent),
-        until=lambda seen: seen.state == "broken" and "responder" in seen.detail,
-    )
+
+    def see(how: signal.Signals, state: str) -> str:
+        running.entry.call("x", lambda _: os.kill(pid, how), _soon())
+        return (
+            _soon()
+            .wait(
+                f"{how.name} of the responder to be seen",
+                lambda: provider.liveness(lab, intent),
+                until=lambda seen: seen.state == state,
+            )
+            .detail
+        )
+
+    assert "responder" in see(signal.SIGSTOP, "broken")
+    assert "holder process" in see(signal.SIGCONT, "running")
+    assert "responder" in see(signal.SIGKILL, "broken")
     provider.destroy(lab)
     assert provider.liveness(lab, intent).state == "absent"
 

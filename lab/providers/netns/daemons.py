@@ -23,7 +23,7 @@ from lab._errors import BrokenError
 from lab._log import quantity
 from lab.providers.netns import surroundings, syscalls
 from lab.providers.netns.isolation import MACHINES_DIRECTORY
-from lab.providers.netns.processes import started
+from lab.providers.netns.processes import halted, started
 from lab.providers.netns.programs import search_path
 from lab.topology.daemon import LOG, Daemon
 from lab.topology.intent import Intent
@@ -314,7 +314,8 @@ def _ended(root: str, intent: Intent) -> str:
     wanted = placed(intent)
     ended = [one for one in wanted if (one.machine, one.daemon.name) not in there]
     if not ended:
-        return ""
+        stopped = [one for one in there.values() if halted(one.pid, f"{root}/proc")]
+        return _stopped(stopped[0]) if stopped else ""
     first = ended[0]
     log = Path(f"{root}{first.home}", LOG)
     what = f"{first.words()} has ended"
@@ -323,6 +324,10 @@ def _ended(root: str, intent: Intent) -> str:
         what = f"{len(ended)} of its {every} have ended, the first is {first.words()}"
     said = tail(log)
     return f"{what}; the last of its log:{'' if said.startswith(_BELOW) else ' '}{said}"
+
+
+def _stopped(one: Running) -> str:
+    return f"'{one.name}' on '{one.machine}' is stopped, by a signal or a debugger"
 
 
 def files(holder: int, intent: Intent) -> Iterator[tuple[str, bytes]]:

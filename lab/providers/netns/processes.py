@@ -42,12 +42,22 @@ class HolderProcess:
 
 def started(pid: int, proc: str = "/proc") -> int | None:
     """When the process started, in clock ticks since boot; None if it is not running."""
+    fields = _fields(pid, proc)
+    return None if fields is None or fields[_STATE] in "ZX" else int(fields[_STARTED])
+
+
+def halted(pid: int, proc: str = "/proc") -> bool:
+    """Whether the process is stopped, by a signal or a debugger: there, and doing nothing."""
+    fields = _fields(pid, proc)
+    return fields is not None and fields[_STATE] in "Tt"
+
+
+def _fields(pid: int, proc: str) -> list[str] | None:
     try:
         stat = Path(f"{proc}/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[_STATE] in "ZX" else int(fields[_STARTED])
+    return stat.rpartition(")")[2].split()
 
 
 def holders(marker: str = MARKER) -> tuple[HolderProcess, ...]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.providers.netns import capacity
-from lab.providers.netns.processes import started
+from lab.providers.netns.processes import halted, started
 from lab.providers.provider import PROBE_PORT
 from lab.scenario.reserved import DNS_SERVICE, SECOND_POD_PORT
 from lab.topology import proxying
@@ -208,8 +208,9 @@ def _log() -> str:
 
 
 def alive(holder: int) -> bool:
-    """From outside: whether the responder of the lab with that holder is running."""
-    return running(holder) is not None
+    """From outside: whether the responder of the lab with that holder is at work."""
+    found = running(holder)
+    return found is not None and not halted(found[0], f"/proc/{holder}/root/proc")
 
 
 def running(holder: int) -> tuple[int, int] | None:

@@ -86,3 +86,20 @@ def test_only_a_word_that_nobody_reads_is_cut() -> None:
     cut = f"{'x' * 60}...(10,000 characters)"
     quoted = f"'{'x' * 59}...(10,001 characters)"
     assert str(error) == f"reading '{path}': no {quoted}': {cut}\n  try: {cut}"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("nightly", "overlay", "--provider", "netns", "--deadline", "0s"), "in no time"),
+        (("test", "overlay", "--lab", "other"), "this command has named one"),
+        (("test", "overlay", "-k", "dns", "--lab=other"), "this command has named one"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_an_option_that_makes_no_sense_is_refused(
+    words: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = refused(words, capsys)
+    assert why in told
+    assert "try: " in told
