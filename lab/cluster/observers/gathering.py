@@ -115,7 +115,7 @@ def gather(
     Parameters
     ----------
     nodes
-        All nodes of the cluster; the router, too, where it has HAProxy.
+        All nodes of the cluster.
     ask
         The API; None where there is no kubeconfig yet.
     deadline

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Never
@@ -179,7 +179,7 @@ class Kubernetes:
             return error
 
     def evidence(self, guests: Guests) -> Iterator[tuple[str, bytes]]:
-        """What nodes and API show of the cluster. Never raises."""
+        """What nodes and API show of the cluster, and what the others have logged. Never raises."""
         deadline = Deadline(EVIDENCE_SECONDS * guests.patience)
         asked = [self._asked(guests, node) for node in self.bundled.cluster.nodes]
         try:
@@ -192,14 +192,18 @@ class Kubernetes:
                 )
         except LabError as error:
             yield "api/missing", f"{error}\n".encode()
+        for piece in guests.logs(self._beside(one.name for one in self.intent.machines), deadline):
+            yield piece.path, piece.content
 
     def logs(
         self, guests: Guests, asked: Collection[str], deadline: Deadline
     ) -> Iterator[tuple[str, bytes]]:
-        """The end of what those machines have logged. Never raises."""
+        """The end of what those machines have logged, nodes or not. Never raises."""
         nodes = [one for one in self.bundled.cluster.nodes if one.name in asked]
         asking = (self._asked(guests, one) for one in nodes)
         yield from logs(asking, deadline, guests.patience, RECENTLY)
+        for piece in guests.logs(self._beside(asked), deadline, RECENTLY):
+            yield piece.path, piece.content
 
     @contextmanager
     def api(self, guests: Guests, deadline: Deadline) -> Iterator[Api]:
@@ -220,6 +224,10 @@ class Kubernetes:
 
     def _windows_nodes(self) -> tuple[ClusterNode, ...]:
         return tuple(node for node in self.bundled.cluster.nodes if node.os == "windows")
+
+    def _beside(self, machines: Iterable[str]) -> frozenset[str]:
+        """Those that are no nodes: the router, the client, a services node."""
+        return frozenset(machines) - {node.name for node in self.bundled.cluster.nodes}
 
     def _asked(self, guests: Guests, node: ClusterNode) -> LinuxNode | WindowsNode:
         if node.os == "linux":

@@ -75,7 +75,7 @@ def test_a_machine_that_does_not_answer_is_a_piece_that_is_no_log() -> None:
     assert "worker2/kubelet.log" in {one.path for one in pieces}
 
 
-def test_of_a_cluster_its_nodes_are_asked() -> None:
+def test_of_a_cluster_its_nodes_are_asked_and_what_stands_beside_them() -> None:
     nodes = tuple(
         ClusterNode(name, "linux", "worker", "10.0.0.1", None, "1.36.3")
         for name in ("worker1", "worker2")
@@ -86,4 +86,7 @@ def test_of_a_cluster_its_nodes_are_asked() -> None:
     made = Kubernetes(LAB, None, bundled, lambda: there)  # type: ignore[arg-type]  # the same
     pieces = dict(made.logs(there, ("worker1", "client"), Deadline(60)))
     assert pieces["worker1/kubelet.log"] == SWAP.encode()
-    assert {path.partition("/")[0] for path in pieces} == {"worker1"}
+    assert pieces["client/kubelet.log"] == SWAP.encode()
+    assert {path.partition("/")[0] for path in pieces} == {"worker1", "client"}
+    for name in ("worker1", "client"):
+        assert any(" --since=-15min " in line for line in shells[name].asked)
