@@ -21,6 +21,7 @@ from lab.lifecycle.session import OpenLab
 from lab.matrix.faults import registry
 from lab.matrix.faults.fault import Change, Command, Fault, Site
 from lab.providers.real import REAL_MACHINES
+from lab.providers.settling import realised
 from lab.state import faults as journal
 from lab.state.lock import FAULTS, lab_lock
 from lab.state.rows import FaultRow
@@ -30,6 +31,8 @@ _SECONDS = 60.0
 """For one command; on an emulated machine a shell alone takes seconds."""
 _SCRIPT_BYTES = 60_000
 """A shell takes 128 KiB (MAX_ARG_STRLEN of linux/binfmts.h)."""
+_SHOWN = 200
+"""Characters of a command, and of what it says, in an error."""
 _SHELL = "set -e; PATH=$PATH:/usr/sbin:/sbin; export PATH; "
 
 Say = Callable[[str], None]
@@ -93,7 +96,8 @@ def _put(
     _refuse_windows(opened, intent, site.node, doing)
     _refuse_twice(opened, fault, site.node, peer, doing)
     _probe(opened, intent, fault, site.node, doing)
-    change = from_nodes(fault.change(intent, site.node, peer), intent)
+    made = realised(opened.provider, intent)
+    change = from_nodes(fault.change(made, site.node, peer), intent)
     number = journal.intend(
         opened.store,
         opened.name,
@@ -244,9 +248,15 @@ def _run(opened: OpenLab, intent: Intent, commands: Iterable[Command], doing: st
             line = lines[int(number)] if number.isdecimal() else "the shell"
             raise BrokenError(
                 doing,
-                f"'{line}' failed on '{place}': {said.strip() or f'exit code {done.code}'}",
+                f"'{_shown(line)}' failed on '{place}': "
+                f"{_shown(said.strip()) or f'exit code {done.code}'}",
                 f"'lab heal {opened.name}', or 'lab down {opened.name}' and up again",
             )
+
+
+def _shown(text: str) -> str:
+    """The text, or its beginning: the rules of every Service are one line."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text):,} characters)"
 
 
 def from_nodes(change: Change, intent: Intent) -> Change:

@@ -1,6 +1,8 @@
-"""The Intent of a lab as it is now: virtual gateways stand where they are held."""
+"""The Intent of a lab as it is now, and as its provider makes it."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from lab.providers.provider import LabHandle, Provider
 from lab.topology import gateways
@@ -23,3 +25,12 @@ def settled(provider: Provider, lab: LabHandle, intent: Intent) -> Intent:
     if ask is None or not intent.gateways:
         return intent
     return gateways.settled(intent, ask(lab, intent))
+
+
+def realised(provider: Provider, intent: Intent) -> Intent:
+    """The intent as the provider's machines have it: emulated Windows obeys Windows' limits.
+
+    What is changed on a machine and put back again must be this, not what was asked for.
+    """
+    ask: Callable[[Intent], Intent] | None = getattr(provider, "realised", None)
+    return intent if ask is None else ask(intent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from lab.matrix.faults.fault import Command, Fault, Site
 from lab.plan.planner import make_plan
 from lab.providers.netns import responding
 from lab.providers.netns.provider import NetnsProvider
+from lab.providers.netns.services import SERVICE_TABLE
+from lab.providers.settling import realised
 from lab.scenario.loader import find, load
 from lab.topology import registry as topologies
 
@@ -23,17 +26,29 @@ FAULTS = registry.faults()
 KINDS = ("overlay", "hard-way")
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def running(request: pytest.FixtureRequest, new_lab: NewLab) -> Iterator[Running]:
+@contextmanager
+def brought_up(scenario: str, new_lab: NewLab) -> Iterator[Running]:
     with pytest.MonkeyPatch.context() as patch:
         program = Path(responding.__file__).with_name("responder.py")
         patch.setattr(responding, "PROGRAM", program)
-        intent = topologies.intent(make_plan(load(find(request.param))))
-        made = Running(new_lab(request.param), intent, NetnsProvider())
+        intent = topologies.intent(make_plan(load(find(scenario))))
+        made = Running(new_lab(scenario), intent, NetnsProvider())
         for step in made.provider.steps(made.lab, intent):
             step.run()
         yield made
         made.provider.destroy(made.lab)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def running(request: pytest.FixtureRequest, new_lab: NewLab) -> Iterator[Running]:
+    with brought_up(request.param, new_lab) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def services(new_lab: NewLab) -> Iterator[Running]:
+    with brought_up("services", new_lab) as made:
+        yield made
 
 
 def run(running: Running, commands: tuple[Command, ...]) -> None:
@@ -77,3 +92,24 @@ def test_a_fault_shows_itself_and_is_undone_however_far_it_got(running: Running,
     run(running, change.do[: len(change.do) // 2])
     run(running, change.undo)
     assert [str(one) for one in differences(running, *machines)] == []
+
+
+def rules(running: Running, node: str) -> list[str]:
+    """What the node translates, as it is listed; sets and maps keep no order."""
+    machine = running.provider.machine(running.lab, running.intent, node)
+    listed = machine.run(("nft", "--stateless", "list", "table", "ip", SERVICE_TABLE), Deadline(30))
+    assert listed.code == 0, listed
+    return sorted(listed.stdout.replace("}", ",").replace("{", ",").replace(",", "\n").split())
+
+
+@pytest.mark.parametrize("name", ["service-backend-stale", "service-rules-missing"])
+def test_every_node_has_its_own_rules_again(services: Running, name: str) -> None:
+    fault, made = FAULTS[name], realised(services.provider, services.intent)
+    for site in registry.sites(fault, services.intent):
+        before = rules(services, site.node)
+        for peer in site.peers[-1:] or ("",):
+            change = fault.change(made, site.node, peer)
+            run(services, change.do)
+            assert rules(services, site.node) != before
+            run(services, change.undo)
+            assert rules(services, site.node) == before

@@ -137,7 +137,11 @@ class NetnsProvider:
 
     def steps(self, lab: LabHandle, intent: Intent) -> tuple[Step, ...]:
         """What brings the lab up, in order."""
-        return BringUp(lab, realise(intent, self._off), self._python).steps()
+        return BringUp(lab, self.realised(intent), self._python).steps()
+
+    def realised(self, intent: Intent) -> Intent:
+        """The intent with the Windows rules laid upon its emulated nodes; pure."""
+        return realise(intent, self._off)
 
     def liveness(self, lab: LabHandle, intent: Intent) -> Liveness:
         """Look at the holder's process, its namespaces and the responder."""

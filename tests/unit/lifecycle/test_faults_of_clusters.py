@@ -39,6 +39,7 @@ class Cluster:
     def __post_init__(self) -> None:
         self.done: list[tuple[str, str]] = []
         self.asked: list[str] = []
+        self.says = ""
 
     def liveness(self, *_: object) -> Liveness:
         return Liveness(self.state, "")
@@ -54,7 +55,7 @@ class Cluster:
 
     def machine(self, _lab: object, intent: Intent, name: str) -> Machine:
         assert name in {machine.name for machine in intent.machines}, "commands are for machines"
-        return Machine(name, self.done)
+        return Machine(name, self.done, self.says)
 
     def probe(self, _lab: object, _intent: Intent, probes: Sequence[Any], *_: object) -> Any:
         self.asked += [probe.address for probe in probes]
@@ -72,10 +73,11 @@ class Cluster:
 class Machine:
     name: str
     done: list[tuple[str, str]]
+    says: str = ""
 
     def run(self, command: Sequence[str], _deadline: Deadline) -> Completed:
         self.done.append((self.name, command[-1]))
-        return Completed(0, "", "")
+        return Completed(1, "", self.says) if self.says else Completed(0, "", "")
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +208,18 @@ def test_while_a_fault_is_put_in_or_taken_out_other_commands_that_do_so_wait(
     assert all(words.startswith(f"waiting for '{by}'") for words in told)
     assert [row.state for row in present(there)] == ([] if healed else ["done"])
     assert {path.name for path in there.handle.directory.iterdir()} == {"lock"}
+
+
+def test_a_long_command_that_fails_is_told_by_its_beginning(there: OpenLab) -> None:
+    put_in(there, FaultRequest("service-rules-missing", "worker1"), print)
+    cluster(there).says = f"/dev/stdin:1:1: Error: no such chain\n{'^' * 5000}\n@1"
+    with pytest.raises(BrokenError) as raised:
+        heal(there, print)
+    told = str(raised.value)
+    assert "add element ip kube-proxy service-ips" in told
+    assert "' failed on 'worker1': /dev/stdin:1:1: Error: no such chain" in told
+    assert len(told) < 1000
+    assert present(there), "it is in still"
 
 
 def test_without_its_api_nothing_is_broken_and_nothing_written_down(there: OpenLab) -> None:
