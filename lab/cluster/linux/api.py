@@ -8,7 +8,7 @@ from typing import Any
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.cluster.cluster import Cluster, ClusterNode
+from lab.cluster.cluster import API_PORT, Cluster, ClusterNode
 from lab.cluster.documents import Document
 from lab.cluster.linux.doing import failure
 from lab.cluster.linux.site import Site
@@ -38,8 +38,15 @@ class ClusterApi:
         self._name = cluster.control_planes()[0].name
         self._site = site
 
-    def ready(self, deadline: Deadline) -> None:
-        """Wait until the API says that it is ready.
+    def ready(self, deadline: Deadline, node: ClusterNode | None = None) -> None:
+        """Wait until the API says that it is ready, etcd behind it included.
+
+        Parameters
+        ----------
+        deadline
+            For that.
+        node
+            The control plane whose own API server is meant; None for any, by the cluster's address.
 
         Raises
         ------
@@ -47,12 +54,14 @@ class ClusterApi:
             With what it said last.
 
         """
+        name = node.name if node else self._name
+        own = (f"--server=https://{node.address}:{API_PORT}",) if node else ()
         deadline.wait(
-            f"waiting for the API server on '{self._name}'",
-            lambda: self._said(("get", "--raw", "/readyz"), deadline),
+            f"waiting for the API server on '{name}'",
+            lambda: self._said((*own, "get", "--raw", "/readyz"), deadline),
             until=lambda said: said.strip() == "ok",
             every=AGAIN_SECONDS,
-            cure=f"see its log: 'crictl ps -a' or 'journalctl' on '{self._name}'",
+            cure=f"see its log: 'crictl ps -a' or 'journalctl' on '{name}'",
         )
 
     def apply(self, documents: Sequence[Document], deadline: Deadline) -> None:

@@ -90,6 +90,8 @@ class Joining:
         for node in others:
             if self._is_new(node, mark, there):
                 self._join(node, self._plane_ticket(), mark)
+                # The next one's kubeadm gives etcd two seconds for an answer.
+                self._api.ready(self._site.deadline(API_SECONDS), node)
             self._settle((node,))
 
     def _join(self, node: ClusterNode, ticket: Ticket, mark: str) -> None:

@@ -170,6 +170,21 @@ def test_every_further_control_plane_gets_a_key_of_its_own(tmp_path: Path) -> No
     assert world.machines["router"].units.keys() == {"haproxy.service"}
 
 
+def test_a_control_plane_joins_once_the_one_before_serves(tmp_path: Path) -> None:
+    one = CASES["three-planes"]()
+    world = world_of(one)
+    bring(one, world, tmp_path)
+    _, second, third = one.cluster.control_planes()
+    lines = [
+        (name, line) for name, line in world.log if "kubeadm join" in line or "/readyz" in line
+    ]
+    serves = [
+        n for n, (_, line) in enumerate(lines) if f"--server=https://{second.address}:" in line
+    ]
+    joins = [n for n, (name, line) in enumerate(lines) if "join" in line and name == third.name]
+    assert serves[0] < joins[0]
+
+
 def test_a_failure_says_what_was_run_where_what_it_said_and_what_is_known(tmp_path: Path) -> None:
     one = CASES["overlay"]()
     world = world_of(one)
