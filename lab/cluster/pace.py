@@ -2,7 +2,7 @@
 
 A processor that is emulated does a tenth of the work or less: programs that judge each other by
 the clock then take the slow for dead, and what they do every second takes all there is. With
-patience 1, everything here is empty, and Kubernetes is as it comes.
+patience 1 nothing here is slower, and Kubernetes is as it comes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ _SLOWEST = 4
 """A dead node must be told in minutes, however slow the machines are."""
 _ETCD_CHECK_SECONDS = 2
 """kube-apiserver's default for asking etcd whether it is well."""
+_LOOK_SECONDS = 3
+"""Three that fail in a row, and nothing more is sent there."""
 _PROBE_SECONDS = 30
 """Between two probes of a static pod; kubeadm has 1 (readiness) and 10."""
 _LIVENESS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
@@ -65,6 +67,11 @@ def controller_manager(patience: int) -> dict[str, str]:
     """When a node that says nothing is believed dead."""
     slow = min(patience, _SLOWEST)
     return {"node-monitor-grace-period": f"{_GRACE_SECONDS * slow}s"} if slow > 1 else {}
+
+
+def balancer(patience: int) -> int:
+    """Seconds between HAProxy's looks at an API server, each of which may take as long."""
+    return _LOOK_SECONDS * min(patience, _SLOWEST)
 
 
 def kubelet(patience: int) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ipaddress import ip_interface
 
+from lab.cluster import pace
 from lab.cluster.cluster import API_PORT, Cluster
 from lab.cluster.linux.operations import Operations, Service, WriteFile, inputs
 from lab.topology.intent import Intent, MachineIntent
@@ -24,13 +25,13 @@ def machine(cluster: Cluster, intent: Intent) -> MachineIntent | None:
     return None
 
 
-def balancing(cluster: Cluster, intent: Intent) -> Operations:
+def balancing(cluster: Cluster, intent: Intent, patience: int) -> Operations:
     """HAProxy with the control planes behind it; it comes with the machine's image."""
-    config = WriteFile(CONFIG, configuration(cluster, intent))
+    config = WriteFile(CONFIG, configuration(cluster, intent, patience))
     return (config, Service("haproxy.service", inputs((config,))))
 
 
-def configuration(cluster: Cluster, intent: Intent) -> str:
+def configuration(cluster: Cluster, intent: Intent, patience: int = 1) -> str:
     """TCP, passed on as it is, to those API servers that say that they are ready.
 
     They are asked by the network that the balancer is on, which may be the nodes' other one.
@@ -43,6 +44,7 @@ def configuration(cluster: Cluster, intent: Intent) -> str:
         f"    server {node.name} {intent.machine(node.name).address(segment)}:{API_PORT}\n"
         for node in cluster.control_planes()
     )
+    seconds = pace.balancer(patience)
     return f"""global
     log stdout format raw local0 notice
     maxconn 4096
@@ -53,6 +55,7 @@ defaults
     timeout connect 10s
     timeout client 1h
     timeout server 1h
+    timeout check {seconds}s
 
 frontend api
     bind *:{API_PORT}
@@ -62,5 +65,5 @@ backend control-planes
     balance roundrobin
     option httpchk GET /readyz
     http-check expect status 200
-    default-server check check-ssl verify none inter 3s fall 3 rise 1
+    default-server check check-ssl verify none inter {seconds}s fall 3 rise 1
 {servers}"""

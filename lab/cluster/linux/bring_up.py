@@ -102,8 +102,8 @@ class _Making:
     def _prepared(self, node: ClusterNode) -> Operations:
         return preparation.prepared(self.cluster, self.intent, node, self.manifest)
 
-    def _balanced(self) -> object:
-        return preparation.balanced(self.cluster, self.intent)
+    def _balanced(self) -> tuple[str, Operations] | None:
+        return preparation.balanced(self.cluster, self.intent, self.site.patience)
 
     def _planned(self) -> tuple[object, object]:
         """What control planes and workers become, without keys and tokens."""
@@ -143,7 +143,7 @@ class _Making:
         on_each(nodes, prepare)
 
     def _planes(self) -> None:
-        balanced = preparation.balanced(self.cluster, self.intent)
+        balanced = self._balanced()
         if balanced:
             name, operations = balanced
             Hand(name, self.site).do(operations)

@@ -69,10 +69,10 @@ def images(cluster: Cluster, node: ClusterNode, manifest: Manifest) -> tuple[Con
     return tuple(manifest.image(name) for name in repositories(cluster, node))
 
 
-def balanced(cluster: Cluster, intent: Intent) -> tuple[str, Operations] | None:
+def balanced(cluster: Cluster, intent: Intent, patience: int) -> tuple[str, Operations] | None:
     """The machine that balances, and what is done there; None where nothing is to balance."""
     found = balancer.machine(cluster, intent)
-    return (found.name, balancer.balancing(cluster, intent)) if found else None
+    return (found.name, balancer.balancing(cluster, intent, patience)) if found else None
 
 
 def _kubelet(cluster: Cluster) -> Iterator[Operation]:

@@ -15,6 +15,7 @@ from lab._errors import PreflightError
 from lab.cluster import dns, flannel, kubeadm, pace, rules
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.linux import addons, by_hand, pod_network, preparation
+from lab.cluster.linux.balancer import configuration
 from lab.cluster.linux.balancer import machine as balancing_machine
 from lab.cluster.linux.operations import Enabled, Link, Run, Service, WriteFile
 from lab.topology.intent import MachineIntent
@@ -165,6 +166,14 @@ def test_the_certificate_has_every_address_that_the_api_is_asked_by() -> None:
     assert "worker1" not in names
     first = by_hand.subjects(one.cluster, one.intent, one.cluster.nodes[0], one.around)
     assert "10.96.0.1" in first["apiserver"].hosts
+
+
+def test_the_balancer_waits_for_an_emulated_api_server_as_long_as_it_leaves_between_looks() -> None:
+    one = case("overlay", planes=3)
+    for patience, seconds in ((1, 3), (8, 12)):
+        text = configuration(one.cluster, one.intent, patience)
+        assert f"    timeout check {seconds}s\n" in text
+        assert f" inter {seconds}s fall 3 " in text
 
 
 def test_the_controller_manager_leaves_pod_ranges_to_the_plan() -> None:
