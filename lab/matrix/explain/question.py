@@ -152,12 +152,14 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
     if worst.failed and not explained.findings:
         _tried(worst.cell, limits, send)
         explained = Explained(explained.path, lost(explained.path, seen, look(scope)))
-    if worst.failed and all(one.kind in LEARNED | COUNTED for one in explained.findings):
+    if all(one.kind in LEARNED | COUNTED for one in explained.findings):
+        # Also where it was answered each time: another that has a MAC of the path's machines
+        # takes its packets now and then.
         rest = {one.name: () for one in intent.everything() if one.name not in scope}
         whole = Explainer(intent, {**look(rest), **seen})
         further = whole.explain(flow, works=works)
         explained = further if further.findings else explained
-        elsewhere = () if explained.findings else whole.elsewhere()
+        elsewhere = whole.elsewhere() if worst.failed and not explained.findings else ()
     ill = worst.failed or explained.findings
     return Explanation(
         worst.cell,

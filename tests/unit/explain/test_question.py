@@ -150,6 +150,20 @@ def test_of_many_log_lines_the_first_are_told() -> None:
     assert text[-1] == "    and 3 more (--json has all of it)"
 
 
+def test_a_twin_beside_the_path_is_named_also_where_every_try_is_answered() -> None:
+    _, intent, _ = lab("overlay")
+    there = whole(intent)
+    mac = next(one.mac for one in there["worker1"].links if one.name == "eth0")
+    links = tuple(
+        replace(one, mac=mac) if one.name == "eth0" else one for one in there["master"].links
+    )
+    found = World(change={"master": {"links": links}}).explained("worker1-p1", "win1-p1")
+    assert found.failed == 0
+    assert found.finding is not None
+    assert (found.finding.kind, found.finding.node) == ("duplicate-mac", "master")
+    assert found.elsewhere == ()
+
+
 def test_counters_are_asked_where_no_state_differs() -> None:
     looks = {"worker1": ("eth0 sent packets", 9), "win1": ("eth0 received packets", 0)}
     _, intent, matrix = lab("overlay")
