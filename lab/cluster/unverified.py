@@ -13,8 +13,8 @@ UNVERIFIED: Mapping[str, str] = {
     "kubeinit": "more than one control plane behind the services node, and two hypervisors; one "
     "control plane, a worker and the services node were brought up by us",
     "ovn": f"ovn-kubernetes' documents are written as its templates have them; {_NEVER}",
-    "upstream-vrrp": "keepalived as a unit of three control planes; one and a worker, with BIRD "
-    "and the tunnel, were brought up by us",
+    "upstream-vrrp": "three control planes with keepalived; two and a worker, with BIRD and the "
+    "tunnel, were brought up by us",
 }
 """Topology, and what of it was made without ever having been run."""
 
