@@ -18,7 +18,8 @@ from lab.topology.translation import Translation
 
 BRIDGE_CONFIG = "/etc/cni/net.d/10-hybridlab.conflist"
 TABLE = "hybridlab-pods"
-_RULES = "/etc/hybridlab/pods.nft"
+RULES = "/etc/hybridlab/pods.nft"
+"""Makes the table as it should be, whatever is there."""
 _UNIT = "hybridlab-pods.service"
 
 
@@ -35,7 +36,7 @@ def on_node(cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operati
     else:
         config = WriteFile(BRIDGE_CONFIG, bridge_config(machine))
         other = Remove((flannel.CNI_CONFIG,))
-    rules = WriteFile(_RULES, masquerade(machine.translation))
+    rules = WriteFile(RULES, masquerade(machine.translation))
     unit = WriteFile(f"/etc/systemd/system/{_UNIT}", _SERVICE)
     return (other, config, rules, unit, Service(_UNIT, inputs((rules, unit))))
 
@@ -97,7 +98,7 @@ After=network-pre.target
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart=/usr/sbin/nft -f {_RULES}
+ExecStart=/usr/sbin/nft -f {RULES}
 
 [Install]
 WantedBy=multi-user.target

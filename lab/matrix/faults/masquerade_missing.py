@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lab.matrix.faults import proxied
 from lab.matrix.faults.fault import Change, Fault, Site, change
 from lab.matrix.faults.parts import hosts, nft
 from lab.providers.netns import gateway_rules
@@ -17,6 +18,8 @@ def _change(intent: Intent, node: str, _: str) -> Change:
     machine = intent.machine(node)
     if machine.chassis and machine.bridge:
         return _of_gateway(node, translation, machine.bridge.name)
+    if intent.kubernetes is not None:
+        return proxied.without_masquerading(node)
     chain, rules = f"ip {SERVICE_TABLE} {LEAVING}", leaving_rules(translation)
     kept = rules[:-1]  # what kube-proxy has marked is still masqueraded
     return change(

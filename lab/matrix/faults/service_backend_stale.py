@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from ipaddress import ip_interface
 
+from lab.matrix.faults import proxied
 from lab.matrix.faults.fault import Change, Fault, Site, change
 from lab.matrix.faults.parts import central, hosts, nft
 from lab.providers.netns.service_rules import service_rules
@@ -22,6 +23,9 @@ def _change(intent: Intent, node: str, peer: str) -> Change:
         return _of_balancer(intent, peer, nobody)
     machine = intent.machine(node)
     service = next(_single(machine, peer))
+    if intent.kubernetes is not None:
+        right_address = service.backends[0].address
+        return proxied.stale_backend(node, FAULT.name, service.name, right_address, nobody)
     stale = replace(service, backends=(replace(service.backends[0], address=nobody),))
     right, wrong = _chains(machine, service), _chains(machine, stale)
     names = [name for name in right if right[name] != wrong.get(name)]

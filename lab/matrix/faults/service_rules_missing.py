@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lab.matrix.faults import proxied
 from lab.matrix.faults.fault import Change, Fault, Site, change
 from lab.matrix.faults.parts import central, hosts, many, nft
 from lab.providers.netns.service_rules import service_rules
@@ -15,6 +16,8 @@ def _change(intent: Intent, node: str, _: str) -> Change:
     assert translation is not None, "a site has one"
     if intent.logical:
         return _of_switch(intent, node)
+    if intent.kubernetes is not None:
+        return proxied.without_services(node, FAULT.name)
     rules = service_rules(translation, node)
     maps = {"service-ips": rules.by_address, "service-nodeports": rules.by_node_port}
     empty = nft(*(f"flush map ip {SERVICE_TABLE} {name}" for name in maps))

@@ -210,13 +210,12 @@ def test_while_a_fault_is_put_in_or_taken_out_other_commands_that_do_so_wait(
     assert {path.name for path in there.handle.directory.iterdir()} == {"lock"}
 
 
-def test_a_long_command_that_fails_is_told_by_its_beginning(there: OpenLab) -> None:
+def test_what_a_failed_command_says_at_length_is_told_by_its_beginning(there: OpenLab) -> None:
     put_in(there, FaultRequest("service-rules-missing", "worker1"), print)
     cluster(there).says = f"/dev/stdin:1:1: Error: no such chain\n{'^' * 5000}\n@1"
     with pytest.raises(BrokenError) as raised:
         heal(there, print)
     told = str(raised.value)
-    assert "add element ip kube-proxy service-ips" in told
     assert "' failed on 'worker1': /dev/stdin:1:1: Error: no such chain" in told
     assert len(told) < 1000
     assert present(there), "it is in still"
