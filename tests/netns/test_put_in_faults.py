@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def brought_up(scenario: str, new_lab: NewLab) -> Iterator[Running]:
     with pytest.MonkeyPatch.context() as patch:
         program = Path(responding.__file__).with_name("responder.py")
         patch.setattr(responding, "PROGRAM", program)
-        intent = topologies.intent(make_plan(load(find(scenario))))
+        intent = replace(topologies.intent(make_plan(load(find(scenario)))), kubernetes=None)
         made = Running(new_lab(scenario), intent, NetnsProvider())
         for step in made.provider.steps(made.lab, intent):
             step.run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -58,7 +59,8 @@ WITH_A_TUNNEL = {
 
 @cache
 def intent(kind: str) -> Intent:
-    return topologies.intent(make_plan(load(find(kind))))
+    """As the embedded provider has it: without Kubernetes."""
+    return replace(topologies.intent(make_plan(load(find(kind)))), kubernetes=None)
 
 
 def text(fault: Fault, lab: Intent, site: Site) -> str:
