@@ -43,6 +43,21 @@ def test_what_is_known_not_to_work_says_why(lab: Lab) -> None:
     assert "WIN-OVERLAY-NODE-POD: with flannel vxlan, a Windows node reaches its own pods" in told
 
 
+def test_a_card_that_is_down_is_named_also_where_a_rule_would_have_dropped_the_packet(
+    lab: Lab,
+) -> None:
+    lab.run("up", "services")
+    words = ("explain", "services", "master", "at-home", "--json")
+    assert json.loads(lab.run(*words).stdout)["finding"] is None
+    lab.run("fault", "services", "node-link-down", "--node", "master")
+    document = json.loads(lab.run(*words, code=1).stdout)
+    assert (document["finding"]["fault"], document["finding"]["node"]) == (
+        "node-link-down",
+        "master",
+    )
+    assert document["elsewhere"] == []
+
+
 def test_names_that_no_cell_has_are_refused_with_the_nearest(lab: Lab) -> None:
     lab.run("up", "overlay")
     wrong = lab.run("explain", "overlay", "master-p9", "worker1-p1", code=2)

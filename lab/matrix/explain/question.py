@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lab._errors import LabError, UsageError
 from lab.cluster.observers.facts import NodeFacts
@@ -21,6 +21,7 @@ from lab.matrix.verdict import GREEN, Verdict
 from lab.providers.provider import Evidence, ProbeSettings
 from lab.scenario.scenario import Limit
 from lab.topology.intent import Intent
+from lab.topology.path import Path
 from lab.topology.walk import walk
 
 Look = Callable[[Mapping[str, Sequence[str]]], Mapping[str, NodeFacts | LabError]]
@@ -36,6 +37,7 @@ _TIMES = 6
 _TIMES_SHARED = 1
 """A Service with several backends is tried up to 64 times by itself."""
 _SETTINGS = ProbeSettings(timeout=2.0, in_flight=32)
+_UNSENT = frozenset({"link-down", "route-missing"})
 _SHOWN = 12
 _NEAR = 3
 
@@ -160,6 +162,8 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         further = whole.explain(flow, works=works)
         explained = further if further.findings else explained
         elsewhere = whole.elsewhere() if worst.failed and not explained.findings else ()
+        if near := _near(explained.path, elsewhere):
+            explained, elsewhere = replace(explained, findings=near), ()
     ill = worst.failed or explained.findings
     return Explanation(
         worst.cell,
@@ -171,6 +175,22 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         explained,
         elsewhere,
         known(read(explained.path.machines)) if ill else (),
+    )
+
+
+def _near(path: Path, elsewhere: Iterable[Finding]) -> tuple[Finding, ...]:
+    """What keeps a machine of the path from sending at all, though this packet should not be sent.
+
+    A kernel wants a route to a Service's address, and the card up that it leads to, before it looks
+    into rules that drop the packet.
+    """
+    first: dict[str, int] = {}
+    for number, hop in enumerate(path.hops):
+        first.setdefault(hop.machine, number)
+    return tuple(
+        replace(one, hop=first[one.node])
+        for one in elsewhere
+        if one.kind in _UNSENT and one.node in first
     )
 
 
