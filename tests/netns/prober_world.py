@@ -99,7 +99,9 @@ class World:
         children = Path(f"/proc/{self._outer.pid}/task/{self._outer.pid}/children")
         self.pid = int(children.read_text(encoding="ascii"))
         spaces = Path(f"/proc/{self.pid}/ns")
-        self.spaces = {str((spaces / kind).readlink()) for kind in KINDS}
+        # Held open, for the kernel gives the number of one that has ended to the next.
+        self._held = [os.open(spaces / kind, os.O_RDONLY | os.O_CLOEXEC) for kind in KINDS]
+        self._spaces = {os.fstat(one).st_ino for one in self._held}
         self._started: list[subprocess.Popen[bytes]] = []
 
     def build(self) -> None:
@@ -203,7 +205,11 @@ class World:
         self._outer.kill()
         for process in (self._outer, *self._started):
             _close(process)
-        Deadline(5.0).wait("ending the world", self.left, until=lambda left: not left)
+        try:
+            Deadline(5.0).wait("ending the world", self.left, until=lambda left: not left)
+        finally:
+            for one in self._held:
+                os.close(one)
 
     def left(self) -> list[str]:
         """Processes that are in a namespace of the world."""
@@ -211,10 +217,7 @@ class World:
         for entry in Path("/proc").iterdir():
             for kind in KINDS:
                 try:
-                    if (
-                        entry.name.isdigit()
-                        and str((entry / "ns" / kind).readlink()) in self.spaces
-                    ):
+                    if entry.name.isdigit() and (entry / "ns" / kind).stat().st_ino in self._spaces:
                         found.append(f"{entry.name} {kind}")
                 except OSError:  # ended, or not ours to look at
                     continue
