@@ -71,7 +71,7 @@ def command(
     click.echo(f"plan {digest(plan)}, topology {plan.topology}, Kubernetes {plan.version}\n")
     for line in _nodes(plan):
         click.echo(line)
-    for line in _between(plan, intent):
+    for line in between_lines(plan, intent):
         click.echo(line)
     listed = ", ".join(f"{family} {number:,}" for family, number in whole.counts().items())
     click.echo(f"\nmatrix: {whole.size:,} cells: {listed}")
@@ -97,16 +97,17 @@ def step_lines(decisions: Sequence[Decision]) -> Iterator[str]:
         told = decision.why
 
 
-def _between(plan: Plan, intent: Intent) -> Iterator[str]:
+def between_lines(plan: Plan, intent: Intent) -> Iterator[str]:
     """What the scenario's own hypervisors are, and how large a packet is on each level."""
     if not plan.hypervisors:
         return
-    listed = ", ".join(f"{one.name} {one.address}" for one in plan.hypervisors)
+    if intent.hypervisors:
+        listed = ", ".join(f"{one.name} {one.address}" for one in plan.hypervisors)
+        between = f"{plan.hypervisor_mtu} between hypervisors, "
+    else:  # real ones, whose addresses and MTU the scenario does not know
+        listed, between = "those of the inventory, in its order", ""
     yield f"\nhypervisors: {listed}"
-    yield (
-        f"MTU: {plan.hypervisor_mtu} between hypervisors, {plan.node_mtu} between nodes, "
-        f"{intent.pod_mtu} of pods"
-    )
+    yield f"MTU: {between}{plan.node_mtu} between nodes, {intent.pod_mtu} of pods"
 
 
 def _nodes(plan: Plan) -> Iterator[str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from lab.cli.plan import step_lines
+import pytest
+
+from lab.cli.plan import between_lines, step_lines
+from lab.lifecycle.blueprint import draw
 from lab.lifecycle.converge import Decision
 
 DEAD = "the lab is broken: 'bird' on 'master' has ended; the last of its log:\n    one\n    two"
@@ -22,3 +25,29 @@ def test_a_reason_of_one_line_is_told_of_every_step() -> None:
         "  holder  run   not done yet",
         "  ready   run   not done yet",
     ]
+
+
+@pytest.mark.parametrize(
+    ("real", "told"),
+    [
+        (
+            False,
+            [
+                "\nhypervisors: hypervisor-01 203.0.113.1, hypervisor-02 203.0.113.2",
+                "MTU: 1500 between hypervisors, 1450 between nodes, 1400 of pods",
+            ],
+        ),
+        (
+            True,
+            [
+                "\nhypervisors: those of the inventory, in its order",
+                "MTU: 1450 between nodes, 1400 of pods",
+            ],
+        ),
+    ],
+)
+def test_real_hypervisors_are_not_told_by_the_addresses_of_emulated_ones(
+    real: bool, told: list[str]
+) -> None:
+    drawn = draw("k8s-libvirt-1-2-2,compute.os=linux", real=real)
+    assert list(between_lines(drawn.plan, drawn.intent)) == told
