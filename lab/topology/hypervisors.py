@@ -47,13 +47,21 @@ def on_real_ones(intent: Intent) -> Intent:
 
     They are taken in the order of the inventory: the scenario's second is the second one there.
     They carry the node segment in their own way. Of the services node's programs its DNS is the
-    same there; what stands before the API servers is the cluster's own, where there is one.
+    same there; what stands before the API servers is the cluster's own, where there is one, and
+    a real API server does not say which one it is.
     """
+    front = intent.services_node
     numbers = {one.name: number for number, one in enumerate(intent.hypervisors, start=1)}
     places = {machine: numbers[host] for machine, host in intent.hosts()}
     machines = tuple(_by_number(one, places.get(one.name)) for one in intent.machines)
     segments = tuple(one for one in intent.segments if one.name != SEGMENT)
-    return replace(intent, segments=segments, machines=machines, hypervisors=(), services_node=None)
+    return replace(
+        intent,
+        segments=segments,
+        machines=machines,
+        hypervisors=(),
+        services_node=replace(front, api_servers=()) if front else None,
+    )
 
 
 def _by_number(machine: MachineIntent, place: int | None) -> MachineIntent:

@@ -231,7 +231,7 @@ class ServicesNode:
     api_port: int
     """There it passes the API on to the API servers."""
     api_servers: tuple[str, ...]
-    """Machines with one."""
+    """Machines with one that says which it is; none on real machines, where they are Kubernetes'."""
     domain: str
     """Of the nodes' own names."""
     names: tuple[tuple[str, str], ...]
@@ -259,7 +259,7 @@ class Intent:
     machines, these are real, and none of the lab's to make."""
 
     services_node: ServicesNode | None = None
-    """None where there is none, and where nobody runs its programs."""
+    """None where there is none."""
 
     def everything(self) -> tuple[MachineIntent, ...]:
         """Hypervisors, then the machines on them."""

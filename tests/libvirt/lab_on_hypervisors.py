@@ -26,6 +26,8 @@ class Lab:
 
     directory: Path
     inventory: Path
+    scenario: str = str(SCENARIO)
+    name: str = NAME
 
     def command(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "lab", *words]
@@ -39,7 +41,7 @@ class Lab:
         }
 
     def up(self) -> list[str]:
-        return ["up", str(SCENARIO), "--pods", "namespaces"]
+        return ["up", self.scenario, "--pods", "namespaces"]
 
     def run(self, *words: str, code: int = 0) -> str:
         """Its story and its result."""
@@ -69,7 +71,7 @@ class Lab:
 
     def placed(self) -> dict[str, str]:
         """Machine to hypervisor."""
-        layout = self.directory / "state" / "labs" / NAME / "layout.json"
+        layout = self.directory / "state" / "labs" / self.name / "layout.json"
         return dict(json.loads(layout.read_text())["machines"])
 
 

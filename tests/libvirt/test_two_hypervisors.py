@@ -17,6 +17,8 @@ from lab_on_hypervisors import NAME, Lab, found, images, inventory, virsh
 from lab._deadline import Deadline
 
 Two = tuple[Hypervisor, Hypervisor]
+KUBEINIT = "k8s-libvirt-1-2-2"
+SMALL = ("controller", "compute", "services")
 
 
 def _missing() -> str | None:
@@ -110,6 +112,28 @@ class TestOneLab:
         assert found(far) != set()
         standing.run("down", NAME)
         assert found(far) == set()
+
+
+def test_kubeinits_nodes_stand_on_the_hypervisors_of_their_spec(
+    tmp_path: Path, two_hypervisors: Two
+) -> None:
+    spec = ",".join((KUBEINIT, "compute.os=linux", *(f"{one}.memory=512MiB" for one in SMALL)))
+    lab = Lab(tmp_path, inventory(tmp_path / "lab.toml", two_hypervisors), spec, KUBEINIT)
+    lab.run(*lab.up())
+    placed = lab.placed()
+    assert placed["compute-01"] == "host2"
+    assert {placed[one] for one in ("controller-01", "compute-02", "services")} == {"host1"}
+    assert re.search(r"node-names +90 +90 ", lab.run("test", KUBEINIT))
+
+    lab.run("fault", KUBEINIT, "dns-unreachable", "--node", "services")
+    said = lab.run("test", KUBEINIT, code=1)
+    assert "Not as expected: 90 cells" in said, said
+    said = lab.run("explain", KUBEINIT, "node-names/compute-01-p1/compute-02/udp-small", code=1)
+    assert "dns-unreachable" in said
+    lab.run("heal", KUBEINIT)
+    lab.run("test", KUBEINIT, "-m", "node-names")
+    lab.run("down", KUBEINIT)
+    assert [found(one) for one in two_hypervisors] == [set(), set()]
 
 
 def test_a_hypervisor_out_of_reach_refuses_before_anything_is_made(

@@ -7,6 +7,7 @@ from ipaddress import ip_interface
 
 import pytest
 
+from lab.matrix.cells import asked_of, cells, counts
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
 from lab.scenario.loader import load, meant
@@ -112,7 +113,12 @@ def test_on_real_hypervisors_nothing_of_the_emulated_ones_is_left() -> None:
     assert not real.hypervisors
     assert not real.hosts()
     assert [one.name for one in real.segments] == ["cluster", "outside"]
-    assert real.services_node is None
+    assert real.services_node
+    assert not real.services_node.api_servers, "those of Kubernetes do not say who they are"
+    asked = set(asked_of(plan, intent)) - set(asked_of(plan, real))
+    assert asked == {"api"}
+    names, pods, nodes, protocols = 8, 12, 6, 2
+    assert counts(cells(plan, real))["node-names"] == names * (pods + nodes) * protocols
     run = {one.name: [daemon.name for daemon in one.daemons] for one in real.machines}
     assert {name: names for name, names in run.items() if names} == {"services": ["dnsmasq"]}
     assert real.machine("compute-01").hardware.place == 2
