@@ -231,7 +231,7 @@ class ServicesNode:
     api_port: int
     """There it passes the API on to the API servers."""
     api_servers: tuple[str, ...]
-    """Machines with one that says which it is; none on real machines, where they are Kubernetes'."""
+    """Machines with one that says which it is; none where they are Kubernetes' own."""
     domain: str
     """Of the nodes' own names."""
     names: tuple[tuple[str, str], ...]
