@@ -174,7 +174,11 @@ def on_hypervisors(opened: OpenLab, rng: random.Random) -> list[Put]:
 def judge(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> Score:
     """Explain a cell that failed while the faults are in, and once more when they are out."""
     broken = failures(opened, sample(opened, puts, rng)) or failures(opened, every_cell(opened))
-    cell = rng.choice(broken or through(opened, puts[0]))
+    concerned_cells = broken or through(opened, puts[0])
+    if not concerned_cells:
+        heal(opened, lambda _: None)
+        return Score(tuple(puts), "none", "nothing, as no cell is concerned", False, True)
+    cell = rng.choice(concerned_cells)
     told = explain_cell(opened, cell).finding
     heal(opened, lambda _: None)
     healed = not failures(opened, [cell])

@@ -35,6 +35,8 @@ def _sites(intent: Intent) -> Iterator[Site]:
     """Where packets of pods pass: a node without any sends nothing to its neighbours.
 
     Open vSwitch learns its tunnels' neighbours from every packet that comes, and would mend it.
+    A chassis that forwards nothing (OVN on Windows) is no way to its pods: the router sends it
+    nothing either.
     """
     ends = tuple(carriers(intent))
     for machine in (*intent.machines, *intent.hypervisors):
@@ -42,7 +44,8 @@ def _sites(intent: Intent) -> Iterator[Site]:
             continue
         if machine.chassis:
             continue
-        peers = [one.name for one in ends if one is not machine and _entry(machine, one)]
+        asked = (one for one in ends if one is not machine and (one.forwards or not one.chassis))
+        peers = [one.name for one in asked if _entry(machine, one)]
         if peers:
             yield Site(machine.name, tuple(peers))
 

@@ -129,6 +129,11 @@ def test_routes_of_an_upstream_router_are_the_routers() -> None:
     assert site.node == "router"
 
 
+def test_a_stale_neighbour_is_one_that_is_sent_to() -> None:
+    (site,) = registry.sites(FAULTS["stale-neighbour"], intent("ovn"))
+    assert (site.node, set(site.peers)) == ("router", {"master", "worker1", "worker2"})
+
+
 ON_HYPERVISORS = {
     "fdb-entry-missing",
     "mtu-black-hole",
