@@ -108,10 +108,13 @@ backend control-planes
 
 
 def _dnsmasq(front: ServicesNode) -> Daemon:
+    """Not with ``--no-daemon``: whoever holds a TCP connection then, as CoreDNS does for 10 s,
+    keeps everybody else from being answered.
+    """
     return Daemon(
         name=NAME_SERVER,
         package="dnsmasq-base",
-        command=("dnsmasq", "--no-daemon", "--conf-file=/run/dnsmasq/dnsmasq.conf"),
+        command=("dnsmasq", "--keep-in-foreground", "--conf-file=/run/dnsmasq/dnsmasq.conf"),
         files=(File("dnsmasq.conf", naming(front)),),
         ready=Ready("started, version"),
     )
@@ -120,7 +123,8 @@ def _dnsmasq(front: ServicesNode) -> Daemon:
 def naming(front: ServicesNode) -> str:
     """What dnsmasq answers: the nodes' names, and that no other exists.
 
-    It asks nobody else, as the lab has nobody to ask.
+    It asks nobody else, as the lab has nobody to ask. It stays who it is: a user namespace of a
+    plain user's has no other user or group.
     """
     return "".join(f"{line}\n" for line in _naming(front))
 
@@ -128,5 +132,6 @@ def naming(front: ServicesNode) -> str:
 def _naming(front: ServicesNode) -> Iterator[str]:
     yield from ("no-resolv", "no-hosts", "bind-interfaces", f"listen-address={front.address}")
     yield from ("except-interface=lo", "local=/#/")
+    yield from ("user=root", "group=", "pid-file=", "log-facility=-")
     for name, address in front.names:
         yield f"host-record={name.rstrip('.')},{address}"

@@ -107,6 +107,16 @@ def test_pods_and_nodes_find_nodes_by_their_names(
     assert strange.status == "no-such-name"
 
 
+def test_one_that_holds_a_connection_to_the_dns_keeps_nobody_else_from_it(
+    running: Running,
+) -> None:
+    """CoreDNS holds those that it has asked by for ten seconds."""
+    holding = "import os, socket; c = socket.create_connection(('10.0.0.253', 53))"
+    asking = "os.system('timeout 5 getent hosts controller-03')"
+    said = running.shell("compute-01", f'python3 -c "{holding}; {asking}"')
+    assert said.split() == ["10.0.0.3", "controller-03.k8scluster.kubeinit.local"]
+
+
 def test_a_command_on_a_node_finds_others_by_their_short_names(running: Running) -> None:
     said = running.shell("compute-01", "getent hosts controller-03")
     assert said.split() == ["10.0.0.3", "controller-03.k8scluster.kubeinit.local"]
