@@ -13,22 +13,28 @@ from lab.cli.complete import labs
 @click.command("explain")
 @click.argument("name", metavar="LAB", shell_complete=labs)
 @click.argument("source", metavar="SRC")
-@click.argument("target", metavar="DST")
+@click.argument("target", metavar="[DST]", required=False)
 @click.option("--protocol", type=click.Choice(["tcp", "udp"]), help="Ask over this one alone.")
 @click.option("--size", type=click.Choice(["small", "large"]), help="Ask with this much alone.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with every hop of the path.")
 def command(
-    name: str, source: str, target: str, protocol: str | None, size: str | None, as_json: bool
+    name: str,
+    source: str,
+    target: str | None,
+    protocol: str | None,
+    size: str | None,
+    as_json: bool,
 ) -> int:
     """Ask DST from SRC again, and name the first thing on the path that is not as intended.
 
     SRC and DST are called as in the matrix: a pod, a node, client, a Service (to-POD), a NodePort
-    (NODE:to-POD), a DNS name as it is asked:
+    (NODE:to-POD), a DNS name as it is asked; one word alone is the id of a cell:
 
     \b
       lab explain overlay worker1-p1 win1-p1            pod to pod
       lab explain overlay client win1:to-worker1-p1     a NodePort, from outside
       lab explain overlay worker1-p1 to-win1-p1 --protocol udp
+      lab explain overlay pod-pod/worker1-p1/win1-p1/tcp-large
 
     The exit code is 0 where it does what is expected and nothing is wrong on its path, else 1.
     """  # noqa: D301  click's own mark for text that is not to be rewrapped

@@ -104,16 +104,6 @@ def cells_of(matrix: Product, request: Request, doing: str) -> tuple[Cell, ...]:
         If there are none, naming those that there are.
 
     """
-    if request.target is None:
-        cell = matrix.find(request.source)
-        if cell is None:
-            raise UsageError(
-                doing,
-                "there is no cell of that id",
-                "give an id as 'lab test' prints it, such as "
-                f"'{next(matrix.cells()).id}', or SRC and DST",
-            )
-        return (cell,)
     cells = choose(
         matrix,
         request.source,

@@ -23,9 +23,13 @@ class Question:
     """Who asks whom, and how: None for every way that the matrix has."""
 
     source: str
-    target: str
+    """Or the id of a cell, which has no target beside it."""
+    target: str | None
     protocol: str | None = None
     size: str | None = None
+
+    def __str__(self) -> str:
+        return self.source if self.target is None else f"{self.source} to {self.target}"
 
 
 def explained(opened: OpenLab, question: Question, say: Say) -> Explanation:
@@ -41,7 +45,7 @@ def explained(opened: OpenLab, question: Question, say: Say) -> Explanation:
         When the lab is not running.
 
     """
-    doing = f"explaining '{question.source}' to '{question.target}' in lab '{opened.name}'"
+    doing = f"explaining '{question}' in lab '{opened.name}'"
     with opened.used(f"lab explain {opened.name}", say):
         opened.require_running()
         with bound(opened) as intent:

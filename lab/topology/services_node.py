@@ -108,9 +108,8 @@ backend control-planes
 
 
 def _dnsmasq(front: ServicesNode) -> Daemon:
-    """Not with ``--no-daemon``: whoever holds a TCP connection then, as CoreDNS does for 10 s,
-    keeps everybody else from being answered.
-    """
+    # With --no-daemon, whoever holds a TCP connection, as CoreDNS does for 10 s, keeps everybody
+    # else from being answered.
     return Daemon(
         name=NAME_SERVER,
         package="dnsmasq-base",

@@ -128,7 +128,12 @@ def test_kubeinits_nodes_stand_on_the_hypervisors_of_their_spec(
     lab.run("fault", KUBEINIT, "dns-unreachable", "--node", "services")
     said = lab.run("test", KUBEINIT, code=1)
     assert "Not as expected: 90 cells" in said, said
-    said = lab.run("explain", KUBEINIT, "node-names/compute-01-p1/compute-02/udp-small", code=1)
+    said = lab.run(
+        "explain",
+        KUBEINIT,
+        "node-names/compute-01-p1/compute-02.k8scluster.kubeinit.local./udp-small",
+        code=1,
+    )
     assert "dns-unreachable" in said
     lab.run("heal", KUBEINIT)
     lab.run("test", KUBEINIT, "-m", "node-names")

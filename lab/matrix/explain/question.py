@@ -75,13 +75,26 @@ class Explanation:
 def choose(  # noqa: PLR0913  a question has as many parts
     matrix: Product,
     source: str,
-    target: str,
+    target: str | None,
     *,
     protocol: str | None = None,
     size: str | None = None,
     doing: str,
 ) -> tuple[Cell, ...]:
-    """The cells between two endpoints, as they are called in cells' names.
+    """The cells between two endpoints, as they are called in cells' names; or one by its id.
+
+    Parameters
+    ----------
+    matrix
+        What is asked.
+    source
+        Who asks; a cell's id where there is no ``target``.
+    target
+        Who is asked.
+    protocol, size
+        Of those between the two, the ones over this protocol and with this size alone.
+    doing
+        For the error.
 
     Raises
     ------
@@ -89,6 +102,8 @@ def choose(  # noqa: PLR0913  a question has as many parts
         If there are none; names the nearest endpoints.
 
     """
+    if target is None:
+        return (_by_id(matrix, source, doing),)
     asking = {one.name: one for grid in matrix.grids for one in grid.sources}
     if source not in asking:
         raise _nobody(doing, source, "asks", asking.values())
@@ -107,6 +122,18 @@ def choose(  # noqa: PLR0913  a question has as many parts
             doing, "no cell has that protocol and size", f"what the matrix has is {had}"
         )
     return wanted
+
+
+def _by_id(matrix: Product, cell_id: str, doing: str) -> Cell:
+    cell = matrix.find(cell_id)
+    if cell is None:
+        example = next(matrix.cells()).id
+        raise UsageError(
+            doing,
+            "there is no cell of that id",
+            f"give an id as 'lab test' prints it, such as '{example}', or SRC and DST",
+        )
+    return cell
 
 
 def _from(matrix: Product, source: str) -> Iterator[Cell]:
