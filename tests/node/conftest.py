@@ -39,7 +39,7 @@ def new_lab() -> Iterator[NewLab]:
     ) -> NodeLab:
         world = World()
         worlds.append(world)
-        drawn = draw(scenario, only="linux")
+        drawn = draw(scenario, only="linux", real=True)
         world.plug(drawn.intent, names, only)
         return NodeLab(drawn, world)
 

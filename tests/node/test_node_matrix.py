@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from node_lab import NewLab, failed, verdicts
 
+from lab.providers.provider import Probe, ProbeSettings
+
 SCENARIOS = ("overlay", "host-gateway", "upstream-tor", "hard-way")
 
 
@@ -40,3 +42,14 @@ def test_a_route_taken_away_fails_the_cells_between_two_nodes(new_lab: NewLab) -
     )
     lab.guest("worker1").shell(f"ip route delete {route}")
     assert failed(lab.matrix(broken=True)) == {frozenset(("worker1", "worker2"))}
+
+
+def test_a_node_asks_for_names_as_its_own_resolver_has_it(new_lab: NewLab) -> None:
+    """That of the services node: which is not there, so that nobody answers."""
+    lab = new_lab("k8s-libvirt-1-1-1,compute.os=linux", only={"compute-01"})
+    lab.up_one("compute-01")
+    probe = Probe(0, "compute-01", "udp", "small", "192.0.2.1", 53, 1450, "a.test.")
+    settings = ProbeSettings(timeout=0.5, in_flight=1)
+    (found,) = lab.fleet.probe_all(lab.intent, [probe], settings, lambda _: None).values()
+    assert found.status in {"timeout", "unreachable"}, found
+    assert "asking 10.0.0.253 for 'a.test.'" in found.detail

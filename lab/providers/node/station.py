@@ -230,7 +230,7 @@ def _build(
     def network() -> None:
         namespaces.create([pod.name for pod in machine.pods], here=machine.name)
         namespaces.apply(operations)
-        resolvers.write_all(machine.pods)
+        resolvers.write_all((machine, *machine.pods))
 
     def ready() -> None:
         readiness.wait_for_carrier(operations, deadline)
