@@ -174,6 +174,13 @@ def test_a_holder_of_another_user_is_seen_and_ended_but_never_entered(lab: LabHa
     assert copy.gone()
 
 
+def test_one_that_a_look_missed_as_it_handed_over_is_ended_too(lab: LabHandle) -> None:
+    holding.start(lab, sys.executable)
+    looks = iter([(), tuple(one for one in holders() if one.token == lab.token)])
+    (found,) = holding.end_all(lambda: next(looks))
+    assert found.gone()
+
+
 @pytest.mark.parametrize(
     "note", ["mkfifo", "ln -s /dev/zero", "sh -c 'echo 12345678901234567890 > $1' -"]
 )

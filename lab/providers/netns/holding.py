@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import subprocess
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -100,6 +101,26 @@ def entry(lab: LabHandle) -> Entry:
             f"'lab status {lab.name}' says how to bring it up again",
         )
     return Entry(holder.pid, holder.started)
+
+
+def end_all(look: Callable[[], Iterable[HolderProcess]]) -> tuple[HolderProcess, ...]:
+    """Kill every holder that is seen, and wait until all has gone; those that there were.
+
+    One whose starter was killed may just be handing over to its child: a look through /proc can
+    come too late for the one and too early for the other. So there are two looks.
+
+    Raises
+    ------
+    DeadlineError
+        When one has not gone in time.
+
+    """
+    ended: list[HolderProcess] = []
+    for _ in range(2):
+        found = tuple(look())
+        end(found)
+        ended += found
+    return tuple(dict.fromkeys(ended))
 
 
 def end(found: tuple[HolderProcess, ...]) -> None:

@@ -164,8 +164,7 @@ class NetnsProvider:
             When one has not gone in time.
 
         """
-        found = tuple(one for one in holders() if one.token == lab.token)
-        holding.end(found)
+        found = holding.end_all(lambda: (one for one in holders() if one.token == lab.token))
         return tuple(f"process {one.pid} (holder) with its namespaces" for one in found)
 
     def marks(self) -> tuple[Mark, ...]:

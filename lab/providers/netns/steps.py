@@ -103,13 +103,14 @@ class BringUp:
         holding.entry(self.lab).call(f"{doing} of lab '{self.lab.name}'", run, deadline)
 
     def _holder(self) -> None:
-        older = (
-            one
-            for one in holders()
-            if one.token == self.lab.token
-            or (one.lab, one.directory) == (self.lab.name, self.lab.directory)
+        holding.end_all(
+            lambda: (
+                one
+                for one in holders()
+                if one.token == self.lab.token
+                or (one.lab, one.directory) == (self.lab.name, self.lab.directory)
+            )
         )
-        holding.end(tuple(older))
         holding.start(self.lab, self.python)
 
     def _network(self) -> None:

@@ -57,7 +57,7 @@ def up(work: Work, deadline: Deadline, phase: Phase) -> None:
         record.write(noted)
         looking.SCRIPT.unlink(missing_ok=True)
         phase("clearing")
-        holding.end(_holders())
+        holding.end_all(_holders)
         place.tidy()
         _clear(channel, noted, deadline)
         phase("cards")
@@ -80,7 +80,7 @@ def down(deadline: Deadline, phase: Phase) -> None:
     with _alone(deadline):
         phase("clearing")
         looking.SCRIPT.unlink(missing_ok=True)
-        holding.end(_holders())
+        holding.end_all(_holders)
         there = record.read()
         if there is not None:
             with Socket(_HERE) as channel:
