@@ -10,42 +10,54 @@ SEED     ?=
 ROUNDS   ?=
 TEST     ?= 1
 SETUP    ?= 1
-export SETUP
 
-LAB   := .venv/bin/lab
-COMMA := ,
-# a lab has its scenario's name; that of a file stands in the file, that of a spec has no options
-OWN    = $(shell sed -nE "s/^name: *[\"']?([a-z0-9-]+).*/\1/p" '$(SCENARIO)')
-LABEL  = $(or $(NAME),$(if $(filter %.yaml %.yml,$(SCENARIO)),$(OWN),$(firstword $(subst $(COMMA), ,$(SCENARIO)))))
-UP    := $(if $(NAME),--name '$(NAME)') $(if $(PROVIDER),--provider $(PROVIDER)) $(if $(ONLY),--only $(ONLY)) $(if $(PODS),--pods $(PODS))
+# Values reach the recipes through the environment alone, as they were written: neither make nor
+# the shell reads them as code. So a recipe has "$$NAME", never the value itself.
+VARIABLES := SCENARIO NAME PROVIDER ONLY PODS SCENARIOS OUTPUT SEED ROUNDS TEST SETUP
+$(foreach variable,$(VARIABLES),$(eval override $(variable) := $$(value $(variable))))
+export $(VARIABLES)
+
+LAB := .venv/bin/lab
+# a lab is called by its name, or by the scenario that it was made from
+LABEL := "$${NAME:-$$SCENARIO}"
 
 .DEFAULT_GOAL := help
-.PHONY: help lab-up lab-test lab-status lab-down nightly test test-libvirt e2e e2e-topologies test-windows drill-libvirt explain-drill lint bench wheel lock setup develop
+.PHONY: help lab-up lab-test lab-status lab-down nightly nightly-setup test test-nspawn test-libvirt e2e e2e-libvirt conformance test-nspawn-host test-windows drill-libvirt explain-drill lint bench wheel lock setup develop
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 	@echo
-	@echo "variables: SCENARIO=$(SCENARIO) NAME= PROVIDER= ONLY=linux|windows PODS=kubernetes|namespaces TEST=0|1 SETUP=0|1"
+	@echo "variables: SCENARIO=$$SCENARIO NAME= PROVIDER= ONLY=linux|windows PODS=kubernetes|namespaces TEST=0|1 SETUP=0|1"
 
 lab-up: setup ## bring a lab up and test it: SCENARIO=overlay, TEST=0 for up alone
-	@$(LAB) up '$(SCENARIO)' $(UP)
-	@if [ "$(TEST)" != 0 ]; then $(LAB) test '$(LABEL)'; fi
+	@$(LAB) up "$$SCENARIO" $${NAME:+--name "$$NAME"} $${PROVIDER:+--provider "$$PROVIDER"} \
+		$${ONLY:+--only "$$ONLY"} $${PODS:+--pods "$$PODS"}
+	@[ "$$TEST" = 0 ] || $(LAB) test $(LABEL)
 
 lab-test: setup ## run the connectivity matrix of a lab that is up
-	@$(LAB) test '$(LABEL)'
+	@$(LAB) test $(LABEL)
 
 lab-status: setup ## say how a lab is
-	@$(LAB) status '$(LABEL)'
+	@$(LAB) status $(LABEL)
 
 lab-down: setup ## take a lab down; nothing is left
-	@$(LAB) down '$(LABEL)'
+	@$(LAB) down $(LABEL)
+
+nightly nightly-setup: override export SCENARIO =
+nightly nightly-setup: export NIGHT = $(or $(SCENARIOS),$(wildcard scenarios/*.yaml))
+
+nightly-setup: setup ## install what a night needs, by its scenarios and its provider, and no more
 
 nightly: setup ## every scenario on the hypervisors, one night: SCENARIOS=, OUTPUT=, PROVIDER=
-	@$(LAB) nightly $(SCENARIOS) $(if $(PROVIDER),--provider $(PROVIDER)) \
-		$(if $(ONLY),--only $(ONLY)) $(if $(OUTPUT),--output '$(OUTPUT)')
+	@set -f; $(LAB) nightly $$SCENARIOS $${PROVIDER:+--provider "$$PROVIDER"} \
+		$${ONLY:+--only "$$ONLY"} $${OUTPUT:+--output "$$OUTPUT"}
 
 test: develop ## the project's own tests
-	@.venv/bin/python -m pytest --timeout 600 -n 2 --dist loadfile --ignore=tests/libvirt -m 'not machines'
+	@.venv/bin/python -m pytest --timeout 600 -n 2 --dist loadfile --ignore=tests/libvirt --ignore=tests/nspawn -m 'not machines'
+
+test-nspawn: ## tests of system containers, without a cluster; needs root
+	@tools/setup develop nspawn
+	@.venv/bin/python -m pytest --timeout 900 tests/nspawn -m 'not clusters and not hosts'
 
 test-libvirt: ## tests with real machines; installs and starts libvirt
 	@tools/setup develop libvirt
@@ -55,13 +67,21 @@ drill-libvirt: ## the long ones: labs killed at every step, several at once, two
 	@tools/setup develop libvirt
 	@.venv/bin/python -m pytest --timeout 3000 tests/libvirt -m drill
 
-e2e: ## a real Kubernetes cluster on virtual machines; builds what it needs, which takes long once
-	@tools/setup develop libvirt
-	@.venv/bin/python -m pytest --timeout 7200 tests/libvirt -m cluster
+e2e: ## every scenario as a real Kubernetes cluster on system containers, as root
+	@tools/setup develop nspawn
+	@.venv/bin/python -m pytest --timeout 1200 tests/nspawn -m clusters
 
-e2e-topologies: ## the same for host-gateway, upstream-tor and hard-way, one after the other
+e2e-libvirt: ## real clusters on virtual machines; builds what it needs, which takes long once
 	@tools/setup develop libvirt
-	@.venv/bin/python -m pytest --timeout 3600 tests/libvirt -m topologies
+	@.venv/bin/python -m pytest --timeout 7200 tests/libvirt -m 'cluster or topologies'
+
+conformance: ## Kubernetes' own network tests on a cluster of system containers: OUTPUT=
+	@tools/setup develop nspawn
+	@.venv/bin/python tests/nspawn/conformance.py $${OUTPUT:+--output "$$OUTPUT"}
+
+test-nspawn-host: ## system containers on a host with systemd, which is an emulated machine
+	@tools/setup develop libvirt
+	@.venv/bin/python -m pytest --timeout 3600 tests/nspawn -m hosts
 
 test-windows: ## tests of Windows guests, without Windows; installs and starts libvirt
 	@tools/setup develop libvirt
@@ -75,8 +95,8 @@ lint: develop ## ruff and mypy
 		.venv/bin/mypy --config-file tests/mypy.ini --explicit-package-bases $$(find tests -name 'test_*.py')
 
 explain-drill: develop ## every fault, and whether explain names it: SCENARIOS=, SEED=, ROUNDS=1
-	@.venv/bin/python tests/netns/explain_drill.py $(SCENARIOS) \
-		$(if $(SEED),--seed $(SEED)) $(if $(ROUNDS),--rounds $(ROUNDS))
+	@set -f; .venv/bin/python tests/netns/explain_drill.py $$SCENARIOS $${PROVIDER:+--provider "$$PROVIDER"} \
+		$${SEED:+--seed "$$SEED"} $${ROUNDS:+--rounds "$$ROUNDS"}
 
 bench: develop ## benchmarks: ratios within one run, printed, kept nowhere
 	@.venv/bin/python benchmarks/bench.py
@@ -85,7 +105,7 @@ wheel: develop ## build the wheel into dist/
 	@.venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 lock: ## write requirements*.txt anew: hashes, no index addresses (needs pip-tools)
-	@for purpose in "" dev libvirt; do \
+	@for purpose in "" dev libvirt nspawn; do \
 		extras=$${purpose:+--extra $$purpose}; \
 		[ "$$purpose" != libvirt ] || extras="$$extras --extra windows --extra kubernetes"; \
 		pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
@@ -95,7 +115,7 @@ lock: ## write requirements*.txt anew: hashes, no index addresses (needs pip-too
 	done
 
 setup:
-	@SCENARIO='$(SCENARIO)' tools/setup run $(filter libvirt,$(PROVIDER))
+	@tools/setup run
 
 develop:
 	@tools/setup develop

@@ -30,12 +30,13 @@ from rivals import Kcli, Place, VirtInstall, place
 
 from lab._deadline import Deadline
 from lab._log import say
+from lab.imaging.cache import cache_directory
 from lab.imaging.golden import GoldenImage
 from lab.imaging.library import Library
 from lab.inventory.inventory import STOCK, Inventory
 from lab.lifecycle.blueprint import draw
 from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.provider import LibvirtProvider, cache_directory
+from lab.providers.libvirt.provider import LibvirtProvider
 from lab.providers.provider import LabHandle
 from lab.topology.intent import Intent
 

@@ -13,7 +13,7 @@
     `-- PreflightError            4  this machine cannot do what is asked; nothing was made
         `-- StateError            4  the state directory cannot be used
 
-Anything else that reaches the user is a defect of ours.
+Anything else is a defect of ours: exit code 70, and a log with the traceback.
 """
 
 from __future__ import annotations
@@ -47,6 +47,11 @@ class LabError(Exception):
         self.cure = cure
         super().__init__(doing, happened, cure)
 
+    @property
+    def cause(self) -> str:
+        """What happened, in one line."""
+        return first_line(readable(f"{self.doing}: {self.happened}"))
+
     def __str__(self) -> str:
         text = readable(f"{self.doing}: {self.happened}")
         return f"{text}\n  try: {readable(self.cure)}" if self.cure else text
@@ -65,6 +70,12 @@ class FileError(UsageError):
         self.lines = lines
         count = f"{len(lines)} error" + ("" if len(lines) == 1 else "s")
         super().__init__(doing, count)
+
+    @property
+    def cause(self) -> str:
+        """The first finding, and how many there are besides."""
+        more = len(self.lines) - 1
+        return f"{self.lines[0]} (and {more} more)" if more else self.lines[0]
 
     def __str__(self) -> str:
         return "\n".join((*self.lines, f"{self.doing}: {self.happened}"))
@@ -100,6 +111,12 @@ class PreflightError(LabError):
 
 class StateError(PreflightError):
     """The state directory cannot be used: full, read-only, or from a newer version."""
+
+
+def first_line(text: str) -> str:
+    """The first line of a message, with the next one where it ends in a colon."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
 
 
 def readable(text: str) -> str:

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
-_CONTROL = {
-    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in b"\t\n"
-}
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
 """What moves a terminal's cursor or paints: words of servers and names of files may have it."""
+
+
+def clean(text: str) -> str:
+    """The text with control characters as their numbers; tabs and line ends stay."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def say(sentence: str) -> None:
     """Print one sentence of the story. Where nobody reads it (any more), the work goes on."""
     with listened():
-        print(sentence.translate(_CONTROL), file=sys.stderr)
+        print(clean(sentence), file=sys.stderr)
+
+
+CAUSE = "HYBRIDLAB_CAUSE"
+"""Set by a command that runs another: the file for the cause of a failure, in one line."""
+
+
+def leave_cause(line: str) -> None:
+    """Leave why this command failed for the one that runs it, if there is one that asks."""
+    path = os.environ.get(CAUSE)
+    if path:
+        with suppress(OSError):
+            Path(path).write_text(f"{clean(line)}\n", encoding="utf-8", errors="replace")
 
 
 @contextmanager

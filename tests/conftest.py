@@ -1,8 +1,17 @@
-"""What every test may ask for."""
+"""What every test may ask for, and what all of them run under."""
+
+from __future__ import annotations
 
 import os
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
+
+from lab.providers.netns import syscalls
 
 pytest_plugins = ["pytester"]
 """Of all tests, or of none: pytest takes this from no conftest further down."""
@@ -14,3 +23,31 @@ def pytest_configure() -> None:
     """No test runs on the hypervisors of whoever runs it, unless it asks for them."""
     os.environ["HYBRIDLAB_INVENTORY"] = os.devnull
     settings.load_profile("untimed")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible() -> None:
+    """Ctrl-C interrupts tests and what they start, as it does at a terminal.
+
+    A background job of a script, and so many a CI runner, ignores SIGINT and SIGQUIT, and its
+    children inherit that. SIGHUP stays ignored: nohup is to keep the tests alive.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+
+@pytest.fixture(scope="session")
+def mounts() -> Callable[[], Counter[str]]:
+    """Ask it twice: what the second answer has and the first has not, tests have mounted between.
+
+    From the first test that wants it on, this process has a mount namespace of its own: what others
+    mount, and the network namespaces that they name, do not show. (What they had mounted before may
+    go.) Who may not have such a namespace may not mount either, and always hears of none.
+    """
+    try:
+        syscalls.unshare(syscalls.CLONE_NEWNS)
+    except PermissionError:
+        return Counter
+    syscalls.mount("none", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
+    own = Path("/proc/thread-self/mounts")
+    return lambda: Counter(own.read_text(encoding="utf-8").splitlines())

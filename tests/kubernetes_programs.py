@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import tarfile
 from pathlib import Path
+from typing import IO
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "hybridlab/test-bundle")
 VARIABLE = "HYBRIDLAB_TEST_BUNDLE"
@@ -18,6 +21,26 @@ def programs(*names: str) -> Path | None:
         if all((home / "linux-amd64" / name).is_file() for name in names):
             return home / "linux-amd64"
     return None
+
+
+def image(name: str, into: Path) -> Path | None:
+    """Unpack the newest image of that name; None if there is none."""
+    found = programs()
+    archives = sorted((found.parent / "images").glob(f"{name}-v*.tar")) if found else []
+    if not archives:
+        return None
+    with tarfile.open(archives[0]) as archive:
+        (manifest,) = json.loads(_member(archive, "manifest.json").read())
+        for layer in manifest["Layers"]:
+            with tarfile.open(fileobj=_member(archive, layer)) as files:
+                files.extractall(into, filter="tar")
+    return into
+
+
+def _member(archive: tarfile.TarFile, name: str) -> IO[bytes]:
+    found = archive.extractfile(name)
+    assert found, name
+    return found
 
 
 def _age(path: Path) -> float:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import sys
+from io import StringIO
 
 import click
 
 from lab._log import say
-from lab.cli.complete import labs
+from lab.cli.lab_argument import lab_argument
+from lab.cli.output import echo
 
 
 @click.command("ansible-inventory")
-@click.argument("name", metavar="LAB", shell_complete=labs)
+@lab_argument()
 def command(name: str) -> None:
     """Print an Ansible inventory (YAML) of LAB, grouped by system, kind and role.
 
@@ -32,4 +33,6 @@ def command(name: str) -> None:
     writer = YAML(typ="safe")
     writer.default_flow_style = False
     writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    writer.dump(document, sys.stdout)
+    text = StringIO()
+    writer.dump(document, text)
+    echo(text.getvalue(), nl=False)

@@ -10,6 +10,7 @@ import click
 
 from lab._log import quantity, say
 from lab.cli.commands import Commands
+from lab.cli.output import echo
 from lab.scenario.scenario import Os
 
 
@@ -62,7 +63,7 @@ def create(
     from lab.lifecycle import bundles
 
     made = bundles.create(kubernetes, source, systems, say, add_ons)
-    click.echo(document.digest(made)[: document.SHORT])
+    echo(document.digest(made)[: document.SHORT])
 
 
 @command.command("list")
@@ -73,7 +74,7 @@ def list_bundles(as_json: bool) -> None:
 
     found = store().list()
     if as_json:
-        click.echo(json.dumps([asdict(one) for one in found], indent=2))
+        echo(json.dumps([asdict(one) for one in found], indent=2))
         return
     rows = [("BUNDLE", "KUBERNETES", "FOR", "PROGRAMS", "IMAGES", "SIZE", "")]
     for one in found:
@@ -85,7 +86,7 @@ def list_bundles(as_json: bool) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     for row in rows:
         cells = [text.ljust(width) for text, width in zip(row, widths, strict=False)]
-        click.echo("  ".join((*cells, row[-1])).rstrip())
+        echo("  ".join((*cells, row[-1])).rstrip())
 
 
 @command.command("show")
@@ -102,21 +103,21 @@ def show(digest: str | None, as_json: bool) -> None:
 
     found = bundles.chosen(digest)
     if as_json:
-        click.echo(document.encoded(found).decode(), nl=False)
+        echo(document.encoded(found).decode(), nl=False)
         return
     name = document.digest(found)
-    click.echo(f"bundle '{name[: document.SHORT]}': Kubernetes {found.kubernetes}")
-    click.echo(f"digest   {name}")
-    click.echo(f"kept in  {bundles.store().directory(found)}")
+    echo(f"bundle '{name[: document.SHORT]}': Kubernetes {found.kubernetes}")
+    echo(f"digest   {name}")
+    echo(f"kept in  {bundles.store().directory(found)}")
     for component, version in found.versions:
-        click.echo(f"version  {component} {version}")
+        echo(f"version  {component} {version}")
     for os in sorted({one.os for one in found.programs}):
         names = [one.name for one in found.programs if one.os == os]
-        click.echo(f"programs for {os}: {' '.join(names)}")
+        echo(f"programs for {os}: {' '.join(names)}")
     for image in found.images:
         build = f" {image.os_version}" if image.os_version else ""
         size = sum(layer.blob.size for layer in image.layers) / 1e6
-        click.echo(f"image    {image.name} ({image.os}{build}, {size:.0f} MB)")
+        echo(f"image    {image.name} ({image.os}{build}, {size:.0f} MB)")
 
 
 @command.command("verify")
@@ -128,7 +129,7 @@ def verify(digest: str | None) -> None:
     """
     from lab.lifecycle import bundles
 
-    click.echo(f"{quantity(bundles.verify(digest, say), 'bundle')} verified")
+    echo(f"{quantity(bundles.verify(digest, say), 'bundle')} verified")
 
 
 @command.command("serve")
@@ -144,7 +145,7 @@ def serve(digest: str | None, address: str, port: int) -> None:
     from lab.lifecycle import bundles
 
     with registry.listening(bundles.store(), bundles.chosen(digest), address, port) as served:
-        click.echo(served.address)
+        echo(served.address)
         served.serve_forever()
 
 
@@ -160,11 +161,11 @@ def gc(yes: bool, as_json: bool) -> None:
 
     result = bundles.collect(yes)
     if as_json:
-        click.echo(json.dumps(asdict(result), indent=2))
+        echo(json.dumps(asdict(result), indent=2))
         return
     for path in result.found:
         say(path)
     done = "removed" if yes else "would remove"
     after = "" if yes or not result.found else "; 'lab bundle gc --yes' does it"
     count = quantity(len(result.found), "object")
-    click.echo(f"{done} {count}, {result.bytes / 1e6:.0f} MB{after}")
+    echo(f"{done} {count}, {result.bytes / 1e6:.0f} MB{after}")

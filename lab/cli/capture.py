@@ -10,7 +10,9 @@ from typing import Any
 import click
 
 from lab._log import say
-from lab.cli.complete import labs
+from lab.cli.complete import sources, targets
+from lab.cli.lab_argument import lab_argument
+from lab.cli.output import echo
 
 
 class _Seconds(click.FloatRange):
@@ -28,9 +30,9 @@ class _Seconds(click.FloatRange):
 
 
 @click.command("capture")
-@click.argument("name", metavar="LAB", shell_complete=labs)
-@click.argument("source", metavar="SRC")
-@click.argument("target", metavar="[DST]", required=False)
+@lab_argument()
+@click.argument("source", metavar="SRC", shell_complete=sources)
+@click.argument("target", metavar="[DST]", required=False, shell_complete=targets)
 @click.option("--protocol", type=click.Choice(["tcp", "udp"]), help="Ask over this one alone.")
 @click.option("--size", type=click.Choice(["small", "large"]), help="Ask with this much alone.")
 @click.option("--family", help="Of the matrix, where two families have cells of those names.")
@@ -85,7 +87,7 @@ def command(
     from lab.lifecycle.capturing import Request, captured, keep
     from lab.lifecycle.interruption import terminable
     from lab.lifecycle.output_directory import made_empty
-    from lab.providers.real import REAL_MACHINES
+    from lab.providers.provider import MACHINES
     from lab.reports.capture import to_json, to_text
 
     asked = Request(source, target, protocol, size, family, timeout, times)
@@ -94,10 +96,10 @@ def command(
         say(opened.banner)
         found = captured(opened, asked, say)
         directory = keep(opened, found, output)
-    if opened.provider.name in REAL_MACHINES:
+    if MACHINES in opened.provider.abilities:
         say("note: each machine has a clock of its own; times are in order on each by itself")
     if as_json:
-        click.echo(json.dumps(to_json(name, found, directory), indent=1))
+        echo(json.dumps(to_json(name, found, directory), indent=1))
     else:
-        click.echo(to_text(name, found, directory), nl=False)
+        echo(to_text(name, found, directory), nl=False)
     return 0 if found.well else 1

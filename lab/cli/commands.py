@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
@@ -11,14 +11,27 @@ _WHOLE = 1000
 
 
 class Commands(click.Group):
-    """A group that shows whole sentences, and names the nearest of its commands."""
+    """A group that shows whole sentences, and names the command that is meant or the nearest."""
+
+    groups: Mapping[str, Iterable[str]] = {}
+    """Names of commands by the heading that they stand under; all under one where it is empty."""
+    elsewhere: Mapping[str, str] = {}
+    """Words of other tools, and the command that is meant."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List every subcommand with the whole of its sentence, over several lines if need be."""
-        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        rows = [(name, one.get_short_help_str(limit=_WHOLE)) for name, one in found if one]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        groups = self.groups or {"Commands": self.list_commands(ctx)}
+        names = [name for group in groups.values() for name in group]
+        width = max(map(len, names), default=0)
+        for heading, group in groups.items():
+            found = [(name, self.get_command(ctx, name)) for name in group]
+            rows = [
+                (name.ljust(width), one.get_short_help_str(limit=_WHOLE))
+                for name, one in found
+                if one
+            ]
+            with formatter.section(heading):
+                formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -29,8 +42,11 @@ class Commands(click.Group):
         except click.UsageError:
             import difflib
 
-            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
-            hint = f'did you mean "{near[0]}"?' if near else f'see "{ctx.command_path} --help"'
+            known = self.list_commands(ctx)
+            meant = self.elsewhere.get(args[0])
+            near = [meant] if meant else difflib.get_close_matches(args[0], known, n=1)
+            path = ctx.command_path
+            hint = f'did you mean "{path} {near[0]}"?' if near else f'see "{path} --help"'
             raise click.UsageError(f'there is no command "{args[0]}"; {hint}', ctx) from None
         if found and not ctx.resilient_parsing:
             _refuse_empty(found, ctx, name, rest)

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import click
 
 from lab._errors import LabError
+
+if TYPE_CHECKING:
+    from lab.lifecycle.session import OpenLab
+    from lab.matrix.faults.fault import Site
+    from lab.matrix.grid import Grid
+
+MOST_CELLS = 20_000
+"""Of more cells none is offered before family and source are typed."""
 
 
 def scenarios(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Shipped scenarios, and files: a path is the shell's own business."""
     from lab.scenario.loader import shipped
 
-    return [name for name in shipped() if name.startswith(begun)]
+    return _beginning(shipped(), begun)
 
 
 def labs(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
@@ -22,21 +32,144 @@ def labs(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
 
     try:
         there = state_directory(os.environ) / "labs"
-        names = sorted(path.name for path in there.iterdir())
+        return _beginning(sorted(path.name for path in there.iterdir()), begun)
     except (LabError, OSError):
         return []
-    return [name for name in names if name.startswith(begun)]
 
 
 def images(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Shipped image recipes."""
     from lab.imaging.recipes import shipped
 
-    return [name for name in shipped() if name.startswith(begun)]
+    return _beginning(shipped(), begun)
+
+
+def providers(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """Everything that machines can come from."""
+    from lab.lifecycle.providers import Providers
+
+    return _beginning(Providers(), begun)
 
 
 def fault_names(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Everything that 'lab fault' can break."""
     from lab.matrix.faults.registry import faults
 
-    return [name for name in faults() if name.startswith(begun)]
+    return _beginning(faults(), begun)
+
+
+def fault_nodes(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """Machines of the lab that the fault can be put in."""
+    return _beginning((site.node for site in _sites(ctx)), begun)
+
+
+def fault_peers(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """The other ends that the fault can have, from the machine where one is named."""
+    node = _typed(ctx, "node")
+    sites = (site for site in _sites(ctx) if node in {"", site.node})
+    return _beginning((peer for site in sites for peer in site.peers), begun)
+
+
+def machines(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """Machines of the lab."""
+    opened = _opened(ctx)
+    return _beginning((one.name for one in opened.intent.machines), begun) if opened else []
+
+
+def places(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """Machines of the lab, and pods on them."""
+    opened = _opened(ctx)
+    found = opened.intent.machines if opened else ()
+    pods = [pod.name for one in found for pod in one.pods]
+    return _beginning((*(one.name for one in found), *pods), begun)
+
+
+def sources(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
+    """Whoever asks in the lab's matrix; with a slash, its cells."""
+    if "/" in begun:
+        return cells(ctx, param, begun)
+    return _beginning((end.name for grid in _grids(ctx) for end in grid.sources), begun)
+
+
+def targets(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """Whatever the source asks in the lab's matrix."""
+    return _beginning(
+        (
+            target.path(end).target.name
+            for grid in _grids(ctx)
+            for end in grid.sources
+            if end.name == _typed(ctx, "source")
+            for target in grid.targets
+            if end.name not in target.never
+        ),
+        begun,
+    )
+
+
+def cells(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """Ids of the lab's cells: of a large matrix, once family and source are there."""
+    family, _, rest = begun.partition("/")
+    grids = [one for one in _grids(ctx) if one.family.startswith(family)]
+    if "/" not in rest and sum(grid.size for grid in grids) > MOST_CELLS:
+        return []
+    return _beginning(
+        (
+            f"{grid.family}/{end.name}/{path.target.name}/{suffix}"
+            for grid in grids
+            for end in grid.sources
+            if end.name.startswith(rest) or rest.startswith(f"{end.name}/")
+            for target in grid.targets
+            if end.name not in target.never
+            for path in (target.path(end),)
+            for _, _, suffix in grid.variants_of(target)
+        ),
+        begun,
+    )
+
+
+def _beginning(names: Iterable[str], begun: str) -> list[str]:
+    """Each of the names once, those that begin so."""
+    return [name for name in dict.fromkeys(names) if name.startswith(begun)]
+
+
+def _typed(ctx: click.Context, name: str) -> str:
+    """What stands before the word for an argument or an option; empty where nothing does.
+
+    Behind an option without its value click takes no arguments in, and leaves them.
+    """
+    if found := ctx.params.get(name):
+        return str(found)
+    arguments = [one.name for one in ctx.command.params if isinstance(one, click.Argument)]
+    return dict(zip(arguments, ctx.args, strict=False)).get(name, "")
+
+
+def _opened(ctx: click.Context) -> OpenLab | None:
+    """The lab that has been typed; None where there is none, or it cannot be read."""
+    from lab.lifecycle.desk import lab_name, open_any
+
+    try:
+        name = lab_name(_typed(ctx, "name"))
+        there = name in labs(ctx, ctx.command.params[0], name)
+        return open_any(name) if there else None
+    except (LabError, OSError):
+        return None
+
+
+def _grids(ctx: click.Context) -> tuple[Grid, ...]:
+    opened = _opened(ctx)
+    if opened is None:
+        return ()
+    from lab.matrix.cells import product
+
+    try:
+        return product(opened.plan, opened.intent).grids
+    except LabError:
+        return ()
+
+
+def _sites(ctx: click.Context) -> tuple[Site, ...]:
+    """Where the fault that has been typed can be done, in what the lab is planned to have."""
+    from lab.matrix.faults import registry
+
+    fault, opened = registry.faults().get(_typed(ctx, "fault")), _opened(ctx)
+    return tuple(registry.sites(fault, opened.intent)) if fault and opened else ()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from lab.cli.output import echo
+
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -16,4 +18,4 @@ def command(shell: str) -> None:
 
     script = get_completion_class(shell)
     assert script is not None
-    click.echo(script(lab, {}, "lab", "_LAB_COMPLETE").source())
+    echo(script(lab, {}, "lab", "_LAB_COMPLETE").source())

@@ -5,12 +5,14 @@ from __future__ import annotations
 import click
 
 from lab._log import say
-from lab.cli.complete import labs
+from lab.cli.complete import machines
+from lab.cli.lab_argument import lab_argument
+from lab.cli.output import echo_raw
 
 
 @click.command("console")
-@click.argument("name", metavar="LAB", shell_complete=labs)
-@click.argument("machine", metavar="MACHINE")
+@lab_argument()
+@click.argument("machine", metavar="MACHINE", shell_complete=machines)
 @click.option("--log", "log_only", is_flag=True, help="Print what the console has said so far.")
 def command(name: str, machine: str, log_only: bool) -> int:
     """Join this terminal to the serial console of a machine of LAB; Ctrl-] leaves it."""
@@ -24,6 +26,6 @@ def command(name: str, machine: str, log_only: bool) -> int:
     wanted = machine_name(opened, machine, doing)
     say(opened.banner)
     if log_only:
-        click.echo(provider.console_log(opened.handle, opened.intent, wanted), nl=False)
+        echo_raw(provider.console_log(opened.handle, opened.intent, wanted))
         return 0
     return provider.console(opened.handle, opened.intent, wanted)

@@ -8,6 +8,7 @@ import os
 import click
 
 from lab.cli.complete import labs
+from lab.cli.output import echo
 
 
 @click.command("diff")
@@ -33,7 +34,7 @@ def command(before: str, after: str, as_json: bool) -> int:
     state = state_directory(os.environ)
     made = compare(find_run(before, state), find_run(after, state))
     if as_json:
-        click.echo(json.dumps(comparison_json(made), indent=1))
+        echo(json.dumps(comparison_json(made), indent=1))
     else:
-        click.echo("\n".join(plain_lines(made)))
+        echo("\n".join(plain_lines(made)))
     return made.exit_code

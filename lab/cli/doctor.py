@@ -13,6 +13,7 @@ import click
 from lab._errors import PreflightError
 from lab._log import quantity, say
 from lab.cli.inventory_option import inventory_option
+from lab.cli.output import echo
 
 if TYPE_CHECKING:
     from lab.providers.diagnosis import Diagnosis
@@ -23,7 +24,7 @@ REFUSED = PreflightError.exit_code
 @click.command("doctor")
 @click.option(
     "--provider",
-    type=click.Choice(["netns", "libvirt"]),
+    type=click.Choice(["netns", "nspawn", "libvirt"]),
     help="Examine what this one needs; all if not given.",
 )
 @inventory_option
@@ -41,7 +42,7 @@ def command(provider: str | None, as_json: bool) -> int:
     say(f"inventory: {known.path}" if known else "no inventory: labs run in network namespaces")
     found = examine(provider, known, os.environ)
     if as_json:
-        click.echo(json.dumps([asdict(one) for one in found], indent=2))
+        echo(json.dumps([asdict(one) for one in found], indent=2))
     else:
         _print(found)
     return REFUSED if any(one.level == "fail" for one in found) else 0
@@ -53,11 +54,11 @@ def _print(found: tuple[Diagnosis, ...]) -> None:
     for one in found:
         if one.subject != subject:
             subject = one.subject
-            click.echo(subject)
-        click.echo(f"  {one.level:<4}  {one.check:<{width}}  {one.seen}")
+            echo(subject)
+        echo(f"  {one.level:<4}  {one.check:<{width}}  {one.seen}")
         if one.cure:
-            click.echo(f"        try: {one.cure}")
+            echo(f"        try: {one.cure}")
     fails = sum(1 for one in found if one.level == "fail")
     warnings = sum(1 for one in found if one.level == "warn")
     verdict = f"{quantity(fails, 'thing')} to mend first" if fails else "labs can be had"
-    click.echo(f"{verdict}; {quantity(warnings, 'warning')}")
+    echo(f"{verdict}; {quantity(warnings, 'warning')}")

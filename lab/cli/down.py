@@ -8,11 +8,12 @@ from dataclasses import asdict
 import click
 
 from lab._log import say
-from lab.cli.complete import labs
+from lab.cli.lab_argument import lab_argument
+from lab.cli.output import echo
 
 
 @click.command("down")
-@click.argument("name", metavar="LAB", shell_complete=labs)
+@lab_argument()
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def command(name: str, as_json: bool) -> None:
     """Take LAB down; nothing of it is left but the reports of its runs.
@@ -24,9 +25,9 @@ def command(name: str, as_json: bool) -> None:
     say(desk.banner(name))
     result = desk.take_down(name, say)
     if as_json:
-        click.echo(json.dumps(asdict(result), indent=2))
+        echo(json.dumps(asdict(result), indent=2))
         return
     for removed in result.removed:
         say(f"removed {removed}")
     if result.changed:
-        click.echo(f"lab '{name}' is down")
+        echo(f"lab '{name}' is down")

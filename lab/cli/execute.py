@@ -5,7 +5,9 @@ from __future__ import annotations
 import click
 
 from lab._log import say
-from lab.cli.complete import labs
+from lab.cli.complete import places
+from lab.cli.lab_argument import lab_argument
+from lab.cli.output import echo
 
 _OWN = 2
 """Words before the command: the lab, and the node or pod."""
@@ -23,8 +25,8 @@ class Exec(click.Command):
 
 
 @click.command("exec", cls=Exec)
-@click.argument("name", metavar="LAB", shell_complete=labs)
-@click.argument("machine", metavar="NODE|POD")
+@lab_argument()
+@click.argument("machine", metavar="NODE|POD", shell_complete=places)
 @click.argument("words", metavar="[--] CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("--print", "print_only", is_flag=True, help="Print the command that does it by hand.")
 def command(name: str, machine: str, words: tuple[str, ...], print_only: bool) -> int:
@@ -39,7 +41,7 @@ def command(name: str, machine: str, words: tuple[str, ...], print_only: bool) -
     with opened.reached():
         place = opened.provider.machine(opened.handle, opened.intent, machine)
         if print_only:
-            click.echo(place.command_line(words))
+            echo(place.command_line(words))
             return 0
         say(opened.banner)
         return place.attach(words)

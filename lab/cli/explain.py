@@ -7,13 +7,15 @@ import json
 import click
 
 from lab._log import say
-from lab.cli.complete import labs
+from lab.cli.complete import sources, targets
+from lab.cli.lab_argument import lab_argument
+from lab.cli.output import echo
 
 
 @click.command("explain")
-@click.argument("name", metavar="LAB", shell_complete=labs)
-@click.argument("source", metavar="SRC")
-@click.argument("target", metavar="[DST]", required=False)
+@lab_argument()
+@click.argument("source", metavar="SRC", shell_complete=sources)
+@click.argument("target", metavar="[DST]", required=False, shell_complete=targets)
 @click.option("--protocol", type=click.Choice(["tcp", "udp"]), help="Ask over this one alone.")
 @click.option("--size", type=click.Choice(["small", "large"]), help="Ask with this much alone.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with every hop of the path.")
@@ -46,7 +48,7 @@ def command(
     say(opened.banner)
     found = explained(opened, Question(source, target, protocol, size), say)
     if as_json:
-        click.echo(json.dumps(to_json(name, found), indent=1))
+        echo(json.dumps(to_json(name, found), indent=1))
     else:
-        click.echo(to_text(name, found), nl=False)
+        echo(to_text(name, found), nl=False)
     return 0 if found.well else 1

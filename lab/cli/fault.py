@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from lab._log import say
-from lab.cli.complete import fault_names, labs
+from lab.cli.complete import fault_names, fault_nodes, fault_peers
+from lab.cli.lab_argument import lab_argument
+from lab.cli.output import echo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,15 +19,19 @@ if TYPE_CHECKING:
 
 
 @click.command("fault")
-@click.argument("name", metavar="[LAB]", required=False, shell_complete=labs)
+@lab_argument(required=False)
 @click.argument("fault", metavar="[FAULT]", required=False, shell_complete=fault_names)
 @click.option(
-    "--node", default="", help="The machine to break; the first that can be, if not given."
+    "--node",
+    default="",
+    help="The machine to break; the first that can be, if not given.",
+    shell_complete=fault_nodes,
 )
 @click.option(
     "--peer",
     default="",
     help="The other end, a node or a pod by the fault; the first if not given.",
+    shell_complete=fault_peers,
 )
 @click.option(
     "--list", "listing", is_flag=True, help="List the faults; with LAB, where each can be done."
@@ -57,9 +63,9 @@ def command(
     say(desk.banner(name))
     row = desk.put_fault_in(name, FaultRequest(fault, node, peer), say)
     if as_json:
-        click.echo(json.dumps({"fault": row.name, "node": row.node, "peer": row.peer}))
+        echo(json.dumps({"fault": row.name, "node": row.node, "peer": row.peer}))
         return
-    click.echo(f"fault {words(row)} is in lab '{name}'; 'lab heal {name}' takes it out")
+    echo(f"fault {words(row)} is in lab '{name}'; 'lab heal {name}' takes it out")
 
 
 def _list(name: str | None, as_json: bool) -> None:
@@ -72,13 +78,13 @@ def _list(name: str | None, as_json: bool) -> None:
         say(desk.banner(name))
         where = desk.possible_faults(name, say)
     if as_json:
-        click.echo(json.dumps([_plain(one, where) for one in faults().values()], indent=2))
+        echo(json.dumps([_plain(one, where) for one in faults().values()], indent=2))
         return
     width = max(len(one) for one in faults())
     for one in faults().values():
-        click.echo(f"{one.name:<{width}}  {one.title}")
+        echo(f"{one.name:<{width}}  {one.title}")
         if name is not None:
-            click.echo(f"{'':<{width}}    {_words(one, where[one.name])}")
+            echo(f"{'':<{width}}    {_words(one, where[one.name])}")
 
 
 def _plain(fault: Fault, where: Mapping[str, tuple[Site, ...]]) -> dict[str, object]:

@@ -7,11 +7,12 @@ from pathlib import Path
 import click
 
 from lab._log import say
-from lab.cli.complete import labs
+from lab.cli.lab_argument import lab_argument
+from lab.cli.output import echo
 
 
 @click.command("gather")
-@click.argument("name", metavar="LAB", shell_complete=labs)
+@lab_argument()
 @click.option(
     "-o",
     "--output",
@@ -30,4 +31,4 @@ def command(name: str, output: Path | None) -> None:
 
     opened = open_any(name)
     say(opened.banner)
-    click.echo(gather(opened, output or Path()))
+    echo(gather(opened, output or Path()))

@@ -7,28 +7,72 @@ from dataclasses import asdict
 
 import click
 
+from lab._errors import BrokenError
 from lab._log import quantity, say
+from lab.cli.output import echo
 
 
 @click.command("gc")
 @click.option("--older-than", metavar="AGE", help='Also labs not used for so long: "2d", "36h".')
+@click.option(
+    "--keep-runs",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Runs of each lab to keep: the last ones, and those of the nights that are kept.",
+)
+@click.option(
+    "--keep-nights",
+    type=click.IntRange(min=1),
+    default=30,
+    show_default=True,
+    help="Nights in the state directory to keep: the last ones.",
+)
 @click.option("--yes", is_flag=True, help="Remove; without it, only say what would be removed.")
+@click.option(
+    "--all-users",
+    is_flag=True,
+    help="Also other users' labs: as root those on this machine, and expired ones on hypervisors.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(older_than: str | None, yes: bool, as_json: bool) -> None:
-    """Remove what killed commands left behind, and with --older-than forgotten labs.
+def command(
+    older_than: str | None,
+    keep_runs: int,
+    keep_nights: int,
+    yes: bool,
+    all_users: bool,
+    as_json: bool,
+) -> None:
+    """Remove what killed commands left behind, old runs and nights, and forgotten labs.
 
-    Safe to run from cron: a lab that another command is working on is left alone.
+    Labs that are up go with --older-than alone. Safe to run from cron: a lab that another command
+    is working on is left alone. Other users' labs are left alone, unless --all-users is given;
+    their files are never touched.
     """
     from lab.lifecycle import desk
 
     say(desk.banner())
-    result = desk.collect(older_than, yes, say)
+    old = desk.prune(keep_runs, keep_nights, yes, say)
+    result = desk.collect(older_than, yes, all_users, say)
     if as_json:
-        click.echo(json.dumps(asdict(result), indent=2, default=str))
-        return
-    for line in result.removed:
-        say(line)
-    if result.dry_run and result.found:
-        click.echo(f"would remove {quantity(len(result.found), 'lab')}; 'lab gc --yes' does it")
+        document = {**asdict(result), "runs": old.runs, "nights": old.nights}
+        echo(json.dumps(document, indent=2, default=str))
     else:
-        click.echo(f"removed {quantity(len(result.removed), 'object')}")
+        for line in result.removed:
+            say(line)
+        _tell(result.dry_run, len(result.found), len(result.removed), list(old.words()))
+    if old.failed:
+        raise BrokenError(
+            "removing old runs and nights",
+            "; ".join(old.failed),
+            "make them yours to remove, then 'lab gc --yes' again",
+        )
+
+
+def _tell(dry_run: bool, labs: int, objects: int, old: list[str]) -> None:
+    """Say in one line what is gone, or would be."""
+    if dry_run and (labs or old):
+        listed = [quantity(labs, "lab")] * bool(labs) + old
+        echo(f"would remove {', '.join(listed)}; 'lab gc --yes' does it")
+    else:
+        echo(f"removed {', '.join([quantity(objects, 'object'), *old])}")

@@ -7,11 +7,12 @@ import json
 import click
 
 from lab._log import say
-from lab.cli.complete import labs
+from lab.cli.lab_argument import lab_argument
+from lab.cli.output import echo
 
 
 @click.command("heal")
-@click.argument("name", metavar="LAB", shell_complete=labs)
+@lab_argument()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(name: str, as_json: bool) -> None:
     """Take out of LAB every fault that 'lab fault' has put in.
@@ -30,11 +31,11 @@ def command(name: str, as_json: bool) -> None:
             ],
             "rebuilt": [one.name for one in done.rebuilt],
         }
-        click.echo(json.dumps(plain, indent=2))
+        echo(json.dumps(plain, indent=2))
         return
     for row in done.mended:
-        click.echo(f"mended {words(row)}")
+        echo(f"mended {words(row)}")
     for row in done.rebuilt:
-        click.echo(f"lab '{name}' was rebuilt since {words(row)} was put in: nothing of it is left")
+        echo(f"lab '{name}' was rebuilt since {words(row)} was put in: nothing of it is left")
     if not done.mended and not done.rebuilt:
-        click.echo(f"lab '{name}' has no fault of ours in it")
+        echo(f"lab '{name}' has no faults to mend")

@@ -12,6 +12,7 @@ from lab._log import quantity, say
 from lab.cli import image_inspect
 from lab.cli.commands import Commands
 from lab.cli.complete import images
+from lab.cli.output import echo
 from lab.imaging.windows.media import Channel
 from lab.imaging.windows.release import Edition, Surface
 from lab.imaging.windows.settings import Firmware
@@ -70,10 +71,10 @@ def build(
     made = [images.build(name, files, say, firmware) for name in names]
     if as_json:
         shown = [asdict(one) for one in made]
-        click.echo(json.dumps(shown, indent=2, default=str))
+        echo(json.dumps(shown, indent=2, default=str))
         return
     for one in made:
-        click.echo(one.disk)
+        echo(one.disk)
 
 
 @command.command("list")
@@ -84,7 +85,7 @@ def list_images(as_json: bool) -> None:
 
     found = library().list()
     if as_json:
-        click.echo(json.dumps([asdict(one) for one in found], indent=2))
+        echo(json.dumps([asdict(one) for one in found], indent=2))
         return
     rows = [("IMAGE", "KIND", "STATE", "SIZE", "")]
     for one in found:
@@ -93,7 +94,7 @@ def list_images(as_json: bool) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     for row in rows:
         cells = [text.ljust(width) for text, width in zip(row, widths, strict=False)]
-        click.echo("  ".join((*cells, row[-1])).rstrip())
+        echo("  ".join((*cells, row[-1])).rstrip())
 
 
 @command.command("show")
@@ -106,17 +107,17 @@ def show(name: str, as_json: bool) -> None:
 
     facts = library().show(name)
     if as_json:
-        click.echo(json.dumps(asdict(facts), indent=2))
+        echo(json.dumps(asdict(facts), indent=2))
         return
-    click.echo(f"image '{facts.name}': {facts.summary}")
-    click.echo(f"digest     {facts.digest}")
-    click.echo(f"built      {ago(facts.built)}")
-    click.echo(f"machine    {facts.architecture}, disk of {facts.virtual_gib} GiB")
+    echo(f"image '{facts.name}': {facts.summary}")
+    echo(f"digest     {facts.digest}")
+    echo(f"built      {ago(facts.built)}")
+    echo(f"machine    {facts.architecture}, disk of {facts.virtual_gib} GiB")
     boots = f"{facts.firmware} {facts.arguments}".strip()
-    click.echo(f"boots by   {boots}")
-    click.echo(f"first boot {facts.first_boot}; '{facts.user}' logs in with the lab's key")
+    echo(f"boots by   {boots}")
+    echo(f"first boot {facts.first_boot}; '{facts.user}' logs in with the lab's key")
     if facts.packages:
-        click.echo(f"packages   {len(facts.packages)}; 'lab image show {name} --json' lists them")
+        echo(f"packages   {len(facts.packages)}; 'lab image show {name} --json' lists them")
 
 
 @command.command("answer-file")
@@ -152,7 +153,7 @@ def answer_file(
     else:
         key = images.has_product_key(name)
         text = install_preview(recipe, channel, firmware, edition, surface, has_key=key)
-    click.echo(text, nl=False)
+    echo(text, nl=False)
 
 
 @command.command("gc")
@@ -177,7 +178,7 @@ def gc(yes: bool, as_json: bool) -> None:
             "hypervisors": [asdict(one) for one in copies],
             "installations": [asdict(one) for one in sites],
         }
-        click.echo(json.dumps(document, indent=2))
+        echo(json.dumps(document, indent=2))
         return
     left = [(one.hypervisor, name) for one in copies for name in one.names]
     left += [(one.hypervisor, name) for one in sites for name in one.names]
@@ -187,7 +188,7 @@ def gc(yes: bool, as_json: bool) -> None:
     done = "removed" if yes else "would remove"
     after = "" if yes or not found else "; 'lab image gc --yes' does it"
     size = f"{(result.bytes + sum(one.bytes for one in copies)) / 1e6:.0f} MB"
-    click.echo(f"{done} {quantity(len(found), 'object')}, {size}{after}")
+    echo(f"{done} {quantity(len(found), 'object')}, {size}{after}")
 
 
 command.add_command(image_inspect.command)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from lab.cli.output import echo
+
 
 @click.command("inspect")
 @click.argument("iso", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -24,7 +26,7 @@ def command(iso: Path, as_json: bool) -> None:
     medium = read(iso)
     found = uses(medium, glance.all_wanted())
     if as_json:
-        click.echo(json.dumps(windows_medium.document(medium, found), indent=2, default=str))
+        echo(json.dumps(windows_medium.document(medium, found), indent=2, default=str))
         return
     for line in windows_medium.lines(medium, found):
-        click.echo(line)
+        echo(line)

@@ -10,8 +10,9 @@ from pathlib import Path
 import click
 
 from lab._errors import UsageError
-from lab._log import quantity
+from lab._log import quantity, say
 from lab.cli.commands import Commands
+from lab.cli.output import echo
 
 _FILE = click.argument("file", required=False, type=click.Path(path_type=Path))
 
@@ -44,13 +45,13 @@ def check(file: Path | None, as_json: bool) -> int:
             "valid": not findings,
             "findings": [asdict(finding) for finding in findings],
         }
-        click.echo(json.dumps(document, indent=2))
+        echo(json.dumps(document, indent=2))
         return 2 if findings else 0
     if findings or inventory is None:
-        click.echo("\n".join(lines(str(path), findings)))
-        click.echo(f"{path} has {quantity(len(findings), 'error')}", err=True)
+        echo("\n".join(lines(str(path), findings)))
+        say(f"{path} has {quantity(len(findings), 'error')}")
         return 2
-    click.echo(f"{path}: valid, {quantity(len(inventory.hypervisors), 'hypervisor')}")
+    echo(f"{path}: valid, {quantity(len(inventory.hypervisors), 'hypervisor')}")
     return 0
 
 
@@ -67,10 +68,10 @@ def show(file: Path | None, as_json: bool) -> None:
 
     inventory = loader.load(file or _found())
     if as_json:
-        click.echo(json.dumps(plain(inventory), indent=2))
+        echo(json.dumps(plain(inventory), indent=2))
         return
     for line in account(inventory):
-        click.echo(line)
+        echo(line)
 
 
 def _found() -> Path:

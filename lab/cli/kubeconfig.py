@@ -7,11 +7,12 @@ from pathlib import Path
 import click
 
 from lab._log import say
-from lab.cli.complete import labs
+from lab.cli.lab_argument import lab_argument
+from lab.cli.output import echo
 
 
 @click.command("kubeconfig")
-@click.argument("name", metavar="LAB", shell_complete=labs)
+@lab_argument()
 @click.option(
     "--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write it to this file."
 )
@@ -51,6 +52,6 @@ def command(name: str, output: Path | None, merge: bool) -> None:
         kube_file.write(exported.access, output)
         say(f"kubectl --kubeconfig {output} get nodes")
     else:
-        click.echo(kubeconfig.text(exported.access), nl=False)
+        echo(kubeconfig.text(exported.access), nl=False)
     if exported.tunnel:
         say(f"the machines are behind another hypervisor; while you use it, run: {exported.tunnel}")

@@ -8,6 +8,7 @@ from dataclasses import asdict
 import click
 
 from lab._log import heading, say
+from lab.cli.output import echo
 
 
 @click.command("list")
@@ -20,7 +21,7 @@ def command(as_json: bool) -> None:
     say(desk.banner())
     found = desk.look_at_all()
     if as_json:
-        click.echo(json.dumps([asdict(one) for one in found], indent=2))
+        echo(json.dumps([asdict(one) for one in found], indent=2))
         return
     if not found:
         say("there are no labs; 'lab up overlay' makes one")
@@ -40,4 +41,4 @@ def command(as_json: bool) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     for row in rows:
         cells = [text.ljust(width) for text, width in zip(row, widths, strict=False)]
-        click.echo("  ".join((*cells, row[-1])).rstrip())
+        echo("  ".join((*cells, row[-1])).rstrip())

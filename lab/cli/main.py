@@ -12,45 +12,112 @@ from importlib import import_module
 import click
 
 from lab._errors import BrokenError, LabError, UsageError, readable
-from lab._log import say
+from lab._log import leave_cause, say
 from lab.cli.commands import Commands
 
-COMMANDS = {
-    "up": "lab.cli.up",
-    "test": "lab.cli.test",
-    "down": "lab.cli.down",
-    "explain": "lab.cli.explain",
-    "capture": "lab.cli.capture",
-    "fault": "lab.cli.fault",
-    "heal": "lab.cli.heal",
-    "suspend": "lab.cli.suspend",
-    "status": "lab.cli.status",
-    "list": "lab.cli.list_labs",
-    "plan": "lab.cli.plan",
-    "show": "lab.cli.show",
-    "validate": "lab.cli.validate",
-    "schema": "lab.cli.schema",
-    "image": "lab.cli.image",
-    "bundle": "lab.cli.bundle",
-    "inventory": "lab.cli.inventory",
-    "doctor": "lab.cli.doctor",
-    "shell": "lab.cli.shell",
-    "exec": "lab.cli.execute",
-    "ssh": "lab.cli.ssh",
-    "ssh-config": "lab.cli.ssh_config",
-    "ansible-inventory": "lab.cli.ansible_inventory",
-    "kubeconfig": "lab.cli.kubeconfig",
-    "console": "lab.cli.console",
-    "screenshot": "lab.cli.screenshot",
-    "gather": "lab.cli.gather",
-    "report": "lab.cli.report",
-    "diff": "lab.cli.diff",
-    "nightly": "lab.cli.nightly",
-    "repro": "lab.cli.repro",
-    "gc": "lab.cli.gc",
-    "completion": "lab.cli.completion",
+GROUPS = {
+    "Labs": {
+        "up": "lab.cli.up",
+        "down": "lab.cli.down",
+        "status": "lab.cli.status",
+        "list": "lab.cli.list_labs",
+        "suspend": "lab.cli.suspend",
+        "gc": "lab.cli.gc",
+    },
+    "Test and explain": {
+        "test": "lab.cli.test",
+        "explain": "lab.cli.explain",
+        "capture": "lab.cli.capture",
+        "report": "lab.cli.report",
+        "diff": "lab.cli.diff",
+        "repro": "lab.cli.repro",
+        "gather": "lab.cli.gather",
+    },
+    "Faults": {
+        "fault": "lab.cli.fault",
+        "heal": "lab.cli.heal",
+    },
+    "Machines": {
+        "shell": "lab.cli.shell",
+        "exec": "lab.cli.execute",
+        "ssh": "lab.cli.ssh",
+        "ssh-config": "lab.cli.ssh_config",
+        "ansible-inventory": "lab.cli.ansible_inventory",
+        "kubeconfig": "lab.cli.kubeconfig",
+        "console": "lab.cli.console",
+        "screenshot": "lab.cli.screenshot",
+    },
+    "Scenarios": {
+        "plan": "lab.cli.plan",
+        "show": "lab.cli.show",
+        "validate": "lab.cli.validate",
+        "schema": "lab.cli.schema",
+    },
+    "Images and bundles": {
+        "image": "lab.cli.image",
+        "bundle": "lab.cli.bundle",
+    },
+    "CI": {
+        "nightly": "lab.cli.nightly",
+    },
+    "This machine": {
+        "doctor": "lab.cli.doctor",
+        "inventory": "lab.cli.inventory",
+        "completion": "lab.cli.completion",
+    },
 }
-"""Subcommand to module, in the order of ``lab --help``; a module is imported when it is used."""
+"""Subcommand to module, as ``lab --help`` groups them; a module is imported when it is used."""
+COMMANDS = {name: module for group in GROUPS.values() for name, module in group.items()}
+
+ELSEWHERE = {
+    "apply": "up",
+    "create": "up",
+    "deploy": "up",
+    "init": "up",
+    "run": "up",
+    "start": "up",
+    "clean": "down",
+    "cleanup": "down",
+    "delete": "down",
+    "destroy": "down",
+    "remove": "down",
+    "rm": "down",
+    "halt": "suspend",
+    "pause": "suspend",
+    "stop": "suspend",
+    "inspect": "status",
+    "info": "status",
+    "ls": "list",
+    "ps": "list",
+    "prune": "gc",
+    "check": "test",
+    "verify": "test",
+    "diagnose": "explain",
+    "why": "explain",
+    "pcap": "capture",
+    "tcpdump": "capture",
+    "results": "report",
+    "compare": "diff",
+    "reproduce": "repro",
+    "log": "gather",
+    "logs": "gather",
+    "break": "fault",
+    "fix": "heal",
+    "repair": "heal",
+    "attach": "shell",
+    "bash": "shell",
+    "connect": "shell",
+    "enter": "shell",
+    "login": "ssh",
+    "get": "show",
+    "graph": "show",
+    "lint": "validate",
+    "images": "image",
+    "night": "nightly",
+    "config": "inventory",
+    "hosts": "inventory",
+}
+"""What other tools call it, and the command that is meant."""
 
 INTERRUPTED = 130
 """128 and the number of SIGINT, as shells have it."""
@@ -65,6 +132,9 @@ _SHOWN = 60
 
 class Lazy(Commands):
     """A group whose commands are imported when they are asked for."""
+
+    groups = GROUPS
+    elsewhere = ELSEWHERE
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Name every subcommand, in the order a lab is used."""
@@ -122,7 +192,8 @@ def command() -> None:
 
     \b
     Exit codes: 0 all is well; 1 cells failed; 2 wrong usage or configuration;
-    3 the lab is broken; 4 this machine cannot do what is asked.
+    3 the lab is broken; 4 this machine cannot do what is asked;
+    70 a defect of lab itself, with a log that has its traceback.
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
 
 
@@ -134,11 +205,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = command.main(arguments, prog_name="lab", standalone_mode=False)
     except LabError as error:
         say(str(error))
+        leave_cause(error.cause)
         sys.exit(error.exit_code)
     except click.ClickException as error:
         told = io.StringIO()
         error.show(told)
         say(readable(told.getvalue().rstrip()))
+        leave_cause(readable(error.format_message()))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:  # before click listens
         sys.exit(INTERRUPTED)
@@ -146,6 +219,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         say("interrupted")
         plain = type(stop.__cause__) in {KeyboardInterrupt, EOFError}
         sys.exit(INTERRUPTED if plain else TERMINATED)
+    except Exception as error:  # noqa: BLE001  all that nobody foresaw
+        from lab.cli import defect
+
+        defect.report(error)
+        sys.exit(defect.EXIT_CODE)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -12,7 +12,8 @@ import click
 
 from lab._errors import UsageError
 from lab._log import quantity, say
-from lab.cli.complete import scenarios
+from lab.cli.complete import providers, scenarios
+from lab.cli.output import echo
 from lab.cli.pods_option import pods_option
 
 if TYPE_CHECKING:
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 
 @click.command("nightly")
 @click.argument("named", nargs=-1, metavar="[SCENARIO]...", shell_complete=scenarios)
-@click.option("--provider", help="Where the machines come from; the embedded one only if told.")
+@click.option(
+    "--provider",
+    help="Where the machines come from; the embedded one only if told.",
+    shell_complete=providers,
+)
 @click.option("--only", type=click.Choice(["linux", "windows"]), help="Leave other nodes out.")
 @pods_option
 @click.option("--jobs", type=click.IntRange(min=1), help="Labs at once (default: what fits).")
@@ -52,7 +57,7 @@ def command(
 
     A failure of any kind ends its scenario and not the night. The directory has one JUnit file
     over all, an index of every report, the evidence of what failed, and the difference to the
-    night before, cell by cell.
+    latest night that tested the same scenario to its end, cell by cell.
 
     Exit codes: 0 all is as expected; 1 cells failed; 3 a lab broke, was refused or had
     no cells; 4 the embedded provider, and nobody asked for it. A scenario that the provider can
@@ -63,7 +68,7 @@ def command(
     from lab.lifecycle.providers import chosen
     from lab.reports.night import plain_lines, summary_json
     from lab.scenario.loader import shipped
-    from lab.state.directory import state_directory
+    from lab.state.directory import nights_directory, state_directory
     from lab.state.lock import lab_lock
 
     inventory = night_desk.inventory()
@@ -78,7 +83,7 @@ def command(
             "for example --deadline 10m, or leave it out",
         )
     state = state_directory(os.environ)
-    with lab_lock(state / "nightly", "lab nightly", wait=0):
+    with lab_lock(nights_directory(state), "lab nightly", wait=0):
         folder = night_files.make_output(output, state, datetime.now(UTC))
         earlier = night_files.find_earlier(folder, picked, before)
         parallel = jobs or night_desk.labs_at_once(
@@ -90,9 +95,9 @@ def command(
         night = night_files.compared(held, earlier)
         night_files.write(night, folder)
     if as_json:
-        click.echo(json.dumps(summary_json(night), indent=1))
+        echo(json.dumps(summary_json(night), indent=1))
     else:
-        click.echo("\n".join([*plain_lines(night), f"Index: {folder / night_files.INDEX}"]))
+        echo("\n".join([*plain_lines(night), f"Index: {folder / night_files.INDEX}"]))
     if ended_by is not None:
         raise ended_by
     return night.exit_code

@@ -1,14 +1,32 @@
-"""Files that the user asked for by name."""
+"""What commands print and write: results on standard output, and files that the user named."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import click
+
 from lab._errors import UsageError
+from lab._log import clean
+from lab.state.files import replacing
+
+
+def echo(result: object = "", *, nl: bool = True) -> None:
+    """Print a result. Control characters in it are shown as numbers.
+
+    Files, machines and servers of others are quoted in results; what they say must not paint the
+    terminal, move its cursor or set its clipboard.
+    """
+    click.echo(clean(str(result)), nl=nl)
+
+
+def echo_raw(content: str | bytes) -> None:
+    """Print text or bytes as they are: a picture, or what a machine's console has said."""
+    click.echo(content, nl=False)
 
 
 def write_file(path: Path, content: bytes, doing: str) -> None:
-    """Write the file, over one that is there.
+    """Write the file with mode 0600, over one that is there; a device or a pipe takes it as it is.
 
     Raises
     ------
@@ -17,7 +35,11 @@ def write_file(path: Path, content: bytes, doing: str) -> None:
 
     """
     try:
-        path.write_bytes(content)
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)
+        else:
+            with replacing(path) as file:
+                file.write(content)
     except OSError as error:
         words = (error.strerror or str(error)).lower()
         raise UsageError(

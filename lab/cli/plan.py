@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from lab._log import heading, quantity, say
-from lab.cli.complete import scenarios
+from lab.cli.complete import providers, scenarios
 from lab.cli.inventory_option import inventory_option
+from lab.cli.output import echo
 from lab.cli.pods_option import pods_option
 from lab.plan.plan import Plan
 
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
 @click.command("plan")
 @click.argument("scenario", shell_complete=scenarios)
 @click.option("--name", help="The lab's name; the scenario's own if not given.")
-@click.option("--provider", help="Where the machines come from: netns, libvirt.")
+@click.option(
+    "--provider",
+    help="Where the machines come from, such as netns, nspawn or libvirt.",
+    shell_complete=providers,
+)
 @inventory_option
 @click.option("--only", type=click.Choice(["linux", "windows"]), help="Leave other nodes out.")
 @pods_option
@@ -64,26 +69,26 @@ def command(
             "asked": asdict(asked),
             "plan": plain(plan),
         }
-        click.echo(json.dumps(document, indent=2))
+        echo(json.dumps(document, indent=2))
         desk.check(prepared)
         return
-    click.echo(f"lab '{prepared.name}': {plan.summary}")
-    click.echo(f"plan {digest(plan)}, topology {plan.topology}, Kubernetes {plan.version}\n")
+    echo(f"lab '{prepared.name}': {plan.summary}")
+    echo(f"plan {digest(plan)}, topology {plan.topology}, Kubernetes {plan.version}\n")
     for line in _nodes(plan):
-        click.echo(line)
+        echo(line)
     for line in between_lines(plan, intent):
-        click.echo(line)
+        echo(line)
     listed = ", ".join(f"{family} {number:,}" for family, number in whole.counts().items())
-    click.echo(f"\nmatrix: {whole.size:,} cells: {listed}")
+    echo(f"\nmatrix: {whole.size:,} cells: {listed}")
     if asked.sentence:
-        click.echo(f"asked: {asked.share}, by 'lab test' without '--full'; {asked.sentence}")
+        echo(f"asked: {asked.share}, by 'lab test' without '--full'; {asked.sentence}")
     price = prepared.provider.cost(intent)
     disk = f", disks of {price.disk_gib} GiB as they grow" if price.disk_gib else ""
     counted = ", ".join(quantity(number, noun) for noun, number in price.counts.items())
-    click.echo(f"cost: about {price.seconds:g} s and {price.memory_mib:,} MiB{disk}; {counted}")
-    click.echo("\nsteps:")
+    echo(f"cost: about {price.seconds:g} s and {price.memory_mib:,} MiB{disk}; {counted}")
+    echo("\nsteps:")
     for line in step_lines(desk.preview(prepared)):
-        click.echo(line)
+        echo(line)
     desk.check(prepared)
 
 

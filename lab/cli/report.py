@@ -8,11 +8,12 @@ import click
 
 from lab._errors import BrokenError, UsageError
 from lab._log import say
-from lab.cli.complete import labs
+from lab.cli.lab_argument import lab_argument
+from lab.cli.output import echo
 
 
 @click.command("report")
-@click.argument("name", metavar="LAB", shell_complete=labs)
+@lab_argument()
 @click.argument("run", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the run's whole result as JSON.")
 def command(name: str, run: str | None, as_json: bool) -> None:
@@ -21,6 +22,7 @@ def command(name: str, run: str | None, as_json: bool) -> None:
     RUN is a run's id. Reports stay after the lab is down.
     """
     from lab.lifecycle import desk
+    from lab.reports.result import expanded_text
 
     runs = desk.runs(name)
     say(desk.banner(name))
@@ -37,11 +39,16 @@ def command(name: str, run: str | None, as_json: bool) -> None:
     wanted = Path(found[-1]) / ("result.json" if as_json else "report.html")
     try:
         text = wanted.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else None
+        told = expanded_text(text) if as_json else f"{wanted}\n"
+    except (OSError, ValueError, BrokenError) as error:
+        why = str(error)
+        if isinstance(error, OSError):
+            why = error.strerror or why
+        elif isinstance(error, BrokenError):
+            why = error.happened
         raise BrokenError(
             f"looking for the report of run '{wanted.parent.name}' of lab '{name}'",
-            f"'{wanted}' cannot be read: {(why or str(error)).lower()}",
+            f"'{wanted}' cannot be read: {why.lower()}",
             f"lab test {name}, or another run",
         ) from error
-    click.echo(text if as_json else wanted, nl=not as_json)
+    echo(told, nl=False)

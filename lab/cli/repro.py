@@ -8,12 +8,18 @@ from pathlib import Path
 import click
 
 from lab._log import quantity, say
+from lab.cli.complete import providers
+from lab.cli.output import echo
 
 
 @click.command("repro")
 @click.argument("run")
 @click.argument("cell")
-@click.option("--provider", help="Where the machines come from (default: as in the run).")
+@click.option(
+    "--provider",
+    help="Where the machines come from (default: as in the run).",
+    shell_complete=providers,
+)
 @click.option("--name", help='The lab\'s name; "repro-SCENARIO" if not given.')
 @click.option(
     "--output", type=click.Path(path_type=Path, dir_okay=False), help="The scenario file to write."
@@ -51,17 +57,15 @@ def command(
     )
     say(prepared.banner)
     plan = prepared.drawn.plan
-    click.echo(
-        f"{small.file}: {quantity(len(plan.nodes), 'node')}, {quantity(len(plan.pods()), 'pod')}"
-    )
+    echo(f"{small.file}: {quantity(len(plan.nodes), 'node')}, {quantity(len(plan.pods()), 'pod')}")
     if dry_run:
         return 0
     desk.bring_up(prepared, say)
     opened = desk.open_lab(small.lab)
     now, directory = repro.run_cell(LabSession(opened), cell)
     code, words = repro.judge(then.verdict, now.verdict)
-    click.echo(f"{cell}: {words}{f'; {now.detail}' if now.detail else ''}")
-    click.echo(f"Report: {directory / 'report.html'}")
+    echo(f"{cell}: {words}{f'; {now.detail}' if now.detail else ''}")
+    echo(f"Report: {directory / 'report.html'}")
     if code:
         say(f"the lab '{small.lab}' is up: {now.repeat}; 'lab down {small.lab}' takes it away")
     else:

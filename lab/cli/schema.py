@@ -6,6 +6,8 @@ import json
 
 import click
 
+from lab.cli.output import echo
+
 
 @click.command("schema")
 def command() -> None:
@@ -13,4 +15,4 @@ def command() -> None:
     from lab.scenario.json_schema import schema
     from lab.topology.registry import schemas
 
-    click.echo(json.dumps(schema(schemas()), indent=2))
+    echo(json.dumps(schema(schemas()), indent=2))

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
 from lab._log import say
-from lab.cli.complete import labs
-from lab.cli.output import write_file
+from lab.cli.complete import machines
+from lab.cli.lab_argument import lab_argument
+from lab.cli.output import echo, echo_raw, write_file
 
 STANDARD_OUTPUT = Path("-")
 
 
 @click.command("screenshot")
-@click.argument("name", metavar="LAB", shell_complete=labs)
-@click.argument("machine", metavar="MACHINE")
+@lab_argument()
+@click.argument("machine", metavar="MACHINE", shell_complete=machines)
 @click.option(
     "-o",
     "--output",
@@ -36,8 +36,8 @@ def command(name: str, machine: str, output: Path | None) -> None:
     say(opened.banner)
     picture = provider.screenshot(opened.handle, opened.intent, wanted)
     if output == STANDARD_OUTPUT:
-        sys.stdout.buffer.write(picture)
+        echo_raw(picture)
         return
     path = output or Path(f"{name}-{wanted}.png")
     write_file(path, picture, doing)
-    click.echo(path)
+    echo(path)

@@ -5,17 +5,25 @@ from __future__ import annotations
 import click
 
 from lab._log import say
-from lab.cli.complete import labs
+from lab.cli.complete import places
+from lab.cli.lab_argument import lab_argument
 
 
 @click.command("shell")
-@click.argument("name", metavar="LAB", shell_complete=labs)
-@click.argument("machine", metavar="NODE|POD")
+@lab_argument()
+@click.argument("machine", metavar="NODE|POD", shell_complete=places)
 def command(name: str, machine: str) -> int:
-    """Open a shell on a node, in a pod, on the router, the client or any other machine of LAB."""
+    """Open a shell on a node, in a pod, on the router, the client or any other machine of LAB.
+
+    Machines that are namespaces have a network and a host name of their own; their files are
+    those of this machine.
+    """
     from lab.lifecycle.desk import open_any
 
     opened = open_any(name)
     say(opened.banner)
     with opened.reached():
-        return opened.provider.machine(opened.handle, opened.intent, machine).attach(())
+        place = opened.provider.machine(opened.handle, opened.intent, machine)
+        if getattr(place, "shares_files", False):
+            say(f"note: the network is that of '{machine}'; the files are those of this machine")
+        return place.attach(())

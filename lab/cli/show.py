@@ -8,6 +8,7 @@ import click
 
 from lab._errors import UsageError
 from lab.cli.complete import scenarios
+from lab.cli.output import echo
 
 
 @click.command("show")
@@ -41,9 +42,9 @@ def command(
     if as_commands:
         from lab.providers.netns.commands import script
 
-        click.echo(script(drawn.intent, node), nl=False)
+        echo(script(drawn.intent, node), nl=False)
         return
     from lab.plan.canonical import plain
 
     shown: object = drawn.intent if node is None else drawn.intent.machine(node)
-    click.echo(json.dumps(plain(shown), indent=2))
+    echo(json.dumps(plain(shown), indent=2))

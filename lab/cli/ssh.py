@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 from lab._log import say
-from lab.cli.complete import labs
+from lab.cli.complete import machines
 from lab.cli.execute import Exec
+from lab.cli.lab_argument import lab_argument
 
 
 @click.command("ssh", cls=Exec)
-@click.argument("name", metavar="LAB", shell_complete=labs)
-@click.argument("machine", metavar="MACHINE")
+@lab_argument()
+@click.argument("machine", metavar="MACHINE", shell_complete=machines)
 @click.argument("words", metavar="[--] [CMD]...", nargs=-1, type=click.UNPROCESSED)
 def command(name: str, machine: str, words: tuple[str, ...]) -> int:
     """Log in to a machine of LAB over SSH, as root, or run CMD there with its exit code.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from lab._log import say
-from lab.cli.complete import labs
+from lab.cli.lab_argument import lab_argument
+from lab.cli.output import echo
 
 
 @click.command("ssh-config")
-@click.argument("name", metavar="LAB", shell_complete=labs)
+@lab_argument()
 def command(name: str) -> None:
     """Print ssh's configuration for the machines of LAB, each called LAB-MACHINE.
 
@@ -26,4 +27,4 @@ def command(name: str) -> None:
     files = write_ssh_files(opened, f"writing ssh's configuration for lab '{name}'")
     say(opened.banner)
     say(f"the same is in '{files.config}'; 'Include' it in ~/.ssh/config, or use 'ssh -F'")
-    click.echo(files.text, nl=False)
+    echo(files.text, nl=False)

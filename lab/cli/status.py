@@ -8,11 +8,12 @@ from dataclasses import asdict
 import click
 
 from lab._log import say
-from lab.cli.complete import labs
+from lab.cli.lab_argument import lab_argument
+from lab.cli.output import echo
 
 
 @click.command("status")
-@click.argument("name", metavar="LAB", shell_complete=labs)
+@lab_argument()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(name: str, as_json: bool) -> int:
     """Say how LAB is: what the journal says, checked against what is there.
@@ -25,27 +26,27 @@ def command(name: str, as_json: bool) -> int:
     found = desk.look(name)
     say(desk.banner(name))
     if as_json:
-        click.echo(json.dumps(asdict(found), indent=2))
+        echo(json.dumps(asdict(found), indent=2))
         return 0 if found.state == "up" else 3
     detail = f": {found.detail}" if found.detail else ""
-    click.echo(f"lab '{found.name}' is {found.state}{detail}")
-    click.echo(f"  scenario   {found.scenario or 'unknown'}")
-    click.echo(f"  provider   {found.provider}")
-    click.echo(f"  created    {ago(found.created)}")
-    click.echo(f"  directory  {found.directory}")
+    echo(f"lab '{found.name}' is {found.state}{detail}")
+    echo(f"  scenario   {found.scenario or 'unknown'}")
+    echo(f"  provider   {found.provider}")
+    echo(f"  created    {ago(found.created)}")
+    echo(f"  directory  {found.directory}")
     if found.again and found.state != "up":
-        click.echo(f"  up again   {found.again}")
+        echo(f"  up again   {found.again}")
     for hypervisor, machines in found.hypervisors.items():
         standing = ", ".join(machines) or "nothing stands on it"
-        click.echo(f"  hypervisor {hypervisor}: {standing}")
+        echo(f"  hypervisor {hypervisor}: {standing}")
     for step in found.steps:
-        click.echo(f"  step       {step.name}: {step.state}")
+        echo(f"  step       {step.name}: {step.state}")
     for fault in found.faults:
         peer = f", peer {fault.peer}" if fault.peer else ""
         half = "" if fault.whole else ", perhaps in part"
         since = f"{fault.name} on {fault.node}{peer}{half}, {ago(fault.at)}"
-        click.echo(f"  fault      {since}; 'lab heal {found.name}' takes it out")
+        echo(f"  fault      {since}; 'lab heal {found.name}' takes it out")
     for run in found.runs[-3:]:
         counts = ", ".join(f"{number:,} {name}" for name, number in run.counts.items() if number)
-        click.echo(f"  run        {run.run}: {'green' if run.green else 'red'}; {counts}")
+        echo(f"  run        {run.run}: {'green' if run.green else 'red'}; {counts}")
     return 0 if found.state == "up" else 3

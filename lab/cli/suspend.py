@@ -8,11 +8,12 @@ from dataclasses import asdict
 import click
 
 from lab._log import quantity, say
-from lab.cli.complete import labs
+from lab.cli.lab_argument import lab_argument
+from lab.cli.output import echo
 
 
 @click.command("suspend")
-@click.argument("name", metavar="LAB", shell_complete=labs)
+@lab_argument()
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def command(name: str, as_json: bool) -> None:
     """Save the memory of LAB's machines to disk and stop them; 'lab up' goes on from there.
@@ -24,9 +25,9 @@ def command(name: str, as_json: bool) -> None:
     say(desk.banner(name))
     result = desk.put_to_sleep(name, say)
     if as_json:
-        click.echo(json.dumps(asdict(result), indent=2))
+        echo(json.dumps(asdict(result), indent=2))
     elif result.saved:
         saved = quantity(len(result.saved), "machine")
-        click.echo(f"lab '{name}' is suspended: {saved}, in {result.seconds:.1f} s")
+        echo(f"lab '{name}' is suspended: {saved}, in {result.seconds:.1f} s")
     else:
-        click.echo(f"lab '{name}' is suspended already: no machine of it runs")
+        echo(f"lab '{name}' is suspended already: no machine of it runs")

@@ -13,7 +13,9 @@ import click
 
 from lab._errors import UsageError
 from lab._log import say
-from lab.cli.complete import labs
+from lab.cli.complete import cells
+from lab.cli.lab_argument import lab_argument
+from lab.cli.output import echo
 
 if TYPE_CHECKING:
     import pytest
@@ -33,6 +35,9 @@ class Keeper:
     """Gives the pytest plugin the lab that is open already, and takes the run over from it."""
 
     def __init__(self, opened: OpenLab) -> None:
+        import pytest
+
+        pytest.hookimpl(tryfirst=True)(Keeper.pytest_internalerror)
         self.opened = opened
         self.run: RunResult | None = None
         self.directory: Path | None = None
@@ -57,16 +62,27 @@ class Keeper:
         if isinstance(excinfo.value, KeyboardInterrupt):
             self.stopped = excinfo.value
 
+    def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Let what nobody has caught out of pytest, which would print its traceback and go on."""
+        raise excinfo.value
+
 
 @click.command("test", context_settings={"ignore_unknown_options": True})
-@click.argument("name", metavar="LAB", shell_complete=labs)
-@click.argument("selection", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST OPTIONS]...")
+@lab_argument()
+@click.argument(
+    "selection",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="[PYTEST OPTIONS]...",
+    shell_complete=cells,
+)
 @click.option("--full", is_flag=True, help="Ask every cell, however many there are.")
 @click.option("--sample", type=click.Choice(STRATEGIES), help="Which cells to ask.")
 @click.option("--seed", type=int, help="Another sample for each number (default: 0).")
 @click.option(
     "--failover", is_flag=True, help="Then lose the holder of a gateway, and measure the silence."
 )
+@click.option("--repeat-with", default="", hidden=True, help="What repeats a cell, without its id.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 @click.option("--verbose", is_flag=True, help="Let pytest report every cell itself.")
 def command(
@@ -76,6 +92,7 @@ def command(
     sample: str | None,
     seed: int | None,
     failover: bool,
+    repeat_with: str,
     as_json: bool,
     verbose: bool,
 ) -> int:
@@ -100,7 +117,7 @@ def command(
     left it puts the machine back.
 
     Exit codes: 0 every cell is as expected; 1 cells failed; 2 wrong usage; 3 the lab is broken, or
-    no cell was chosen.
+    no cell was chosen; 4 this machine cannot do it; 70 a defect of lab itself.
 
     The same without this command:
 
@@ -132,7 +149,7 @@ def command(
     say(opened.banner)
     directory = opened.handle.directory
     junit = directory / f"junit-{os.getpid()}.xml"  # another test may run beside this one
-    keeper = Keeper(replace(opened, held_alone=failover))
+    keeper = Keeper(replace(opened, held_alone=failover, repeat_with=repeat_with))
     with terminable(), opened.used(f"lab test {name}", say, alone=failover):
         opened.require_running()
         check_room(directory, _KEPT_BYTES)
@@ -187,7 +204,10 @@ def _lists(selection: tuple[str, ...]) -> bool:
 
 def _show(run: RunResult, directory: Path, as_json: bool) -> None:
     if as_json:
-        click.echo((directory / "result.json").read_text(encoding="utf-8"), nl=False)
+        from lab.reports.result import expanded_text
+
+        stored = (directory / "result.json").read_text(encoding="utf-8")
+        echo(expanded_text(stored), nl=False)
         return
     from lab.reports.terminal import show, summarise
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from lab._log import quantity, say
-from lab.cli.complete import scenarios
+from lab.cli.complete import providers, scenarios
 from lab.cli.inventory_option import inventory_option
+from lab.cli.output import echo
 from lab.cli.pods_option import pods_option
 
 if TYPE_CHECKING:
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
 @click.command("up")
 @click.argument("scenario", shell_complete=scenarios)
 @click.option("--name", help="The lab's name; the scenario's own if not given.")
-@click.option("--provider", help="Where the machines come from: netns, libvirt.")
+@click.option(
+    "--provider",
+    help="Where the machines come from, such as netns, nspawn or libvirt.",
+    shell_complete=providers,
+)
 @inventory_option
 @click.option("--only", type=click.Choice(["linux", "windows"]), help="Leave other nodes out.")
 @pods_option
@@ -62,16 +67,16 @@ def command(
     if dry_run:
         decisions = desk.preview(prepared)
         if as_json:
-            click.echo(json.dumps([asdict(decision) for decision in decisions], indent=2))
+            echo(json.dumps([asdict(decision) for decision in decisions], indent=2))
         for decision in () if as_json else decisions:
-            click.echo(f"{decision.step}: {decision.action}, {decision.why}")
+            echo(f"{decision.step}: {decision.action}, {decision.why}")
         return
     result = desk.bring_up(prepared, say)
     if as_json:
-        click.echo(json.dumps(asdict(result), indent=2))
+        echo(json.dumps(asdict(result), indent=2))
     elif result.changed:
         plan = prepared.drawn.plan
-        click.echo(
+        echo(
             f"lab '{result.lab}' is up: {quantity(len(plan.nodes), 'node')}, "
             f"{quantity(len(plan.pods()), 'pod')}, "
             f"{quantity(len(plan.services), 'Service')}, in {result.seconds:.2f} s"

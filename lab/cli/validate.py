@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lab._log import say
 from lab.cli.complete import scenarios
+from lab.cli.output import echo
 
 if TYPE_CHECKING:
     from lab.scenario.findings import Finding
@@ -31,12 +33,13 @@ def command(files: tuple[str, ...], as_json: bool) -> int:
     }
     wrong = sum(1 for findings in found.values() if findings)
     if as_json:
-        click.echo(json.dumps([_plain(str(file), one) for file, one in found.items()], indent=2))
+        echo(json.dumps([_plain(str(file), one) for file, one in found.items()], indent=2))
         return 2 if wrong else 0
     for file, findings in found.items():
-        click.echo("\n".join(told(file, findings)) if findings else f"{file}: valid")
+        echo("\n".join(told(file, findings)) if findings else f"{file}: valid")
     if wrong:
-        click.echo(f"{wrong} of {len(found)} files are wrong", err=True)
+        several = f"{wrong} of {len(found)} scenarios {'has' if wrong == 1 else 'have'} errors"
+        say("the scenario has errors" if len(found) == 1 else several)
     return 2 if wrong else 0
 
 

@@ -67,12 +67,38 @@ def bind(intent: Intent, observed: Observed) -> Intent:
             "; ".join(complaints),
             "'lab up' again; 'lab gather' keeps what the cluster says",
         )
+    return bound_as(intent, observed)
+
+
+def bound_as(intent: Intent, observed: Observed) -> Intent:
+    """The same of what was compared before. KeyError where a probe pod is not among it."""
     known = _Known.of(intent, observed)
     return replace(
         intent,
         machines=tuple(known.machine(one) for one in foreseen(intent).machines),
         headless=tuple(
             replace(one, backends=known.backends(one.backends)) for one in intent.headless
+        ),
+    )
+
+
+def observed_in(intent: Intent, bound: Intent) -> Observed:
+    """What :func:`bound_as` makes the bound Intent of, again."""
+    planned = [pod for one in foreseen(intent).machines for pod in one.pods if pod.role == "dns"]
+    pods = [(one.name, pod) for one in bound.machines for pod in one.pods]
+    renewed = [(node, pod) for node, pod in pods if pod not in planned]
+    found = [
+        ObservedPod(pod.name, node, _bare(pod.address), "Running", ready=True, trouble="")
+        for node, pod in renewed
+    ]
+    ends = {one.name: one.tunnel.mac for one in bound.machines if one.tunnel}
+    return Observed(
+        pods=tuple(one for one, (_, pod) in zip(found, renewed, strict=True) if pod.role != "dns"),
+        dns=tuple(one for one, (_, pod) in zip(found, renewed, strict=True) if pod.role == "dns"),
+        services=(),
+        nodes=tuple(ObservedNode(name, None, mac) for name, mac in ends.items()),
+        links=tuple(
+            PodLink(pod.name, pod.mac, pod.port, pod.mtu, pod.gateway) for _, pod in renewed
         ),
     )
 
@@ -208,9 +234,11 @@ class _Known:
                 ForwardingEntry(self.tunnels.get(one.mac, one.mac), one.device, one.remote)
                 for one in machine.forwarding
             ),
+            # a Linux node answers for all addresses that lead to its pods, and names none
             proxies=tuple(
                 ProxyNeighbour(self.renewed.get(one.address, one.address), one.device)
                 for one in machine.proxies
+                if machine.os != "linux"
             ),
             translation=replace(
                 translation, services=tuple(self._service(one) for one in translation.services)

@@ -22,6 +22,8 @@ from lab.topology.intent import Intent, MachineIntent
 VXLAN, BGP = "calico-vxlan", "calico-bgp"
 TOPOLOGIES = frozenset({VXLAN, BGP})
 NAMESPACE = "tigera-operator"
+SYSTEM_NAMESPACE, DAEMON_SET = "calico-system", "calico-node"
+"""What the operator makes of an Installation, on every Linux node."""
 REGISTRY = "quay.io/"
 OPERATOR = "quay.io/tigera/operator"
 IMAGES = (

@@ -8,6 +8,7 @@ from typing import Literal
 
 from lab._errors import PreflightError
 from lab.cluster.bundle.manifest import Manifest
+from lab.cluster.host import VIRTUAL_MACHINE, HostTraits
 from lab.scenario.scenario import Os, Role
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.services_node import NAME_SERVER
@@ -57,6 +58,8 @@ class Cluster:
     """CIDRs of those that nodes have an address in."""
     name_server: str | None = None
     """The services node's: who is asked for names that are not the cluster's."""
+    host: HostTraits = VIRTUAL_MACHINE
+    """Of the machines that its Linux nodes are."""
 
     def control_planes(self) -> tuple[ClusterNode, ...]:
         """Nodes with an API server, the first one begins."""
@@ -67,8 +70,10 @@ class Cluster:
         return tuple(node for node in self.nodes if node.role == "worker")
 
 
-def cluster(lab: str, intent: Intent, bundle: Manifest) -> Cluster:
-    """The cluster that an Intent asks for, from a bundle.
+def cluster(
+    lab: str, intent: Intent, bundle: Manifest, host: HostTraits = VIRTUAL_MACHINE
+) -> Cluster:
+    """The cluster that an Intent asks for, from a bundle, on machines with these traits.
 
     Raises
     ------
@@ -102,6 +107,7 @@ def cluster(lab: str, intent: Intent, bundle: Manifest) -> Cluster:
         nodes=nodes,
         networks=tuple(_networks(intent)),
         name_server=_name_server(intent),
+        host=host,
     )
 
 

@@ -19,9 +19,13 @@ from lab.topology.intent import Intent, MachineIntent
 NAMESPACE = "kube-flannel"
 IMAGE = "ghcr.io/flannel-io/flannel"
 ACCOUNT = "flannel"
+DAEMON_SET = "kube-flannel-ds"
 TOPOLOGIES = frozenset({"overlay", "kubeinit", "host-gateway"})
 """Those whose pod network flannel makes."""
 CNI_CONFIG = "/etc/cni/net.d/10-flannel.conflist"
+_SUBNET = "/run/flannel/subnet.env"
+"""flanneld writes it once it has the node's part of the network; the CNI plugin reads it."""
+_START_SECONDS, _LOOK_SECONDS = 600, 30
 _LABEL = {"app": "flannel"}
 
 
@@ -160,7 +164,7 @@ def _daemon_set(cluster: Cluster, manifest: Manifest) -> Document:
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": {"name": "kube-flannel-ds", "namespace": NAMESPACE, "labels": _LABEL},
+        "metadata": {"name": DAEMON_SET, "namespace": NAMESPACE, "labels": _LABEL},
         "spec": {
             "selector": {"matchLabels": _LABEL},
             "template": {"metadata": {"labels": _LABEL}, "spec": pod},
@@ -189,6 +193,13 @@ def _container(cluster: Cluster, manifest: Manifest) -> Document:
             {"name": "KUBERNETES_SERVICE_PORT", "value": str(API_PORT)},
         ],
         "resources": {"requests": {"cpu": "50m", "memory": "50Mi"}},
+        # ready when the node's pods can have addresses, and not asked again after that
+        "startupProbe": {
+            "exec": {"command": ["/bin/cat", _SUBNET]},
+            "failureThreshold": _START_SECONDS,
+            "periodSeconds": 1,
+            "timeoutSeconds": _LOOK_SECONDS,
+        },
         "securityContext": {
             "privileged": False,
             "capabilities": {"add": ["NET_ADMIN", "NET_RAW"]},

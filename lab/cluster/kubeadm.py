@@ -28,6 +28,8 @@ NODE_PORTS = (30000, 32767)
 ETCD = "registry.k8s.io/etcd"
 _IGNORED = ("NumCPU", "Mem")
 """Preflight errors: processors and memory are the scenario's to decide."""
+_OF_THE_KERNEL = "SystemVerification"
+"""Refuses cgroup v1, and a kernel whose configuration is not in the node's own ``/boot``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def init(
             "kind": "InitConfiguration",
             # without one, kubeadm makes a token that lives a day
             "bootstrapTokens": [{"ttl": "15m0s", "usages": ["signing", "authentication"]}],
-            "nodeRegistration": _registration(first),
+            "nodeRegistration": _registration(cluster, first),
             "localAPIEndpoint": {"advertiseAddress": first.address, "bindPort": API_PORT},
             "skipPhases": _skipped(cluster),
             **_patched(around.patience),
@@ -112,7 +114,7 @@ def join(
                 "caCertHashes": [ticket.ca_hash],
             }
         },
-        "nodeRegistration": _registration(node),
+        "nodeRegistration": _registration(cluster, node),
         **_patched(around.patience),
         "timeouts": pace.timeouts(around.patience),
     }
@@ -128,8 +130,13 @@ def kubelet(cluster: Cluster, patience: int) -> Document:
     """Every Linux kubelet's configuration.
 
     No image is ever collected: none could be pulled again. Emulated ones say less often that
-    they live, and are believed dead later.
+    they live, and are believed dead later. The swap of a host that shares its kernel stays on.
     """
+    host: dict[str, Any] = {}
+    if cluster.host.shared_kernel:
+        host["failSwapOn"] = False
+    if cluster.host.cgroup_v1:
+        host["failCgroupV1"] = False
     return {
         "apiVersion": KUBELET,
         "kind": "KubeletConfiguration",
@@ -146,6 +153,7 @@ def kubelet(cluster: Cluster, patience: int) -> Document:
             "nodefs.inodesFree": "2%",
             "imagefs.available": "2%",
         },
+        **host,
         **pace.kubelet(patience),
     }
 
@@ -218,13 +226,15 @@ def _skipped(cluster: Cluster) -> list[str]:
     return ["addon/coredns", *without]
 
 
-def _registration(node: ClusterNode) -> Document:
+def _registration(cluster: Cluster, node: ClusterNode) -> Document:
+    host = cluster.host
+    ignored = (*_IGNORED, _OF_THE_KERNEL) if host.shared_kernel or host.cgroup_v1 else _IGNORED
     return {
         "name": node.name,
         "criSocket": SOCKET,
         "imagePullPolicy": "Never",
         "taints": [],  # the plan has probe pods on control planes, too
-        "ignorePreflightErrors": list(_IGNORED),
+        "ignorePreflightErrors": list(ignored),
         "kubeletExtraArgs": _args({"node-ip": node.address}),
     }
 

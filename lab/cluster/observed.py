@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from ipaddress import ip_address
 from typing import Any
 
 VTEP_ANNOTATION = "flannel.alpha.coreos.com/backend-data"
@@ -68,6 +70,49 @@ class Observed:
     services: tuple[ObservedService, ...]
     nodes: tuple[ObservedNode, ...]
     links: tuple[PodLink, ...] = ()
+
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+_DEVICE = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.@]{0,14}")
+"""Of Linux' names of devices (15 characters), those that agents give."""
+
+
+def to_text(observed: Observed) -> str:
+    """As JSON, for the journal."""
+    return json.dumps(asdict(observed))
+
+
+def from_text(text: str) -> Observed:
+    """What :func:`to_text` wrote: names, addresses and MACs, and nothing else.
+
+    Raises
+    ------
+    ValueError
+        Where something in it is none of those.
+
+    """
+    from pydantic import TypeAdapter  # noqa: PLC0415  slow, and for few commands
+
+    found = TypeAdapter(Observed).validate_json(text, strict=True)
+    for one in (*found.pods, *found.dns):
+        _check(_NAME, one.name, one.node)
+        ip_address(one.address or "")
+    for link in found.links:
+        _check(_NAME, link.pod)
+        _check(_MAC, link.mac or None)
+        _check(_DEVICE, link.port or None)
+        ip_address(link.gateway or "::")
+    for node in found.nodes:
+        _check(_NAME, node.name)
+        _check(_MAC, node.tunnel_mac)
+    return found
+
+
+def _check(form: re.Pattern[str], *texts: str | None) -> None:
+    for text in texts:
+        if text is not None and not form.fullmatch(text):
+            raise ValueError(f"{text!r} has not the form {form.pattern}")
 
 
 def read_pod(found: Mapping[str, Any]) -> ObservedPod:

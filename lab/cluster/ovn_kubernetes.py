@@ -27,6 +27,7 @@ IMAGE = "ghcr.io/ovn-kubernetes/ovn-kubernetes/ovn-kube-ubuntu"
 PACKAGE = "openvswitch-switch"
 """Debian's, on every Linux node."""
 ACCOUNT = "ovn"
+DAEMON_SET = "ovnkube-node"
 VERSION = "1.0.0"
 """Of the form of its daemon sets, which the start script asks for."""
 NORTHBOUND_PORT, SOUTHBOUND_PORT = 6641, 6642
@@ -57,7 +58,7 @@ def documents(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Doc
         _service(),
         _workload("Deployment", "ovnkube-db", _at_central(intent), _databases(manifest)),
         _workload("Deployment", "ovnkube-master", _at_central(intent), _masters(manifest)),
-        _workload("DaemonSet", "ovnkube-node", {}, _nodes(manifest)),
+        _workload("DaemonSet", DAEMON_SET, {}, _nodes(manifest)),
     )
 
 

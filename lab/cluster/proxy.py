@@ -15,9 +15,11 @@ def configuration(cluster: Cluster) -> Document:
     nftables, as the Intent's own translation is; what does not come from the node's own pods is
     masqueraded, as the Intent says. NodePorts are answered on every network that nodes are on:
     by itself nftables mode has them on the node's first address alone, where a client on the
-    other network is refused (kube-proxy's reference, ``--nodeport-addresses``).
+    other network is refused (kube-proxy's reference, ``--nodeport-addresses``). How many
+    connections a kernel tracks is its owner's to say: kube-proxy ends where it may not.
     """
     several = {"nodePortAddresses": list(cluster.networks)} if len(cluster.networks) > 1 else {}
+    untouched = {"conntrack": {"maxPerCore": 0, "min": 0}} if cluster.host.shared_kernel else {}
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
@@ -25,5 +27,6 @@ def configuration(cluster: Cluster) -> Document:
         "clusterCIDR": cluster.pod_cidr,
         "detectLocalMode": "NodeCIDR",
         **several,
+        **untouched,
         "clientConnection": {"kubeconfig": KUBECONFIG},
     }

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+_LONGEST = 4096
+"""Characters of a line that are looked at; what is longer is a payload that a program repeats."""
 _TABLE = Path(__file__).with_name("signatures.json")
 
 
@@ -75,15 +77,19 @@ def table() -> tuple[Signature, ...]:
 
 def match(lines: Iterable[str]) -> tuple[Match, ...]:
     """What of the table is in these lines, each signature once, in the table's order."""
-    found: dict[str, Match] = {}
-    patterns = _patterns()
-    for number, line in enumerate(lines):
-        for signature, pattern in patterns:
-            hit = pattern.search(line)
-            if hit:
-                times = found[signature.id].times + 1 if signature.id in found else 1
-                found[signature.id] = _match(signature, hit, line, number, times)
-    return tuple(found[one.id] for one, _ in patterns if one.id in found)
+    found: list[Match] = []
+    listed = [line[:_LONGEST] for line in lines]
+    text = "\n".join(listed)
+    for signature, pattern in _patterns():
+        if not pattern.search(text):  # all lines at once, which is quicker
+            continue
+        hits = [
+            (number, hit) for number, line in enumerate(listed) if (hit := pattern.search(line))
+        ]
+        if hits:
+            number, hit = hits[-1]
+            found.append(_match(signature, hit, listed[number], number, len(hits)))
+    return tuple(found)
 
 
 def in_log(path: str, text: str) -> tuple[InLog, ...]:
@@ -93,7 +99,7 @@ def in_log(path: str, text: str) -> tuple[InLog, ...]:
 
 @cache
 def _patterns() -> tuple[tuple[Signature, re.Pattern[str]], ...]:
-    return tuple((one, re.compile(one.pattern)) for one in table())
+    return tuple((one, re.compile(one.pattern, re.MULTILINE)) for one in table())
 
 
 def _match(signature: Signature, hit: re.Match[str], line: str, number: int, times: int) -> Match:

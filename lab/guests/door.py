@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pwd
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,7 +63,15 @@ def jump_door(jump: Jump) -> Door:
 
 def own_known_hosts() -> tuple[Path, ...]:
     """The files that ``ssh`` looks in."""
-    return (Path(os.path.expanduser("~/.ssh/known_hosts")), SYSTEM_KNOWN_HOSTS)  # noqa: PTH111  a home that is not set leaves the text as it is
+    return (ssh_path("~/.ssh/known_hosts"), SYSTEM_KNOWN_HOSTS)
+
+
+def ssh_path(written: str) -> Path:
+    """The path as ``ssh`` reads it: ``~`` is the account's home, whatever ``HOME`` says."""
+    if written.startswith("~/"):
+        with suppress(KeyError):  # a user id without an account, for which ssh does not run at all
+            return Path(pwd.getpwuid(os.getuid()).pw_dir, written[2:])
+    return Path(os.path.expanduser(written))  # noqa: PTH111  a home that is not set leaves the text as it is
 
 
 def _known(files: Iterable[Path], host: str, port: int) -> tuple[str, ...]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import getpass
-import os
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from lab._errors import UsageError
-from lab.guests.door import jump_door
+from lab.guests.door import jump_door, ssh_path
 from lab.guests.known_hosts import SSH_PORT
 from lab.guests.local import LocalShell
 from lab.guests.shell import GuestShell, Jump
@@ -42,8 +40,8 @@ def jump_of(uri: Uri, configured: Mapping[str, str]) -> Jump:
         host=configured.get("hostname", uri.host or ""),
         port=uri.port or int(configured.get("port", SSH_PORT)),
         user=uri.user or configured.get("user") or getpass.getuser(),
-        keyfile=_path(keyfile) if keyfile else None,
-        known_hosts=_path(known_hosts) if known_hosts else None,
+        keyfile=ssh_path(keyfile) if keyfile else None,
+        known_hosts=ssh_path(known_hosts) if known_hosts else None,
         no_verify=uri.parameter("no_verify") == _ON,
     )
 
@@ -95,18 +93,17 @@ def shell_of(hypervisor: Hypervisor) -> GuestShell:
 
 
 def _configured(host: str) -> dict[str, str]:
-    path = Path(os.path.expanduser(SSH_CONFIG))  # noqa: PTH111  a home that is not set leaves the text as it is
+    path = ssh_path(SSH_CONFIG)
     if not path.is_file():
         return {}
     from paramiko import SSHConfig  # noqa: PLC0415  slow to import
 
-    found = SSHConfig.from_path(str(path)).lookup(host)
+    text = path.read_text(encoding="utf-8", errors="replace")
+    for sign in ("~/", "%d/"):  # which paramiko would take from HOME
+        text = text.replace(sign, f"{ssh_path('~/')}/")
+    found = SSHConfig.from_text(text).lookup(host)
     return {key: value if isinstance(value, str) else value[0] for key, value in found.items()}
 
 
 def _set(value: str | None) -> bool:
     return value is not None and value.lower() != "none"
-
-
-def _path(text: str) -> Path:
-    return Path(os.path.expanduser(text))  # noqa: PTH111  a home that is not set leaves the text as it is

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab._errors import BrokenError
-from lab.guests.door import Door
+from lab.guests.door import Door, ssh_path
 
 if TYPE_CHECKING:
     import paramiko
@@ -57,7 +56,7 @@ def _agent_then_own(agent: paramiko.Agent) -> Iterator[tuple[str, paramiko.PKey]
 def _own() -> Iterator[tuple[str, paramiko.PKey]]:
     """The user's own key files, but for those that are not there or need a passphrase."""
     for name in OWN_KEYS:
-        path = Path(os.path.expanduser(f"~/.ssh/{name}"))  # noqa: PTH111  a home that is not set leaves the text as it is
+        path = ssh_path(f"~/.ssh/{name}")
         try:
             yield _from_file("", path)
         except KeyFileError:

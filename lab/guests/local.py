@@ -28,11 +28,23 @@ class LocalShell:
     ----------
     become
         Whether to act as root by ``sudo -n``; None for doing so unless we are root.
+    inside
+        The words before every command, which take it into a container; asked for each time.
+    machine
+        Where commands run, for messages.
 
     """
 
-    def __init__(self, *, become: bool | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        become: bool | None = None,
+        inside: Callable[[], Sequence[str]] = tuple,
+        machine: str = "this machine",
+    ) -> None:
         self._become = os.geteuid() != 0 if become is None else become
+        self._inside = inside
+        self._machine = machine
 
     def run(self, command: Sequence[str], deadline: Deadline, stdin: bytes = b"") -> Completed:
         """Run a command to its end, with its process group killed at the deadline."""
@@ -58,13 +70,13 @@ class LocalShell:
         words = ("sh", "-c", _PUT, "lab", draft, f"{mode:o}", path)
         done = self.run(words, deadline, content)
         if done.code:
-            raise BrokenError(f"writing '{path}' on this machine", done.stderr.strip())
+            raise BrokenError(f"writing '{path}' on {self._machine}", done.stderr.strip())
 
     def get(self, path: str, deadline: Deadline) -> bytes:
         """Read a file."""
         code, content, said = self._collected(("cat", "--", path), deadline, b"")
         if code:
-            raise BrokenError(f"reading '{path}' of this machine", said.strip())
+            raise BrokenError(f"reading '{path}' of {self._machine}", said.strip())
         return content
 
     def wait(self, deadline: Deadline) -> None:
@@ -79,7 +91,9 @@ class LocalShell:
 
     def attach(self, command: Sequence[str]) -> int:
         """Run a command with this terminal as its own; an empty one is a login shell."""
-        words = list(command) or [os.environ.get("SHELL") or "/bin/sh", "-l"]
+        inside = self._inside()
+        own = "/bin/bash" if inside else os.environ.get("SHELL") or "/bin/sh"
+        words = [*inside, *(command or (own, "-l"))]
         code = subprocess.call(as_root(words, become=self._become))  # noqa: S603  the user's own command
         return code if code >= 0 else 128 - code
 
@@ -101,7 +115,7 @@ class LocalShell:
         out: Callable[[bytes], object],
     ) -> tuple[int, str]:
         line = shlex.join(command)
-        doing = f"running '{line[:_SHOWN]}' on this machine"
+        doing = f"running '{line[:_SHOWN]}' on {self._machine}"
         err = bytearray()
 
         def hear(said: bytes, complained: bytes) -> None:
@@ -109,7 +123,7 @@ class LocalShell:
             err.extend(complained)
 
         try:
-            ends = ProcessEnds(held(command, len(stdin), become=self._become))
+            ends = ProcessEnds(held((*self._inside(), *command), len(stdin), become=self._become))
         except OSError as error:
             words = f"'{error.filename}': {(error.strerror or '').lower()}"
             raise BrokenError(doing, words, "run as root, or install sudo") from error

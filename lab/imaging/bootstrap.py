@@ -33,7 +33,51 @@ _ROOM = 3 << 30
 _CUSTOMIZE = "customize"
 _INIT = "init"
 _TREE = "tree/"
+ROOT = "root"
+"""Directory of the root file system that system containers share."""
+_OF_COMPUTERS = (
+    "systemd-udevd.service",
+    "systemd-udev-trigger.service",
+    "systemd-udevd-control.socket",
+    "systemd-udevd-kernel.socket",
+    "systemd-networkd.service",
+    "systemd-timesyncd.service",
+    "lab-console.service",
+    "qemu-guest-agent.service",
+)
+"""Units that speak to devices, the clock or the cards of a computer: masked in a container, whose
+cards are named, addressed and kept by the lab."""
 _UNWANTED = ("/usr/share/man/*", "/usr/share/locale/*", "/usr/share/doc/*", "/usr/share/info/*")
+
+
+def build_root(job: Job) -> Built:
+    """Fill ``root`` in the scratch directory with the file system that system containers boot.
+
+    It is what a disk holds, without kernel and modules; root alone can give files their owners.
+
+    Raises
+    ------
+    PreflightError
+        When a program, the mirror, the processor or room is missing.
+    BrokenError
+        When a program fails, with its last lines.
+
+    """
+    parts = _checked(job, "mmdebstrap", "tar")
+    packed, tree = job.scratch / "root.tar", job.scratch / ROOT
+    _bootstrap(job, parts, packed)
+    job.tell("unpacking the root file system")
+    tree.mkdir(mode=0o755)
+    _unpack(job, packed, tree)
+    packed.unlink()
+    for path in (tree / "boot", tree / "usr/lib/modules"):
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir()
+    for unit in _OF_COMPUTERS:
+        masked = tree / "etc/systemd/system" / unit
+        masked.unlink(missing_ok=True)
+        masked.symlink_to("/dev/null")
+    return Built(packages=_packages(tree))
 
 
 def build(job: Job) -> Built:
@@ -47,16 +91,7 @@ def build(job: Job) -> Built:
         When a program fails, with its last lines.
 
     """
-    recipe, parts = job.recipe, job.recipe.bootstrap
-    assert parts is not None, "chosen by the recipe's kind"
-    tools.need(job.doing, *TOOLS, *(() if _is_root() else ("newuidmap", "debugfs")))
-    if platform.machine() != recipe.architecture:
-        raise PreflightError(
-            job.doing,
-            f"it is for {recipe.architecture}, and this machine is {platform.machine()}",
-            f"build it on a machine that is {recipe.architecture}",
-        )
-    job.room(_ROOM, "the build")
+    parts = _checked(job, *TOOLS, *(() if _is_root() else ("newuidmap", "debugfs")))
     work = job.scratch / "work"
     work.mkdir()
     packed, tree = work / "root.tar", work / "root"
@@ -72,6 +107,21 @@ def build(job: Job) -> Built:
     packages = _packages(tree)
     shutil.rmtree(work)
     return Built(arguments=parts.arguments, packages=packages)
+
+
+def _checked(job: Job, *programs: str) -> Bootstrap:
+    """What the recipe is made from, once the programs, the processor and room are there."""
+    recipe, parts = job.recipe, job.recipe.bootstrap
+    assert parts is not None, "chosen by the recipe's kind"
+    tools.need(job.doing, *programs)
+    if platform.machine() != recipe.architecture:
+        raise PreflightError(
+            job.doing,
+            f"it is for {recipe.architecture}, and this machine is {platform.machine()}",
+            f"build it on a machine that is {recipe.architecture}",
+        )
+    job.room(_ROOM, "the build")
+    return parts
 
 
 def sources(recipe: Recipe, url: str | None) -> list[mirror.Source]:

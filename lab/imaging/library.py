@@ -4,6 +4,7 @@
 
     <cache>/images/debian-12-0123456789abcdef/          disk.qcow2 kernel initrd image.json
     <cache>/images/.debian-12-0123456789abcdef.partial/ one that is being built, or was
+    <cache>/roots/debian-12-0123456789abcdef/           root/ image.json: for system containers
     <cache>/downloads/                                  what came from elsewhere, or half of it
     <cache>/locks/                                      who builds
 
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab._errors import LabError, PreflightError, UsageError
-from lab.imaging import identity, inputs, recipes, remembered, stored
+from lab.imaging import bootstrap, identity, inputs, recipes, remembered, stored
 from lab.imaging.golden import GoldenImage
 from lab.imaging.installer import Installer
 from lab.imaging.job import UNFINISHED, Job, Say
@@ -88,6 +89,7 @@ class Library:
         """
         self._cache = cache
         self._images = cache / "images"
+        self._roots = cache / "roots"
         self._downloads = cache / "downloads"
         self._said = inventory
         self._inventory = remembered.merged(cache, inventory)
@@ -118,6 +120,55 @@ class Library:
         with self._locked(recipe, digest, say):
             found = self._stored(recipe, digest)
             return found if found is not None else self._build(recipe, digest, say)
+
+    def root(self, name: str, say: Say) -> Path:
+        """The root file system of a recipe made from packages, built if it is not there.
+
+        System containers share it read-only. Waiting and errors are as of :meth:`get`.
+
+        Raises
+        ------
+        PreflightError
+            When the recipe is not made from packages, or something that the build needs is missing.
+        BrokenError
+            When a step of the build fails, with its last lines.
+
+        """
+        recipe = self.recipe(name)
+        if recipe.bootstrap is None:
+            raise PreflightError(
+                f"making the root file system of image '{name}'",
+                f"its recipe is of kind '{recipe.kind}', and system containers boot images that "
+                "are made from packages",
+                "use image 'debian-12', or '--provider libvirt'",
+            )
+        digest = identity.digest(recipe, self._inventory, self._downloads, say)
+        final = self._roots / self._place(recipe, digest).name
+        if not final.is_dir():
+            with self._locked(recipe, digest, say):
+                if not final.is_dir():
+                    self._build_root(recipe, digest, final, say)
+        return final / bootstrap.ROOT
+
+    def has_root(self, name: str) -> bool:
+        """Whether :meth:`root` would build nothing."""
+        recipe = self.recipe(name)
+        digest = identity.known(recipe, self._inventory, self._downloads)
+        return bool(digest) and (self._roots / self._place(recipe, digest or "").name).is_dir()
+
+    def _build_root(self, recipe: Recipe, digest: str, final: Path, say: Say) -> None:
+        scratch = final.with_name(f".{final.name}{_PARTIAL}")
+        with guarded_files(f"making the root file system of image '{recipe.name}'"):
+            shutil.rmtree(scratch, ignore_errors=True)
+            scratch.mkdir(parents=True, mode=0o755)
+            try:
+                job = Job(recipe, scratch, self._downloads, self._inventory, None, say)
+                stored.write(scratch, recipe, digest, bootstrap.build_root(job))
+                scratch.rename(final)
+            except BaseException:
+                shutil.rmtree(scratch, ignore_errors=True)
+                raise
+        say(f"image '{recipe.name}': root file system made")
 
     def peek(self, name: str) -> GoldenImage | None:
         """What ``get`` would return without building anything, or asking anyone."""
@@ -304,7 +355,7 @@ class Library:
 
     def _old_images(self, in_use: Collection[str]) -> Iterator[Path]:
         current = {found.digest for found in self._current()} | set(in_use)
-        for place in _entries(self._images):
+        for place in (*_entries(self._images), *_entries(self._roots)):
             if not place.name.startswith(".") and stored.facts(place).digest not in current:
                 yield place
 
@@ -315,7 +366,7 @@ class Library:
                 yield found
 
     def _dead_scratch(self) -> Iterator[Path]:
-        for place in _entries(self._images):
+        for place in (*_entries(self._images), *_entries(self._roots)):
             if place.name.startswith(".") and not self._is_held(place):
                 yield place
 

@@ -58,7 +58,7 @@ def seed_files(identity: Identity) -> Mapping[str, bytes]:
         "meta-data": _meta_data(identity),
         "user-data": b"#cloud-config\n" + _json(_user_data(identity)),
         "network-config": _json(_network(identity)),
-        "light.tar": _light(identity),
+        "light.tar": light_tree(identity),
     }
 
 
@@ -127,7 +127,7 @@ def _ethernet(card: Card, identity: Identity) -> dict[str, object]:
     return found
 
 
-def _light(identity: Identity) -> bytes:
+def light_tree(identity: Identity) -> bytes:
     """The tree for images of our own; owned by root, dated 1970, so always the same."""
     out = io.BytesIO()
     made: set[str] = set()

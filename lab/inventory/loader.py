@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,11 +22,21 @@ def find(environment: Mapping[str, str], cwd: Path) -> Path | None:
     ``$HYBRIDLAB_INVENTORY``, whether or not there is such a file; else the first that is there
     of ``lab.toml`` in ``cwd`` and ``$XDG_CONFIG_HOME/hybridlab/lab.toml`` (``~/.config`` where
     that is not set, or not absolute).
+
+    Raises
+    ------
+    InventoryError
+        When the one in ``cwd`` is another user's: an inventory can name commands to run.
+
     """
     own = environment.get(VARIABLE, "")
     if own:
         return cwd / own
-    places = [cwd / NAME]
+    here = cwd / NAME
+    if _is_file(here):
+        _require_own(here, environment)
+        return here
+    places: list[Path] = []
     shared, home = environment.get("XDG_CONFIG_HOME", ""), environment.get("HOME", "")
     if shared.startswith("/"):
         places.append(Path(shared) / "hybridlab" / NAME)
@@ -65,6 +78,25 @@ def check(path: Path) -> tuple[Inventory | None, tuple[Finding, ...]]:
     from lab.inventory import reader  # noqa: PLC0415  pydantic is slow, and most labs need none
 
     return reader.read(path)
+
+
+def _require_own(path: Path, environment: Mapping[str, str]) -> None:
+    """Refuse a file that only lies where the command is run, and that a stranger may have written.
+
+    Root's own are trusted, and whoever has become root by sudo.
+    """
+    trusted = {0, os.geteuid()}
+    if os.geteuid() == 0 and environment.get("SUDO_UID", "").isdecimal():
+        trusted.add(int(environment["SUDO_UID"]))
+    for one in (path.parent, path):
+        found = one.stat()
+        open_to_all = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
+        if found.st_uid in trusted and not open_to_all:
+            continue
+        why = "everyone may write it" if open_to_all else f"user {found.st_uid} owns it"
+        cure = f"if you trust it, export {VARIABLE}={shlex.quote(str(path))}"
+        line = f"{quoted(one)}: {why}, and an inventory can name commands; {cure}"
+        raise InventoryError(f"reading inventory {quoted(path)}", (line,))
 
 
 def _is_file(path: Path) -> bool:

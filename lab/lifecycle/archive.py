@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import os
 import re
 import tarfile
 from collections.abc import Callable, Iterable
@@ -13,10 +12,10 @@ from pathlib import Path
 from lab._errors import UsageError
 from lab.providers.provider import Evidence
 from lab.state.failure import ELSEWHERE, guarded_files
+from lab.state.files import PRIVATE, replacing
 
 PIECE_BYTES = 16 << 20
 """What is longer is cut, and its end kept: that is where a log says what went wrong."""
-_PRIVATE = 0o600
 _ODD = re.compile(r"[^A-Za-z0-9._@+=,:-]")
 
 
@@ -71,22 +70,16 @@ def write_archive(  # noqa: PLR0913, PLR0917  what, from what, and where else
     with guarded_files(doing, elsewhere):
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise UsageError(doing, "it is a device or the like", "name an ordinary file")
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with guarded_files(doing, elsewhere):
-        try:
-            draft.touch(mode=_PRIVATE)
-            with (
-                gzip.GzipFile(draft, "wb", compresslevel=6, mtime=moment) as packed,
-                tarfile.open(fileobj=packed, mode="w") as archive,
-            ):
-                names: set[str] = set()
-                for piece in pieces:
-                    name = _unused(member_name(piece.path), names)
-                    _add(archive, f"{top}/{name}", shortened(clean(piece.content)), moment)
-            draft.replace(path)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
+    with (
+        guarded_files(doing, elsewhere),
+        replacing(path) as draft,
+        gzip.GzipFile(fileobj=draft, mode="wb", compresslevel=6, mtime=moment) as packed,
+        tarfile.open(fileobj=packed, mode="w") as archive,
+    ):
+        names: set[str] = set()
+        for piece in pieces:
+            name = _unused(member_name(piece.path), names)
+            _add(archive, f"{top}/{name}", shortened(clean(piece.content)), moment)
 
 
 def _unused(name: str, names: set[str]) -> str:
@@ -100,5 +93,5 @@ def _unused(name: str, names: set[str]) -> str:
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes, moment: float) -> None:
     member = tarfile.TarInfo(name)
-    member.size, member.mode, member.mtime = len(content), _PRIVATE, int(moment)
+    member.size, member.mode, member.mtime = len(content), PRIVATE, int(moment)
     archive.addfile(member, io.BytesIO(content))

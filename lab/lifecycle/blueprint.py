@@ -72,9 +72,9 @@ def fitted(intent: Intent, pods: object, *, real: bool) -> Intent:
     With a cluster where pods are Kubernetes' alone, and with hypervisors of its own where its
     machines are no computers alone.
     """
-    if real:
-        intent = on_real_ones(intent)
-    return intent if pods == "kubernetes" else replace(intent, kubernetes=None)
+    if pods != "kubernetes":
+        intent = replace(intent, kubernetes=None)
+    return on_real_ones(intent) if real else intent
 
 
 def cut(scenario: Scenario, only: str | None, node_mtu: int | None) -> Scenario:

@@ -12,10 +12,10 @@ from lab.cluster.bundle.catalogue import SYSTEMS
 from lab.cluster.bundle.garbage import Collected
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.bundle.store import Store
+from lab.imaging.cache import cache_directory
 from lab.inventory import loader
 from lab.inventory.inventory import STOCK, Inventory
 from lab.providers.libvirt import layout
-from lab.providers.libvirt.provider import cache_directory
 from lab.providers.provider import LabHandle
 from lab.scenario.scenario import Os
 from lab.scenario.versions import SUPPORTED

@@ -25,10 +25,11 @@ from lab.matrix.judge import judge
 from lab.matrix.run import probe
 from lab.matrix.verdict import GREEN
 from lab.providers.capture import Capturing, Taken
-from lab.providers.provider import LabHandle, Outcome, ProbeSettings, Provider
+from lab.providers.provider import CAPTURE, LabHandle, Outcome, ProbeSettings, Provider
 from lab.scenario.scenario import Limit
 from lab.state.directory import make_private
 from lab.state.failure import guarded_files
+from lab.state.files import replacing
 from lab.state.lock import RUNS
 from lab.topology.intent import Intent
 
@@ -36,7 +37,6 @@ LIMIT_BYTES = 8 << 20
 """Kept of each device; a large probe is 128 KiB, what else passes meanwhile shares it."""
 _SECONDS = 120.0
 """For one probe: a name is asked for with up to five domains, each for the time of one exchange."""
-_PRIVATE = 0o600
 
 Say = Callable[[str], None]
 
@@ -72,12 +72,10 @@ def captured(opened: OpenLab, request: Request, say: Say) -> Captured:
     """
     named = request.source if request.target is None else f"{request.source} to {request.target}"
     doing = f"capturing '{named}' in lab '{opened.name}'"
-    cluster = opened.intent.kubernetes is not None
-    if cluster or not hasattr(opened.provider, "capture"):
-        whose = "of a cluster's own pods " if cluster else ""
+    if CAPTURE not in opened.provider.abilities:
         raise UsageError(
             doing,
-            f"provider '{opened.provider.name}' takes down no packets {whose}yet",
+            f"provider '{opened.provider.name}' takes down no packets",
             f"'lab explain' looks at the path without them; 'lab shell {opened.name} NODE' and "
             "tcpdump there; or the same scenario with '--provider netns'",
         )
@@ -225,9 +223,9 @@ def keep(opened: OpenLab, found: Captured, directory: Path | None) -> Path:
         try:
             for name, content in files(found):
                 path = directory / name
-                path.touch(mode=_PRIVATE)
+                with replacing(path) as file:
+                    file.write(content)
                 begun.append(path)
-                path.write_bytes(content)
         except BaseException:
             for path in begun:
                 path.unlink()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
+from lab._log import CAUSE
 
 _ROOT = Path(__file__).parents[2]
 _GRACE_SECONDS = 60.0
@@ -31,6 +32,8 @@ def run_lab(
     It is in a session of its own, so that Ctrl-C on the terminal reaches the caller alone. At
     the deadline, and when ``stopped`` says so, it is sent SIGTERM, and SIGKILL a minute later.
 
+    Why it failed, if it says so, is then in the file of :func:`cause_file`.
+
     Returns
     -------
     int or None
@@ -42,7 +45,7 @@ def run_lab(
         log.open("ab") as output,
         subprocess.Popen(  # noqa: S603  our own command
             [sys.executable, "-P", "-m", "lab", *words],
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": path, CAUSE: str(cause_file(log))},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -65,6 +68,11 @@ def run_lab(
             _end(process)
             return None
         return process.returncode
+
+
+def cause_file(log: Path) -> Path:
+    """Where a command leaves the cause of its failure in one line, beside its log."""
+    return log.with_suffix(".cause")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

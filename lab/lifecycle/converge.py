@@ -8,6 +8,9 @@ from typing import Literal
 
 from lab.providers.provider import Liveness
 
+NOT_DONE = "not done yet"
+"""Why a step runs for the first time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -66,7 +69,7 @@ def _reason_for_all(
 
 def _reason(done: str | None, wanted: str) -> str:
     if done is None:
-        return "not done yet"
+        return NOT_DONE
     return "" if done == wanted else "what it is made from has changed"
 
 

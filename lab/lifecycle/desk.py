@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,7 @@ from lab.lifecycle.age import parse_age
 from lab.lifecycle.converge import Decision
 from lab.lifecycle.names import unknown_lab
 from lab.lifecycle.providers import DEFAULT, Providers, choose, chosen
-from lab.providers.provider import Pods, Provider
-from lab.providers.real import REAL_MACHINES
+from lab.providers.provider import CLUSTER, MACHINES, Pods, Provider
 from lab.state.directory import state_directory
 from lab.state.failure import FullError
 from lab.state.rows import FaultRow, LabRow
@@ -31,7 +31,7 @@ from lab.state.store import Store
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
-    from lab.lifecycle import faults
+    from lab.lifecycle import faults, pruning
     from lab.lifecycle.blueprint import Blueprint
     from lab.lifecycle.session import OpenLab
     from lab.lifecycle.suspend import SuspendResult
@@ -86,7 +86,7 @@ class Prepared:
         return (*self._ignored(), *self._untried())
 
     def _untried(self) -> tuple[str, ...]:
-        if self.provider.name not in REAL_MACHINES:
+        if MACHINES not in self.provider.abilities:
             return ()
         from lab.cluster.unverified import unverified  # noqa: PLC0415  few labs are on machines
 
@@ -94,8 +94,8 @@ class Prepared:
         return (f"note: {why}",) if why else ()
 
     def _ignored(self) -> tuple[str, ...]:
-        ignored = self.drawn.scenario.real_machine_keys() if self.provider.name != "libvirt" else ()
-        if not ignored:
+        ignored = self.drawn.scenario.real_machine_keys()
+        if not ignored or MACHINES in self.provider.abilities:
             return ()
         listed = ", ".join(f"'{key}'" for key in ignored)
         return (
@@ -120,7 +120,7 @@ def prepare(request: Request) -> Prepared:
     provider = choose(providers(request.options()), request.provider or default_provider())
     _require_pods(request, provider)
     pods = request.pods or provider.pods
-    real = provider.name in REAL_MACHINES
+    real = MACHINES in provider.abilities
     drawn = draw(request.scenario, request.only, None, pods, real=real)
     options = request.options()
     if pods == "kubernetes":
@@ -152,11 +152,11 @@ def prepare(request: Request) -> Prepared:
 
 def _require_pods(request: Request, provider: Provider) -> None:
     """Refuse a cluster where there are no machines to run it."""
-    if request.pods == "kubernetes" and provider.name != "libvirt":
+    if request.pods == "kubernetes" and CLUSTER not in provider.abilities:
         raise UsageError(
             f"bringing '{request.scenario}' up with the pods of a Kubernetes cluster",
             f"provider '{provider.name}' has no machines that could run one",
-            "--provider libvirt, or leave '--pods' out",
+            "--provider nspawn or libvirt, or leave '--pods' out",
         )
 
 
@@ -190,6 +190,37 @@ def check(prepared: Prepared) -> None:
         up.check(prepared.request, prepared.provider, store)
 
 
+def lab_name(written: str) -> str:
+    """The lab that is meant on the command line: by its name, or by the scenario it was made from.
+
+    Raises
+    ------
+    UsageError
+        When several labs were made from the scenario, and none has its name.
+    ScenarioError
+        When no lab was made from the scenario, and its own name cannot be read.
+
+    """
+    if not any(mark in written for mark in "/.,"):
+        return written  # no path, and no spec string with options
+    from lab.scenario.loader import load, meant  # noqa: PLC0415  'lab down NAME' reads none
+
+    made: list[str] = []
+    with suppress(FullError), opened_store() as store:
+        paths = {written, str(Path(written).resolve())}
+        made = [row.name for row in store.labs() if row.scenario_path in paths]
+    if len(made) == 1:
+        return made[0]
+    own = load(meant(written)).name
+    if made and own not in made:
+        raise UsageError(
+            f"looking for the lab of '{written}'",
+            f"several labs were made from it: {', '.join(made)}",
+            "give the lab's name",
+        )
+    return own
+
+
 def open_lab(name: str) -> OpenLab:
     """Open a lab of the user's own journal whose machines run.
 
@@ -201,7 +232,7 @@ def open_lab(name: str) -> OpenLab:
         When its machines are not there.
 
     """
-    opened = open_any(name)
+    opened = open_any(lab_name(name))
     opened.require_running()
     return opened
 
@@ -288,11 +319,19 @@ def look_at_all() -> tuple[status.LabStatus, ...]:
         return status.list_labs(_every(say), store, _intent_of(store))
 
 
-def collect(older_than: str | None, yes: bool, say: Say) -> gc.GcResult:
+def collect(older_than: str | None, yes: bool, all_users: bool, say: Say) -> gc.GcResult:
     """Find, and with ``yes`` remove, what nobody needs; ``older_than`` as in ``"2d"``."""
     age = None if older_than is None else parse_age(older_than)
     with opened_store() as store:
-        return gc.gc(gc.GcRequest(age, yes), _every(say), store, say)
+        return gc.gc(gc.GcRequest(age, yes, all_users), _every(say), store, say)
+
+
+def prune(keep_runs: int, keep_nights: int, yes: bool, say: Say) -> pruning.Surplus:
+    """Find, and with ``yes`` remove, the runs and nights that are kept no longer."""
+    from lab.lifecycle import pruning  # noqa: PLC0415  only 'gc' does
+
+    with opened_store() as store:
+        return pruning.prune(store, keep_runs, keep_nights, say, yes=yes)
 
 
 def banner(name: str | None = None) -> str:
@@ -325,6 +364,7 @@ def _every(say: Say) -> Providers:
     a lab's own record are.
     """
 
+    @cache
     def readable() -> Inventory | None:
         try:
             return _inventory()
@@ -349,4 +389,5 @@ def opened_store() -> Iterator[Store]:
 def _intent_of(store: Store) -> Callable[[LabRow], Intent]:
     from lab.lifecycle.rebuild import rebuild  # noqa: PLC0415  'down' need not read scenarios
 
-    return lambda row: rebuild(row, store).intent
+    known = _every(lambda _: None)
+    return lambda row: rebuild(row, store, choose(known, row.provider)).intent

@@ -33,6 +33,11 @@ def examine(
         from lab.providers.netns import doctor as netns  # noqa: PLC0415  only if asked for
 
         found += weighed(netns.examine(), is_default=default == "netns")
+    if asked in {None, "nspawn"}:
+        from lab.providers.nspawn import preflight  # noqa: PLC0415  only if asked for
+
+        seen = preflight.examine(state_directory(environment))
+        found += weighed(seen, is_default=default == "nspawn")
     if asked in {None, "libvirt"}:
         from lab.providers.libvirt import doctor as libvirt  # noqa: PLC0415  only if asked for
 

@@ -78,7 +78,7 @@ def bound(opened: OpenLab) -> Iterator[Intent]:
         yield settled(opened.provider, opened.handle, opened.intent)
         return
     with cluster.probed() as intent:
-        yield intent
+        yield settled(opened.provider, opened.handle, intent)
 
 
 def looker(opened: OpenLab, intent: Intent) -> Look:

@@ -1,7 +1,7 @@
 """Faults put into a lab on purpose, and taken out again.
 
-The order of the journal's writes is what survives ``kill -9``: a fault is written down, with what
-mends it, before anything is broken, and forgotten after it is mended.
+The order of the journal's writes is what survives ``kill -9``: a fault is written down before
+anything is broken, and forgotten after it is mended. No command stands in the journal.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from dataclasses import dataclass, replace
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
+from lab.cluster.bind import bound_as, observed_in
 from lab.cluster.labels import POD_VARIABLE
+from lab.cluster.observed import from_text, to_text
 from lab.lifecycle import lost
 from lab.lifecycle.explaining import bound
 from lab.lifecycle.relearning import wait_until_learned
 from lab.lifecycle.session import OpenLab
 from lab.matrix.faults import registry
 from lab.matrix.faults.fault import Change, Command, Fault, Site
-from lab.providers.real import REAL_MACHINES
+from lab.providers.provider import MACHINES
 from lab.providers.settling import realised
 from lab.state import faults as journal
 from lab.state.lock import FAULTS, lab_lock
@@ -96,8 +98,7 @@ def _put(
     _refuse_windows(opened, intent, site.node, doing)
     _refuse_twice(opened, fault, site.node, peer, doing)
     _probe(opened, intent, fault, site.node, doing)
-    made = realised(opened.provider, intent)
-    change = from_nodes(fault.change(made, site.node, peer), intent)
+    change = _change(opened, fault, intent, site.node, peer)
     number = journal.intend(
         opened.store,
         opened.name,
@@ -105,7 +106,7 @@ def _put(
         fault.name,
         node=site.node,
         peer=peer,
-        undo=[(one.place, one.line) for one in change.undo],
+        observed=to_text(observed_in(opened.intent, intent)) if intent.kubernetes else "",
     )
     row = next(one for one in present(opened) if one.number == number)
     try:
@@ -120,8 +121,9 @@ def _put(
 def heal(opened: OpenLab, say: Say) -> Healed:
     """Take every fault out of the lab, the last one first. Safe to repeat.
 
-    What takes it out was written down with it: a cluster whose API is lost is healed, too. It is
-    over when daemons have learned again what they lost meanwhile.
+    What takes it out follows from its name and place. What pods had got was written down with it:
+    a cluster whose API is lost is healed, too. It is over when daemons have learned again what
+    they lost meanwhile.
 
     Raises
     ------
@@ -208,7 +210,7 @@ def _refuse_windows(opened: OpenLab, intent: Intent, node: str, doing: str) -> N
 def _takes(opened: OpenLab, intent: Intent, node: str) -> bool:
     """Whether the commands of faults can be run there."""
     windows = intent.machine(node).os == "windows"
-    return not (windows and opened.provider.name in REAL_MACHINES)
+    return not (windows and MACHINES in opened.provider.abilities)
 
 
 def _refuse_twice(opened: OpenLab, fault: Fault, node: str, peer: str, doing: str) -> None:
@@ -234,9 +236,50 @@ def _mend(opened: OpenLab, row: FaultRow) -> None:
     if row.name == lost.CUT_OFF:
         lost.join_again(opened.store, opened.provider, opened.handle, opened.intent, row.node)
         return
-    undo = [Command(place, line) for place, line in row.undo]
-    _run(opened, opened.intent, undo, f"taking fault {words(row)} out of lab '{opened.name}'")
+    doing = f"taking fault {words(row)} out of lab '{opened.name}'"
+    _run(opened, opened.intent, _undo(opened, row, doing), doing)
     journal.forget(opened.store, opened.name, row.number)
+
+
+def _change(opened: OpenLab, fault: Fault, intent: Intent, node: str, peer: str) -> Change:
+    """What the fault does to the lab as its provider has made it."""
+    made = realised(opened.provider, intent)
+    return from_nodes(fault.change(made, node, peer), intent)
+
+
+def _undo(opened: OpenLab, row: FaultRow, doing: str) -> tuple[Command, ...]:
+    """What takes a fault out, worked out from its name and place.
+
+    Raises
+    ------
+    BrokenError
+        When there can be no such fault in this lab, or what its pods have got is not known.
+
+    """
+    fault = registry.faults().get(row.name)
+    try:
+        intent = _as_it_was(opened, row)
+        machines = {one.name for one in intent.everything()}
+        pods = {pod.name for one in intent.machines for pod in one.pods}
+        if fault and row.node in machines and row.peer in {"", *machines, *pods}:
+            return _change(opened, fault, intent, row.node, row.peer).undo
+    except (LookupError, StopIteration, AssertionError, ValueError):  # it has no such site
+        pass
+    raise BrokenError(
+        doing,
+        "the journal has it, and there can be no such fault in this lab",
+        f"'lab down {opened.name}', then '{opened.again}'",
+    )
+
+
+def _as_it_was(opened: OpenLab, row: FaultRow) -> Intent:
+    """The Intent with what the lab's pods had got when the fault was put in."""
+    if opened.intent.kubernetes is None:
+        return opened.intent
+    if row.observed:
+        return bound_as(opened.intent, from_text(row.observed))
+    with bound(opened) as intent:  # written before that was kept: with what they have now
+        return intent
 
 
 def _run(opened: OpenLab, intent: Intent, commands: Iterable[Command], doing: str) -> None:

@@ -32,6 +32,8 @@ class GcRequest:
     """Seconds since a lab was last brought up, changed or tested; None for orphans alone."""
     yes: bool
     """False for a dry run."""
+    all_users: bool = False
+    """Whether other users' labs are looked at; their files never are."""
     command: str = "lab gc"
 
 
@@ -43,8 +45,11 @@ class Collected:
     provider: str
     token: str
     orphan: Path | None
-    """The directory that an orphan says it belongs to; None for a lab of the journal."""
+    """The directory that an orphan says it belongs to; None for a lab of the journal. A claim:
+    it is shown, and never opened."""
     why: str
+    owner: str = ""
+    """Whose it is; empty for the caller's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,8 @@ def collect(
 ) -> tuple[Collected, ...]:
     """What there is to collect: old labs by the journal, orphans by their marks.
 
+    No journal here speaks for other users' labs, so that the age of their objects counts.
+
     Parameters
     ----------
     labs
@@ -83,10 +90,17 @@ def collect(
     """
     labs = tuple(labs)
     known = {row.token for row in labs}
+
+    def is_unneeded(mark: Mark) -> bool:
+        too_old = older_than is not None and mark.age_seconds > older_than
+        if mark.owner and (mark.expired or too_old):
+            return True
+        return home_of(mark.directory) in {"own", "gone"}
+
     orphans = {
-        (provider, mark.token): _orphan(provider, mark)
+        (provider, mark.token, mark.owner): _orphan(provider, mark)
         for provider, mark in marks
-        if mark.token not in known and home_of(mark.directory) in {"own", "gone"}
+        if mark.token not in known and is_unneeded(mark)
     }
     old = [
         Collected(row.name, row.provider, row.token, None, f"last used {in_words(age)} ago")
@@ -97,8 +111,9 @@ def collect(
 
 
 def _orphan(provider: str, mark: Mark) -> Collected:
-    why = f"no journal knows of {mark.object}, {in_words(mark.age_seconds)} old"
-    return Collected(mark.lab, provider, mark.token, mark.directory, why)
+    whose = f" of user '{mark.owner}'" if mark.owner else ""
+    why = f"no journal knows of {mark.object}{whose}, {in_words(mark.age_seconds)} old"
+    return Collected(mark.lab, provider, mark.token, mark.directory, why, mark.owner)
 
 
 def gc(
@@ -149,9 +164,14 @@ def _look(
     def home_of(directory: Path) -> Home:
         return home(directory, store.lab_directory(directory.name))
 
-    marks = all_marks(providers)  # before the journal: see above
+    marks = all_marks(providers, all_users=request.all_users)  # before the journal: see above
     found = collect(store.labs(), marks, home_of, request.older_than, store.now())
-    return found, [_unseen(mark) for _, mark in marks if home_of(mark.directory) == "unseen"]
+    taken = {(item.token, item.owner) for item in found}
+    return found, [
+        _unseen(mark)
+        for _, mark in marks
+        if (mark.token, mark.owner) not in taken and home_of(mark.directory) == "unseen"
+    ]
 
 
 def _unseen(mark: Mark) -> str:
@@ -167,25 +187,26 @@ def _remove(
 ) -> tuple[str, ...]:
     provider = choose(providers, item.provider)
     directory = store.lab_directory(item.lab)
+    lab = LabHandle(item.lab, directory, item.token)
+    if item.owner:
+        return provider.destroy(lab, owner=item.owner)
     if item.orphan and not same_directory(item.orphan, directory):
         # its state directory is no more, and its lock with it
-        return provider.destroy(LabHandle(item.lab, item.orphan, item.token))
+        return provider.destroy(lab)
     with lab_lock(directory, request.command, wait=0):
         row = store.lab(item.lab)
         live = row if row is not None and row.status != "down" else None
         if item.orphan:
-            return _remove_orphan(item, provider, directory, alone=live is None)
+            return _remove_orphan(lab, provider, alone=live is None)
         if live is None or live.token != item.token or not _is_old(live, request, store):
             return ()
         return take_away(item.lab, [Target(item.provider, item.token)], providers, store)
 
 
-def _remove_orphan(
-    item: Collected, provider: Provider, directory: Path, *, alone: bool
-) -> tuple[str, ...]:
-    removed = provider.destroy(LabHandle(item.lab, directory, item.token))
+def _remove_orphan(lab: LabHandle, provider: Provider, *, alone: bool) -> tuple[str, ...]:
+    removed = provider.destroy(lab)
     if alone:
-        remove_files(directory)
+        remove_files(lab.directory)
     return removed
 
 

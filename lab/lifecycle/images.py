@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from lab._errors import LabError
+from lab.imaging.cache import cache_directory
 from lab.imaging.golden import GoldenImage
 from lab.imaging.library import Library
 from lab.imaging.windows.product_key import secret_of
@@ -19,7 +20,6 @@ from lab.providers.libvirt import connection, image_copies, sites
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.image_copies import Copies
 from lab.providers.libvirt.installing import LibvirtInstaller
-from lab.providers.libvirt.provider import cache_directory
 from lab.providers.libvirt.sites import Left
 
 

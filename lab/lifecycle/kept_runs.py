@@ -9,7 +9,7 @@ from pathlib import Path
 from lab._errors import BrokenError, UsageError
 from lab.lifecycle.session import RESULT
 from lab.matrix.verdict import RunResult
-from lab.reports.result import from_json
+from lab.reports.result import from_json, parsed
 
 _A_RUN = f"give the {RESULT} of a run, its directory, its id, or a lab"
 _SHOWN = 3
@@ -103,11 +103,9 @@ def _nearest(wanted: str, state: Path) -> str:
 def _read(doing: str, file: Path) -> RunResult:
     try:
         text = file.read_text(encoding="utf-8")
-        document = json.loads(text)
+        document = parsed(text)
     except json.JSONDecodeError as error:
         raise UsageError(doing, f"'{file}' {_breaks(text, error)}", _A_RUN) from error
-    except RecursionError as error:
-        raise UsageError(doing, f"'{file}' is nested too deep for a result", _A_RUN) from error
     except (OSError, ValueError) as error:
         raise UsageError(doing, f"'{file}' cannot be read: {error}", _A_RUN) from error
     if not isinstance(document, dict) or "format" not in document:

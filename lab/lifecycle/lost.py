@@ -25,7 +25,7 @@ Say = Callable[[str], None]
 
 def cut_off(store: Store, provider: Provider, lab: LabHandle, intent: Intent, machine: str) -> None:
     """Take the machine off every network."""
-    number = journal.intend(store, lab.name, lab.token, CUT_OFF, node=machine, peer="", undo=())
+    number = journal.intend(store, lab.name, lab.token, CUT_OFF, node=machine, peer="")
     cast(Failing, provider).cut_off(lab, intent, machine)
     journal.done(store, lab.name, number)
 

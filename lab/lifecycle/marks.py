@@ -1,18 +1,41 @@
-"""Labs found by the marks of their objects: whose they are, and whether a journal knows them."""
+"""Labs found by the marks of their objects: whose they are, and whether a journal knows them.
+
+What a mark says is a claim: anybody can write one. One that no lab of ours can have is passed
+over. No path of a mark is ever opened, written or removed: files are found from the caller's own
+state directory and the lab's name, and a mark's directory is only compared with that.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
+from lab.lifecycle.names import is_name
 from lab.providers.provider import Mark, Provider
+
+_TOKEN = re.compile(r"[0-9a-z]+")
+"""A token is hexadecimal. Providers make names and paths of it, so it never has a '/' or a '.'."""
 
 
 def same_directory(one: Path, other: Path) -> bool:
-    """Whether both paths mean one directory, also where neither is there any more."""
-    return os.path.realpath(one) == os.path.realpath(other)
+    """Whether both are the directory of one lab, also where neither is there any more.
+
+    Links count only on the way to the state directory: below it are none.
+    """
+    if one.parts[-2:] != other.parts[-2:]:
+        return False
+    return os.path.realpath(one.parent.parent) == os.path.realpath(other.parent.parent)
+
+
+def is_possible(mark: Mark) -> bool:
+    """Whether a lab of ours can have such a mark: a name, a token, and STATE/labs/NAME."""
+    path = mark.directory
+    plain = path.is_absolute() and ".." not in path.parts
+    named = is_name(mark.lab) and _TOKEN.fullmatch(mark.token) is not None
+    return named and plain and path.parts[-2:] == ("labs", mark.lab)
 
 
 Home = Literal["own", "gone", "other", "unseen"]
@@ -51,9 +74,20 @@ def own_marks(provider: Provider, directory: Path) -> tuple[Mark, ...]:
 
     A lab of the same name that belongs to another state directory is another lab.
     """
-    return tuple(mark for mark in provider.marks() if same_directory(mark.directory, directory))
+    return tuple(
+        mark
+        for mark in provider.marks()
+        if is_possible(mark) and same_directory(mark.directory, directory)
+    )
 
 
-def all_marks(providers: Mapping[str, Provider]) -> tuple[tuple[str, Mark], ...]:
-    """Every mark, with the name of its provider."""
-    return tuple((name, mark) for name in providers for mark in providers[name].marks())
+def all_marks(
+    providers: Mapping[str, Provider], *, all_users: bool = False
+) -> tuple[tuple[str, Mark], ...]:
+    """Every mark of the caller's, or of everybody's, with the name of its provider."""
+    return tuple(
+        (name, mark)
+        for name in providers
+        for mark in providers[name].marks(all_users=all_users)
+        if is_possible(mark)
+    )

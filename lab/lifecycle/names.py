@@ -12,6 +12,11 @@ LONGEST = 63
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
+def is_name(name: str) -> bool:
+    """Whether a lab can have that name."""
+    return len(name) <= LONGEST and _LABEL.fullmatch(name) is not None
+
+
 def check_name(name: str, *, new: bool = False) -> None:
     """Refuse a name that no lab can have; with ``new`` that of a lab which is to be made.
 
@@ -21,7 +26,7 @@ def check_name(name: str, *, new: bool = False) -> None:
         Saying what a name may be.
 
     """
-    if len(name) > LONGEST or not _LABEL.fullmatch(name):
+    if not is_name(name):
         raise UsageError(
             f"naming a lab '{name}'" if new else f"looking for lab '{name}'",
             "a lab's name is 1 to 63 lower-case letters, digits and '-', "
@@ -38,6 +43,7 @@ def unknown_lab(doing: str, name: str, known: Iterable[str], more: str = "") -> 
     near = get_close_matches(name, labs, n=1)
     meant = f"did you mean '{near[0]}'? " if near else ""
     listed = ", ".join(f"'{lab}'" for lab in labs)
-    there = f"the labs are {listed}" if labs else "there are no labs; 'lab up' makes one"
+    are = "the only lab is" if len(labs) == 1 else "the labs are"
+    there = f"{are} {listed}" if labs else "there are no labs; 'lab up' makes one"
     cure = f"{meant}{there}{f'; {more}' if more else ''}"
     return UsageError(doing, f"there is no lab named '{name}'", cure)

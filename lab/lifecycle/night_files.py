@@ -1,11 +1,11 @@
-"""The directory of a night: where it is, which one came before, and what is written into it."""
+"""The directory of a night: where it is, which ones came before, and what is written into it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ from lab.lifecycle.nightly import read_run
 from lab.lifecycle.session import JUNIT, RESULT
 from lab.matrix.verdict import RunResult
 from lab.reports import junit, night_html
-from lab.reports.difference import differences
-from lab.reports.night import FORMAT, Night, comparison_lines, difference_json, summary_json
-from lab.state.directory import make_private
+from lab.reports.difference import difference
+from lab.reports.night import FORMAT, TESTED, Night, comparison_lines, difference_json, summary_json
+from lab.reports.result import parsed
+from lab.state.directory import make_private, nights_directory
 from lab.state.failure import ELSEWHERE, guarded_files
 from lab.state.files import write_private
 
@@ -29,10 +30,10 @@ DIFFERENCE_TEXT = "difference.txt"
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """The night before: its directory, and the run of every scenario that has left one."""
+    """An earlier night: its directory, and the scenarios whose matrix it has asked to the end."""
 
     directory: Path
-    runs: Mapping[str, RunResult] = field(default_factory=dict)
+    complete: frozenset[str]
 
 
 def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
@@ -47,7 +48,7 @@ def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
 
     """
     if wanted is None:
-        shelf = state / "nightly"
+        shelf = nights_directory(state)
         make_private(shelf)
         dated = shelf / f"{now:%Y-%m-%d}"
         output = shelf / f"{now:%Y-%m-%d-%H%M%S}" if dated.exists() else dated
@@ -64,10 +65,10 @@ def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
     return output
 
 
-def find_earlier(output: Path, provider: str, wanted: Path | None) -> Earlier | None:
-    """The night to compare with: the one told, else the latest beside this one.
+def find_earlier(output: Path, provider: str, wanted: Path | None) -> tuple[Earlier, ...]:
+    """The nights to compare with: the one told, else those beside this one, the latest first.
 
-    Only one on the same provider counts; one that cannot be read does not.
+    Only those on the same provider count; one that cannot be read does not.
 
     Raises
     ------
@@ -76,47 +77,86 @@ def find_earlier(output: Path, provider: str, wanted: Path | None) -> Earlier | 
 
     """
     if wanted is not None:
-        if _summary(wanted) is None:
+        summary = summary_in(wanted)
+        if summary is None:
             raise UsageError(
                 f"comparing with the night in '{wanted}'",
                 f"there is no '{SUMMARY}' of this version in it",
                 "give the directory that an earlier 'lab nightly' has written",
             )
-        return _read(wanted)
+        return (Earlier(wanted, _complete(summary)),)
     found = [
-        (str(summary["started"]), path)
+        (str(summary["started"]), path, _complete(summary))
         for path in sorted(output.parent.iterdir())
         if path != output
-        and (summary := _summary(path)) is not None
+        and (summary := summary_in(path)) is not None
         and summary.get("provider") == provider
     ]
-    return _read(max(found)[1]) if found else None
+    return tuple(Earlier(path, complete) for _, path, complete in sorted(found, reverse=True))
 
 
-def _summary(directory: Path) -> dict[str, Any] | None:
+def summary_in(directory: Path) -> dict[str, Any] | None:
+    """The summary of the night in that directory; None where it has none of this version."""
+    path = directory / SUMMARY
     try:
-        found = json.loads((directory / SUMMARY).read_text(encoding="utf-8"))
+        if not path.is_file():  # a pipe in a shared directory would never end
+            return None
+        found = parsed(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     known = isinstance(found, dict) and found.get("format") == FORMAT and "started" in found
     return found if known else None
 
 
-def _read(directory: Path) -> Earlier:
-    runs = {}
-    for path in sorted(directory.glob(f"*/{RESULT}")):
-        with suppress(OSError, ValueError, LabError):  # one that is damaged is not compared
-            runs[path.parent.name] = read_run(path)
-    return Earlier(directory, runs)
+def runs_of(summary: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
+    """The lab and the id of each run that a night's summary refers to."""
+    pairs = ((one.get("lab"), one.get("run")) for one in _listed(summary, "scenarios"))
+    return frozenset(
+        (lab, run) for lab, run in pairs if isinstance(lab, str) and isinstance(run, str)
+    )
 
 
-def compared(night: Night, earlier: Earlier | None) -> Night:
-    """The night with its differences to the one before."""
-    if earlier is None:
-        return night
-    now = {one.scenario: one.run for one in night.scenarios if one.run is not None}
-    found = differences(earlier.runs, now)
-    return replace(night, before=earlier.directory.name, differences=found)
+def _complete(summary: Mapping[str, Any]) -> frozenset[str]:
+    """The scenarios whose test came to its end; cells may have failed in it."""
+    return frozenset(
+        str(one.get("scenario"))
+        for one in _listed(summary, "scenarios")
+        if any(
+            stage.get("stage") == "test" and _is_tested(stage.get("code"))
+            for stage in _listed(one, "stages")
+        )
+    )
+
+
+def _is_tested(code: object) -> bool:
+    return isinstance(code, int) and code in TESTED
+
+
+def _listed(found: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """The objects in that list; none where it is no list."""
+    value = found.get(key)
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def compared(night: Night, earlier: Sequence[Earlier]) -> Night:
+    """The night with the differences of each scenario to the latest night that can be compared."""
+    runs = {one.scenario: one.run for one in night.scenarios if one.run and one.tested}
+    found = {name: _latest(name, earlier) for name in runs}
+    pairs = {name: one for name, one in found.items() if one is not None}
+    return replace(
+        night,
+        before={name: directory.name for name, (directory, _) in pairs.items()},
+        differences={name: difference(run, runs[name]) for name, (_, run) in pairs.items()},
+    )
+
+
+def _latest(scenario: str, earlier: Sequence[Earlier]) -> tuple[Path, RunResult] | None:
+    """The latest night with a complete run of that scenario, and the run."""
+    for night in earlier:
+        if scenario in night.complete:
+            with suppress(OSError, ValueError, LabError):  # one that is damaged is not compared
+                return night.directory, read_run(night.directory / scenario / RESULT)
+    return None
 
 
 def write(night: Night, output: Path) -> None:

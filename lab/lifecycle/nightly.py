@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,14 +14,15 @@ from pathlib import Path
 from threading import Event
 
 from lab._deadline import Deadline
-from lab._errors import PreflightError, UsageError
+from lab._errors import LabError, PreflightError, UsageError
+from lab.lifecycle.command import cause_file
 from lab.lifecycle.interruption import deaf, postponed, terminable
 from lab.lifecycle.names import LONGEST
 from lab.lifecycle.session import JUNIT, REPORT, RESULT
 from lab.matrix.verdict import RunResult
 from lab.providers.provider import Pods
 from lab.reports.night import Done, Fate, Night, ScenarioNight, Stage, judge
-from lab.reports.result import from_json
+from lab.reports.result import from_json, parsed
 from lab.state.directory import make_private
 from lab.state.failure import guarded_files
 
@@ -183,6 +184,8 @@ def _whole(job: Job, request: NightRequest, hands: Hands, stop: Event, say: Say)
     work = _Work(job, request, hands, stop)
     try:
         found = work.result("refused", job.unfit) if job.unfit else work.done()
+    except LabError as error:
+        found = work.result("broken", error.cause)
     except Exception as error:  # noqa: BLE001  a night goes on after a failure of any kind
         found = work.result("broken", f"{type(error).__name__}: {error}")
     say(
@@ -243,7 +246,8 @@ class _Work:
         pods = ("--pods", self.request.pods) if self.request.pods else ()
         words = ("up", self.job.source, "--name", self.job.lab, "--provider")
         if self._do("up", (*words, self.request.provider, *only, *pods), deadline).code == 0:
-            self._do("test", ("test", self.job.lab), deadline)
+            repeat = f"lab repro {shlex.quote(str(self.folder))}"  # the lab is down by then
+            self._do("test", ("test", self.job.lab, "--repeat-with", repeat), deadline)
 
     def _gather(self) -> None:
         """Keep what explains a failure, while the lab is there to be looked at."""
@@ -265,7 +269,8 @@ class _Work:
         stopped = self.stop.is_set if heed_stop else lambda: False
         code = self.hands.run(words, log, deadline, stopped)
         relative = str(log.relative_to(self.request.output))
-        self.stages.append(Done(stage, code, time.monotonic() - begun, relative, last_words(log)))
+        words = last_words(log) if code is None else cause(log) or last_words(log)
+        self.stages.append(Done(stage, code, time.monotonic() - begun, relative, words))
         return self.stages[-1]
 
     def _kept(self, earlier: set[str]) -> RunResult | None:
@@ -286,13 +291,25 @@ class _Work:
 
 def read_run(path: Path) -> RunResult:
     """The run in a ``result.json``; see :func:`lab.reports.result.from_json` for what it raises."""
-    return from_json(json.loads(path.read_text(encoding="utf-8")))[0]
+    return from_json(parsed(path.read_text(encoding="utf-8")))[0]
+
+
+def cause(log: Path) -> str:
+    """Why the command failed, in one line; empty where it has not said so."""
+    file = cause_file(log)
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+    finally:
+        file.unlink(missing_ok=True)
 
 
 def last_words(log: Path) -> str:
-    """The last sentence of a command's output, what to try next aside."""
+    """The last sentence of a command's output, without advice and word of its interruption."""
     if not log.is_file():
         return ""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    said = [line.strip() for line in lines if line.strip() and not line.startswith("  try:")]
+    lines = [line for line in lines if line.strip() not in {"", "interrupted"}]
+    said = [line.strip() for line in lines if not line.startswith("  try:")]
     return said[-1] if said else ""

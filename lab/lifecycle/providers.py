@@ -24,6 +24,12 @@ def _libvirt(inventory: Inventory | None) -> Provider:
     return LibvirtProvider(usable(inventory))
 
 
+def _nspawn(inventory: Inventory | None) -> Provider:
+    from lab.providers.nspawn.provider import NspawnProvider  # noqa: PLC0415  only if asked for
+
+    return NspawnProvider(usable(inventory))
+
+
 def _fake() -> Provider:
     from lab.providers.fake.provider import FakeProvider  # noqa: PLC0415  only if asked for
 
@@ -55,6 +61,7 @@ class Providers(Mapping[str, Provider]):
         self._makers = makers or {
             "netns": lambda: _netns(windows_rules_off),
             "libvirt": lambda: _libvirt(inventory()),
+            "nspawn": lambda: _nspawn(inventory()),
             "fake": _fake,
         }
         self._made: dict[str, Provider] = {}

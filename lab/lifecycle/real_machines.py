@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from lab._errors import UsageError
-from lab.providers.provider import Provider
+from lab.providers.provider import MACHINES, Provider
 from lab.providers.real import RealMachines
 
 
@@ -23,10 +23,10 @@ def real_machines(provider: Provider, doing: str) -> RealMachines:
         When its machines are none.
 
     """
-    if not hasattr(provider, "reaches"):
+    if MACHINES not in provider.abilities:
         raise UsageError(
             doing,
-            f"the machines of provider '{provider.name}' are no computers of their own",
+            f"the machines of provider '{provider.name}' are not real machines",
             "use 'lab shell' and 'lab exec', or bring the lab up on '--provider libvirt'",
         )
     return cast(RealMachines, provider)

@@ -9,7 +9,7 @@ from pathlib import Path
 from lab.lifecycle.blueprint import cut, fitted
 from lab.lifecycle.scenario_copy import write_scenario
 from lab.plan.plan import Plan
-from lab.providers.real import REAL_MACHINES
+from lab.providers.provider import MACHINES, Provider
 from lab.scenario.scenario import Limit, Scenario
 from lab.state.rows import LabRow
 from lab.state.store import Store
@@ -36,7 +36,7 @@ class Rebuilt:
     limits: tuple[Limit, ...]
 
 
-def rebuild(row: LabRow, store: Store, parts: Parts | None = None) -> Rebuilt:
+def rebuild(row: LabRow, store: Store, provider: Provider, parts: Parts | None = None) -> Rebuilt:
     """Decide a lab again from the journal's own copy of its scenario.
 
     The copy is put back into the lab's directory where it is missing, so that messages name a
@@ -60,7 +60,7 @@ def rebuild(row: LabRow, store: Store, parts: Parts | None = None) -> Rebuilt:
         node_mtu if isinstance(node_mtu, int) else None,
     )
     plan = parts.make_plan(scenario)
-    pods, real = row.options.get("pods"), row.provider in REAL_MACHINES
+    pods, real = row.options.get("pods"), MACHINES in provider.abilities
     intent = fitted(parts.intent(plan), pods, real=real)
     return Rebuilt(scenario, plan, intent, tuple(parts.limits(plan)))
 

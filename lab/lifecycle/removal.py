@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from lab._errors import StateError
 from lab._log import say
 from lab.lifecycle import kube_file
 from lab.providers.provider import LabHandle, Provider
+from lab.state.directory import open_unlinked
 from lab.state.failure import FullError, guarded_files
 from lab.state.lock import EVIDENCE, FILE, RUNS
 from lab.state.rows import LabRow
@@ -99,23 +102,34 @@ def unwritten(name: str, removed: Iterable[str], error: FullError) -> UnwrittenE
 def remove_files(directory: Path) -> None:
     """Remove all of the lab's directory but the reports of its runs, evidence, and the lock.
 
-    Its context goes from the user's kubeconfig, where it was merged.
+    Its context goes from the user's kubeconfig, where it was merged. No link is followed: what
+    is removed stands in the lab's directory, whatever is put there meanwhile.
 
     Raises
     ------
     StateError
-        When something cannot be removed.
+        When something cannot be removed, or the lab's directory is a link.
 
     """
-    kube_file.forget(directory, say)
     with guarded_files(f"removing the files of the lab '{directory.name}'"):
-        for path in sorted(directory.iterdir()) if directory.is_dir() else ():
-            if path.name in {FILE, RUNS, EVIDENCE}:
-                continue
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
-        for kept in (RUNS, EVIDENCE):
-            with suppress(OSError):  # there is something in it
-                (directory / kept).rmdir()
+        try:
+            opened = open_unlinked(directory)
+        except FileNotFoundError:
+            return
+        try:
+            kube_file.forget(directory, say)
+            for name in sorted(set(os.listdir(opened)) - {FILE, RUNS, EVIDENCE}):  # noqa: PTH208
+                _remove(name, opened)
+            for kept in (RUNS, EVIDENCE):
+                with suppress(OSError):  # there is something in it
+                    os.rmdir(kept, dir_fd=opened)
+        finally:
+            os.close(opened)
+
+
+def _remove(name: str, directory: int) -> None:
+    with suppress(FileNotFoundError):
+        if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+            shutil.rmtree(name, dir_fd=directory)  # itself safe against links put in its way
+        else:
+            os.unlink(name, dir_fd=directory)

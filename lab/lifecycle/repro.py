@@ -8,11 +8,11 @@ from pathlib import Path
 
 from lab._errors import UsageError
 from lab.lifecycle.blueprint import keep_only
-from lab.lifecycle.names import LONGEST
+from lab.lifecycle.names import LONGEST, check_name
 from lab.matrix.cell import Cell
 from lab.matrix.reduce import reduce
 from lab.matrix.verdict import GREEN, CellResult, RunResult, Verdict
-from lab.scenario.loader import load
+from lab.scenario.loader import HeldText, load
 from lab.scenario.scenario import Scenario
 from lab.scenario.write import to_yaml
 from lab.state.directory import make_private
@@ -66,10 +66,14 @@ def make_small(
 ) -> Small:
     """Decide the smallest lab that has the cell, and write its scenario.
 
+    All that the run says is checked before anything is written: it may come from elsewhere. No
+    path comes out of it.
+
     Raises
     ------
     UsageError
-        When the run does not hold the scenario that it is of, or that has no such cell any more.
+        When the run does not hold the scenario that it is of, or that has no such cell any more,
+        or when no lab can have the name.
     ScenarioError
         When this version reads the scenario differently from the one that wrote it.
     StateError
@@ -83,15 +87,16 @@ def make_small(
             "run 'lab test' again, and take a cell of that run",
         )
     lab = (name or f"repro-{run.scenario}")[:LONGEST].rstrip("-")
-    file = output.absolute() if output else state / SHELF / f"{lab}.yaml"
-    if output is None:
-        make_private(file.parent)
-    write_private(file, run.scenario_text)  # a message about it names a file that can be read
-    whole = load(file, topology_check=registry.check)
+    check_name(lab, new=True)
+    held = HeldText(run.scenario_text, f"the scenario of run '{run.run}'")
+    whole = load(held, topology_check=registry.check)
     if run.only is not None:
         whole = keep_only(whole, run.only)
     small = reduce(whole, then.cell.id)
     head = f"The smallest lab that has cell {then.cell.id} of run {run.run}, by 'lab repro'."
+    file = output.absolute() if output else state / SHELF / f"{lab}.yaml"
+    if output is None:
+        make_private(file.parent)
     write_private(file, to_yaml(small, head))
     return Small(run, then, small, file, lab)
 

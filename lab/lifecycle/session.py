@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from lab._errors import BrokenError, UsageError
@@ -28,6 +30,12 @@ from lab.topology.intent import Intent
 REPORT = "report.html"
 RESULT = "result.json"
 JUNIT = "junit.xml"
+
+
+_TIME = "%Y%m%d-%H%M%S"
+"""How the id of a run begins; ids are sorted by it wherever a lab's last run is looked for."""
+_STAMP = len("20261121-101500")
+_ID = re.compile(r"[0-9]{8}-[0-9]{6}-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,8 @@ class OpenLab:
     writers: Writers
     held_alone: bool = False
     """Whether this process holds it already, and alone."""
+    repeat_with: str = ""
+    """The command that repeats a cell, its id aside; empty for the usual 'lab test'."""
 
     @property
     def windows_rules_off(self) -> tuple[str, ...]:
@@ -162,6 +172,8 @@ class OpenLab:
     ) -> Path:
         """Keep a run: in the journal first, then as files. The directory they are in.
 
+        Its id is behind those of the lab's other runs, also where the clock went back.
+
         Parameters
         ----------
         run
@@ -181,6 +193,7 @@ class OpenLab:
         only = self.options.get("only")
         run = replace(
             run,
+            run=_after((row.id for row in self.store.runs(self.name)), run.run),
             scenario_text=self.scenario_text,
             only=only if isinstance(only, str) else None,
         )
@@ -198,6 +211,15 @@ class OpenLab:
                 text = junit.read_text(encoding="utf-8")
             write_private(directory / JUNIT, text)
         return directory
+
+
+def _after(others: Iterable[str], run: str) -> str:
+    """The id, ``20261121-101500-7f3a``; a second behind the last of the others if it is before."""
+    last = max((other[:_STAMP] for other in others if _ID.match(other)), default="")
+    if last < run[:_STAMP]:
+        return run
+    moment = datetime.strptime(last, _TIME).replace(tzinfo=UTC) + timedelta(seconds=1)
+    return f"{moment:{_TIME}}{run[_STAMP:]}"
 
 
 def open_lab(
@@ -225,7 +247,7 @@ def open_lab(
     if row is None or row.status == "down":
         raise unknown_lab(f"opening lab '{name}'", name, [lab.name for lab in store.labs()])
     provider = choose(providers, row.provider)
-    built = rebuild(row, store, parts)
+    built = rebuild(row, store, provider, parts)
     return OpenLab(
         name=name,
         plan=built.plan,

@@ -28,6 +28,10 @@ from lab.topology.intent import Intent
 TOKEN_BYTES = 8
 
 
+_LONG_SECONDS = 5.0
+"""Where all steps together take longer, the time of each is told."""
+
+
 @dataclass(frozen=True, slots=True)
 class UpRequest:
     """A lab that is asked for."""
@@ -212,17 +216,24 @@ def _begin(request: UpRequest, work: _Work, store: Store) -> None:
 
 def _run(request: UpRequest, work: _Work, store: Store, say: Callable[[str], None]) -> None:
     name = work.lab.name
-    first = next(decision.step for decision in work.decisions if decision.action == "run")
+    first = next(decision for decision in work.decisions if decision.action == "run")
+    new = first.why == converge.NOT_DONE
+    say(f"{'starting' if new else 'going on with'} lab '{name}'{'' if new else f': {first.why}'}")
+    took: dict[str, float] = {}
     for position, (step, decision) in enumerate(zip(work.steps, work.decisions, strict=True)):
         if decision.action == "skip":
             continue
-        say(f"{step.name}: {decision.why}" if step.name == first else step.name)
+        began = time.monotonic()
+        say(f"  step {position + 1} of {len(work.steps)}: {step.name}")
         store.intend_step(name, position, step.name, step.digest)
         try:
             step.run()
         except Exception as error:  # a step that fails in any way leaves the lab broken
             raise _broken(request, work, step.name, _words(error)) from error
         store.finish_step(name, step.name)
+        took[step.name] = time.monotonic() - began
+    if sum(took.values()) > _LONG_SECONDS:
+        say(f"  took {', '.join(f'{step} {seconds:.1f} s' for step, seconds in took.items())}")
 
 
 def _finish(request: UpRequest, work: _Work, provider: Provider, store: Store) -> None:

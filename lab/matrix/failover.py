@@ -100,7 +100,8 @@ def beats(intent: Intent, lost: str) -> tuple[Beat, ...]:
     linux = [
         machine
         for machine in intent.machines
-        if machine.kind == "node" and machine.os == "linux" and machine.name != lost
+        if machine.kind == "node" and machine.os == "linux"
+        if machine.name not in {lost, *behind}
     ]
     return tuple(_both(intent, behind, linux))
 

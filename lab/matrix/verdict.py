@@ -45,6 +45,11 @@ class CellResult:
     """The first thing on its path that is not as intended, of a cell that failed; None where
     nothing was seen, or nobody looked."""
 
+    @property
+    def cause(self) -> str:
+        """What broke a red cell, in one line; ``none found on its path`` where nobody knows."""
+        return self.finding.line if self.finding else "none found on its path"
+
 
 @dataclass(frozen=True, slots=True)
 class RunResult:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from lab.providers.provider import LabHandle
+from lab.providers.provider import Dialect, LabHandle
 from lab.topology.intent import Intent
 
 
@@ -18,6 +18,8 @@ class Beat:
     target: str
     address: str
     """The target's."""
+    dialect: Dialect = "lab"
+    """What the target understands; the provider knows. Never kube-proxy's."""
 
 
 @dataclass(frozen=True, slots=True)

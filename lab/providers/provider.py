@@ -79,7 +79,10 @@ class Liveness:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A lab found by the marks its objects carry, state file or not."""
+    """A lab found by the marks its objects carry, state file or not.
+
+    What a mark says is a claim: anybody can write one. See :mod:`lab.lifecycle.marks`.
+    """
 
     lab: str
     token: str
@@ -87,6 +90,10 @@ class Mark:
     object: str
     """What was found, in words: ``"process 4711 (holder)"``."""
     age_seconds: float
+    owner: str = ""
+    """Whose it is; empty for the caller's own."""
+    expired: bool = False
+    """Whether it has passed the expiry that its own maker gave it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +205,24 @@ Pods = Literal["kubernetes", "namespaces"]
 """What a lab's pods are: a real cluster's, or network namespaces on their nodes."""
 
 
+Ability = Literal["machines", "cluster", "capture", "failover"]
+MACHINES: Ability = "machines"
+"""Its machines are computers: an image, a console, an SSH server; Windows nodes run Windows."""
+CLUSTER: Ability = "cluster"
+"""Its machines can run Kubernetes."""
+CAPTURE: Ability = "capture"
+"""It can take packets down where they pass."""
+FAILOVER: Ability = "failover"
+"""It can take a machine off its networks and measure meanwhile: it has what
+:class:`~lab.providers.failing.Failing` asks."""
+
+
 class Provider(Protocol):
     """Where a lab's machines come from."""
 
     name: str
+    abilities: frozenset[Ability]
+    """What it can do that not every provider can; who needs an ability asks for it."""
     pods: Pods
     """What pods are where nobody says."""
 
@@ -240,11 +261,14 @@ class Provider(Protocol):
     def liveness(self, lab: LabHandle, intent: Intent) -> Liveness:
         """Look at the real objects."""
 
-    def destroy(self, lab: LabHandle) -> tuple[str, ...]:
-        """Take away every object with the lab's token; say what was removed. Safe to repeat."""
+    def destroy(self, lab: LabHandle, *, owner: str = "") -> tuple[str, ...]:
+        """Take away every object of the caller's with the lab's token; say what was removed.
 
-    def marks(self) -> tuple[Mark, ...]:
-        """Every object of ours on this machine that the user may touch."""
+        With ``owner``, as a mark has it, those of that owner instead. Safe to repeat.
+        """
+
+    def marks(self, *, all_users: bool = False) -> tuple[Mark, ...]:
+        """Every object of the caller's; with ``all_users`` also others' that it may end."""
 
     def machine(self, lab: LabHandle, intent: Intent, name: str) -> Machine:
         """The pod or machine of that name.

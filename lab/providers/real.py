@@ -11,9 +11,6 @@ from lab.guests.shell import Reach
 from lab.providers.provider import LabHandle
 from lab.topology.intent import Intent
 
-REAL_MACHINES = frozenset({"libvirt"})
-"""Providers whose Windows nodes run Windows; all others emulate them."""
-
 
 class RealCluster(Protocol):
     """One lab's Kubernetes, where its pods are Kubernetes' own.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
-from lab.providers.provider import LabHandle, Provider
+from lab.providers.failing import Failing
+from lab.providers.provider import FAILOVER, LabHandle, Provider
 from lab.topology import gateways
 from lab.topology.intent import Intent
 
@@ -21,10 +23,9 @@ def settled(provider: Provider, lab: LabHandle, intent: Intent) -> Intent:
         When the lab's machines are not there.
 
     """
-    ask = getattr(provider, "gateway_holders", None)
-    if ask is None or not intent.gateways:
+    if FAILOVER not in provider.abilities or not intent.gateways:
         return intent
-    return gateways.settled(intent, ask(lab, intent))
+    return gateways.settled(intent, cast(Failing, provider).gateway_holders(lab, intent))
 
 
 def realised(provider: Provider, intent: Intent) -> Intent:

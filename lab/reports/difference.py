@@ -15,7 +15,7 @@ from lab._log import quantity
 from lab.cluster.workload_checks import WorkloadResult
 from lab.matrix.cell import Cell
 from lab.matrix.verdict import GREEN, CellResult, RunResult, Verdict
-from lab.reports.cause import cause
+from lab.reports.cause import Cause, by_cause
 from lab.reports.patterns import Group, Hosts, explain
 
 SHOWN = 10
@@ -47,13 +47,16 @@ class Pattern:
     """Changes of one kind that one sentence tells of."""
 
     sentence: str
-    """``everything to and from win1 (44 of 44 cells)``: of the cells that it could be."""
+    """The cause with its number of cells; without one what the cells have in common:
+    ``everything to and from win1 (44 of 44 cells)``, of the cells that it could be."""
+    where: tuple[str, ...]
+    """What the cells of a cause have in common; empty where the sentence says it."""
     cells: tuple[str, ...]
     example: Change
     detail: str
     """Why the example has its verdict; empty for a plain pass."""
     cause: str
-    """What most of the cells met first on their paths; empty where nothing was found there."""
+    """What all of the cells met first on their paths; empty where nothing was found there."""
     repeat: str
     """The command that repeats the example."""
 
@@ -228,20 +231,49 @@ def _patterns(
 ) -> tuple[Pattern, ...]:
     by_id = {change.cell: change for change in changes}
     marked = [index for index, result in enumerate(population) if result.cell.id in by_id]
-    groups = explain(population, marked, _OTHERS[kind], hosts=hosts).groups
-    return tuple(_pattern(kind, group, by_id) for group in groups)
+    causes = by_cause(
+        population, marked, lambda cells, red: explain(cells, red, _OTHERS[kind], hosts=hosts)
+    )
+    return tuple(
+        pattern
+        for cause in causes
+        for pattern in (
+            [_caused(kind, cause, by_id)]
+            if cause.line
+            else [_pattern(kind, group, by_id) for group in cause.groups]
+        )
+    )
+
+
+def _caused(kind: Kind, cause: Cause, changes: Mapping[str, Change]) -> Pattern:
+    """All that has one cause, with what its cells have in common."""
+    where = tuple(_sentence(kind, group, changes) for group in cause.groups)
+    return Pattern(
+        sentence=cause.sentence,
+        where=where,
+        cells=tuple(result.cell.id for result in cause.cells),
+        example=changes[cause.example.cell.id],
+        detail=cause.example.detail,
+        cause=cause.line,
+        repeat=cause.example.repeat,
+    )
 
 
 def _pattern(kind: Kind, group: Group, changes: Mapping[str, Change]) -> Pattern:
-    cells = tuple(result.cell.id for result in group.cells)
     return Pattern(
-        sentence=f"{group.phrase} ({_numbers(kind, group, [changes[cell] for cell in cells])})",
-        cells=cells,
+        sentence=_sentence(kind, group, changes),
+        where=(),
+        cells=tuple(result.cell.id for result in group.cells),
         example=changes[group.example.cell.id],
         detail=group.example.detail,
-        cause=cause(group.cells),
+        cause="",
         repeat=group.example.repeat,
     )
+
+
+def _sentence(kind: Kind, group: Group, changes: Mapping[str, Change]) -> str:
+    moved = [changes[result.cell.id] for result in group.cells]
+    return f"{group.phrase} ({_numbers(kind, group, moved)})"
 
 
 def _numbers(kind: Kind, group: Group, changes: Sequence[Change]) -> str:
@@ -252,19 +284,17 @@ def _numbers(kind: Kind, group: Group, changes: Sequence[Change]) -> str:
     return "; ".join([*parts, group.note] if group.note else parts)
 
 
-def differences(
-    before: Mapping[str, RunResult], after: Mapping[str, RunResult]
-) -> dict[str, Difference]:
-    """The difference of every scenario that both nights have a run of, by its name."""
-    return {name: difference(before[name], run) for name, run in after.items() if name in before}
-
-
 def to_json(found: Difference) -> dict[str, Any]:
     """As values that :mod:`json` can write."""
     kinds: dict[str, Any] = {kind: [asdict(change) for change in found.of(kind)] for kind in TITLES}
     patterns = {
         kind: [
-            {"sentence": one.sentence, "cause": one.cause, "cells": list(one.cells)}
+            {
+                "sentence": one.sentence,
+                "where": list(one.where),
+                "cause": one.cause,
+                "cells": list(one.cells),
+            }
             for one in patterns
         ]
         for kind, patterns in found.patterns.items()
@@ -292,9 +322,8 @@ def text_lines(found: Difference) -> list[str]:
 def _example(kind: Kind, pattern: Pattern) -> list[str]:
     if kind in {"gone", "new"}:
         return [f"    example: {pattern.example.cell}"]
-    lines = [f"    example: {pattern.example.words()}"]
+    lines = [f"    where:   {where}" for where in pattern.where]
+    lines.append(f"    example: {pattern.example.words()}")
     if pattern.detail:
         lines.append(f"    because: {pattern.detail}")
-    if pattern.cause:
-        lines.append(f"    cause:   {pattern.cause}")
     return [*lines, f"    repeat:  {pattern.repeat}"]

@@ -7,7 +7,7 @@ the Content-Security-Policy, so that no other can run whatever a lab's names say
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from lab._log import quantity
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult
-from lab.reports.cause import cause
+from lab.reports.cause import Cause, red_causes
 from lab.reports.figures import family_table, latencies, shares
 from lab.reports.histogram_svg import histogram_svg
 from lab.reports.html_data import cells_json
 from lab.reports.moment import in_full
-from lab.reports.patterns import Findings, limit_groups, red_groups, single_sentence
+from lab.reports.patterns import limit_groups, single_sentence
 from lab.reports.picture import Picture
 from lab.reports.topology_svg import topology_svg
 from lab.reports.wording import (
@@ -54,18 +54,18 @@ class _Finding:
     """One thing that is red, as the template shows it."""
 
     title: str
+    cells: tuple[CellResult, ...]
+    """Shown in the matrix by a link where there are several."""
+    where: tuple[str, ...]
+    """What the cells have in common, where the title does not say it."""
     example: CellResult
     expected: str
     actual: str
-    cause: str
-    """Empty where nothing was found."""
-    group: int | None
-    """Its place among the groups in the page's data; None for a single cell."""
 
 
 def to_html(run: RunResult, picture: Picture) -> str:
     """The report: some 50 KB and 220 bytes a cell. No file but the templates is read."""
-    findings = red_groups(run.results, dict(run.hosts))
+    findings = list(_findings(red_causes(run.results, dict(run.hosts))))
     others = [result for result in run.results if result.verdict != "pass"]
     return _template().render(
         run=run,
@@ -73,7 +73,7 @@ def to_html(run: RunResult, picture: Picture) -> str:
         style=_part("report.css"),
         script=_part("report.js"),
         script_hash=b64encode(sha256(_part("report.js").encode()).digest()).decode(),
-        data=cells_json(run, findings.groups),
+        data=cells_json(run, [each.cells for each in findings]),
         headline=headline(run),
         closing=closing_line(run),
         asked=asked(run),
@@ -83,8 +83,7 @@ def to_html(run: RunResult, picture: Picture) -> str:
         emulation=emulation(run),
         counts=counted(run),
         table=family_table(run),
-        findings=list(_findings(findings)),
-        more=max(0, len(findings.singles) - SINGLES),
+        findings=findings,
         limits=limit_groups(run.results),
         topology=topology_svg(picture, shares(run), run.emulated_nodes),
         speed=latencies(run, slowest=5),
@@ -95,15 +94,28 @@ def to_html(run: RunResult, picture: Picture) -> str:
     )
 
 
-def _findings(findings: Findings) -> Iterator[_Finding]:
-    for number, group in enumerate(findings.groups):
-        example = group.example
-        title = group.sentence[0].upper() + group.sentence[1:]
-        why = cause(group.cells)
-        yield _Finding(title, example, expected(example), actual(example), why, number)
-    for single in findings.singles[:SINGLES]:
-        said, why = single_sentence(single), cause((single,))
-        yield _Finding(said, single, expected(single), actual(single), why, None)
+def _findings(causes: Sequence[Cause]) -> Iterator[_Finding]:
+    for cause in causes:
+        if cause.line:
+            yield _finding(cause.sentence, cause.cells, cause.example, cause.where)
+            continue
+        for group in cause.groups:
+            yield _finding(group.sentence, group.cells, group.example)
+        for single in cause.singles[:SINGLES]:
+            yield _finding(single_sentence(single), (single,), single)
+        if rest := cause.singles[SINGLES:]:
+            more = quantity(len(rest), "single cell")
+            yield _finding(f"and {more} more", rest, rest[0])
+
+
+def _finding(
+    title: str,
+    cells: tuple[CellResult, ...],
+    example: CellResult,
+    where: tuple[str, ...] = (),
+) -> _Finding:
+    title = title[0].upper() + title[1:]
+    return _Finding(title, cells, where, example, expected(example), actual(example))
 
 
 def _part(name: str) -> str:

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from lab.matrix.cell import Cell
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult
 from lab.reports.facets import machine_of
-from lab.reports.patterns import Group
 from lab.reports.wording import actual, expected, latency_ms
 from lab.scenario.scenario import FAMILIES
 
@@ -48,7 +47,7 @@ PROTOCOLS = ("tcp", "udp")
 SIZES = ("small", "large")
 
 
-def cells_json(run: RunResult, groups: Sequence[Group]) -> str:
+def cells_json(run: RunResult, groups: Sequence[Sequence[CellResult]]) -> str:
     """The run's cells, and for each group the places of its cells among them."""
     strings: dict[str, int] = {}
     place = {result.cell.id: index for index, result in enumerate(run.results)}
@@ -60,7 +59,7 @@ def cells_json(run: RunResult, groups: Sequence[Group]) -> str:
         "columns": COLUMNS,
         "cells": [_row(result, strings) for result in run.results],
         "strings": list(strings),
-        "groups": [[place[result.cell.id] for result in group.cells] for group in groups],
+        "groups": [[place[result.cell.id] for result in group] for group in groups],
     }
     document["strings"] = list(strings)
     return escaped(json.dumps(document, separators=(",", ":")))

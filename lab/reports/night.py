@@ -22,6 +22,8 @@ Stage = Literal["sweep", "up", "test", "gather", "down"]
 """``sweep``: a lab of an earlier night is taken down before."""
 
 BROKEN, CELLS, WELL = 3, 1, 0
+TESTED = frozenset({WELL, CELLS})
+"""What a test ends with that has asked all its cells."""
 _REFUSALS = frozenset({2, 4})
 
 
@@ -35,7 +37,7 @@ class Done:
     log: str
     """Its output, a path relative to the night's directory."""
     words: str = ""
-    """The last that it said."""
+    """Why it failed, in one line; else the last that it said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,11 @@ class ScenarioNight:
         return self.fate == "refused" and not self.stages
 
     @property
+    def tested(self) -> bool:
+        """Whether its matrix was asked to the end."""
+        return any(done.stage == "test" and done.code in TESTED for done in self.stages)
+
+    @property
     def suite(self) -> str:
         """Its name in JUnit: the provider is in it."""
         return f"hybridlab.{self.provider}.{self.scenario}"
@@ -77,9 +84,22 @@ class Night:
     """ISO 8601, UTC."""
     seconds: float
     scenarios: tuple[ScenarioNight, ...]
-    before: str | None = None
-    """Directory of the night it is compared with; None where there is none."""
+    before: Mapping[str, str] = field(default_factory=dict)
+    """Of each scenario that is compared, the name of the night that it is compared with."""
     differences: Mapping[str, Difference] = field(default_factory=dict)
+    """Of the same scenarios."""
+
+    @property
+    def usual_before(self) -> str | None:
+        """The night that most scenarios are compared with; None where none is compared."""
+        names = list(self.before.values())
+        return max(dict.fromkeys(names), key=names.count, default=None)
+
+    @property
+    def alone(self) -> tuple[str, ...]:
+        """The scenarios that were tested, and of which no earlier night has a complete run."""
+        tested = (one.scenario for one in self.scenarios if one.run and one.tested)
+        return tuple(name for name in tested if name not in self.before)
 
     @property
     def green(self) -> bool:
@@ -120,7 +140,8 @@ def judge(
         return "stopped", "the night was ended before this was through"
     late = next((one for one in stages if one.code is None), None)
     if late:
-        return "broken", f"'{late.stage}' was not done in time; it last said: {late.words}"
+        last = f"; it last said: {late.words}" if late.words else ""
+        return "broken", f"'{late.stage}' was not done in time{last}"
     up = ended.get("up")
     if up is None or up.code:
         return ("refused" if up and up.code in _REFUSALS else "broken"), _said(up)
@@ -129,7 +150,7 @@ def judge(
 
 def _tested(ended: Mapping[Stage, Done], run: RunResult | None) -> tuple[Fate, str]:
     test, down = ended.get("test"), ended.get("down")
-    if test is None or run is None or test.code not in {WELL, CELLS}:
+    if test is None or run is None or test.code not in TESTED:
         return "broken", _said(test)
     if not run.results:
         return "broken", "the matrix has no cells"
@@ -152,8 +173,11 @@ def summary_json(night: Night) -> dict[str, Any]:
         "seconds": night.seconds,
         "green": night.green,
         "exit_code": night.exit_code,
-        "before": night.before,
-        "scenarios": [_scenario_json(one) for one in night.scenarios],
+        "before": night.usual_before,
+        "scenarios": [
+            {**_scenario_json(one), "before": night.before.get(one.scenario)}
+            for one in night.scenarios
+        ],
         "changes": {
             name: {TITLES[kind]: len(changes) for kind, changes in one.kinds()}
             for name, one in night.differences.items()
@@ -162,12 +186,15 @@ def summary_json(night: Night) -> dict[str, Any]:
 
 
 def difference_json(night: Night) -> dict[str, Any]:
-    """Cell by cell, against the night before."""
+    """Cell by cell, each scenario against the night that it is compared with."""
     return {
         "format": FORMAT,
-        "before": night.before,
+        "before": night.usual_before,
         "after": night.name,
-        "scenarios": {name: to_json(one) for name, one in night.differences.items()},
+        "scenarios": {
+            name: {"before": night.before[name], **to_json(one)}
+            for name, one in night.differences.items()
+        },
     }
 
 
@@ -230,14 +257,19 @@ def plain_lines(night: Night) -> list[str]:
 
 
 def comparison_lines(night: Night) -> list[str]:
-    """What differs from the night before, as text."""
-    if night.before is None:
-        return ["There is no night before to compare with."]
-    changes = [
-        line if line.startswith(" ") else f"{name}: {line}"
-        for name, one in night.differences.items()
-        for line in text_lines(one)
-    ]
-    if not changes:
-        return [f"No cell differs from night {night.before}."]
-    return [f"Against night {night.before}:", *changes]
+    """What differs from earlier nights, as text."""
+    lines: list[str] = []
+    for before in dict.fromkeys(night.before.values()):
+        changes = [
+            line if line.startswith(" ") else f"{name}: {line}"
+            for name, one in night.differences.items()
+            if night.before[name] == before
+            for line in text_lines(one)
+        ]
+        names = ", ".join(name for name, other in night.before.items() if other == before)
+        lines += [f"Against night {before} ({names}):", *(changes or ["  no cell differs"])]
+    if night.alone:
+        lines.append(
+            f"Not compared, as no earlier night has a complete run: {', '.join(night.alone)}."
+        )
+    return lines or ["There is nothing to compare: no scenario was tested to the end."]

@@ -8,23 +8,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, TextIO
 
-from lab._log import quantity
+from lab._log import clean, quantity
 from lab.matrix.verdict import CellResult, RunResult, Verdict
-from lab.reports.cause import cause
+from lab.reports.cause import MOST_PLACED, Cause, in_common, red_causes
 from lab.reports.figures import FamilyTable, Latencies, family_table, latencies
-from lab.reports.patterns import (
-    Findings,
-    LimitGroup,
-    limit_groups,
-    red_groups,
-    single_sentence,
-)
+from lab.reports.patterns import LimitGroup, limit_groups, single_sentence
 from lab.reports.wording import (
-    RED,
     actual,
     closing_line,
     emulation,
@@ -54,6 +48,7 @@ _HEADINGS: dict[Verdict, str] = {
     "probe-error": "probe error",
 }
 """Short enough for six of them in 80 columns."""
+_LABELS = ("*", "where:", "cause:", "example:", "expected:", "actual:", "explain:", "repeat:")
 _STYLES: dict[Verdict, str] = {
     "pass": "green",
     "known-limit": "dim",
@@ -70,7 +65,9 @@ class Summary:
 
     run: RunResult
     table: FamilyTable
-    findings: Findings
+    causes: tuple[Cause, ...]
+    in_common: str
+    """Of all red cells, where several causes were found; empty where there is nothing."""
     limits: tuple[LimitGroup, ...]
     latencies: Latencies
     report: str | None
@@ -93,10 +90,13 @@ class Summary:
 
 def summarise(run: RunResult, report: str | None = None) -> Summary:
     """Work out the summary of a run; ``report`` is the path of its HTML report."""
+    hosts = dict(run.hosts)
+    causes = red_causes(run.results, hosts)
     return Summary(
         run=run,
         table=family_table(run),
-        findings=red_groups(run.results, dict(run.hosts)),
+        causes=causes,
+        in_common=in_common(run.results, hosts) if len(causes) > 1 else "",
         limits=limit_groups(run.results),
         latencies=latencies(run),
         report=report,
@@ -135,7 +135,7 @@ def plain_lines(summary: Summary) -> list[str]:
         lines.append(_asked_line(summary.run))
     if summary.report:
         lines.append(f"Report: {summary.report}")
-    return lines
+    return [clean(line) for line in lines]
 
 
 def renderable(summary: Summary) -> Group:
@@ -144,19 +144,19 @@ def renderable(summary: Summary) -> Group:
     from rich.text import Text  # noqa: PLC0415 - the same
 
     parts: list[RenderableType] = [
-        Text(summary.title, style="bold"),
+        Text(clean(summary.title), style="bold"),
         "",
         _rich_table(summary.table),
     ]
     for heading, body in _sections(summary):
-        parts += ["", Text(heading, style="bold")]
-        parts += [_rich_line(line) for line in body]
+        parts += ["", Text(clean(heading), style="bold")]
+        parts += [_rich_line(clean(line)) for line in body]
     style = "green" if summary.run.results and summary.run.green() else "red"
-    parts += ["", Text(closing_line(summary.run), style=f"bold {style}")]
+    parts += ["", Text(clean(closing_line(summary.run)), style=f"bold {style}")]
     if sampled(summary.run):
-        parts.append(Text(_asked_line(summary.run)))
+        parts.append(Text(clean(_asked_line(summary.run))))
     if summary.report:
-        parts.append(Text(f"Report: {summary.report}", no_wrap=True, overflow="ignore"))
+        parts.append(Text(clean(f"Report: {summary.report}"), no_wrap=True, overflow="ignore"))
     return Group(*parts)
 
 
@@ -165,9 +165,8 @@ def _asked_line(run: RunResult) -> str:
 
 
 def _sections(summary: Summary) -> Iterator[tuple[str, list[str]]]:
-    red = sum(1 for result in summary.run.results if result.verdict in RED)
-    if red:
-        yield f"Not as expected: {quantity(red, 'cell')}", list(_red_lines(summary))
+    if summary.causes:
+        yield _red_heading(summary), list(_red_lines(summary))
     workloads = [one for one in summary.run.workloads if one.verdict != "pass"]
     if workloads:
         heading = f"Not as expected: {quantity(len(workloads), 'workload check')}"
@@ -184,24 +183,56 @@ def _sections(summary: Summary) -> Iterator[tuple[str, list[str]]]:
         yield f"Latency: {summary.speed}; the slowest:", slow
 
 
+def _red_heading(summary: Summary) -> str:
+    named = [one for one in summary.causes if one.line]
+    unnamed = sum(len(one.cells) for one in summary.causes if not one.line)
+    red = unnamed + sum(len(one.cells) for one in named)
+    told = f"Not as expected: {quantity(red, 'cell')}"
+    if named:
+        told += f"; {quantity(len(named), 'cause')} found"
+        told += f", none for {quantity(unnamed, 'cell')}" if unnamed else ""
+    return told
+
+
 def _red_lines(summary: Summary) -> Iterator[str]:
-    findings, lab = summary.findings, summary.run.lab
-    for group in findings.groups:
+    lab = summary.run.lab
+    named = [one for one in summary.causes if one.line]
+    if summary.in_common:
+        yield f"  all of them: {summary.in_common}"
+    for cause in named[:MOST_PLACED]:
+        yield f"  * {cause.sentence}"
+        for label, where in zip_longest(("where:",), cause.where, fillvalue=""):
+            if where:
+                yield f"    {label:<9} {where}"
+        yield f"    example:  {cause.example.cell.family}: {path_words(cause.example.cell)}"
+        yield from _particulars(lab, cause.example)
+    if len(named) > MOST_PLACED:
+        rest = named[MOST_PLACED:]
+        cells = quantity(sum(len(one.cells) for one in rest), "cell")
+        yield f"  and {quantity(len(rest), 'cause')} more, of {cells}"
+    for cause in summary.causes:
+        if not cause.line:
+            yield from _unexplained_lines(lab, cause)
+
+
+def _unexplained_lines(lab: str, cause: Cause) -> Iterator[str]:
+    """Cells for which no cause was found: each group and each cell that is in none."""
+    for group in cause.groups:
         yield f"  * {group.sentence}"
+        yield f"    cause:    {group.example.cause}"
         yield f"    example:  {group.example.cell.family}: {path_words(group.example.cell)}"
-        yield from _particulars(lab, group.example, group.cells)
-    for result in findings.singles[:SINGLES]:
+        yield from _particulars(lab, group.example)
+    for result in cause.singles[:SINGLES]:
         yield f"  * {single_sentence(result)}"
-        yield from _particulars(lab, result, (result,))
-    if len(findings.singles) > SINGLES:
-        yield f"  and {len(findings.singles) - SINGLES:,} more"
+        yield f"    cause:    {result.cause}"
+        yield from _particulars(lab, result)
+    if len(cause.singles) > SINGLES:
+        yield f"  and {len(cause.singles) - SINGLES:,} more"
 
 
-def _particulars(lab: str, result: CellResult, cells: Sequence[CellResult]) -> Iterator[str]:
+def _particulars(lab: str, result: CellResult) -> Iterator[str]:
     yield f"    expected: {expected(result)}"
     yield f"    actual:   {actual(result)}"
-    if why := cause(cells):
-        yield f"    cause:    {why}"
     yield f"    explain:  {explain_command(lab, result.cell)}"
     yield f"    repeat:   {result.repeat}"
 
@@ -263,7 +294,7 @@ def _rich_line(line: str) -> RenderableType:
 
 def _split(text: str) -> tuple[str, int, str]:
     """The bullet or label of a line, the blanks after it, and the rest."""
-    for label in ("*", "example:", "expected:", "actual:", "cause:", "explain:", "repeat:"):
+    for label in _LABELS:
         if text.startswith(f"{label} "):
             rest = text[len(label) :].lstrip()
             return label, len(text) - len(label) - len(rest), rest

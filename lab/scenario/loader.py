@@ -26,8 +26,20 @@ class SpecString:
         return self.written
 
 
-Wanted = Path | SpecString
-"""What a name on the command line means."""
+@dataclass(frozen=True, slots=True)
+class HeldText:
+    """The text of a scenario that something else holds, such as the result of a run."""
+
+    text: str
+    holder: str
+    """What messages have in place of a file's name."""
+
+    def __str__(self) -> str:
+        return self.holder
+
+
+Wanted = Path | SpecString | HeldText
+"""What a name on the command line means, or a text that is no file."""
 
 
 def no_topology_check(scenario: Scenario) -> Iterable[Problem]:  # noqa: ARG001  it reads nothing
@@ -69,6 +81,8 @@ def text_of(wanted: Wanted) -> str:
     """The text of a scenario that can be loaded."""
     if isinstance(wanted, Path):
         return wanted.read_text(encoding="utf-8")
+    if isinstance(wanted, HeldText):
+        return wanted.text
     read, findings = spec.read(wanted.written)
     assert read is not None, findings
     return spec_text.to_yaml(read)
@@ -94,6 +108,8 @@ def check(
 def _document(wanted: Wanted) -> tuple[Document | None, tuple[Finding, ...]]:
     if isinstance(wanted, Path):
         return source.read(wanted)
+    if isinstance(wanted, HeldText):
+        return source.parse(wanted.text.encode(errors="surrogatepass"))
     read, findings = spec.read(wanted.written)
     return (None, findings) if read is None else source.parse(spec_text.to_yaml(read).encode())
 

@@ -45,12 +45,12 @@ class Kind:
 
 
 def read(path: Path, kind: Kind) -> bytes:
-    """The bytes of a file; the null device is an empty one.
+    """The bytes of a file, of one that is too large enough to tell; the null device is empty.
 
     Raises
     ------
     StopError
-        When it is not there, no regular file, too large, or cannot be read.
+        When it is not there, no regular file, or cannot be read.
     OSError
         When no file can have so long a name.
 
@@ -68,8 +68,6 @@ def read(path: Path, kind: Kind) -> bytes:
             raise  # its name would be the longest part of the finding
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise _whole(f"it cannot be read: {reason}", "check the path and its permissions") from None
-    if len(raw) > MAX_BYTES:
-        raise _whole(f"the file is larger than {MAX_BYTES // 1024} KiB", kind.large)
     return raw
 
 
@@ -79,9 +77,12 @@ def decoded(raw: bytes, kind: Kind) -> str:
     Raises
     ------
     StopError
-        At the first byte that is not UTF-8, or character that no such file may hold.
+        When there are too many of them, or at the first byte that is not UTF-8, or character that
+        no such file may hold.
 
     """
+    if len(raw) > MAX_BYTES:
+        raise _whole(f"the file is larger than {MAX_BYTES // 1024} KiB", kind.large)
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

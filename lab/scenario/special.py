@@ -8,6 +8,7 @@ from dataclasses import replace
 from lab.scenario.names import pod_names
 from lab.scenario.reserved import POD_PORT, SERVICE_PORT
 from lab.scenario.scenario import (
+    OF_SERVICES_NODE,
     PROTOCOLS,
     USUAL_FAMILIES,
     Family,
@@ -68,6 +69,9 @@ def left_of(scenario: Scenario, nodes: Iterable[NodeGroup]) -> tuple[SpecialServ
 
 
 def still_shown(asked: Iterable[Family], services: Iterable[SpecialService]) -> tuple[Family, ...]:
-    """Of the families that are asked for, those that these Services leave cells in."""
-    there = families(services)
+    """Of the families that are asked for, those that these Services leave cells in.
+
+    Those of a services node are none of theirs.
+    """
+    there = {*families(services), *OF_SERVICES_NODE}
     return tuple(family for family in asked if family in there)

@@ -18,7 +18,7 @@ def to_yaml(scenario: Scenario, *comment: str) -> str:
     Every value is written in JSON's form, which YAML takes as it is, one key of the top and one
     node a line; a text is always in quotes, so that no version becomes a number.
     """
-    lines = [f"# {line}" if line else "#" for line in comment]
+    lines = [f"# {_one_line(line)}" if line else "#" for line in comment]
     for key, value in _document(scenario).items():
         if value in _LEFT_OUT:
             continue
@@ -29,6 +29,11 @@ def to_yaml(scenario: Scenario, *comment: str) -> str:
         else:
             lines.append(f"{key}: {_inline(value)}")
     return "\n".join(lines) + "\n"
+
+
+def _one_line(text: str) -> str:
+    """What can stand in a comment: nothing that ends a line, or that no such file may hold."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def _inline(value: object) -> str:

@@ -1,8 +1,11 @@
-"""Where the state lives: decided from the environment alone, made with mode 0700."""
+"""Where the state lives: decided from the environment, made with mode 0700, and the user's own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import shlex
+import stat
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from lab._errors import StateError
@@ -10,11 +13,12 @@ from lab.state.failure import ELSEWHERE, guarded_files
 
 VARIABLE = "HYBRIDLAB_STATE"
 PRIVATE = 0o700
+_OTHERS = 0o077
 _DOING = "finding the state directory"
 
 
 def state_directory(environment: Mapping[str, str]) -> Path:
-    """The state directory that the environment means; nothing is looked at or made.
+    """The state directory that the environment means; nothing is made.
 
     ``$HYBRIDLAB_STATE``, or ``$XDG_STATE_HOME/hybridlab``, or ``~/.local/state/hybridlab``. An
     ``$XDG_STATE_HOME`` that is not absolute is ignored, as the XDG specification asks.
@@ -23,7 +27,9 @@ def state_directory(environment: Mapping[str, str]) -> Path:
     ------
     StateError
         When ``$HYBRIDLAB_STATE`` is not absolute, or there is no ``$HOME`` to fall back on, or
-        the path is no UTF-8: it is written into JSON and shown in reports.
+        the path is no UTF-8: it is written into JSON and shown in reports. When it is not the
+        caller's own, or somebody else could put another one in its place: what stands in it is
+        believed.
 
     """
     directory = _meant(environment)
@@ -35,6 +41,7 @@ def state_directory(environment: Mapping[str, str]) -> Path:
             f"the path {str(directory)!r} is not UTF-8",
             f"export {VARIABLE}=/another/directory",
         ) from None
+    require_own(directory)
     return directory
 
 
@@ -61,9 +68,155 @@ def _meant(environment: Mapping[str, str]) -> Path:
     return Path(home) / ".local" / "state" / "hybridlab"
 
 
+def require_own(directory: Path) -> None:
+    """Refuse a state directory that another user has made or may write.
+
+    So are directories above it from which another user could move it away: those of another user,
+    and those that others may write unless they have the sticky bit, as /tmp has. In such a
+    directory only the owner of a file can rename or remove it. Root is trusted.
+
+    Raises
+    ------
+    StateError
+        Which directory it is, and how to put it right.
+
+    """
+    real = os.path.realpath(directory)
+    for path, found in _way_to(directory):
+        own = str(path) == real
+        wrong = _stranger(path, found, own=own) or _writer(path, found, own=own)
+        if wrong:
+            happened, cure = wrong
+            raise StateError(
+                f"using the state directory '{directory}'",
+                happened,
+                f"{cure}, or export {VARIABLE}=/a/directory/of/yours",
+            )
+
+
+def _way_to(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """The directory, all above it, and the same of what links on the way lead to; what there is."""
+    passed: set[Path] = set()
+    ahead = [Path(os.path.realpath(directory)), directory]
+    while ahead:
+        path = ahead.pop()
+        if path in passed:
+            continue
+        passed.add(path)
+        ahead += [path.parent]
+        try:
+            found = path.lstat()
+            if stat.S_ISLNK(found.st_mode):
+                ahead.append(path.parent / path.readlink())
+        except OSError:  # it is not there, or hidden from the caller: whoever opens it says so
+            continue
+        yield path, found
+
+
+def _stranger(path: Path, found: os.stat_result, *, own: bool) -> tuple[str, str] | None:
+    """Whose the file is, where that is a stranger, and the cure.
+
+    Parameters
+    ----------
+    own
+        Whether it is the state directory itself, or stands on the way to it.
+
+    """
+    me, owner = os.geteuid(), found.st_uid
+    root = Path("/").stat().st_uid  # 0, or what a user namespace shows in its place
+    if owner in ({me} if own else {me, 0, root}):
+        return None
+    name, cure = _user(owner), "use one of your own"
+    if me == 0:
+        cure = f"run it as {name}, or without {name}'s environment ('sudo -E')"
+    elif not found.st_mode & _OTHERS:
+        cure = f"'sudo chown -R $USER {shlex.quote(str(path))}' if 'sudo -E lab' has made it"
+    return f"'{path}' belongs to {name}, and you are {_user(me)}", cure
+
+
+def _writer(path: Path, found: os.stat_result, *, own: bool) -> tuple[str, str] | None:
+    """Who may write it beside its owner, and the cure; see :func:`_stranger`."""
+    mode = found.st_mode
+    if stat.S_ISLNK(mode) or not mode & (stat.S_IWOTH | stat.S_IWGRP):
+        return None
+    if mode & stat.S_ISVTX:
+        return (f"'{path}' is for everyone", "use a directory of your own in it") if own else None
+    cure = f"'chmod go-w {shlex.quote(str(path))}'"
+    if mode & stat.S_IWOTH:
+        return f"everyone may write '{path}'", cure
+    if _is_alone(found) and not own:
+        return None
+    return f"group '{_group(found.st_gid)}' may write '{path}'", cure
+
+
+def _is_alone(found: os.stat_result) -> bool:
+    """Whether the file's group is the one that many systems make for its owner alone."""
+    import grp  # noqa: PLC0415  seldom needed
+
+    try:
+        group = grp.getgrgid(found.st_gid)
+    except KeyError:
+        return False
+    owner = _user(found.st_uid)
+    return group.gr_name == owner and not set(group.gr_mem) - {owner}
+
+
+def _user(number: int) -> str:
+    import pwd  # noqa: PLC0415  seldom needed
+
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
+
+
+def _group(number: int) -> str:
+    import grp  # noqa: PLC0415  seldom needed
+
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return str(number)
+
+
 def lab_directory(state: Path, name: str) -> Path:
     """A lab's own directory in that state directory. Not made here."""
+    if name in {"", ".", ".."} or "/" in name or "\0" in name:
+        raise StateError(
+            "finding the directory of a lab",
+            f"{name!r} is no lab's name, so something else has written it into the journal",
+            f"look at the table 'labs' of '{state}/state.db'",
+        )
     return state / "labs" / name
+
+
+def open_unlinked(directory: Path) -> int:
+    """A descriptor of a lab's directory, which is no link, and neither is ``labs`` above it.
+
+    Raises
+    ------
+    OSError
+        When one of them is a link, no directory, or not there.
+
+    """
+    above = _open_unlinked(directory.parent, directory.parent)
+    try:
+        return _open_unlinked(directory.name, directory, above)
+    finally:
+        os.close(above)
+
+
+def _open_unlinked(name: str | Path, path: Path, above: int | None = None) -> int:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(name, flags, dir_fd=above)
+    except NotADirectoryError as error:
+        raise OSError(error.errno, "it is a link, or not a directory", str(path)) from error
+
+
+def nights_directory(state: Path) -> Path:
+    """Where ``lab nightly`` leaves its nights in that state directory. Not made here."""
+    return state / "nightly"
 
 
 def make_private(directory: Path, elsewhere: str = ELSEWHERE) -> None:

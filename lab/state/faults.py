@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
-from typing import Any
 
 from lab.state.rows import FaultRow, StepRow
 from lab.state.store import Store
 
-_COLUMNS = "number, token, name, node, peer, state, at, undo"
+_COLUMNS = "number, token, name, node, peer, state, at, observed"
 
 
 def faults(store: Store, lab: str) -> tuple[FaultRow, ...]:
@@ -19,12 +17,7 @@ def faults(store: Store, lab: str) -> tuple[FaultRow, ...]:
         f"SELECT {_COLUMNS} FROM faults WHERE lab = ? ORDER BY number",  # noqa: S608  our own column names
         (lab,),
     )
-    return tuple(_row(*row) for row in rows)
-
-
-def _row(*columns: Any) -> FaultRow:
-    known, undo = columns[:-1], json.loads(columns[-1])
-    return FaultRow(*(*known, tuple((place, line) for place, line in undo)))
+    return tuple(FaultRow(*row) for row in rows)
 
 
 def intend(  # noqa: PLR0913  a fault is all of these
@@ -35,16 +28,16 @@ def intend(  # noqa: PLR0913  a fault is all of these
     *,
     node: str,
     peer: str,
-    undo: Iterable[tuple[str, str]],
+    observed: str = "",
 ) -> int:
-    """Write that a fault is about to be put in, with what takes it out; its number."""
+    """Write that a fault is about to be put in; its number."""
     doing = f"writing down fault '{name}' of the lab '{lab}'"
     with store.change(doing):
         number = max((one.number for one in faults(store, lab)), default=0) + 1
         store.write(
             doing,
             f"INSERT INTO faults (lab, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, 'intended', ?, ?)",  # noqa: S608  the same
-            [(lab, number, token, name, node, peer, store.now(), json.dumps(list(undo)))],
+            [(lab, number, token, name, node, peer, store.now(), observed)],
         )
     return number
 

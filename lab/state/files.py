@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from lab.state.failure import ELSEWHERE, guarded_files
 
 PRIVATE = 0o600
+_SHOWN = 40
+"""Characters of a file's name in that of its draft: a name has at most 255 bytes."""
 
 
 def write_private(
@@ -28,16 +34,31 @@ def write_private(
         When it cannot be written; what was there before stays.
 
     """
-    draft = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
-    with guarded_files(f"writing '{path}'", elsewhere):
-        try:
-            # A new file, and no link that somebody else has put there: in /tmp anybody can.
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
-            with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-                file.write(text)
-                if like is not None:
-                    os.fchown(descriptor, like.st_uid, like.st_gid)
-            draft.replace(path)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
+    with guarded_files(f"writing '{path}'", elsewhere), replacing(path) as file:
+        file.write(text.encode())
+        if like is not None:
+            os.fchown(file.fileno(), like.st_uid, like.st_gid)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Write to a new file of mode 0600 beside that path; it takes the path's place at the end.
+
+    Its name cannot be guessed, and a file or link of that name is never opened: in a shared
+    directory, somebody else may have put it there. A link at the path itself is replaced.
+
+    Raises
+    ------
+    OSError
+        When it cannot be written; what was there before stays.
+
+    """
+    number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:_SHOWN]}.")
+    draft = Path(name)
+    try:
+        with os.fdopen(number, "wb") as file:
+            yield file
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise

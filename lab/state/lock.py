@@ -17,7 +17,7 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.state.directory import PRIVATE, make_private
+from lab.state.directory import PRIVATE, make_private, open_unlinked
 from lab.state.failure import guarded_files
 
 FILE = "lock"
@@ -146,7 +146,7 @@ def _attempt(path: Path, own: Holder, shared: bool) -> int | Holder:
         with suppress(FileExistsError):
             directory.mkdir(mode=PRIVATE)
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = _open(path)
         except FileNotFoundError:  # the holder before us has just removed the directory
             return NOBODY_KNOWN
         try:
@@ -161,6 +161,16 @@ def _attempt(path: Path, own: Holder, shared: bool) -> int | Holder:
             if not held:
                 os.close(descriptor)
     return descriptor
+
+
+def _open(path: Path) -> int:
+    """The lock file, made if it is not there; neither it nor its directory is a link."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    directory = open_unlinked(path.parent)
+    try:
+        return os.open(path.name, flags, 0o600, dir_fd=directory)
+    finally:
+        os.close(directory)
 
 
 def _is_still(descriptor: int, path: Path) -> bool:

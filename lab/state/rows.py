@@ -55,7 +55,7 @@ class ResourceRow:
 
 @dataclass(frozen=True, slots=True)
 class FaultRow:
-    """One fault that was put into a lab on purpose, and what takes it out again."""
+    """One fault that was put into a lab on purpose."""
 
     number: int
     """Counts up within a lab, in the order in which faults were put in."""
@@ -67,8 +67,9 @@ class FaultRow:
     """Empty for a fault that concerns one machine."""
     state: StepState
     at: float
-    undo: tuple[tuple[str, str], ...]
-    """Pod or machine, and the shell line to be run there."""
+    observed: str
+    """What the lab's cluster had got then, see :func:`lab.cluster.observed.to_text`; empty where
+    it has none, and in rows that were written before that was kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,25 @@ MIGRATIONS = (
         PRIMARY KEY (lab, number)
     ) WITHOUT ROWID;
     """,
+    # What takes a fault out is worked out from its name and place: no command is kept.
+    """
+    CREATE TABLE faults_of_labs (
+        lab TEXT NOT NULL REFERENCES labs (name) ON DELETE CASCADE,
+        number INTEGER NOT NULL,
+        token TEXT NOT NULL,
+        name TEXT NOT NULL,
+        node TEXT NOT NULL,
+        peer TEXT NOT NULL,
+        state TEXT NOT NULL CHECK (state IN ('intended', 'done')),
+        at REAL NOT NULL,
+        observed TEXT NOT NULL,
+        PRIMARY KEY (lab, number)
+    ) WITHOUT ROWID;
+    INSERT INTO faults_of_labs
+        SELECT lab, number, token, name, node, peer, state, at, '' FROM faults;
+    DROP TABLE faults;
+    ALTER TABLE faults_of_labs RENAME TO faults;
+    """,
 )
 """Script number N takes a state file from version N to version N + 1."""
 VERSION = len(MIGRATIONS)

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from lab.state.directory import lab_directory, make_private
+from lab.state.directory import lab_directory, make_private, require_own
 from lab.state.failure import guarded_database
 from lab.state.rows import CellRow, LabRow, LabState, ResourceRow, RunRow, StepRow
 
@@ -55,6 +55,7 @@ class Store:
         from lab.state import schema  # noqa: PLC0415  imports sqlite3, only where it is used
 
         make_private(directory)
+        require_own(directory)  # somebody else may have made it since its path was checked
         self.directory = directory
         self.path = directory / schema.FILE
         self.now = now
@@ -243,6 +244,16 @@ class Store:
             (lab,),
         )
         return tuple(RunRow(*(*row[:7], bool(row[7]), json.loads(row[8]))) for row in rows)
+
+    def labs_with_runs(self) -> tuple[str, ...]:
+        """Names of all labs, also those that are gone, of which there are runs."""
+        rows = self.read("reading the runs", "SELECT DISTINCT lab FROM runs ORDER BY lab", ())
+        return tuple(str(row[0]) for row in rows)
+
+    def forget_runs(self, runs: Iterable[str]) -> None:
+        """Forget those runs and their cells."""
+        ids = [(run,) for run in runs]
+        self.write("forgetting runs", "DELETE FROM runs WHERE id = ?", ids)
 
     def cells(self, run: str) -> tuple[CellRow, ...]:
         """The cells of a run, by id."""

@@ -12,8 +12,9 @@ from typing import Literal
 
 import pytest
 
+from lab._log import clean
 from lab.matrix.cell import Cell
-from lab.matrix.verdict import CellResult
+from lab.matrix.verdict import GREEN, CellResult
 from lab.scenario.scenario import FAMILIES, Family
 from lab.suites.session import LabSession
 
@@ -127,13 +128,13 @@ class WorkloadItem(pytest.Item):
         found = self.lab.workloads[self.name]
         self.user_properties.append(("verdict", found.verdict))
         if found.verdict == "probe-error":
-            pytest.fail(f"{WORKLOADS}/{self.name}: {found.detail}", pytrace=False)
+            pytest.fail(f"{WORKLOADS}/{self.name}: {clean(found.detail)}", pytrace=False)
 
     def runtest(self) -> None:
         """Fail as the verdict says."""
         found = self.lab.workloads[self.name]
         if found.verdict != "pass":
-            pytest.fail(f"{WORKLOADS}/{self.name}: {found.detail}", pytrace=False)
+            pytest.fail(f"{WORKLOADS}/{self.name}: {clean(found.detail)}", pytrace=False)
 
     def reportinfo(self) -> tuple[Path, None, str]:
         """The check's name stands where a test's place in the source would."""
@@ -170,7 +171,7 @@ class CellItem(pytest.Item):
         if found.verdict == "pass":
             return "call", "passed", None
         if found.verdict == "known-limit":
-            told = f"Skipped: {found.expectation.rule}: {found.detail}"
+            told = f"Skipped: {found.expectation.rule}: {clean(found.detail)}"
             return "call", "skipped", (str(self.path), 1, told)
         return "setup" if found.verdict == "probe-error" else "call", "failed", story(found)
 
@@ -220,7 +221,7 @@ def properties(found: CellResult) -> tuple[tuple[str, object], ...]:
         ("backend", " ".join(last.backends)),
         ("attempts", len(found.attempts)),
         ("repeat", found.repeat),
-        *((("cause", found.finding.line),) if found.finding else ()),
+        *((("cause", found.cause),) if found.verdict not in GREEN else ()),
     )
 
 
@@ -239,7 +240,5 @@ def story(found: CellResult) -> str:
         lines.append(f"answered: {last.answer}")
     if found.retried:
         lines.append(f"attempts: {len(found.attempts)}")
-    if found.finding:
-        lines.append(f"cause:    {found.finding.line}")
-    lines.append(f"repeat:   {found.repeat}")
-    return "\n".join(lines)
+    lines += [f"cause:    {found.cause}", f"repeat:   {found.repeat}"]
+    return clean("\n".join(lines))

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, cast
 
 from lab._deadline import Deadline
-from lab._errors import DeadlineError, UsageError
+from lab._errors import DeadlineError, LabError, UsageError
 from lab.cluster.observers.differences import lab_differences
-from lab.cluster.observers.linux import observe
+from lab.cluster.observers.learned import unlearned
 from lab.matrix.failover import Failover, Turn, beats, holder_to_lose
 from lab.providers.failing import Failing, Pace
-from lab.providers.provider import LabHandle, Provider
+from lab.providers.provider import FAILOVER, LabHandle, Provider
 from lab.providers.settling import settled
 from lab.topology import gateways
 from lab.topology.intent import Intent
@@ -47,11 +47,11 @@ class FailoverTest:
     def __init__(
         self, provider: Provider, lab: LabHandle, intent: Intent, say: Say, cables: Cables
     ) -> None:
-        if not hasattr(provider, "cut_off"):
+        if FAILOVER not in provider.abilities:
             raise UsageError(
                 f"testing the failover of lab '{lab.name}'",
                 f"provider '{provider.name}' cannot take a machine off its networks",
-                "'--provider netns' can",
+                "'--provider netns' and '--provider nspawn' can",
             )
         self._provider, self._lab, self._say, self._cables = provider, lab, say, cables
         self._failing = cast(Failing, provider)
@@ -100,15 +100,13 @@ class FailoverTest:
     def _differences(self, *, away: bool) -> tuple[str, ...]:
         now = settled(self._provider, self._lab, self._intent)
         wanted = gateways.without(now, self._lost) if away else now
-        seen = {
-            one.name: observe(
-                self._provider.machine(self._lab, self._intent, one.name),
-                Deadline(_LOOK_SECONDS),
-                namespace=True,
-            )
-            for one in wanted.machines
-        }
-        return tuple(str(one) for one in lab_differences(wanted, seen))
+        asked = {one.name: [pod.name for pod in one.pods] for one in wanted.machines}
+        answers = self._provider.observe(self._lab, wanted, asked, Deadline(_LOOK_SECONDS))
+        seen = {name: one for name, one in answers.items() if not isinstance(one, LabError)}
+        silent = [f"{name}: {one}" for name, one in answers.items() if isinstance(one, LabError)]
+        # a cluster takes Services from a lost node in its own time
+        compare = unlearned if wanted.kubernetes else lab_differences
+        return (*silent, *(str(one) for one in compare(wanted, seen)))
 
     def _holders(self) -> Mapping[str, str | None]:
         """Who alone holds each gateway."""

@@ -49,6 +49,10 @@ class OpenLab(Protocol):
     def windows_rules_off(self) -> Sequence[str]:
         """Ids of the Windows rules that the lab's emulated nodes were told not to obey."""
 
+    @property
+    def repeat_with(self) -> str:
+        """The command that repeats a cell, its id aside; empty for ``lab test NAME -k``."""
+
     def require_running(self) -> None:
         """Look at the machines.
 

@@ -21,11 +21,11 @@ from lab.matrix.coverage import coverage
 from lab.matrix.explain.causes import with_causes
 from lab.matrix.explain.question import LOOK_SECONDS, Look
 from lab.matrix.failover import Failover
-from lab.matrix.run import PACE, run
+from lab.matrix.run import PACE, Send, run
 from lab.matrix.sampling import Choice, sample
 from lab.matrix.verdict import GREEN, CellResult, RunResult
-from lab.providers.provider import Outcome, Probe, ProbeSettings
-from lab.providers.real import REAL_MACHINES, RealCluster
+from lab.providers.provider import MACHINES, Outcome, Probe, ProbeSettings
+from lab.providers.real import RealCluster
 from lab.providers.settling import settled
 from lab.suites import room
 from lab.suites.failing import FailoverTest
@@ -37,6 +37,8 @@ Progress = Callable[[int, int], None]
 """Told how many of how many probes of a pass have ended."""
 
 
+_FIRST_BATCH = 64
+"""Cells that are asked first where a red one ends the run; each batch doubles what was asked."""
 _ON_CLUSTER = replace(PACE, settle=60.0)
 """kube-proxy follows the API in its own time: 17 of 22 probes became 22 of 22 seconds later."""
 
@@ -83,11 +85,17 @@ class LabSession:
         return sample(self.product, self.choice)
 
     def probe(
-        self, chosen: Sequence[Cell], progress: Progress, *, workloads: bool = False
+        self,
+        chosen: Sequence[Cell],
+        progress: Progress,
+        *,
+        workloads: bool = False,
+        enough: int = 0,
     ) -> RunResult:
         """Judge the chosen cells, in bulk, while no other command changes the lab.
 
-        With ``workloads`` the checks of its cluster are made too.
+        With ``workloads`` the checks of its cluster are made too. Of ``enough`` red cells the
+        last is the last that is judged; 0 judges all.
 
         Raises
         ------
@@ -103,18 +111,11 @@ class LabSession:
             started, begun = datetime.now(UTC), time.monotonic()
             with self._bound() as intent:
                 self.intent = intent
-                results = run(
-                    self._with_addresses(chosen),
-                    self.lab.limits,
-                    self._send(progress, intent, watch),
-                    time.monotonic,
-                    self._repeat,
-                    pace=_ON_CLUSTER if self.cluster else PACE,
-                )
+                results = self._judge(chosen, self._send(progress, intent, watch), enough)
                 if not all(result.verdict in GREEN for result in results):
                     watch.require()  # silence of a lab that died meanwhile says nothing
                 results = with_causes(results, intent, self._look(intent))
-                if self.cluster and workloads:
+                if self.cluster and workloads and len(results) == len(chosen):
                     self.workloads = {one.id: one for one in self.cluster.workloads()}
                 nodes = self.cluster.versions() if self.cluster else ()
             watch.require()
@@ -122,6 +123,25 @@ class LabSession:
         made = self._as_run(results, started, time.monotonic() - begun)
         self.run = replace(made, nodes=nodes, workloads=tuple(self.workloads.values()))
         return self.run
+
+    def _judge(self, chosen: Sequence[Cell], send: Send, enough: int) -> tuple[CellResult, ...]:
+        """All cells at once; where a few red ones are ``enough``, in batches up to the last."""
+        results: list[CellResult] = []
+        cells = self._with_addresses(chosen)
+        while len(results) < len(cells):
+            size = max(_FIRST_BATCH, len(results)) if enough else len(cells)
+            results += run(
+                cells[len(results) : len(results) + size],
+                self.lab.limits,
+                send,
+                time.monotonic,
+                self._repeat,
+                pace=_ON_CLUSTER if self.cluster else PACE,
+            )
+            red = [at for at, one in enumerate(results) if one.verdict not in GREEN]
+            if enough and len(red) >= enough:
+                return tuple(results[: red[enough - 1] + 1])
+        return tuple(results)
 
     def require_failover(self) -> None:
         """See that :meth:`fail_over` has something to lose.
@@ -132,11 +152,11 @@ class LabSession:
             When the provider, or the lab, has nothing that could fail over.
 
         """
-        self._failover_test()
+        self._failover_test(self.lab.intent)
 
-    def _failover_test(self) -> FailoverTest:
+    def _failover_test(self, intent: Intent) -> FailoverTest:
         lab = self.lab
-        return FailoverTest(lab.provider, lab.handle, lab.intent, say, lab)
+        return FailoverTest(lab.provider, lab.handle, intent, say, lab)
 
     def fail_over(self) -> Failover:
         """Lose the holder of a gateway and have it back; what was seen is part of the run.
@@ -148,7 +168,8 @@ class LabSession:
 
         """
         with self.lab.used("test", say, alone=True):
-            found = self._failover_test().run()
+            with self._bound() as intent:
+                found = self._failover_test(intent).run()
             self.lab.require_running()
         if self.run is not None:
             self.run = replace(self.run, failover=found)
@@ -161,7 +182,7 @@ class LabSession:
             yield self.intent
             return
         with self.cluster.probed() as intent:
-            yield intent
+            yield settled(self.lab.provider, self.lab.handle, intent)
 
     def _with_addresses(self, chosen: Sequence[Cell]) -> Sequence[Cell]:
         """The chosen cells; on a cluster with what its pods have got."""
@@ -172,11 +193,10 @@ class LabSession:
         return [made[cell.id] for cell in chosen]
 
     def _repeat(self, cell: Cell) -> str:
-        return f"lab test {shlex.quote(self.lab.name)} -k {shlex.quote(cell.id)}"
+        repeat = self.lab.repeat_with or f"lab test {shlex.quote(self.lab.name)} -k"
+        return f"{repeat} {shlex.quote(cell.id)}"
 
-    def _send(
-        self, progress: Progress, intent: Intent, watch: Watch
-    ) -> Callable[[Sequence[Probe], ProbeSettings], Mapping[int, Outcome]]:
+    def _send(self, progress: Progress, intent: Intent, watch: Watch) -> Send:
         lab = self.lab
 
         def send(probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
@@ -196,15 +216,15 @@ class LabSession:
     def _as_run(
         self, results: tuple[CellResult, ...], started: datetime, seconds: float
     ) -> RunResult:
-        plan, provider = self.lab.plan, self.lab.provider.name
-        emulated = () if provider in REAL_MACHINES else self._windows()
+        plan, provider = self.lab.plan, self.lab.provider
+        emulated = () if MACHINES in provider.abilities else self._windows()
         return RunResult(
             run=f"{started:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
             lab=self.lab.name,
             scenario=plan.scenario,
             summary=plan.summary,
             topology=plan.topology,
-            provider=provider,
+            provider=provider.name,
             banner=self.lab.banner,
             emulated_nodes=emulated,
             version=plan.version,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections import Counter
 from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from lab._errors import LabError
+from lab._log import quantity, say
 from lab.matrix.failover import Failover
 from lab.matrix.sampling import Choice
+from lab.matrix.verdict import GREEN
 from lab.suites.choice import failed_before
 from lab.suites.complaint import USAGE, complain
 from lab.suites.connectivity import MARKERS, CellItem, LabDirectory, WorkloadItem
@@ -87,6 +90,7 @@ class LabUnderTest:
                 chosen,
                 lambda done, total: hook.pytest_lab_progress(done=done, total=total),
                 workloads=workloads,
+                enough=session.config.getoption("maxfail"),
             )
             if session.config.getoption("--lab-failover"):
                 self.session.fail_over()
@@ -94,6 +98,8 @@ class LabUnderTest:
             self._refuse(error.exit_code, str(error))
             return True
         gc.freeze()
+        if left := len(chosen) - len(self.session.found):
+            say(f"stopped at a red cell, as asked: {quantity(left, 'cell')} are left unjudged")
         self._tell_junit(session.config)
         return None
 
@@ -111,11 +117,15 @@ class LabUnderTest:
         return self._is_watched
 
     def _tell_junit(self, config: pytest.Config) -> None:
-        """Write how much was asked beside the cells."""
+        """Write how much was asked beside the cells, and what broke how many of them."""
         run = self.session.run
         told: dict[str, str] = {}
         if run is not None and run.coverage is not None:
             told |= {"cells": run.coverage.share, "coverage": run.coverage.sentence}
+        if run is not None:
+            red = Counter(one.cause for one in run.results if one.verdict not in GREEN)
+            causes = (f"{line}: {quantity(count, 'cell')}" for line, count in red.most_common())
+            told |= {f"cause_{place}": cause for place, cause in enumerate(causes, 1)}
         if run is not None and run.failover is not None:
             told |= _failover_properties(run.failover)
         for _, one in config.pluginmanager.list_name_plugin():

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 from lab.topology.intent import FLOOD, MachineIntent, Route, Tunnel
 
+_GOING = "lab-going"
+"""A tunnel's name while it is taken away."""
+
 
 def tables(machine: MachineIntent, device: str) -> Iterator[str]:
     """What puts back all that hangs on a device, and goes with it.
@@ -45,9 +48,16 @@ def replace_entry(mac: str, device: str, remote: str) -> str:
 
 
 def remade_tunnel(machine: MachineIntent, tunnel: Tunnel) -> Iterator[str]:
-    """What makes a tunnel anew with all that hangs on it; VNI and port cannot be changed."""
+    """What makes a tunnel anew with all that hangs on it; VNI and port cannot be changed.
+
+    The old one is renamed first: flanneld makes its device anew at once when one of that name is
+    deleted.
+    """
     name = tunnel.name
-    yield f"if ip link show dev {name} > /dev/null 2>&1; then ip link del dev {name}; fi"
+    yield (
+        f"if ip link set dev {name} down 2> /dev/null; then "
+        f"ip link set dev {name} name {_GOING} && ip link del dev {_GOING}; fi"
+    )
     yield (
         f"ip link add {name} address {tunnel.mac} mtu {tunnel.mtu} type vxlan id {tunnel.vni} "
         f"dstport {tunnel.port} local {tunnel.local} dev {tunnel.device} nolearning"

@@ -46,33 +46,39 @@ def on_real_ones(intent: Intent) -> Intent:
     """The same where the machines stand on hypervisors that are there already.
 
     They are taken in the order of the inventory: the scenario's second is the second one there.
-    They carry the node segment in their own way. Of the services node's programs its DNS is the
-    same there; what stands before the API servers is the cluster's own, where there is one, and
+    They carry the node segment in their own way. The services node's programs are the same there,
+    but where there is a cluster: what stands before the API servers is then the cluster's own, and
     a real API server does not say which one it is.
     """
     front = intent.services_node
+    if front and intent.kubernetes:
+        front = replace(front, api_servers=())
     numbers = {one.name: number for number, one in enumerate(intent.hypervisors, start=1)}
     places = {machine: numbers[host] for machine, host in intent.hosts()}
-    machines = tuple(_by_number(one, places.get(one.name)) for one in intent.machines)
+    machines = tuple(
+        _by_number(one, places.get(one.name), cluster=intent.kubernetes is not None)
+        for one in intent.machines
+    )
     segments = tuple(one for one in intent.segments if one.name != SEGMENT)
     return replace(
         intent,
         segments=segments,
         machines=machines,
         hypervisors=(),
-        services_node=replace(front, api_servers=()) if front else None,
+        services_node=front,
     )
 
 
-def _by_number(machine: MachineIntent, place: int | None) -> MachineIntent:
+def _by_number(machine: MachineIntent, place: int | None, *, cluster: bool) -> MachineIntent:
     hardware = machine.hardware
+    kept = (one for one in machine.daemons if not cluster or one.name != BALANCER)
     if place is not None:
         hardware = replace(hardware, hypervisor=None, place=place)
     return replace(
         machine,
         interfaces=tuple(replace(card, host=None) for card in machine.interfaces),
         hardware=hardware,
-        daemons=tuple(one for one in machine.daemons if one.name != BALANCER),
+        daemons=tuple(kept),
     )
 
 

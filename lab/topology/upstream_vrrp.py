@@ -58,6 +58,7 @@ ASN = 64_512
 HOLD_SECONDS = 9
 BFD_MILLISECONDS = 300
 """Three missing are noticed in 0.9 s, sooner than a backup takes over."""
+WINDOWS, WORKERS = "windows", "workers"
 DEFAULT_ADVERT_SECONDS = 1
 LEAST_ADVERT_SECONDS = 0.1
 MOST_ADVERT_SECONDS = 10
@@ -80,14 +81,20 @@ def build(plan: Plan) -> Intent:
     return _with_daemons(plan, gateways.held(intent, first))
 
 
-def _linux(plan: Plan) -> tuple[PlannedNode, ...]:
-    return tuple(node for node in plan.nodes if node.os == "linux" and node.pod_cidr)
+def _is_behind(plan: Plan, node: PlannedNode) -> bool:
+    """Whether the node joins without touching the overlay, behind a gateway of its own."""
+    workers = plan.parameters.get("behind_gateways", WINDOWS) == WORKERS
+    return node.os == "windows" or (workers and node.role == "worker")
+
+
+def _in_overlay(plan: Plan) -> tuple[PlannedNode, ...]:
+    return tuple(node for node in plan.nodes if node.pod_cidr and not _is_behind(plan, node))
 
 
 def _gateways(plan: Plan) -> Iterator[Gateway]:
-    candidates = tuple(node.name for node in _linux(plan)[:CANDIDATES])
-    windows = [node for node in plan.nodes if node.os == "windows" and node.pod_cidr]
-    for number, node in enumerate(windows):
+    candidates = tuple(node.name for node in _in_overlay(plan)[:CANDIDATES])
+    behind = [node for node in plan.nodes if node.pod_cidr and _is_behind(plan, node)]
+    for number, node in enumerate(behind):
         assert node.pod_cidr is not None, "chosen by it"
         yield Gateway(
             node=node.name,
@@ -103,8 +110,8 @@ def _gateways(plan: Plan) -> Iterator[Gateway]:
 
 
 def _node(plan: Plan, planned: PlannedNode, network: IPv4Network) -> MachineIntent:
-    windows = planned.os == "windows"
-    of_pods = _windows(plan, planned) if windows else _in_overlay(plan, planned)
+    behind = _is_behind(plan, planned)
+    of_pods = _behind_gateway(plan, planned) if behind else _overlaid(plan, planned)
     node = machines.node(plan, planned, of_pods)
     card = office.card(network, _number(plan, planned), plan.node_mtu)
     router = str(network[GATEWAY_OFFSET])
@@ -121,18 +128,23 @@ def _node(plan: Plan, planned: PlannedNode, network: IPv4Network) -> MachineInte
             *(one for one in node.neighbours if one.address != lost),
         ),
     )
-    if windows and planned.pod_cidr:
+    if behind and planned.pod_cidr:
         gateway = ProxyNeighbour(str(planned.pod_cidr[GATEWAY_OFFSET]), l2bridge.BRIDGE)
         return replace(node, proxies=(*node.proxies, gateway))
     return node
 
 
-def _windows(plan: Plan, planned: PlannedNode) -> machines.NodeNetwork:
-    """The pods' gateway is on the cluster's network, and the node hands their packets to it."""
+def _behind_gateway(plan: Plan, planned: PlannedNode) -> machines.NodeNetwork:
+    """The pods' gateway is on the cluster's network, and the node hands their packets to it.
+
+    Pods on Windows have it as their own gateway; those on Linux have the node, which alone has
+    the route: no network add-on makes it in a cluster.
+    """
     gateway = str(planned.pod_cidr[GATEWAY_OFFSET]) if planned.pod_cidr else ""
+    linux = planned.os == "linux"
     routes = (
-        Route(f"{gateway}/32", CLUSTER_CARD),
-        Route(str(plan.pod_cidr), CLUSTER_CARD, gateway),
+        Route(f"{gateway}/32", CLUSTER_CARD, asked=linux),
+        Route(str(plan.pod_cidr), CLUSTER_CARD, gateway, asked=linux),
     )
     return machines.NodeNetwork(
         bridge=l2bridge.BRIDGE,
@@ -142,13 +154,13 @@ def _windows(plan: Plan, planned: PlannedNode) -> machines.NodeNetwork:
         routes=routes if planned.pod_cidr else (),
         answers_for_pods=True,
         uplink=CLUSTER_CARD,
-        gateway_elsewhere=GATEWAY_OFFSET,
+        gateway_elsewhere=None if linux else GATEWAY_OFFSET,
     )
 
 
-def _in_overlay(plan: Plan, planned: PlannedNode) -> machines.NodeNetwork:
+def _overlaid(plan: Plan, planned: PlannedNode) -> machines.NodeNetwork:
     """An end of the overlay; what leads into it is learned."""
-    others = [node for node in _linux(plan) if node.name != planned.name and node.pod_cidr]
+    others = [node for node in _in_overlay(plan) if node.name != planned.name]
     if planned.pod_cidr is None:
         others = []
     return machines.NodeNetwork(
@@ -224,8 +236,8 @@ def _number(plan: Plan, node: PlannedNode) -> int:
 
 
 def _with_daemons(plan: Plan, intent: Intent) -> Intent:
-    """The Intent with keepalived on the candidates and BIRD on every Linux node with pods."""
-    addresses = {node.name: str(node.address) for node in _linux(plan)}
+    """The Intent with keepalived on the candidates and BIRD on every node in the overlay."""
+    addresses = {node.name: str(node.address) for node in _in_overlay(plan)}
     speaking = replace(
         intent,
         machines=tuple(
@@ -287,13 +299,24 @@ def check(scenario: Scenario) -> Iterator[Problem]:
             f"use a number of seconds from {LEAST_ADVERT_SECONDS} to {MOST_ADVERT_SECONDS}, "
             f"such as {DEFAULT_ADVERT_SECONDS}",
         )
-    windows = sum(group.count for group in scenario.nodes if group.os == "windows")
+    behind = scenario.topology.parameters.get("behind_gateways", WINDOWS)
+    if behind not in {WINDOWS, WORKERS}:
+        yield Problem(
+            ("topology", "behind_gateways"),
+            f"{quoted(behind)} does not say which nodes are behind gateways",
+            f'use "{WINDOWS}" (Windows nodes) or "{WORKERS}" (Linux workers, too)',
+        )
+    count = sum(
+        group.count
+        for group in scenario.nodes
+        if group.os == "windows" or (behind == WORKERS and group.role == "worker")
+    )
     most = LAST_ROUTER_ID - FIRST_ROUTER_ID + 1
-    if windows > most:
+    if count > most:
         yield Problem(
             ("nodes",),
-            f"{windows} Windows nodes need as many virtual router ids, and there are {most}",
-            f"use at most {most} Windows nodes",
+            f"{count} nodes behind gateways need as many virtual router ids, and there are {most}",
+            f"use at most {most} such nodes",
         )
 
 
@@ -305,6 +328,12 @@ TOPOLOGY = Topology(
             "type": "string",
             "default": office.DEFAULT,
             "description": "The office network, where every node's default route leads",
+        },
+        "behind_gateways": {
+            "enum": [WINDOWS, WORKERS],
+            "default": WINDOWS,
+            "description": "The nodes whose pods' gateway is a virtual address: Windows nodes, or "
+            "all workers, so that the gateways can be had without Windows",
         },
         "advert_seconds": {
             "type": "number",

@@ -30,8 +30,10 @@ class ProxiedNode:
 
     Parameters
     ----------
-    plane, program
-        The API server, and kube-proxy.
+    plane
+        The API server.
+    program
+        kube-proxy, or the directory with the files of its image, which it then sees alone.
     node
         The one that it is for. Node ports and health checks are at its address alone.
     configuration
@@ -57,23 +59,51 @@ class ProxiedNode:
             "conntrack": {"maxPerCore": 0},  # the machine's own, which a namespace cannot set
         }
         file.write_text(json.dumps(given))
-        own = f"ip link set lo up && ip addr add {node.address}/32 dev lo"
-        words = f"{own} && exec {program} --config={file} --hostname-override={node.name}"
+        own = f"ip link set lo up && ip addr replace {node.address}/32 dev lo"
+        command = str(program)
+        if program.is_dir():
+            shared = (Path("/proc"), Path("/dev"), directory, plane.kubeconfig.parent)
+            own += "".join(f" && {_bound(path, program)}" for path in shared)
+            command = f"chroot {program} /usr/local/bin/kube-proxy"
+        arguments = f"--config={file} --hostname-override={node.name}"
+        self._words = f"{own} && exec {command} {arguments}"
         self._address = str(node.address)
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                ["unshare", "--net", "sh", "-c", words],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        self._process = self._started("unshare", "--net")
         self._namespace = self._opened()
         self._server = self._inside(
             lambda: socket.create_server(("127.0.0.1", urlsplit(plane.address).port))
         )
         self._relays = [threading.Thread(target=self._forward, args=(plane.address,))]
         self._relays[0].start()
+
+    def _started(self, *where: str, keeps: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [*where, "unshare", "--mount", "sh", "-c", self._words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=keeps,
+            )
+
+    def stop(self) -> None:
+        """Kill it; its rules stay."""
+        self._process.kill()
+        self._process.wait()
+
+    def start_again(self) -> None:
+        """Over the rules that it has left."""
+        space = self._namespace
+        self._process = self._started("nsenter", f"--net=/proc/self/fd/{space}", keeps=(space,))
+
+    def nft(self, *words: str) -> str:
+        """What nft answers in its network."""
+        command = ["nsenter", f"--net=/proc/self/fd/{self._namespace}", "nft", *words]
+        keeps = (self._namespace,)
+        return subprocess.run(
+            command, capture_output=True, check=True, text=True, pass_fds=keeps
+        ).stdout
 
     def _opened(self) -> int:
         """Its namespace, once it is no longer ours."""
@@ -102,9 +132,8 @@ class ProxiedNode:
     def seen(self) -> NodeFacts:
         """What an observer sees of its rules."""
         assert self._process.poll() is None, self._log.read_text()[-3000:]
-        words = ["nsenter", f"--net=/proc/{self._process.pid}/ns/net", "nft", "-j"]
-        said = subprocess.run([*words, "list", "ruleset"], capture_output=True, check=True).stdout
-        rules = nftables.read(json.loads(said)["nftables"], but=frozenset())
+        said = json.loads(self.nft("-j", "list", "ruleset"))
+        rules = nftables.read(said["nftables"], but=frozenset())
         return NodeFacts("linux", "", translations=rules.translations)
 
     def asked(self, port: int, question: bytes) -> bytes:
@@ -119,8 +148,7 @@ class ProxiedNode:
         return answer
 
     def end(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        self.stop()
         # Wakes the thread that waits for connections, which closing alone would not.
         with suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
@@ -128,6 +156,10 @@ class ProxiedNode:
             one.join()
         self._server.close()
         os.close(self._namespace)
+
+
+def _bound(path: Path, root: Path) -> str:
+    return f"mkdir -p {root}{path} && mount --rbind {path} {root}{path}"
 
 
 def _relay(near: socket.socket, far: socket.socket) -> None:

@@ -15,7 +15,7 @@ from api_names import IMAGES, SAME, SECONDS, clear
 from control_plane import ControlPlane
 from dns_server import Dns
 from fake_kubelets import CALL, FakeKubelets
-from kubernetes_programs import HOW, programs
+from kubernetes_programs import HOW, image, programs
 from proxied_node import ProxiedNode
 
 from lab._deadline import Deadline
@@ -35,6 +35,8 @@ from lab.providers.netns import health
 from lab.topology.intent import Intent
 
 BUNDLE = Manifest((("kubernetes", "1.36.3"),), (), ())
+Start = Callable[..., ProxiedNode]
+"""By the node's name; with the files of kube-proxy's image, if it is to see those alone."""
 OWN = f"/api/v1/namespaces/{NAMESPACE}"
 
 
@@ -130,9 +132,7 @@ def test_a_headless_name_is_answered_with_every_pod_by_the_real_coredns(
 
 
 @pytest.fixture
-def proxied(
-    plane: ControlPlane, special: Blueprint, tmp_path: Path
-) -> Iterator[Callable[[str], ProxiedNode]]:
+def proxied(plane: ControlPlane, special: Blueprint, tmp_path: Path) -> Iterator[Start]:
     found = programs("kube-proxy")
     if found is None:
         pytest.skip(f"there is no kube-proxy: {HOW}")
@@ -140,10 +140,10 @@ def proxied(
         pytest.skip("kube-proxy needs a network namespace of root's")
     started: list[ProxiedNode] = []
 
-    def start(node: str) -> ProxiedNode:
+    def start(node: str, root: Path | None = None) -> ProxiedNode:
         made: dict[str, Any] = dict(configuration(cluster("services", special.intent, BUNDLE)))
         planned = special.plan.node(node)
-        started.append(ProxiedNode(plane, found / "kube-proxy", planned, made, tmp_path))
+        started.append(ProxiedNode(plane, root or found / "kube-proxy", planned, made, tmp_path))
         return started[-1]
 
     yield start
@@ -160,20 +160,21 @@ def different(node: ProxiedNode, name: str, bound: Intent) -> list[str]:
     return [str(one) for one in hop.check(look) if not one.object.startswith(_OTHERS)]
 
 
+def wait_for_rules(node: ProxiedNode, name: str, bound: Intent) -> None:
+    Deadline(SECONDS).wait(
+        f"waiting until kube-proxy of {name} has written its rules",
+        lambda: different(node, name, bound)[:3],
+        until=lambda left: not left,
+        every=0.5,
+    )
+
+
 @pytest.mark.parametrize("name", ["worker1", "worker2"])
 def test_the_real_kube_proxy_makes_of_them_what_the_lab_intends(
-    name: str, proxied: Callable[[str], ProxiedNode], bound: Intent
+    name: str, proxied: Start, bound: Intent
 ) -> None:
     node = proxied(name)
-    assert (
-        Deadline(SECONDS).wait(
-            f"waiting until kube-proxy of {name} has written its rules",
-            lambda: different(node, name, bound)[:3],
-            until=lambda left: not left,
-            every=0.5,
-        )
-        == []
-    )
+    wait_for_rules(node, name, bound)
     found = {
         (one.protocol, one.address, one.port): one for one in node.seen().translations.services
     }
@@ -186,10 +187,57 @@ def test_the_real_kube_proxy_makes_of_them_what_the_lab_intends(
     assert health.backends(reply) == ("1" if name == "worker1" else "0")
 
 
-@pytest.mark.usefixtures("bound")
-def test_endpoints_that_come_and_go_are_followed(
-    api: Api, proxied: Callable[[str], ProxiedNode]
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The files of kube-proxy's image."""
+    found = image("kube-proxy", tmp_path / "root")
+    if found is None:
+        pytest.skip(f"there is no image of kube-proxy: {HOW}")
+    return found
+
+
+def start_again(node: ProxiedNode) -> None:
+    """Once it returns, kube-proxy has taken away what it does not know."""
+    node.stop()
+    stray = "10.111.111.111 . tcp . 9"
+    node.nft(
+        "add", "element", "ip", "kube-proxy", "service-ips", f"{{ {stray} : goto reject-chain }}"
+    )
+    node.start_again()
+    Deadline(SECONDS).wait(
+        "waiting for kube-proxy's first work",
+        lambda: [one for one in node.seen().translations.services if one.port == 9],
+        until=lambda strays: not strays,
+    )
+
+
+def test_a_kube_proxy_that_starts_again_keeps_every_service(
+    proxied: Start, root: Path, bound: Intent
 ) -> None:
+    node = proxied("worker2", root)
+    wait_for_rules(node, "worker2", bound)
+    start_again(node)
+    assert different(node, "worker2", bound) == []
+
+
+def test_services_that_kube_proxy_has_emptied_are_told_with_what_brings_them_back(
+    proxied: Start, root: Path, bound: Intent
+) -> None:
+    """It does so where it finds no names of protocols."""
+    (root / "etc/protocols").unlink(missing_ok=True)
+    node = proxied("worker2", root)
+    wait_for_rules(node, "worker2", bound)
+    start_again(node)
+    (said,) = different(node, "worker2", bound)
+    assert "worker2: Services: none of them is: kube-proxy has chains for them, and" in said
+    assert "root/etc/protocols; mend: pkill -x kube-proxy" in said
+    node.stop()
+    node.start_again()
+    wait_for_rules(node, "worker2", bound)
+
+
+@pytest.mark.usefixtures("bound")
+def test_endpoints_that_come_and_go_are_followed(api: Api, proxied: Start) -> None:
     node = proxied("worker2")
     key = ("tcp", "10.96.0.32", 80)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from host_programs import packet_filters, shell
+from bundle_pins import read_pins
+from go_programs import module_folder
+from host_programs import clients, packet_filters, shell
 from image_archives import Entry, Image
 
 from lab._deadline import Deadline
@@ -30,7 +32,7 @@ def bundle_images(
         *_system(versions, programs),
         _kube_proxy(versions, programs, deadline),
         _flannel(versions, programs, deadline),
-        _agnhost(versions, programs, deadline),
+        _agnhost(versions, programs, shell(deadline)),
     )
 
 
@@ -87,8 +89,26 @@ def _flannel(versions: dict[str, str], programs: Path, deadline: Deadline) -> Im
     )
 
 
-def _agnhost(versions: dict[str, str], programs: Path, deadline: Deadline) -> Image:
-    """Return upstream's test program; upstream's image has Alpine around it, ours only a shell."""
+def conformance_images(
+    versions: dict[str, str], programs: Path, deadline: Deadline
+) -> tuple[Image, ...]:
+    """Return the images of Kubernetes' network tests: agnhost and one to ask DNS from.
+
+    Both have programs of this Debian that the tests call; upstream's agnhost has those of Alpine.
+    """
+    kubernetes = next(one for one in read_pins().modules if one.name == "kubernetes")
+    porter = module_folder(kubernetes, deadline) / "test/images/agnhost/porter"
+    keys = (Entry(f"/{name}", source=porter / name) for name in ("localhost.crt", "localhost.key"))
+    around = clients(deadline)
+    dns = f"registry.k8s.io/e2e-test-images/glibc-dns-testing:{versions['glibc-dns-testing']}"
+    return (
+        _agnhost(versions, programs, (*around, *keys)),
+        Image(dns, (*BASE, *around), ("/bin/sh",)),
+    )
+
+
+def _agnhost(versions: dict[str, str], programs: Path, around: tuple[Entry, ...]) -> Image:
+    """Return upstream's test program; upstream's image has Alpine around it."""
     agnhost = (
         Entry("/agnhost", source=programs / "agnhost"),
         Entry("/agnhost-2", link="agnhost"),
@@ -96,7 +116,7 @@ def _agnhost(versions: dict[str, str], programs: Path, deadline: Deadline) -> Im
     )
     return Image(
         f"registry.k8s.io/e2e-test-images/agnhost:{versions['agnhost']}",
-        (*BASE, *shell(deadline), *agnhost),
+        (*BASE, *around, *agnhost),
         ("/agnhost",),
         command=("pause",),
     )

@@ -8,7 +8,10 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PARTS = ("server", "node", "windows", "images")
-"""What --only chooses; the images are made of the programs of server and node."""
+"""Of a bundle; the images are made of the programs of server and node."""
+CONFORMANCE = "conformance"
+"""Kubernetes' own tests and their images, which no bundle has."""
+_NEEDS = {"images": {"server", "node"}, CONFORMANCE: {"server", "node"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,11 @@ class Build:
         return "windows" if self.part == "windows" else "linux"
 
     @property
+    def test(self) -> bool:
+        """Whether the package is a test, which ``go test -c`` makes a program of."""
+        return self.part == CONFORMANCE
+
+    @property
     def title(self) -> str:
         """As in messages."""
         return f"{self.name} for {self.system}"
@@ -63,7 +71,7 @@ class Build:
     def programs(self) -> tuple[str, ...]:
         """File names of the programs, with ``.exe`` where the system wants it."""
         names = dict(self.names)
-        called = (_go_names(package) for package in self.packages)
+        called = (_go_names(package) + ".test" * self.test for package in self.packages)
         ending = ".exe" if self.system == "windows" else ""
         return tuple(names.get(name, name) + ending for name in called)
 
@@ -77,8 +85,8 @@ class Pins:
     builds: tuple[Build, ...]
 
     def chosen(self, parts: frozenset[str]) -> tuple[Build, ...]:
-        """Return the builds that ``parts`` need; the images need every program for linux."""
-        wanted = parts | {"server", "node"} if "images" in parts else parts
+        """Return the builds that ``parts`` need; images are made of programs."""
+        wanted = parts.union(*(_NEEDS.get(one, ()) for one in parts))
         return tuple(build for build in self.builds if build.part in wanted)
 
 

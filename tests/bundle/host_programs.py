@@ -14,8 +14,14 @@ from image_archives import Entry
 from lab._deadline import Deadline
 from lab._errors import PreflightError
 
-PACKAGES = ("iptables", "nftables", "conntrack", "coreutils", "dash")
+PACKAGES = ("iptables", "nftables", "conntrack", "netbase", "coreutils", "dash")
 """What the images take programs from."""
+PROTOCOLS = "/etc/protocols"
+CLIENT_PACKAGES = (
+    *("coreutils", "dash", "curl", "bind9-dnsutils", "netcat-openbsd", "iproute2"),
+    *("grep", "hostname", "libc-bin", "mawk"),
+)
+"""What the images of Kubernetes' own tests take programs from."""
 _LIBRARY = re.compile(r"^\s+(?:\S+ => )?(/\S+) \(0x[0-9a-f]+\)$", re.MULTILINE)
 
 
@@ -41,6 +47,9 @@ def packet_filters(deadline: Deadline) -> tuple[Entry, ...]:
 
     Upstream's image chooses between the forms when it starts. Debian guests have the nft
     form on the host, and all who write rules on a node must use the same.
+
+    Without ``/etc/protocols`` nft lists protocols as numbers. kube-proxy then takes the elements
+    of its own maps for strangers: a restart, and each of its hourly looks, empties them.
     """
     forms = {"nft": "xtables-nft-multi", "legacy": "xtables-legacy-multi"}
     programs = {f"/usr/sbin/{one}": Path("/usr/sbin") / one for one in (*forms.values(), "nft")}
@@ -53,7 +62,8 @@ def packet_filters(deadline: Deadline) -> tuple[Entry, ...]:
         for tail in ("", "-save", "-restore")
         for ending, form in (("", "nft"), ("-nft", "nft"), ("-legacy", "legacy"))
     ]
-    return (*with_libraries(programs, deadline), *links)
+    protocols = Entry(PROTOCOLS, source=Path(PROTOCOLS), mode=0o644)
+    return (*with_libraries(programs, deadline), *links, protocols)
 
 
 def shell(deadline: Deadline) -> tuple[Entry, ...]:
@@ -61,6 +71,16 @@ def shell(deadline: Deadline) -> tuple[Entry, ...]:
     names = ("cat", "cp", "date", "env", "id", "ls", "mkdir", "rm", "sleep", "touch", "uname")
     programs = {f"/bin/{name}": Path("/bin") / name for name in names}
     return with_libraries(programs | {"/bin/sh": Path("/bin/dash")}, deadline)
+
+
+def clients(deadline: Deadline) -> tuple[Entry, ...]:
+    """Return what Kubernetes' own tests call in a container, with a shell."""
+    programs = {f"/usr/bin/{name}": Path("/usr/bin") / name for name in _CLIENTS}
+    programs |= {"/usr/bin/nc": Path("/usr/bin/nc.openbsd"), "/usr/bin/awk": Path("/usr/bin/mawk")}
+    return (*shell(deadline), *with_libraries(programs, deadline))
+
+
+_CLIENTS = ("curl", "dig", "getent", "grep", "hostname", "nslookup", "seq", "ss", "tail", "wc")
 
 
 def installed(packages: Iterable[str], deadline: Deadline) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,34 @@ PARTS = ("server", "node", "images")
 """Without the programs for Windows, which nothing here can run."""
 
 
+def missing_bundle() -> str:
+    """Why no cluster can be made here now; empty where a bundle is in the user's cache."""
+    listed = subprocess.run(
+        (sys.executable, "-m", "lab", "bundle", "list", "--json"),
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return "" if json.loads(listed.stdout) else "no bundle: tests/bundle/make.py makes one"
+
+
 def made_bundle() -> str:
     """Have the bundle in the user's cache; its digest."""
-    asked = [word for part in PARTS for word in ("--only", part)]
+    made = made_input(*PARTS)
+    done = subprocess.run(
+        (sys.executable, "-m", "lab", "bundle", "create", "--from", made),
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=SECONDS,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def made_input(*parts: str) -> str:
+    """Have the input directory of some parts; its path."""
+    asked = [word for part in parts for word in ("--only", part)]
     made = subprocess.run(
         (sys.executable, MAKE, *asked),
         stdout=subprocess.PIPE,
@@ -22,11 +48,4 @@ def made_bundle() -> str:
         timeout=SECONDS,
         check=True,
     )
-    done = subprocess.run(
-        (sys.executable, "-m", "lab", "bundle", "create", "--from", made.stdout.strip()),
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=SECONDS,
-        check=True,
-    )
-    return done.stdout.strip()
+    return made.stdout.strip()

@@ -11,11 +11,12 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from bundle_cache import UNFINISHED, copy_out, digest, finished_folder, link_files, only_one
-from bundle_images import bundle_images
-from bundle_pins import PARTS, Build, Pins, read_pins
+from bundle_images import bundle_images, conformance_images
+from bundle_pins import CONFORMANCE, PARTS, Build, Pins, read_pins
 from go_programs import (
     C_PACKAGES,
     build_key,
@@ -24,8 +25,8 @@ from go_programs import (
     module_folder,
     pause_command,
 )
-from host_programs import PACKAGES, install
-from image_archives import write_image
+from host_programs import CLIENT_PACKAGES, PACKAGES, install
+from image_archives import Image, write_image
 
 from lab._deadline import Deadline
 from lab._errors import LabError
@@ -34,9 +35,9 @@ HERE = Path(__file__).parent
 TIMEOUT = 5400.0
 """Seconds for all: three times what the first run took on two busy cores."""
 LINUX = Path("linux-amd64")
-IMAGES = Path("images")
-NOT_A_COMPONENT = ("staging",)
-"""Versions that are no program's."""
+_IMAGES = {"images": Path("images"), CONFORMANCE: Path("conformance-images")}
+NOT_A_COMPONENT = ("staging", "glibc-dns-testing")
+"""Versions of nothing that a bundle has."""
 Finished = list[tuple[Path, Path]]
 """Where in the input directory the files of a finished folder of the cache belong."""
 
@@ -49,7 +50,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Do what the command line says; exit code 0, or that of the error."""
     parser = argparse.ArgumentParser(description="Make a bundle's input directory from Go modules.")
     parser.add_argument("--output", type=Path, help="a new or empty directory; or none")
-    parser.add_argument("--only", choices=PARTS, action="append", help="more than once: several")
+    parser.add_argument(
+        "--only",
+        choices=(*PARTS, CONFORMANCE),
+        action="append",
+        help="more than once: several; none: {}".format(", ".join(PARTS)),
+    )
     parser.add_argument("--cache", type=Path, default=default_cache(), help="%(default)s")
     parser.add_argument("--timeout", type=float, default=TIMEOUT, help="s for all; %(default)g")
     asked = parser.parse_args(arguments)
@@ -86,12 +92,15 @@ def make_input(parts: frozenset[str], cache: Path, deadline: Deadline) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     with only_one(cache, deadline):
         linux = any(build.system == "linux" for build in builds)
-        packages = install((*C_PACKAGES, *PACKAGES), deadline) if linux else {}
+        wanted = (*C_PACKAGES, *PACKAGES, *(CLIENT_PACKAGES if CONFORMANCE in parts else ()))
+        packages = install(tuple(dict.fromkeys(wanted)), deadline) if linux else {}
         finished = [(_home(build), _programs(build, cache, deadline)) for build in builds]
         if "node" in {build.part for build in builds}:
             finished.append((LINUX, _pause(pins, packages, cache, deadline)))
-        if "images" in parts:
-            finished.append((IMAGES, _images(pins, finished, packages, cache, deadline)))
+        for part, images in (("images", bundle_images), (CONFORMANCE, conformance_images)):
+            if part in parts:
+                made = _images(part, images, pins, finished, packages, cache, deadline)
+                finished.append((_IMAGES[part], made))
         return _assembled(pins, finished, cache)
 
 
@@ -115,10 +124,16 @@ def _pause(pins: Pins, packages: dict[str, str], cache: Path, deadline: Deadline
     return finished_folder(cache / f"pause-linux-{key}", "pause for linux", make)
 
 
-def _images(
-    pins: Pins, finished: Finished, packages: dict[str, str], cache: Path, deadline: Deadline
+def _images(  # noqa: PLR0913, PLR0917  all that images are made of
+    part: str,
+    images: Callable[[dict[str, str], Path, Deadline], tuple[Image, ...]],
+    pins: Pins,
+    finished: Finished,
+    packages: dict[str, str],
+    cache: Path,
+    deadline: Deadline,
 ) -> Path:
-    """Return the finished folder of the images' archives."""
+    """Return the finished folder of the archives of ``part``'s images."""
     linux = [(home, folder) for home, folder in finished if home.parts[0] == LINUX.name]
 
     def make(into: Path) -> None:
@@ -126,13 +141,14 @@ def _images(
             programs = Path(scratch)
             for home, folder in linux:
                 link_files(folder, programs / home.relative_to(LINUX))
-            for image in bundle_images(pins.versions, programs, deadline):
+            for image in images(pins.versions, programs, deadline):
                 write_image(image, into)
 
     sources = ("bundle_images.py", "host_programs.py", "image_archives.py")
     told = (pins.versions, packages, [folder.name for _, folder in linux])
     key = digest(told, *(HERE / name for name in sources))
-    return finished_folder(cache / f"images-{key}", "images", make)
+    name = _IMAGES[part].name
+    return finished_folder(cache / f"{name}-{key}", name, make)
 
 
 def _assembled(pins: Pins, finished: Finished, cache: Path) -> Path:

@@ -42,7 +42,8 @@ def _pin(pins: Pins, module: Module) -> None:
 
 def _ask(build: Build, folder: Path) -> None:
     """Let go write down the versions and sums that ``build`` needs."""
-    command = ["go", "list", "-mod=mod", "-deps", f"-tags={build.tags}", *build.packages]
+    test = ["-test"] if build.test else []
+    command = ["go", "list", "-mod=mod", "-deps", *test, f"-tags={build.tags}", *build.packages]
     quiet = subprocess.DEVNULL
     subprocess.run(command, cwd=folder, check=True, env=go_environment(build), stdout=quiet)
 

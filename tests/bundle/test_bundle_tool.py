@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from bundle_cache import UNFINISHED, copy_out, finished_folder, link_files, only_one
-from bundle_pins import PARTS, read_pins
+from bundle_pins import CONFORMANCE, PARTS, read_pins
 from go_programs import copy_main, go_command, go_environment, run
 from host_programs import libraries
 from image_archives import Entry, Image, write_image
@@ -39,7 +39,7 @@ def made_image(folder, name="registry.k8s.io/thing:v1"):
 
 class TestPins:
     def test_every_part_but_the_images_has_programs_and_none_is_made_twice(self):
-        assert {build.part for build in PINS.builds} == set(PARTS) - {"images"}
+        assert {build.part for build in PINS.builds} == {*PARTS, CONFORMANCE} - {"images"}
         made = [(b.system, b.folder, name) for b in PINS.builds for name in b.programs]
         assert sorted(set(made)) == sorted(made)
 
@@ -69,6 +69,11 @@ class TestPins:
         assert parts == {"server", "node"}
         assert {b.part for b in PINS.chosen(frozenset({"windows"}))} == {"windows"}
 
+    def test_a_bundle_is_made_without_the_conformance_tests_and_they_with_its_programs(self):
+        assert CONFORMANCE not in {b.part for b in PINS.chosen(frozenset(PARTS))}
+        wanted = {b.part for b in PINS.chosen(frozenset({CONFORMANCE}))}
+        assert wanted == {CONFORMANCE, "server", "node"}
+
     def test_no_pin_tells_where_modules_are_fetched(self):
         for path in (HERE / "pins.toml", *HERE.glob("modules/*/go.*")):
             assert not re.search("https?://", path.read_text())
@@ -83,6 +88,11 @@ class TestBuilds:
         assert "-trimpath" in command
         assert "-mod=readonly" in command
         assert go_environment(build)["CGO_ENABLED"] == "0"
+
+    def test_a_test_becomes_a_program_that_is_not_examined_first(self):
+        build = build_of("conformance", CONFORMANCE)
+        assert build.programs == ("e2e.test",)
+        assert go_command(build, Path("out"))[:5] == ["nice", "go", "test", "-c", "-vet=off"]
 
     def test_only_runc_holds_c_and_is_static_all_the_same(self):
         assert [build.name for build in PINS.builds if build.cgo] == ["runc"]

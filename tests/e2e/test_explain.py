@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from xml.etree import ElementTree as ET
 
 from lab_command import Lab
 
@@ -25,15 +27,40 @@ def test_a_healthy_cell_a_broken_one_and_what_mends_it(lab: Lab) -> None:
     assert "nothing is wrong" in beside.stdout
 
     run = lab.run("test", "overlay", "-m", "pod-pod", code=1).stdout
-    assert run.count("cause:    on worker1, tunnel flannel.4096: VNI 4097") == 1
+    assert run.count("  * on worker1, tunnel flannel.4096: VNI 4097") == 1
     (directory,) = (path for path in (lab.state / "labs/overlay/runs").iterdir())
     assert "(wrong-vni)" in (directory / "junit.xml").read_text(encoding="utf-8")
-    assert "<dt>Cause</dt>" in (directory / "report.html").read_text(encoding="utf-8")
+    assert "(wrong-vni): " in (directory / "report.html").read_text(encoding="utf-8")
     result = json.loads((directory / "result.json").read_text(encoding="utf-8"))
     assert {one["fault"] for one in result["findings"]} == {"wrong-vni"}
 
     lab.run("heal", "overlay")
     lab.run("explain", "overlay", "master-p1", "worker1-p1")
+
+
+def test_of_two_faults_both_are_named_once_in_every_report(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    lab.run("fault", "overlay", "wrong-vni", "--node", "worker1")
+    lab.run("fault", "overlay", "pod-link-down", "--node", "worker2", "--peer", "worker2-p1")
+    told = lab.run("test", "overlay", "-m", "pod-pod and tcp and small", code=1).stdout
+    (heading,) = (one for one in told.splitlines() if one.startswith("Not as expected"))
+    assert heading.endswith("; 2 causes found")
+    (directory,) = (lab.state / "labs/overlay/runs").iterdir()
+    page = (directory / "report.html").read_text(encoding="utf-8")
+    suite = ET.parse(directory / "junit.xml").getroot().find("testsuite")
+    assert suite is not None
+    noted = Counter(
+        str(one.get("value"))
+        for one in suite.iter("property")
+        if str(one.get("name")).startswith("cause_")
+    )
+    for fault in ("(wrong-vni): ", "(pod-link-down): "):
+        assert told.count(fault) == page.count(fault) == 1
+        assert sum(fault in line for line in noted) == 1
+    cells = [int(line.rpartition(": ")[2].split()[0]) for line in noted]
+    assert sum(cells) == int(suite.attrib["failures"])
+    stopped = lab.run("test", "overlay", "-x", "-m", "pod-pod", code=1).stdout
+    assert "Not as expected: 1 cell; 1 cause found" in stopped
 
 
 def test_what_is_known_not_to_work_says_why(lab: Lab) -> None:

@@ -154,7 +154,7 @@ def test_plain_user_brings_a_lab_up_tests_it_and_takes_it_down(tmp_path: Path) -
         (("exec", "nothere", "pod", "--", "true"), 2, "nothere"),
         (("show", "overlay", "win9"), 2, "win1"),
         (("up", "overlay", "--only", "windows"), 2, "control-plane"),
-        (("upp", "overlay"), 2, '"up"'),
+        (("upp", "overlay"), 2, '"lab up"'),
         (("gc", "--older-than", "soon"), 2, "soon"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
@@ -183,6 +183,7 @@ def test_leaving_windows_out_is_said_and_done(lab: Lab) -> None:
     assert not [cell for cell in result["cells"] if "win" in cell["id"]]
 
 
+# SECURITY.md: Code in the current directory is not run.
 def test_configuration_of_the_current_directory_stays_out_of_the_matrix(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

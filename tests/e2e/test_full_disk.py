@@ -17,7 +17,7 @@ def on_a_small_disk(lab: Lab, script: str) -> list[str]:
     """Run a script whose state directory is on a disk of 24 MiB; what it said, line by line."""
     lab.state.mkdir()
     shell = f"""
-    STATE={shlex.quote(str(lab.state))}; mount -t tmpfs -o size=24m none $STATE || exit 9
+    STATE={shlex.quote(str(lab.state))}; mount -t tmpfs -o size=24m,mode=700 none $STATE || exit 9
     lab() {{ {shlex.join(lab.command())} "$@" 2>&1; echo "code $?"; }}
     {script}
     """

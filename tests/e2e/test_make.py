@@ -29,7 +29,16 @@ esac
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """A clone with a stub for Python, and so without any download."""
-    for name in ("Makefile", "pyproject.toml", "requirements.txt", "tools/setup"):
+    copied = (
+        "Makefile",
+        "pyproject.toml",
+        "requirements.txt",
+        "requirements-libvirt.txt",
+        "requirements-nspawn.txt",
+        "requirements-dev.txt",
+    )
+    scenarios = (f"scenarios/{path.name}" for path in (ROOT / "scenarios").glob("*.yaml"))
+    for name in (*copied, "tools/setup", "tools/hypervisor", "tools/daemons", *scenarios):
         target = tmp_path / "clone" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, target)
@@ -62,13 +71,64 @@ def test_interrupted_set_up_is_done_anew_by_the_next_one(clone: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["mine.yaml", "a dir/my file.yaml"])
-def test_lab_of_a_scenario_file_is_tested_by_the_name_in_the_file(clone: Path, path: str) -> None:
-    (clone / path).parent.mkdir(exist_ok=True)
-    (clone / path).write_text('# mine\nname: "my-lab"  # of my own\nsummary: name\n')
+def test_lab_of_a_scenario_file_is_called_by_its_file(clone: Path, path: str) -> None:
     done = call(clone, "make", "--silent", "lab-up", f"SCENARIO={path}")
-    assert done.stdout == f"up|{path}|\ntest|my-lab|\n", done.stderr
-    done = call(clone, "make", "--silent", "lab-down", f"SCENARIO={path}")
-    assert done.stdout == "down|my-lab|\n"
+    assert done.stdout == f"up|{path}|\ntest|{path}|\n", done.stderr
+    done = call(clone, "make", "--silent", "lab-down", f"SCENARIO={path}", "NAME=other")
+    assert done.stdout == "down|other|\n"
+
+
+HOSTILE = (
+    "x'; touch struck; '",
+    'x"; touch struck; "',
+    "$(touch struck)",
+    "$(shell touch struck)",
+    "${shell touch struck}",
+    "$$(touch struck)",
+    "`touch struck`",
+    "x; touch struck",
+    "x & touch struck",
+    "x\ntouch struck",
+    "x\n\ttouch struck",
+    "x # $(warning struck)",
+    "two words",
+    "*",
+    "\\",
+)
+TARGETS = {
+    "SCENARIO": ("lab-up", "up|{0}|\ntest|{0}|\n"),
+    "NAME": ("lab-up", "up|overlay|--name|{0}|\ntest|{0}|\n"),
+    "PROVIDER": ("lab-up", "up|overlay|--provider|{0}|\ntest|overlay|\n"),
+    "ONLY": ("lab-up", "up|overlay|--only|{0}|\ntest|overlay|\n"),
+    "PODS": ("lab-up", "up|overlay|--pods|{0}|\ntest|overlay|\n"),
+    "TEST": ("lab-up", "up|overlay|\ntest|overlay|\n"),
+    "SETUP": ("lab-test", "test|overlay|\n"),
+    "OUTPUT": ("nightly", "nightly|--output|{0}|\n"),
+    "SCENARIOS": ("nightly", "nightly|{1}|\n"),
+    "SEED": ("explain-drill", ""),
+    "ROUNDS": ("explain-drill", ""),
+}
+"""Each variable of the Makefile, a target that reads it, and what `lab` gets: the value, or its
+words."""
+
+
+@pytest.mark.parametrize("written", ["on the command line", "in the environment"])
+@pytest.mark.parametrize("variable", TARGETS)
+def test_a_value_is_passed_on_as_it_is_and_never_run(
+    clone: Path, variable: str, written: str
+) -> None:
+    assert call(clone, "tools/setup", "develop").returncode == 0
+    target, expected = TARGETS[variable]
+    for value in HOSTILE:
+        before = (f"{variable}={value}",) if written == "in the environment" else ()
+        after = () if before else (f"{variable}={value}",)
+        done = call(clone, "env", *before, "make", "--silent", target, *after)
+        assert done.stdout == expected.format(value, "|".join(value.split())), done.stderr
+        assert "struck" not in done.stderr.replace(value, "")
+        assert not list(clone.rglob("struck"))
+        helped = call(clone, "env", *before, "make", "help", *after)
+        assert helped.returncode == 0
+        assert not list(clone.rglob("struck"))
 
 
 def test_shipped_scenario_and_a_name_of_ones_own(clone: Path) -> None:
@@ -84,3 +144,50 @@ def test_night_of_all_scenarios_or_of_some(clone: Path) -> None:
     assert done.stdout == ("nightly|a|b.yaml|--provider|netns|--only|linux|--output|a dir|\n"), (
         done.stderr
     )
+
+
+WITHOUT_DAEMONS = 'mount -t tmpfs none /usr/sbin && exec "$@"'
+"""Most daemons are in /usr/sbin; an empty one is a machine that has none of them."""
+
+
+@pytest.mark.parametrize(
+    ("words", "needed", "spared"),
+    [
+        ("nightly", "bird2 keepalived openvswitch-switch haproxy dnsmasq-base", ""),
+        ("nightly SCENARIOS=overlay,calico-bgp", "bird2", "keepalived haproxy"),
+        ("nightly-setup SCENARIOS=k8s-libvirt-1-2-2", "haproxy", "bird2"),
+        ("lab-up SCENARIO=upstream-vrrp", "bird2 keepalived", "haproxy"),
+        ("nightly SCENARIO=upstream-vrrp SCENARIOS=kubeinit", "haproxy", "bird2"),
+    ],
+)
+def test_daemons_of_the_scenarios_are_asked_for(
+    clone: Path, words: str, needed: str, spared: str
+) -> None:
+    asked = [word.replace(",", " ") for word in words.split()]
+    inside = ("unshare", "--map-root-user", "--mount", "sh", "-c", WITHOUT_DAEMONS, "sh")
+    done = call(clone, *inside, "make", "--silent", *asked, "PROVIDER=netns")
+    assert "system packages are missing" in done.stderr, done.stderr
+    listed = set(done.stderr.split())
+    assert set(needed.split()) <= listed
+    assert not listed & set(spared.split())
+
+
+@pytest.mark.parametrize("target", ["nightly", "nightly-setup", "lab-up"])
+@pytest.mark.parametrize(
+    ("inventory", "words", "on_machines"),
+    [
+        ('[hypervisors.a]\nuri = "qemu+ssh://h/system"\n', (), True),
+        ('[hypervisors.a]\nuri = "qemu+ssh://h/system"\n', ("PROVIDER=netns",), False),
+        ('# uri = "qemu+ssh://h/system"\n', (), False),
+        ("", ("PROVIDER=netns",), False),
+    ],
+)
+def test_what_real_machines_need_is_installed_where_labs_come_up_on_them(
+    clone: Path, target: str, inventory: str, words: tuple[str, ...], on_machines: bool
+) -> None:
+    (clone / "lab.toml").write_text(inventory)
+    own = ("env", "--unset=HYBRIDLAB_INVENTORY", "--unset=XDG_CONFIG_HOME", f"HOME={clone}")
+    named = ("SCENARIO=overlay", "SCENARIOS=overlay")
+    done = call(clone, *own, "make", "--silent", target, *named, *words)
+    asked = "requirements-libvirt.txt" in done.stderr or "libvirt-dev" in done.stderr
+    assert asked == on_machines, done.stderr

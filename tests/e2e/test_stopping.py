@@ -135,8 +135,8 @@ def test_ctrl_c_while_the_command_is_still_being_loaded_is_no_traceback(
 
 
 def test_help_says_every_sentence_to_its_end(lab: Lab) -> None:
-    commands = lab.run("--help").stdout.partition("Commands:")[2]
-    assert "forgotten labs." in commands
+    commands = lab.run("--help").stdout.partition("Labs:")[2]
+    assert "nights, and forgotten labs." in commands
     assert "..." not in commands
 
 

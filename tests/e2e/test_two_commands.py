@@ -46,7 +46,7 @@ def test_run_leaves_report_result_and_junit_with_one_testcase_a_cell(lab: Lab) -
     lab.run("up", "overlay")
     lab.run("test", "overlay", "-k", "win1 and tcp")
     run = next((lab.state / "labs/overlay/runs").iterdir())
-    result = json.loads((run / "result.json").read_text())
+    result = json.loads(lab.run("report", "overlay", "--json").stdout)
     suite = ET.parse(run / "junit.xml").getroot().find("testsuite")
     assert suite is not None
     cases = suite.findall("testcase")

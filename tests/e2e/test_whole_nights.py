@@ -107,6 +107,8 @@ def test_cell_that_failed_is_reproduced_in_a_smaller_lab_and_one_that_passed_is_
     night = tmp_path / "night"
     lab.run(*EMBEDDED, str(scenario_that_fails(lab, tmp_path)), "--output", str(night), code=1)
     result = str(night / "overlay" / "result.json")
+    told = (night / "difference.txt").read_text() + (night / "junit.xml").read_text()
+    assert f"lab repro {night / 'overlay'} hairpin/win1-p1/to-win1-p1/tcp-small" in told
     again = lab.run("repro", result, "hairpin/win1-p1/to-win1-p1/tcp-small", code=1)
     assert "2 nodes, 2 pods" in again.stdout
     assert "it reproduces: it is 'unexpected-pass' here as it was then" in again.stdout

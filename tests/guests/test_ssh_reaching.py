@@ -60,6 +60,7 @@ def keyfile(tmp_path: Path) -> Path:
     return write_key(tmp_path / "key", STRANGER)
 
 
+# SECURITY.md: Connections are encrypted, and hosts are known beforehand.
 def test_another_host_key_is_fatal_and_never_tried_again(sshd: Sshd, new_shell: NewShell) -> None:
     shell = new_shell(sshd.reach(host_key=STRANGER.public))
     with pytest.raises(HostKeyError) as caught:

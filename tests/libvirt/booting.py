@@ -43,6 +43,17 @@ def nat(connected: Any, name: str, subnet: str = "10.219.77") -> Iterator[Networ
         network.destroy()
 
 
+@dataclass(frozen=True)
+class Size:
+    """What a guest has; ``devices`` is XML of further ones."""
+
+    memory_mib: int = 768
+    vcpus: int = 1
+    cache_mib: int = 128
+    """Of what QEMU has translated; large programs want more."""
+    devices: str = ""
+
+
 @dataclass
 class Guest:
     domain: Any
@@ -159,6 +170,7 @@ def guest(  # noqa: PLR0913, PLR0917  each differs between tests
     network: Network,
     folder: Path,
     first: int = 0,
+    size: Size = Size(),
 ) -> Iterator[Guest]:
     """A running guest; its disk stays in ``folder`` and is used again for the same folder.
 
@@ -174,8 +186,8 @@ def guest(  # noqa: PLR0913, PLR0917  each differs between tests
         uuid="",
         title="",
         accelerated=False,
-        vcpus=1,
-        memory_mib=768,
+        vcpus=size.vcpus,
+        memory_mib=size.memory_mib,
         firmware=image.firmware,
         kernel=image.kernel and str(image.kernel),
         initrd=image.initrd and str(image.initrd),
@@ -187,6 +199,8 @@ def guest(  # noqa: PLR0913, PLR0917  each differs between tests
     )
     owner = Owner("image-test", "0", folder, "test", "test", 0.0)
     text = documents.domain(spec, owner).replace("<uuid></uuid>", "")
+    text = text.replace(">128</tb-cache>", f">{size.cache_mib}</tb-cache>")
+    text = text.replace("<devices>", f"<devices>{size.devices}")
     started = time.monotonic()
     domain = connected.createXML(text, 2)  # VIR_DOMAIN_START_AUTODESTROY
     try:

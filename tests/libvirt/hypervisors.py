@@ -160,21 +160,24 @@ def hypervisor(name: str, network: Uplink, host: int) -> Iterator[Hypervisor]:
     port = f"{network.bridge}-{host}"
     _furnish(directory)
     outer = _start(directory, name)
-    try:
-        spaces = _namespaces(outer.pid)
-        _connect(outer.pid, network, host, port)
-        key = (directory / "ssh" / "host_key.pub").read_text(encoding="ascii").strip()
-        known_hosts.add(address, " ".join(key.split()[:2]), _owner())
-        uri = f"qemu+ssh://root@{address}/system?keyfile={directory}/key"
-        inner = _inner(outer.pid)
-        one = Hypervisor(name, address, uri, network.mtu, outer.pid, inner, directory, port)
-        _await(one, outer)
-        yield one
-    finally:
-        known_hosts.remove(address, _owner())
-        _end(outer, port)
-        shutil.rmtree(directory, ignore_errors=True)
-    _await_end(spaces, port, directory)
+    with ExitStack() as held:
+        try:
+            spaces = _namespaces(outer.pid)
+            inner = _inner(outer.pid)
+            for kind in spaces:  # held, for the kernel gives an ended one's number to the next
+                held.enter_context(Path(f"/proc/{inner}/ns/{kind}").open("rb"))
+            _connect(outer.pid, network, host, port)
+            key = (directory / "ssh" / "host_key.pub").read_text(encoding="ascii").strip()
+            known_hosts.add(address, " ".join(key.split()[:2]), _owner())
+            uri = f"qemu+ssh://root@{address}/system?keyfile={directory}/key"
+            one = Hypervisor(name, address, uri, network.mtu, outer.pid, inner, directory, port)
+            _await(one, outer)
+            yield one
+        finally:
+            known_hosts.remove(address, _owner())
+            _end(outer, port)
+            shutil.rmtree(directory, ignore_errors=True)
+        _await_end(spaces, port, directory)
 
 
 def _furnish(directory: Path) -> None:

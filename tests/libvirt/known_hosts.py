@@ -1,13 +1,14 @@
-"""Lines in this user's known_hosts: libvirt's ssh reads no other file."""
+"""Lines in this account's known_hosts: ssh reads no other file, whatever ``HOME`` says."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 from collections.abc import Callable
-from pathlib import Path
 
-FILE = Path("~/.ssh/known_hosts").expanduser()
+from lab.guests.door import ssh_path
+
+FILE = ssh_path("~/.ssh/known_hosts")
 
 
 def add(address: str, key: str, mark: str) -> None:

@@ -113,4 +113,6 @@ def test_another_controllers_lab_is_left_until_it_has_expired(lab: Drill, connec
         assert theirs.left(connected) == there
     Deadline(30).wait("waiting for it to expire", lambda: time.monotonic() - made > 25, every=1)
     lab.run("gc", "--yes")
+    assert theirs.left(connected) == there
+    lab.run("gc", "--yes", "--all-users")
     assert theirs.left(connected) == set()

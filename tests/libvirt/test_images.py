@@ -19,12 +19,12 @@ import booting  # noqa: E402
 import small_installer  # noqa: E402
 
 from lab._errors import BrokenError, DeadlineError, PreflightError  # noqa: E402
+from lab.imaging.cache import cache_directory  # noqa: E402
 from lab.imaging.golden import GoldenImage  # noqa: E402
 from lab.imaging.library import Library  # noqa: E402
 from lab.inventory.inventory import STOCK, Hypervisor, ImageSource, Inventory  # noqa: E402
 from lab.providers.libvirt.host import Host  # noqa: E402
 from lab.providers.libvirt.installing import LibvirtInstaller  # noqa: E402
-from lab.providers.libvirt.provider import cache_directory  # noqa: E402
 
 URI = "qemu:///system"
 NETWORK = "imgtest"
@@ -33,8 +33,7 @@ NETWORK = "imgtest"
 def objects(connected: Any) -> set[str]:
     found = [*connected.listAllDomains(), *connected.listAllNetworks()]
     found += connected.listAllStoragePools()
-    mine = ("image-test", NETWORK, "hybridlab-install-")
-    return {one.name() for one in found if one.name().startswith(mine)}
+    return {one.name() for one in found if one.name().startswith(("image-test", NETWORK))}
 
 
 @pytest.fixture

@@ -13,14 +13,15 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab._errors import LabError
 from lab.lifecycle.blueprint import draw
 from lab.lifecycle.down import DownRequest, down
-from lab.lifecycle.explaining import Question, explained
+from lab.lifecycle.explaining import Question, bound, explained
 from lab.lifecycle.faults import FaultRequest, heal, put_in
+from lab.lifecycle.providers import Providers
 from lab.lifecycle.session import OpenLab, open_lab
 from lab.lifecycle.up import UpRequest, up
 from lab.matrix.cell import Cell
@@ -31,7 +32,7 @@ from lab.matrix.faults.fault import Fault
 from lab.matrix.run import Pace, run
 from lab.matrix.verdict import GREEN
 from lab.providers.netns.provider import NetnsProvider
-from lab.providers.provider import Outcome, Probe, ProbeSettings
+from lab.providers.provider import MACHINES, Outcome, Probe, ProbeSettings
 from lab.providers.settling import settled
 from lab.scenario.loader import shipped
 from lab.state.store import Store
@@ -75,11 +76,17 @@ class Score:
 
 
 @contextmanager
-def brought_up(name: str, directory: Path) -> Iterator[OpenLab]:
-    """A lab of a shipped scenario, with a journal of its own."""
-    provider = NetnsProvider()
-    drawn = draw(name, None, None, "namespaces")
+def brought_up(name: str, directory: Path, of: str = "netns") -> Iterator[OpenLab]:
+    """A lab of a shipped scenario, with a journal of its own.
+
+    Of system containers it is a cluster of the Linux nodes.
+    """
+    provider = NetnsProvider() if of == "netns" else Providers()[of]
+    real = MACHINES in provider.abilities
+    only = "linux" if real else None
+    drawn = draw(name, only, None, provider.pods, real=real)
     path = Path(drawn.scenario.path)
+    options = {"only": only, "pods": provider.pods} if real else {}
     with Store(directory) as store:
         wanted = UpRequest(
             name=name,
@@ -88,12 +95,17 @@ def brought_up(name: str, directory: Path) -> Iterator[OpenLab]:
             plan=drawn.plan,
             intent=drawn.intent,
             command=f"lab up {name}",
+            options=options,
         )
+        there = {of: provider}
         try:
             up(wanted, provider, store, lambda _: None)
-            yield open_lab(name, {"netns": provider}, store)
+            opened = open_lab(name, there, store)
+            with bound(opened) as intent:
+                yield replace(opened, intent=intent)
         finally:
-            down(DownRequest(name, f"lab down {name}"), {"netns": provider}, store, lambda _: None)
+            if store.lab(name) is not None:
+                down(DownRequest(name, f"lab down {name}"), there, store, lambda _: None)
 
 
 def every_cell(opened: OpenLab) -> tuple[Cell, ...]:
@@ -290,6 +302,7 @@ def print_score(score: Score) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("scenarios", nargs="*", help="all if none is named")
+    parser.add_argument("--provider", default="netns", help="whose labs; %(default)s")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--rounds", type=int, default=1, help="times that each fault is put in")
     asked = parser.parse_args()
@@ -297,7 +310,9 @@ def main() -> int:
     print(f"seed {seed}; the same again: --seed {seed}")
     results = []
     for name in asked.scenarios or shipped():
-        results.append(scenario(name, random.Random(f"{seed} {name}"), asked.rounds))
+        results.append(
+            scenario(name, random.Random(f"{seed} {name}"), asked.rounds, asked.provider)
+        )
         print(f"  {results[-1].line}", flush=True)
     green = all(one.green for one in results)
     print("\n" + "\n".join(one.line for one in results))
@@ -305,10 +320,13 @@ def main() -> int:
     return 0 if green else 1
 
 
-def scenario(name: str, rng: random.Random, rounds: int) -> Drilled:
+def scenario(name: str, rng: random.Random, rounds: int, provider: str) -> Drilled:
     """One that cannot be explained is said to be left out; one that breaks is not green."""
     try:
-        with tempfile.TemporaryDirectory() as place, brought_up(name, Path(place)) as opened:
+        with (
+            tempfile.TemporaryDirectory() as place,
+            brought_up(name, Path(place), provider) as opened,
+        ):
             return drill(opened, rng, rounds)
     except LabError as error:
         return Drilled(f"{name}: BROKEN, {error}", green=False)

@@ -20,12 +20,15 @@ from lab.providers.netns import holding
 from lab.providers.netns.entry import Entry, Tell
 from lab.providers.netns.processes import started
 
+LONG = f"60.{os.getpid()}"
+"""Seconds to sleep, as nothing else on this machine has them in its command line."""
+
 
 @pytest.fixture(scope="module")
 def entry(new_lab: NewLab) -> Iterator[Entry]:
     lab = new_lab("entered")
     yield holding.start(lab, sys.executable)
-    found = holding.find(lab.token)
+    found = holding.find(lab)
     assert found
     holding.end((found,))
 
@@ -90,25 +93,25 @@ def test_a_child_that_is_killed_is_an_error(entry: Entry) -> None:
 
 def test_apart_all_that_it_starts_ends_with_it(entry: Entry) -> None:
     def leave_one(_: object) -> int:
-        subprocess.Popen(["sleep", "61.25"])
+        subprocess.Popen(["sleep", LONG])
         return os.getpid()
 
     assert entry.call("x", leave_one, Deadline(5), apart=True) == 1
-    Deadline(5).wait("the sleeper to end", lambda: not _running("61.25"))
+    Deadline(5).wait("the sleeper to end", lambda: not _running(LONG))
 
 
 def test_it_dies_with_its_caller(entry: Entry) -> None:
     caller = os.fork()
     if not caller:
         try:
-            sleep = ["sleep", "62.25"]
+            sleep = ["sleep", LONG]
             entry.call("x", lambda _: subprocess.run(sleep, check=False), Deadline(60), apart=True)
         finally:
             os._exit(0)
-    Deadline(5).wait("the sleeper to start", lambda: _running("62.25"))
+    Deadline(5).wait("the sleeper to start", lambda: _running(LONG))
     os.kill(caller, signal.SIGKILL)
     os.waitpid(caller, 0)
-    Deadline(5).wait("the sleeper to end", lambda: not _running("62.25"))
+    Deadline(5).wait("the sleeper to end", lambda: not _running(LONG))
 
 
 def test_a_holder_that_has_gone_or_is_another_is_refused(entry: Entry) -> None:

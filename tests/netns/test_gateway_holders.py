@@ -134,3 +134,4 @@ class ByHand:
 
 class _Other:
     name = "libvirt"
+    abilities: frozenset[str] = frozenset()

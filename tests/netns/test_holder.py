@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,22 +16,13 @@ from netns_intents import cluster
 from netns_running import NewLab
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, PreflightError
+from lab._errors import PreflightError
 from lab.providers.netns import capacity, holding
-from lab.providers.netns.processes import holders, started
+from lab.providers.netns.processes import LAB_HOLDER, holders, started
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import LabHandle
 
 PROJECT = Path(holding.__file__).parents[3]
-NOBODY = 65534
-AS_NOBODY = f"""
-import ctypes, encodings.ascii, os, sys  # nobody may not read them later
-sys.path.insert(0, {str(PROJECT)!r})
-from lab.providers.netns import holder, isolation, syscalls
-os.setgroups([]); os.setresgid(*[{NOBODY}] * 3); os.setresuid(*[{NOBODY}] * 3)
-ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE: its files in /proc are its own again
-holder.main()
-"""
 
 
 @pytest.fixture
@@ -53,7 +45,7 @@ def test_marks_hold_odd_names_and_directories(new_lab: NewLab, tmp_path: Path) -
     odd = tmp_path / "a directory with 'quotes' and ünïcode"
     lab = LabHandle("a b", odd, made.token)
     holding.start(lab, sys.executable)
-    found = holding.find(lab.token)
+    found = holding.find(lab)
     assert found
     assert (found.lab, found.directory) == ("a b", odd)
     assert NetnsProvider().destroy(lab) == (f"process {found.pid} (holder) with its namespaces",)
@@ -100,7 +92,7 @@ def test_it_survives_its_caller_and_lets_go_of_its_output(lab: LabHandle) -> Non
         timeout=20,
         env={**os.environ, "PYTHONPATH": str(PROJECT)},
     )
-    found = holding.find(lab.token)
+    found = holding.find(lab)
     assert found
     assert found.pid == int(done.stdout)
 
@@ -114,10 +106,10 @@ def test_killing_it_ends_every_process_inside(lab: LabHandle) -> None:
     )
     status = Path(f"/proc/{entry.pid}/root/proc/{inner}/status")
     assert "sleep" in status.read_text(encoding="utf-8")
-    sleepers = {pid for pid in _pids() if _is_inside(pid, entry.pid)}
+    sleepers = {pid: started(int(pid)) for pid in _pids() if _is_inside(pid, entry.pid)}
     assert len(sleepers) >= 2
     NetnsProvider().destroy(lab)
-    assert not {pid for pid in sleepers if started(int(pid)) is not None}
+    assert not [pid for pid, since in sleepers.items() if since and since == started(int(pid))]
 
 
 def _pids() -> list[str]:
@@ -132,15 +124,15 @@ def _is_inside(pid: str, holder: int) -> bool:
 
 
 def test_a_refusal_is_one_line_of_json_and_an_error_with_its_cure(
-    lab: LabHandle, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    lab: LabHandle, tmp_path: Path
 ) -> None:
     liar = tmp_path / "refused.py"
     liar.write_text(
         f"print({json.dumps({'ready': False, 'call': 'unshare', 'errno': 28})!r})", encoding="utf-8"
     )
-    monkeypatch.setattr(holding, "PROGRAM", liar)
+    kind = replace(LAB_HOLDER, program=liar)
     with pytest.raises(PreflightError, match="refused 'unshare': No space left") as raised:
-        holding.start(lab, sys.executable)
+        holding.start(lab, sys.executable, kind)
     assert "sysctl -w user.max_user_namespaces" in raised.value.cure
 
 
@@ -154,24 +146,6 @@ def test_a_later_holder_of_the_same_lab_replaces_the_first(lab: LabHandle, new_l
     assert there == [elsewhere.token, later.token]
     provider.destroy(elsewhere)
     provider.destroy(later)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can stand for another user")
-def test_a_holder_of_another_user_is_seen_and_ended_but_never_entered(lab: LabHandle) -> None:
-    words = (holding.MARKER, lab.name, lab.token, str(lab.directory))
-    started_by_nobody = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", AS_NOBODY, *words], capture_output=True, check=True
-    )
-    assert json.loads(started_by_nobody.stdout)["ready"] is True
-    provider, intent = NetnsProvider(), cluster(linux=1, windows=0, pods=1)
-    (copy,) = [one for one in holders() if one.token == lab.token]
-    assert copy.settled
-    assert [one.token for one in provider.marks() if one.token == lab.token] == [lab.token]
-    with pytest.raises(BrokenError, match="its holder is not running"):
-        holding.entry(lab)
-    assert provider.liveness(lab, intent).state == "absent"
-    assert len(provider.destroy(lab)) == 1
-    assert copy.gone()
 
 
 def test_one_that_a_look_missed_as_it_handed_over_is_ended_too(lab: LabHandle) -> None:

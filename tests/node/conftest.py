@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
@@ -22,14 +23,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.skip(reason=why))
 
 
-def _mounts() -> list[str]:
-    lines = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if line.split()[1].startswith("/run")]
-
-
 @pytest.fixture(scope="module")
-def new_lab() -> Iterator[NewLab]:
-    mounts = _mounts()
+def new_lab(mounts: Callable[[], Counter[str]]) -> Iterator[NewLab]:
+    mounted = mounts()
     worlds: list[World] = []
 
     def make(
@@ -46,7 +42,7 @@ def new_lab() -> Iterator[NewLab]:
     yield make
     for world in worlds:
         world.end()
-    assert _mounts() == mounts
+    assert not mounts() - mounted
 
 
 @pytest.fixture(scope="module")

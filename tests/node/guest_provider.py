@@ -16,6 +16,9 @@ from lab.lifecycle.session import OpenLab, Writers
 from lab.providers.node.control import NodeMachine
 from lab.providers.node.fleet import Fleet
 from lab.providers.provider import (
+    CAPTURE,
+    CLUSTER,
+    MACHINES,
     Evidence,
     LabHandle,
     Liveness,
@@ -33,6 +36,7 @@ class GuestProvider:
     """As the libvirt provider asks its machines, without libvirt."""
 
     name = "libvirt"
+    abilities = frozenset({MACHINES, CLUSTER, CAPTURE})
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet

@@ -14,6 +14,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from lab.cli.main import command as lab
+from lab.scenario.loader import shipped
 
 ROOT = Path(__file__).parents[2]
 FILES = ROOT / "tools" / "nightly"
@@ -64,7 +65,11 @@ def test_every_command_of_the_service_is_one_of_labs() -> None:
         with click.Context(lab) as context:
             one = lab.get_command(context, words[0])
             assert one is not None
-            one.make_context(words[0], words[1:])
+            made = one.make_context(words[0], list(words[1:]))
+            if isinstance(one, click.Group):
+                inner = one.get_command(made, words[1])
+                assert inner is not None
+                inner.make_context(words[1], words[2:])
 
 
 def test_only_the_night_itself_is_told_to_stop() -> None:
@@ -86,9 +91,38 @@ def test_github_recipe_runs_and_keeps_the_night_on_a_runner_of_ones_own() -> Non
 
 def test_gitlab_recipe_runs_and_keeps_the_night_even_when_it_is_red() -> None:
     job = document("gitlab.yml")["nightly"]
-    assert "make nightly" in job["script"][0]
+    assert any("make nightly " in line for line in job["script"])
     assert job["artifacts"]["when"] == "always"
     assert job["artifacts"]["reports"]["junit"] == "night/junit.xml"
+
+
+def test_hosted_recipes_test_every_change_on_namespaces_and_keep_what_was_found() -> None:
+    github, gitlab = document("github-hosted.yml"), document("gitlab-hosted.yml")["labs"]
+    assert "pull_request" in github["on"]
+    assert "merge_request_event" in gitlab["rules"][0]["if"]
+    job = github["jobs"]["labs"]
+    kept = next(step for step in job["steps"] if "upload-artifact" in step.get("uses", ""))
+    assert (kept["if"], kept["with"]["path"]) == ("always()", "night")
+    assert gitlab["artifacts"]["when"] == "always"
+    assert gitlab["artifacts"]["paths"] == ["night"]
+    assert gitlab["artifacts"]["reports"]["junit"] == "night/junit.xml"
+    for scenarios in (github["env"]["SCENARIOS"], gitlab["variables"]["SCENARIOS"]):
+        assert set(scenarios.split()) <= set(shipped())
+
+
+@pytest.mark.parametrize(
+    "name", ["github.yml", "gitlab.yml", "Jenkinsfile", "hybridlab-nightly.service"]
+)
+def test_recipes_for_hypervisors_make_a_bundle_and_ask_for_no_windows_media(name: str) -> None:
+    text = (FILES / name).read_text()
+    made = re.search(r"lab bundle create (.*?)'?$", text, re.MULTILINE)
+    assert made is not None
+    assert re.search(r"ONLY=linux|lab nightly --only linux", text)
+    words = shlex.split(made[1])
+    assert words[:2] == ["--os", "linux"]
+    assert {words[at + 1] for at, word in enumerate(words) if word == "--with"} == {"calico", "ovn"}
+    assert text.index("bundle create") < text.rindex("nightly")
+    assert "lab gc --older-than 2d --yes" in text
 
 
 def test_jenkins_recipe_is_balanced_and_keeps_the_night() -> None:
@@ -110,5 +144,11 @@ def test_variables_given_to_make_are_those_of_the_makefile(path: Path) -> None:
 
 def test_page_links_every_recipe() -> None:
     page = (ROOT / "docs" / "how-to" / "nightly.md").read_text()
-    for name in ("github.yml", "gitlab.yml", "Jenkinsfile"):
+    for name in (
+        "github-hosted.yml",
+        "gitlab-hosted.yml",
+        "github.yml",
+        "gitlab.yml",
+        "Jenkinsfile",
+    ):
         assert f"(../../tools/nightly/{name})" in page

@@ -1,13 +1,68 @@
-"""The story on standard error."""
+"""What is printed: the story on standard error, and results on standard output."""
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
 import pytest
+from unit.reports.made_runs import made_run
 
-from lab._log import say
+import lab
+from lab._log import clean, say
+from lab.reports.terminal import show, summarise
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\x9b31m"
 
 
+# SECURITY.md: Control characters do not reach the terminal.
 def test_words_of_strangers_do_not_paint_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     say("it says '\x1b[2J\x1b]0;owned\x07\r\x9b31m'\n  try:\tthis, \u00e4")
     told = capsys.readouterr().err
     assert told == "it says '\\x1b[2J\\x1b]0;owned\\x07\\x0d\\x9b31m'\n  try:\tthis, \u00e4\n"
+
+
+def test_line_ends_and_tabs_stay_as_they_are() -> None:
+    assert clean("one\r\ntwo\tthree\n") == "one\r\ntwo\tthree\n"
+
+
+class Terminal(StringIO):
+    """A stream that says it is one."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+# SECURITY.md: Control characters do not reach the terminal.
+@pytest.mark.parametrize("stream", [StringIO(), Terminal()], ids=["plain", "rich"])
+def test_words_of_strangers_in_a_summary_do_not_paint_the_terminal(stream: StringIO) -> None:
+    run = made_run("dead-node", families=("hairpin",))
+    results = tuple(replace(one, detail=f"{one.detail} {HOSTILE}") for one in run.results)
+    run = replace(run, results=results, lab=HOSTILE, banner=HOSTILE)
+    show(summarise(run, HOSTILE), stream, {"TERM": "xterm"})
+    told = stream.getvalue()
+    assert "\\x1b]0;owned\\x07" in told
+    assert not {"\x07", "\x9b", "\r"} & set(told)
+    assert "\x1b]" not in told
+    assert "\x1b[2J" not in told
+
+
+def _prints(path: Path) -> Iterator[str]:
+    """Calls that write to standard output past :func:`lab.cli.output.echo`."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            if called in {"click.echo", "click.secho", "print", "sys.stdout.write"} or (
+                called.startswith("sys.stdout.buffer")
+            ):
+                yield f"{path.name}:{node.lineno}: {called}"
+
+
+# SECURITY.md: Control characters do not reach the terminal.
+def test_every_command_prints_by_the_one_that_cleans() -> None:
+    root = Path(lab.__file__).parent
+    found = [one for path in sorted((root / "cli").glob("*.py")) for one in _prints(path)]
+    assert [one for one in found if not one.startswith("output.py:")] == []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from lab.lifecycle.blueprint import draw  # noqa: E402
 from lab.providers.libvirt import (  # noqa: E402
     domains,
     images,
-    keyring,
     machines,
     names,
     networks,
@@ -34,10 +33,11 @@ from lab.providers.libvirt import (  # noqa: E402
     windows_machines,
 )
 from lab.providers.libvirt.host import Host  # noqa: E402
-from lab.providers.libvirt.keyring import Pins  # noqa: E402
 from lab.providers.libvirt.machine_recipe import Recipe  # noqa: E402
 from lab.providers.libvirt.networks import Management  # noqa: E402
 from lab.providers.libvirt.ownership import Owner  # noqa: E402
+from lab.providers.machines import keyring  # noqa: E402
+from lab.providers.machines.keyring import Pins  # noqa: E402
 from lab.providers.provider import LabHandle  # noqa: E402
 from lab.topology.intent import MachineIntent  # noqa: E402
 
@@ -61,10 +61,13 @@ class Place:
     machine: MachineIntent
     owner: Owner
     folder: Path
+    digests: list[str] = field(default_factory=list)
+    """Of the images that were made."""
 
     def recipe(self, firmware: Any = "bios", storage: Any = "virtio") -> Recipe:
         disk = boot_disc.disk(self.folder / f"golden-{firmware}-{storage}.qcow2", SAYS)
         digest = os.urandom(32).hex()
+        self.digests.append(digest)
         image = GoldenImage(
             name="windows-server-2022",
             digest=digest,
@@ -124,25 +127,18 @@ def place(tmp_path: Path) -> Iterator[Place]:
         networks.ensure_segment(host.connected, lab, owner, segment)
     path = volumes.lab_path(host.hypervisor.storage, lab.token)
     volumes.ensure_pool(host.connected, names.pool(lab), names.uuid(lab, "pool", ""), path)
-    before = _images(connected)
-    yield Place(host, lab, machine, owner, tmp_path)
+    made = Place(host, lab, machine, owner, tmp_path)
+    yield made
     host.destroy(lab.token)
-    shared = connected.storagePoolLookupByName(names.IMAGES_POOL)
-    volumes.refresh(shared)
-    for name in _images(connected) - before:
-        volumes.remove(shared, name)
+    if made.digests:
+        shared = connected.storagePoolLookupByName(names.IMAGES_POOL)
+        volumes.refresh(shared)
+        for name in [one.name() for one in shared.listAllVolumes()]:
+            if any(digest[:16] in name for digest in made.digests):
+                volumes.remove(shared, name)
     left = [one.name() for one in connected.listAllDomains() if one.name().startswith(lab.name)]
     assert left == []
     connected.close()
-
-
-def _images(connected: Any) -> set[str]:
-    try:
-        shared = connected.storagePoolLookupByName(names.IMAGES_POOL)
-    except libvirt.libvirtError:
-        return set()
-    volumes.refresh(shared)
-    return {one.name() for one in shared.listAllVolumes()}
 
 
 @pytest.mark.parametrize("storage", ["virtio", "sata"])

@@ -340,6 +340,7 @@ def test_another_password_is_refused_once_and_kept_out_of_the_message(
     assert not lines(either_guest)
 
 
+# SECURITY.md: Connections are encrypted, and hosts are known beforehand.
 def test_another_certificate_ends_it_before_a_password_is_sent(
     guest: Guest, new_windows_shell: NewShell
 ) -> None:

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from hashlib import sha256
@@ -33,6 +34,7 @@ _LAYOUT = 1
 """Goes up with every change of what is on the medium, or how."""
 _WAIT = 1800.0
 """Seconds to wait for another one that makes the same medium."""
+_COPY_BYTES = 1 << 20
 _HEADERS = 1 << 20
 """Bytes of an ISO beside its files, at most."""
 
@@ -78,6 +80,23 @@ def medium(
                 path.parent.mkdir(exist_ok=True)
                 _write(store, manifest, system, path)
     return path
+
+
+def unpack(store: Store, manifest: Manifest, system: Os, into: Path) -> None:
+    """Write what would be on the medium into a new directory.
+
+    Raises
+    ------
+    OSError
+        When it cannot be written.
+
+    """
+    for name, pieces in _files(store, manifest, system):
+        path = into / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with Sewn(pieces) as source, path.open("xb") as out:
+            shutil.copyfileobj(source, out, _COPY_BYTES)
+        path.chmod(0o555 if name.startswith(("bin/", "cni/")) else 0o444)
 
 
 def check(store: Store, manifest: Manifest, system: Os) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from lab.cluster import calico, dns, flannel, ovn_kubernetes
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import Cluster
@@ -9,30 +11,44 @@ from lab.cluster.documents import Document
 from lab.cluster.linux import by_hand
 from lab.topology.intent import Intent
 
-Wave = tuple[Document, ...]
+DaemonSet = tuple[str, str]
+"""Namespace and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """Documents that are applied at once."""
+
+    documents: tuple[Document, ...]
+    after: DaemonSet | None = None
+    """What must run on every node first."""
 
 
 def waves(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Wave, ...]:
     """Every document, in the order they are wanted: a later wave has kinds that an earlier brings.
 
-    Where no network add-on is, the nodes' own bridges and the routes around them are the pod
-    network. kube-proxy is kubeadm's own DaemonSet, or a unit where there is no kubeadm.
+    CoreDNS comes once the pod network is there: a pod that is refused its network is tried again
+    after 13 s. Where no network add-on is, the nodes' own bridges and the routes around them are
+    the pod network. kube-proxy is kubeadm's own DaemonSet, or a unit where there is no kubeadm.
     """
     rights = by_hand.kubelet_rights() if cluster.how == "by-hand" else ()
     names = dns.documents(cluster, manifest)
     if cluster.topology in flannel.TOPOLOGIES:
-        return ((*rights, *flannel.documents(cluster, intent, manifest), *names),)
+        network = (*rights, *flannel.documents(cluster, intent, manifest))
+        return (Wave(network), Wave(names, (flannel.NAMESPACE, flannel.DAEMON_SET)))
     if cluster.topology in calico.TOPOLOGIES:
         return (
-            (*rights, *calico.operator(cluster, manifest), *names),
-            calico.installation(cluster, intent),
-            calico.configuration(cluster, intent),
+            Wave((*rights, *calico.operator(cluster, manifest))),
+            Wave(calico.installation(cluster, intent)),
+            Wave(calico.configuration(cluster, intent)),
+            Wave(names, (calico.SYSTEM_NAMESPACE, calico.DAEMON_SET)),
         )
     if cluster.topology in ovn_kubernetes.TOPOLOGIES:
-        return ((*rights, *ovn_kubernetes.documents(cluster, intent, manifest), *names),)
-    return ((*rights, *names),)
+        network = (*rights, *ovn_kubernetes.documents(cluster, intent, manifest))
+        return (Wave(network), Wave(names, (ovn_kubernetes.NAMESPACE, ovn_kubernetes.DAEMON_SET)))
+    return (Wave((*rights, *names)),)
 
 
-def documents(cluster: Cluster, intent: Intent, manifest: Manifest) -> Wave:
-    """All waves as one."""
-    return tuple(one for wave in waves(cluster, intent, manifest) for one in wave)
+def documents(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Document, ...]:
+    """Those of all waves."""
+    return tuple(one for wave in waves(cluster, intent, manifest) for one in wave.documents)

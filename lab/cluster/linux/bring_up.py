@@ -156,7 +156,10 @@ class _Making:
         api = ClusterApi(self.cluster, self.site)
         seconds = API_SECONDS
         for wave in addons.waves(self.cluster, self.intent, self.manifest):
-            api.apply(wave, self.site.deadline(seconds))
+            if wave.after:
+                deadline = self.site.deadline(readiness.READY_SECONDS)
+                readiness.wait_for_daemon_set(self.cluster, self.site, wave.after, deadline)
+            api.apply(wave.documents, self.site.deadline(seconds))
             seconds = KINDS_SECONDS
 
     def _ready(self) -> None:

@@ -33,6 +33,9 @@ done"""
 """What stands at each path, a line for each."""
 _CLEAR = 'for path; do [ -L "$path" ] && rm -f "$path"; done; tar -x -p -C / -f -'
 """A link is replaced; through it, what it points to would be written."""
+_GONE = """if mountpoint -q "$each"; then find "$each" -xdev -mindepth 1 -delete
+    else rm -rf "$each"; fi"""
+"""A system container's ``/var/lib/kubelet`` is a mount of its own: it is emptied, not removed."""
 _STAMPS = "/var/lib/hybridlab/services"
 """What each service was last started with; with the machine, each starts with what is there."""
 _NEED_NOT = 113
@@ -102,7 +105,7 @@ class Hand:
                     yield f"ran {line}"
             case Remove():
                 listed = " ".join(one.paths)  # patterns are the shell's to follow
-                script = f"ls -d {listed} 2>/dev/null; rm -rf {listed}"
+                script = f"ls -d {listed} 2>/dev/null; for each in {listed}; do {_GONE}; done"
                 gone = self._checked(("sh", "-c", script), QUICK_SECONDS).stdout.splitlines()
                 yield from (f"removed {path}" for path in gone)
             case Service():

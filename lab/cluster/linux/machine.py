@@ -2,47 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping
 
 from lab.cluster.cluster import Cluster
 from lab.cluster.linux.operations import Operations, Run, Service, WriteFile, inputs
 from lab.cluster.underlay import underlay
 from lab.topology.intent import Intent, MachineIntent
 
-MODULES = ("overlay", "br_netfilter")
+_MODULES = {
+    "overlay": ("grep", "-qw", "overlay", "/proc/filesystems"),
+    "br_netfilter": ("test", "-d", "/proc/sys/net/bridge"),
+}
+"""Each with the command that says whether the kernel has it, loaded or built in."""
 _SETTINGS = {
     "net.ipv4.ip_forward": 1,
     "net.bridge.bridge-nf-call-iptables": 1,
     "net.bridge.bridge-nf-call-ip6tables": 1,
+}
+"""Each network namespace has its own."""
+_KERNEL_SETTINGS = {
     "fs.inotify.max_user_instances": 1024,  # the default of 128 is too little for a few dozen pods
 }
+"""Those that a kernel has once."""
 _NETWORK = "/usr/local/lib/hybridlab/network"
 _NETWORK_UNIT = "hybridlab-network.service"
 
 
 def prepared(cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
     """Names of all machines, modules and settings of the kernel, no swap, its cards."""
-    modules = WriteFile("/etc/modules-load.d/hybridlab.conf", "".join(f"{m}\n" for m in MODULES))
-    settings = WriteFile(
-        "/etc/sysctl.d/90-hybridlab.conf",
-        "".join(f"{key} = {value}\n" for key, value in _SETTINGS.items()),
-    )
-    loaded = " && ".join(f"test -d /sys/module/{name}" for name in MODULES)
-    as_set = " && ".join(f'[ "$(sysctl -n {key})" = {value} ]' for key, value in _SETTINGS.items())
     return (
         WriteFile("/etc/hosts", "".join(_hosts(cluster, intent))),
+        *(_with_kernel_of_host() if cluster.host.shared_kernel else _with_own_kernel()),
+        *_resolver(machine),
+        *_network(intent, machine.name),
+    )
+
+
+def _with_own_kernel() -> Operations:
+    modules = WriteFile("/etc/modules-load.d/hybridlab.conf", "".join(f"{m}\n" for m in _MODULES))
+    settings, applied = _settings(_SETTINGS | _KERNEL_SETTINGS)
+    return (
         modules,
         settings,
-        Run(("modprobe", "-a", *MODULES), unless=loaded),
-        Run(("sysctl", "-q", "-p", settings.path), unless=as_set),
+        Run(
+            ("modprobe", "-a", *_MODULES),
+            unless=" && ".join(shlex.join(there) for there in _MODULES.values()),
+        ),
+        applied,
         Run(
             ("systemctl", "mask", "--now", "swap.target"),
             unless="[ -L /etc/systemd/system/swap.target ]",
         ),
         Run(("swapoff", "-a"), unless='[ "$(wc -l </proc/swaps)" -le 1 ]'),
-        *_resolver(machine),
-        *_network(intent, machine.name),
     )
+
+
+def _with_kernel_of_host() -> Operations:
+    """Nothing that another container or the host would notice."""
+    required = (
+        Run(there, unless=shlex.join(there), cure=f"run 'modprobe {name}' on the host of the lab")
+        for name, there in _MODULES.items()
+    )
+    return (*required, *_settings(_SETTINGS))
+
+
+def _settings(values: Mapping[str, int]) -> tuple[WriteFile, Run]:
+    """The file that sets them with every start, and what sets them now."""
+    lines = "".join(f"{key} = {value}\n" for key, value in values.items())
+    file = WriteFile("/etc/sysctl.d/90-hybridlab.conf", lines)
+    as_set = " && ".join(f'[ "$(sysctl -n {key})" = {value} ]' for key, value in values.items())
+    return file, Run(("sysctl", "-q", "-p", file.path), unless=as_set)
 
 
 def _hosts(cluster: Cluster, intent: Intent) -> Iterator[str]:

@@ -7,7 +7,7 @@ that masquerades what the Intent says; none of it where Calico or ovn-kubernetes
 from __future__ import annotations
 
 import json
-from ipaddress import ip_interface
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 from lab.cluster import calico, flannel, ovn_kubernetes
 from lab.cluster.cluster import Cluster
@@ -37,7 +37,7 @@ def on_node(cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operati
         config = WriteFile(BRIDGE_CONFIG, bridge_config(machine))
         other = Remove((flannel.CNI_CONFIG,))
     rules = WriteFile(RULES, masquerade(machine.translation))
-    unit = WriteFile(f"/etc/systemd/system/{_UNIT}", _SERVICE)
+    unit = WriteFile(f"/etc/systemd/system/{_UNIT}", _service(machine))
     return (other, config, rules, unit, Service(_UNIT, inputs((rules, unit))))
 
 
@@ -49,7 +49,7 @@ def bridge_config(machine: MachineIntent) -> str:
     bridge, kubelet = machine.bridge, machine.kubelet
     assert bridge is not None, "a node that runs pods"
     assert kubelet is not None, "a node that runs pods"
-    gateway = str(ip_interface(bridge.addresses[0]).ip)
+    gateway = IPv4Interface(bridge.addresses[0]).ip
     document = {
         "cniVersion": "1.0.0",
         "name": "hybridlab",
@@ -65,7 +65,7 @@ def bridge_config(machine: MachineIntent) -> str:
                 "mtu": bridge.mtu,
                 "ipam": {
                     "type": "host-local",
-                    "ranges": [[{"subnet": kubelet.pod_cidr, "gateway": gateway}]],
+                    "ranges": [[_range(str(kubelet.pod_cidr), gateway)]],
                     "dataDir": "/run/hybridlab/pod-addresses",
                 },
             },
@@ -73,6 +73,14 @@ def bridge_config(machine: MachineIntent) -> str:
         ],
     }
     return json.dumps(document, indent=2) + "\n"
+
+
+def _range(subnet: str, gateway: IPv4Address) -> dict[str, str]:
+    """What pods get addresses from: none before the node's own, which may be other machines'."""
+    found = {"subnet": subnet, "gateway": str(gateway)}
+    if gateway != IPv4Network(subnet)[1]:
+        found["rangeStart"] = str(gateway + 1)
+    return found
 
 
 def masquerade(translation: Translation) -> str:
@@ -90,16 +98,30 @@ table ip {TABLE} {{
 """
 
 
-_SERVICE = f"""[Unit]
+def _service(machine: MachineIntent) -> str:
+    """Where the node answers for others, it does so for all that it has a route to elsewhere.
+
+    The pods' addresses are known at run time only. The bridge is there before the first pod.
+    """
+    answering = ""
+    for device in dict.fromkeys(one.device for one in machine.proxies):
+        if machine.bridge and device == machine.bridge.name:
+            made = f"link add name {device} mtu {machine.bridge.mtu} type bridge"
+            answering += f"ExecStart=-/usr/sbin/ip {made}\n"
+        answering += (
+            f"ExecStart=/usr/sbin/sysctl -q -w net.ipv4.conf.{device}.proxy_arp=1 "
+            f"net.ipv4.neigh.{device}.proxy_delay=0\n"
+        )
+    return f"""[Unit]
 Description=Masquerading of the pods' packets
 Before=kubelet.service
-After=network-pre.target
+After=network-pre.target{" hybridlab-network.service" if answering else ""}
 
 [Service]
 Type=oneshot
 RemainAfterExit=yes
 ExecStart=/usr/sbin/nft -f {RULES}
-
+{answering}
 [Install]
 WantedBy=multi-user.target
 """

@@ -59,7 +59,7 @@ def prepared(cluster: Cluster, intent: Intent, node: ClusterNode, manifest: Mani
         resolver,
         *_kubelet(cluster),
         *pod_network.on_node(cluster, intent, own),
-        *runtime.running(manifest),
+        *runtime.running(manifest, cluster.host),
         *(medium.imported(image) for image in images(cluster, node, manifest)),
     )
 

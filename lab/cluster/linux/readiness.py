@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lab._deadline import Deadline
@@ -71,6 +71,49 @@ def wait_for_nodes(cluster: Cluster, site: Site, names: Iterable[str], deadline:
         raise _explained(cluster, site, last, deadline) from error
 
 
+def rollout(found: Sequence[Mapping[str, Any]], name: str) -> dict[str, str]:
+    """Where a DaemonSet does not run yet, and why; of the objects in its namespace. Pure."""
+    own = [one for one in found if one["kind"] == "DaemonSet" and one["metadata"]["name"] == name]
+    if not own:
+        return {name: "not created yet"}
+    status = own[0].get("status", {})
+    wanted = status.get("desiredNumberScheduled", 0)
+    if status.get("observedGeneration", 0) < own[0]["metadata"]["generation"] or not wanted:
+        return {name: "not scheduled yet"}
+    if min(status.get("updatedNumberScheduled", 0), status.get("numberReady", 0)) >= wanted:
+        return {}
+    pods = {
+        one["spec"].get("nodeName", one["metadata"]["name"]): _state(one)
+        for one in found
+        if any(owner["name"] == name for owner in one["metadata"].get("ownerReferences", ()))
+    }
+    waiting = {node: state for node, state in pods.items() if state != "ready"}
+    return waiting or {name: f"ready on {status.get('numberReady', 0)} of {wanted} nodes"}
+
+
+def wait_for_daemon_set(
+    cluster: Cluster, site: Site, daemon_set: tuple[str, str], deadline: Deadline
+) -> None:
+    """Wait until a DaemonSet, by namespace and name, is ready on every node that it is meant for.
+
+    Raises
+    ------
+    DeadlineError
+        With the nodes where it is not, and what its pods said last.
+
+    """
+    api = ClusterApi(cluster, site)
+    namespace, name = daemon_set
+    asked = ("get", "daemonsets,pods", "-n", namespace, "-o", "json")
+    deadline.wait(
+        f"waiting for DaemonSet '{name}' on every node",
+        lambda: rollout(json.loads(api.ask(asked, deadline))["items"], name),
+        until=lambda missing: not missing,
+        every=AGAIN_SECONDS,
+        cure=f"kubectl -n {namespace} describe pods",
+    )
+
+
 def wait_for_dns(cluster: Cluster, site: Site, deadline: Deadline) -> None:
     """Wait until as many CoreDNS as there should be are ready, and so answer.
 
@@ -94,20 +137,21 @@ def wait_for_dns(cluster: Cluster, site: Site, deadline: Deadline) -> None:
 
 def _pods(answer: str) -> dict[str, str]:
     """Each pod by its name: ``"ready"``, or why not."""
-    found: dict[str, str] = {}
-    for pod in json.loads(answer)["items"]:
-        status = pod["status"]
-        states = {one["type"]: one for one in status.get("conditions", ())}
-        ready = states.get("Ready", {})
-        waiting = [
-            container["state"]["waiting"].get("reason", "")
-            for container in status.get("containerStatuses", ())
-            if "waiting" in container.get("state", {})
-        ]
-        blocked = states.get("PodScheduled", {}).get("message", "")
-        why = ", ".join(filter(None, waiting)) or blocked or status.get("phase", "unknown")
-        found[pod["metadata"]["name"]] = "ready" if ready.get("status") == "True" else why
-    return found
+    return {pod["metadata"]["name"]: _state(pod) for pod in json.loads(answer)["items"]}
+
+
+def _state(pod: Mapping[str, Any]) -> str:
+    status = pod["status"]
+    states = {one["type"]: one for one in status.get("conditions", ())}
+    if states.get("Ready", {}).get("status") == "True":
+        return "ready"
+    waiting = [
+        container["state"]["waiting"].get("reason", "")
+        for container in status.get("containerStatuses", ())
+        if "waiting" in container.get("state", {})
+    ]
+    blocked = states.get("PodScheduled", {}).get("message", "")
+    return ", ".join(filter(None, waiting)) or blocked or str(status.get("phase", "unknown"))
 
 
 def _explained(

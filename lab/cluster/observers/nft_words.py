@@ -8,6 +8,7 @@ from typing import Any
 from lab.cluster.observers.rules import KUBE_PROXY_MARK
 
 Rule = Mapping[str, Any]
+_PROTOCOLS = {1: "icmp", 6: "tcp", 17: "udp", 132: "sctp"}
 _VERDICTS = ("accept", "drop", "reject", "return", "masquerade", "dnat", "snat", "queue")
 
 
@@ -18,6 +19,11 @@ def verdict(rule: Rule) -> str:
             if name in part:
                 return name
     return ""
+
+
+def protocol_name(protocol: object) -> str:
+    """``"tcp"``, also where nft says 6: it has no names without ``/etc/protocols``."""
+    return _PROTOCOLS.get(protocol, str(protocol)) if isinstance(protocol, int) else str(protocol)
 
 
 def _matches(rule: Rule) -> Iterator[tuple[str, str, object, object]]:
@@ -72,8 +78,9 @@ def destinations(rule: Rule) -> tuple[str, ...]:
 def protocol_of(rule: Rule) -> str | None:
     """``"tcp"``, ``"udp"``, ``"icmp"`` or ``"arp"`` where a rule is for one of them."""
     for operator, what, right, _ in _matches(rule):
-        if operator == "==" and what in {"meta l4proto", "ip protocol"} and isinstance(right, str):
-            return right
+        numbered = what in {"meta l4proto", "ip protocol"} and isinstance(right, str | int)
+        if operator == "==" and numbered:
+            return protocol_name(right)
         if what.split(" ")[0] in {"tcp", "udp", "icmp", "arp"}:
             return what.split(" ")[0]
     return None

@@ -20,6 +20,7 @@ from lab.cluster.observers.nft_words import (
     mark_of,
     packets,
     prefixes,
+    protocol_name,
     protocol_of,
     verdict,
     words,
@@ -60,7 +61,7 @@ def read(entries: Iterable[Expression], *, but: frozenset[tuple[str, str]]) -> R
         for it in masquerades([_leaving(rule) for rule in one.rules[chain]])
     )
     return Ruleset(
-        Translations(found.by, found.services, leaving, found.marked),
+        replace(found, masquerades=leaving),
         tuple(it for one in tables for it in _barriers(one, live[one.family, one.name])),
     )
 
@@ -104,7 +105,14 @@ def _services(table: Table, live: set[str]) -> Translations:
     marked = "masquerading" in live and any(
         verdict(rule) == "masquerade" for rule in table.rules["masquerading"]
     )
-    return Translations("lab" if ours else "nftables", _sorted(found.values()), (), marked)
+    stranded = not ours and any(map(_is_of_service, table.rules.keys() - live))
+    by = "lab" if ours else "nftables"
+    return Translations(by, _sorted(found.values()), (), marked, stranded)
+
+
+def _is_of_service(chain: str) -> bool:
+    """Whether kube-proxy has made it for a Service: ``service-OPKMFHQF-shop/web/tcp/http``."""
+    return chain.startswith("service-") and "/" in chain
 
 
 def _sorted(found: Iterable[Translated]) -> tuple[Translated, ...]:
@@ -117,7 +125,7 @@ def _key(key: Expression) -> _Key:
         key = key["elem"]["val"]
     parts = list(key["concat"])
     address = str(parts[0]) if len(parts) == 3 else None  # noqa: PLR2004  address, protocol, port
-    return str(parts[-2]), address, int(parts[-1])
+    return protocol_name(parts[-2]), address, int(parts[-1])
 
 
 def _leaving(rule: Expression) -> Leaving:

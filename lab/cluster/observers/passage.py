@@ -81,6 +81,8 @@ class Translations:
     masquerades: tuple[Masquerade, ...]
     marked: bool
     """Whether what kube-proxy has marked is masqueraded, by Linux; HNS does without."""
+    stranded: bool = False
+    """Whether kube-proxy has chains for Services that nothing leads to."""
 
 
 NOTHING_TRANSLATED = Translations("", (), (), marked=False)

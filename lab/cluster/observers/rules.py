@@ -85,6 +85,7 @@ def joined(rulesets: Iterable[Ruleset]) -> Ruleset:
             services,
             tuple(it for one in there for it in one.translations.masquerades),
             any(one.translations.marked for one in there),
+            any(one.translations.stranded for one in there),
         ),
         tuple(it for one in there for it in one.barriers),
     )

@@ -108,6 +108,12 @@ def _service(difference: Difference, hop: Hop, path: Path) -> bool:
     )
 
 
+def _card(difference: Difference, hop: Hop, path: Path) -> bool:
+    """Also a Service that the node itself asks: without its card it has no route to the address."""
+    asks = hop.kind == "service" and path.there[0].place == hop.place == difference.node
+    return asks or _same(difference, hop, path)
+
+
 def _services(difference: Difference, hop: Hop, _: Path) -> bool:
     return hop.kind == "service" and hop.machine == difference.node
 
@@ -193,6 +199,7 @@ def _concerned(difference: Difference, hop: Hop, _: Path) -> bool:
 
 
 _BY_KIND: Mapping[str, _Touches] = {
+    "link-down": _card,
     "pod-gateway": _way_out,
     "pod-resolver": _resolver,
     "pod-not-listening": _not_listening,

@@ -13,7 +13,7 @@ from lab.matrix.retry import retry_order
 from lab.matrix.verdict import GREEN, CellResult
 from lab.topology.intent import Intent
 
-MOST = 4000
+MOST = 20_000
 """So many failures are walked, the most telling first; a thousand take about a second."""
 _EACH = 3
 

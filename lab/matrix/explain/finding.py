@@ -47,7 +47,7 @@ _IN_POD = "in the pod: "
 _TOOLS = (
     *("birdc", "bridge", "cat", "crictl", "if", "ip", "iptables", "iptables-save", "journalctl"),
     *("ovn-nbctl", "ovn-sbctl", "ovs-appctl", "ovs-ofctl", "ovs-vsctl"),
-    *("modprobe", "nft", "ss", "sysctl", "systemctl", "tc"),
+    *("modprobe", "nft", "pkill", "ss", "sysctl", "systemctl", "tc"),
 )
 _CHAIN = re.compile(r"[;|&'\"<>$]")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lab.guests.shell import Jump, Reach
 from lab.providers.fake.provider import Call, FakeProvider
-from lab.providers.provider import LabHandle
+from lab.providers.provider import MACHINES, Ability, LabHandle
 from lab.topology.intent import Intent
 
 BLANK = b"\x89PNG\r\n\x1a\n"
@@ -27,6 +27,7 @@ class FakeComputers(FakeProvider):
 
     """
 
+    abilities: frozenset[Ability] = frozenset({MACHINES})
     keyfile: Path = Path("/nowhere/key")
     host_key: str = "ssh-ed25519 AAAA"
     port: int = 22

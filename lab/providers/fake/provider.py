@@ -17,6 +17,7 @@ from lab.providers.fake.directory import Directory
 from lab.providers.fake.reach import outcome
 from lab.providers.fake.world import FakeLab
 from lab.providers.provider import (
+    Ability,
     Evidence,
     LabHandle,
     Liveness,
@@ -113,6 +114,7 @@ class FakeProvider:
     calls: list[Call] = field(default_factory=list)
     name: str = "fake"
     pods: Pods = "namespaces"
+    abilities: frozenset[Ability] = frozenset()
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def banner(self, intent: Intent | None) -> str:
@@ -164,18 +166,22 @@ class FakeProvider:
             return Liveness("broken", found.broken)
         return Liveness("running", f"holder {found.holder}, {len(intent.machines)} machines")
 
-    def destroy(self, lab: LabHandle) -> tuple[str, ...]:
+    def destroy(self, lab: LabHandle, *, owner: str = "") -> tuple[str, ...]:
         """Take the entry away."""
         self.calls.append(Call("destroy", lab.name))
-        found = self.world.pop(lab.token, None)
-        return (_words(found),) if found else ()
+        found = self.world.get(lab.token)
+        if found is None or found.owner != owner:
+            return ()
+        del self.world[lab.token]
+        return (_words(found),)
 
-    def marks(self) -> tuple[Mark, ...]:
+    def marks(self, *, all_users: bool = False) -> tuple[Mark, ...]:
         """One for each entry."""
         now = self.now()
         return tuple(
-            Mark(lab.name, lab.token, lab.directory, _words(lab), now - lab.born)
+            Mark(lab.name, lab.token, lab.directory, _words(lab), now - lab.born, lab.owner)
             for lab in self.world.values()
+            if all_users or not lab.owner
         )
 
     def machine(self, lab: LabHandle, intent: Intent, name: str) -> Machine:

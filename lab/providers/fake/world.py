@@ -20,3 +20,5 @@ class FakeLab:
     machines: tuple[str, ...] = ()
     broken: str = ""
     """Why it is broken, in words; empty for a sound one."""
+    owner: str = ""
+    """Another user whose it is."""

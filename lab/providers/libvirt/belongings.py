@@ -11,11 +11,12 @@ from lab.providers.libvirt import connection
 from lab.providers.libvirt.connection import controller_id
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.layout import Layout
+from lab.providers.libvirt.ownership import Owner
 from lab.providers.provider import LabHandle, Mark
 
 
-def marks(hosts: Iterable[Host]) -> tuple[Mark, ...]:
-    """Every object of this controller's, and of anyone's lab that has expired."""
+def marks(hosts: Iterable[Host], *, all_users: bool = False) -> tuple[Mark, ...]:
+    """Every object of this controller's; with ``all_users`` also of others' expired labs."""
     found: list[Mark] = []
     now, ours = time.time(), controller_id()
     for host in hosts:
@@ -32,14 +33,22 @@ def marks(hosts: Iterable[Host]) -> tuple[Mark, ...]:
             continue
         for what, owner in owners:
             expired = owner.expires is not None and owner.expires < now
-            if owner.controller == ours or expired:
+            whose = "" if owner.controller == ours else owner.name()
+            if not whose or (all_users and expired):
                 age = max(0.0, now - owner.created)
-                found.append(Mark(owner.lab, owner.token, owner.directory, what, age))
+                found.append(
+                    Mark(owner.lab, owner.token, owner.directory, what, age, whose, expired)
+                )
     return tuple(found)
 
 
-def destroy(lab: LabHandle, decided: Layout | None, hosts: Mapping[str, Host]) -> tuple[str, ...]:
-    """Take away every object with the lab's token; say what was removed. Safe to repeat.
+def destroy(
+    lab: LabHandle, decided: Layout | None, hosts: Mapping[str, Host], owner: str = ""
+) -> tuple[str, ...]:
+    """Take away every object of the owner's with the lab's token; say what was removed.
+
+    Without ``owner`` those of this controller's, also where it had another name when it made
+    them: then they have the lab's own directory. Safe to repeat.
 
     Raises
     ------
@@ -47,12 +56,19 @@ def destroy(lab: LabHandle, decided: Layout | None, hosts: Mapping[str, Host]) -
         When a hypervisor cannot be reached or refuses; the others are done first.
 
     """
+    ours = controller_id()
+
+    def is_whose(found: Owner) -> bool:
+        if owner:
+            return found.controller != ours and found.name() == owner
+        return found.controller == ours or found.directory == lab.directory
+
     removed: list[str] = []
     failed: list[str] = []
     for name, host in hosts.items():
         try:
             with host.told(f"taking lab '{lab.name}' down"):
-                removed += host.destroy(lab.token, tunnels=len(hosts) > 1)
+                removed += host.destroy(lab.token, is_whose, tunnels=len(hosts) > 1)
         except LabError as error:
             if isinstance(error, PreflightError) and decided and name not in decided.hypervisors():
                 say(f"note: {error.doing}: {error.happened}; the lab has nothing there")

@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab._log import say
-from lab.cluster.linux import daemon_starting, daemons
-from lab.cluster.underlay import underlay
+from lab.cluster.bundle import medium
 from lab.imaging.golden import GoldenImage
 from lab.inventory.inventory import Inventory
-from lab.plan.canonical import digest, plain
+from lab.plan.canonical import plain
 from lab.providers.libvirt import (
     images,
-    keyring,
     layout,
     machines,
     names,
@@ -33,24 +31,23 @@ from lab.providers.libvirt import (
 from lab.providers.libvirt.boots import in_parallel
 from lab.providers.libvirt.carriage import Carriage
 from lab.providers.libvirt.connection import controller_id
-from lab.providers.libvirt.guests import Guests
+from lab.providers.libvirt.guests import LibvirtGuests
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.layout import Layout
 from lab.providers.libvirt.machine_recipe import Recipe
 from lab.providers.libvirt.networks import Management
 from lab.providers.libvirt.ownership import Owner
+from lab.providers.machines import keyring
+from lab.providers.machines.management import SUBNET_BITS
+from lab.providers.machines.steps import on_machines
 from lab.providers.provider import LabHandle, Step
+from lab.scenario.scenario import Os
 from lab.state.lock import lab_lock
 from lab.topology.intent import Intent, MachineIntent
 
 if TYPE_CHECKING:
-    from lab.providers.libvirt.bundles import Bundled
-    from lab.providers.libvirt.kubernetes import Kubernetes
+    from lab.providers.machines.bundles import Bundled
 
-DAEMONS = "daemons"
-"""The step that starts what the lab starts on its machines."""
-NODES = "nodes"
-"""The first of the steps that make a cluster."""
 _FORM = "1"
 """Changes when the steps do something else for the same inputs."""
 ALL_SECONDS = 3600.0
@@ -92,18 +89,11 @@ class BringUp:
                 self._networks,
             ),
             Step("machines", _digest(token, hardware, cards, recipes, *bundle), self._machines),
-            Step("network", digest(own_network(self.intent)), self._network),
-            *self._daemon_steps(),
-            *(self._cluster(self.bundled).steps() if self.bundled else ()),
+            *on_machines(self.lab, self.intent, self.bundled, self._guests),
         )
 
-    def _cluster(self, bundled: Bundled) -> Kubernetes:
-        from lab.providers.libvirt.kubernetes import Kubernetes  # noqa: PLC0415  few labs have one
-
-        return Kubernetes(self.lab, self.intent, bundled, self._guests)
-
-    def _guests(self) -> Guests:
-        return Guests(self.lab, self._layout, self.hosts)
+    def _guests(self) -> LibvirtGuests:
+        return LibvirtGuests(self.lab, self._layout, self.hosts)
 
     def _recipes(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(machine.hardware.image for machine in self.intent.machines))
@@ -165,7 +155,15 @@ class BringUp:
                     alone(self.lab, host.name, f"bundle-{bundled.digest[:16]}-{system}"),
                     host.told(f"copying the bundle for {system}"),
                 ):
-                    bundled.place(host, system, say)
+                    self._place_medium(bundled, host, system)
+
+    @staticmethod
+    def _place_medium(bundled: Bundled, host: Host, system: Os) -> None:
+        file = medium.medium(bundled.store, bundled.manifest, system, say)
+        shared = images.pool(host.connected, host.hypervisor.storage)
+        volumes.refresh(shared)
+        what = f"medium of Kubernetes {bundled.manifest.kubernetes} for {system}"
+        images.ensure_file(shared, _medium_file(bundled, system), file, what, say)
 
     def _networks(self) -> None:
         systems = {machine.name: machine.os for machine in self.intent.machines}
@@ -211,7 +209,9 @@ class BringUp:
         first = windows_machines.SPEAK_SECONDS[patient] + windows_machines.SHELL_SECONDS[patient]
         return ALL_SECONDS + len(self._layout.windows) * first
 
-    def _boot(self, host: Host, machine: MachineIntent, guests: Guests) -> Callable[[], None]:
+    def _boot(
+        self, host: Host, machine: MachineIntent, guests: LibvirtGuests
+    ) -> Callable[[], None]:
         recipe = Recipe(
             lab=self.lab,
             machine=machine,
@@ -219,10 +219,8 @@ class BringUp:
             accelerated=self._layout.accelerated[host.name],
             management_mtu=host.hypervisor.mtu,
             management_address=guests.address(machine.name),
-            management_prefix=networks.SUBNET_BITS,
-            bundle=self.bundled.path(host, machine.os)
-            if self.bundled and machine.kubelet
-            else None,
+            management_prefix=SUBNET_BITS,
+            bundle=self._medium_path(host, machine),
         )
 
         def boot() -> None:
@@ -236,8 +234,15 @@ class BringUp:
 
         return boot
 
+    def _medium_path(self, host: Host, machine: MachineIntent) -> str | None:
+        """Where the hypervisor has the medium of a node; None where the machine needs none."""
+        if self.bundled is None or not machine.kubelet:
+            return None
+        folder = volumes.images_path(host.hypervisor.storage)
+        return f"{folder}/{_medium_file(self.bundled, machine.os)}"
+
     @staticmethod
-    def _greet(host: Host, recipe: Recipe, guests: Guests, before: str) -> None:
+    def _greet(host: Host, recipe: Recipe, guests: LibvirtGuests, before: str) -> None:
         """Wait for its shell; a Windows machine has to say its keys before anyone can knock."""
         lab, name = recipe.lab, recipe.machine.name
         if recipe.is_windows:
@@ -249,19 +254,6 @@ class BringUp:
             windows_machines.set_clock(guests.windows_shell(name))
         elif before == "saved":
             machines.set_clock(guests.shell(name))
-
-    def _network(self) -> None:
-        with self._guests() as guests:
-            guests.apply(own_network(self.intent))
-
-    def _daemon_steps(self) -> tuple[Step, ...]:
-        """One, where the lab starts programs on its machines beside Kubernetes."""
-        wanted = daemons.wanted(self.intent)
-        return (Step(DAEMONS, digest(wanted), self._daemons),) if wanted else ()
-
-    def _daemons(self) -> None:
-        with self._guests() as guests:
-            daemon_starting.start(self.intent, guests.site)
 
     def _owner(self, machine: str = "", made_from: str = "") -> Owner:
         now = time.time()
@@ -289,9 +281,8 @@ def alone(lab: LabHandle, host: str, what: str) -> AbstractContextManager[None]:
     return lab_lock(place, command, wait=ALL_SECONDS, say=say)
 
 
-def own_network(intent: Intent) -> Intent:
-    """What of an Intent the lab makes on its machines itself: the rest may be Kubernetes'."""
-    return underlay(intent) if intent.kubernetes else intent
+def _medium_file(bundled: Bundled, system: Os) -> str:
+    return f"bundle-{medium.identity(bundled.manifest, system)[:16]}.iso"
 
 
 def _maker() -> str:

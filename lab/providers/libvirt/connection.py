@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from lab._errors import BrokenError, PreflightError
+from lab.guests.door import ssh_path
 from lab.inventory.inventory import Hypervisor
 
 if TYPE_CHECKING:
@@ -149,15 +150,15 @@ def _run_events(library: Any) -> None:
 def quiet_uri(uri: str) -> str:
     """The URI, for libvirt: over SSH it must never ask on a terminal, nor wait for ever.
 
-    A key file below ``~`` is written out: libvirt does not know homes.
+    A key file below ``~`` is written out, as ssh reads it: libvirt does not know homes.
     """
     parts = urlsplit(uri)
     if not parts.scheme.endswith("+ssh"):
         return uri
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     query.setdefault("no_tty", "1")
-    if query.get("keyfile", "").startswith("~/"):
-        query["keyfile"] = str(Path(query["keyfile"]).expanduser())
+    if query.get("keyfile"):
+        query["keyfile"] = str(ssh_path(query["keyfile"]))
     if os.access(SSH, os.X_OK):
         query.setdefault("command", str(SSH))
     return urlunsplit(parts._replace(query=urlencode(query, safe="/:")))

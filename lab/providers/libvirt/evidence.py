@@ -14,12 +14,12 @@ from lab.providers.libvirt import (
     pictures,
     windows_evidence,
 )
-from lab.providers.libvirt.guests import Guests
+from lab.providers.libvirt.guests import LibvirtGuests
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.layout import Layout
 from lab.providers.provider import SLOW_EVIDENCE_SECONDS, Evidence, LabHandle
 
-OfCluster = Callable[[Guests], Iterator[tuple[str, bytes]]]
+OfCluster = Callable[[LibvirtGuests], Iterator[tuple[str, bytes]]]
 """What nodes and API show of a cluster: path and content."""
 
 
@@ -31,7 +31,7 @@ def pieces(
         yield from _of_hypervisor(lab, hosts[name])
     for machine, where in decided.machines.items():
         yield from _of_machine(lab, machine, hosts[where])
-    with Guests(lab, decided, hosts) as guests:
+    with LibvirtGuests(lab, decided, hosts) as guests:
         yield from guests.evidence()
         if cluster is None:
             yield from guests.logs(decided.machines, Deadline(SLOW_EVIDENCE_SECONDS))

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from lab.providers.libvirt import domains, names, networks
 from lab.providers.libvirt.carriage import Carriage
-from lab.providers.libvirt.guests import Guests
+from lab.providers.libvirt.guests import LibvirtGuests
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.layout import Layout
-from lab.providers.node.looking import OTHER
+from lab.providers.machines.steps import Ailments, look_inside
 from lab.providers.provider import LabHandle, Liveness
 from lab.topology.intent import Intent
 
 NOTHING = "nothing"
 """The state of a machine whose domain is not there."""
-
-
-Ailments = Callable[[Guests], Mapping[str, str]]
-"""What is wrong with each machine that something is wrong with."""
 
 
 def look(
@@ -55,20 +51,8 @@ def look(
     torn = Carriage(lab, intent, decided.machines, hosts).differences()
     if torn:
         return Liveness("broken", torn[0], again_from="networks")
-    with Guests(lab, decided, hosts) as guests:
-        ill = {
-            name: what for name, what in guests.ailments(intent).items() if what != OTHER
-        }  # a network that is to be another is not broken: its step runs for that alone
-        ill |= guests.silent()
-        again = "machines"
-        for step, ailments in beyond.items():
-            if not ill:
-                ill, again = dict(ailments(guests)), step
-    if ill:
-        name, what = next(iter(ill.items()))
-        more = f", and {len(ill) - 1} more are not well" if len(ill) > 1 else ""
-        return Liveness("broken", f"{name}: {what}{more}", again_from=again)
-    return verdict
+    with LibvirtGuests(lab, decided, hosts) as guests:
+        return look_inside(guests, intent, beyond) or verdict
 
 
 def judge(states: Mapping[str, str], missing: tuple[str, ...]) -> Liveness:

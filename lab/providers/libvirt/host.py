@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from threading import Lock
@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 
 from lab._deadline import Deadline
 from lab._errors import UsageError
+from lab._log import say
 from lab.inventory.inventory import Hypervisor
 from lab.providers.libvirt import (
     acceleration,
@@ -133,13 +134,20 @@ class Host:
         for network, owner in networks.owned(self.connected):
             yield f"network '{network.name()}' on '{self.name}'", owner
 
-    def destroy(self, token: str, *, tunnels: bool = False) -> tuple[str, ...]:
+    def destroy(
+        self,
+        token: str,
+        is_whose: Callable[[Owner], bool] = lambda _: True,
+        *,
+        tunnels: bool = False,
+    ) -> tuple[str, ...]:
         """Take away every object of the lab with that token; what went, in words.
 
         With ``tunnels``, those to other hypervisors too, which takes a shell there.
 
         Domains go first and networks, which carry the mark of the whole lab, last: whatever
-        stops this half-way, the rest is found again.
+        stops this half-way, the rest is found again. An object that ``is_whose`` refuses stays,
+        and with it the storage pool and tunnel ends, which may be its lab's.
 
         Raises
         ------
@@ -148,19 +156,22 @@ class Host:
 
         """
         removed: list[str] = []
+        alone = all(is_whose(owner) for _, owner in self.owners() if owner.token == token)
         for domain, owner in list(domains.owned(self.connected)):
-            if owner.token == token:
+            if owner.token == token and is_whose(owner):
                 removed.append(f"domain '{domain.name()}' on '{self.name}'")
                 domains.remove(domain)
         pool = self.lab_pool(token)
-        if pool is not None:
+        if pool is not None and not alone:
+            say(f"note: pool '{pool.name()}' on '{self.name}' stays: others have its lab's token")
+        elif pool is not None:
             removed.append(f"storage pool '{pool.name()}' on '{self.name}'")
             volumes.remove_pool(pool)
-        if tunnels:
+        if tunnels and alone:
             ends = self._remove_tunnels(token)
             removed += [f"tunnel end '{device}' on '{self.name}'" for device in ends]
         for network, owner in list(networks.owned(self.connected)):
-            if owner.token == token:
+            if owner.token == token and is_whose(owner):
                 removed.append(f"network '{network.name()}' on '{self.name}'")
                 networks.remove(network)
         return tuple(removed)

@@ -237,7 +237,7 @@ def _leftovers(asked: Question, facts: Facts) -> Found:
         yield (
             "warn",
             f"{quantity(len(old), 'object')} of labs that have expired: {listed}",
-            "lab gc --yes",
+            "'lab down' for your own, 'lab gc --all-users --yes' for others'",
         )
     elif labs:
         yield "ok", f"objects of labs: {', '.join(labs)}", ""

@@ -8,8 +8,9 @@ from ipaddress import IPv4Interface
 from typing import TYPE_CHECKING
 
 from lab.imaging.golden import GoldenImage
-from lab.providers.libvirt import keyring, names
+from lab.providers.libvirt import names
 from lab.providers.libvirt.documents import Card
+from lab.providers.machines import keyring, management
 from lab.providers.provider import LabHandle
 from lab.topology.intent import MachineIntent
 
@@ -56,9 +57,9 @@ class Recipe:
         from lab.imaging.seed import Identity  # noqa: PLC0415  an extra
 
         key = keyring.host_key(self.lab, self.machine.name)
-        management = SeedCard(
-            name=names.MANAGEMENT_DEVICE,
-            mac=names.management_mac(self.lab, self.machine.name),
+        first = SeedCard(
+            name=management.DEVICE,
+            mac=management.management_mac(self.lab, self.machine.name),
             address=IPv4Interface(f"{self.management_address}/{self.management_prefix}"),
             mtu=self.management_mtu,
         )
@@ -70,7 +71,7 @@ class Recipe:
             host_key=key.private,
             host_key_public=key.public,
             nics=(
-                management,
+                first,
                 *(
                     SeedCard(name=card.name, mac=card.mac, mtu=card.mtu)
                     for card in self.machine.interfaces
@@ -83,13 +84,15 @@ class Recipe:
         lab, machine = self.lab, self.machine
         further = tuple(
             Card(
-                nic.mac or names.management_mac(lab, f"{machine.name}/{number}"), nic.network, None
+                nic.mac or management.management_mac(lab, f"{machine.name}/{number}"),
+                nic.network,
+                None,
             )
             for number, nic in enumerate(machine.hardware.nics)
         )
         return (
             Card(
-                names.management_mac(lab, machine.name),
+                management.management_mac(lab, machine.name),
                 names.network(lab, names.MANAGEMENT),
                 self.management_mtu,
             ),

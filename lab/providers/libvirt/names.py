@@ -7,16 +7,14 @@ whose an object is stands in its metadata.
 
 from __future__ import annotations
 
-from uuid import UUID, uuid5
+from uuid import uuid5
 
+from lab.providers.machines.management import SPACE
 from lab.providers.provider import LabHandle
 
 MANAGEMENT = "mgmt"
 """The network by which the controller reaches the machines."""
-MANAGEMENT_DEVICE = "mgmt0"
-"""Its card inside the machines."""
 IMAGES_POOL = "hybridlab-images"
-_SPACE = UUID("4f3b7f9e-6a53-4bb0-9b0e-5d3c1f6f2a11")
 _PREFIX_DIGITS = 4
 _BRIDGE_DIGITS = 8
 """Of 15 characters that Linux allows, two are taken before and up to five after."""
@@ -64,10 +62,4 @@ def is_carrier(device: str, token: str) -> bool:
 
 def uuid(lab: LabHandle, kind: str, name: str) -> str:
     """The same in every run, so that defining an object twice is defining it once."""
-    return str(uuid5(_SPACE, f"{lab.token}/{kind}/{name}"))
-
-
-def management_mac(lab: LabHandle, machine: str) -> str:
-    """The MAC of a machine's management card: local, and of no other lab."""
-    digits = uuid5(_SPACE, f"{lab.token}/mac/{machine}").hex[:8]
-    return "52:56:" + ":".join(digits[at : at + 2] for at in range(0, 8, 2))
+    return str(uuid5(SPACE, f"{lab.token}/{kind}/{name}"))

@@ -12,14 +12,14 @@ from lab._errors import BrokenError, PreflightError
 from lab.providers.libvirt import connection, documents, names, ownership
 from lab.providers.libvirt.documents import Reservation
 from lab.providers.libvirt.ownership import Owner
+from lab.providers.machines import management
+from lab.providers.machines.management import SUBNET_BITS
 from lab.providers.provider import LabHandle
 from lab.topology.segment import Segment
 
 if TYPE_CHECKING:
     import libvirt
 
-SUBNET_BITS = 24
-"""A lab has at most 244 machines on one hypervisor."""
 _IN_USE = "in use"
 """libvirt: 'network is already in use by interface', 'bridge name ... already in use',
 'Network is already in use by interface'."""
@@ -209,24 +209,18 @@ def subnets(document: str) -> Iterator[IPv4Network]:
 
 def _reserved(lab: LabHandle, machine: str, subnet: IPv4Network, at: int) -> Reservation:
     address = str(documents.guest_address(subnet, at))
-    return Reservation(machine, names.management_mac(lab, machine), address)
+    return Reservation(machine, management.management_mac(lab, machine), address)
 
 
 def _free(connected: libvirt.virConnect, pool: IPv4Network, token: str) -> Iterator[IPv4Network]:
-    """Ranges that no network of libvirt has, from a place of the token's own in the pool on.
-
-    Starting at different places, labs that come up at once seldom want the same one; and two
-    hypervisors seldom give two labs of one controller the same.
-    """
+    """Ranges that no network of libvirt has."""
     others = connected.listAllNetworks()
     taken = [
         subnet
         for _, document in connection.each(others, lambda one: str(one.XMLDesc()))
         for subnet in subnets(document)
     ]
-    ranges = list(pool.subnets(new_prefix=max(SUBNET_BITS, pool.prefixlen)))
-    first = int(token[:8], 16) % len(ranges)
-    for subnet in ranges[first:] + ranges[:first]:
+    for subnet in management.ranges(pool, token):
         if not any(subnet.overlaps(other) for other in taken):
             yield subnet
 

@@ -1,4 +1,7 @@
-"""Whose an object is: what every domain and network of ours carries in its metadata. Pure."""
+"""Whose an object is: what every domain and network of ours carries in its metadata. Pure.
+
+What metadata says is a claim: whoever may write to a hypervisor's libvirt can write anything.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,10 @@ class Owner:
     """Name of the machine; empty for a network."""
     made_from: str = ""
     """Hash of all that the machine was made from; another one asks for another machine."""
+
+    def name(self) -> str:
+        """Whose it is, as a mark says it of another controller's object."""
+        return f"{self.owner} (controller {self.controller})"
 
 
 def write(owner: Owner) -> str:

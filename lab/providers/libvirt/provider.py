@@ -6,28 +6,18 @@ token in their metadata, and its disks stand below a directory that has the toke
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
 from lab._log import say
-from lab.cluster.linux import daemon_looking
-from lab.cluster.observers.facts import NodeFacts
-from lab.cluster.observers.gathering import RECENTLY
-from lab.guests.shell import Reach
 from lab.imaging.golden import GoldenImage
 from lab.inventory.inventory import Inventory
-from lab.providers.capture import Taken, Tap
 from lab.providers.libvirt import (
     belongings,
-    bring_up,
     capacity,
     evidence,
-    fitness,
     health,
     layout,
     prediction,
@@ -36,34 +26,32 @@ from lab.providers.libvirt import (
 from lab.providers.libvirt.bring_up import BringUp
 from lab.providers.libvirt.carriage import Carriage
 from lab.providers.libvirt.evidence import OfCluster
-from lab.providers.libvirt.guests import Guests
+from lab.providers.libvirt.guests import LibvirtGuests
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.layout import Layout
 from lab.providers.libvirt.placed import Placed
 from lab.providers.libvirt.placement import mtu
+from lab.providers.machines import fitness
+from lab.providers.machines.provider import MachinesProvider
+from lab.providers.machines.steps import own_network
 from lab.providers.provider import (
+    CAPTURE,
+    CLUSTER,
+    MACHINES,
     Evidence,
     LabHandle,
     Liveness,
-    Machine,
     Mark,
-    Outcome,
-    Pods,
-    Probe,
-    ProbeSettings,
     Step,
 )
-from lab.providers.real import RealCluster
 from lab.topology.cost import Cost
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
     from lab.imaging.library import Library
-    from lab.providers.libvirt.bundles import Bundled
-    from lab.providers.libvirt.kubernetes import Kubernetes
 
 
-class LibvirtProvider:
+class LibvirtProvider(MachinesProvider):
     """Virtual machines on the hypervisors of an inventory.
 
     Parameters
@@ -74,10 +62,10 @@ class LibvirtProvider:
     """
 
     name = "libvirt"
-    pods: Pods = "kubernetes"
+    abilities = frozenset({MACHINES, CLUSTER, CAPTURE})
 
     def __init__(self, inventory: Inventory) -> None:
-        self._inventory = inventory
+        super().__init__(inventory)
         self._hosts = {one.name: Host(one) for one in inventory.hypervisors}
 
     def _hosts_with(self, decided: Layout | None) -> Mapping[str, Host]:
@@ -93,7 +81,7 @@ class LibvirtProvider:
 
         first = next(iter(self._hosts.values()))
         installer = LibvirtInstaller(first, self._inventory.management)
-        return Library(cache_directory(self._inventory), self._inventory, installer)
+        return Library(self._cache, self._inventory, installer)
 
     def banner(self, intent: Intent | None) -> str:
         """One sentence: which provider, and where its machines are."""
@@ -172,23 +160,9 @@ class LibvirtProvider:
             bundled=self._bundled(lab, intent),
         ).steps()
 
-    def _bundled(self, lab: LabHandle, intent: Intent) -> Bundled | None:
-        """What the lab's cluster is made from; None where pods are namespaces."""
-        if intent.kubernetes is None:
-            return None
-        from lab.providers.libvirt import bundles  # noqa: PLC0415  few labs have a cluster
-
-        cache = cache_directory(self._inventory)
-        return bundles.of(lab, intent, cache, layout.load(lab))
-
     def _require(self, image: str) -> None:
         if self._library.peek(image) is None:
             self._library.require(image)
-
-    def _packages(self, image: str) -> Collection[str] | None:
-        recipe = self._library.recipe(image)
-        made_from = recipe.bootstrap or recipe.iso
-        return made_from.packages if made_from else None
 
     def _image(self, name: str) -> GoldenImage:
         return self._library.get(name, say)
@@ -207,20 +181,12 @@ class LibvirtProvider:
             return Liveness("broken", str(error), again_from="machines")
 
     def _look(self, lab: LabHandle, intent: Intent, decided: Layout) -> Liveness:
-        beyond: dict[str, health.Ailments] = {
-            bring_up.DAEMONS: lambda guests: daemon_looking.ailments(intent, guests.site)
-        }
-        if intent.kubernetes is not None and decided.bundle:
-            beyond[bring_up.NODES] = self._cluster(lab, intent).ailments
-        own, hosts = bring_up.own_network(intent), self._hosts_with(decided)
-        return health.look(lab, own, decided, hosts, beyond)
+        own, hosts = own_network(intent), self._hosts_with(decided)
+        return health.look(lab, own, decided, hosts, self._beyond_network(lab, intent))
 
-    def _cluster(self, lab: LabHandle, intent: Intent) -> Kubernetes:
-        from lab.providers.libvirt.kubernetes import Kubernetes  # noqa: PLC0415  few labs have one
-
-        bundled = self._bundled(lab, intent)
-        assert bundled is not None, "asked where there is a cluster"
-        return Kubernetes(lab, intent, bundled, lambda: self._guests(lab))
+    def _bundle_digest(self, lab: LabHandle) -> str:
+        decided = layout.load(lab)
+        return decided.bundle if decided else ""
 
     def _decided(self, lab: LabHandle) -> Layout:
         decided = layout.load(lab)
@@ -232,9 +198,9 @@ class LibvirtProvider:
             )
         return decided
 
-    def _guests(self, lab: LabHandle) -> Guests:
+    def _guests(self, lab: LabHandle) -> LibvirtGuests:
         decided = self._decided(lab)
-        return Guests(lab, decided, self._hosts_with(decided))
+        return LibvirtGuests(lab, decided, self._hosts_with(decided))
 
     def _placed(self, lab: LabHandle) -> Placed:
         decided = self._decided(lab)
@@ -253,8 +219,10 @@ class LibvirtProvider:
                     )
         return Liveness("absent", "no hypervisor has anything of it")
 
-    def destroy(self, lab: LabHandle) -> tuple[str, ...]:
-        """Take away every object with the lab's token; say what was removed. Safe to repeat.
+    def destroy(self, lab: LabHandle, *, owner: str = "") -> tuple[str, ...]:
+        """Take away every object of the owner's with the lab's token; say what was removed.
+
+        Safe to repeat.
 
         Raises
         ------
@@ -263,85 +231,11 @@ class LibvirtProvider:
 
         """
         decided = layout.load(lab)
-        return belongings.destroy(lab, decided, self._hosts_with(decided))
+        return belongings.destroy(lab, decided, self._hosts_with(decided), owner)
 
-    def marks(self) -> tuple[Mark, ...]:
-        """Every object of this controller's, and of anyone's lab that has expired."""
-        return belongings.marks(self._hosts.values())
-
-    def machine(self, lab: LabHandle, intent: Intent, name: str) -> Machine:
-        """The pod or machine of that name.
-
-        Raises
-        ------
-        UsageError
-            If there is none; names the nearest.
-
-        """
-        guests = self._guests(lab)
-        if intent.kubernetes is not None:
-            pod = self._cluster(lab, intent).machine(guests, name)
-            if pod is not None:
-                return pod
-        return guests.machine(intent, name)
-
-    def probe(
-        self,
-        lab: LabHandle,
-        intent: Intent,
-        probes: Sequence[Probe],
-        settings: ProbeSettings,
-        progress: Callable[[int], None],
-    ) -> Mapping[int, Outcome]:
-        """Try every probe, each from its own machine; see the seam for the rest."""
-        if intent.kubernetes is not None:
-            return self._cluster(lab, intent).probe(intent, probes, settings, progress)
-        with self._guests(lab) as guests:
-            return guests.probe(intent, probes, settings, progress)
-
-    def cluster(self, lab: LabHandle, intent: Intent) -> RealCluster | None:
-        """The lab's Kubernetes; None where its pods are namespaces."""
-        return None if intent.kubernetes is None else self._cluster(lab, intent)
-
-    def observe(
-        self,
-        lab: LabHandle,
-        intent: Intent,
-        asked: Mapping[str, Collection[str]],
-        deadline: Deadline,
-    ) -> Mapping[str, NodeFacts | LabError]:
-        """Look at machines, each through its own shell; see the seam for the rest."""
-        with self._guests(lab) as guests:
-            if intent.kubernetes is not None:
-                return self._cluster(lab, intent).observe(guests, asked, deadline)
-            return guests.observe(intent, asked, deadline)
-
-    def capture(  # noqa: PLR0913, PLR0917  as the seam has it
-        self,
-        lab: LabHandle,
-        intent: Intent,
-        taps: Sequence[Tap],
-        limit: int,
-        during: Callable[[], None],
-        deadline: Deadline,
-    ) -> tuple[Taken, ...]:
-        """Take down all that passes the taps while ``during`` runs, by the machines' agents."""
-        with self._guests(lab) as guests:
-            return guests.capture(intent, taps, limit, during, deadline)
-
-    def logs(
-        self, lab: LabHandle, intent: Intent, asked: Collection[str], deadline: Deadline
-    ) -> Iterator[Evidence]:
-        """What those machines have logged in the last minutes, each through its own shell."""
-        try:
-            with self._guests(lab) as guests:
-                if intent.kubernetes is None:
-                    yield from guests.logs(asked, deadline, RECENTLY)
-                    return
-                for path, content in self._cluster(lab, intent).logs(guests, asked, deadline):
-                    yield Evidence(path, content)
-        except LabError as error:
-            yield Evidence("logs.missing", f"{error}\n".encode())
+    def marks(self, *, all_users: bool = False) -> tuple[Mark, ...]:
+        """Every object of this controller's; with ``all_users`` also of others' expired labs."""
+        return belongings.marks(self._hosts.values(), all_users=all_users)
 
     def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
         """Domains, networks, consoles and screens, and the network inside each machine."""
@@ -356,11 +250,6 @@ class LibvirtProvider:
             return self._cluster(lab, intent).evidence
         except LabError:  # its bundle is gone: the machines are evidence enough
             return None
-
-    def reaches(self, lab: LabHandle, intent: Intent) -> tuple[Reach, ...]:
-        """How to get a shell on each machine, in the intent's order."""
-        guests = self._guests(lab)
-        return tuple(guests.reach(machine.name) for machine in intent.machines)
 
     def console(self, lab: LabHandle, intent: Intent, name: str) -> int:
         """Join this terminal to the machine's serial console until Ctrl-]; the exit code."""
@@ -381,12 +270,3 @@ class LibvirtProvider:
         """Save every machine's memory to disk and stop it; the names of those that ran."""
         del intent
         return self._placed(lab).suspend()
-
-
-def cache_directory(inventory: Inventory, environment: Mapping[str, str] = os.environ) -> Path:
-    """Where golden images and downloads are kept: the inventory's word, or XDG's."""
-    if inventory.cache is not None:
-        return inventory.cache
-    shared = environment.get("XDG_CACHE_HOME", "")
-    home = Path(shared) if shared.startswith("/") else Path.home() / ".cache"
-    return home / "hybridlab"

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from lab._deadline import Deadline
 from lab._errors import LabError
 from lab.guests.windows_questions import answers
-from lab.providers.libvirt.guests import Guests
+from lab.providers.libvirt.guests import LibvirtGuests
 from lab.providers.provider import Evidence
 
 
-def pieces(guests: Guests, machine: str, deadline: Deadline) -> Iterator[Evidence]:
+def pieces(guests: LibvirtGuests, machine: str, deadline: Deadline) -> Iterator[Evidence]:
     """Every answer that it gives; what cannot be had says why. Never raises."""
     try:
         for name, content in answers(guests.windows_shell(machine), deadline):

@@ -19,10 +19,11 @@ from lab.imaging.recipe import WindowsPhase
 from lab.imaging.windows import phases
 from lab.imaging.windows.phases import Progress, Seen
 from lab.imaging.windows.settings import CloneCard, CloneSettings, Region
-from lab.providers.libvirt import console, documents, domains, drives, keyring, names, volumes
+from lab.providers.libvirt import console, documents, domains, drives, names, volumes
 from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.keyring import Pins
 from lab.providers.libvirt.machine_recipe import Recipe, console_volume
+from lab.providers.machines import keyring, management
+from lab.providers.machines.keyring import Pins
 from lab.topology.intent import MachineIntent
 from lab.topology.segment import Interface
 
@@ -63,9 +64,9 @@ def settings(recipe: Recipe, region: Region) -> CloneSettings:
     ``region``: language and time, as its image was installed with.
     """
     lab, machine = recipe.lab, recipe.machine
-    management = CloneCard(
-        name=names.MANAGEMENT_DEVICE,
-        mac=names.management_mac(lab, machine.name),
+    first = CloneCard(
+        name=management.DEVICE,
+        mac=management.management_mac(lab, machine.name),
         address=f"{recipe.management_address}/{recipe.management_prefix}",
         gateway=None,
         dns=(),
@@ -76,7 +77,7 @@ def settings(recipe: Recipe, region: Region) -> CloneSettings:
         administrator_password=keyring.password(lab, machine.name),
         authorized_key=keyring.client_public(lab),
         management_address=recipe.management_address,
-        cards=(management, *(card(machine, one) for one in machine.interfaces)),
+        cards=(first, *(card(machine, one) for one in machine.interfaces)),
         time_server=None,
         region=region,
     )

@@ -190,7 +190,7 @@ def note_need(need: Need) -> None:
 
 
 def _needed_by(pid: int) -> int:
-    """The need noted in that holder; it may be another user's, and so anything but a number."""
+    """The need noted in that holder; whoever is root in the lab can put anything there."""
     try:
         file = os.open(f"/proc/{pid}/root{NEED_FILE}", _NOTHING_THAT_WAITS)
     except OSError:  # it has no network yet, or ended meanwhile

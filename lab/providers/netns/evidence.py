@@ -46,7 +46,7 @@ def evidence(lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
     most ``EVIDENCE_SECONDS``. What cannot be had says why.
     """
     try:
-        holder = holding.find(lab.token)
+        holder = holding.find(lab)
     except (LabError, OSError) as error:
         yield Evidence("holder.txt", f"looking for the holder: {error}\n".encode())
         return
@@ -68,7 +68,7 @@ def evidence(lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
 def logs(lab: LabHandle, intent: Intent, asked: Collection[str]) -> Iterator[Evidence]:
     """What the daemons of those machines have written. Never raises."""
     try:
-        holder = holding.find(lab.token)
+        holder = holding.find(lab)
     except (LabError, OSError):
         return
     if holder is not None:

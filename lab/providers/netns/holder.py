@@ -1,7 +1,7 @@
 """The holder: the one process that a lab's namespaces live and die with.
 
-Run as ``python -I -S holder.py hybridlab-holder LAB TOKEN DIRECTORY``: those words in its
-argument list are how labs are found, from /proc alone. It goes into namespaces of its own,
+Run as ``python -I -S holder.py hybridlab-holder LAB DIRECTORY``, with the lab's token in its
+environment: that is how labs are found, from /proc alone. It goes into namespaces of its own,
 becomes process 1 there, says one line of JSON on its standard output (``{"ready": true,
 "pid": 4711}`` or ``{"ready": false, "call": "mount on /proc", "errno": 1}``), and then only
 reaps. SIGKILL of it ends every process in its pid namespace, and with them every mount and
@@ -25,8 +25,6 @@ from lab.providers.netns import isolation
 
 MARKER = "hybridlab-holder"
 NODE_MARKER = "hybridlab-node"
-ARGUMENTS = 4
-"""Marker, lab, token, directory: the last words of the argument list."""
 
 
 def _say(**words: object) -> None:
@@ -57,8 +55,8 @@ def _hold(kept: str) -> None:
 
 def main() -> None:
     """Isolate, fork process 1, and leave it behind."""
-    marker, _, _, directory = sys.argv[-ARGUMENTS:]
-    whole = marker == MARKER
+    marker, _, directory = sys.argv[1:]
+    whole = marker != NODE_MARKER
     try:
         isolation.isolate(network=whole)
         if os.fork():

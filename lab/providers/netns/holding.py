@@ -7,31 +7,39 @@ import os
 import select
 import signal
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
 from lab.providers.netns.abilities import world_cure
 from lab.providers.netns.entry import Entry
-from lab.providers.netns.holder import MARKER
-from lab.providers.netns.processes import HolderProcess, holders, started
-from lab.providers.provider import LabHandle
+from lab.providers.netns.processes import (
+    LAB_HOLDER,
+    TOKEN_VARIABLE,
+    HolderKind,
+    HolderProcess,
+    holders,
+    started,
+)
+from lab.providers.provider import LabHandle, Mark
 
-PROGRAM = Path(__file__).with_name("holder.py")
 _START_SECONDS = 60.0
 """It takes 0.1 s, and on a machine with five times as much to do as it can more than 10."""
 _END_SECONDS = 20.0
 
 
 def start(
-    lab: LabHandle, python: str, marker: str = MARKER, seconds: float = _START_SECONDS
+    lab: LabHandle,
+    python: str,
+    kind: HolderKind = LAB_HOLDER,
+    seconds: float = _START_SECONDS,
+    before: Sequence[str] = (),
 ) -> Entry:
     """Start a holder for the lab, and return the way into it.
 
-    ``marker`` says which kind, as :mod:`lab.providers.netns.holder` has it; it is given up
-    when it has not said a word for so many ``seconds``.
+    It is given up when it has not said a word for so many ``seconds``. ``before`` are words that
+    the command is run by.
 
     Raises
     ------
@@ -42,10 +50,10 @@ def start(
 
     """
     doing = f"starting the holder of lab '{lab.name}'"
-    command = [python, "-I", "-S", str(PROGRAM), marker, lab.name, lab.token, str(lab.directory)]
     with subprocess.Popen(  # noqa: S603  our own program
-        command,
+        [*before, *kind.command(python, lab.name, lab.directory)],
         cwd="/",
+        env={**os.environ, TOKEN_VARIABLE: lab.token},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -79,12 +87,20 @@ def _line(doing: str, process: subprocess.Popen[bytes], seconds: float) -> dict[
     return found
 
 
-def find(token: str) -> HolderProcess | None:
-    """The settled holder with that token, if there is one that this very user runs."""
-    return next((one for one in holders() if one.ours and one.settled and one.token == token), None)
+def find(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderProcess | None:
+    """The caller's holder of the lab, by its token, or by its words if it is hidden.
+
+    Another user's is never entered: what answers from inside is unpickled here.
+    """
+
+    def is_it(one: HolderProcess) -> bool:
+        claim = (one.lab, one.directory) == (lab.name, lab.directory)
+        return one.token == lab.token if one.token else claim
+
+    return next(filter(is_it, holders(kind, hidden=True)), None)
 
 
-def entry(lab: LabHandle) -> Entry:
+def entry(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> Entry:
     """The way into the lab's holder.
 
     Raises
@@ -93,7 +109,7 @@ def entry(lab: LabHandle) -> Entry:
         If the lab has none.
 
     """
-    holder = find(lab.token)
+    holder = find(lab, kind)
     if holder is None:
         raise BrokenError(
             f"entering lab '{lab.name}'",
@@ -101,6 +117,39 @@ def entry(lab: LabHandle) -> Entry:
             f"'lab status {lab.name}' says how to bring it up again",
         )
     return Entry(holder.pid, holder.started)
+
+
+def destroy(lab: LabHandle, owner: str, kind: HolderKind = LAB_HOLDER) -> tuple[HolderProcess, ...]:
+    """End the owner's holders with the lab's token, the caller's if ``owner`` is empty.
+
+    Raises
+    ------
+    DeadlineError
+        When one has not gone in time.
+
+    """
+    return end_all(
+        lambda: (
+            one
+            for one in holders(kind, starting=True, all_users=bool(owner))
+            if one.token == lab.token and _owner(one) == owner
+        )
+    )
+
+
+def marks(kind: HolderKind = LAB_HOLDER, *, all_users: bool) -> tuple[Mark, ...]:
+    """Every holder of the caller's; with ``all_users``, as root, everybody's."""
+    return tuple(
+        Mark(
+            lab=one.lab,
+            token=one.token,
+            directory=one.directory,
+            object=f"process {one.pid} (holder)",
+            age_seconds=one.age(),
+            owner=_owner(one),
+        )
+        for one in holders(kind, all_users=all_users)
+    )
 
 
 def end_all(look: Callable[[], Iterable[HolderProcess]]) -> tuple[HolderProcess, ...]:
@@ -133,9 +182,7 @@ def end(found: tuple[HolderProcess, ...]) -> None:
 
     """
     for holder in found:
-        if not holder.gone():
-            with suppress(ProcessLookupError):
-                os.kill(holder.pid, signal.SIGKILL)
+        _kill(holder)
     deadline = Deadline(_END_SECONDS)
     for holder in found:
         deadline.wait(
@@ -144,3 +191,26 @@ def end(found: tuple[HolderProcess, ...]) -> None:
             every=0.001,
             cure=f"look at what it waits for: cat /proc/{holder.pid}/stack",
         )
+
+
+def _kill(holder: HolderProcess) -> None:
+    """Kill that very process, and never a later one with its number."""
+    with suppress(ProcessLookupError):
+        process = os.pidfd_open(holder.pid)
+        try:
+            if not holder.gone():
+                signal.pidfd_send_signal(process, signal.SIGKILL)
+        finally:
+            os.close(process)
+
+
+def _owner(holder: HolderProcess) -> str:
+    """As a mark has it: empty for the caller, else the user's name, or number without one."""
+    if holder.user == os.geteuid():
+        return ""
+    import pwd  # noqa: PLC0415  only for objects of other users
+
+    try:
+        return pwd.getpwuid(holder.user).pw_name
+    except KeyError:
+        return str(holder.user)

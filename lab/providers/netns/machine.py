@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lab._deadline import Deadline
 from lab._log import quantity
@@ -30,6 +31,8 @@ class NetnsMachine:
     name: str
     entry: Entry
     pod: bool
+    shares_files: ClassVar[bool] = True
+    """What is written there is written on the machine that the lab is on."""
 
     def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
         """Run a command to its end, its standard input empty, and return what it wrote.

@@ -33,6 +33,16 @@ _ECHO = b"echo "
 _OK = 200
 
 
+def echoed(number: int) -> bytes:
+    """A datagram whose answer is the number."""
+    return _ECHO + b"%d" % number
+
+
+def number_of(answer: bytes) -> int | None:
+    """The number that came back; None if it is no answer to such a datagram."""
+    return int(answer) if answer.isdigit() else None
+
+
 class NetexecWeb:
     """On one connection: the echo of a large probe, who answers, and whom it sees."""
 

@@ -29,10 +29,11 @@ from lab.providers.netns.abilities import abilities
 from lab.providers.netns.compile import namespaces as names_of
 from lab.providers.netns.entry import Tell
 from lab.providers.netns.machine import NetnsMachine
-from lab.providers.netns.processes import holders
 from lab.providers.netns.steps import BringUp, ailment
 from lab.providers.netns.windows import RULES, realise
 from lab.providers.provider import (
+    CAPTURE,
+    FAILOVER,
     Evidence,
     LabHandle,
     Liveness,
@@ -68,6 +69,7 @@ class NetnsProvider:
     """
 
     name = "netns"
+    abilities = frozenset({CAPTURE, FAILOVER})
     pods: Pods = "namespaces"
 
     def __init__(
@@ -145,7 +147,7 @@ class NetnsProvider:
 
     def liveness(self, lab: LabHandle, intent: Intent) -> Liveness:
         """Look at the holder's process, its namespaces and the responder."""
-        holder = holding.find(lab.token)
+        holder = holding.find(lab)
         if holder is None:
             return Liveness("absent", "no holder process carries the lab's token")
         wrong = ailment(holder.pid, intent)
@@ -155,8 +157,8 @@ class NetnsProvider:
             "running", f"holder process {holder.pid}, {len(names_of(intent))} namespaces"
         )
 
-    def destroy(self, lab: LabHandle) -> tuple[str, ...]:
-        """End every holder that carries the lab's token, and wait until all has gone.
+    def destroy(self, lab: LabHandle, *, owner: str = "") -> tuple[str, ...]:
+        """End the owner's holders with the lab's token, and wait until all has gone.
 
         Raises
         ------
@@ -164,15 +166,12 @@ class NetnsProvider:
             When one has not gone in time.
 
         """
-        found = holding.end_all(lambda: (one for one in holders() if one.token == lab.token))
+        found = holding.destroy(lab, owner)
         return tuple(f"process {one.pid} (holder) with its namespaces" for one in found)
 
-    def marks(self) -> tuple[Mark, ...]:
-        """Every holder of this user's; root sees everybody's."""
-        return tuple(
-            Mark(one.lab, one.token, one.directory, f"process {one.pid} (holder)", one.age())
-            for one in holders()
-        )
+    def marks(self, *, all_users: bool = False) -> tuple[Mark, ...]:
+        """Every holder of the caller's; with ``all_users``, as root, everybody's."""
+        return holding.marks(all_users=all_users)
 
     def machine(self, lab: LabHandle, intent: Intent, name: str) -> NetnsMachine:
         """The pod or machine of that name.

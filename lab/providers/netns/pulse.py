@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from lab._errors import BrokenError
 from lab.providers.failing import Beat, Pace, Silence
+from lab.providers.netns import netexec
 from lab.providers.netns.entry import Tell
 from lab.providers.netns.protocol import datagram, nonce_of
 from lab.providers.provider import PROBE_PORT
@@ -38,16 +39,24 @@ class _Pair:
     def send(self, now: float) -> None:
         self.sent.append(now)
         with suppress(OSError):  # what became of an earlier one, or no way out: no answer
-            self.sock.send(datagram(len(self.sent) - 1, b"", fragments=False))
+            self.sock.send(self.question(len(self.sent) - 1))
+
+    def question(self, number: int) -> bytes:
+        """A datagram that comes back with its number."""
+        if self.beat.dialect == "netexec":
+            return netexec.echoed(number)
+        return datagram(number, b"", fragments=False)
 
     def hear(self) -> None:
         while True:
             try:
-                number = nonce_of(self.sock.recv(_ANSWER_BYTES))
+                answer = self.sock.recv(_ANSWER_BYTES)
             except BlockingIOError:
                 return
             except OSError:  # what a router had to say of an earlier one
                 continue
+            ours = self.beat.dialect == "lab"
+            number = nonce_of(answer) if ours else netexec.number_of(answer)
             if number is not None:
                 self.answered.add(number)
 

@@ -106,7 +106,7 @@ class BringUp:
         holding.end_all(
             lambda: (
                 one
-                for one in holders()
+                for one in holders(starting=True)
                 if one.token == self.lab.token
                 or (one.lab, one.directory) == (self.lab.name, self.lab.directory)
             )

@@ -141,16 +141,23 @@ class _Life:
 def _listen(order: Hearing, deadline: Deadline) -> None:
     from lab.providers.netns import capturing  # noqa: PLC0415  not on the way of the other verbs
 
+    def ready(_: object) -> None:
+        _say(wire.line("ready", os.getpid()))
+
     with capturing.Stop() as stop:
         signal.signal(wire.STOP, lambda *_: stop.now())
-        found = station.entry().call(
-            "taking down packets",
-            lambda tell: capturing.take(
-                namespaces.enter, order.taps, order.limit, tell, stop.reader
-            ),
-            deadline,
-            heard=lambda _: _say(wire.line("ready", os.getpid())),
-        )
+        if order.cluster:
+            with sandboxes.Sandboxes(order.cluster) as there:
+                found = capturing.take(there.enter, order.taps, order.limit, ready, stop.reader)
+        else:
+            found = station.entry().call(
+                "taking down packets",
+                lambda tell: capturing.take(
+                    namespaces.enter, order.taps, order.limit, tell, stop.reader
+                ),
+                deadline,
+                heard=ready,
+            )
     for one in found:
         for said in wire.taken(one):
             _say(said)

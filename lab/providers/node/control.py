@@ -209,7 +209,7 @@ class NodeControl:
 
         ``ready`` is told the agent's process once all are open. Raises as :meth:`probe`.
         """
-        order = Hearing(_share(deadline), tuple(taps), limit)
+        order = Hearing(_share(deadline), tuple(taps), limit, self._cluster)
         return joined(taps, self._told("listen", order, deadline, ready=ready).taken)
 
     def stop(self, process: int, deadline: Deadline) -> None:

@@ -17,12 +17,11 @@ from lab._errors import BrokenError
 from lab.providers.netns import holding, namespaces, nft, readiness, resolvers, responding
 from lab.providers.netns.compile import compile_machine
 from lab.providers.netns.entry import Entry
-from lab.providers.netns.holder import NODE_MARKER
 from lab.providers.netns.isolation import RESOLVER_FILE
 from lab.providers.netns.links import addresses, links
 from lab.providers.netns.netlink import Socket
 from lab.providers.netns.operations import NamespaceOperations, RulesetLoad
-from lab.providers.netns.processes import HolderProcess, holders
+from lab.providers.netns.processes import NODE_HOLDER, HolderProcess, holders
 from lab.providers.netns.services import replacing_table
 from lab.providers.node import cards, looking, management, place, record, settings, strangers
 from lab.providers.node.place import DIRECTORY
@@ -100,7 +99,7 @@ def entry() -> Entry:
         If there is none.
 
     """
-    found = [one for one in _holders() if one.settled]
+    found = holders(NODE_HOLDER)
     if not found:
         raise BrokenError(
             "entering the pods", "the holder of the pods is not running", "run 'lab up' again"
@@ -109,7 +108,7 @@ def entry() -> Entry:
 
 
 def _holders() -> tuple[HolderProcess, ...]:
-    return holders(NODE_MARKER)
+    return holders(NODE_HOLDER, starting=True)
 
 
 @contextmanager
@@ -207,7 +206,7 @@ def _ensure_resolver_file() -> None:
 
 def _hold(name: str, deadline: Deadline) -> Entry:
     lab = LabHandle(name, DIRECTORY, secrets.token_hex(8))
-    return holding.start(lab, sys.executable, NODE_MARKER, deadline.left())
+    return holding.start(lab, sys.executable, NODE_HOLDER, deadline.left())
 
 
 def _inside(entry: Entry, doing: str, function: Callable[[], None], deadline: Deadline) -> None:

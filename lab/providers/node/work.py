@@ -120,6 +120,8 @@ class Hearing(Order):
     taps: tuple[Tap, ...]
     limit: int
     """Bytes kept of each."""
+    cluster: Cluster | None = None
+    """Where the pods are Kubernetes' own; None where they are the lab's namespaces."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from lab._errors import DeadlineError
 from lab.guests.shell import Completed
 from lab.imaging.golden import GoldenImage
 from lab.providers.libvirt import bring_up, machines, provider
-from lab.providers.libvirt.guests import Guests
+from lab.providers.libvirt.guests import LibvirtGuests
 
 CHANGING = {
     libvirt.virConnect: (
@@ -144,10 +144,10 @@ def main() -> None:
             setattr(kind, name, watched(f"{kind.__name__}.{name}", getattr(kind, name)))
     library = Library(Path(os.environ["BOOTLESS_IMAGE"]))
     provider.LibvirtProvider._library = library  # type: ignore[assignment]
-    Guests.shell = lambda _self, name: Shell(name)  # type: ignore[assignment, method-assign, return-value]
-    Guests.apply = lambda _self, _intent: None  # type: ignore[method-assign]
-    Guests.ailments = lambda _self, _intent: {}  # type: ignore[method-assign]
-    Guests.evidence = lambda _self: iter(())  # type: ignore[method-assign]
+    LibvirtGuests.shell = lambda _self, name: Shell(name)  # type: ignore[assignment, method-assign, return-value]
+    LibvirtGuests.apply = lambda _self, _intent: None  # type: ignore[method-assign]
+    LibvirtGuests.ailments = lambda _self, _intent: {}  # type: ignore[method-assign]
+    LibvirtGuests.evidence = lambda _self: iter(())  # type: ignore[method-assign]
     if controller := os.environ.get("BOOTLESS_CONTROLLER"):
         for module in (provider, bring_up):
             module.controller_id = lambda: controller  # type: ignore[attr-defined]

@@ -45,7 +45,7 @@ try:
     by_hand = os.popen(pod.command_line(["ip", "-brief", "address"])).read()
     seen["by hand"] = "10.244.0.2/24" in by_hand
     seen["removed"] = len(provider.destroy(lab))
-    seen["left"] = holding.find(token) is not None
+    seen["left"] = holding.find(lab) is not None
 except LabError as error:
     seen.update(error=type(error).__name__, text=str(error), cure=error.cure)
 print(json.dumps(seen))

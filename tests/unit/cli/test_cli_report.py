@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from unit.reports.made_runs import intent_of, made_run
 
 from lab.cli.main import main
+from lab.reports.result import to_text
 from lab.state.rows import RunRow
 from lab.state.store import Store
 
@@ -39,7 +42,23 @@ def test_the_last_run_is_meant_where_none_is_named(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert said([], 0, capsys) == f"{runs}/2-second/report.html\n"
-    assert said(["--json"], 0, capsys) == "{}"
+
+
+def test_a_result_that_is_none_is_not_passed_on(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for text in ("{}", "[]", '{"format": 4, "cells": 7}', "[" * 100_000):
+        (runs / "2-second" / "result.json").write_text(text)
+        assert "result.json' cannot be read: " in said(["--json"], BROKEN, capsys)
+
+
+def test_the_json_of_a_run_has_every_cell_whole(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = made_run("mixed")
+    (runs / "2-second" / "result.json").write_text(to_text(run, intent_of()))
+    told = json.loads(said(["--json"], 0, capsys))
+    assert [cell["id"] for cell in told["cells"]] == [one.cell.id for one in run.results]
 
 
 @pytest.mark.usefixtures("runs")

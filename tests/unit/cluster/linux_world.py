@@ -42,6 +42,8 @@ class World:
     tokens: set[str] = field(default_factory=set)
     keys: set[str] = field(default_factory=set)
     ready: bool = True
+    network: bool = True
+    """Whether the DaemonSets of network add-ons are ready."""
     said: list[str] = field(default_factory=list)
     machines: dict[str, FakeMachine] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
@@ -63,6 +65,27 @@ class World:
 
     def ran(self, words: str) -> list[str]:
         return [name for name, line in self.log if words in line]
+
+    def daemon_sets(self, namespace: str) -> list[dict]:
+        """Applied or an operator's, they run where their CNI lets them: see ``network``."""
+        names = {"calico-system": ["calico-node"]}.get(namespace, [])
+        names += [
+            one["metadata"]["name"]
+            for one in self.applied
+            if one["kind"] == "DaemonSet" and one["metadata"]["namespace"] == namespace
+        ]
+        ready = len(self.nodes) if self.network else 0
+        status = {"observedGeneration": 1, "desiredNumberScheduled": len(self.nodes)}
+        status |= {"updatedNumberScheduled": len(self.nodes), "numberReady": ready}
+        return [
+            {
+                "kind": "DaemonSet",
+                "metadata": {"name": name, "generation": 1},
+                "spec": {},
+                "status": status,
+            }
+            for name in names
+        ]
 
     def register(self, name: str) -> None:
         status = "True" if self.ready else "False"
@@ -290,6 +313,8 @@ def _get(world: World, words: list[str], _data: bytes) -> Completed:
             for n in range(2)
         ]
         return Completed(0, json.dumps({"items": pods}), "")
+    if words[1] == "daemonsets,pods":
+        return Completed(0, json.dumps({"items": world.daemon_sets(words[3])}), "")
     found = world.nodes.get(words[2])
     return Completed(0, json.dumps(found) if found else "", "")
 

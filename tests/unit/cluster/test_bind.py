@@ -7,15 +7,17 @@ from ipaddress import ip_network
 import pytest
 
 from lab._errors import BrokenError
-from lab.cluster.bind import bind, foreseen
+from lab.cluster.bind import bind, bound_as, foreseen, observed_in
 from lab.cluster.observed import (
     Observed,
     ObservedNode,
     ObservedPod,
     ObservedService,
     PodLink,
+    from_text,
     read_node,
     read_pod,
+    to_text,
 )
 from lab.cluster.probe_manifests import services
 from lab.lifecycle.blueprint import draw
@@ -124,6 +126,17 @@ def test_dns_is_where_the_cluster_has_it() -> None:
 def test_without_any_dns_pod_the_cells_stay_and_fail_later() -> None:
     bound = bind(INTENT, replace(observed(), dns=()))
     assert [pod.name for m in bound.machines for pod in m.pods if pod.role == "dns"] == ["coredns"]
+
+
+@pytest.mark.parametrize(
+    "change", [lambda seen: seen, lambda seen: replace(seen, dns=(), links=())]
+)
+def test_what_an_intent_was_bound_to_is_found_in_it_and_survives_the_journal(
+    change: Callable[[Observed], Observed],
+) -> None:
+    bound = bind(INTENT, change(observed()))
+    written = to_text(observed_in(INTENT, bound))
+    assert bound_as(INTENT, from_text(written)) == bound
 
 
 def test_cells_have_the_same_ids_before_and_after_and_ask_real_addresses() -> None:

@@ -96,7 +96,8 @@ def test_with_the_router_each_node_is_a_system_and_the_router_knows_them() -> No
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_kinds_that_the_operator_brings_come_after_it(scenario: str) -> None:
     made = case(scenario)
-    first, second, third = addons.waves(made.cluster, made.intent, made.manifest)
+    waves = addons.waves(made.cluster, made.intent, made.manifest)
+    first, second, third, _names = (wave.documents for wave in waves)
     assert "tigera-operator" in {d["metadata"]["name"] for d in first if d["kind"] == "Deployment"}
     assert {d["apiVersion"] for d in second} <= {"operator.tigera.io/v1", "v1"}
     assert {d["apiVersion"] for d in third} == {"projectcalico.org/v3"}

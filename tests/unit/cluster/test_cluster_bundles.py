@@ -14,8 +14,8 @@ from lab.cluster.bundle import directory, document, medium
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.bundle.store import Store
 from lab.plan.planner import make_plan
-from lab.providers.libvirt import bundles
-from lab.providers.libvirt.bundles import Bundled
+from lab.providers.machines import bundles
+from lab.providers.machines.bundles import Bundled
 from lab.providers.provider import LabHandle
 from lab.scenario.loader import find, load
 from lab.topology.intent import Intent
@@ -49,7 +49,7 @@ def made(store: Store, source: Path, version: str = "1.36.1", *systems: str) -> 
 
 def chosen(tmp_path: Path, wanted: Intent) -> Bundled:
     lab = LabHandle("here", tmp_path / "lab", "token")
-    return bundles.of(lab, wanted, tmp_path / "cache", None)
+    return bundles.of(lab, wanted, tmp_path / "cache", "")
 
 
 def test_the_newest_bundle_that_has_the_systems_of_the_nodes_is_taken(

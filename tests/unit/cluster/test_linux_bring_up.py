@@ -152,6 +152,7 @@ def test_a_deleted_worker_of_the_hard_way_registers_again(tmp_path: Path) -> Non
     assert world.ran("exec systemctl restart kubelet.service") == ["worker-1"]
 
 
+# SECURITY.md: No secret is on a command line.
 def test_join_tokens_and_keys_stand_on_no_command_line(tmp_path: Path) -> None:
     one = CASES["three-planes"]()
     world = world_of(one)
@@ -221,6 +222,22 @@ def test_a_node_that_never_gets_ready_is_told_with_condition_and_log(
     assert "'worker1': KubeletNotReady: cni plugin not initialized" in text
     assert "try: " in text
     assert world.ran("journalctl --no-pager -o cat -u kubelet")
+
+
+@pytest.mark.parametrize("name", ["overlay", "calico-bgp-tor"])
+def test_the_dns_is_not_applied_before_the_pod_network_is_ready(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = ONCE[name]()
+    world = world_of(one)
+    world.network = False
+    monkeypatch.setattr("lab.cluster.linux.readiness.READY_SECONDS", 0.05)
+    with pytest.raises(DeadlineError, match=r"waiting for DaemonSet '.*' on every node"):
+        bring(one, world, tmp_path)
+    assert "coredns" not in {document["metadata"]["name"] for document in world.applied}
+    world.network = True
+    bring(one, world, tmp_path)
+    is_up(one, world)
 
 
 def test_a_node_with_another_part_of_the_pod_network_is_refused(tmp_path: Path) -> None:

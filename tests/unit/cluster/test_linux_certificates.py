@@ -60,6 +60,7 @@ def test_no_key_is_in_a_repr() -> None:
     assert "PRIVATE" not in repr(CA)
 
 
+# SECURITY.md: Secrets are each lab's own.
 def test_keys_are_made_once_and_kept_private(tmp_path: Path) -> None:
     subject = Subject("x", (), ("h",))
     first = (Keys(tmp_path).authority(), Keys(tmp_path).issued("x", subject))

@@ -18,7 +18,10 @@ from lab.cluster.linux import addons, by_hand, pod_network, preparation
 from lab.cluster.linux.balancer import configuration
 from lab.cluster.linux.balancer import machine as balancing_machine
 from lab.cluster.linux.operations import Enabled, Link, Run, Service, WriteFile
+from lab.plan.planner import make_plan
+from lab.scenario.loader import load
 from lab.topology.intent import MachineIntent
+from lab.topology.registry import intent as intent_of
 
 SCENARIOS = ("overlay", "host-gateway", "upstream-tor", "hard-way", "upstream-vrrp", "calico-vxlan")
 WORKLOADS = {"Deployment", "DaemonSet", "StatefulSet", "Job", "CronJob", "Pod"}
@@ -38,6 +41,16 @@ def test_every_workload_stays_on_linux_and_pulls_nothing(scenario: str) -> None:
         pod = document["spec"]["template"]["spec"]
         assert pod["nodeSelector"] == {"kubernetes.io/os": "linux"}, document["metadata"]
         assert {container["imagePullPolicy"] for container in pod["containers"]} == {"Never"}
+
+
+def test_nothing_else_is_applied_with_the_dns() -> None:
+    for scenario in ("overlay", "host-gateway", "calico-vxlan", "calico-bgp-tor", "ovn"):
+        one = case(scenario)
+        waves = addons.waves(one.cluster, one.intent, one.manifest)
+        made = {document["metadata"]["name"] for wave in waves[:-1] for document in wave.documents}
+        assert "coredns" not in made, scenario
+        assert waves[-1].documents == dns.documents(one.cluster, one.manifest), scenario
+        assert waves[-1].after, scenario
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -233,3 +246,18 @@ def test_images_are_known_by_the_bundles_digest() -> None:
     assert len(imports) == len(held)
     for operation, image in zip(imports, held, strict=True):
         assert f"sha256:{image.manifest.sha256}" in operation.unless
+
+
+def test_a_linux_node_behind_a_gateway_answers_for_its_pods_and_leaves_the_gateway_free() -> None:
+    scenario = load(Path(__file__).parents[2] / "failover.yaml")
+    worker = intent_of(make_plan(scenario)).machine("worker")
+    given = json.loads(pod_network.bridge_config(worker))["plugins"][0]["ipam"]["ranges"][0][0]
+    assert given == {
+        "subnet": "10.160.3.0/24",
+        "gateway": "10.160.3.2",
+        "rangeStart": "10.160.3.3",
+    }
+    unit = pod_network._service(worker)
+    for device in ("eth1", "cbr0"):
+        assert f"net.ipv4.conf.{device}.proxy_arp=1" in unit
+    assert "After=network-pre.target hybridlab-network.service" in unit

@@ -173,6 +173,7 @@ def test_an_enabled_unit_is_not_started(hand: Hand, units: Path) -> None:
     assert not (units / "x.service.active").exists()
 
 
+# SECURITY.md: No secret is on a command line.
 def test_secrets_are_in_no_print_and_no_digest() -> None:
     one = WriteFile("/key", "HIDDEN\n", 0o600, secret=True)
     assert "HIDDEN" not in printed((one,))

@@ -43,6 +43,50 @@ def test_a_node_that_nobody_asked_for_is_not_waited_for() -> None:
     assert set(readiness.unready(nodes, ["a", "b", "c"])) == {"b", "c"}
 
 
+def daemon_set(**status: int) -> dict:
+    metadata = {"name": "net", "generation": 2}
+    return {"kind": "DaemonSet", "metadata": metadata, "spec": {}, "status": status}
+
+
+def owned(node_name: str, **status: object) -> dict:
+    metadata = {"name": f"net-{node_name}", "ownerReferences": [{"name": "net"}]}
+    return {
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"nodeName": node_name},
+        "status": status,
+    }
+
+
+SCHEDULED = {"observedGeneration": 2, "desiredNumberScheduled": 2, "updatedNumberScheduled": 2}
+READY = {"conditions": [{"type": "Ready", "status": "True"}]}
+ABSENT = {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImageNeverPull"}}}]}
+
+
+@pytest.mark.parametrize(
+    ("seen", "missing"),
+    [
+        ([], {"net": "not created yet"}),
+        ([daemon_set()], {"net": "not scheduled yet"}),
+        ([daemon_set(**SCHEDULED | {"observedGeneration": 1})], {"net": "not scheduled yet"}),
+        ([daemon_set(**SCHEDULED)], {"net": "ready on 0 of 2 nodes"}),
+        (
+            [daemon_set(**SCHEDULED, numberReady=1), owned("a", **READY), owned("b", **ABSENT)],
+            {"b": "ErrImageNeverPull"},
+        ),
+        (
+            [daemon_set(**SCHEDULED | {"updatedNumberScheduled": 1}, numberReady=2)],
+            {"net": "ready on 2 of 2 nodes"},
+        ),
+        ([daemon_set(**SCHEDULED, numberReady=2), owned("a", **READY)], {}),
+    ],
+)
+def test_a_daemon_set_is_there_when_every_node_has_it(
+    seen: list[dict], missing: dict[str, str]
+) -> None:
+    assert readiness.rollout(seen, "net") == missing
+
+
 def test_the_dns_that_does_not_start_is_told_by_its_pods(tmp_path: Path) -> None:
     one = case("overlay")
     world = World(("master",))

@@ -14,6 +14,8 @@ from lab.cluster.observers.difference import Kind
 from lab.cluster.observers.differences import differences, lab_differences, settled
 from lab.cluster.observers.facts import Counter, NodeFacts, rises
 from lab.cluster.observers.linux import facts
+from lab.cluster.observers.passage import Translations
+from lab.matrix.explain import finding
 
 WAYS = json.loads((CASES / "differences.json").read_text())
 WORKER = intent("overlay").machine("worker1")
@@ -139,6 +141,20 @@ def test_real_kube_proxys_rules_are_judged_as_the_labs_are() -> None:
     machine = replace(WORKER, translation=replace(translation, services=ports))
     found = [(one.kind, one.object) for one in differences(machine, seen, by="kubernetes")]
     assert found == [("masquerade-missing", "packets of 10.244.1.0/24 that leave the lab")]
+
+
+def test_services_that_kube_proxy_has_chains_for_come_back_when_it_is_ended() -> None:
+    translations = Translations("nftables", (), HEALTHY.translations.masquerades, marked=True)
+    stranded = replace(HEALTHY, translations=replace(translations, stranded=True))
+    untouched = replace(HEALTHY, translations=translations)
+    (emptied,) = differences(WORKER, stranded, by="kubernetes")
+    (missing,) = differences(WORKER, untouched, by="kubernetes")
+    assert emptied.kind == missing.kind == "service-rules-missing"
+    assert "/etc/protocols" in emptied.observed
+    told = finding.found(emptied, 0).mended_by("overlay")
+    assert told == "lab exec overlay worker1 -- pkill -x kube-proxy"
+    assert missing.observed == "nothing is translated at all"
+    assert missing.mends != emptied.mends
 
 
 def test_counters_that_rose_are_told_the_largest_first() -> None:

@@ -174,6 +174,7 @@ def test_logs_alone_are_asked_for_logs_alone() -> None:
     assert not said.put_paths
 
 
+# SECURITY.md: No secret is on a command line.
 @pytest.mark.parametrize(
     "text",
     [

@@ -8,6 +8,7 @@ written after the source of flannel 0.28.10, loaded, and listed.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,26 @@ def test_what_a_real_kube_proxy_remembers_keeps_and_loses(rules: Ruleset) -> Non
     assert found["10.96.0.32", 80].affinity == 10800
     assert not any(one.lost for one in found.values())
     assert {one.own for one in found.values()} == {None}
+
+
+def test_protocols_are_known_by_their_numbers() -> None:
+    """nft lists these where there is no /etc/protocols."""
+    text = (CASES / "kube-proxy-nftables.json").read_text()
+    for name, number in (("tcp", 6), ("udp", 17)):
+        text = re.sub(rf'"{name}"(?=[,\s]*[\]}}\d])', str(number), text)
+    assert ", 6, 80]" in text
+    numbered = nftables.read(json.loads(text)["nftables"], but=NOTHING)
+    assert numbered == nft("kube-proxy-nftables.json")
+
+
+def test_chains_that_nothing_leads_to_are_seen_where_kube_proxy_has_emptied_its_map() -> None:
+    said = json.loads((CASES / "kube-proxy-nftables.json").read_text())["nftables"]
+    for entry in said:
+        if entry.get("map", {}).get("name") in {"service-ips", "service-nodeports"}:
+            entry["map"].pop("elem", None)
+    emptied = nftables.read(said, but=NOTHING).translations
+    assert (emptied.stranded, [one for one in emptied.services if one.backends]) == (True, [])
+    assert not nft("kube-proxy-nftables.json").translations.stranded
 
 
 HOME, AWAY, WIN = (End(address, 8080) for address in ("10.244.1.4", "10.244.2.4", "10.244.3.4"))

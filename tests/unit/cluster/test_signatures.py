@@ -70,3 +70,15 @@ def test_what_the_line_says_stands_in_cause_and_cure() -> None:
     assert found.cause == "kubelet calls itself WIN1, but its certificate is for win1"
     assert str(found) == f"{found.cause}; try: {found.cure}"
     assert isinstance(found, Match)
+
+
+def test_no_signature_begins_with_something_that_fits_everything() -> None:
+    """From every character of a long line such a pattern would look to its end."""
+    greedy = re.compile(r"(\(\?P<\w+>|\(\?:)*(\\S|\\w|\.|\[[^]]*\])[+*]")
+    assert [one.id for one in table() if greedy.match(one.pattern)] == []
+
+
+def test_the_end_of_an_endless_line_is_not_looked_at() -> None:
+    said = "Running with swap on is not supported"
+    assert match([said + "x" * 100_000])
+    assert not match(["x" * 100_000 + said])

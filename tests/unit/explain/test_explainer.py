@@ -43,6 +43,18 @@ def broken(seen: Seen, node: str, **what: object) -> Seen:
     return {**seen, node: replace(seen[node], **what)}  # type: ignore[arg-type]
 
 
+def test_a_node_without_its_card_cannot_ask_even_for_its_own_backend() -> None:
+    """The Service's address has no route then, wherever the backend is."""
+    _, intent, _ = lab("overlay")
+    seen = down(whole(intent), "worker1", "eth0")
+    own, pods = (
+        "node-service/worker1/to-worker1-p1/tcp-small",
+        "pod-service/worker1-p1/to-worker1-p2/tcp-small",
+    )
+    assert [one.kind for one in findings(intent, seen, cell("overlay", own))] == ["link-down"]
+    assert findings(intent, seen, cell("overlay", pods)) == ()
+
+
 # what is wrong on hypervisor-02, and the kind that is told, of packets from controller-01
 ON_A_HYPERVISOR = [
     (lambda seen: down(seen, "hypervisor-02", "eth0"), "link-down"),

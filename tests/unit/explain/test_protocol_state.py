@@ -10,6 +10,7 @@ import pytest
 from seen_machines import lab, whole
 
 from lab.cluster.observers import nftables, sessions
+from lab.cluster.observers.differences import lab_differences
 from lab.cluster.observers.facts import Counter, NodeFacts, SeenSession
 from lab.cluster.observers.passage import Barrier
 from lab.matrix.explain.explainer import Explainer
@@ -286,3 +287,21 @@ def test_a_name_that_pods_ask_for_passes_the_dns_server_and_comes_back() -> None
     assert {hop.packet.protocol for hop in path.hops if "services" in hop.place} == {"udp"}
     onward = replace(intent, services_node=None)
     assert len(walk(onward, flow_of(cell))[0].hops) < len(path.hops)
+
+
+def test_a_rule_for_the_network_that_a_machine_is_reached_by_bars_nothing_of_the_lab() -> None:
+    intent = lab("overlay")[1]
+    seen = whole(intent)
+    like = seen["worker1"].links[0]
+    management = replace(like, name="mgmt0", addresses=("192.168.251.11/24",))
+    rule = Barrier("table ip x, chain forward", "a rule", prefixes=("10.244.0.0/16",))
+    links = (*seen["worker1"].links, management)
+
+    def barred(device: str) -> list[str]:
+        barriers = (replace(rule, device=device),)
+        found = changed(seen, "worker1", links=links, barriers=barriers)
+        return [one.node for one in lab_differences(intent, found) if one.barrier]
+
+    assert barred("mgmt0") == []
+    assert barred("eth0") == ["worker1"]
+    assert barred("") == ["worker1"]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import pwd
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from lab._errors import UsageError
+from lab.guests.door import jump_door
 from lab.guests.hypervisor import jump_of, jump_to, shell_of
+from lab.guests.identity import identities
 from lab.guests.local import LocalShell
 from lab.guests.shell import Jump
 from lab.guests.ssh import SshShell
@@ -17,7 +22,10 @@ from lab.inventory.uri import parse
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOME", str(tmp_path))
+    """The account's own, which is not where ``HOME`` points to."""
+    account = SimpleNamespace(pw_dir=str(tmp_path))
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: account)
+    monkeypatch.setenv("HOME", str(tmp_path / "elsewhere"))
     monkeypatch.setenv("LOGNAME", "me")
     (tmp_path / ".ssh").mkdir()
     return tmp_path
@@ -56,9 +64,26 @@ def test_a_uri_says_more_than_the_ssh_configuration(
 def test_a_host_of_the_users_ssh_configuration_is_followed(home: Path) -> None:
     (home / ".ssh" / "config").write_text(
         "Host hv1\n  HostName 192.0.2.7\n  User bob\n  IdentityFile ~/.ssh/lab\n"
+        "  UserKnownHostsFile ~/.ssh/racks\n"
     )
     jump = jump_to(Hypervisor("one", "qemu+ssh://hv1/system"))
-    assert jump == Jump("192.0.2.7", 22, "bob", home / ".ssh" / "lab")
+    ssh = home / ".ssh"
+    assert jump == Jump("192.0.2.7", 22, "bob", ssh / "lab", ssh / "racks")
+
+
+def test_host_keys_are_read_from_the_file_that_ssh_reads_whatever_home_says(home: Path) -> None:
+    (home / ".ssh" / "known_hosts").write_text("hv1 ssh-ed25519 AAAA\n")
+    assert jump_door(Jump("hv1", 22, "me")).host_keys == ("ssh-ed25519 AAAA",)
+
+
+def test_the_users_own_keys_are_those_that_ssh_shows_whatever_home_says(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    key = home / ".ssh" / "id_ed25519"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    with identities("logging in", jump_door(Jump("hv1", 22, "me"))) as shown:
+        assert [said for said, _ in shown] == [f"'{key}'"]
 
 
 def test_a_host_behind_another_is_refused_in_words(home: Path) -> None:

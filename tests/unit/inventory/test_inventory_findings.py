@@ -50,6 +50,8 @@ def test_every_expected_text_has_its_broken_file() -> None:
     assert texts == {path.stem for path in CASES.glob("*.toml")}
 
 
+# SECURITY.md: An inventory says where a secret is.
+# SECURITY.md: Connections are encrypted, and hosts are known beforehand.
 @pytest.mark.parametrize("path", sorted(CASES.glob("*.txt")), ids=lambda path: path.stem)
 def test_findings_come_in_file_order_each_with_a_cure_and_no_secret(path: Path) -> None:
     *findings, summary = path.read_text(encoding="utf-8").splitlines()

@@ -102,6 +102,7 @@ def test_windows_line_ends_and_byte_order_mark_are_read(file: Path) -> None:
     assert load(file) == plain
 
 
+# SECURITY.md: An inventory says where a secret is.
 def test_secret_that_only_its_owner_reads_is_fine(file: Path) -> None:
     secret = file.parent / "admin"
     secret.write_text("x")
@@ -143,6 +144,35 @@ def test_file_in_this_directory_goes_before_the_users_own(file: Path, tmp_path: 
     assert find(environment, tmp_path) == own
     file.write_text(ONE)
     assert find(environment, tmp_path) == file
+
+
+# SECURITY.md: An inventory is trusted.
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("given", ["lab.toml", "."])
+def test_file_in_this_directory_that_is_anothers_is_refused(
+    file: Path, tmp_path: Path, given: str
+) -> None:
+    file.write_text(ONE)
+    os.chown(tmp_path / given, 65534, 65534)
+    with pytest.raises(InventoryError, match="user 65534 owns it") as caught:
+        current({}, tmp_path)
+    assert f"HYBRIDLAB_INVENTORY={file}" in str(caught.value)
+    assert current({"HYBRIDLAB_INVENTORY": str(file)}, tmp_path) is not None
+    assert current({"SUDO_UID": "65534"}, tmp_path) is not None
+
+
+@pytest.mark.parametrize("shared", ["lab.toml", "."])
+def test_file_in_this_directory_that_everyone_may_write_is_refused(
+    file: Path, tmp_path: Path, shared: str
+) -> None:
+    file.write_text(ONE)
+    path = tmp_path / shared
+    before = path.stat().st_mode
+    path.chmod(0o777)
+    with pytest.raises(InventoryError, match="everyone may write it"):
+        find({}, tmp_path)
+    path.chmod(before)
+    assert find({}, tmp_path) == file
 
 
 def test_users_own_file_is_below_home_where_nothing_else_is_said(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from lab._errors import PreflightError
 from lab.cluster.calico import MOST_POOLS
 from lab.imaging import recipes
 from lab.lifecycle.blueprint import draw
-from lab.providers.libvirt.fitness import WITH_CLUSTER, require_fit, require_packages, unfit
+from lab.providers.machines.fitness import WITH_CLUSTER, require_fit, require_packages, unfit
 from lab.providers.provider import Pods
 from lab.scenario.loader import shipped
 from lab.topology.registry import topologies

@@ -11,9 +11,9 @@ from lab._errors import BrokenError
 from lab.cluster.cluster import ClusterNode
 from lab.cluster.observers.gathering import RECENTLY
 from lab.guests.shell import Completed
-from lab.providers.libvirt.guests import Guests
-from lab.providers.libvirt.kubernetes import Kubernetes
+from lab.providers.libvirt.guests import LibvirtGuests
 from lab.providers.libvirt.layout import Layout
+from lab.providers.machines.kubernetes import Kubernetes
 from lab.providers.provider import LabHandle
 
 SWAP = "E1121 1 run.go:72] failed to run Kubelet: running with swap on is not supported"
@@ -39,8 +39,8 @@ class Shell:
         pass
 
 
-def guests(**shells: Shell) -> Guests:
-    made = Guests(LAB, LAYOUT, {})
+def guests(**shells: Shell) -> LibvirtGuests:
+    made = LibvirtGuests(LAB, LAYOUT, {})
     made._shells.update(shells)  # type: ignore[arg-type]  # as much of one as is used
     return made
 

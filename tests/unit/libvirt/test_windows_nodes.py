@@ -21,7 +21,6 @@ from lab.lifecycle.blueprint import draw
 from lab.providers.libvirt import (
     documents,
     drives,
-    keyring,
     layout,
     media,
     sites,
@@ -29,11 +28,12 @@ from lab.providers.libvirt import (
     windows_machines,
 )
 from lab.providers.libvirt.documents import Card, Disc, WindowsDomain
-from lab.providers.libvirt.guests import Guests
+from lab.providers.libvirt.guests import LibvirtGuests
 from lab.providers.libvirt.host import Host, offered
-from lab.providers.libvirt.keyring import Pins
 from lab.providers.libvirt.machine_recipe import Recipe
 from lab.providers.libvirt.media import Reader
+from lab.providers.machines import keyring
+from lab.providers.machines.keyring import Pins
 from lab.providers.provider import LabHandle, Probe, ProbeSettings
 
 INTENT = draw("overlay").intent
@@ -100,7 +100,7 @@ def test_probes_that_cannot_be_are_never_sent_and_every_probe_has_an_outcome(
     decided = layout.Layout(everyone, {"local": True}, {}, {}, only)
     probes = [replace(probe(WINDOWS.name, OWN), key=key) for key in (7, 9)]
     told: list[int] = []
-    with Guests(lab, decided, {}) as guests:
+    with LibvirtGuests(lab, decided, {}) as guests:
         guests._controls = {}  # no machine is there to connect to
         found = guests.probe(INTENT, probes, ProbeSettings(1.0, 4), told.append)
     assert {key: one.status for key, one in found.items()} == {7: "error", 9: "error"}
@@ -136,6 +136,7 @@ def lab(tmp_path: Path) -> LabHandle:
     return handle
 
 
+# SECURITY.md: Secrets are each lab's own.
 def test_passwords_and_pins_are_in_files_of_their_own_that_nobody_else_reads(
     lab: LabHandle,
 ) -> None:
@@ -154,7 +155,7 @@ def test_passwords_and_pins_are_in_files_of_their_own_that_nobody_else_reads(
 
 def test_a_machine_that_has_not_said_its_keys_is_not_knocked_at(lab: LabHandle) -> None:
     decided = layout.Layout({"win1": "local"}, {}, {}, {"win1": "Administrator"}, ("win1",))
-    guests = Guests(lab, decided, {})
+    guests = LibvirtGuests(lab, decided, {})
     guests.__dict__["_addresses"] = {"win1": "192.0.2.1"}
     with pytest.raises(BrokenError, match="has not said its keys"):
         guests.windows_shell("win1")

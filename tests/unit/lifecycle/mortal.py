@@ -85,9 +85,9 @@ class MortalProvider(FakeProvider):
 
         return tuple(mortal(step) for step in super().steps(lab, intent))
 
-    def destroy(self, lab: LabHandle) -> tuple[str, ...]:
+    def destroy(self, lab: LabHandle, *, owner: str = "") -> tuple[str, ...]:
         self.fuse.point()
-        removed = super().destroy(lab)
+        removed = super().destroy(lab, owner=owner)
         self.fuse.point()
         return removed
 

@@ -1,14 +1,17 @@
-"""Faults of a cluster are put into what its pods have, and healed from what was written down."""
+"""Faults of a cluster are put into what its pods have, and healed by their names and places."""
 
 from __future__ import annotations
 
+import json
 import shlex
+import sqlite3
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
+from uuid import uuid4
 
 import pytest
 
@@ -20,8 +23,10 @@ from lab.lifecycle.explaining import Question, explained
 from lab.lifecycle.faults import FaultRequest, from_nodes, heal, possible, present, put_in
 from lab.lifecycle.session import OpenLab, Writers
 from lab.matrix.faults.fault import Change, Command
-from lab.providers.provider import LabHandle, Liveness, Outcome, Provider
+from lab.providers.provider import CLUSTER, MACHINES, LabHandle, Liveness, Outcome, Provider
+from lab.state import schema
 from lab.state.rows import LabRow
+from lab.state.schema import MIGRATIONS
 from lab.state.store import Store
 from lab.topology.intent import Intent
 
@@ -35,6 +40,7 @@ class Cluster:
     state: Literal["running", "suspended"] = "running"
 
     name = "libvirt"
+    abilities = frozenset({MACHINES, CLUSTER})
 
     def __post_init__(self) -> None:
         self.done: list[tuple[str, str]] = []
@@ -172,6 +178,89 @@ def test_a_cluster_whose_api_is_lost_is_healed_all_the_same(there: OpenLab) -> N
     assert present(there) == ()
 
 
+def from_older_lab(there: OpenLab, name: str, node: str, peer: str) -> None:
+    """Have the journal as an older lab wrote it: with the command that takes the fault out."""
+    journal = sqlite3.connect(there.store.path, isolation_level=None)
+    journal.executescript(
+        f"BEGIN; DROP TABLE faults; {MIGRATIONS[1]}; PRAGMA user_version = 2; COMMIT;"
+    )
+    undo = json.dumps([["worker1", "touch /owned"]])
+    journal.execute(
+        "INSERT INTO faults VALUES ('it', 1, 'token', ?, ?, ?, 'done', 5.0, ?)",
+        (name, node, peer, undo),
+    )
+    journal.close()
+    schema.ensure(there.store._connection, there.store.path)
+
+
+def test_no_command_out_of_the_journal_is_run(there: OpenLab) -> None:
+    from_older_lab(there, "pod-link-down", "worker1", "worker1-p1")
+    (mended,) = heal(there, print).mended
+    assert mended.name == "pod-link-down"
+    ((place, script),) = cluster(there).done
+    assert place == "worker1"
+    assert "ip link set dev vethworker1-p1 up" in script
+    assert "touch" not in script
+    assert present(there) == ()
+
+
+def test_a_fault_of_an_older_lab_waits_for_the_api_to_say_what_pods_have(there: OpenLab) -> None:
+    from_older_lab(there, "pod-link-down", "worker1", "worker1-p1")
+    cluster(there).lost = True
+    with pytest.raises(BrokenError, match="asking the API server"):
+        heal(there, print)
+    assert cluster(there).done == []
+    assert present(there), "it is in still"
+
+
+@pytest.mark.parametrize(
+    ("name", "node", "peer"),
+    [
+        ("no-such-fault", "worker1", ""),
+        ("pod-link-down", "worker1; touch /owned", "worker1-p1"),
+        ("pod-link-down", "worker1-p1", "worker1-p1"),
+        ("pod-link-down", "worker1", "worker2-p1"),
+        ("pod-link-down", "worker1", "$(touch /owned)"),
+        ("route-missing", "worker1", "worker1"),
+        ("gateway-dead", "worker1", "worker2"),
+    ],
+)
+def test_what_can_be_no_fault_of_the_lab_is_refused_with_the_way_out(
+    there: OpenLab, name: str, node: str, peer: str
+) -> None:
+    from_older_lab(there, name, node, peer)
+    with pytest.raises(BrokenError, match="there can be no such fault in this lab") as raised:
+        heal(there, print)
+    assert raised.value.cure == "'lab down it', then 'lab up it'"
+    assert cluster(there).done == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('"port": "vethworker1-p1"', '"port": "x; touch /owned"'),
+        ('"port": "vethworker1-p1"', '"port": 7'),
+        ('"name": "worker1-p1"', '"name": "$(touch /owned)"'),
+        ('"address": "10.244.9.', '"address": "$(id)'),
+        ('"pods"', '"pod"'),
+        ("{", ""),
+    ],
+)
+def test_what_pods_had_is_names_and_addresses_and_nothing_else(
+    there: OpenLab, before: str, after: str
+) -> None:
+    put_in(there, FaultRequest("pod-link-down", "worker1", "worker1-p1"), print)
+    done = list(cluster(there).done)
+    with there.store.change("spoiling the journal"):
+        connection = there.store._connection
+        (text,) = connection.execute("SELECT observed FROM faults").fetchone()
+        assert before in text
+        connection.execute("UPDATE faults SET observed = ?", (text.replace(before, after),))
+    with pytest.raises(BrokenError, match="there can be no such fault in this lab"):
+        heal(there, print)
+    assert cluster(there).done == done
+
+
 class WaitsError(Exception):
     """Another command is waited for."""
 
@@ -238,11 +327,23 @@ def test_a_path_is_explained_with_the_addresses_that_are_there(
     assert found.verdict == "probe-error"
 
 
+def renamed(intent: Intent, pod: str, name: str) -> Intent:
+    machines = tuple(
+        replace(
+            machine,
+            pods=tuple(replace(one, name=name) if one.name == pod else one for one in machine.pods),
+        )
+        for machine in intent.machines
+    )
+    return replace(intent, machines=machines)
+
+
 def test_a_line_for_a_pod_that_is_gone_fails_to_break_and_has_nothing_to_mend(
     drawn: Blueprint,
 ) -> None:
-    line = Command("worker1-p1", "echo 'it is' done")
-    moved = from_nodes(Change((line,), (line,)), drawn.intent)
+    own = f"gone-{uuid4()}"  # no process of a cluster beside this test has it
+    line = Command(own, "echo 'it is' done")
+    moved = from_nodes(Change((line,), (line,)), renamed(drawn.intent, "worker1-p1", own))
     (broken,), (mended,) = moved.do, moved.undo
     assert (broken.place, mended.place) == ("worker1", "worker1")
     codes = [

@@ -78,6 +78,7 @@ def test_a_run_that_is_not_there_is_answered_with_the_nearest(
     assert cure in raised.value.cure
 
 
+# SECURITY.md: A result file is data.
 @pytest.mark.parametrize(
     ("text", "happened"),
     [

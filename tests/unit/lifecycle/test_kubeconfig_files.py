@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -274,13 +275,13 @@ def test_an_export_goes_into_a_pipe_and_through_a_link(tmp_path: Path) -> None:
 def test_a_link_where_the_draft_would_be_leads_nobody_astray(
     tmp_path: Path, lab: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.state.files.os.urandom", bytes)
+    monkeypatch.setattr(tempfile, "_get_candidate_names", lambda: iter(("guessed", "another")))
     victim = tmp_path / "victim"
-    draft = tmp_path / f".config.{bytes(6).hex()}"
-    draft.symlink_to(victim)
-    with pytest.raises(StateError, match="file exists"):
-        kube_file.merge(lab, ACCESS, tmp_path / "config")
+    for name in (".config.guessed", ".kubeconfig.guessed"):
+        (tmp_path / name).symlink_to(victim)
+    kube_file.merge(lab, ACCESS, tmp_path / "config")
     assert not victim.exists()
+    assert (tmp_path / "config").is_file()
 
 
 def test_labs_that_are_merged_at_once_are_all_there(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from lab_desk import Desk
 
-from lab._errors import BrokenError, UsageError
+from lab._errors import BrokenError, StateError, UsageError
+from lab.lifecycle import kube_file
 from lab.providers.fake.provider import Faults
 from lab.state.rows import RunRow
 
@@ -42,6 +43,7 @@ def test_up_after_down_is_a_new_lab(desk: Desk) -> None:
     assert row.scenario == "host-gateway"
 
 
+# SECURITY.md: Secrets are each lab's own.
 def test_reports_of_runs_stay(desk: Desk) -> None:
     desk.up()
     reports = desk.store.run_directory("overlay", "r1")
@@ -102,7 +104,7 @@ def test_a_lab_of_another_state_directory_is_not_touched_but_said(
     (token,) = desk.provider.world
     other = tmp_path / "other"
     desk.provider.world[token] = replace(
-        desk.provider.world[token], directory=other / "labs" / "overlay", name="theirs"
+        desk.provider.world[token], directory=other / "labs" / "theirs", name="theirs"
     )
     with pytest.raises(UsageError, match="in the state directory") as caught:
         desk.down("theirs")
@@ -123,7 +125,7 @@ def test_a_down_that_failed_half_way_is_said_and_can_be_repeated(
 ) -> None:
     desk.up()
 
-    def fail(_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise BrokenError("ending the holder", "it is still there")
 
     monkeypatch.setattr(desk.provider, "destroy", fail)
@@ -158,3 +160,69 @@ def test_a_lab_on_a_provider_that_this_version_lacks_is_refused(desk: Desk) -> N
     with pytest.raises(UsageError, match="no provider of that name"):
         desk.down()
     assert desk.row().status == "up"
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A directory that is no lab's, with a file in it."""
+    directory = tmp_path / "victim"
+    directory.mkdir()
+    (directory / "kept").touch()
+    return directory
+
+
+def test_links_in_a_labs_directory_go_and_what_they_lead_to_stays(desk: Desk, victim: Path) -> None:
+    desk.up()
+    lab = desk.store.lab_directory("overlay")
+    (lab / "sockets").mkdir()
+    for link in (lab / "link", lab / "sockets" / "link"):
+        link.symlink_to(victim)
+    desk.down()
+    assert desk.files() == set()
+    assert (victim / "kept").exists()
+
+
+@pytest.mark.parametrize("linked", ["labs", "labs/overlay"])
+def test_a_labs_directory_that_is_a_link_is_refused_before_anything_is_done(
+    desk: Desk, victim: Path, linked: str
+) -> None:
+    desk.up()
+    link = desk.store.directory / linked
+    link.rename(desk.store.directory / "moved")
+    (victim / "overlay").mkdir()
+    link.symlink_to(victim)
+    with pytest.raises(StateError, match=f"{linked}': it is a link, or not a directory"):
+        desk.down()
+    assert sorted(path.name for path in victim.rglob("*")) == ["kept", "overlay"]
+    assert len(desk.provider.world) == 1
+
+
+# SECURITY.md: Files are found by the lab's name.
+@pytest.mark.parametrize("swapped", ["labs", "labs/overlay", "labs/overlay/sockets"])
+def test_a_link_that_is_put_in_the_way_meanwhile_leads_nowhere(
+    desk: Desk, victim: Path, swapped: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.up()
+    (desk.store.lab_directory("overlay") / "sockets").mkdir()
+    for name in ("overlay", "overlay/sockets"):
+        (victim / name).mkdir()
+        (victim / name / "kept").touch()
+
+    def swap(*_: object) -> None:
+        path = desk.store.directory / swapped
+        path.rename(desk.store.directory / "moved")
+        path.symlink_to(victim)
+
+    monkeypatch.setattr(kube_file, "forget", swap)
+    desk.down()
+    assert len([path for path in victim.rglob("kept") if path.is_file()]) == 3
+
+
+def test_a_lock_that_is_a_link_is_not_followed(desk: Desk, victim: Path) -> None:
+    desk.up()
+    lock = desk.store.lab_directory("overlay") / "lock"
+    lock.unlink()
+    lock.symlink_to(victim / "made")
+    with pytest.raises(StateError, match="locking the lab 'overlay'"):
+        desk.down()
+    assert not (victim / "made").exists()

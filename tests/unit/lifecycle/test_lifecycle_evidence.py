@@ -104,6 +104,7 @@ def test_an_archive_that_the_user_named_is_told_with_another_name_to_give(desk: 
     assert "name another file with --output" in refused.value.cure
 
 
+# SECURITY.md: An archive of `lab gather` holds no secret.
 def test_an_archive_has_what_was_wanted_done_and_found(desk: Desk, tmp_path: Path) -> None:
     desk.up()
     path = gather(opened(desk), tmp_path)
@@ -159,6 +160,7 @@ def test_the_results_of_the_last_run_are_in_it(desk: Desk, tmp_path: Path) -> No
     assert [name for name in found if name.startswith("runs/")] == ["runs/2026-2/result.json"]
 
 
+# SECURITY.md: An archive of `lab gather` holds no secret.
 def test_no_secret_of_the_lab_is_in_any_member(
     desk: Desk, witness: Witness, tmp_path: Path
 ) -> None:
@@ -183,6 +185,7 @@ def test_no_secret_of_the_lab_is_in_any_member(
             assert secret.encode() not in content, name
 
 
+# SECURITY.md: An archive of `lab gather` holds no secret.
 def test_no_secret_of_the_inventory_is_in_it(
     desk: Desk, witness: Witness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,6 +263,23 @@ def test_an_archive_that_cannot_be_written_leaves_nothing(desk: Desk, tmp_path: 
     with pytest.raises(StateError, match="is a directory"):
         gather(opened(desk), place)
     assert [path.name for path in place.iterdir()] == ["overlay-evidence-19700112-134640.tar.gz"]
+
+
+def test_no_file_that_somebody_put_into_a_shared_directory_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim, place = tmp_path / "victim", tmp_path / "shared" / "x.tar.gz"
+    victim.write_text("precious")
+    place.parent.mkdir()
+    place.symlink_to(victim)
+    monkeypatch.setattr(os, "getpid", lambda: 4711)  # whom others can see
+    (place.parent / f".{place.name}.4711").symlink_to(victim)
+    write_archive(place, "top", [Evidence("a", b"1")], bytes, 0.0)
+    assert victim.read_text() == "precious"
+    assert not place.is_symlink()
+    assert stat.S_IMODE(place.stat().st_mode) == 0o600
+    with tarfile.open(place) as archive:
+        assert archive.getnames() == ["top/a"]
 
 
 def test_a_failed_step_leaves_evidence_and_says_where(desk: Desk) -> None:

@@ -9,14 +9,18 @@ from lab_desk import Desk
 from lab._errors import BrokenError, UsageError
 from lab.lifecycle.age import in_words, parse_age
 from lab.lifecycle.gc import Collected, GcRequest, GcResult, gc
-from lab.providers.provider import LabHandle
+from lab.providers.fake.world import FakeLab
+from lab.providers.provider import LabHandle, Mark
 from lab.state.lock import lab_lock
 
 DAY = 86_400.0
 
 
-def collect(desk: Desk, older_than: float | None = None, *, yes: bool = True) -> GcResult:
-    return gc(GcRequest(older_than, yes), desk.providers, desk.store, desk.said.append)
+def collect(
+    desk: Desk, older_than: float | None = None, *, yes: bool = True, all_users: bool = False
+) -> GcResult:
+    wanted = GcRequest(older_than, yes, all_users)
+    return gc(wanted, desk.providers, desk.store, desk.said.append)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +120,21 @@ def test_an_orphan_whose_state_directory_is_no_more_goes(desk: Desk, tmp_path: P
     assert not (tmp_path / "gone").exists()
 
 
+# SECURITY.md: A mark is a claim.
+@pytest.mark.parametrize("token", ["", ".", "..", "x/../../y", "/y", "x\n"])
+def test_a_mark_with_a_token_that_no_lab_has_is_passed_over(
+    desk: Desk, tmp_path: Path, token: str
+) -> None:
+    desk.up()
+    (lab,) = desk.provider.world.values()
+    directory = tmp_path / "gone" / "labs" / "far"
+    desk.provider.world[token] = replace(
+        lab, token=token, name="far", directory=directory, owner="somebody"
+    )
+    assert collect(desk, all_users=True).found == ()
+    assert token in desk.provider.world
+
+
 def test_a_lab_whose_state_directory_cannot_be_looked_at_stays(desk: Desk, tmp_path: Path) -> None:
     desk.up()
     ((_, lab),) = desk.provider.world.items()
@@ -209,7 +228,7 @@ def test_one_that_cannot_go_does_not_keep_the_others(
     desk.now += 3 * DAY
     destroy = desk.provider.destroy
 
-    def fail(lab: LabHandle) -> tuple[str, ...]:
+    def fail(lab: LabHandle, **_: object) -> tuple[str, ...]:
         if lab.name == "first":
             raise BrokenError("ending the holder", "it is still there")
         return destroy(lab)
@@ -218,3 +237,110 @@ def test_one_that_cannot_go_does_not_keep_the_others(
     with pytest.raises(BrokenError, match="lab 'first': ending the holder: it is still there"):
         collect(desk, 2 * DAY)
     assert [lab.name for lab in desk.provider.world.values()] == ["first"]
+
+
+# SECURITY.md: A mark is a claim.
+@pytest.mark.parametrize(
+    ("name", "directory"),
+    [
+        ("..", "{state}/labs/.."),
+        ("../victim", "{state}/labs/../victim"),
+        ("../../victim", "{state}/none/../victim"),
+        ("victim", "{state}/labs/../victim"),
+        ("victim", "{state}/labs/victim/../victim"),
+        ("victim", "{state}/labs/overlay"),
+        ("victim", "labs/victim"),
+        ("", "{state}/labs"),
+        ("Victim", "{state}/labs/Victim"),
+        ("a\x1b[2J", "{state}/labs/a\x1b[2J"),
+    ],
+)
+def test_a_mark_that_no_lab_can_have_is_passed_over(desk: Desk, name: str, directory: str) -> None:
+    desk.up()
+    victim = desk.store.directory / "victim"
+    victim.mkdir()
+    before = desk.files()
+    path = Path(directory.format(state=desk.store.directory))
+    desk.provider.world["t"] = FakeLab(name, "t", path, 7, desk.now)
+    assert collect(desk, 0.0, all_users=True).found == ()
+    assert "t" in desk.provider.world
+    assert victim.is_dir()
+    assert desk.files() == before
+
+
+def theirs(desk: Desk, directory: Path, name: str = "far") -> None:
+    """Another user's lab, which says that it has that directory."""
+    lab = FakeLab(name, "theirs", directory, 7, desk.now, owner="mallory")
+    desk.provider.world["theirs"] = lab
+
+
+def test_another_users_lab_is_left_alone_without_a_word(desk: Desk, tmp_path: Path) -> None:
+    theirs(desk, tmp_path / "gone" / "labs" / "far")
+    desk.now += 9 * DAY
+    assert collect(desk, 2 * DAY) == GcResult(dry_run=False, found=(), removed=(), left=())
+    assert desk.said == []
+    assert "theirs" in desk.provider.world
+
+
+def test_with_all_users_another_users_orphan_goes_without_its_files(
+    desk: Desk, tmp_path: Path
+) -> None:
+    theirs(desk, tmp_path / "gone" / "labs" / "far")
+    (item,) = collect(desk, all_users=True).found
+    assert item.why == "no journal knows of entry 7 (holder) of user 'mallory', 0 s old"
+    assert desk.provider.world == {}
+
+
+def test_another_users_lab_that_names_a_directory_of_mine_takes_no_file_of_mine(
+    desk: Desk,
+) -> None:
+    desk.up()
+    before = desk.files()
+    desk.store.lab_directory("far").mkdir()
+    (desk.store.lab_directory("far") / "mine").touch()
+    for name in ("overlay", "far"):
+        theirs(desk, desk.store.lab_directory(name), name)
+        collect(desk, all_users=True)
+        assert "theirs" not in desk.provider.world
+    assert desk.files() == before | {"far", "far/mine"}
+    assert desk.row().status == "up"
+
+
+def test_another_users_lab_whose_state_directory_is_there_goes_only_by_its_age(
+    desk: Desk, tmp_path: Path
+) -> None:
+    directory = tmp_path / "other" / "labs" / "far"
+    directory.mkdir(parents=True)
+    theirs(desk, directory)
+    desk.now += 3 * DAY
+    assert collect(desk, all_users=True).found == ()
+    assert collect(desk, 4 * DAY, all_users=True).found == ()
+    assert collect(desk, 2 * DAY, all_users=True).removed == ("entry 7 (holder)",)
+    assert directory.is_dir()
+
+
+def test_a_lab_that_has_passed_its_makers_expiry_goes_wherever_its_directory_is(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs(desk, Path("/a/machine/far/away/labs/far"))
+    marks = desk.provider.marks
+
+    def expired(*, all_users: bool = False) -> tuple[Mark, ...]:
+        return tuple(replace(one, expired=True) for one in marks(all_users=all_users))
+
+    assert collect(desk, all_users=True).found == ()
+    monkeypatch.setattr(desk.provider, "marks", expired)
+    assert [item.lab for item in collect(desk, all_users=True).found] == ["far"]
+
+
+# SECURITY.md: Files are found by the lab's name.
+def test_an_orphan_of_another_state_directory_is_never_opened(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever wrote its mark could name a directory with a record of hypervisors in it."""
+    lab = FakeLab("far", "far", tmp_path / "gone" / "labs" / "far", 7, desk.now)
+    desk.provider.world["far"] = lab
+    asked: list[LabHandle] = []
+    monkeypatch.setattr(desk.provider, "destroy", lambda lab: asked.append(lab) or ())
+    collect(desk)
+    assert [one.directory for one in asked] == [desk.store.lab_directory("far")]

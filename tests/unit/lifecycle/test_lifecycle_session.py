@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -135,6 +136,19 @@ def test_a_run_is_kept_in_the_journal_and_as_files(desk: Desk, tmp_path: Path) -
     assert [(cell.verdict, cell.latency) for cell in cells] == [("pass", 0.25), ("fail", None)]
 
 
+@pytest.mark.parametrize(
+    "later", ["20261121-101500-0000", "20261121-091500-7f3b", "19700101-000000-7f3b"]
+)
+def test_the_last_run_is_the_one_made_last_whatever_the_clock_says(desk: Desk, later: str) -> None:
+    desk.up("overlay")
+    lab = opened(desk)
+    lab.record(run_result())
+    directory = lab.record(replace(run_result(), run=later))
+    assert directory.name == f"20261121-101501-{later[-4:]}"
+    assert [row.id for row in desk.store.runs("overlay")][-1] == directory.name
+    assert lab.record(replace(run_result(), run=later)).name > directory.name
+
+
 def test_a_junit_file_that_pytest_wrote_in_place_stays(desk: Desk) -> None:
     desk.up()
     lab = opened(desk)
@@ -169,13 +183,13 @@ def test_down_does_not_take_a_lab_away_under_its_tests(desk: Desk) -> None:
 def test_a_provider_that_does_not_exist_is_refused_with_those_that_do() -> None:
     with pytest.raises(UsageError, match="no provider of that name") as caught:
         choose(Providers(), "vmware")
-    assert caught.value.cure == "the providers are 'netns', 'libvirt', 'fake'"
+    assert caught.value.cure == "the providers are 'netns', 'libvirt', 'nspawn', 'fake'"
 
 
 def test_a_provider_is_made_once() -> None:
     providers = Providers()
     assert choose(providers, "fake") is choose(providers, "fake")
-    assert len(providers) == 3
+    assert len(providers) == 4
 
 
 def test_a_lab_taken_down_while_it_was_waited_for_is_told_with_what_brings_it_up(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
+import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -25,6 +28,7 @@ from lab.lifecycle.nightly import (
     Hands,
     Job,
     NightRequest,
+    cause,
     choose_provider,
     hold,
     jobs_of,
@@ -32,7 +36,7 @@ from lab.lifecycle.nightly import (
 )
 from lab.lifecycle.parallelism import parallelism
 from lab.lifecycle.providers import chosen
-from lab.reports.night import Night, ScenarioNight
+from lab.reports.night import Night, ScenarioNight, plain_lines
 from lab.reports.result import to_json
 
 
@@ -42,6 +46,7 @@ class Paper:
 
     directory: Path
     codes: dict[tuple[str, str], int | Exception | None] = field(default_factory=dict)
+    causes: dict[tuple[str, str], str] = field(default_factory=dict)
     runs: dict[str, list[Path]] = field(default_factory=dict)
     up: set[str] = field(default_factory=set)
     calls: list[tuple[str, ...]] = field(default_factory=list)
@@ -55,6 +60,8 @@ class Paper:
         verb = words[0]
         lab = words[3] if verb == "up" else words[1]
         log.write_text(f"{verb} {lab}\n  try: something\n")
+        if (verb, lab) in self.causes:
+            command.cause_file(log).write_text(self.causes[verb, lab])
         code = self.codes.get((verb, lab), 0)
         if isinstance(code, Exception):
             raise code
@@ -291,7 +298,12 @@ def test_labs_at_once_on_namespaces_are_bounded_by_cores(cores: int, jobs: int) 
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("", ""), ("a\nb: c\n  try: d\n\n", "b: c"), ("  try: d\n", "")],
+    [
+        ("", ""),
+        ("a\nb: c\n  try: d\n\n", "b: c"),
+        ("  try: d\n", ""),
+        ("network\ninterrupted\n", "network"),
+    ],
 )
 def test_last_words_are_what_happened_not_what_to_try(
     tmp_path: Path, text: str, words: str
@@ -320,9 +332,108 @@ def test_a_night_is_compared_with_the_latest_one_on_the_same_provider(
     changed = json.loads((second / "difference.json").read_text())["scenarios"]["a"]
     assert changed["failing"]
     assert not changed["passing"]
-    assert f"Against night {first.name}:" in (second / "difference.txt").read_text()
+    assert f"Against night {first.name} (a):" in (second / "difference.txt").read_text()
     assert (second / "index.html").is_file()
-    assert night_files.find_earlier(second, "libvirt", None) is None
+    assert night_files.find_earlier(second, "libvirt", None) == ()
+
+
+def test_a_regression_is_named_after_a_cancelled_night(paper: Paper, tmp_path: Path) -> None:
+    first = write_night(tmp_path, paper, "first", trouble=False)
+    paper.codes = {}
+    paper.meanwhile = lambda verb, stopped: (
+        (told(signal.SIGINT), Deadline(20).wait("the night to stop", stopped))
+        if verb == "test"
+        else None
+    )
+    asked = NightRequest((Job("a", "a"),), "netns", first.parent / "second", 1, 60.0)
+    night, ended_by = hold(asked, paper.hands(), lambda _: None)
+    assert ended_by is not None
+    night_files.write(night, asked.output)
+    paper.meanwhile = lambda *_: None
+    third = write_night(tmp_path, paper, "third", trouble=True)
+    (one,) = json.loads((third / "summary.json").read_text())["scenarios"]
+    assert one["before"] == "first"
+    assert "Against night first (a):\na: " in (third / "difference.txt").read_text()
+    assert "cells newly failing" in (third / "difference.txt").read_text()
+
+
+def test_a_night_whose_run_is_damaged_gives_way_to_the_one_before(
+    paper: Paper, tmp_path: Path
+) -> None:
+    write_night(tmp_path, paper, "first", trouble=False)
+    second = write_night(tmp_path, paper, "second", trouble=True)
+    (second / "a" / "result.json").write_text("{")
+    third = write_night(tmp_path, paper, "third", trouble=True)
+    assert "Against night first (a):" in (third / "difference.txt").read_text()
+
+
+def test_a_night_that_is_named_is_the_only_one_compared_with(paper: Paper, tmp_path: Path) -> None:
+    first = write_night(tmp_path, paper, "first", trouble=False)
+    second = write_night(tmp_path, paper, "second", trouble=False)
+    (found,) = night_files.find_earlier(second, "netns", first)
+    assert (found.directory, found.complete) == (first, {"a"})
+    (first / "a" / "result.json").unlink()
+    asked = NightRequest((Job("a", "a"),), "netns", tmp_path / "third", 1, 60.0)
+    night = night_files.compared(held(paper, asked), [found])
+    assert (night.before, night.alone) == ({}, ("a",))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"scenarios": 7},
+        {"scenarios": [7, {"stages": 7}]},
+        {"scenarios": [{"scenario": "a", "stages": [{"stage": "test", "code": []}]}]},
+    ],
+    ids=str,
+)
+def test_a_malformed_summary_has_no_complete_run(
+    paper: Paper, tmp_path: Path, part: dict[str, object]
+) -> None:
+    first = write_night(tmp_path, paper, "first", trouble=False)
+    summary = json.loads((first / "summary.json").read_text())
+    (first / "summary.json").write_text(json.dumps({**summary, **part}))
+    (found,) = night_files.find_earlier(tmp_path / "nights" / "second", "netns", None)
+    assert found.complete == frozenset()
+
+
+def test_a_pipe_in_place_of_a_summary_is_not_waited_for(tmp_path: Path) -> None:
+    other = tmp_path / "nights" / "other"
+    other.mkdir(parents=True)
+    os.mkfifo(other / "summary.json")
+    script = (
+        "import sys; from pathlib import Path; from lab.lifecycle.night_files import find_earlier;"
+        "print(find_earlier(Path(sys.argv[1]), 'netns', None))"
+    )
+    words = (sys.executable, "-c", script, str(tmp_path / "nights" / "this"))
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "()\n", done.stderr
+
+
+def test_the_cause_of_a_broken_lab_is_told_everywhere(paper: Paper, tmp_path: Path) -> None:
+    why = "bringing up lab 'nightly-a': BIRD did not start"
+    paper.codes = {("up", "nightly-a"): 3}
+    paper.causes = {("up", "nightly-a"): f"{why}\n"}
+    output = night_files.make_output(tmp_path / "nights" / "one", tmp_path, datetime.now(UTC))
+    said: list[str] = []
+    asked = NightRequest((Job("a", "a"),), "netns", output, 1, 60.0)
+    night, _ = hold(asked, paper.hands(), said.append)
+    night_files.write(night, output)
+    assert any(why in line for line in said)
+    assert any(why in line for line in plain_lines(night))
+    assert why in html.unescape((output / "index.html").read_text())
+    assert why in (output / "junit.xml").read_text()
+    assert json.loads((output / "summary.json").read_text())["scenarios"][0]["detail"] == why
+    assert not list(output.rglob("*.cause"))
+
+
+def test_a_cell_of_the_night_is_repeated_from_what_the_night_keeps(
+    paper: Paper, tmp_path: Path
+) -> None:
+    asked = request(tmp_path, "a")
+    held(paper, asked)
+    (test,) = [call for call in paper.calls if call[0] == "test"]
+    assert test[2:] == ("--repeat-with", f"lab repro {asked.output / 'a'}")
 
 
 def test_a_night_that_cannot_be_read_is_not_compared_with(paper: Paper, tmp_path: Path) -> None:
@@ -332,7 +443,7 @@ def test_a_night_that_cannot_be_read_is_not_compared_with(paper: Paper, tmp_path
     assert json.loads((second / "difference.json").read_text())["scenarios"] == {}
     (first / "summary.json").write_text("[]")
     (second / "summary.json").write_text("{")
-    assert night_files.find_earlier(tmp_path / "nights" / "third", "netns", None) is None
+    assert night_files.find_earlier(tmp_path / "nights" / "third", "netns", None) == ()
     with pytest.raises(UsageError, match="there is no 'summary"):
         night_files.find_earlier(tmp_path / "nights" / "third", "netns", first)
 
@@ -365,6 +476,17 @@ def test_a_command_gives_its_exit_code_and_all_it_said(
     log = tmp_path / "up.log"
     assert run_python(monkeypatch, log, 'echo "$@"; echo oh >&2; exit 3', 30) == 3
     assert log.read_text() == "-P -m lab up x\noh\n"
+
+
+def test_a_command_leaves_the_first_line_of_the_cause_of_its_failure(tmp_path: Path) -> None:
+    scenario, log = tmp_path / "it.yaml", tmp_path / "up.log"
+    scenario.write_text("name: it\nnodez: 3\n")
+    never = lambda: False  # noqa: E731
+    assert command.run_lab(("plan", str(scenario)), log, Deadline(60), never) == 2
+    assert cause(log).startswith(f'{scenario}:1:1: the scenario has no "summary"')
+    assert cause(log) == ""
+    assert command.run_lab(("plan",), log, Deadline(60), never) == 2
+    assert cause(log) == "Missing argument 'SCENARIO'."
 
 
 @pytest.mark.parametrize("deaf", [False, True], ids=["hears SIGTERM", "does not"])

@@ -16,6 +16,7 @@ from lab.matrix.faults.fault import Command, Fault, Site
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
 from lab.topology import registry as topologies
+from lab.topology.gateways import held
 from lab.topology.intent import Intent
 
 CASES = Path(__file__).parents[2] / "cases" / "faults"
@@ -122,6 +123,17 @@ def test_every_site_and_peer_has_a_change_on_machines_that_are_there(name: str, 
             assert change.undo
             assert {one.place for one in (*change.do, *change.undo)} <= places
             assert site.node not in site.peers
+
+
+def test_what_undoes_a_fault_is_the_same_whoever_holds_the_gateways_meanwhile() -> None:
+    lab = intent("upstream-vrrp")
+    other = held(lab, {one.node: one.candidates[-1] for one in lab.gateways})
+    assert [one.holder for one in lab.gateways] != [one.holder for one in other.gateways]
+    for fault in FAULTS.values():
+        for site in registry.sites(fault, other):
+            for peer in site.peers or ("",):
+                undo = fault.change(other, site.node, peer).undo
+                assert fault.change(lab, site.node, peer).undo == undo
 
 
 def test_routes_of_an_upstream_router_are_the_routers() -> None:

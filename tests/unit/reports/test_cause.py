@@ -8,7 +8,7 @@ from unit.reports.made_runs import intent_of, made_run
 
 from lab.matrix.explain.finding import Finding, by_hand
 from lab.matrix.verdict import RunResult
-from lab.reports.cause import cause
+from lab.reports.cause import red_causes
 from lab.reports.html import to_html
 from lab.reports.picture import picture_of
 from lab.reports.terminal import plain_lines, summarise
@@ -36,36 +36,68 @@ def explained(every: int = 1) -> RunResult:
     return replace(run, results=results)
 
 
-def test_a_cause_that_all_cells_have_met_is_told_alone() -> None:
-    failed = [one for one in explained().results if one.verdict == "fail"]
-    assert cause(failed) == LINE
-    assert cause([replace(one, finding=None) for one in failed]) == ""
+RARE = replace(DOWN, node="worker1", object="card eth0", kind="wrong-vni", fault="wrong-vni")
+RARE_LINE = "on worker1, card eth0: set down; it should be: up (wrong-vni)"
 
 
-def test_the_commonest_cause_is_told_with_its_share() -> None:
-    failed = [one for one in explained(every=2).results if one.verdict == "fail"]
-    other = replace(failed[1], finding=replace(DOWN, node="worker1"))
-    assert cause([failed[0], other, failed[2]]) == f"{LINE}; met by 2 of 3 cells"
+def two_faults() -> RunResult:
+    """Nearly all red cells have met one thing, one has met another, and one has met nothing."""
+    run = explained()
+    red = [place for place, one in enumerate(run.results) if one.verdict == "fail"]
+    results = list(run.results)
+    results[red[5]] = replace(results[red[5]], finding=RARE)
+    results[red[9]] = replace(results[red[9]], finding=None)
+    return replace(run, results=tuple(results))
+
+
+def test_every_red_cell_belongs_to_one_cause_or_to_none_found() -> None:
+    run = two_faults()
+    causes = red_causes(run.results)
+    red = [one.cell.id for one in run.results if one.verdict == "fail"]
+    assert [(one.line, len(one.cells)) for one in causes] == [
+        (LINE, len(red) - 2),
+        (RARE_LINE, 1),
+        ("", 1),
+    ]
+    assert sorted(cell.cell.id for one in causes for cell in one.cells) == sorted(red)
+
+
+def test_cells_of_another_cause_do_not_spoil_what_those_of_one_have_in_common() -> None:
+    (common, *_) = red_causes(two_faults().results)
+    (whole,) = red_causes(explained().results)
+    assert [group.phrase for group in common.groups] == [group.phrase for group in whole.groups]
+    assert not common.singles
 
 
 def test_a_cause_met_at_several_hops_is_one_cause() -> None:
-    first = next(one for one in explained().results if one.finding)
-    again = replace(first, finding=replace(DOWN, hop=9))
-    assert cause([first, again]) == LINE
+    run = explained()
+    red = next(place for place, one in enumerate(run.results) if one.finding)
+    again = replace(run.results[red], finding=replace(DOWN, hop=9))
+    (cause,) = red_causes((*run.results[:red], again, *run.results[red + 1 :]))
+    assert cause.line == LINE
 
 
-def test_the_terminal_tells_the_cause_of_a_group() -> None:
-    text = "\n".join(plain_lines(summarise(explained())))
-    assert text.count(f"    cause:    {LINE}\n") == 1
-    without = plain_lines(summarise(made_run("dead-node", families=("pod-pod",))))
-    assert not [line for line in without if "cause:" in line]
+def test_the_terminal_tells_each_cause_once_and_the_rare_one_too() -> None:
+    lines = plain_lines(summarise(two_faults()))
+    text = "\n".join(lines)
+    red = sum(1 for one in two_faults().results if one.verdict == "fail")
+    heading = f"Not as expected: {red} cells; 2 causes found, none for 1 cell"
+    assert heading in lines
+    in_common, first = lines[lines.index(heading) + 1 :][:2]
+    assert in_common == f"  all of them: everything to and from win1 ({red} of {red} cells)"
+    assert first == f"  * {LINE}: {red - 2} cells"
+    assert f"  * {RARE_LINE}: 1 cell" in lines
+    assert text.count(LINE) == text.count(RARE_LINE) == 1
+    assert text.count("    cause:    none found on its path") == 1
 
 
-def test_the_page_tells_the_cause_of_a_group() -> None:
-    page = to_html(explained(), picture_of(intent_of()))
-    assert page.count("<dt>Cause</dt><dd>on worker2, card &lt;eth0&gt;: set down") == 1
-    without = to_html(made_run("dead-node", families=("pod-pod",)), picture_of(intent_of()))
-    assert "<dt>Cause</dt>" not in without
+def test_the_page_tells_each_cause_once_and_the_rare_one_too() -> None:
+    page = to_html(two_faults(), picture_of(intent_of()))
+    red = sum(1 for one in two_faults().results if one.verdict == "fail")
+    assert page.count("n worker2, card &lt;eth0&gt;: set down; it should be: up") == 1
+    assert f"(node-link-down): {red - 2} cells</h3>" in page
+    assert "(wrong-vni): 1 cell</h3>" in page
+    assert page.count("<dt>Cause</dt><dd>none found on its path</dd>") == 1
 
 
 def test_a_command_is_told_as_it_is_typed_and_words_stay_words() -> None:

@@ -62,8 +62,27 @@ def test_the_cause_of_a_pattern_is_told_with_it() -> None:
     )
     made = compare(HEALTHY, replace(DEAD, results=results))
     line = "on win1, tunnel: VNI 1; it should be: VNI 4096 (wrong-vni)"
-    assert f"    cause:   {line}" in plain_lines(made)
-    assert comparison_json(made)["patterns"]["failing"][0]["cause"] == line
+    lines = plain_lines(made)
+    at = lines.index(f"  * {line}: 992 cells")
+    assert lines[at + 1].startswith("    where:   everything to and from win1 (992 of ")
+    (pattern,) = comparison_json(made)["patterns"]["failing"]
+    assert pattern["cause"] == line
+
+
+def test_of_two_causes_both_are_told_and_no_cell_belongs_to_both() -> None:
+    finding = Finding("wrong-vni", "wrong-vni", "win1", "tunnel", "VNI 4096", "VNI 1", "", "", "")
+    rare = replace(finding, kind="link-down", fault="", node="master", object="card")
+    results = [replace(one, finding=finding) for one in DEAD.results if one.verdict == "fail"]
+    results[7] = replace(results[7], finding=rare)
+    results[9] = replace(results[9], finding=None)
+    others = [one for one in DEAD.results if one.verdict != "fail"]
+    made = compare(HEALTHY, replace(DEAD, results=(*others, *results)))
+    patterns = comparison_json(made)["patterns"]["failing"]
+    assert [(one["cause"], len(one["cells"])) for one in patterns] == [
+        (finding.line, 990),
+        (rare.line, 1),
+    ]
+    assert results[9].cell.id in "\n".join(plain_lines(made))
 
 
 def test_runs_that_have_no_cell_in_common_are_refused() -> None:

@@ -10,7 +10,7 @@ from unit.reports.made_runs import SAMPLED, made_run
 from lab.cluster.workload_checks import WorkloadResult
 from lab.matrix.cell import Cell
 from lab.matrix.verdict import VERDICTS, RunResult, Verdict
-from lab.reports.difference import Change, difference, differences, text_lines, to_json
+from lab.reports.difference import Change, difference, text_lines, to_json
 
 HEALTHY = made_run("healthy")
 LISTED = ("failing", "passing", "changed", "gone", "new")
@@ -62,11 +62,6 @@ def test_cells_that_came_and_went_are_neither_better_nor_worse() -> None:
     assert difference(fewer, more).new == (Change(second, None, "fail"),)
     assert difference(more, fewer).gone == (Change(second, "fail", None),)
     assert not difference(fewer, more).failing
-
-
-def test_only_scenarios_of_both_nights_are_compared() -> None:
-    found = differences({"a": HEALTHY, "b": HEALTHY}, {"b": made_run("dead-node"), "c": HEALTHY})
-    assert list(found) == ["b"]
 
 
 def test_a_dead_node_is_one_sentence_and_the_way_back_is_another() -> None:

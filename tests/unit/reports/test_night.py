@@ -10,7 +10,7 @@ from lxml import html
 from unit.reports.made_runs import made_run
 
 from lab.matrix.verdict import RunResult
-from lab.reports.difference import differences
+from lab.reports.difference import difference
 from lab.reports.junit import merged
 from lab.reports.night import (
     Done,
@@ -164,8 +164,8 @@ def test_index_links_every_report_and_escapes_every_text() -> None:
     refused = scenario("hard-way", "refused")
     made = replace(
         night(red, refused),
-        before="2026-11-20",
-        differences=differences({"overlay": HEALTHY}, {"overlay": TROUBLED}),
+        before={"overlay": "2026-11-20"},
+        differences={"overlay": difference(HEALTHY, TROUBLED)},
     )
     page = html.fromstring(to_html(made))
     assert page.xpath("//script") == []
@@ -177,10 +177,36 @@ def test_index_links_every_report_and_escapes_every_text() -> None:
 
 
 def test_summary_says_each_scenario_and_what_changed() -> None:
-    made = night(scenario("overlay", "red", TROUBLED), scenario("hard-way", "refused"))
+    made = night(
+        scenario("overlay", "red", TROUBLED),
+        scenario("hard-way", "refused"),
+        scenario("services", "green", HEALTHY),
+    )
     lines = plain_lines(made)
-    assert lines[0].startswith("Night 2026-11-21 on netns: 2 of 2 scenarios are not")
-    assert lines[-1] == "There is no night before to compare with."
-    same = differences({"overlay": TROUBLED}, {"overlay": TROUBLED})
-    compared = replace(made, before="2026-11-20", differences=same)
-    assert plain_lines(compared)[-1] == "No cell differs from night 2026-11-20."
+    assert lines[0].startswith("Night 2026-11-21 on netns: 2 of 3 scenarios are not")
+    none = "Not compared, as no earlier night has a complete run"
+    assert lines[-1] == f"{none}: overlay, services."
+    same = {"overlay": difference(TROUBLED, TROUBLED)}
+    compared = replace(made, before={"overlay": "2026-11-20"}, differences=same)
+    assert plain_lines(compared)[-3:] == [
+        "Against night 2026-11-20 (overlay):",
+        "  no cell differs",
+        f"{none}: services.",
+    ]
+    page = html.fromstring(to_html(compared))
+    assert f"{none}: services." in page.text_content()
+    stopped = night(replace(scenario("overlay", "stopped"), stages=stages(up=0, test=None)))
+    assert plain_lines(stopped)[-1].startswith("There is nothing to compare")
+
+
+def test_each_scenario_is_told_against_its_own_night() -> None:
+    made = replace(
+        night(scenario("a", "red", TROUBLED), scenario("b", "red", TROUBLED)),
+        before={"a": "first", "b": "second"},
+        differences=dict.fromkeys("ab", difference(HEALTHY, TROUBLED)),
+    )
+    text = "\n".join(plain_lines(made))
+    assert text.index("Against night first (a):\na: ") < text.index(
+        "Against night second (b):\nb: "
+    )
+    assert [one["before"] for one in summary_json(made)["scenarios"]] == ["first", "second"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from unit.reports.made_runs import FAILOVER, SAMPLED, intent_of, made_run
+from unit.reports.made_runs import FAILOVER, SAMPLED, Trouble, intent_of, made_run, many_nodes
 
 from lab._errors import BrokenError
 from lab.cluster.versions import NodeVersion
@@ -16,7 +16,7 @@ from lab.matrix.explain.finding import Finding
 from lab.matrix.verdict import CellResult, RunResult
 from lab.providers.provider import Outcome
 from lab.reports.picture import picture_of
-from lab.reports.result import from_json, to_json, to_text
+from lab.reports.result import expanded_text, from_json, to_json, to_text
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 OUTCOMES = st.lists(st.builds(Outcome, latency_ms=FINITE), max_size=2).map(tuple)
@@ -81,12 +81,79 @@ def test_a_failover_survives_and_one_that_went_wrong_is_not_green() -> None:
     assert document["failover"]["longest_seconds"] == {"away": 2.75, "back": 0.0}
 
 
-@pytest.mark.parametrize("case", ["healthy", "mixed"])
-def test_what_is_stored_is_the_same_a_cell_a_line(case: str) -> None:
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(RUNS)
+def test_any_run_survives_being_stored(run: RunResult) -> None:
+    stored = to_text(run, intent_of())
+    assert from_json(json.loads(stored)) == (run, picture_of(intent_of()))
+
+
+@pytest.mark.parametrize("case", ["healthy", "mixed", "dead-node"])
+def test_a_stored_run_is_told_with_every_cell_whole_and_in_a_line(case: Trouble) -> None:
     run = made_run(case)
-    text = to_text(run, intent_of())
-    assert json.loads(text) == json.loads(json.dumps(to_json(run, intent_of())))
+    text = expanded_text(to_text(run, intent_of()))
+    assert list(json.loads(text).items()) == list(
+        json.loads(json.dumps(to_json(run, intent_of()))).items()
+    )
     assert sum(line.startswith(' {"id":') for line in text.splitlines()) == len(run.results)
+    assert expanded_text(text) == text
+
+
+@pytest.mark.parametrize("case", ["healthy", "mixed", "dead-node"])
+def test_a_cell_is_stored_in_at_most_150_bytes(case: Trouble) -> None:
+    run = made_run(case, many_nodes(6))
+    stored = to_text(run, intent_of(many_nodes(6)))
+    assert len(stored.encode()) <= 150 * len(run.results)
+
+
+def test_texts_that_repeat_more_than_a_file_holds_are_not_made() -> None:
+    run = made_run("healthy")
+    document = json.loads(to_text(run, intent_of()))
+    document["cells"]["values"]["id"][0] = "x" * 900
+    document["cells"]["rows"][0][0] = [0] * 1_000
+    with pytest.raises(BrokenError, match="900999 characters"):
+        from_json(document)
+
+
+def test_long_ids_and_commands_survive() -> None:
+    run = made_run("healthy")
+    one = run.results[0]
+    cell = replace(one.cell, id="/".join(["pod-pod"] * 500))
+    results = (replace(one, cell=cell, repeat=f"lab test overlay -k {cell.id}"),)
+    run = replace(run, results=results)
+    assert from_json(json.loads(to_text(run, intent_of())))[0] == run
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rows": 7},
+        {"rows": [[]]},
+        {"rows": [[[-1], *[0] * 11]]},
+        {"rows": [[["0"], *[0] * 11]]},
+        {"rows": [[[0], *[9_999] * 10, []]]},
+        {"rows": [[[0], True, *[0] * 9, []]]},
+        {"values": {}},
+        {"values": []},
+        {"columns": ["id", "id"]},
+        {"columns": None},
+        {"fields": ["no such"]},
+        {"attempt_columns": []},
+    ],
+    ids=str,
+)
+def test_a_malformed_table_of_cells_is_said(change: dict[str, object]) -> None:
+    document = json.loads(to_text(made_run("healthy"), intent_of()))
+    document["cells"].update(change)
+    with pytest.raises(BrokenError, match="a part is missing or malformed"):
+        from_json(document)
+
+
+@pytest.mark.parametrize("cells", [None, [], 7, {}], ids=str)
+def test_a_stored_run_without_its_table_is_said(cells: object) -> None:
+    document = json.loads(to_text(made_run("healthy"), intent_of()))
+    with pytest.raises(BrokenError):
+        from_json({**document, "cells": cells})
 
 
 def test_a_run_of_format_2_is_read_as_one_without_promised_refusals() -> None:
@@ -151,11 +218,14 @@ FINDING = Finding(
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        ({}, "its format is None, and this version of lab reads 3"),
-        ({"format": 4}, "its format is 4"),
-        ({"format": 1}, "KeyError 'run'"),
+        ({}, "its format is None, and this version of lab reads 4"),
+        ({"format": 5}, "its format is 5"),
+        ({"format": 1}, "there is no 'cells'"),
         ({**to_json(made_run("healthy"), intent_of()), "cells": 7}, "TypeError"),
-        ({**to_json(made_run("healthy"), intent_of()), "picture": {"segments": [{}]}}, "TypeError"),
+        (
+            {**to_json(made_run("healthy"), intent_of()), "picture": {"segments": [{}]}},
+            "segments.0.name: field required",
+        ),
     ],
     ids=["no format", "a newer format", "an empty run", "cells that are no list", "a torn picture"],
 )

@@ -70,7 +70,8 @@ def test_at_80_columns_only_commands_and_paths_are_wider() -> None:
 def test_plain_text_names_what_is_expected_what_came_and_how_to_repeat_it() -> None:
     lines = plain_lines(summarise(made_run("dead-node"), REPORT))
     at = next(n for n, line in enumerate(lines) if "everything to and from win1" in line)
-    assert lines[at + 1 : at + 6] == [
+    assert lines[at + 1 : at + 7] == [
+        "    cause:    none found on its path",
         "    example:  pod-pod: master-p1 to win1-p1, TCP small",
         "    expected: an answer from win1-p1 to 10.244.1.2",
         "    actual:   connect: no reply in 1.0 s; then connect: no reply in 1.0 s",
@@ -105,11 +106,12 @@ def test_a_green_run_shows_no_red_section_but_its_limits() -> None:
 
 def test_of_many_single_cells_ten_are_listed_and_the_rest_counted() -> None:
     run = made_run("mixed", many_nodes(20), 2, seed=3, families=("pod-pod",))
-    singles = summarise(run).findings.singles
+    (unexplained,) = summarise(run).causes
+    singles = unexplained.singles
     text = "\n".join(plain_lines(summarise(run)))
     assert len(singles) > 10
     assert f"  and {len(singles) - 10} more" in text
-    assert text.count("    repeat:") == 10 + len(summarise(run).findings.groups)
+    assert text.count("    repeat:") == 10 + len(unexplained.groups)
 
 
 def test_a_run_without_cells_says_so() -> None:

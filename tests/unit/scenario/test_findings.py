@@ -49,6 +49,7 @@ def test_every_expected_text_has_its_broken_file() -> None:
     assert texts == {path.stem for path in CASES.glob("*.yaml")}
 
 
+# SECURITY.md: A scenario is data.
 @pytest.mark.parametrize("path", sorted(CASES.glob("*.txt")), ids=lambda path: path.stem)
 def test_findings_come_in_file_order_each_with_a_cure(path: Path) -> None:
     *findings, summary = path.read_text(encoding="utf-8").splitlines()

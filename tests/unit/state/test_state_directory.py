@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
 from lab._errors import StateError
-from lab.state.directory import make_private, state_directory
+from lab.cli.main import main
+from lab.state.directory import lab_directory, make_private, require_own, state_directory
+from lab.state.store import Store
 
 
 @pytest.mark.parametrize(
@@ -43,6 +46,7 @@ def test_a_path_that_is_no_text_is_refused(variable: str) -> None:
     str(caught.value).encode()
 
 
+# SECURITY.md: The state directory is the caller's own.
 def test_it_is_made_for_its_owner_alone(tmp_path: Path) -> None:
     make_private(tmp_path / "a" / "b")
     assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
@@ -58,3 +62,126 @@ def test_a_file_in_its_place_is_a_state_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match=r"'.*file'"):
         make_private(tmp_path / "file" / "state")
+
+
+NOBODY = 65534
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of others")
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    made = tmp_path / "above" / "state"
+    make_private(made)
+    return made
+
+
+# SECURITY.md: The state directory is the caller's own.
+@pytest.mark.parametrize(
+    ("mode", "who"),
+    [(0o777, "everyone"), (0o707, "everyone"), (0o770, "group '"), (0o720, "group")],
+)
+def test_a_state_directory_that_others_may_write_is_refused_with_the_cure(
+    state: Path,
+    mode: int,
+    who: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    state.chmod(mode)
+    with pytest.raises(StateError) as raised:
+        state_directory({"HYBRIDLAB_STATE": str(state)})
+    assert raised.value.happened.startswith(who)
+    assert f"may write '{state}'" in raised.value.happened
+    assert raised.value.cure.startswith(f"'chmod go-w {state}'")
+    monkeypatch.setenv("HYBRIDLAB_STATE", str(state))
+    with pytest.raises(SystemExit) as ended:
+        main(["list"])
+    assert ended.value.code == 4
+    assert f"may write '{state}'" in capsys.readouterr().err
+    assert not list(state.iterdir())
+
+
+def test_a_state_directory_is_refused_where_others_can_move_it_away(state: Path) -> None:
+    state.parent.chmod(0o777)
+    with pytest.raises(StateError, match=f"everyone may write '{state.parent}'"):
+        require_own(state)
+    with pytest.raises(StateError, match=f"everyone may write '{state.parent}'"):
+        require_own(state.parent / "not" / "made")
+    state.parent.chmod(0o1777)  # as /tmp: only its owner can move it
+    require_own(state)
+    require_own(state.parent / "not" / "made")
+
+
+def test_a_shared_directory_itself_is_no_state_directory(state: Path) -> None:
+    state.chmod(0o1777)
+    with pytest.raises(StateError, match="is for everyone") as raised:
+        require_own(state)
+    assert raised.value.cure.startswith("use a directory of your own in it")
+
+
+def test_what_a_link_leads_to_is_looked_at(state: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to("above/state")
+    require_own(link)
+    state.chmod(0o777)
+    with pytest.raises(StateError, match=f"everyone may write '{state}'"):
+        require_own(link)
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    require_own(loop)  # opening it says what is wrong
+
+
+# SECURITY.md: The state directory is the caller's own.
+@AS_ROOT
+@pytest.mark.parametrize("part", [".", ".."])
+def test_root_takes_no_directory_of_a_user(state: Path, part: str) -> None:
+    """Nor one that stands in it, which the user can move away."""
+    os.chown(state / part, NOBODY, NOBODY)
+    with pytest.raises(StateError, match="belongs to nobody, and you are root") as raised:
+        require_own(state)
+    assert raised.value.cure.startswith("run it as nobody, or without nobody's environment")
+
+
+# SECURITY.md: The state directory is the caller's own.
+@AS_ROOT
+def test_a_user_takes_no_directory_that_sudo_has_made(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+    with pytest.raises(StateError, match="belongs to root, and you are nobody") as raised:
+        require_own(state)
+    assert raised.value.cure.startswith(f"'sudo chown -R $USER {state}' if 'sudo -E lab'")
+    state.chmod(0o755)
+    with pytest.raises(StateError) as raised:
+        require_own(state)
+    assert raised.value.cure.startswith("use one of your own")
+    os.chown(state, NOBODY, NOBODY)
+    require_own(state)
+
+
+@AS_ROOT
+def test_a_link_that_another_user_has_made_is_not_followed(state: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(state)
+    os.lchown(link, NOBODY, NOBODY)
+    with pytest.raises(StateError, match=f"'{link}' belongs to nobody"):
+        require_own(link)
+
+
+def test_a_directory_that_others_may_write_by_the_time_it_is_used_is_refused(
+    tmp_path: Path,
+) -> None:
+    state = state_directory({"HYBRIDLAB_STATE": str(tmp_path / "state")})
+    state.mkdir()
+    state.chmod(0o777)
+    with pytest.raises(StateError, match="everyone may write"):
+        Store(state)
+    assert list(state.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["../../victim", "/tmp/victim", "..", ".", ""])
+def test_a_name_in_the_journal_that_no_lab_can_have_leads_nowhere(
+    tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(StateError, match="no lab's name"):
+        lab_directory(tmp_path, name)

@@ -44,6 +44,7 @@ def no_fault(_cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
 class PaperProvider:
     network: Network
     name: str = "netns"
+    abilities: frozenset[str] = frozenset()
     broken: bool = False
     dies: bool = False
     """Whether the lab has gone once it has been probed."""
@@ -92,6 +93,7 @@ class PaperLab:
     name: str = "paper"
     banner: str = "netns: paper, nothing is real; Windows node win1 is emulated"
     windows_rules_off: Sequence[str] = ()
+    repeat_with: str = ""
     running: bool = True
     held: int = 0
     recorded: list[tuple[RunResult, Path | None, str]] = field(default_factory=list)

@@ -49,6 +49,10 @@ def one_silent(cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
     return silent(outcome) if cell.id == BROKEN else outcome
 
 
+def all_silent(_cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
+    return silent(outcome)
+
+
 def one_of_each(cell: Cell, attempt: int, outcome: Outcome) -> Outcome:
     """A failure, a flaky cell, a probe error and an unexpected pass."""
     if cell.id == BROKEN:
@@ -101,6 +105,15 @@ def test_failure_is_told_in_clean_lines_without_a_traceback(
     result.stdout.no_fnmatch_line("*connectivity.py:*")
 
 
+def test_a_failure_is_repeated_by_the_command_that_was_given(
+    outer: Outer, pytester: pytest.Pytester
+) -> None:
+    labs = PaperLabs(pytester.path, one_silent)
+    labs.lab.repeat_with = "lab repro '/a night/overlay'"
+    result = outer(*SUITE, "-k", BROKEN, labs=labs)
+    result.stdout.fnmatch_lines([f"repeat:   lab repro '/a night/overlay' {BROKEN}"])
+
+
 def test_what_is_found_on_the_path_is_told_with_the_failure(
     outer: Outer, pytester: pytest.Pytester
 ) -> None:
@@ -115,7 +128,18 @@ def test_what_is_found_on_the_path_is_told_with_the_failure(
     (found,) = run.results
     assert found.finding is not None
     assert (found.finding.kind, found.finding.node) == ("machine-silent", "win1")
-    assert 'name="cause"' in junit.read_text(encoding="utf-8")
+    suite = ET.parse(junit).getroot().find("testsuite")
+    assert suite is not None
+    told = {one.get("name"): one.get("value") for one in suite.iter("property")}
+    assert told["cause"] == found.finding.line
+    assert told["cause_1"] == f"{found.finding.line}: 1 cell"
+
+
+def test_a_failure_for_which_no_cause_was_found_says_so(
+    outer: Outer, pytester: pytest.Pytester
+) -> None:
+    result = outer(*SUITE, "-k", BROKEN, labs=PaperLabs(pytester.path, one_silent))
+    result.stdout.fnmatch_lines(["cause:    none found on its path"])
 
 
 def test_where_nothing_fails_nothing_is_looked_at(outer: Outer, pytester: pytest.Pytester) -> None:
@@ -186,16 +210,32 @@ def test_failed_first_puts_the_red_cells_first(outer: Outer, pytester: pytest.Py
     assert len(labs.taken[0][0].results) == TOTAL
 
 
-def test_x_stops_at_the_first_red_cell_but_keeps_the_whole_run(
+@pytest.mark.parametrize(("option", "red"), [("-x", 1), ("--maxfail=2", 2)])
+def test_x_stops_at_the_first_red_cell_in_every_report(
+    option: str, red: int, outer: Outer, pytester: pytest.Pytester
+) -> None:
+    labs = PaperLabs(pytester.path, all_silent)
+    result = outer(*SUITE, option, labs=labs)
+    outcomes = result.parseoutcomes()
+    assert outcomes["failed"] == red
+    assert result.ret == 1
+    run = labs.taken[0][0]
+    assert len(run.results) == sum(outcomes.values())
+    assert run.count("fail") == red
+    assert run.results[-1].verdict == "fail"
+    assert run.coverage is not None
+    assert run.coverage.share.endswith(f"of {TOTAL} cells")
+
+
+def test_x_asks_little_beyond_the_red_cell_and_all_where_there_is_none(
     outer: Outer, pytester: pytest.Pytester
 ) -> None:
-    labs = PaperLabs(pytester.path, one_silent)
-    result = outer(*SUITE, "-x", labs=labs)
-    outcomes = result.parseoutcomes()
-    assert outcomes["failed"] == 1
-    assert sum(outcomes.values()) < TOTAL
-    assert result.ret == 1
-    assert len(labs.taken[0][0].results) == TOTAL
+    broken, green = PaperLabs(pytester.path, all_silent), PaperLabs(pytester.path)
+    outer(*SUITE, "-x", labs=broken)
+    assert max(total for _, total in broken.progress) < TOTAL / 2
+    result = outer(*SUITE, "-x", labs=green)
+    assert result.ret == 0
+    assert len(green.taken[0][0].results) == TOTAL
 
 
 def test_collect_only_lists_cells_and_probes_nothing(

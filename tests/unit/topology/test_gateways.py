@@ -109,3 +109,30 @@ def test_the_intended_path_of_a_windows_pod_leads_through_the_holder() -> None:
     assert path.machines == ("node009", "master1", "node001")
     (moved,) = walk(gateways.held(intent, {"node009": "master2"}), flow)
     assert moved.machines == ("node009", "master2", "node001")
+
+
+def without_windows() -> Intent:
+    return registry.intent(make_plan(load(Path(__file__).parents[2] / "failover.yaml")))
+
+
+def test_a_linux_worker_can_be_behind_a_gateway_that_control_planes_hold() -> None:
+    intent = without_windows()
+    (gateway,) = intent.gateways
+    assert (gateway.node, gateway.address) == ("worker", "10.160.3.1/24")
+    assert gateway.candidates == ("master1", "master2", "master3")
+    worker = intent.machine("worker")
+    assert worker.tunnel is None
+    assert worker.speaker is None
+    assert {pod.gateway for pod in worker.pods} == {"10.160.3.2"}, "the node, which has the route"
+    assert Route("10.160.0.0/12", "eth1", "10.160.3.1", asked=True) in worker.routes
+    assert learned(intent, "master2")["10.160.3.0/24"].via == "100.100.126.10"
+    assert "10.160.3.0/24" not in learned(intent, "master1"), "it is the holder"
+
+
+def test_pods_behind_a_linux_worker_s_gateway_are_reached_by_way_of_its_holder() -> None:
+    intent = without_windows()
+    asking, asked = (intent.machine(name).pods[0] for name in ("master2", "worker"))
+    flow = Flow(asking.name, asked.address.partition("/")[0], 8080, "tcp")
+    (path,) = walk(intent, flow)
+    assert path.end == ""
+    assert path.machines == ("master2", "master1", "worker")

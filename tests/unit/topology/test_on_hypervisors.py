@@ -7,6 +7,7 @@ from ipaddress import ip_interface
 
 import pytest
 
+from lab.lifecycle.blueprint import draw
 from lab.matrix.cells import asked_of, cells, counts
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
@@ -127,6 +128,16 @@ def test_on_real_hypervisors_nothing_of_the_emulated_ones_is_left() -> None:
     assert plan.node("services").pod_cidr is None
 
 
+def test_the_api_is_asked_on_real_machines_whose_pods_are_namespaces() -> None:
+    plan, intent = built("kubeinit")
+    real = on_real_ones(replace(intent, kubernetes=None))
+    assert real.services_node
+    assert real.services_node.api_servers == ("controller-01", "controller-02", "controller-03")
+    assert set(asked_of(plan, real)) == set(asked_of(plan, intent))
+    run = [one.name for one in real.machine("services").daemons]
+    assert run == ["haproxy", "dnsmasq"]
+
+
 def test_the_services_node_balances_every_control_plane_and_names_every_node() -> None:
     plan, intent = built("k8s-libvirt-3-2-2")
     front = intent.services_node
@@ -153,3 +164,10 @@ def test_all_nodes_ask_the_services_node_for_names_and_nobody_else_does() -> Non
     for machine in intent.machines:
         asks = machine.resolver.server if machine.resolver else None
         assert asks == ("10.0.0.253" if machine.kind in {"node", "services"} else None)
+
+
+def test_without_its_windows_nodes_a_lab_still_asks_its_services_node() -> None:
+    drawn = draw("kubeinit", only="linux")
+    asked = counts(cells(drawn.plan, drawn.intent))
+    assert asked["node-names"] == 6 * (8 + 4) * 2
+    assert asked["api"] == 8 + 4 + 1

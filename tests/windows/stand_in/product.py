@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from lab.imaging import recipes
+from lab.imaging.cache import cache_directory
 from lab.imaging.library import Library
 from lab.inventory.inventory import STOCK
 from lab.providers.libvirt import names, sites, volumes
 from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.provider import cache_directory
 
 NAME = "windows-server-2022"
 PACKAGE = Path(__file__).parents[3] / "lab"

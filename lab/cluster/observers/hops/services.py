@@ -27,6 +27,16 @@ _AGAIN = {
         "then kubectl get endpointslices"
     ),
 }
+_STRANDED = (
+    "none of them is: kube-proxy has chains for them, and nothing in its maps leads there "
+    "(where nft finds no /etc/protocols in its image, it empties the maps itself when it starts "
+    "over its own rules, and hourly)"
+)
+_STRANDED_SHOWS = (
+    "nft list map ip kube-proxy service-ips; ls -l /proc/$(pgrep -xo kube-proxy)/root/etc/protocols"
+)
+_END_PROXY = "pkill -x kube-proxy"
+"""The kubelet or systemd starts it again at once, and it fills maps that are empty."""
 _LEAVING_SHOWS = {
     "lab": "nft list chain ip kube-proxy nat-postrouting",
     "kubernetes": "nft list ruleset | grep -B 3 masquerade; iptables-save -t nat | grep MASQ",
@@ -77,14 +87,25 @@ def check(look: Look) -> Iterator[Difference]:
             "service-rules-missing",
             "Services",
             f"{len(translation.services)} of them translated",
-            "none of them is" if found else "nothing is translated at all",
-            _SHOWS.get(seen.by, ""),
-            _AGAIN[look.by],
+            _STRANDED if seen.stranded else _no_services(found),
+            _STRANDED_SHOWS if seen.stranded else _SHOWS.get(seen.by, ""),
+            _again(look, "service-missing"),
         )
     else:
         for entrance in wanted:
             yield from _service(look, entrance, found)
     yield from _leaving(look, translation)
+
+
+def _no_services(found: Mapping[_Key, Translated]) -> str:
+    return "none of them is" if found else "nothing is translated at all"
+
+
+def _again(look: Look, kind: Kind) -> str:
+    """What has Services translated anew."""
+    if kind == "service-missing" and look.observed.translations.stranded:
+        return _END_PROXY
+    return _AGAIN[look.by]
 
 
 def _knows(look: Look) -> bool:
@@ -121,7 +142,7 @@ def _service(
             amiss.intended,
             amiss.observed,
             _SHOWS.get(look.observed.translations.by, ""),
-            _AGAIN[look.by],
+            _again(look, amiss.kind),
         )
 
 

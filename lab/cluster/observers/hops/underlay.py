@@ -176,12 +176,21 @@ def _not_let_in(look: Look) -> Iterator[Difference]:
 
 def _kind(look: Look, barrier: Barrier) -> Kind | None:
     """What a rule bars of the lab's packets; None where it bars others'."""
-    if barrier.protocol in {"icmp", "icmpv6", "igmp"}:
+    if barrier.protocol in {"icmp", "icmpv6", "igmp"} or _is_elsewhere(look, barrier.device):
         return None
     if barrier.protocol == "arp":
         return "gateway-barred" if _names_gateway(look, barrier) else None
     kind = _by_port(look, *barrier.ports, barrier) if barrier.ports else _by_prefix(look, barrier)
     return "packets-lost" if kind and barrier.by_chance else kind
+
+
+def _is_elsewhere(look: Look, device: str) -> bool:
+    """Whether a device is on a network that is none of the lab's: machines are reached by one."""
+    machine = look.intended
+    ours = {card.name for card in machine.interfaces}
+    ours |= {one.name for one in (machine.bridge, machine.tunnel) if one}
+    links = (one for one in look.observed.links if one.name == device)
+    return device not in ours and any(one.addresses for one in links)
 
 
 def _names_gateway(look: Look, barrier: Barrier) -> bool:

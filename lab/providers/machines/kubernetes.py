@@ -32,9 +32,9 @@ from lab.cluster.workload_checks import WorkloadResult, nodes, unmade
 from lab.cluster.workloads import Workloads
 from lab.imaging.windows import steps as image_steps
 from lab.plan.canonical import digest
-from lab.providers.libvirt.bundles import Bundled
-from lab.providers.libvirt.cluster_pods import ClusterPod
-from lab.providers.libvirt.guests import Guests
+from lab.providers.machines.bundles import Bundled
+from lab.providers.machines.cluster_pods import ClusterPod
+from lab.providers.machines.guests import Guests
 from lab.providers.pods.exec_probing import ExecProber
 from lab.providers.provider import LabHandle, Machine, Outcome, Probe, ProbeSettings, Step
 from lab.scenario.scenario import Os
@@ -207,13 +207,12 @@ class Kubernetes:
 
     @contextmanager
     def api(self, guests: Guests, deadline: Deadline) -> Iterator[Api]:
-        """The API server, reached through a control plane's SSH."""
+        """The API server of the first control plane."""
         plane = self._plane()
         path = self.lab.directory / KUBECONFIG
         write_private(path, guests.shell(plane).get(ADMIN, deadline).decode())
-        local = ("127.0.0.1", API_PORT)
-        with guests.linux_shell(plane).forward(local, _API_SECONDS * guests.patience) as port:
-            api = Api(path, f"https://127.0.0.1:{port}")
+        with guests.forward(plane, API_PORT, _API_SECONDS * guests.patience) as address:
+            api = Api(path, address)
             try:
                 yield api
             finally:

@@ -1,8 +1,7 @@
-"""The bundle that a lab's cluster is made from, and its media on the hypervisors."""
+"""The bundle that a lab's cluster is made from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +11,9 @@ from lab.cluster.bundle import document, medium
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.bundle.store import Store
 from lab.cluster.cluster import Cluster, cluster
+from lab.cluster.host import VIRTUAL_MACHINE, HostTraits
 from lab.cluster.windows import judged
-from lab.providers.libvirt import images, volumes
-from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.layout import Layout
 from lab.providers.provider import LabHandle
-from lab.scenario.scenario import Os
 from lab.topology.intent import Intent
 
 
@@ -46,24 +42,18 @@ class Bundled:
         for system in sorted({node.os for node in self.cluster.nodes}):
             medium.check(self.store, self.manifest, system)
 
-    def place(self, host: Host, system: Os, say: Callable[[str], None]) -> str:
-        """Have the medium for machines of that system on the hypervisor; its path there."""
-        file = medium.medium(self.store, self.manifest, system, say)
-        shared = images.pool(host.connected, host.hypervisor.storage)
-        volumes.refresh(shared)
-        what = f"medium of Kubernetes {self.manifest.kubernetes} for {system}"
-        return images.ensure_file(shared, self._file(system), file, what, say)
 
-    def path(self, host: Host, system: Os) -> str:
-        """Where :meth:`place` has put it."""
-        return f"{volumes.images_path(host.hypervisor.storage)}/{self._file(system)}"
+def of(
+    lab: LabHandle, intent: Intent, cache: Path, kept: str, host: HostTraits = VIRTUAL_MACHINE
+) -> Bundled:
+    """What a lab's cluster is made from.
 
-    def _file(self, system: Os) -> str:
-        return f"bundle-{medium.identity(self.manifest, system)[:16]}.iso"
-
-
-def of(lab: LabHandle, intent: Intent, cache: Path, decided: Layout | None) -> Bundled:
-    """What a lab's cluster is made from: once decided, the same bundle always.
+    Parameters
+    ----------
+    kept
+        Digest of the bundle that the lab was made from; empty for the newest one.
+    host
+        What its Linux nodes run on.
 
     Raises
     ------
@@ -76,9 +66,8 @@ def of(lab: LabHandle, intent: Intent, cache: Path, decided: Layout | None) -> B
     """
     assert intent.kubernetes is not None, "asked for where pods are Kubernetes' alone"
     store = Store(cache)
-    kept = decided.bundle if decided else ""
     manifest = store.get(kept) if kept else _newest(store, intent)
-    made = Bundled(store, manifest, cluster(lab.name, intent, manifest))
+    made = Bundled(store, manifest, cluster(lab.name, intent, manifest, host))
     _refuse(lab, intent, made)
     return made
 

@@ -1,4 +1,4 @@
-"""Which labs can be had of virtual machines at all, whatever the hypervisors. Pure."""
+"""Which labs can be had of machines at all, whatever their hosts. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WITH_CLUSTER = flannel.TOPOLOGIES | calico.TOPOLOGIES | ovn_kubernetes.TOPOLOGIE
 
 
 def unfit(intent: Intent) -> str:
-    """Why there can be no such lab on virtual machines; empty where there can."""
+    """Why there can be no such lab on machines; empty where there can."""
     why = daemons.unfit(intent)
     if why:
         return f"topology '{intent.topology}' has daemons on its machines: {why}"
@@ -48,7 +48,7 @@ def require_fit(intent: Intent) -> None:
             "" if daemons.unfit(intent) else "; or '--pods namespaces' for a lab without Kubernetes"
         )
         raise PreflightError(
-            f"checking scenario '{intent.scenario}' for virtual machines",
+            f"checking scenario '{intent.scenario}' for machines",
             why,
             f"'--provider netns' brings it up in network namespaces{without}",
         )

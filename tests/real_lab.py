@@ -27,6 +27,7 @@ class RealLab:
     state: Path
     inventory: Path | None = None
     extra: dict[str, str] = field(default_factory=dict)
+    provider: str = "libvirt"
 
     def environment(self) -> dict[str, str]:
         found = {**os.environ, "HYBRIDLAB_STATE": str(self.state), "COLUMNS": "100", **self.extra}
@@ -54,7 +55,7 @@ class RealLab:
     def up(
         self, scenario: Path = SMALL, *words: str, pods: str = "namespaces", code: int = 0
     ) -> Any:
-        asked = ("up", str(scenario), "--provider", "libvirt", "--pods", pods)
+        asked = ("up", str(scenario), "--provider", self.provider, "--pods", pods)
         return self.run(*asked, *words, code=code)
 
     def on_terminal(self, words: tuple[str, ...], keys: bytes, until: bytes, leave: bytes) -> bytes:

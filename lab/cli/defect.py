@@ -1,0 +1,63 @@
+"""What an exception that nobody foresaw leaves: one sentence, and a log with its traceback."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+from lab._errors import LabError
+from lab._log import leave_cause, say
+from lab.state.directory import make_private, state_directory
+
+EXIT_CODE = 70
+"""``EX_SOFTWARE`` of sysexits.h: an internal software error."""
+LOGS = "defects"
+"""In the state directory."""
+KEPT = 20
+"""Logs; older ones make room."""
+
+
+def report(error: Exception) -> None:
+    """Say in one sentence what happened and where the traceback is."""
+    words = " ".join(str(error).split())
+    what = f"{type(error).__name__}: {words}" if words else type(error).__name__
+    where = _log("".join(traceback.format_exception(error)))
+    said = f"the traceback is in '{where}'" if where else "its traceback could not be written"
+    sentence = f"this is a defect of lab itself: {_shortened(what)}; {said}"
+    say(sentence)
+    leave_cause(sentence)
+
+
+def _shortened(text: str, longest: int = 300) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}..."
+
+
+def _log(trace: str) -> Path | None:
+    """The file that the traceback was written to, with mode 0600; None where that cannot be."""
+    head = f"command: {sys.argv!r}\npython:  {sys.version}\n\n"
+    content = (head + trace).encode(errors="backslashreplace")
+    try:
+        directory = state_directory(os.environ) / LOGS
+        make_private(directory)
+        path = _write(directory, content)
+        for old in sorted(directory.iterdir())[:-KEPT]:
+            old.unlink()
+    except (LabError, OSError):
+        try:
+            return _write(Path(tempfile.gettempdir()), content)
+        except OSError:
+            return None
+    return path
+
+
+def _write(directory: Path, content: bytes) -> Path:
+    """A new file of that content, whose name sorts by time."""
+    begin = time.strftime("%Y%m%d-%H%M%S-", time.gmtime())
+    number, name = tempfile.mkstemp(".log", f"lab-{begin}", directory)
+    with os.fdopen(number, "wb") as file:
+        file.write(content)
+    return Path(name)

@@ -1,0 +1,87 @@
+"""The steps that bring a lab up on machines that run: their network, daemons, the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from lab.cluster.linux import daemon_starting, daemons
+from lab.cluster.underlay import underlay
+from lab.plan.canonical import digest
+from lab.providers.machines.bundles import Bundled
+from lab.providers.machines.guests import Guests
+from lab.providers.node.looking import OTHER
+from lab.providers.provider import LabHandle, Liveness, Step
+from lab.topology.intent import Intent
+
+DAEMONS = "daemons"
+"""The step that starts what the lab starts on its machines."""
+NODES = "nodes"
+"""The first of the steps that make a cluster."""
+
+Opened = Callable[[], Guests]
+"""Opens the machines; the caller closes."""
+Ailments = Callable[[Guests], Mapping[str, str]]
+"""What is wrong with each machine that something is wrong with."""
+
+
+def own_network(intent: Intent) -> Intent:
+    """What of an Intent the lab makes on its machines itself: the rest may be Kubernetes'."""
+    return underlay(intent) if intent.kubernetes else intent
+
+
+def on_machines(
+    lab: LabHandle, intent: Intent, bundled: Bundled | None, opened: Opened
+) -> tuple[Step, ...]:
+    """From ``network`` on: ``daemons`` where there are some, and the cluster's own.
+
+    Parameters
+    ----------
+    bundled
+        What the lab's cluster is made from; None where pods are namespaces.
+
+    """
+
+    def network() -> None:
+        with opened() as guests:
+            guests.apply(own_network(intent))
+
+    def start_daemons() -> None:
+        with opened() as guests:
+            daemon_starting.start(intent, guests.site)
+
+    steps = [Step("network", digest(own_network(intent)), network)]
+    wanted = daemons.wanted(intent)
+    if wanted:
+        steps.append(Step(DAEMONS, digest(wanted), start_daemons))
+    if bundled:
+        from lab.providers.machines.kubernetes import Kubernetes  # noqa: PLC0415  few labs
+
+        steps += Kubernetes(lab, intent, bundled, opened).steps()
+    return tuple(steps)
+
+
+def look_inside(guests: Guests, intent: Intent, beyond: Mapping[str, Ailments]) -> Liveness | None:
+    """What is wrong inside machines that run; None where all is well.
+
+    Parameters
+    ----------
+    intent
+        What the lab itself makes on them.
+    beyond
+        What is to be asked of what runs on the machines, by the step that mends it; in order, as
+        long as all is well.
+
+    """
+    ill: dict[str, str] = {
+        name: what for name, what in guests.ailments(intent).items() if what != OTHER
+    }  # a network that is to be another is not broken: its step runs for that alone
+    ill |= guests.silent()
+    again = "machines"
+    for step, ailments in beyond.items():
+        if not ill:
+            ill, again = dict(ailments(guests)), step
+    if not ill:
+        return None
+    name, what = next(iter(ill.items()))
+    more = f", and {len(ill) - 1} more are not well" if len(ill) > 1 else ""
+    return Liveness("broken", f"{name}: {what}{more}", again_from=again)

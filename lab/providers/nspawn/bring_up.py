@@ -1,0 +1,164 @@
+"""What brings a lab of system containers up, step by step."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError
+from lab._log import say
+from lab.imaging.library import Library
+from lab.inventory.inventory import Inventory
+from lab.plan.canonical import digest
+from lab.providers.machines import keyring
+from lab.providers.machines.bundles import Bundled
+from lab.providers.machines.steps import on_machines
+from lab.providers.netns.entry import Entry
+from lab.providers.nspawn import cgroups, containers, holder, layout, networks
+from lab.providers.nspawn.containers import Container
+from lab.providers.nspawn.guests import ContainerGuests
+from lab.providers.nspawn.layout import Layout
+from lab.providers.nspawn.prepared import prepared
+from lab.providers.provider import LabHandle, Step
+from lab.topology.intent import Intent
+
+_FORM = "1"
+"""Changes when the steps do something else for the same inputs."""
+_BOOT_SECONDS = 90.0
+_UP = frozenset({"running", "degraded"})
+
+
+@dataclass(frozen=True)
+class BringUp:
+    """One lab's way up."""
+
+    lab: LabHandle
+    intent: Intent
+    inventory: Inventory
+    library: Library
+    cache: Path
+    bundled: Bundled | None
+    """What its cluster is made from; None where pods are namespaces."""
+
+    def steps(self) -> tuple[Step, ...]:
+        """``images``, ``networks``, ``machines``, and those of machines that run."""
+        token = self.lab.token
+        recipes = {name: self.library.digest(name) for name in self._images_wanted()}
+        bundle = self.bundled.digest if self.bundled else ""
+        hardware = [machine.hardware for machine in self.intent.machines]
+        cards = [machine.interfaces for machine in self.intent.machines]
+        return (
+            Step("images", digest(_FORM, token, recipes, bundle), self._images),
+            Step("networks", digest(_FORM, token, self.intent.segments), self._networks),
+            Step("machines", digest(_FORM, token, hardware, cards, recipes), self._machines),
+            *on_machines(self.lab, self.intent, self.bundled, self._guests),
+        )
+
+    def _images_wanted(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(one.hardware.image for one in self.intent.machines))
+
+    def _images(self) -> None:
+        """Decide what the lab is made from, and have it."""
+        roots = {name: self.library.root(name, say) for name in self._images_wanted()}
+        ready = None
+        if self.bundled:
+            ready = prepared(self.cache, self.bundled.store, self.bundled.manifest, say)
+        before = layout.load(self.lab)
+        names = tuple(one.name for one in self.intent.machines)
+        management = (
+            before.management
+            if before
+            else networks.free_range(self.inventory.management, self.lab.token)
+        )
+        decided = Layout(
+            roots, management, names, self.bundled.digest if self.bundled else "", ready
+        )
+        layout.save(self.lab, decided)
+        self.__dict__.pop("_layout", None)
+
+    @cached_property
+    def _layout(self) -> Layout:
+        found = layout.load(self.lab)
+        if found is None:
+            raise BrokenError(
+                f"bringing up lab '{self.lab.name}'",
+                f"its '{layout.FILE}' is gone",
+                f"'lab down {self.lab.name}', then 'lab up' again",
+            )
+        return found
+
+    def _networks(self) -> None:
+        keyring.ensure(self.lab, [one.name for one in self.intent.machines])
+        entry = holder.ensure(self.lab, sys.executable)
+        networks.make(entry, self.lab, self._layout, self.intent.segments)
+
+    def _machines(self) -> None:
+        containers.require_own_disks(self.lab)
+        entry = holder.entry(self.lab)
+        named = networks.bridges(self.intent.segments)
+        ours = containers.containers(self.lab, self.intent, self._layout)
+        there = containers.leaders(entry.pid)
+        self._remove_strangers(entry, there)
+        with ThreadPoolExecutor(max_workers=len(ours)) as pool:
+            jobs = [pool.submit(self._prepare, one, entry) for one in ours]
+        for job in jobs:
+            job.result()
+        began = time.monotonic()
+        hierarchies = holder.hierarchies(entry.pid)
+        started = []
+        there = containers.leaders(entry.pid)
+        for one in ours:
+            if one.name not in there:
+                containers.switch_on(entry, one, hierarchies, named)
+                started.append(one.name)
+            elif cgroups.is_frozen(hierarchies, self.lab.token, one.name):
+                cgroups.freeze(hierarchies, self.lab.token, one.name, frozen=False)
+                say(f"{one.name}: resumed")
+        with self._guests() as guests:
+            deadline = Deadline(_BOOT_SECONDS * guests.patience)
+            for one in ours:
+                self._wait(guests, entry, one.name, deadline)
+        if started:
+            say(f"booted {', '.join(started)} in {time.monotonic() - began:.1f} s")
+
+    def _remove_strangers(self, entry: Entry, there: Mapping[str, containers.Leader]) -> None:
+        """Switch machines off that the scenario has no more, or that are to be made anew."""
+        wanted = {
+            one.name: one for one in containers.containers(self.lab, self.intent, self._layout)
+        }
+        for name in there:
+            if name not in wanted or not containers.made_from(wanted[name]):
+                containers.remove(entry, self.lab, name)
+
+    def _prepare(self, one: Container, entry: Entry) -> None:
+        if not containers.made_from(one):
+            containers.remove(entry, self.lab, one.name)
+            containers.write_disk(one)
+
+    def _wait(self, guests: ContainerGuests, entry: Entry, name: str, deadline: Deadline) -> None:
+        """Wait until a machine's systemd says that it is up."""
+
+        def look() -> str:
+            try:
+                shell = guests.shell(name)
+                return shell.run(("systemctl", "is-system-running"), deadline).stdout.strip()
+            except BrokenError as error:  # it is off for a moment, while it starts again
+                return error.happened
+
+        try:
+            deadline.wait(
+                f"booting machine '{name}'", look, until=lambda state: state in _UP, every=0.05
+            )
+        except DeadlineError as error:
+            said = containers.log(entry, name)
+            raise containers.failure(name, said) if said.strip() else error from error
+
+    def _guests(self) -> ContainerGuests:
+        found = holder.find(self.lab)
+        return ContainerGuests(self.lab, self._layout, found.pid if found else None)

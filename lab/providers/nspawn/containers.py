@@ -1,0 +1,386 @@
+"""The system containers of a lab: made, switched on, found and switched off.
+
+All of them live in the lab's holder, whose end ends them. What is done there runs in a child of
+this process that has entered the holder's namespaces.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import signal
+import subprocess
+import tarfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from ipaddress import IPv4Interface
+from pathlib import Path
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError
+from lab.imaging.seed import Card as SeedCard
+from lab.imaging.seed import Identity, light_tree
+from lab.providers.machines import keyring
+from lab.providers.machines.management import DEVICE, management_mac
+from lab.providers.netns import syscalls
+from lab.providers.netns.entry import Entry
+from lab.providers.netns.processes import started
+from lab.providers.nspawn import cgroups, prepared, start_script
+from lab.providers.nspawn.cgroups import Hierarchies, Limits
+from lab.providers.nspawn.layout import MACHINES, Layout, disk
+from lab.providers.nspawn.start_script import Port, Start
+from lab.providers.provider import LabHandle
+from lab.topology.intent import Intent, MachineIntent
+
+RUN = Path("/run/hybridlab")
+"""In the holder: root file systems, start scripts and what systemd-nspawn says."""
+MANAGEMENT_BRIDGE = "mgmt"
+_BOUND = {
+    "containerd": "/var/lib/containerd",
+    "kubelet": "/var/lib/kubelet",
+    "etcd": "/var/lib/etcd",
+    "pods": "/var/log/pods",
+}
+"""Directories of a node that are not in its overlay: an overlay cannot be the upper layer of
+another one, as a container's is, and databases are quicker without."""
+_BUNDLE_PLACE = "/run/hybridlab/bundle"
+_MADE_FROM = "made-from"
+_FORM = "2"
+"""Changes when a machine is made differently from the same inputs."""
+_BOOT_SECONDS = 60.0
+_OFF_SECONDS = 20.0
+_NSPAWN = "systemd-nspawn"
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One machine of a lab, as it is to be."""
+
+    lab: LabHandle
+    machine: MachineIntent
+    layout: Layout
+    number: int
+    """Its place in the intent: its devices in the holder are named by it."""
+
+    @property
+    def name(self) -> str:
+        """The machine's."""
+        return self.machine.name
+
+    @property
+    def is_node(self) -> bool:
+        """Whether it gets Kubernetes."""
+        return self.layout.prepared is not None and self.machine.kubelet is not None
+
+    def digest(self) -> str:
+        """Hash of all that makes another machine of it."""
+        host = keyring.host_key(self.lab, self.name).public
+        cards = [(card.name, card.mac, card.segment, card.mtu) for card in self.machine.interfaces]
+        parts = (
+            _FORM,
+            str(self.layout.roots[self.machine.hardware.image]),
+            self.machine.hardware,
+            cards,
+            host,
+            keyring.client_public(self.lab),
+            str(self.layout.prepared) if self.is_node else "",
+            self.layout.address(self.name),
+        )
+        return sha256(repr(parts).encode()).hexdigest()
+
+    def identity(self) -> Identity:
+        """What its root file system says of it."""
+        key = keyring.host_key(self.lab, self.name)
+        card = SeedCard(
+            name=DEVICE,
+            mac=management_mac(self.lab, self.name),
+            address=IPv4Interface(self._management()),
+        )
+        return Identity(
+            instance=f"{self.lab.token}-{self.name}",
+            hostname=self.name,
+            user="root",
+            authorized_key=keyring.client_public(self.lab),
+            host_key=key.private,
+            host_key_public=key.public,
+            nics=(card,),
+        )
+
+    def start(self, groups: tuple[Path, ...], bridges: Mapping[str, str]) -> Start:
+        """What it is started with.
+
+        Parameters
+        ----------
+        bridges
+            The bridge of each segment, in the holder.
+
+        """
+        own = disk(self.lab, self.name)
+        management = Port(
+            port(self.number, 0),
+            MANAGEMENT_BRIDGE,
+            DEVICE,
+            management_mac(self.lab, self.name),
+            1500,
+            self._management(),
+        )
+        cards = (
+            Port(
+                port(self.number, at),
+                bridges[card.segment],
+                card.card or card.name,
+                card.mac,
+                card.mtu,
+            )
+            for at, card in enumerate(self.machine.interfaces, start=1)
+        )
+        ready = self.layout.prepared
+        return Start(
+            machine=self.name,
+            root=RUN / "roots" / self.name,
+            ports=(management, *cards),
+            groups=groups,
+            binds={own / at: place for at, place in _BOUND.items()} if self.is_node else {},
+            read_only={ready / prepared.BUNDLE: _BUNDLE_PLACE} if ready and self.is_node else {},
+        )
+
+    def limits(self) -> Limits:
+        """What the scenario gives it."""
+        return Limits(self.machine.hardware.memory_mib, self.machine.hardware.vcpus)
+
+    def _management(self) -> str:
+        return f"{self.layout.address(self.name)}/{self.layout.management.prefixlen}"
+
+
+def port(machine: int, card: int) -> str:
+    """The holder's end of a machine's cable: both by number, card 0 is the management card's."""
+    return f"m{machine}c{card}"
+
+
+def containers(lab: LabHandle, intent: Intent, layout: Layout) -> tuple[Container, ...]:
+    """Every machine of a lab."""
+    return tuple(
+        Container(lab, machine, layout, number) for number, machine in enumerate(intent.machines)
+    )
+
+
+def require_own_disks(lab: LabHandle) -> None:
+    """Refuse a link in the place of the directory of the machines' disks.
+
+    Raises
+    ------
+    BrokenError
+        When there is one: what is behind it is not the lab's.
+
+    """
+    place = lab.directory / MACHINES
+    if place.is_symlink():
+        raise BrokenError(
+            f"looking at the disks of lab '{lab.name}'",
+            f"'{place}' is a link",
+            f"'lab down {lab.name}' removes the link alone",
+        )
+
+
+def write_disk(one: Container) -> None:
+    """Write what the machine is made from; there must be nothing of an earlier one.
+
+    Raises
+    ------
+    OSError
+        When the disk is full.
+
+    """
+    own = disk(one.lab, one.name)
+    upper = own / "upper"
+    for path in (upper, own / "work"):
+        path.mkdir(parents=True)
+        path.chmod(0o755)
+    with tarfile.open(fileobj=io.BytesIO(light_tree(one.identity()))) as tree:
+        # not the argument 'filter', which Debian 12's Python 3.11.2 has not
+        tree.extraction_filter = lambda member, _: member
+        tree.extractall(upper)  # noqa: S202  written here, owned by root
+    limits = one.limits()
+    files = start_script.first_process(
+        limits.memory_mib, min(limits.vcpus, os.cpu_count() or limits.vcpus)
+    )
+    for name, content in files.items():
+        path = upper / name.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+        path.chmod(0o755 if content.startswith("#!") else 0o444)
+    if one.is_node:
+        for at in _BOUND:
+            if at != "containerd":
+                (own / at).mkdir()
+        assert one.layout.prepared is not None, "it is a node"
+        prepared.link_store(one.layout.prepared, own / "containerd")
+    (own / _MADE_FROM).write_text(one.digest(), encoding="ascii")
+
+
+def made_from(one: Container) -> bool:
+    """Whether the machine's disk is made from what it is to be made from."""
+    try:
+        there = (disk(one.lab, one.name) / _MADE_FROM).read_text(encoding="ascii")
+    except OSError:
+        return False
+    return there == one.digest()
+
+
+def switch_on(
+    entry: Entry, one: Container, hierarchies: Hierarchies, bridges: Mapping[str, str]
+) -> None:
+    """Start a machine whose disk is there. It boots on its own afterwards.
+
+    Raises
+    ------
+    BrokenError
+        When it cannot be started.
+
+    """
+    groups = cgroups.make(hierarchies, one.lab.token, one.name, one.limits())
+    start = one.start(groups, bridges)
+    own, root = disk(one.lab, one.name), one.layout.roots[one.machine.hardware.image]
+    text = start_script.script(start)
+
+    def inside() -> None:
+        start.root.mkdir(parents=True, exist_ok=True)
+        if not os.path.ismount(start.root):
+            options = f"lowerdir={root},upperdir={own / 'upper'},workdir={own / 'work'}"
+            syscalls.mount("overlay", str(start.root), "overlay", 0, options)
+        path = RUN / f"{one.name}.sh"
+        path.write_text(text, encoding="utf-8")
+        with (RUN / f"{one.name}.log").open("ab") as log:
+            subprocess.Popen(  # noqa: S603  the script just written
+                ("/bin/sh", str(path)),
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    entry.call(f"switching '{one.name}' on", lambda _: inside(), Deadline(_BOOT_SECONDS))
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """A machine's systemd, as the host sees it."""
+
+    pid: int
+    started: int
+    """In clock ticks since boot."""
+
+    def runs(self) -> bool:
+        """Whether it is still that process, and runs."""
+        return started(self.pid) == self.started
+
+
+def leaders(holder: int) -> dict[str, Leader]:
+    """The systemd of every machine of a holder that is on, by the machine's name."""
+    try:
+        space = os.stat(f"/proc/{holder}/ns/pid").st_ino  # noqa: PTH116  no Path needed
+    except OSError:
+        return {}
+    found: dict[str, Leader] = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208  names are wanted, not paths
+        if not name.isdigit():
+            continue
+        with suppress(OSError):
+            words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
+            if os.path.basename(words[0]).decode(errors="replace") != _NSPAWN:  # noqa: PTH119
+                continue
+            if os.stat(f"/proc/{name}/ns/pid").st_ino != space:  # noqa: PTH116
+                continue
+            for machine in _named(words):
+                for leader in _booted(int(name)):
+                    found[machine] = leader
+    return found
+
+
+def _named(words: list[bytes]) -> Iterator[str]:
+    for word in words:
+        if word.startswith(b"--machine="):
+            yield os.fsdecode(word.removeprefix(b"--machine="))
+
+
+def _booted(nspawn: int) -> Iterator[Leader]:
+    """The child that is process 1 of a pid namespace of its own."""
+    children = Path(f"/proc/{nspawn}/task/{nspawn}/children").read_text(encoding="ascii").split()
+    for child in children:
+        status = Path(f"/proc/{child}/status").read_text(encoding="utf-8", errors="replace")
+        facts = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+        inside = facts["NSpid"].split()
+        outside = Path(f"/proc/{nspawn}/status").read_text(encoding="utf-8", errors="replace")
+        depth = next(
+            len(line.split()) - 1 for line in outside.splitlines() if line.startswith("NSpid:")
+        )
+        since = started(int(child))
+        if len(inside) == depth + 1 and inside[-1] == "1" and since is not None:
+            yield Leader(int(child), since)
+
+
+def switch_off(holder: int, machine: str) -> None:
+    """Cut a machine's power: its systemd is killed, and with it all that it runs.
+
+    Raises
+    ------
+    DeadlineError
+        When it has not gone in time.
+
+    """
+    leader = leaders(holder).get(machine)
+    if leader is None:
+        return
+    with suppress(ProcessLookupError):
+        os.kill(leader.pid, signal.SIGKILL)
+    Deadline(_OFF_SECONDS).wait(
+        f"switching '{machine}' off",
+        lambda: leaders(holder).get(machine),
+        until=lambda there: there is None,
+    )
+
+
+def remove(entry: Entry, lab: LabHandle, machine: str) -> None:
+    """Switch a machine off and take its disk away.
+
+    Raises
+    ------
+    DeadlineError
+        When it has not gone in time.
+
+    """
+    switch_off(entry.pid, machine)
+    root = RUN / "roots" / machine
+
+    def inside() -> None:
+        if root.is_mount():
+            syscalls.unmount(str(root))
+
+    entry.call(f"unmounting the disk of '{machine}'", lambda _: inside(), Deadline(_OFF_SECONDS))
+    own = disk(lab, machine)
+    if own.exists():
+        shutil.rmtree(own)
+
+
+def log(entry: Entry, machine: str) -> str:
+    """What systemd-nspawn and the start script have said of a machine."""
+
+    def inside() -> str:
+        try:
+            return (RUN / f"{machine}.log").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+
+    return entry.call(f"reading the log of '{machine}'", lambda _: inside(), Deadline(10.0))
+
+
+def failure(machine: str, said: str) -> BrokenError:
+    """The error for a machine that did not start."""
+    tail = " / ".join(line.strip() for line in said.strip().splitlines()[-4:])
+    return BrokenError(
+        f"booting machine '{machine}'", tail or "systemd-nspawn ended without a word", "lab doctor"
+    )

@@ -1,0 +1,87 @@
+"""The holder of a lab of system containers: the process that all its machines end with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab.providers.netns import holding
+from lab.providers.netns.entry import Entry
+from lab.providers.netns.processes import HolderKind, HolderProcess
+from lab.providers.nspawn import cgroups
+from lab.providers.nspawn.cgroups import ROOT, Hierarchies
+from lab.providers.provider import LabHandle
+
+KIND = HolderKind("hybridlab-containers", ("mnt", "net"))
+_DIGITS = 8
+_DEVICES = (
+    *("char-* m", "block-* m", "/dev/console rwm", "char-pts rwm", "/dev/net/tun rwm"),
+    "/dev/kmsg r",
+)
+"""What :data:`cgroups.DEVICES` has and systemd's ``closed`` has not."""
+_LEAF = "holder"
+"""With cgroup v2 the holder's own group: processes are in leaves alone."""
+
+
+def find(lab: LabHandle) -> HolderProcess | None:
+    """The caller's holder of the lab; None while there is none."""
+    return holding.find(lab, KIND)
+
+
+def entry(lab: LabHandle) -> Entry:
+    """The way into the lab's holder.
+
+    Raises
+    ------
+    BrokenError
+        If the lab has none.
+
+    """
+    return holding.entry(lab, KIND)
+
+
+def ensure(lab: LabHandle, python: str) -> Entry:
+    """The way into the lab's holder, which is started if there is none.
+
+    Raises
+    ------
+    PreflightError
+        When the kernel refuses it its namespaces, with the fix.
+    BrokenError
+        When it ends without a word.
+
+    """
+    if find(lab) is not None:
+        return entry(lab)
+    made = holding.start(lab, python, KIND, before=_in_scope(lab))
+    if cgroups.unified():
+        own = _group(made.pid)
+        (own / _LEAF).mkdir(exist_ok=True)
+        (own / _LEAF / "cgroup.procs").write_text(str(made.pid), encoding="ascii")
+    return made
+
+
+def _in_scope(lab: LabHandle) -> tuple[str, ...]:
+    """Where systemd has the control groups: the words that have it delegate one to the lab."""
+    if not Path("/run/systemd/system").is_dir():
+        return ()
+    unit = f"--unit=hybridlab-{lab.name}-{lab.token[:_DIGITS]}"
+    devices = (f"DeviceAllow={one}" for one in _DEVICES)
+    properties = ("Delegate=yes", "DevicePolicy=closed", *devices)
+    return (
+        *("systemd-run", "--quiet", "--scope", "--collect", unit),
+        *(f"--property={one}" for one in properties),
+        "--",
+    )
+
+
+def hierarchies(pid: int) -> Hierarchies:
+    """The control groups below which the machines of a holder have theirs."""
+    if not cgroups.unified():
+        return cgroups.hierarchies()
+    own = _group(pid)
+    return Hierarchies(True, (own.parent if own.name == _LEAF else own,))
+
+
+def _group(pid: int) -> Path:
+    line = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").strip().rpartition("::")[2]
+    return ROOT / line.lstrip("/")

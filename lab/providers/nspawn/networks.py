@@ -1,0 +1,142 @@
+"""The networks of a lab: a bridge a segment in its holder, and a cable to this machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import IPv4Interface, IPv4Network
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, PreflightError
+from lab.providers.machines.management import ranges
+from lab.providers.netns.entry import Entry
+from lab.providers.nspawn.containers import MANAGEMENT_BRIDGE
+from lab.providers.nspawn.layout import Layout
+from lab.providers.provider import LabHandle
+from lab.topology.segment import Segment
+
+_SECONDS = 20.0
+_DIGITS = 8
+
+
+def bridges(segments: Sequence[Segment]) -> Mapping[str, str]:
+    """The bridge of each segment: numbered, for a segment's name may be too long. Pure."""
+    return {segment.name: f"s{number}" for number, segment in enumerate(segments)}
+
+
+def cable(lab: LabHandle) -> str:
+    """Name of the host's end of the cable to the lab's management network."""
+    return f"hl{lab.token[:_DIGITS]}"
+
+
+def free_range(pool: IPv4Network, token: str) -> IPv4Network:
+    """A management range that no address and no route of this machine has.
+
+    Raises
+    ------
+    PreflightError
+        When the whole pool is in use.
+
+    """
+    taken = tuple(_taken(_ip("-json", "-4", "route", "show", "table", "all")))
+    for one in ranges(pool, token):
+        if not any(one.overlaps(other) for other in taken):
+            return one
+    raise PreflightError(
+        "finding a management range for the lab",
+        f"every range of {pool} is in use on this machine",
+        "take labs down that nobody needs ('lab gc'), or give [management] another 'cidr'",
+    )
+
+
+def _taken(routes: str) -> Iterable[IPv4Network]:
+    """Destinations of routes; the default route takes none. Pure."""
+    for route in json.loads(routes or "[]"):
+        destination = route.get("dst", "default")
+        if destination not in {"default", "0.0.0.0/0"}:
+            yield IPv4Interface(destination).network
+
+
+def make(entry: Entry, lab: LabHandle, layout: Layout, segments: Sequence[Segment]) -> None:
+    """Make what is not there yet: the bridges, and the cable with this machine's address.
+
+    Raises
+    ------
+    BrokenError
+        When one cannot be made.
+
+    """
+    named = bridges(segments)
+    mtus = {named[segment.name]: segment.mtu for segment in segments}
+
+    def inside() -> None:
+        there = {link["ifname"] for link in json.loads(_ip("-json", "link"))}
+        lines = ["link set lo up"]
+        for name, mtu in {MANAGEMENT_BRIDGE: 1500, **mtus}.items():
+            if name not in there:
+                lines.append(f"link add {name} type bridge stp_state 0 forward_delay 0")
+            lines.append(f"link set {name} mtu {mtu} up")
+        _ip("-batch", "-", lines=lines)
+
+    entry.call(f"making the networks of lab '{lab.name}'", lambda _: inside(), Deadline(_SECONDS))
+    own = cable(lab)
+    there = {link["ifname"] for link in json.loads(_ip("-json", "link"))}
+    if own not in there:
+        # made in the holder first: a cable without a lab is never left here
+        _ip("link", "add", own, "type", "veth", "peer", "name", "host", "netns", str(entry.pid))
+    plugged = (f"link set host master {MANAGEMENT_BRIDGE} up",)
+    entry.call(
+        f"plugging lab '{lab.name}' in",
+        lambda _: _ip("-batch", "-", lines=plugged),
+        Deadline(_SECONDS),
+    )
+    _ip(
+        "-batch",
+        "-",
+        lines=(f"address replace {layout.controller} dev {own}", f"link set {own} up"),
+    )
+
+
+def missing(entry: Entry, lab: LabHandle, segments: Sequence[Segment]) -> str:
+    """What of the networks is not there, in words; empty where all is."""
+
+    def inside() -> set[str]:
+        return {link["ifname"] for link in json.loads(_ip("-json", "link"))}
+
+    there = entry.call("looking at the lab's networks", lambda _: inside(), Deadline(_SECONDS))
+    for segment, bridge in bridges(segments).items():
+        if bridge not in there:
+            return f"the bridge of segment '{segment}'"
+    if "host" not in there:
+        return f"the cable '{cable(lab)}' to its management network"
+    return ""
+
+
+def configure(lines: Sequence[str]) -> None:
+    """Give 'ip' these lines, where the calling process is.
+
+    Raises
+    ------
+    BrokenError
+        With what it said.
+
+    """
+    _ip("-batch", "-", lines=lines)
+
+
+def _ip(*words: str, lines: Sequence[str] = ()) -> str:
+    text = "".join(f"{line}\n" for line in lines)
+    done = subprocess.run(  # noqa: S603  our own words
+        ("ip", *words),  # noqa: S607  where it is differs between distributions
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_SECONDS,
+    )
+    if done.returncode:
+        raise BrokenError(
+            f"running 'ip {' '.join(words)}'", done.stderr.strip() or f"exit code {done.returncode}"
+        )
+    return done.stdout

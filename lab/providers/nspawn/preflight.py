@@ -1,0 +1,309 @@
+"""Whether this machine can have a lab of system containers: figures read, and judged.
+
+Each check gives a :class:`~lab.providers.diagnosis.Diagnosis`, for ``lab doctor`` and for the
+refusal of ``lab up`` alike.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab._deadline import Deadline
+from lab._errors import LabError
+from lab.cluster.host import HostTraits
+from lab.providers.diagnosis import Diagnosis
+from lab.providers.netns import entry, syscalls
+from lab.providers.nspawn import cgroups
+from lab.state.memory import available
+from lab.topology.intent import Intent
+
+SUBJECT = "this machine, for system containers"
+PROGRAMS = {
+    "systemd-nspawn": "systemd-container",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+    "ip": "iproute2",
+}
+"""Program to the Debian package that has it."""
+INOTIFY_CONTROL_PLANE, INOTIFY_NODE, INOTIFY_MACHINE = 27, 13, 4
+"""Inotify instances of a machine, measured: with API server and kubelet, with one of the two (the
+control planes of the hard way run no kubelet), with neither."""
+MEMORY_MIB = {"control-plane": 560, "worker": 165, "machine": 20}
+"""What machines were measured to take; all of the scenario's memory is seldom used."""
+_MIB = 1 << 20
+_SECONDS = 20.0
+_CAP_SYS_RESOURCE = 24
+_KERNEL_MODULES = {
+    "overlay": "/sys/module/overlay",
+    "br_netfilter": "/proc/sys/net/bridge",
+    "nf_conntrack": "/proc/sys/net/netfilter",
+}
+"""Modules, each with a directory that is there when the kernel has it, loaded or built in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a lab takes of the machine."""
+
+    inotify: int
+    memory_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the machine has left."""
+
+    inotify_limit: int
+    inotify_used: int
+    memory_mib: int
+
+
+def need(intent: Intent) -> Need:
+    """What a lab with a cluster takes; without one each machine counts as a plain one. Pure."""
+    inotify = memory = 0
+    for machine in intent.machines:
+        kubelet = machine.kubelet if intent.kubernetes else None
+        memory += MEMORY_MIB[kubelet.role if kubelet else "machine"]
+        if kubelet is None:
+            inotify += INOTIFY_MACHINE
+        elif kubelet.role == "control-plane" and kubelet.pod_cidr:
+            inotify += INOTIFY_CONTROL_PLANE
+        else:
+            inotify += INOTIFY_NODE
+    return Need(inotify, memory)
+
+
+def room() -> Room:
+    """Read the figures of this machine."""
+    limit = int(Path("/proc/sys/fs/inotify/max_user_instances").read_text(encoding="ascii"))
+    return Room(limit, inotify_instances(os.geteuid()), available() // _MIB)
+
+
+def inotify_instances(user: int) -> int:
+    """How many inotify instances a user's processes have; each is counted once a process."""
+    found = 0
+    for name in os.listdir("/proc"):  # noqa: PTH208  names are wanted, not paths
+        if not name.isdigit():
+            continue
+        with suppress(OSError):
+            if os.stat(f"/proc/{name}").st_uid != user:  # noqa: PTH116  no Path needed
+                continue
+            for one in os.listdir(f"/proc/{name}/fd"):  # noqa: PTH208  the same
+                with suppress(OSError):
+                    found += os.readlink(f"/proc/{name}/fd/{one}") == "anon_inode:inotify"  # noqa: PTH115
+    return found
+
+
+def judge(needed: Need, there: Room) -> Iterator[Diagnosis]:
+    """What of a lab does not fit. Pure."""
+    wanted = needed.inotify + there.inotify_used
+    if wanted > there.inotify_limit:
+        yield _fail(
+            "inotify instances",
+            f"the lab needs about {needed.inotify}, {there.inotify_used} are in use, and a user "
+            f"may have {there.inotify_limit}",
+            f"sudo sysctl -w fs.inotify.max_user_instances={max(1024, 2 * wanted)}",
+        )
+    if needed.memory_mib > there.memory_mib:
+        yield _fail(
+            "memory",
+            f"the lab needs about {needed.memory_mib:,} MiB, and {there.memory_mib:,} MiB are free",
+            "take labs down that nobody needs, or use a scenario with fewer nodes",
+        )
+
+
+def examine(directory: Path) -> tuple[Diagnosis, ...]:
+    """What this machine lacks or has, whatever the lab.
+
+    Parameters
+    ----------
+    directory
+        Where labs would keep what their machines write; the nearest directory above it that is
+        there is tried.
+
+    """
+    if os.geteuid() != 0:
+        return (
+            _fail(
+                "root",
+                "system containers need root",
+                "sudo, or '--provider netns', which needs none",
+            ),
+        )
+    checks: tuple[Callable[[], Iterator[Diagnosis]], ...] = (
+        _programs,
+        _kernel,
+        lambda: _overlay(directory),
+        _control_groups,
+        _devices,
+        _scores,
+        _inotify,
+    )
+    return tuple(found for check in checks for found in check())
+
+
+def _programs() -> Iterator[Diagnosis]:
+    missing = {name: package for name, package in PROGRAMS.items() if shutil.which(name) is None}
+    if missing:
+        packages = " ".join(sorted(set(missing.values())))
+        listed = ", ".join(f"'{name}'" for name in missing)
+        yield _fail("programs", f"{listed} not found", f"sudo apt-get install {packages}")
+    else:
+        yield _ok("programs", ", ".join(PROGRAMS))
+
+
+def _kernel() -> Iterator[Diagnosis]:
+    missing = [name for name, path in _KERNEL_MODULES.items() if not Path(path).is_dir()]
+    if missing:
+        listed = ", ".join(f"'{name}'" for name in missing)
+        yield _fail(
+            "kernel modules", f"{listed} not loaded", f"sudo modprobe -a {' '.join(missing)}"
+        )
+    else:
+        yield _ok("kernel modules", ", ".join(_KERNEL_MODULES))
+
+
+def _overlay(directory: Path) -> Iterator[Diagnosis]:
+    """Mount an overlay where machines would have theirs, in a scratch world."""
+    place = next(path for path in (directory, *directory.parents) if path.is_dir())
+
+    def mount() -> None:
+        with tempfile.TemporaryDirectory(dir=place, prefix=".hybridlab-") as scratch:
+            parts = {name: f"{scratch}/{name}" for name in ("lower", "upper", "work", "merged")}
+            for path in parts.values():
+                Path(path).mkdir()
+            options = "lowerdir={lower},upperdir={upper},workdir={work}".format(**parts)
+            syscalls.mount("overlay", parts["merged"], "overlay", 0, options)
+            syscalls.unmount(parts["merged"])
+
+    try:
+        entry.scratch("trying an overlay", mount, Deadline(_SECONDS))
+    except (OSError, LabError) as error:
+        why = error.strerror if isinstance(error, OSError) else error.happened
+        yield _fail(
+            "overlay",
+            f"no overlay can be mounted in '{place}': {why}",
+            "keep labs on ext4, xfs or btrfs: HYBRIDLAB_STATE=/var/lib/hybridlab",
+        )
+    else:
+        yield _ok("overlay", f"tried in '{place}'")
+
+
+def _control_groups() -> Iterator[Diagnosis]:
+    kind = "version 2" if cgroups.unified() else "version 1"
+    try:
+        found = cgroups.hierarchies()
+    except OSError as error:
+        yield _fail("control groups", f"{cgroups.ROOT}: {error.strerror}", "mount them there")
+        return
+    writable = [os.access(one, os.W_OK) for one in found.parents]
+    if not found.parents or not all(writable):
+        yield _fail(
+            "control groups",
+            f"{kind}; none can be made below '{cgroups.ROOT}'",
+            "run on the host itself, or in a container that may write its control groups",
+        )
+    else:
+        yield _ok("control groups", kind)
+
+
+def _devices() -> Iterator[Diagnosis]:
+    if Path("/dev/kmsg").exists():
+        yield _ok("/dev/kmsg", "there, for the kubelet")
+    else:
+        yield _fail(
+            "/dev/kmsg", "the kubelet needs it, and it is not there", "mknod /dev/kmsg c 1 11"
+        )
+
+
+def _scores() -> Iterator[Diagnosis]:
+    if can_lower_oom_score():
+        yield _ok("OOM scores", "can be lowered")
+    else:
+        yield Diagnosis(
+            SUBJECT,
+            "OOM scores",
+            "warn",
+            "without CAP_SYS_RESOURCE no process is protected when memory runs out",
+        )
+
+
+def _inotify() -> Iterator[Diagnosis]:
+    there = room()
+    said = f"{there.inotify_used} of {there.inotify_limit} instances in use"
+    wanted = INOTIFY_CONTROL_PLANE + 4 * INOTIFY_NODE + 2 * INOTIFY_MACHINE
+    if there.inotify_used + wanted > there.inotify_limit:
+        yield Diagnosis(
+            SUBJECT,
+            "inotify instances",
+            "warn",
+            f"{said}; one control plane with four workers needs {wanted}",
+            "sudo sysctl -w fs.inotify.max_user_instances=1024",
+        )
+    else:
+        yield _ok("inotify instances", said)
+
+
+def strangers_cache(cache: Path) -> Diagnosis | None:
+    """Why the cache must not be used: root runs what is in it, whoever has put it there.
+
+    None where it is root's own, or not there yet.
+    """
+    for path in (cache, cache / "roots", cache / "containers", cache / "bundles"):
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            continue
+        if found.st_uid != 0 or found.st_mode & 0o022:
+            return _fail(
+                "cache",
+                f"root would run what is in '{path}', which another user owns or may write",
+                f"sudo chown -R root '{cache}' && sudo chmod -R go-w '{cache}', or another "
+                "XDG_CACHE_HOME",
+            )
+    return None
+
+
+def can_lower_oom_score() -> bool:
+    """Whether this process, and so the machines, may lower OOM scores."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("CapBnd:"):
+            return bool(int(line.split()[1], 16) >> _CAP_SYS_RESOURCE & 1)
+    return False
+
+
+def emulated() -> bool:
+    """Whether this machine is a virtual one whose processors QEMU emulates, without KVM."""
+    try:
+        done = subprocess.run(
+            ("systemd-detect-virt", "--vm"),  # noqa: S607  where it is differs
+            capture_output=True,
+            check=False,
+        )
+    except OSError:
+        return False
+    return done.stdout.strip() == b"qemu"
+
+
+def traits() -> HostTraits:
+    """In what nodes on this machine differ from computers of their own."""
+    return HostTraits(
+        shared_kernel=True,
+        cgroup_v1=not cgroups.unified(),
+        can_lower_oom_score=can_lower_oom_score(),
+    )
+
+
+def _ok(check: str, seen: str) -> Diagnosis:
+    return Diagnosis(SUBJECT, check, "ok", seen)
+
+
+def _fail(check: str, seen: str, cure: str) -> Diagnosis:
+    return Diagnosis(SUBJECT, check, "fail", seen, cure)

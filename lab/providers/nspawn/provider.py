@@ -1,0 +1,322 @@
+"""The provider of system containers: real Linux machines without virtualisation.
+
+Each machine boots its image's root file system with systemd, in namespaces of this kernel. All of
+a lab's machines live in one holder; its end ends them. What they have written is in the lab's own
+directory, so that a lab whose holder has ended is switched on again as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, LabError, PreflightError, UsageError
+from lab.cluster.host import HostTraits
+from lab.inventory.inventory import Inventory
+from lab.providers.failing import Beat, Pace, Silence
+from lab.providers.machines import fitness
+from lab.providers.machines.provider import MachinesProvider
+from lab.providers.machines.steps import look_inside, own_network
+from lab.providers.netns import gateway_holders, holding
+from lab.providers.nspawn import (
+    cgroups,
+    containers,
+    failing,
+    holder,
+    layout,
+    networks,
+    preflight,
+    prepared,
+)
+from lab.providers.nspawn.bring_up import BringUp
+from lab.providers.nspawn.guests import ContainerGuests
+from lab.providers.nspawn.layout import Layout
+from lab.providers.provider import (
+    CAPTURE,
+    CLUSTER,
+    FAILOVER,
+    MACHINES,
+    SLOW_EVIDENCE_SECONDS,
+    Evidence,
+    LabHandle,
+    Liveness,
+    Mark,
+    Step,
+)
+from lab.topology.cost import Cost
+from lab.topology.intent import Intent
+
+if TYPE_CHECKING:
+    from lab.imaging.library import Library
+
+MACHINE_SECONDS, NODE_SECONDS, CLUSTER_SECONDS, PLANE_SECONDS = 0.8, 3.0, 35.0, 30.0
+"""Measured on two cores: a machine's boot, a node's preparation, the first control plane with
+add-ons and probe pods, and each further control plane."""
+ROOT_SECONDS, BUNDLE_SECONDS = 90.0, 40.0
+"""A root file system from packages, and a bundle prepared: once each."""
+_LOG_SECONDS = 10.0
+_GROUP_SECONDS = 10.0
+
+
+class NspawnProvider(MachinesProvider):
+    """System containers on this machine."""
+
+    name = "nspawn"
+    abilities = frozenset({MACHINES, CLUSTER, CAPTURE, FAILOVER})
+
+    def __init__(self, inventory: Inventory) -> None:
+        super().__init__(inventory)
+
+    @cached_property
+    def _library(self) -> Library:
+        from lab.imaging.library import Library  # noqa: PLC0415  'down' builds no image
+
+        return Library(self._cache, self._inventory)
+
+    def banner(self, intent: Intent | None) -> str:
+        """One sentence: which provider."""
+        del intent
+        return f"{self.name}: system containers on this machine, with its kernel"
+
+    def node_mtu(self, asked: int) -> int:
+        """What is asked: one kernel carries it all."""
+        return asked
+
+    def cost(self, intent: Intent) -> Cost:
+        """What the lab is predicted to take here, from nothing."""
+        machines = intent.machines
+        nodes = [one for one in machines if one.kubelet and intent.kubernetes]
+        planes = [one for one in nodes if one.kubelet and one.kubelet.role == "control-plane"]
+        images = dict.fromkeys(one.hardware.image for one in machines)
+        unbuilt = sum(not self._library.has_root(name) for name in images)
+        seconds = ROOT_SECONDS * unbuilt + MACHINE_SECONDS * len(machines)
+        if nodes:
+            seconds += CLUSTER_SECONDS + NODE_SECONDS * len(nodes)
+            seconds += PLANE_SECONDS * (len(planes) - 1)
+        needed = preflight.need(intent)
+        counts = {"machine": len(machines), "unbuilt image": unbuilt}
+        return Cost(seconds, needed.memory_mib, len(nodes) + 1, counts)
+
+    def unfit(self, intent: Intent) -> str:
+        """Why there can be no such lab of system containers."""
+        windows = [one.name for one in intent.machines if one.os == "windows"]
+        if windows:
+            return (
+                f"Windows nodes {', '.join(windows)} cannot be system containers; "
+                "'--only linux' (make: ONLY=linux) goes on without them"
+            )
+        return fitness.unfit(intent)
+
+    def preflight(self, lab: LabHandle, intent: Intent) -> None:
+        """Check root, programs, kernel, control groups, inotify instances, memory and the bundle.
+
+        Raises
+        ------
+        PreflightError
+            Naming everything that is missing and its fix. Nothing has been created.
+
+        """
+        found = [one for one in preflight.examine(lab.directory) if one.level == "fail"]
+        strange = preflight.strangers_cache(self._cache)
+        found += [strange] if strange else []
+        if not found and holder.find(lab) is None:
+            found += preflight.judge(preflight.need(intent), preflight.room())
+        if found:
+            raise PreflightError(
+                f"checking this machine for scenario '{intent.scenario}'",
+                "; ".join(one.seen for one in found),
+                "\n       ".join(dict.fromkeys(one.cure for one in found)),
+            )
+        bundled = self._bundled(lab, intent)
+        if bundled and not prepared.place(self._cache, bundled.manifest).is_dir():
+            bundled.check()
+
+    def steps(self, lab: LabHandle, intent: Intent) -> tuple[Step, ...]:
+        """What brings the lab up, in order.
+
+        Raises
+        ------
+        PreflightError
+            When there can be no such lab of system containers.
+
+        """
+        why = self.unfit(intent)
+        if why:
+            raise PreflightError(
+                f"checking scenario '{intent.scenario}' for system containers",
+                why,
+                "'--provider netns' brings it up in network namespaces",
+            )
+        fitness.require_packages(intent, self._packages)
+        bundled = self._bundled(lab, intent)
+        return BringUp(lab, intent, self._inventory, self._library, self._cache, bundled).steps()
+
+    def _host_traits(self) -> HostTraits:
+        return preflight.traits()
+
+    def _bundle_digest(self, lab: LabHandle) -> str:
+        decided = layout.load(lab)
+        return decided.bundle if decided else ""
+
+    def _decided(self, lab: LabHandle) -> Layout:
+        decided = layout.load(lab)
+        if decided is None:
+            raise BrokenError(
+                f"looking for the machines of lab '{lab.name}'",
+                "there is no record of what they were made from",
+                f"'lab down {lab.name}', then 'lab up' again",
+            )
+        return decided
+
+    def _guests(self, lab: LabHandle) -> ContainerGuests:
+        found = holder.find(lab)
+        return ContainerGuests(lab, self._decided(lab), found.pid if found else None)
+
+    def liveness(self, lab: LabHandle, intent: Intent) -> Liveness:
+        """Look at the holder, the machines in it, and into the machines."""
+        decided, found = layout.load(lab), holder.find(lab)
+        if decided is None:
+            if found is None:
+                return Liveness("absent", "no process of it runs here")
+            return Liveness("broken", "its holder runs, and no record says what is in it")
+        if found is None:
+            return Liveness("broken", "its machines are off", again_from="networks")
+        try:
+            return self._look(lab, intent, decided)
+        except LabError as error:
+            return Liveness("broken", str(error), again_from="networks")
+
+    def _look(self, lab: LabHandle, intent: Intent, decided: Layout) -> Liveness:
+        entry = holder.entry(lab)
+        lost = networks.missing(entry, lab, intent.segments)
+        if lost:
+            return Liveness("broken", f"it has no {lost}", again_from="networks")
+        on = containers.leaders(entry.pid)
+        off = [one.name for one in intent.machines if one.name not in on]
+        if off:
+            more = f", and {len(off) - 1} more" if len(off) > 1 else ""
+            return Liveness("broken", f"{off[0]} is off{more}", again_from="machines")
+        groups = holder.hierarchies(entry.pid)
+        frozen = [name for name in on if cgroups.is_frozen(groups, lab.token, name)]
+        if len(frozen) == len(on):
+            return Liveness("suspended", f"all {len(on)} machines are frozen", "machines")
+        if frozen:
+            return Liveness("broken", f"{frozen[0]} is frozen", again_from="machines")
+        with ContainerGuests(lab, decided, entry.pid) as guests:
+            beyond = self._beyond_network(lab, intent)
+            ill = look_inside(guests, own_network(intent), beyond)
+        return ill or Liveness("running", f"holder process {entry.pid}, {len(on)} machines")
+
+    def destroy(self, lab: LabHandle, *, owner: str = "") -> tuple[str, ...]:
+        """End the owner's holders of the lab, and take its control groups away. Safe to repeat.
+
+        Control groups are root's: those with the token of another user's holder are not its own.
+
+        Raises
+        ------
+        DeadlineError
+            When one has not gone in time.
+
+        """
+        there = holder.find(lab)
+        groups = holder.hierarchies(there.pid) if there else cgroups.hierarchies()
+        ended = holding.destroy(lab, owner, holder.KIND)
+        if not owner:
+            Deadline(_GROUP_SECONDS).wait(
+                f"removing the control groups of lab '{lab.name}'",
+                partial(cgroups.remove, groups, lab.token),
+                every=0.05,
+            )
+        return tuple(f"process {one.pid} (holder) with its machines" for one in ended)
+
+    def marks(self, *, all_users: bool = False) -> tuple[Mark, ...]:
+        """Every holder of the caller's; with ``all_users``, as root, everybody's."""
+        return holding.marks(holder.KIND, all_users=all_users)
+
+    def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
+        """What systemd-nspawn has said, each machine's journal and network, and the cluster's."""
+        decided, found = layout.load(lab), holder.find(lab)
+        if decided is None or found is None:
+            return
+        entry = holder.entry(lab)
+        with self._guests(lab) as guests:
+            for machine in decided.machines:
+                yield _piece(f"{machine}/nspawn.log", partial(containers.log, entry, machine))
+            yield from guests.evidence()
+            if intent.kubernetes is None or not decided.bundle:
+                yield from guests.logs(decided.machines, Deadline(SLOW_EVIDENCE_SECONDS))
+                return
+            for path, content in self._cluster(lab, intent).evidence(guests):
+                yield Evidence(path, content)
+
+    def console(self, lab: LabHandle, intent: Intent, name: str) -> int:
+        """Follow the machine's journal until Ctrl-C; the exit code."""
+        self._require_machine(lab, intent, name)
+        words = ("journalctl", "--no-pager", "--boot", "--follow", "--lines=50")
+        return self._guests(lab).shell(name).attach(words)
+
+    def console_log(self, lab: LabHandle, intent: Intent, name: str) -> str:
+        """The machine's journal since it was last switched on."""
+        self._require_machine(lab, intent, name)
+        shell = self._guests(lab).shell(name)
+        words = ("journalctl", "--no-pager", "--boot")
+        return shell.run(words, Deadline(_LOG_SECONDS)).stdout
+
+    def screenshot(self, lab: LabHandle, intent: Intent, name: str) -> bytes:
+        """Refuse: system containers have no screen.
+
+        Raises
+        ------
+        UsageError
+            Always.
+
+        """
+        del intent
+        raise UsageError(
+            f"taking a picture of the screen of '{name}'",
+            "system containers have no screen",
+            f"lab console {lab.name} {name} --log",
+        )
+
+    def gateway_holders(self, lab: LabHandle, intent: Intent) -> Mapping[str, Sequence[str]]:
+        """Machines that hold each virtual gateway now, by the node whose gateway it is."""
+        return gateway_holders.holders(holder.entry(lab), intent)
+
+    def cut_off(self, lab: LabHandle, intent: Intent, machine: str) -> None:
+        """Pull every cable of the machine but the one that the lab reaches it by."""
+        failing.plug(holder.entry(lab), intent, machine, plugged=False)
+
+    def join_again(self, lab: LabHandle, intent: Intent, machine: str) -> None:
+        """Plug every cable of the machine in."""
+        failing.plug(holder.entry(lab), intent, machine, plugged=True)
+
+    def pulse(
+        self, lab: LabHandle, beats: Sequence[Beat], change: Callable[[], None], pace: Pace
+    ) -> tuple[Silence, ...]:
+        """Send datagrams in a steady beat, and call ``change`` once all are answered."""
+        return failing.measure(holder.entry(lab), lab, beats, change, pace)
+
+    def suspend(self, lab: LabHandle, intent: Intent) -> tuple[str, ...]:
+        """Freeze every machine where it is, in memory; the names of those that ran."""
+        entry = holder.entry(lab)
+        groups = holder.hierarchies(entry.pid)
+        on = containers.leaders(entry.pid)
+        names = [one.name for one in intent.machines if one.name in on]
+        ran = [name for name in names if not cgroups.is_frozen(groups, lab.token, name)]
+        for name in ran:
+            cgroups.freeze(groups, lab.token, name, frozen=True)
+        return tuple(ran)
+
+    @staticmethod
+    def _require_machine(lab: LabHandle, intent: Intent, name: str) -> None:
+        if name not in {one.name for one in intent.machines}:
+            raise UsageError(f"looking for '{name}' in lab '{lab.name}'", "it has no such machine")
+
+
+def _piece(path: str, make: Callable[[], str]) -> Evidence:
+    try:
+        return Evidence(path, make().encode())
+    except LabError as error:
+        return Evidence(f"{path}.missing", f"{error}\n".encode())

@@ -1,0 +1,204 @@
+"""The shell script that powers a machine on, again after each reboot. Pure.
+
+It runs in the lab's holder: makes the machine's network namespace with its cards, enters the
+machine's control groups, and boots the root file system by systemd-nspawn.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.providers.nspawn.cgroups import INSIDE, OUTSIDE
+
+_STOP_SECONDS = 10
+REBOOT = 133
+"""systemd-nspawn's exit code when the machine wants to start again (``--keep-unit``)."""
+FIRST = "/usr/local/lib/hybridlab/first-process"
+"""In the machine: what runs before systemd."""
+KERNEL_SETTINGS: Mapping[str, str] = {
+    "vm/overcommit_memory": "1",
+    "vm/panic_on_oom": "0",
+    "kernel/panic": "10",
+    "kernel/panic_on_oops": "1",
+    "kernel/keys/root_maxkeys": "1000000",
+    "kernel/keys/root_maxbytes": "25000000",
+}
+"""What the kubelet demands of settings that a kernel has once. A node reads these values from files
+laid over the host's, which stay as they are (kubernetes/pkg/kubelet/cm, setupKernelTunables)."""
+DROPPED = (
+    "CAP_SYS_MODULE",
+    "CAP_SYS_RAWIO",
+    "CAP_SYS_TIME",
+    "CAP_MAC_ADMIN",
+    "CAP_MAC_OVERRIDE",
+    "CAP_WAKE_ALARM",
+    "CAP_BLOCK_SUSPEND",
+    "CAP_AUDIT_CONTROL",
+    "CAP_SYS_PACCT",
+    "CAP_PERFMON",
+    "CAP_DAC_READ_SEARCH",  # opens any file of a file system by its number
+)
+"""Capabilities that act on the host and that neither systemd nor Kubernetes needs."""
+_ONLINE = "/sys/devices/system/cpu/online"
+_HIDDEN = ("/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security", "/sys/firmware")
+_ENVIRONMENT = {"SYSTEMD_SECCOMP": "0", "SYSTEMD_NSPAWN_API_VFS_WRITABLE": "network"}
+"""No filter of system calls, which containers would inherit; ``/proc/sys/net`` can be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One network card of a machine and where it is plugged in."""
+
+    port: str
+    """The other end's name, in the lab's holder."""
+    bridge: str
+    name: str
+    mac: str
+    mtu: int
+    address: str | None = None
+    """With prefix length; None for a card that the machine itself configures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """All that one machine is started with."""
+
+    machine: str
+    root: Path
+    """Where its root file system is mounted, in the holder."""
+    ports: tuple[Port, ...]
+    groups: tuple[Path, ...]
+    """The machine's control group in each hierarchy."""
+    binds: Mapping[Path, str]
+    """Directories of the host, by the place where the machine has them."""
+    read_only: Mapping[Path, str]
+
+
+def script(start: Start) -> str:
+    """The script, for ``sh``."""
+    name = start.machine
+    batch = "\n".join(_links(name, start.ports))
+    addresses = "\n".join(_addresses(start.ports))
+    gone = "\n".join(f"    ip link delete {one.port} 2>/dev/null" for one in start.ports)
+    groups = shlex.join(str(one) for one in start.groups)
+    settings = " ".join(f"{key}={value}" for key, value in _ENVIRONMENT.items())
+    return f"""#!/bin/sh
+# Powers {name} on, and again after each reboot.
+for group in {groups}; do
+    echo $$ >"$group/{OUTSIDE}/cgroup.procs" || exit 1
+done
+while :; do
+{gone}
+    ip netns delete {name} 2>/dev/null
+    ip netns add {name} || exit 1
+    ip -batch - <<'LINKS' || exit 1
+{batch}
+LINKS
+    ip -n {name} -batch - <<'ADDRESSES' || exit 1
+{addresses}
+ADDRESSES
+    for group in {groups}; do
+        find "$group/{INSIDE}" -depth -type d -exec rmdir {{}} \\;
+        mkdir "$group/{INSIDE}"
+    done
+    (
+        for group in {groups}; do
+            echo 0 >"$group/{INSIDE}/cgroup.procs" || exit 1
+        done
+        exec env {settings} {shlex.join(_nspawn(start))}
+    )
+    code=$?
+    [ "$code" = {REBOOT} ] || exit "$code"
+done
+"""
+
+
+def _links(machine: str, ports: Iterable[Port]) -> Iterable[str]:
+    for one in ports:
+        yield (
+            f"link add {one.port} mtu {one.mtu} type veth peer name {one.name} "
+            f"address {one.mac} mtu {one.mtu} netns {machine}"
+        )
+        yield f"link set {one.port} master {one.bridge} up"
+
+
+def _addresses(ports: Iterable[Port]) -> Iterable[str]:
+    for one in ports:
+        if one.address:
+            yield f"address add {one.address} dev {one.name}"
+            yield f"link set {one.name} up"
+
+
+def _nspawn(start: Start) -> Sequence[str]:
+    return (
+        "systemd-nspawn",
+        "--quiet",
+        f"--directory={start.root}",
+        f"--machine={start.machine}",
+        "--register=no",
+        "--keep-unit",
+        f"--network-namespace-path=/run/netns/{start.machine}",
+        "--console=pipe",
+        "--capability=all",
+        f"--drop-capability={','.join(DROPPED)}",
+        "--kill-signal=SIGRTMIN+3",
+        "--resolv-conf=off",
+        "--timezone=off",
+        "--link-journal=no",
+        "--bind=/dev/kmsg",
+        *(f"--bind={path}:{place}" for path, place in start.binds.items()),
+        *(f"--bind-ro={path}:{place}" for path, place in start.read_only.items()),
+        FIRST,
+    )
+
+
+def first_process(memory_mib: int, cpus: int) -> Mapping[str, str]:
+    """Files of a machine's root file system, by path: what prepares ``/proc`` and ``/sys``.
+
+    ``/proc/meminfo`` says how much memory the machine has, as programs in it should see; how much
+    of it is free it does not say. ``cpus`` is how many processors the kubelet counts.
+    """
+    folder = FIRST.rpartition("/")[0]
+    files = {f"{folder}/kernel/{key}": f"{value}\n" for key, value in KERNEL_SETTINGS.items()}
+    files[f"{folder}/online"] = f"0-{cpus - 1}\n" if cpus > 1 else "0\n"
+    kib = memory_mib << 10
+    files[f"{folder}/meminfo"] = "".join(
+        f"{key + ':':<16}{value:>8} kB\n"
+        for key, value in (
+            ("MemTotal", kib),
+            ("MemFree", kib // 2),
+            ("MemAvailable", kib // 2),
+            ("Buffers", 0),
+            ("Cached", kib // 4),
+            ("SwapCached", 0),
+            ("SwapTotal", 0),
+            ("SwapFree", 0),
+        )
+    )
+    lines = [
+        "#!/bin/sh",
+        "# Runs as the machine's process 1, and becomes systemd.",
+        "for each in /sys/fs/cgroup /sys/fs/cgroup/*; do",
+        '    mountpoint -q "$each" && mount -o remount,bind,rw "$each" 2>/dev/null',
+        "done",
+        *(
+            f"mount --bind {folder}/kernel/{key} /proc/sys/{key} && "
+            f"mount -o remount,bind,ro /proc/sys/{key}"
+            for key in KERNEL_SETTINGS
+        ),
+        *(
+            f"mount --bind {folder}/{name} {place} && mount -o remount,bind,ro {place}"
+            for name, place in (("meminfo", "/proc/meminfo"), ("online", _ONLINE))
+        ),
+        *(f"[ ! -d {path} ] || mount -t tmpfs -o ro none {path}" for path in _HIDDEN),
+        "exec /usr/lib/systemd/systemd",
+    ]
+    # a container that ignores SIGTERM would hold up a reboot for systemd's 90 s
+    files["/etc/systemd/system.conf.d/hybridlab.conf"] = (
+        f"[Manager]\nDefaultTimeoutStopSec={_STOP_SECONDS}s\n"
+    )
+    files[FIRST] = "\n".join(lines) + "\n"
+    return files

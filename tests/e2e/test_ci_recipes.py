@@ -1,0 +1,31 @@
+"""The recipes for a CI's own runners, run as the CI does: a fresh clone and an empty home."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from recipe_runner import ROOT, read_recipe, run_recipe
+
+
+@pytest.mark.parametrize("recipe", ["github-hosted.yml", "gitlab-hosted.yml"])
+def test_hosted_recipe_tests_labs_and_keeps_junit_and_reports(recipe: str, tmp_path: Path) -> None:
+    code, clone = run_recipe(recipe, tmp_path, "hard-way")
+    assert code == 0
+    night = clone / "night"
+    (suite,) = ET.parse(night / "junit.xml").getroot().findall("testsuite")
+    assert suite.get("name") == "hybridlab.netns.hard-way"
+    assert len(suite.findall("testcase")) > 100
+    for name in ("index.html", "summary.json", "hard-way/report.html", "hard-way/result.json"):
+        assert (night / name).stat().st_size > 0, name
+
+
+@pytest.mark.parametrize(
+    "recipe", ["github.yml", "gitlab.yml", "Jenkinsfile", "hybridlab-nightly.service"]
+)
+def test_recipe_for_hypervisors_is_read_whole(recipe: str, tmp_path: Path) -> None:
+    commands = read_recipe(recipe, ROOT, tmp_path).commands
+    wanted = ("nightly-setup", "lab bundle create", "nightly ", "lab gc")
+    for word in wanted:
+        assert any(word in f"{command.text} " for command in commands), word

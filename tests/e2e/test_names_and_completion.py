@@ -1,0 +1,107 @@
+"""What may stand for a lab's name, and what the shell offers for each word."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lab_command import Lab
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def mine(lab: Lab, tmp_path: Path) -> Path:
+    """A scenario file whose lab is called otherwise than it."""
+    path = tmp_path / "a dir" / "mine.yaml"
+    path.parent.mkdir()
+    text = (ROOT / "scenarios/overlay.yaml").read_text(encoding="utf-8")
+    path.write_text(text.replace("name: overlay", "name: of-mine"), encoding="utf-8")
+    lab.run("up", str(path), "--only", "linux")
+    return path
+
+
+def offered(lab: Lab, *words: str) -> list[str]:
+    """What bash is offered for the last word."""
+    environment = {
+        **lab.environment(),
+        "_LAB_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(("lab", *words)),
+        "COMP_CWORD": str(len(words)),
+    }
+    run = "import sys; sys.argv[0] = 'lab'; from lab.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", run], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
+
+
+def test_a_scenario_file_stands_for_the_lab_that_was_made_from_it(lab: Lab, mine: Path) -> None:
+    assert "lab 'of-mine' is up" in lab.run("status", str(mine)).stdout
+    cell = "pod-pod/master-p1/worker1-p1/tcp-small"
+    assert "1 pass" in lab.run("test", str(mine), "-k", cell).stdout
+    assert lab.run("exec", str(mine), "worker1", "echo", "there").stdout == "there\n"
+    assert "--node master" in lab.run("fault", "--list", str(mine)).stdout
+
+    lab.run("up", str(mine), "--name", "another", "--only", "linux")
+    assert "lab 'of-mine' is up" in lab.run("status", str(mine)).stdout, "its own name is meant"
+    lab.run("down", "of-mine")
+    assert "lab 'another' is up" in lab.run("status", str(mine)).stdout
+    lab.run("up", str(mine), "--name", "third", "--only", "linux")
+    told = lab.run("down", str(mine), code=2).stderr
+    assert "several labs were made from it: another, third" in told
+    lab.run("down", "third")
+
+    mine.write_text("broken: [", encoding="utf-8")
+    lab.run("down", str(mine))
+    shutil.copy(ROOT / "scenarios/overlay.yaml", mine)
+    assert "there is no lab named 'overlay'" in lab.run("test", str(mine), code=2).stderr
+
+
+def test_the_shell_offers_what_the_lab_has(lab: Lab, mine: Path) -> None:
+    assert offered(lab, "shell", str(mine).replace(" ", "\\ "), "router") == ["router"]
+    assert offered(lab, "shell", "of") == ["of-mine"]
+    assert offered(lab, "shell", "of-mine", "worker1") == ["worker1", "worker1-p1", "worker1-p2"]
+    assert offered(lab, "exec", "of-mine", "cl") == ["client"]
+    assert offered(lab, "ssh", "of-mine", "worker1") == ["worker1"]
+    assert "worker2-p2" in offered(lab, "explain", "of-mine", "w")
+    assert "worker1:to-worker2-p1" in offered(lab, "explain", "of-mine", "client", "worker1:")
+    cells = [
+        f"pod-pod/master-p1/worker1-p1/{end}"
+        for end in ("tcp-small", "tcp-large", "udp-small", "udp-large")
+    ]
+    assert sorted(offered(lab, "capture", "of-mine", "pod-pod/master-p1/worker1-p1")) == sorted(
+        cells
+    )
+    assert sorted(offered(lab, "test", "of-mine", "-k", cells[0][:-9])) == sorted(cells)
+    assert offered(lab, "fault", "of-mine", "wrong-v") == ["wrong-vni"]
+    assert offered(lab, "fault", "of-mine", "route-missing", "--node", "w") == [
+        "worker1",
+        "worker2",
+    ]
+    peers = ("fault", "of-mine", "route-missing", "--node", "worker1", "--peer")
+    assert offered(lab, *peers, "w") == ["worker2"]
+    assert offered(lab, "up", "overlay", "--provider", "n")[0] == "netns"
+    assert offered(lab, "plan", "overlay", "--provider", "lib") == ["libvirt"]
+
+
+@pytest.mark.parametrize("words", [("shell", "nobody", ""), ("fault", "nobody", "x", "--node", "")])
+def test_of_a_lab_that_is_not_there_nothing_is_offered(lab: Lab, words: tuple[str, ...]) -> None:
+    assert offered(lab, *words) == []
+
+
+def test_a_shell_on_namespaces_says_whose_files_are_there(lab: Lab) -> None:
+    lab.run("up", "overlay", "--only", "linux")
+    told = lab.run("shell", "overlay", "worker1").stderr
+    assert "note: the network is that of 'worker1'; the files are those of this machine" in told
+
+
+def test_the_first_words_of_a_bring_up_are_plain(lab: Lab) -> None:
+    told = lab.run("up", "overlay", "--only", "linux").stderr.splitlines()
+    at = told.index("starting lab 'overlay'")
+    assert told[at + 1] == "  step 1 of 5: holder"
+    assert "not done yet" not in "".join(told)

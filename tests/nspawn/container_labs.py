@@ -1,0 +1,65 @@
+"""Labs of system containers, and what they may leave behind: nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from real_lab import RealLab
+
+from lab.providers.nspawn import cgroups, preflight
+from lab.state.schema import FILE
+
+LINKS = Path("/sys/class/net")
+
+
+@dataclass(frozen=True)
+class ContainerLabs(RealLab):
+    """Labs of system containers below one state directory."""
+
+    provider: str = "nspawn"
+
+    def left(self) -> set[str]:
+        """What of these labs is on the machine, whatever the journal says."""
+        found = {f"process {pid}" for pid in self._processes()}
+        found |= {f"disk {one}" for one in self.state.glob("labs/*/machines/*")}
+        tokens = self._tokens()
+        there = cgroups.hierarchies()
+        found |= {f"control group {one}" for one in tokens & cgroups.tokens(there)}
+        cables = {one.name for one in LINKS.iterdir()}
+        return found | {f"cable hl{one[:8]}" for one in tokens if f"hl{one[:8]}" in cables}
+
+    def _processes(self) -> Iterator[int]:
+        """Processes that name the state directory, or have a mount of it."""
+        wanted = os.fsencode(str(self.state))
+        for name in (one.name for one in Path("/proc").iterdir()):
+            if not name.isdigit() or int(name) == os.getpid():
+                continue
+            try:
+                words = Path(f"/proc/{name}/cmdline").read_bytes()
+                mounts = Path(f"/proc/{name}/mounts").read_bytes()
+            except OSError:
+                continue
+            if (b"hybridlab-containers" in words and wanted in words) or wanted in mounts:
+                yield int(name)
+
+    def _tokens(self) -> set[str]:
+        """Of every lab that was ever here under its name."""
+        journal = self.state / FILE
+        if not journal.exists():
+            return set()
+        with closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True)) as opened:
+            return {token for (token,) in opened.execute("SELECT token FROM labs")}
+
+
+def why_not() -> str:
+    """Why there can be no system containers here; empty where there can."""
+    found = [one for one in preflight.examine(Path("/var/tmp")) if one.level == "fail"]
+    if not found and shutil.which("mmdebstrap") is None:
+        return "no 'mmdebstrap' to make root file systems with"
+    return "; ".join(one.seen for one in found)

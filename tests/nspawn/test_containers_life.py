@@ -1,0 +1,148 @@
+"""A lab of system containers, lived through in order: no cluster, pods are namespaces."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from container_labs import ContainerLabs
+
+from lab._deadline import Deadline
+from lab.providers.netns.processes import holders
+from lab.providers.nspawn import containers, holder
+
+MACHINES = ("master", "worker", "router", "client")
+STARTED = ("stat", "-c", "%Y", "/proc/1")
+SECONDS = 120.0
+
+
+@pytest.fixture(scope="module")
+def lab(labs: ContainerLabs) -> Iterator[ContainerLabs]:
+    labs.up()
+    yield labs
+    labs.run("down", "small")
+    assert labs.left() == set()
+
+
+def holder_of(lab: ContainerLabs) -> int:
+    own = [one for one in holders(holder.KIND) if str(lab.state) in str(one.directory)]
+    assert len(own) == 1
+    return own[0].pid
+
+
+def test_the_matrix_is_green(lab: ContainerLabs) -> None:
+    assert "Not as expected" not in lab.run("test", "small").stdout
+
+
+def test_up_again_does_nothing(lab: ContainerLabs) -> None:
+    assert "nothing was done" in lab.up().stderr
+
+
+def test_every_machine_is_reached_by_its_name(lab: ContainerLabs) -> None:
+    for machine in MACHINES:
+        assert lab.run("ssh", "small", machine, "--", "hostname").stdout.strip() == machine
+
+
+def test_plain_ssh_gets_in_by_the_configuration_that_is_printed(
+    lab: ContainerLabs, tmp_path: Path
+) -> None:
+    file = tmp_path / "config"
+    file.write_text(lab.run("ssh-config", "small").stdout)
+    done = subprocess.run(
+        ["ssh", "-F", file, "-o", "BatchMode=yes", "small-worker", "hostname"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.strip() == "worker"
+
+
+def test_the_console_log_is_the_journal(lab: ContainerLabs) -> None:
+    assert "Multi-User System" in lab.run("console", "small", "worker", "--log").stdout
+
+
+def test_a_screenshot_is_refused_with_what_there_is(lab: ContainerLabs, tmp_path: Path) -> None:
+    said = lab.run("screenshot", "small", "worker", "-o", str(tmp_path / "x.png"), code=2).stderr
+    assert "no screen" in said
+    assert "lab console small worker --log" in said
+
+
+# SECURITY.md: System containers share one kernel.
+def test_a_machine_runs_on_the_hosts_kernel(lab: ContainerLabs) -> None:
+    said = lab.run("exec", "small", "worker", "--", "uname", "-r").stdout
+    assert said.strip() == os.uname().release
+
+
+def test_a_machine_has_the_memory_of_the_scenario(lab: ContainerLabs) -> None:
+    said = lab.run("exec", "small", "worker", "--", "cat", "/proc/meminfo").stdout
+    assert said.split()[1] == str(512 << 10)
+
+
+def test_a_fault_is_named_and_healed(lab: ContainerLabs) -> None:
+    lab.run("fault", "small", "tunnel-udp-dropped", "--node", "worker")
+    said = lab.run("explain", "small", "master-p1", "worker-p1", code=1).stdout
+    assert "tunnel-udp-dropped" in said
+    assert "worker" in said
+    lab.run("heal", "small")
+    assert "works" in lab.run("explain", "small", "master-p1", "worker-p1").stdout
+
+
+def test_a_capture_follows_a_probe_there_and_back(lab: ContainerLabs) -> None:
+    said = lab.run("capture", "small", "master-p1", "worker-p1").stdout
+    assert "worker flannel.4096" in said
+
+
+def test_a_suspended_lab_goes_on_where_it_was(lab: ContainerLabs) -> None:
+    before = lab.run("exec", "small", "worker", "--", *STARTED).stdout
+    assert "suspended: 4 machines" in lab.run("suspend", "small").stdout
+    assert "is suspended" in lab.run("status", "small", code=3).stdout
+    story = lab.up().stderr
+    assert story.count("resumed") == 4
+    assert "booted" not in story
+    assert lab.run("exec", "small", "worker", "--", *STARTED).stdout == before
+    lab.run("test", "small", "-k", "pod-pod")
+
+
+def test_a_machine_that_reboots_comes_back_with_a_network_of_its_own(lab: ContainerLabs) -> None:
+    before = containers.leaders(holder_of(lab))["worker"]
+    lab.run("exec", "small", "worker", "--", "systemctl", "--no-block", "reboot")
+    Deadline(SECONDS).wait(
+        "the worker to be up again",
+        lambda: containers.leaders(holder_of(lab)).get("worker"),
+        until=lambda now: now not in {None, before},
+        every=0.1,
+    )
+    lab.up()
+    lab.run("test", "small", "-k", "pod-pod")
+
+
+def test_a_power_cut_of_one_machine_is_said_and_mended(lab: ContainerLabs) -> None:
+    containers.switch_off(holder_of(lab), "worker")
+    assert "worker is off" in lab.run("status", "small", code=3).stdout
+    lab.run("exec", "small", "worker", "--", "true", code=3)
+    assert "booted worker" in lab.up().stderr
+    lab.run("test", "small", "-k", "pod-pod")
+
+
+def test_what_machines_have_written_outlives_a_power_cut_of_them_all(lab: ContainerLabs) -> None:
+    lab.run("exec", "small", "worker", "--", "touch", "/root/kept")
+    os.kill(holder_of(lab), signal.SIGKILL)
+    assert "its machines are off" in lab.run("status", "small", code=3).stdout
+    lab.up()
+    lab.run("exec", "small", "worker", "--", "test", "-e", "/root/kept")
+    lab.run("test", "small", "-k", "pod-pod")
+
+
+def test_evidence_has_every_machine_and_no_secret(lab: ContainerLabs, tmp_path: Path) -> None:
+    file = tmp_path / "evidence.tar.gz"
+    lab.run("gather", "small", "--output", str(file))
+    listed = subprocess.run(("tar", "tzf", file), capture_output=True, text=True, check=True).stdout
+    for machine in MACHINES:
+        assert f"{machine}/nspawn.log" in listed
+    whole = subprocess.run(("tar", "xzOf", file), capture_output=True, check=True).stdout
+    assert b"PRIVATE KEY" not in whole

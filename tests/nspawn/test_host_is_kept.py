@@ -1,0 +1,142 @@
+"""What root in a node cannot do to the host, and that a node has what its plan says and no more.
+
+Root that mounts a /proc of its own is not held by any of this: docs/how-to/system-containers.md.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from container_labs import ContainerLabs
+
+ATTEMPTS = Path(__file__).with_name("programs") / "attempts.py"
+BY_SSH, BY_EXEC = "ssh", "exec"
+
+
+@pytest.fixture(scope="module")
+def lab(labs: ContainerLabs) -> Iterator[ContainerLabs]:
+    labs.up()
+    yield labs
+    labs.run("down", "small")
+
+
+@pytest.fixture(scope="module", params=[BY_SSH, BY_EXEC])
+def attempted(lab: ContainerLabs, request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What a program of root's in the worker could do, however root came there."""
+    asked = json.dumps({"host_file": str(ATTEMPTS), "disks": opened_here()})
+    words = ("python3", "-", asked)
+    done = subprocess.run(
+        lab.command(request.param, "small", "worker", "--", *words),
+        env=lab.environment(),
+        input=ATTEMPTS.read_text(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def opened_here() -> list[str]:
+    """Block devices that the host's root may open, as ``major:minor``."""
+    found = []
+    for one in sorted(Path("/sys/dev/block").iterdir()):
+        device = Path("/dev") / one.resolve().name
+        try:
+            os.close(os.open(device, os.O_RDONLY | os.O_NONBLOCK))
+        except OSError:
+            continue
+        found.append(one.name)
+    return found
+
+
+# SECURITY.md: Root in a system container is kept from accidents, not locked in.
+def test_no_setting_of_the_kernel_can_be_written(attempted: dict[str, Any]) -> None:
+    assert attempted["settings"] == []
+
+
+def test_no_module_can_be_loaded(attempted: dict[str, Any]) -> None:
+    assert attempted["module"] in {errno.EPERM, errno.ENOSYS}
+
+
+def test_the_clock_cannot_be_set(attempted: dict[str, Any]) -> None:
+    assert attempted["clock"] == errno.EPERM
+
+
+def test_the_kernel_s_own_file_systems_are_empty(attempted: dict[str, Any]) -> None:
+    assert attempted["files of the kernel"] == {}
+
+
+def test_no_disk_can_be_opened(attempted: dict[str, Any]) -> None:
+    if not attempted["disks"]:
+        pytest.skip("this machine has no block device that root may open")
+    assert set(attempted["disks"].values()) == {errno.EPERM}
+
+
+def test_memory_and_kvm_cannot_be_opened(attempted: dict[str, Any]) -> None:
+    assert set(attempted["devices"].values()) == {errno.EPERM}
+
+
+def test_the_list_of_devices_cannot_be_made_longer(attempted: dict[str, Any]) -> None:
+    assert attempted["devices allowed"] != 0
+
+
+def test_what_kubernetes_needs_of_devices_is_there(attempted: dict[str, Any]) -> None:
+    assert attempted["needed"] == {}
+
+
+def test_a_process_of_the_host_is_not_there_to_be_killed(attempted: dict[str, Any]) -> None:
+    assert attempted["processes"] < 60
+    assert not attempted["sees a test"]
+
+
+def test_a_file_of_the_host_is_not_there(attempted: dict[str, Any]) -> None:
+    assert attempted["host file"] == errno.ENOENT
+
+
+def test_no_file_can_be_opened_by_its_number(attempted: dict[str, Any]) -> None:
+    assert attempted["handle"] == errno.EPERM
+
+
+def test_the_kernel_log_can_be_read_and_not_written(attempted: dict[str, Any]) -> None:
+    assert attempted["kernel log"] == {"read": 0, "write": errno.EPERM}
+
+
+def test_programs_are_told_the_memory_and_processors_of_the_plan(
+    attempted: dict[str, Any],
+) -> None:
+    assert attempted["memory"] == 512 << 10
+    assert attempted["processors"] == 1
+
+
+def test_more_memory_than_the_plan_says_cannot_be_had(lab: ContainerLabs) -> None:
+    take = "import os; taken = bytearray(os.urandom(1)) * (600 << 20)"
+    lab.run("exec", "small", "worker", "--", "python3", "-c", take, code=128 + signal.SIGKILL)
+
+
+def test_more_processors_than_the_plan_says_cannot_be_had(lab: ContainerLabs) -> None:
+    """Two that compute for a second get one processor's time between them."""
+    if (os.cpu_count() or 1) < 2:
+        pytest.skip("this machine has one processor")
+    spin = "import time; end = time.monotonic() + 1\nwhile time.monotonic() < end: pass"
+    both = f"for i in 1 2; do python3 -c '{spin}' & done; wait; times | tail -1"
+    began = time.monotonic()
+    said = lab.run("exec", "small", "worker", "--", "sh", "-c", both).stdout
+    user = sum(seconds(word) for word in said.split())
+    assert user < 1.5 * (time.monotonic() - began)
+
+
+def seconds(told: str) -> float:
+    """``0m1.250000s``, as ``times`` of a shell has it."""
+    minutes, _, rest = told.partition("m")
+    return 60 * int(minutes) + float(rest.rstrip("s"))

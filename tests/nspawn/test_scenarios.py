@@ -1,0 +1,163 @@
+"""Every shipped scenario with its Linux nodes, as a real cluster and as namespaces on machines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from bundle.made_bundle import missing_bundle
+from container_labs import ContainerLabs
+
+from lab.lifecycle.blueprint import draw
+from lab.providers.nspawn import preflight
+from lab.providers.provider import Pods
+
+pytestmark = pytest.mark.clusters
+
+FAILOVER = Path(__file__).parents[1] / "failover.yaml"
+CHECKS = re.compile(r"(\d+) of (\d+) workload checks passed")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault, who no longer reaches whom, and what 'lab explain' must name."""
+
+    name: str
+    node: str
+    source: str
+    target: str
+    named: str
+    peer: str = ""
+
+    def words(self) -> tuple[str, ...]:
+        peer = ("--peer", self.peer) if self.peer else ()
+        return (self.name, "--node", self.node, *peer)
+
+
+CLUSTERS = {
+    "overlay": Fault(
+        "wrong-vni", "worker2", "worker1-p1", "worker2-p1", "on worker2, tunnel flannel.4096"
+    ),
+    "services": Fault(
+        "service-rules-missing", "worker1", "worker1-p1", "to-worker2-p1", "on worker1, "
+    ),
+    # flanneld puts a missing route back within seconds
+    "host-gateway": Fault("ip-forward-off", "worker2", "worker1-p1", "worker2-p1", "on worker2, "),
+    "upstream-tor": Fault(
+        "route-missing",
+        "router",
+        "node001-p1",
+        "node002-p1",
+        "on router, route to 10.160.4.0/24: there is none",
+        peer="node002",
+    ),
+    "upstream-vrrp": Fault(
+        "tunnel-udp-dropped", "master2", "node001-p1", "master2-p1", "on master2, "
+    ),
+    "hard-way": Fault(
+        "route-missing",
+        "router",
+        "worker-1-p1",
+        "worker-0-p1",
+        "on router, route to 10.200.0.0/24: there is none",
+        peer="worker-0",
+    ),
+    "kubeinit": Fault(
+        "wrong-udp-port",
+        "compute-03",
+        "controller-01-p1",
+        "compute-03-p1",
+        "on compute-03, tunnel flannel.4096",
+    ),
+    "k8s-libvirt-1-1-2,compute.os=linux": Fault(
+        "ip-forward-off", "compute-01", "controller-01-p1", "compute-01-p1", "on compute-01, "
+    ),
+}
+"""Every scenario whose network a cluster can have from the lab alone."""
+NAMESPACES = {
+    **{name: fault for name, fault in CLUSTERS.items() if not name.startswith("k8s-")},
+    "overlay": Fault("wrong-vni", "worker2", "worker1-p1", "worker2-p1", "on worker2, tunnel "),
+    "host-gateway": Fault(
+        "route-missing",
+        "worker1",
+        "worker1-p1",
+        "worker2-p1",
+        "on worker1, route to 10.10.",
+        peer="worker2",
+    ),
+    "kubeinit": Fault(
+        "wrong-udp-port", "compute-03", "controller-01-p1", "compute-03-p1", "on compute-03, tunnel"
+    ),
+    "calico-bgp": Fault(
+        "bgp-session-down", "worker1", "worker1-p1", "worker2-p1", "worker2", peer="worker2"
+    ),
+}
+
+
+@contextmanager
+def brought_up(labs: ContainerLabs, scenario: str, pods: Pods, name: str = "") -> Iterator[str]:
+    """The lab, and nothing of it afterwards."""
+    lab = name or scenario.partition(",")[0]
+    asked = ("up", scenario, "--name", lab, "--provider", "nspawn", "--pods", pods)
+    wanted = draw(Path(scenario) if "/" in scenario else scenario, "linux", None, pods, real=True)
+    lacking = list(preflight.judge(preflight.need(wanted.intent), preflight.room()))
+    if lacking:
+        pytest.skip("; ".join(one.seen for one in lacking))
+    try:
+        labs.run(*asked, "--only", "linux")
+        yield lab
+    finally:
+        if (labs.state / "labs" / lab).is_dir():
+            labs.run("down", lab)
+    assert labs.left() == set()
+
+
+def judge(labs: ContainerLabs, lab: str, fault: Fault) -> str:
+    """The whole matrix is as expected, and 'lab explain' names a fault; what the matrix said."""
+    said = labs.run("test", lab).stdout
+    labs.run("fault", lab, *fault.words())
+    explained = labs.run("explain", lab, fault.source, fault.target, code=1).stdout
+    assert fault.named in explained
+    labs.run("heal", lab)
+    labs.run("explain", lab, fault.source, fault.target)
+    return said
+
+
+@pytest.mark.parametrize("scenario", CLUSTERS)
+def test_a_cluster_of_the_scenario_is_green_and_a_fault_is_named(
+    labs: ContainerLabs, scenario: str
+) -> None:
+    why = missing_bundle()
+    if why:
+        pytest.skip(why)
+    with brought_up(labs, scenario, "kubernetes") as lab:
+        said = judge(labs, lab, CLUSTERS[scenario])
+    checks = CHECKS.search(said)
+    assert checks, said
+    assert checks[1] == checks[2]
+
+
+@pytest.mark.parametrize("scenario", NAMESPACES)
+def test_a_lab_of_namespaces_on_machines_is_green_and_a_fault_is_named(
+    labs: ContainerLabs, scenario: str
+) -> None:
+    with brought_up(labs, scenario, "namespaces") as lab:
+        judge(labs, lab, NAMESPACES[scenario])
+
+
+@pytest.mark.parametrize("pods", ["kubernetes", "namespaces"])
+def test_a_gateway_fails_over_when_its_control_plane_is_lost(
+    labs: ContainerLabs, pods: str
+) -> None:
+    why = missing_bundle() if pods == "kubernetes" else ""
+    if why:
+        pytest.skip(why)
+    with brought_up(labs, str(FAILOVER), pods, name="failover") as lab:
+        said = labs.run("test", lab, "--failover", "-k", "pod-pod or node-pod").stdout
+        assert "gateway of worker: held by master1, then by master" in said
+        again = labs.run("test", lab, "-k", "pod-pod or node-pod").stdout
+        assert "Not as expected" not in again, "the matrix knows who holds the gateway now"

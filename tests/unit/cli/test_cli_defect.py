@@ -1,0 +1,99 @@
+"""An exception that nobody foresaw: exit code 70, one sentence, and a log with the traceback."""
+
+from __future__ import annotations
+
+import stat
+import tempfile
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from lab.cli import defect, schema
+from lab.cli.main import main
+from lab.cli.test import Keeper
+from lab.lifecycle.session import OpenLab
+
+
+def ended(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> object:
+    """The exit code of a command that raises the error."""
+
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(schema.command, "callback", fail)
+    with pytest.raises(SystemExit) as raised:
+        main(["schema"])
+    return raised.value.code
+
+
+def test_a_defect_has_a_code_of_its_own_one_sentence_and_a_private_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path / "state"))
+    assert ended(KeyError("no such\nthing \x1b[2J"), monkeypatch) == 70
+    told = capsys.readouterr()
+    assert told.out == ""
+    (log,) = (tmp_path / "state" / "defects").iterdir()
+    assert told.err.count("\n") == 1
+    assert told.err.startswith("this is a defect of lab itself: KeyError: ")
+    assert told.err.endswith(f"; the traceback is in '{log}'\n")
+    assert "Traceback" not in told.err
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    assert "Traceback (most recent call last)" in log.read_text()
+    assert "KeyError" in log.read_text()
+
+
+@pytest.mark.parametrize("state", ["relative", "/dev/null/state"])
+def test_where_the_state_directory_takes_no_log_a_temporary_file_has_it(
+    state: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("HYBRIDLAB_STATE", state)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert ended(ZeroDivisionError(), monkeypatch) == 70
+    (log,) = tmp_path.iterdir()
+    assert f"ZeroDivisionError; the traceback is in '{log}'" in capsys.readouterr().err
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+def test_where_no_log_can_be_written_the_code_and_the_sentence_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HYBRIDLAB_STATE", "relative")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    assert ended(RecursionError("too deep"), monkeypatch) == 70
+    told = capsys.readouterr().err
+    assert told == (
+        "this is a defect of lab itself: RecursionError: too deep; "
+        "its traceback could not be written\n"
+    )
+
+
+def test_only_the_last_logs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path))
+    monkeypatch.setattr(defect, "KEPT", 2)
+    for _ in range(4):
+        defect.report(ValueError("x"))
+    assert len(list((tmp_path / "defects").iterdir())) == 2
+
+
+def test_an_interruption_is_no_defect(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(KeyboardInterrupt(), monkeypatch) == 130
+    assert capsys.readouterr().err == "\ninterrupted\n"
+
+
+def test_a_defect_that_pytest_meets_while_cells_are_tested_is_not_printed_by_it(
+    pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytester.makeconftest("def pytest_runtestloop():\n    raise LookupError('ours')\n")
+    pytester.makepyfile("def test_nothing(): pass")
+    keeper = Keeper(cast("OpenLab", None))
+    with pytest.raises(LookupError, match="ours"):
+        pytest.main(["-p", "hybridlab", "-p", "no:cacheprovider"], plugins=[keeper])
+    told = capsys.readouterr()
+    assert "LookupError" not in told.out + told.err

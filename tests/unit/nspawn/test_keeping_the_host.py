@@ -1,0 +1,112 @@
+"""Control groups, rights and devices of a system container: what is written where."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lab.providers.nspawn import cgroups, shell, start_script
+from lab.providers.nspawn.cgroups import Hierarchies, Limits
+from lab.providers.nspawn.start_script import Start
+
+TOKEN = "0123"
+LIMITS = Limits(memory_mib=512, vcpus=1)
+
+
+class Written:
+    """Stands for the kernel: files that groups have, and what was written, in order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, files: dict[str, str]) -> None:
+        self.files = files
+        self.lines: list[tuple[str, str]] = []
+        real = Path.mkdir
+
+        def mkdir(path: Path, *words: object, **named: object) -> None:
+            there = path.exists()
+            real(path, *words, **named)
+            if not there:
+                for name, text in self.files.items():
+                    (path / name).write_text(text)
+
+        monkeypatch.setattr(Path, "mkdir", mkdir)
+        monkeypatch.setattr(cgroups, "_write", self.write)
+
+    def write(self, path: Path, text: str) -> None:
+        self.lines.append((f"{path.parent.name}/{path.name}", text))
+
+
+def parent(tmp_path: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_devices_are_limited_above_what_a_machine_can_reach(tmp_path, monkeypatch):
+    files = {"devices.list": "a *:* rwm\n"}
+    written = Written(monkeypatch, files)
+    made = cgroups.make(Hierarchies(False, (parent(tmp_path, files),)), TOKEN, "worker", LIMITS)
+    group = f"hybridlab-{TOKEN}"
+    assert written.lines[0] == (f"{group}/devices.deny", "a")
+    allowed = [text for name, text in written.lines if name == f"{group}/devices.allow"]
+    assert allowed == list(cgroups.DEVICES)
+    assert made == (tmp_path / group / "worker",)
+
+
+def test_devices_are_limited_once_a_lab(tmp_path, monkeypatch):
+    files = {"devices.list": "c 1:3 rwm\n"}
+    written = Written(monkeypatch, files)
+    cgroups.make(Hierarchies(False, (parent(tmp_path, files),)), TOKEN, "worker", LIMITS)
+    assert written.lines == []
+
+
+def test_limits_are_above_the_root_that_a_machine_sees(tmp_path, monkeypatch):
+    files = {"cgroup.controllers": "cpu memory\n", "memory.max": "max", "cpu.max": "max"}
+    written = Written(monkeypatch, files)
+    (own,) = cgroups.make(Hierarchies(True, (parent(tmp_path, files),)), TOKEN, "worker", LIMITS)
+    limited = {name: text for name, text in written.lines if name.endswith(".max")}
+    assert limited == {"worker/memory.max": str(512 << 20), "worker/cpu.max": "100000 100000"}
+    handed = [name for name, _ in written.lines if name.endswith("subtree_control")]
+    assert [name.split("/")[0] for name in handed] == [
+        tmp_path.name,
+        f"hybridlab-{TOKEN}",
+        "worker",
+    ]
+    assert {path.name for path in own.iterdir() if path.is_dir()} == {"inside", "outside"}
+
+
+def test_a_command_joins_the_machine_s_groups_before_it_enters(tmp_path):
+    groups = [tmp_path / "memory", tmp_path / "pids"]
+    for group in groups:
+        (group / "outside").mkdir(parents=True)
+    words = shell.enter(1, groups)
+    ours = words[: words.index("--") + 1]
+    done = subprocess.run((*ours, "echo", "$0", "a b"), capture_output=True, text=True, check=True)
+    assert done.stdout == "$0 a b\n"
+    for group in groups:
+        assert (group / "outside" / "cgroup.procs").read_text().strip().isdigit()
+
+
+def test_a_command_has_no_right_that_the_machine_has_not():
+    words = shell.enter(1, ())
+    (lost,) = (word for word in words if word.startswith("--bounding-set="))
+    dropped = {f"CAP_{one[1:].upper()}" for one in lost.partition("=")[2].split(",")}
+    assert dropped == set(start_script.DROPPED)
+    assert words.index("setpriv") > words.index("nsenter")
+
+
+def test_a_machine_starts_again_in_a_group_that_has_nothing_of_its_life_before():
+    start = Start("worker", Path("/r"), (), (Path("/sys/fs/cgroup/a b/worker"),), {}, {})
+    text = start_script.script(start)
+    again = text[text.index("while :") :]
+    assert "for group in '/sys/fs/cgroup/a b/worker'" in again
+    assert again.index("rmdir") < again.index("mkdir") < again.index("inside/cgroup.procs")
+    subprocess.run(("sh", "-n"), input=text, text=True, check=True)
+
+
+@pytest.mark.parametrize(("cpus", "told"), [(1, "0\n"), (3, "0-2\n")])
+def test_a_machine_is_told_how_many_processors_it_has(cpus, told):
+    files = start_script.first_process(512, cpus)
+    (online,) = (text for path, text in files.items() if path.endswith("/online"))
+    assert online == told

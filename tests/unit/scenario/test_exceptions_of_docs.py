@@ -1,0 +1,47 @@
+"""The exceptions that the docs show are read, and speak of the cells that the docs say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lab.matrix.cells import cells
+from lab.matrix.expectations import expect
+from lab.plan.planner import make_plan
+from lab.scenario.loader import load
+from lab.scenario.schema import When
+from lab.topology import registry
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs/scenarios/README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """A copy of the shipped scenario with the page's example at its end."""
+    (example,) = re.findall(r"```yaml\n(exceptions:.*?)```", PAGE, re.DOTALL)
+    shipped = (ROOT / "scenarios/overlay.yaml").read_text(encoding="utf-8")
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"{shipped}\n{example}", encoding="utf-8")
+    return path
+
+
+def test_the_example_of_the_page_speaks_of_the_cells_that_it_says(mine: Path) -> None:
+    plan = make_plan(load(mine, topology_check=registry.check))
+    limits = registry.limits(plan)
+    for cell in cells(plan, registry.intent(plan)):
+        found = expect(cell, limits)
+        inside = cell.source.kind == "node" and cell.source.node == "worker1"
+        meant = cell.family == "nodeport" and cell.entry == "worker1" and not inside
+        assert found.rule.startswith("overlay-exception-") == meant, cell.id
+        if meant:
+            assert (found.works, found.refusal) == (False, "timeout")
+            assert found.source.startswith("mine.yaml, line ")
+
+
+def test_every_key_of_when_is_on_the_page() -> None:
+    table = PAGE.partition("| in `when` |")[2]
+    for key in When.model_fields:
+        assert f"`{key}`" in table, key

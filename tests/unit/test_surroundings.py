@@ -1,0 +1,55 @@
+"""What the tests run under: neither how they were started nor what else goes on may show."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+IGNORING = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def test_ctrl_c_reaches_tests_that_were_started_with_it_ignored() -> None:
+    told = HERE / "lifecycle" / "test_lifecycle_up.py"
+    pytest_ = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    done = subprocess.run(
+        [sys.executable, "-c", IGNORING, *pytest_, str(told), "-k", "told_to_stop"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "2 passed" in done.stdout, done.stdout
+
+
+def test_what_a_test_starts_hears_ctrl_c() -> None:
+    done = subprocess.run(["sh", "-c", "kill -INT $$; exit 7"], check=False)
+    assert done.returncode == -signal.SIGINT
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_what_others_mount_does_not_count_and_what_a_test_mounts_does(
+    mounts: Callable[[], Counter[str]], tmp_path: Path
+) -> None:
+    before = mounts()
+    there = ["nsenter", f"--target={os.getppid()}", "--mount", "--"]
+    for where, seen in ((there, 0), ([], 1)):
+        done = subprocess.run([*where, "mount", "-t", "tmpfs", "none", tmp_path], check=False)
+        if done.returncode:
+            pytest.skip("root may not mount here")
+        try:
+            assert len(list((mounts() - before).elements())) == seen
+        finally:
+            subprocess.run([*where, "umount", tmp_path], check=True)
+    assert not mounts() - before

@@ -1,0 +1,116 @@
+"""What happens to a real cluster, whatever its machines: tests that every such provider passes.
+
+A module with a fixture ``lab``, which has the scenario ``cluster.yaml`` up, imports them.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from real_lab import RealLab
+
+from lab._deadline import Deadline
+
+SCENARIO = Path(__file__).with_name("cluster.yaml")
+NODES = ("master", "worker")
+SECONDS = 900.0
+
+
+def up(lab: RealLab) -> str:
+    return lab.up(SCENARIO, pods="kubernetes").stderr
+
+
+def kubectl(lab: RealLab, *words: str) -> str:
+    command = ("kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", *words)
+    return lab.run("exec", "cluster", "master", "--", *command).stdout
+
+
+def ready(lab: RealLab) -> dict[str, str]:
+    """Each node, and what its condition Ready says."""
+    found = json.loads(kubectl(lab, "get", "nodes", "-o", "json"))["items"]
+    return {
+        node["metadata"]["name"]: next(
+            one["status"] for one in node["status"]["conditions"] if one["type"] == "Ready"
+        )
+        for node in found
+    }
+
+
+def test_the_matrix_is_green_on_a_real_cluster(lab: RealLab) -> None:
+    assert ready(lab) == dict.fromkeys(NODES, "True")
+    said = lab.run("test", "cluster").stdout
+    assert "cells" in said
+    assert "Not as expected" not in said
+
+
+def test_the_plan_s_pod_networks_are_the_nodes(lab: RealLab) -> None:
+    said = kubectl(
+        lab, "get", "nodes", "-o", "jsonpath={range .items[*]}{.spec.podCIDR}{'\\n'}{end}"
+    )
+    assert said.split() == ["10.244.0.0/24", "10.244.1.0/24"]
+
+
+def test_up_again_does_nothing(lab: RealLab) -> None:
+    assert "starting lab" not in up(lab)
+
+
+def test_the_kubeconfig_gets_in_from_here(lab: RealLab, tmp_path: Path) -> None:
+    file = tmp_path / "conf"
+    lab.run("kubeconfig", "cluster", "-o", str(file))
+    from kubernetes import client, config  # noqa: PLC0415  slow, and an extra
+
+    with config.new_client_from_config(str(file)) as made:
+        nodes = client.CoreV1Api(made).list_node(_request_timeout=60).items
+    assert [node.metadata.name for node in nodes] == list(NODES)
+
+
+def test_a_node_that_is_rebooted_comes_back_with_its_pods(lab: RealLab) -> None:
+    before = lab.run("exec", "cluster", "worker", "--", "cat", "/proc/sys/kernel/random/boot_id")
+    lab.run("exec", "cluster", "worker", "--", "systemctl", "--no-block", "reboot")
+
+    def booted() -> str:
+        command = lab.command(
+            "exec", "cluster", "worker", "--", "cat", "/proc/sys/kernel/random/boot_id"
+        )
+        done = subprocess.run(
+            command, env=lab.environment(), capture_output=True, text=True, check=False, timeout=120
+        )
+        return done.stdout.strip()
+
+    Deadline(SECONDS).wait(
+        "the worker to be up again",
+        booted,
+        until=lambda now: now not in {"", before.stdout.strip()},
+        every=2,
+    )
+    up(lab)
+    lab.run("test", "cluster", "-k", "pod-pod or pod-service")
+
+
+def test_a_node_that_was_deleted_joins_again(lab: RealLab) -> None:
+    kubectl(lab, "delete", "node", "worker", "--wait=true")
+    assert "worker" in lab.run("status", "cluster", code=3).stdout
+    up(lab)
+    assert ready(lab) == dict.fromkeys(NODES, "True")
+    lab.run("test", "cluster", "-k", "pod-pod or pod-service")
+
+
+def test_a_suspended_cluster_goes_on_where_it_was(lab: RealLab) -> None:
+    lab.run("suspend", "cluster")
+    story = up(lab)
+    assert story.count("resumed") == 4
+    lab.run("test", "cluster", "-k", "pod-pod or pod-service")
+
+
+def test_evidence_has_the_cluster_and_no_secret(lab: RealLab, tmp_path: Path) -> None:
+    archive = tmp_path / "evidence.tar.gz"
+    lab.run("gather", "cluster", "-o", str(archive))
+    names = subprocess.run(
+        ("tar", "tzf", archive), capture_output=True, text=True, check=True
+    ).stdout
+    assert "kubelet" in names
+    whole = subprocess.run(("tar", "xzOf", archive), capture_output=True, check=True).stdout
+    assert b"PRIVATE KEY" not in whole
+    assert b"client-key-data: LS0" not in whole
