@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -80,7 +79,7 @@ def tokens(mounts: Callable[[], Counter[str]]) -> Iterator[set[str]]:
 @pytest.fixture(scope="module")
 def new_lab(tokens: set[str], tmp_path_factory: pytest.TempPathFactory) -> NewLab:
     def make(name: str = "lab") -> LabHandle:
-        token = f"test-{os.getpid()}-{secrets.token_hex(6)}"
+        token = secrets.token_hex(8)
         tokens.add(token)
         return LabHandle(name, tmp_path_factory.mktemp(name), token)
 

@@ -240,7 +240,7 @@ def _upload(machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: by
 
 
 def _remove(machine: FakeMachine, line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
-    paths = line.rpartition("rm -rf ")[2].split()
+    paths = _word(r"for each in ([^;]+);", line).split()
     gone = [path for path in machine.files if any(fnmatch.fnmatch(path, f"{p}*") for p in paths)]
     machine.kill_files(*paths)
     return Completed(0, "".join(f"{one}\n" for one in gone), "")
