@@ -4,7 +4,7 @@ Whole commands are timed as processes, the median of several runs. Ratios are wi
 another machine gives other figures, and much the same ratios.
 
     make bench                 all of it (a few minutes)
-    python benchmarks/bench.py start engine scale growth pytest media mininet
+    python benchmarks/bench.py start engine scale growth pytest media containers mininet
 """
 
 from __future__ import annotations
@@ -146,6 +146,15 @@ def growth() -> None:
     subprocess.run([sys.executable, script], check=True, timeout=2 * ENOUGH_GROWTH_SECONDS)
 
 
+def containers() -> None:
+    """Real clusters on system containers, beside the same scenarios on namespaces."""
+    script = str(HERE / "containers.py")
+    if os.geteuid() or not shutil.which("systemd-nspawn"):
+        line("containers", "not run", "as root: tools/setup develop nspawn, and a bundle")
+        return
+    subprocess.run([sys.executable, script], check=True, timeout=2 * ENOUGH_GROWTH_SECONDS)
+
+
 MININET = """\
 import sys, time
 from mininet.net import Mininet
@@ -191,6 +200,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "media": media,
     "scale": scale,
     "growth": growth,
+    "containers": containers,
     "mininet": mininet,
 }
 
