@@ -53,7 +53,7 @@ nightly: setup ## every scenario on the hypervisors, one night: SCENARIOS=, OUTP
 		$${ONLY:+--only "$$ONLY"} $${OUTPUT:+--output "$$OUTPUT"}
 
 test: develop ## the project's own tests
-	@.venv/bin/python -m pytest --timeout 600 -n 2 --dist loadfile --ignore=tests/libvirt --ignore=tests/nspawn -m 'not machines'
+	@.venv/bin/python -m pytest --timeout 600 -n 2 --dist loadfile --no-loadscope-reorder --ignore=tests/libvirt --ignore=tests/nspawn -m 'not machines'
 
 test-nspawn: ## tests of system containers, without a cluster; needs root
 	@tools/setup develop nspawn

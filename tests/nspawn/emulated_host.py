@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "libvirt"))
 import booting  # noqa: E402
 
 REPOSITORY = Path(__file__).parents[2]
-MEMORY_MIB, VCPUS, CACHE_MIB, DISK_GIB = 4096, 2, 1024, 10
+MEMORY_MIB, VCPUS, CACHE_MIB, DISK_GIB = 6144, 2, 1024, 10
 IMAGE = "debian-12"
 DATA = "/data"
 _STATED = ("mmdebstrap", "qemu-img", "mke2fs")

@@ -22,7 +22,7 @@ from lab.providers.libvirt.host import Host  # noqa: E402
 
 pytestmark = pytest.mark.hosts
 TESTS = Path(__file__).parents[1]
-SCENARIOS = (TESTS / "small.yaml",)
+SCENARIOS = (TESTS / "small.yaml", TESTS / "cluster.yaml")
 UP = ("up", "small.yaml", "--provider", "nspawn", "--pods", "namespaces")
 BOOT = ("cat", "/proc/sys/kernel/random/boot_id")
 SECONDS = 600.0
@@ -56,6 +56,17 @@ def lab(host: EmulatedHost) -> Iterator[EmulatedHost]:
 def test_it_has_systemd_and_control_groups_of_version_2(host: EmulatedHost) -> None:
     assert host.said("ps -o comm= -p 1") == "systemd"
     assert host.said("stat -f -c %T /sys/fs/cgroup") == "cgroup2fs"
+
+
+def test_a_cluster_of_two_nodes(host: EmulatedHost) -> None:
+    host.lab("up", "cluster.yaml", "--provider", "nspawn")
+    try:
+        said = host.lab("test", "cluster").stdout
+        assert "Not as expected" not in said
+        assert "workload checks passed" in said
+    finally:
+        host.lab("down", "cluster")
+    assert host.said(f"ls -d {GROUPS} 2>/dev/null || true") == ""
 
 
 def test_pods_reach_each_other(lab: EmulatedHost) -> None:
