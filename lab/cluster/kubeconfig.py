@@ -1,8 +1,7 @@
-"""kubeconfig files: how a user gets at a cluster, alone and among other clusters. Pure."""
+"""kubeconfig files: how a user gets at a cluster. Pure."""
 
 from __future__ import annotations
 
-import io
 import warnings
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
@@ -14,7 +13,6 @@ from lab.cluster.documents import to_yaml
 
 PREFIX = "hybridlab-"
 _LISTS = ("clusters", "users", "contexts")
-_EMPTY = "apiVersion: v1\nkind: Config\nclusters: []\nusers: []\ncontexts: []\n"
 
 
 class KubeconfigError(ValueError):
@@ -83,29 +81,6 @@ def read(content: str, name: str) -> Access:
         raise KubeconfigError("its certificates or its key are damaged") from error
 
 
-def merged(content: str, access: Access) -> str:
-    """A user's kubeconfig with one more cluster, chosen; everything else as it was.
-
-    Raises
-    ------
-    KubeconfigError
-        When it is none.
-
-    """
-    found = _loaded(content)
-    parts = document(access)
-    for key in _LISTS:
-        there = found.get(key)
-        if there is None:
-            there = found[key] = []
-        if not isinstance(there, list):
-            raise KubeconfigError(f"'{key}' is no list")
-        _leave_out(there, access.name)
-        there.extend(parts[key])
-    found["current-context"] = access.name
-    return _dumped(found)
-
-
 def is_export(content: str) -> bool:
     """Whether a text is a lab's own kubeconfig and nothing else: it may be written over."""
     try:
@@ -122,25 +97,6 @@ def is_export(content: str) -> bool:
     )
 
 
-def without(content: str, name: str) -> str:
-    """A user's kubeconfig without one cluster; no other one is chosen in its place.
-
-    Raises
-    ------
-    KubeconfigError
-        When it is none.
-
-    """
-    found = _loaded(content)
-    for key in _LISTS:
-        there = found.get(key)
-        if isinstance(there, list):
-            _leave_out(there, name)
-    if found.get("current-context") == name:
-        found["current-context"] = ""
-    return _dumped(found)
-
-
 def _cluster(access: Access) -> dict[str, str]:
     return {"certificate-authority-data": _encoded(access.ca), "server": access.server}
 
@@ -152,55 +108,21 @@ def _user(access: Access) -> dict[str, str]:
     }
 
 
-def _leave_out(entries: list[Any], name: str) -> None:
-    for number in reversed(range(len(entries))):
-        entry = entries[number]
-        if isinstance(entry, Mapping) and entry.get("name") == name:
-            del entries[number]
-
-
 def _loaded(content: str) -> Any:
-    """With comments and order kept, as the round-trip reader has them.
-
-    A text of which nothing is left without its comments is one with empty lists, as for kubectl.
-    """
-    found = _parsed(content)
-    if found is None:
-        found = _parsed(f"{content.rstrip()}\n{_EMPTY}")
-    if not isinstance(found, dict) or found.get("kind", "Config") != "Config":
-        raise KubeconfigError("it is no document of kind 'Config'")
-    return found
-
-
-def _parsed(content: str) -> Any:
+    from ruamel.yaml import YAML  # noqa: PLC0415  slow
     from ruamel.yaml.error import MarkedYAMLError  # noqa: PLC0415  slow
 
     try:
         with warnings.catch_warnings(action="ignore"):  # of anchors, which are the user's own
-            return _yaml().load(content)
+            found = YAML(typ="safe", pure=True).load(content)
     except Exception as error:
         # Its constructors raise whatever Python does. Their words may hold the user's secrets.
         mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
         where = f", line {mark.line + 1}" if mark else ""
-        raise KubeconfigError(f"it is no YAML that can be read{where}") from error
-
-
-def _dumped(found: Any) -> str:
-    out = io.StringIO()
-    try:
-        _yaml().dump(found, out)
-    except Exception as error:
-        raise KubeconfigError("what is in it cannot be written again") from error
-    return out.getvalue()
-
-
-def _yaml() -> Any:
-    from ruamel.yaml import YAML  # noqa: PLC0415  slow
-
-    yaml = YAML(typ="rt")
-    yaml.width = 1 << 20  # certificates are long lines
-    yaml.preserve_quotes = True  # "off" is no word but a truth value for kubectl without them
-    return yaml
+        raise KubeconfigError(f"invalid YAML{where}") from error
+    if not isinstance(found, dict) or found.get("kind", "Config") != "Config":
+        raise KubeconfigError("not a document of kind 'Config'")
+    return found
 
 
 def _encoded(pem: str) -> str:

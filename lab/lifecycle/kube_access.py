@@ -7,8 +7,10 @@ reached from here; then it is a port of this machine, which ``ssh`` has to lead 
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, UsageError
@@ -18,6 +20,8 @@ from lab.cluster.kubeconfig import Access, KubeconfigError
 from lab.guests.shell import Reach
 from lab.lifecycle.session import OpenLab
 from lab.lifecycle.ssh_access import reach_of, write_ssh_files
+from lab.state.failure import guarded_files
+from lab.state.files import write_private
 from lab.topology.intent import Intent
 
 _ADMIN = "/etc/kubernetes/admin.conf"
@@ -25,6 +29,8 @@ _READ_SECONDS = 60.0
 _FIRST_PORT = 20_000
 _PORTS = 10_000
 """Local ports that tunnels are given, by the lab's name."""
+_USERS = ""
+"""There is no other place for a file that is the user's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,30 @@ def export(opened: OpenLab) -> Exported:
     host = f"{opened.name}-{reach.name}"
     tunnel = f"ssh -F {files.config} -N -L 127.0.0.1:{port}:127.0.0.1:{API_PORT} {host}"
     return Exported(access.at(f"https://127.0.0.1:{port}"), tunnel)
+
+
+def write(access: Access, path: Path) -> None:
+    """Write a lab's kubeconfig to a file of its own; into a pipe or a device as it is.
+
+    Raises
+    ------
+    UsageError
+        When the file holds something else than an earlier export; it stays as it is.
+    StateError
+        When it cannot be written; it stays as it is.
+
+    """
+    doing = f"writing the kubeconfig '{access.name}' to '{path}'"
+    target = Path(os.path.realpath(path))
+    with guarded_files(doing, _USERS):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            path.write_text(kubeconfig.text(access), encoding="utf-8")
+            return
+        before = target.stat() if target.exists() else None
+        content = target.read_bytes() if before else b""
+    if content.strip() and not kubeconfig.is_export(content.decode(errors="replace")):
+        raise UsageError(doing, "the file has other contents", "give another file")
+    write_private(target, kubeconfig.text(access), like=before, elsewhere=_USERS)
 
 
 def local_port(lab: str) -> int:

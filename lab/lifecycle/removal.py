@@ -12,13 +12,15 @@ from pathlib import Path
 
 from lab._errors import StateError
 from lab._log import say
-from lab.lifecycle import kube_file
 from lab.providers.provider import LabHandle, Provider
 from lab.state.directory import open_unlinked
 from lab.state.failure import FullError, guarded_files
 from lab.state.lock import EVIDENCE, FILE, RUNS
 from lab.state.rows import LabRow
 from lab.state.store import Store
+
+_MERGED = "kubeconfig"
+"""File of the directory of a lab whose context an earlier version merged into the user's file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +104,8 @@ def unwritten(name: str, removed: Iterable[str], error: FullError) -> UnwrittenE
 def remove_files(directory: Path) -> None:
     """Remove all of the lab's directory but the reports of its runs, evidence, and the lock.
 
-    Its context goes from the user's kubeconfig, where it was merged. No link is followed: what
-    is removed stands in the lab's directory, whatever is put there meanwhile.
+    No link is followed: what is removed stands in the lab's directory, whatever is put there
+    meanwhile.
 
     Raises
     ------
@@ -117,8 +119,11 @@ def remove_files(directory: Path) -> None:
         except FileNotFoundError:
             return
         try:
-            kube_file.forget(directory, say)
-            for name in sorted(set(os.listdir(opened)) - {FILE, RUNS, EVIDENCE}):  # noqa: PTH208
+            names = set(os.listdir(opened)) - {FILE, RUNS, EVIDENCE}  # noqa: PTH208
+            if _MERGED in names:
+                context = f"hybridlab-{directory.name}"
+                say(f"if it is still in your kubeconfig: kubectl config delete-context {context}")
+            for name in sorted(names):
                 _remove(name, opened)
             for kept in (RUNS, EVIDENCE):
                 with suppress(OSError):  # there is something in it

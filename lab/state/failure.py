@@ -52,6 +52,16 @@ def _either(cure: str, elsewhere: str) -> str:
     return f"{cure}, {elsewhere}" if elsewhere else cure
 
 
+def damaged(doing: str, path: Path, words: str) -> StateError:
+    """The error for a state file with contents that this program did not write."""
+    return StateError(
+        doing,
+        f"the state file '{path}' is damaged ({words})",
+        f"move it aside with 'mv {path} {path}.damaged' and its '{path.name}-wal' with it; "
+        "labs are still found by their marks: 'lab list', 'lab down NAME', 'lab gc'",
+    )
+
+
 def database_failure(doing: str, path: Path, code: str, words: str, *, full: bool) -> StateError:
     """The error for the state file.
 
@@ -78,12 +88,7 @@ def database_failure(doing: str, path: Path, code: str, words: str, *, full: boo
         happened = f"{where} is held by another process ({words})"
         return StateError(doing, happened, f"see who with 'fuser -v {path}', then repeat")
     if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return StateError(
-            doing,
-            f"{where} is damaged ({words})",
-            f"move it aside with 'mv {path} {path}.damaged' and its '{path.name}-wal' with it; "
-            "labs are still found by their marks: 'lab list', 'lab down NAME', 'lab gc'",
-        )
+        return damaged(doing, path, words)
     if code.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
         happened = f"{where} cannot be written ({words})"
         return StateError(doing, happened, f"make its directory writable for you, {ELSEWHERE}")

@@ -12,12 +12,12 @@ _COLUMNS = "number, token, name, node, peer, state, at, observed"
 
 def faults(store: Store, lab: str) -> tuple[FaultRow, ...]:
     """Every fault that was put into labs of that name and not taken out, in order."""
-    rows = store.read(
+    return store.rows(
+        FaultRow,
         f"reading the faults of the lab '{lab}'",
         f"SELECT {_COLUMNS} FROM faults WHERE lab = ? ORDER BY number",  # noqa: S608  our own column names
         (lab,),
     )
-    return tuple(FaultRow(*row) for row in rows)
 
 
 def intend(  # noqa: PLR0913  a fault is all of these

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypeVar, cast, get_args
 
+Row = TypeVar("Row")
 LabState = Literal["starting", "up", "broken", "interrupted", "going", "down"]
 """``starting``: an ``up`` is under way or was killed; ``interrupted``: it was told to stop;
 ``going``: a ``down`` is under way or was killed; ``down``: gone, the name is remembered."""
@@ -99,3 +102,69 @@ class CellRow:
     verdict: str
     latency: float | None
     detail: str
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _is_option(name: str, value: object) -> bool:
+    match name:
+        case "windows_rules_off":
+            return isinstance(value, list) and all(map(_is_text, value))
+        case "node_mtu":
+            return _is_whole(value)
+        case "only" | "pods" | "banner":
+            return _is_text(value)
+        case _:
+            return True
+
+
+_FITS: Mapping[str, Callable[[Any], bool]] = {
+    "str": _is_text,
+    "int": _is_whole,
+    "float": _is_number,
+    "float | None": lambda value: value is None or _is_number(value),
+    "bool": lambda value: value in (0, 1),
+    "LabState": get_args(LabState).__contains__,
+    "StepState": get_args(StepState).__contains__,
+    "ResourceState": get_args(ResourceState).__contains__,
+    "Mapping[str, object]": lambda found: all(_is_option(*one) for one in found.items()),
+    "Mapping[str, int]": lambda found: all(map(_is_whole, found.values())),
+}
+"""Whether a value of a column is of its type: SQLite takes any value in any column."""
+
+
+class DamagedRowError(ValueError):
+    """A row with a value that this program did not write; says which."""
+
+
+def row_of(kind: type[Row], values: Sequence[Any]) -> Row:
+    """A row as the database gives it, its values of the types that it has here.
+
+    Raises
+    ------
+    DamagedRowError
+        When one is of another type.
+
+    """
+    checked = []
+    for column, value in zip(fields(cast("Any", kind)), values, strict=True):
+        kind_of = str(column.type)
+        try:
+            found = json.loads(value) if kind_of.startswith("Mapping") else value
+            fits = _FITS[kind_of](found)
+        except (TypeError, ValueError, AttributeError, RecursionError):
+            fits = False
+        if not fits:
+            raise DamagedRowError(f"{values[0]!r:.60} has the '{column.name}' {value!r:.60}")
+        checked.append(bool(found) if kind_of == "bool" else found)
+    return kind(*checked)

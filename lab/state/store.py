@@ -15,8 +15,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from lab.state.directory import lab_directory, make_private, require_own
-from lab.state.failure import guarded_database
-from lab.state.rows import CellRow, LabRow, LabState, ResourceRow, RunRow, StepRow
+from lab.state.failure import damaged, guarded_database
+from lab.state.rows import (
+    CellRow,
+    DamagedRowError,
+    LabRow,
+    LabState,
+    ResourceRow,
+    Row,
+    RunRow,
+    StepRow,
+    row_of,
+)
 
 if TYPE_CHECKING:
     import sqlite3
@@ -144,12 +154,12 @@ class Store:
 
     def steps(self, lab: str) -> tuple[StepRow, ...]:
         """The lab's steps, in order."""
-        rows = self.read(
+        return self.rows(
+            StepRow,
             f"reading the steps of the lab '{lab}'",
             "SELECT position, name, digest, state, at FROM steps WHERE lab = ? ORDER BY position",
             (lab,),
         )
-        return tuple(StepRow(*row) for row in rows)
 
     def keep_steps(self, lab: str, kept: Iterable[str]) -> None:
         """Forget every step of the lab but those."""
@@ -183,12 +193,12 @@ class Store:
 
     def resources(self, lab: str) -> tuple[ResourceRow, ...]:
         """What the lab is made of, by kind and name."""
-        rows = self.read(
+        return self.rows(
+            ResourceRow,
             f"reading what the lab '{lab}' is made of",
             "SELECT kind, name, state FROM resources WHERE lab = ? ORDER BY kind, name",
             (lab,),
         )
-        return tuple(ResourceRow(*row) for row in rows)
 
     def intend(self, lab: str, resources: Iterable[tuple[str, str]]) -> None:
         """Write what is about to be made, as (kind, name)."""
@@ -237,13 +247,13 @@ class Store:
 
     def runs(self, lab: str) -> tuple[RunRow, ...]:
         """The runs on labs of that name, oldest first."""
-        rows = self.read(
+        return self.rows(
+            RunRow,
             f"reading the runs of the lab '{lab}'",
             "SELECT id, lab, token, scenario, provider, started, seconds, green, counts "
             "FROM runs WHERE lab = ? ORDER BY id",
             (lab,),
         )
-        return tuple(RunRow(*(*row[:7], bool(row[7]), json.loads(row[8]))) for row in rows)
 
     def labs_with_runs(self) -> tuple[str, ...]:
         """Names of all labs, also those that are gone, of which there are runs."""
@@ -257,16 +267,26 @@ class Store:
 
     def cells(self, run: str) -> tuple[CellRow, ...]:
         """The cells of a run, by id."""
-        rows = self.read(
+        return self.rows(
+            CellRow,
             f"reading the cells of the run '{run}'",
             "SELECT id, family, verdict, latency, detail FROM cells WHERE run = ? ORDER BY id",
             (run,),
         )
-        return tuple(CellRow(*row) for row in rows)
 
     def _labs(self, where: str, *values: str) -> tuple[LabRow, ...]:
-        rows = self.read("reading the labs", f"SELECT {_LAB_COLUMNS} FROM labs {where}", values)  # noqa: S608  only our own column names
-        return tuple(LabRow(*(*row[:10], json.loads(row[10]), row[11])) for row in rows)
+        query = f"SELECT {_LAB_COLUMNS} FROM labs {where}"  # noqa: S608  only our own column names
+        return self.rows(LabRow, "reading the labs", query, values)
+
+    def rows(
+        self, kind: type[Row], doing: str, query: str, values: tuple[str, ...]
+    ) -> tuple[Row, ...]:
+        """The rows of a query, their values checked; for the modules of this package."""
+        found = self.read(doing, query, values)
+        try:
+            return tuple(row_of(kind, row) for row in found)
+        except DamagedRowError as error:
+            raise damaged(doing, self.path, str(error)) from error
 
     def read(self, doing: str, query: str, values: tuple[str, ...]) -> list[Any]:
         """The rows of a query; for the modules of this package."""

@@ -7,8 +7,9 @@ import pytest
 from lab_desk import Desk
 
 from lab._errors import BrokenError, StateError, UsageError
-from lab.lifecycle import kube_file
+from lab.lifecycle import removal
 from lab.providers.fake.provider import Faults
+from lab.state.directory import open_unlinked
 from lab.state.rows import RunRow
 
 
@@ -208,12 +209,14 @@ def test_a_link_that_is_put_in_the_way_meanwhile_leads_nowhere(
         (victim / name).mkdir()
         (victim / name / "kept").touch()
 
-    def swap(*_: object) -> None:
+    def swap(*paths: Path) -> int:
+        opened = open_unlinked(*paths)
         path = desk.store.directory / swapped
         path.rename(desk.store.directory / "moved")
         path.symlink_to(victim)
+        return opened
 
-    monkeypatch.setattr(kube_file, "forget", swap)
+    monkeypatch.setattr(removal, "open_unlinked", swap)
     desk.down()
     assert len([path for path in victim.rglob("kept") if path.is_file()]) == 3
 
