@@ -132,23 +132,6 @@ def verify(digest: str | None) -> None:
     echo(f"{quantity(bundles.verify(digest, say), 'bundle')} verified")
 
 
-@command.command("serve")
-@click.argument("digest", required=False)
-@click.option("--address", default="127.0.0.1", show_default=True, help="Where to listen.")
-@click.option("--port", type=click.IntRange(0, 65535), default=5000, show_default=True)
-def serve(digest: str | None, address: str, port: int) -> None:
-    """Serve the images of a bundle as a read-only registry, until it is interrupted.
-
-    Without TLS and for everyone who reaches the address: meant for the network of a lab.
-    """
-    from lab.cluster.bundle import registry
-    from lab.lifecycle import bundles
-
-    with registry.listening(bundles.store(), bundles.chosen(digest), address, port) as served:
-        echo(served.address)
-        served.serve_forever()
-
-
 @command.command("gc")
 @click.option("--yes", is_flag=True, help="Remove; without it, only say what would be removed.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 
 import bundle_parts as parts
@@ -137,21 +135,6 @@ def test_two_bundles_must_be_told_apart(source, cache, capfd):
     lab(capfd, "create", "--from", str(source), "--os", "linux")
     code, _, err = lab(capfd, "show")
     assert (code, "there are several: " in err) == (2, True)
-    assert cache.is_dir()
-
-
-def test_images_are_served_until_interrupted(cache, source, capfd):
-    lab(capfd, "create", "--from", str(source))
-    command = [sys.executable, "-m", "lab", "bundle", "serve", "--port", "0"]
-    serving = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert serving.stdout is not None
-    address = serving.stdout.readline().strip()
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"http://{address}/v2/etcd/tags/list", timeout=10) as answer:
-        assert json.load(answer)["tags"] == ["3.6.8-0"]
-    serving.send_signal(signal.SIGINT)
-    assert serving.communicate(timeout=30)[1].strip() == "interrupted"
-    assert serving.returncode == 130
     assert cache.is_dir()
 
 

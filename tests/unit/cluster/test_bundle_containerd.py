@@ -1,4 +1,4 @@
-"""A real containerd takes what the lab gives it: from the medium, and from the registry."""
+"""A real containerd takes what the lab gives it on the medium."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import bundle_parts as parts
 import pytest
 
 from lab._deadline import Deadline
-from lab.cluster.bundle import directory, medium, registry
+from lab.cluster.bundle import directory, medium
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.bundle.store import Store
 from lab.imaging.medium import extract
@@ -92,17 +92,3 @@ def test_it_imports_the_archives_of_the_medium_under_their_full_names(store, mad
         for name in (ETCD, PAUSE)
     }
     assert all("complete" in line for line in ctr("images", "check").splitlines()[1:])
-
-
-def test_it_pulls_from_the_labs_registry_by_tag_and_by_digest(store, made, ctr):
-    with registry.serving(store, made, "127.0.0.1") as served:
-        names = [f"{served.address}/{one}" for one in (ETCD, PAUSE)]
-        digest = made.image("registry.k8s.io/etcd").manifest.sha256
-        names.append(f"{served.address}/registry.k8s.io/etcd@sha256:{digest}")
-        for name in names:
-            ctr("images", "pull", "--plain-http", name)
-    assert set(image_list(ctr)) == set(names)
-    assert image_list(ctr)[names[0]] == f"sha256:{digest}"
-    rows = ctr("images", "check").splitlines()[1:]
-    assert len(rows) == 3
-    assert all("complete" in line for line in rows)
