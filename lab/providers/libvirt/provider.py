@@ -6,7 +6,7 @@ token in their metadata, and its disks stand below a directory that has the toke
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -120,6 +120,12 @@ class LibvirtProvider(MachinesProvider):
     def unfit(self, intent: Intent) -> str:
         """Why there can be no such lab of virtual machines."""
         return fitness.unfit(intent)
+
+    def labs_at_once(self, intents: Sequence[Intent]) -> int:
+        """As many as the hypervisors have memory for."""
+        sums = (sum(one.hardware.memory_mib for one in intent.machines) for intent in intents)
+        hypervisors = [host.hypervisor for host in self._hosts.values()]
+        return capacity.labs_at_once(hypervisors, max(sums, default=1))
 
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Reach every hypervisor, and see that images, names and room are there.

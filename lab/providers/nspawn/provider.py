@@ -19,7 +19,7 @@ from lab.providers.failing import Beat, Pace, Silence
 from lab.providers.machines import fitness
 from lab.providers.machines.provider import MachinesProvider
 from lab.providers.machines.steps import look_inside, own_network
-from lab.providers.netns import gateway_holders, holding
+from lab.providers.netns import capacity, gateway_holders, holding
 from lab.providers.nspawn import (
     cgroups,
     containers,
@@ -108,6 +108,11 @@ class NspawnProvider(MachinesProvider):
                 "'--only linux' (make: ONLY=linux) goes on without them"
             )
         return fitness.unfit(intent)
+
+    def labs_at_once(self, intents: Sequence[Intent]) -> int:
+        """As many as processors, memory and inotify instances are enough for."""
+        needs = [preflight.need(intent) for intent in intents]
+        return min(capacity.labs_at_once(), preflight.labs_at_once(needs, preflight.room()))
 
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Check root, programs, kernel, control groups, inotify instances, memory and the bundle.
