@@ -85,8 +85,7 @@ def command(
         earlier = night_files.find_earlier(folder, picked.name, before)
         parallel = jobs or fitting
         say(
-            f"{picked.name}: {quantity(len(work), 'scenario')}, {parallel} at once, "
-            f"into '{folder}'"
+            f"{picked.name}: {quantity(len(work), 'scenario')}, {parallel} at once, into '{folder}'"
         )
         request = nightly.NightRequest(work, picked.name, folder, parallel, seconds, only, pods)
         held, ended_by = nightly.hold(request, night_desk.hands(), say)
