@@ -225,13 +225,11 @@ class NspawnProvider(MachinesProvider):
             When one has not gone in time.
 
         """
-        there = holder.find(lab)
-        groups = holder.hierarchies(there.pid) if there else cgroups.hierarchies()
         ended = holding.destroy(lab, owner, holder.KIND)
         if not owner:
             Deadline(_GROUP_SECONDS).wait(
                 f"removing the control groups of lab '{lab.name}'",
-                partial(cgroups.remove, groups, lab.token),
+                partial(cgroups.remove, lab.token),
                 every=0.05,
             )
         return tuple(f"process {one.pid} (holder) with its machines" for one in ended)
