@@ -12,13 +12,13 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, LabError, PreflightError, UsageError
+from lab._errors import LabError, PreflightError, UsageError
 from lab.cluster.host import HostTraits
 from lab.inventory.inventory import Inventory
 from lab.providers.failing import Beat, Pace, Silence
 from lab.providers.machines import fitness
 from lab.providers.machines.provider import MachinesProvider
-from lab.providers.machines.steps import look_inside, own_network
+from lab.providers.machines.steps import look_inside, own_network, recorded
 from lab.providers.netns import capacity, gateway_holders, holding
 from lab.providers.nspawn import (
     cgroups,
@@ -165,19 +165,9 @@ class NspawnProvider(MachinesProvider):
         decided = layout.load(lab)
         return decided.bundle if decided else ""
 
-    def _decided(self, lab: LabHandle) -> Layout:
-        decided = layout.load(lab)
-        if decided is None:
-            raise BrokenError(
-                f"looking for the machines of lab '{lab.name}'",
-                "there is no record of what they were made from",
-                f"'lab down {lab.name}', then 'lab up' again",
-            )
-        return decided
-
     def _guests(self, lab: LabHandle) -> ContainerGuests:
         found = holder.find(lab)
-        return ContainerGuests(lab, self._decided(lab), found.pid if found else None)
+        return ContainerGuests(lab, recorded(lab, layout.load(lab)), found.pid if found else None)
 
     def liveness(self, lab: LabHandle, intent: Intent) -> Liveness:
         """Look at the holder, the machines in it, and into the machines."""
