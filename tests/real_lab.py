@@ -58,6 +58,15 @@ class RealLab:
         asked = ("up", str(scenario), "--provider", self.provider, "--pods", pods)
         return self.run(*asked, *words, code=code)
 
+    def ssh(self, scratch: Path, lab: str, machine: str, command: str) -> str:
+        """What a command says on a machine, reached by ssh as 'lab ssh-config' has it."""
+        file = scratch / "config"
+        file.write_text(self.run("ssh-config", lab).stdout)
+        words = ["ssh", "-F", str(file), "-o", "BatchMode=yes", f"{lab}-{machine}", command]
+        return subprocess.run(
+            words, capture_output=True, text=True, timeout=ENOUGH_SECONDS, check=True
+        ).stdout
+
     def on_terminal(self, words: tuple[str, ...], keys: bytes, until: bytes, leave: bytes) -> bytes:
         """Run a command on a terminal, type, wait for an answer, and leave; all it has shown."""
         child, terminal = pty.fork()

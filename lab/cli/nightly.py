@@ -65,17 +65,14 @@ def command(
     """
     from lab.lifecycle import night_desk, night_files, nightly
     from lab.lifecycle.age import parse_age
-    from lab.lifecycle.providers import chosen
     from lab.reports.night import plain_lines, summary_json
     from lab.scenario.loader import shipped
     from lab.state.directory import nights_directory, state_directory
     from lab.state.lock import lab_lock
 
-    inventory = night_desk.inventory()
-    picked = nightly.choose_provider(provider, chosen(None, inventory))
-    work = night_desk.judged(nightly.jobs_of(named, shipped()), picked, only, pods)
-    patience = nightly.NETNS_SECONDS if picked == "netns" else nightly.REAL_SECONDS
-    seconds = patience if deadline is None else parse_age(deadline)
+    picked = night_desk.choose_provider(provider)
+    work, fitting = night_desk.judged(nightly.jobs_of(named, shipped()), picked, only, pods)
+    seconds = night_desk.deadline(picked) if deadline is None else parse_age(deadline)
     if seconds <= 0:
         raise UsageError(
             f"giving each scenario '--deadline {deadline}'",
@@ -85,12 +82,12 @@ def command(
     state = state_directory(os.environ)
     with lab_lock(nights_directory(state), "lab nightly", wait=0):
         folder = night_files.make_output(output, state, datetime.now(UTC))
-        earlier = night_files.find_earlier(folder, picked, before)
-        parallel = jobs or night_desk.labs_at_once(
-            picked, inventory, [job.source for job in work], only
+        earlier = night_files.find_earlier(folder, picked.name, before)
+        parallel = jobs or fitting
+        say(
+            f"{picked.name}: {quantity(len(work), 'scenario')}, {parallel} at once, into '{folder}'"
         )
-        say(f"{picked}: {quantity(len(work), 'scenario')}, {parallel} at once, into '{folder}'")
-        request = nightly.NightRequest(work, picked, folder, parallel, seconds, only, pods)
+        request = nightly.NightRequest(work, picked.name, folder, parallel, seconds, only, pods)
         held, ended_by = nightly.hold(request, night_desk.hands(), say)
         night = night_files.compared(held, earlier)
         night_files.write(night, folder)

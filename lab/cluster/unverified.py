@@ -10,11 +10,7 @@ _NEVER = "no cluster of it was ever brought up by us"
 UNVERIFIED: Mapping[str, str] = {
     "calico-bgp": f"Calico's operator and its BGP settings are written as documented; {_NEVER}",
     "calico-vxlan": f"Calico's operator and its VXLAN settings are written as documented; {_NEVER}",
-    "kubeinit": "more than one control plane behind the services node, and Windows computes; one "
-    "control plane, a worker and the services node, on two hypervisors, were brought up by us",
     "ovn": f"ovn-kubernetes' documents are written as its templates have them; {_NEVER}",
-    "upstream-vrrp": "three control planes with keepalived; two and a worker, with BIRD and the "
-    "tunnel, were brought up by us",
 }
 """Topology, and what of it was made without ever having been run."""
 

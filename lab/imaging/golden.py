@@ -23,7 +23,7 @@ class GoldenImage:
     name: str
     """The recipe's: ``debian-12``."""
     digest: str
-    """Hex SHA-256 of recipe, templates, inputs and tool versions."""
+    """Hex SHA-256 of recipe, templates and inputs."""
     os: Os
     disk: Path
     """A qcow2 file without a backing file."""

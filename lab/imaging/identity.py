@@ -1,4 +1,8 @@
-"""What an image is: the digest of its recipe, templates, inputs and tools."""
+"""What an image is: the digest of its recipe, templates and inputs.
+
+Programs that it is built with are not in it: an image that is there needs none of them, and an
+update of this machine makes no other image.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,14 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
-from lab.imaging import inputs, tools
+from lab.imaging import inputs
 from lab.imaging.job import Say
-from lab.imaging.recipe import Kind, Recipe
+from lab.imaging.recipe import Recipe
 from lab.inventory.inventory import Inventory
 from lab.plan.canonical import plain
 
 FORMAT = 1
 """Raised when this code makes another image of the same inputs."""
-_TOOLS: Mapping[Kind, tuple[str, ...]] = {
-    "bootstrap": ("mmdebstrap", "mke2fs", "qemu-img"),
-    "cloud": ("qemu-img",),
-    "iso": ("qemu-img",),
-    "windows": ("qemu-img",),
-}
-"""Programs whose version may show in the image."""
 
 
 def digest(recipe: Recipe, inventory: Inventory, downloads: Path, say: Say) -> str:
@@ -31,35 +28,25 @@ def digest(recipe: Recipe, inventory: Inventory, downloads: Path, say: Say) -> s
     Raises
     ------
     PreflightError
-        When an input or a program is missing: what, and how to get it.
+        When an input is missing: what, and how to get it.
 
     """
-    tools.need(f"making image '{recipe.name}'", *_TOOLS[recipe.kind])
-    return _digest(recipe, inputs.found(recipe, inventory, downloads, say), _versions(recipe))
+    return _digest(recipe, inputs.found(recipe, inventory, downloads, say))
 
 
 def known(recipe: Recipe, inventory: Inventory, downloads: Path) -> str | None:
-    """The same, or None where that would ask another host, or a program or input is missing."""
-    there, versions = inputs.known(recipe, inventory, downloads), _versions(recipe)
-    return (
-        _digest(recipe, there, versions) if there is not None and all(versions.values()) else None
-    )
+    """The same, or None where that would ask another host, or an input is missing."""
+    there = inputs.known(recipe, inventory, downloads)
+    return None if there is None else _digest(recipe, there)
 
 
-def _versions(recipe: Recipe) -> Mapping[str, str]:
-    """Of every program: ``"7.2"`` of ``"7.2.22"``, a security update makes no other image."""
-    named = {name: tools.version(name) for name in _TOOLS[recipe.kind]}
-    return {name: ".".join(version.split(".")[:2]) for name, version in named.items()}
-
-
-def _digest(recipe: Recipe, there: Mapping[str, str], versions: Mapping[str, str]) -> str:
+def _digest(recipe: Recipe, there: Mapping[str, str]) -> str:
     hashed = {name: sha256(content).hexdigest() for name, content in recipe.templates.items()}
     parts = {
         "format": FORMAT,
         "recipe": plain(replace(recipe, templates={}, path="", summary="")),
         "templates": hashed,
         "inputs": dict(there),
-        "tools": dict(versions),
     }
     text = json.dumps(parts, separators=(",", ":"), sort_keys=True)
     return sha256(text.encode()).hexdigest()

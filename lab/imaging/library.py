@@ -354,16 +354,17 @@ class Library:
         return Listed(name, recipe.kind, "built", found.digest, size, recipe.summary)
 
     def _old_images(self, in_use: Collection[str]) -> Iterator[Path]:
-        current = {found.digest for found in self._current()} | set(in_use)
+        current = {*self._current(), *in_use}
         for place in (*_entries(self._images), *_entries(self._roots)):
             if not place.name.startswith(".") and stored.facts(place).digest not in current:
                 yield place
 
-    def _current(self) -> Iterator[GoldenImage]:
+    def _current(self) -> Iterator[str]:
+        """Digests that recipes lead to, as far as they are known."""
         for name in recipes.shipped(self._folder):
-            found = self.peek(name)
-            if found is not None:
-                yield found
+            digest = identity.known(self.recipe(name), self._inventory, self._downloads)
+            if digest:
+                yield digest
 
     def _dead_scratch(self) -> Iterator[Path]:
         for place in (*_entries(self._images), *_entries(self._roots)):

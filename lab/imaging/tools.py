@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from threading import Timer
 
@@ -35,7 +33,6 @@ _SYSTEM_PLACES = "/usr/local/sbin:/usr/sbin:/sbin"
 _TAIL = 12
 """Last lines of a program's output that a failure repeats."""
 _NO_SPACE = "No space left on device"
-_VERSION = re.compile(r"\d+(\.\d+)+")
 _GRACE = 10.0
 """Seconds that a program has for its own tidying after SIGTERM."""
 
@@ -54,25 +51,6 @@ def need(doing: str, *names: str) -> None:
         packages = " ".join(dict.fromkeys(PACKAGES[name] for name in missing))
         listed = ", ".join(f"'{name}'" for name in missing)
         raise PreflightError(doing, f"{listed} not found", f"apt-get install {packages}")
-
-
-def version(name: str) -> str:
-    """The version that a program tells of itself, ``"1.47.0"``; empty where there is none."""
-    option = "-V" if name == "mke2fs" else "--version"
-    path = _find(name)
-    if path is None:
-        return ""
-    return _version(path, option)
-
-
-@cache
-def _version(path: str, option: str) -> str:
-    """Asked once a process: it is wanted whenever an image's digest is."""
-    told = subprocess.run(  # noqa: S603  one of PACKAGES
-        [path, option], capture_output=True, text=True, check=False, env=_environment({})
-    )
-    found = _VERSION.search(told.stdout or told.stderr)
-    return found.group() if found else ""
 
 
 def ask(command: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Where ``lab nightly`` comes to: its commands, the user's own journal, and how much fits."""
+"""Where ``lab nightly`` comes to: its commands, the user's own journal, and its provider."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lab._errors import LabError
-from lab.inventory.inventory import STOCK, Inventory
+from lab._errors import LabError, PreflightError
+from lab.inventory.inventory import Inventory
 from lab.inventory.loader import current
 from lab.lifecycle.blueprint import draw
 from lab.lifecycle.command import run_lab
 from lab.lifecycle.desk import opened_store, providers
 from lab.lifecycle.marks import all_marks, same_directory
-from lab.lifecycle.nightly import Hands, Job
-from lab.lifecycle.parallelism import LAB_MIB, parallelism
-from lab.lifecycle.providers import choose
-from lab.providers.provider import Pods
+from lab.lifecycle.nightly import EMULATED_SECONDS, REAL_SECONDS, Hands, Job
+from lab.lifecycle.providers import choose, chosen
+from lab.providers.provider import MACHINES, Pods, Provider
+from lab.topology.intent import Intent
 
 
 def hands() -> Hands:
@@ -25,44 +25,59 @@ def hands() -> Hands:
     return Hands(run_lab, _is_there, _run_directories)
 
 
-def inventory() -> Inventory | None:
+def choose_provider(asked: str | None) -> Provider:
+    """The provider of a night: the one that is asked for, else the one that is usual here.
+
+    Raises
+    ------
+    PreflightError
+        When its machines are emulated and nobody has asked for it by name.
+
+    """
+    provider = choose(providers(), chosen(asked, _inventory()))
+    if asked is None and MACHINES not in provider.abilities:
+        raise PreflightError(
+            "choosing where a night's labs are to run",
+            "there are no hypervisors here, and a night on the embedded provider says nothing "
+            "of real machines",
+            f"name hypervisors in lab.toml, or ask for it: lab nightly --provider {provider.name}",
+        )
+    return provider
+
+
+def _inventory() -> Inventory | None:
     """The inventory that is meant here; see :func:`lab.inventory.loader.current`."""
     return current(os.environ, Path.cwd())
 
 
-def labs_at_once(
-    provider: str, known: Inventory | None, sources: Sequence[str], only: str | None
-) -> int:
-    """How many of these scenarios' labs may be up at once on that provider."""
-    if provider != "libvirt":
-        return parallelism(None)
-    return parallelism(
-        known or STOCK, max((_memory(source, only) for source in sources), default=LAB_MIB)
-    )
+def deadline(provider: Provider) -> float:
+    """Seconds for each scenario on that provider, where nobody says."""
+    return REAL_SECONDS if MACHINES in provider.abilities else EMULATED_SECONDS
 
 
 def judged(
-    jobs: Sequence[Job], provider: str, only: str | None, pods: Pods | None
-) -> tuple[Job, ...]:
-    """The jobs, each with the reason why that provider can never have it, if there is one."""
-    chosen = choose(providers(), provider)
+    jobs: Sequence[Job], provider: Provider, only: str | None, pods: Pods | None
+) -> tuple[tuple[Job, ...], int]:
+    """The jobs, each with the reason why the provider can never have it, if there is one.
 
-    def unfit(job: Job) -> str:
-        try:
-            return chosen.unfit(draw(job.source, only, None, pods or chosen.pods).intent)
-        except LabError:  # what is wrong with its file, 'lab up' tells
-            return ""
+    And how many of the others' labs may be up at once. What is wrong with a scenario's file,
+    ``lab up`` tells.
+    """
+    found, fit = [], []
+    for job in jobs:
+        intent = _intent(job, provider, only, pods)
+        found.append(replace(job, unfit=provider.unfit(intent) if intent else ""))
+        if intent and not found[-1].unfit:
+            fit.append(intent)
+    return tuple(found), provider.labs_at_once(fit)
 
-    return tuple(replace(job, unfit=unfit(job)) for job in jobs)
 
-
-def _memory(source: str, only: str | None) -> int:
-    """MiB that the machines of a scenario have; 1 for one that cannot be brought up anyway."""
+def _intent(job: Job, provider: Provider, only: str | None, pods: Pods | None) -> Intent | None:
+    real = MACHINES in provider.abilities
     try:
-        machines = draw(source, only).intent.machines
+        return draw(job.source, only, None, pods or provider.pods, real=real).intent
     except LabError:
-        return 1
-    return sum(machine.hardware.memory_mib for machine in machines)
+        return None
 
 
 def _is_there(name: str) -> bool:

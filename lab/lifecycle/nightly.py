@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Event
 
 from lab._deadline import Deadline
-from lab._errors import LabError, PreflightError, UsageError
+from lab._errors import LabError, UsageError
 from lab.lifecycle.command import cause_file
 from lab.lifecycle.interruption import deaf, postponed, terminable
 from lab.lifecycle.names import LONGEST
@@ -30,8 +30,8 @@ DOWN_SECONDS = 600.0
 """For taking a lab down, beside the scenario's own deadline: it is never given up for that."""
 GATHER_SECONDS = 300.0
 EVIDENCE = "evidence.tar.gz"
-NETNS_SECONDS = 600.0
-"""A scenario's own deadline on namespaces, where one takes seconds."""
+EMULATED_SECONDS = 600.0
+"""A scenario's own deadline where machines are emulated, and one takes seconds."""
 REAL_SECONDS = 7200.0
 """On real machines, which may have images to build and Windows to boot."""
 
@@ -85,25 +85,6 @@ class NightRequest:
     only: str | None = None
     pods: Pods | None = None
     """None for what the provider makes by itself."""
-
-
-def choose_provider(wanted: str | None, default: str) -> str:
-    """The provider of a night: the one that is told, else the one that is usual here.
-
-    Raises
-    ------
-    PreflightError
-        When that is the embedded one and nobody has asked for it by name.
-
-    """
-    if wanted is None and default == "netns":
-        raise PreflightError(
-            "choosing where a night's labs are to run",
-            "there are no hypervisors here, and a night on the embedded provider says nothing "
-            "of real machines",
-            "name hypervisors in lab.toml, or ask for it: lab nightly --provider netns",
-        )
-    return wanted or default
 
 
 def jobs_of(named: Sequence[str], shipped: Sequence[str]) -> tuple[Job, ...]:

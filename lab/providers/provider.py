@@ -245,6 +245,9 @@ class Provider(Protocol):
     def unfit(self, intent: Intent) -> str:
         """Why no such lab can ever be had of this provider; empty where it can."""
 
+    def labs_at_once(self, intents: Sequence[Intent]) -> int:
+        """How many of these labs can be up at once, whichever they are; at least one."""
+
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Check that the lab can be had here: what the intent asks, beside what it has already.
 

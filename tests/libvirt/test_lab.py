@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import tarfile
 import time
 from collections.abc import Iterator
@@ -111,16 +110,7 @@ def test_a_screenshot_is_a_png(lab: RealLab, tmp_path: Path) -> None:
 def test_plain_ssh_gets_in_by_the_configuration_that_is_printed(
     lab: RealLab, tmp_path: Path
 ) -> None:
-    file = tmp_path / "config"
-    file.write_text(lab.run("ssh-config", "small").stdout)
-    done = subprocess.run(
-        ["ssh", "-F", file, "-o", "BatchMode=yes", "small-worker", "hostname"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    assert done.stdout.strip() == "worker"
+    assert lab.ssh(tmp_path, "small", "worker", "hostname") == "worker\n"
 
 
 def test_evidence_has_every_machine_and_no_secret(lab: RealLab, tmp_path: Path) -> None:

@@ -230,6 +230,23 @@ def test_the_callers_own_process_with_a_holders_words_is_no_holder(
     assert started(pid) is not None
 
 
+def test_a_holder_of_an_earlier_version_is_found_and_ended(common: Path, lab: LabHandle) -> None:
+    """It has its token among its words, and none in its environment."""
+    program = common / "lab" / "providers" / "netns" / "holder.py"
+    text = program.read_text(encoding="utf-8")
+    changed = text.replace("marker, _, directory =", "marker, _, _, directory =")
+    assert changed != text
+    program.write_text(changed, encoding="utf-8")
+    words = (LAB_HOLDER.marker, lab.name, lab.token, str(lab.directory))
+    command = (sys.executable, "-I", "-S", str(program), *words)
+    subprocess.run(command, cwd="/", stdout=subprocess.DEVNULL, check=True, timeout=60)
+    Deadline(10).wait("the holder to be found", lambda: OneLab(lab).marks())
+    (mark,) = OneLab(lab).marks()
+    assert (mark.lab, mark.directory) == (lab.name, lab.directory)
+    assert len(NetnsProvider().destroy(lab)) == 1
+    assert OneLab(lab).marks() == ()
+
+
 # SECURITY.md: Root ends other users' labs only when told to.
 @needs_root
 def test_another_users_holder_is_neither_entered_nor_ended_unless_root_says_so(

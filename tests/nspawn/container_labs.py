@@ -29,8 +29,7 @@ class ContainerLabs(RealLab):
         found = {f"process {pid}" for pid in self._processes()}
         found |= {f"disk {one}" for one in self.state.glob("labs/*/machines/*")}
         tokens = self._tokens()
-        there = cgroups.hierarchies()
-        found |= {f"control group {one}" for one in tokens & cgroups.tokens(there)}
+        found |= {f"control group {one}" for one in tokens & cgroups.tokens()}
         cables = {one.name for one in LINKS.iterdir()}
         return found | {f"cable hl{one[:8]}" for one in tokens if f"hl{one[:8]}" in cables}
 

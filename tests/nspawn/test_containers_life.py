@@ -50,16 +50,7 @@ def test_every_machine_is_reached_by_its_name(lab: ContainerLabs) -> None:
 def test_plain_ssh_gets_in_by_the_configuration_that_is_printed(
     lab: ContainerLabs, tmp_path: Path
 ) -> None:
-    file = tmp_path / "config"
-    file.write_text(lab.run("ssh-config", "small").stdout)
-    done = subprocess.run(
-        ["ssh", "-F", file, "-o", "BatchMode=yes", "small-worker", "hostname"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert done.stdout.strip() == "worker"
+    assert lab.ssh(tmp_path, "small", "worker", "hostname") == "worker\n"
 
 
 def test_the_console_log_is_the_journal(lab: ContainerLabs) -> None:

@@ -135,6 +135,10 @@ class FakeProvider:
         del intent
         return ""
 
+    def labs_at_once(self, intents: Sequence[Intent]) -> int:
+        """All of them."""
+        return max(1, len(intents))
+
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Refuse if the faults say so. PreflightError."""
         del lab

@@ -13,7 +13,6 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError
 from lab._log import say
 from lab.cluster.bundle import medium
 from lab.imaging.golden import GoldenImage
@@ -39,7 +38,7 @@ from lab.providers.libvirt.networks import Management
 from lab.providers.libvirt.ownership import Owner
 from lab.providers.machines import keyring
 from lab.providers.machines.management import SUBNET_BITS
-from lab.providers.machines.steps import on_machines
+from lab.providers.machines.steps import on_machines, recorded
 from lab.providers.provider import LabHandle, Step
 from lab.scenario.scenario import Os
 from lab.state.lock import lab_lock
@@ -100,14 +99,7 @@ class BringUp:
 
     @cached_property
     def _layout(self) -> Layout:
-        found = layout.load(self.lab)
-        if found is None:
-            raise BrokenError(
-                f"bringing up lab '{self.lab.name}'",
-                f"its '{layout.FILE}' is gone",
-                f"'lab down {self.lab.name}', then 'lab up' again",
-            )
-        return found
+        return recorded(self.lab, layout.load(self.lab))
 
     def _used(self) -> tuple[Host, ...]:
         return tuple(self.hosts[name] for name in self._layout.hypervisors())

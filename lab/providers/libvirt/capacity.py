@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from lab._errors import PreflightError
+from lab.inventory.inventory import Hypervisor
 from lab.providers.libvirt import connection, domains, layout, volumes
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.layout import Layout
@@ -21,6 +23,7 @@ _VCPUS_A_THREAD = 8
 _THIN = 4
 """Clones hold what was written to them alone: disks may add up to this many times the room."""
 GIB = 1 << 30
+_MIB = 1 << 20
 _UNKNOWN_GIB = 1 << 20
 
 
@@ -45,6 +48,31 @@ def decide(lab: LabHandle, intent: Intent, hosts: Mapping[str, Host]) -> Layout:
     homes = {name: hosts[name].hypervisor for name in used}
     windows = tuple(machine.name for machine in intent.machines if machine.os == "windows")
     return Layout(machines, accelerated, homes, before.users if before else {}, windows)
+
+
+def labs_at_once(
+    hypervisors: Sequence[Hypervisor], lab_mib: int, own_mib: int | None = None
+) -> int:
+    """How many labs of that size fit at once; at least one. No hypervisor is asked.
+
+    Parameters
+    ----------
+    own_mib
+        MiB that this machine has; None for what the kernel says.
+
+    """
+    own = own_mib or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // _MIB
+    there = sum(_expected_memory(one, own, lab_mib) for one in hypervisors)
+    return max(1, there // lab_mib)
+
+
+def _expected_memory(hypervisor: Hypervisor, own_mib: int, lab_mib: int) -> int:
+    """MiB it may give; room for one lab where that is not written and cannot be seen from here."""
+    if hypervisor.memory_mib is not None:
+        return hypervisor.memory_mib
+    if urlsplit(hypervisor.uri).hostname is not None:
+        return lab_mib
+    return own_mib - own_mib // _OWN_EIGHTH
 
 
 def _refuse_strangers(

@@ -6,11 +6,11 @@ token in their metadata, and its disks stand below a directory that has the toke
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lab._errors import BrokenError, LabError
+from lab._errors import LabError
 from lab._log import say
 from lab.imaging.golden import GoldenImage
 from lab.inventory.inventory import Inventory
@@ -33,7 +33,7 @@ from lab.providers.libvirt.placed import Placed
 from lab.providers.libvirt.placement import mtu
 from lab.providers.machines import fitness
 from lab.providers.machines.provider import MachinesProvider
-from lab.providers.machines.steps import own_network
+from lab.providers.machines.steps import own_network, recorded
 from lab.providers.provider import (
     CAPTURE,
     CLUSTER,
@@ -121,6 +121,12 @@ class LibvirtProvider(MachinesProvider):
         """Why there can be no such lab of virtual machines."""
         return fitness.unfit(intent)
 
+    def labs_at_once(self, intents: Sequence[Intent]) -> int:
+        """As many as the hypervisors have memory for."""
+        sums = (sum(one.hardware.memory_mib for one in intent.machines) for intent in intents)
+        hypervisors = [host.hypervisor for host in self._hosts.values()]
+        return capacity.labs_at_once(hypervisors, max(sums, default=1))
+
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Reach every hypervisor, and see that images, names and room are there.
 
@@ -188,22 +194,12 @@ class LibvirtProvider(MachinesProvider):
         decided = layout.load(lab)
         return decided.bundle if decided else ""
 
-    def _decided(self, lab: LabHandle) -> Layout:
-        decided = layout.load(lab)
-        if decided is None:
-            raise BrokenError(
-                f"looking for the machines of lab '{lab.name}'",
-                "there is no record of where they are",
-                f"'lab down {lab.name}', then 'lab up' again",
-            )
-        return decided
-
     def _guests(self, lab: LabHandle) -> LibvirtGuests:
-        decided = self._decided(lab)
+        decided = recorded(lab, layout.load(lab))
         return LibvirtGuests(lab, decided, self._hosts_with(decided))
 
     def _placed(self, lab: LabHandle) -> Placed:
-        decided = self._decided(lab)
+        decided = recorded(lab, layout.load(lab))
         return Placed(lab, decided, self._hosts_with(decided))
 
     def _unplaced(self, lab: LabHandle, decided: Layout | None) -> Liveness:

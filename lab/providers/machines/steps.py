@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
+from lab._errors import BrokenError
 from lab.cluster.linux import daemon_starting, daemons
 from lab.cluster.underlay import underlay
 from lab.plan.canonical import digest
@@ -18,10 +20,29 @@ DAEMONS = "daemons"
 NODES = "nodes"
 """The first of the steps that make a cluster."""
 
+_Layout = TypeVar("_Layout")
 Opened = Callable[[], Guests]
 """Opens the machines; the caller closes."""
 Ailments = Callable[[Guests], Mapping[str, str]]
 """What is wrong with each machine that something is wrong with."""
+
+
+def recorded(lab: LabHandle, found: _Layout | None) -> _Layout:
+    """What a lab's machines are made from, as read from its directory.
+
+    Raises
+    ------
+    BrokenError
+        When nothing could be read.
+
+    """
+    if found is None:
+        raise BrokenError(
+            f"looking for the machines of lab '{lab.name}'",
+            "there is no record of what they are and where",
+            f"'lab down {lab.name}', then 'lab up' again",
+        )
+    return found
 
 
 def own_network(intent: Intent) -> Intent:

@@ -28,6 +28,8 @@ _PROCESSES = 16
 """Holder, responder, prober, and what enters the lab meanwhile."""
 _PERMANENT = 0x80
 _NOTHING_THAT_WAITS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_CORES_A_LAB = 2
+"""The prober and what answers it. With less, probes time out for want of time."""
 _DIGITS = 9
 """More entries than any table has."""
 _ARP_CACHE = b"arp_cache\0"
@@ -138,6 +140,11 @@ def judge(need: Need, room: Room) -> None:
             f"the lab needs about {need.memory_mib:,} MiB, and {room.memory_mib:,} MiB are free",
             "fewer pods ('pods_per_node'), fewer nodes, or 'lab down' for a lab that is not needed",
         )
+
+
+def labs_at_once(cores: int | None = None) -> int:
+    """How many labs the processors of this machine are enough for; at least one."""
+    return max(1, (cores or os.cpu_count() or 1) // _CORES_A_LAB)
 
 
 def _refusal(what: str, happened: str, cure: str) -> PreflightError:

@@ -36,15 +36,18 @@ class HolderKind:
         """The command that starts one; the token goes into its environment."""
         return [python, "-I", "-S", str(self.program), self.marker, lab, str(directory)]
 
-    def claim(self, words: list[bytes]) -> tuple[str, Path] | None:
-        """The lab and directory that such a command names; None for any other command."""
-        if len(words) != len(self.command("", "", Path())):
+    def claim(self, words: list[bytes]) -> tuple[str, str, Path] | None:
+        """The lab, token and directory that such a command names; None for any other command.
+
+        The token is empty but for a holder of an earlier version, which has it among its words.
+        """
+        if len(words) - len(self.command("", "", Path())) not in {0, 1}:
             return None
-        program, marker, lab, directory = (os.fsdecode(word) for word in words[3:])
+        program, marker, lab, *token, directory = (os.fsdecode(word) for word in words[3:])
         options, path = words[1:3], Path(program)
         if (options, path.name, marker) != ([b"-I", b"-S"], self.program.name, self.marker):
             return None
-        return lab, Path(directory)
+        return lab, "".join(token), Path(directory)
 
 
 LAB_HOLDER = HolderKind(MARKER, ("mnt", "net"))
@@ -135,6 +138,7 @@ def _holders(kind: HolderKind, *, starting: bool, all_users: bool) -> Iterator[H
             claim = kind.claim(Path(process, "cmdline").read_bytes().split(b"\0")[:-1])
             if claim is None:
                 continue
+            lab, earlier, directory = claim
             since, status = started(int(name)), _status(process)
             user, *others = (int(word) for word in status["Uid"].split())
             if {user} != {user, *others} or not (all_users or user == caller):
@@ -143,9 +147,9 @@ def _holders(kind: HolderKind, *, starting: bool, all_users: bool) -> Iterator[H
             with suppress(PermissionError):
                 if not (_runs_python(process) and (starting or _is_settled(kind, process, status))):
                     continue
-                token = _token(process)
+                token = _token(process) or earlier
             if since is not None and started(int(name)) == since:
-                yield HolderProcess(int(name), since, user, claim[0], token, claim[1])
+                yield HolderProcess(int(name), since, user, lab, token, directory)
 
 
 def _status(process: str) -> Mapping[str, str]:

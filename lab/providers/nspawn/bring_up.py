@@ -18,7 +18,7 @@ from lab.inventory.inventory import Inventory
 from lab.plan.canonical import digest
 from lab.providers.machines import keyring
 from lab.providers.machines.bundles import Bundled
-from lab.providers.machines.steps import on_machines
+from lab.providers.machines.steps import on_machines, recorded
 from lab.providers.netns.entry import Entry
 from lab.providers.nspawn import cgroups, containers, holder, layout, networks
 from lab.providers.nspawn.containers import Container
@@ -84,14 +84,7 @@ class BringUp:
 
     @cached_property
     def _layout(self) -> Layout:
-        found = layout.load(self.lab)
-        if found is None:
-            raise BrokenError(
-                f"bringing up lab '{self.lab.name}'",
-                f"its '{layout.FILE}' is gone",
-                f"'lab down {self.lab.name}', then 'lab up' again",
-            )
-        return found
+        return recorded(self.lab, layout.load(self.lab))
 
     def _networks(self) -> None:
         keyring.ensure(self.lab, [one.name for one in self.intent.machines])

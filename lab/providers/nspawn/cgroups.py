@@ -15,6 +15,7 @@ the lab.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,11 +23,15 @@ from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
 _PREFIX = "hybridlab-"
+_GROUP = re.compile(rf"{_PREFIX}[0-9a-z]+")
+"""A lab's group, and not a scope of systemd's."""
 _OF_CPUSET = ("cpuset.cpus", "cpuset.mems")
 _CONTROLLERS = "cgroup.controllers"
 _CPU_PERIOD = 100_000
 """Microseconds; the kernel's own default."""
 OUTSIDE, INSIDE = "outside", "inside"
+HOLDER = "holder"
+"""With cgroup v2 the holder's own group, beside the lab's: processes are in leaves alone."""
 DEVICES = (
     *("c *:* m", "b *:* m"),
     *("c 1:3 rwm", "c 1:5 rwm", "c 1:7 rwm", "c 1:8 rwm", "c 1:9 rwm"),
@@ -74,8 +79,8 @@ def unified() -> bool:
 def hierarchies() -> Hierarchies:
     """Those of this host; v1 controllers and the v2 hierarchy beside them, or v2 alone.
 
-    With v2 alone the lab's groups are below the group that this process is in: systemd delegates
-    one to the lab's holder.
+    With v2 alone a lab's group is below the group that its holder was started in, anywhere in the
+    tree: systemd delegates one to it.
     """
     if unified():
         return Hierarchies(True, (ROOT,))
@@ -177,25 +182,37 @@ def members(group: Path) -> Iterator[int]:
                 yield int(line)
 
 
-def remove(there: Hierarchies, token: str) -> bool:
+def remove(token: str) -> bool:
     """Remove the lab's groups, deepest first; whether all of them have gone.
 
-    A group that still has a process stays until that has ended.
+    A group that still has a process stays until that has ended. The lab's holder need not run.
     """
-    for group in there.groups(token):
+    found = [group for group in _groups() if group.name == f"{_PREFIX}{token}"]
+    for group in found:
         for directory, _, _ in os.walk(group, topdown=False):
-            with suppress(OSError):
-                Path(directory).rmdir()
-    return not any(group.exists() for group in there.groups(token))
+            _remove_empty(Path(directory))
+        _remove_empty(group.with_name(HOLDER))
+    return not any(group.exists() for group in found)
 
 
-def tokens(there: Hierarchies) -> frozenset[str]:
-    """The tokens of all labs that have a group."""
-    return frozenset(
-        path.name.removeprefix(_PREFIX)
-        for parent in there.parents
-        for path in parent.glob(f"{_PREFIX}*")
-    )
+def _remove_empty(group: Path) -> None:
+    with suppress(OSError):
+        group.rmdir()
+
+
+def tokens() -> frozenset[str]:
+    """The tokens of all labs that have a group, whether their holders run or not."""
+    return frozenset(group.name.removeprefix(_PREFIX) for group in _groups())
+
+
+def _groups() -> Iterator[Path]:
+    """Each lab's group in each hierarchy; what is in one is its machines' own."""
+    there = hierarchies()
+    for parent in there.parents:
+        for directory, below, _ in os.walk(parent):
+            yield from (Path(directory, name) for name in below if _GROUP.fullmatch(name))
+            deeper = [name for name in below if not _GROUP.fullmatch(name)]
+            below[:] = deeper if there.unified else []
 
 
 def _write(path: Path, text: str) -> None:

@@ -8,7 +8,7 @@ from lab.providers.netns import holding
 from lab.providers.netns.entry import Entry
 from lab.providers.netns.processes import HolderKind, HolderProcess
 from lab.providers.nspawn import cgroups
-from lab.providers.nspawn.cgroups import ROOT, Hierarchies
+from lab.providers.nspawn.cgroups import HOLDER, ROOT, Hierarchies
 from lab.providers.provider import LabHandle
 
 KIND = HolderKind("hybridlab-containers", ("mnt", "net"))
@@ -18,8 +18,6 @@ _DEVICES = (
     "/dev/kmsg r",
 )
 """What :data:`cgroups.DEVICES` has and systemd's ``closed`` has not."""
-_LEAF = "holder"
-"""With cgroup v2 the holder's own group: processes are in leaves alone."""
 
 
 def find(lab: LabHandle) -> HolderProcess | None:
@@ -55,8 +53,8 @@ def ensure(lab: LabHandle, python: str) -> Entry:
     made = holding.start(lab, python, KIND, before=_in_scope(lab))
     if cgroups.unified():
         own = _group(made.pid)
-        (own / _LEAF).mkdir(exist_ok=True)
-        (own / _LEAF / "cgroup.procs").write_text(str(made.pid), encoding="ascii")
+        (own / HOLDER).mkdir(exist_ok=True)
+        (own / HOLDER / "cgroup.procs").write_text(str(made.pid), encoding="ascii")
     return made
 
 
@@ -79,7 +77,7 @@ def hierarchies(pid: int) -> Hierarchies:
     if not cgroups.unified():
         return cgroups.hierarchies()
     own = _group(pid)
-    return Hierarchies(True, (own.parent if own.name == _LEAF else own,))
+    return Hierarchies(True, (own.parent if own.name == HOLDER else own,))
 
 
 def _group(pid: int) -> Path:

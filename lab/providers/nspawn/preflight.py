@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,6 +117,14 @@ def judge(needed: Need, there: Room) -> Iterator[Diagnosis]:
             f"the lab needs about {needed.memory_mib:,} MiB, and {there.memory_mib:,} MiB are free",
             "take labs down that nobody needs, or use a scenario with fewer nodes",
         )
+
+
+def labs_at_once(needs: Sequence[Need], there: Room) -> int:
+    """How many labs fit beside what runs, each as large as the largest; at least one. Pure."""
+    inotify = max((one.inotify for one in needs), default=1)
+    memory = max((one.memory_mib for one in needs), default=1)
+    free = there.inotify_limit - there.inotify_used
+    return max(1, min(free // inotify, there.memory_mib // memory))
 
 
 def examine(directory: Path) -> tuple[Diagnosis, ...]:

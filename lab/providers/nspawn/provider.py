@@ -12,14 +12,14 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, LabError, PreflightError, UsageError
+from lab._errors import LabError, PreflightError, UsageError
 from lab.cluster.host import HostTraits
 from lab.inventory.inventory import Inventory
 from lab.providers.failing import Beat, Pace, Silence
 from lab.providers.machines import fitness
 from lab.providers.machines.provider import MachinesProvider
-from lab.providers.machines.steps import look_inside, own_network
-from lab.providers.netns import gateway_holders, holding
+from lab.providers.machines.steps import look_inside, own_network, recorded
+from lab.providers.netns import capacity, gateway_holders, holding
 from lab.providers.nspawn import (
     cgroups,
     containers,
@@ -109,6 +109,11 @@ class NspawnProvider(MachinesProvider):
             )
         return fitness.unfit(intent)
 
+    def labs_at_once(self, intents: Sequence[Intent]) -> int:
+        """As many as processors, memory and inotify instances are enough for."""
+        needs = [preflight.need(intent) for intent in intents]
+        return min(capacity.labs_at_once(), preflight.labs_at_once(needs, preflight.room()))
+
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Check root, programs, kernel, control groups, inotify instances, memory and the bundle.
 
@@ -160,19 +165,9 @@ class NspawnProvider(MachinesProvider):
         decided = layout.load(lab)
         return decided.bundle if decided else ""
 
-    def _decided(self, lab: LabHandle) -> Layout:
-        decided = layout.load(lab)
-        if decided is None:
-            raise BrokenError(
-                f"looking for the machines of lab '{lab.name}'",
-                "there is no record of what they were made from",
-                f"'lab down {lab.name}', then 'lab up' again",
-            )
-        return decided
-
     def _guests(self, lab: LabHandle) -> ContainerGuests:
         found = holder.find(lab)
-        return ContainerGuests(lab, self._decided(lab), found.pid if found else None)
+        return ContainerGuests(lab, recorded(lab, layout.load(lab)), found.pid if found else None)
 
     def liveness(self, lab: LabHandle, intent: Intent) -> Liveness:
         """Look at the holder, the machines in it, and into the machines."""
@@ -220,13 +215,11 @@ class NspawnProvider(MachinesProvider):
             When one has not gone in time.
 
         """
-        there = holder.find(lab)
-        groups = holder.hierarchies(there.pid) if there else cgroups.hierarchies()
         ended = holding.destroy(lab, owner, holder.KIND)
         if not owner:
             Deadline(_GROUP_SECONDS).wait(
                 f"removing the control groups of lab '{lab.name}'",
-                partial(cgroups.remove, groups, lab.token),
+                partial(cgroups.remove, lab.token),
                 every=0.05,
             )
         return tuple(f"process {one.pid} (holder) with its machines" for one in ended)

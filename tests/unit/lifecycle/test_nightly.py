@@ -22,20 +22,23 @@ from unit.reports.made_runs import intent_of, made_run
 from lab._deadline import Deadline
 from lab._errors import PreflightError, UsageError
 from lab.inventory.inventory import Hypervisor, Inventory
-from lab.lifecycle import command, night_files
+from lab.lifecycle import command, night_desk, night_files
 from lab.lifecycle.names import check_name
 from lab.lifecycle.nightly import (
+    EMULATED_SECONDS,
+    REAL_SECONDS,
     Hands,
     Job,
     NightRequest,
     cause,
-    choose_provider,
     hold,
     jobs_of,
     last_words,
 )
-from lab.lifecycle.parallelism import parallelism
-from lab.lifecycle.providers import chosen
+from lab.lifecycle.providers import Providers, choose, chosen
+from lab.providers.libvirt import capacity as libvirt_capacity
+from lab.providers.netns import capacity as netns_capacity
+from lab.providers.nspawn import preflight
 from lab.reports.night import Night, ScenarioNight, plain_lines
 from lab.reports.result import to_json
 
@@ -236,15 +239,45 @@ def test_a_night_that_is_stopped_while_it_begins_begins_nothing_twice(
     assert paper.up == set()
 
 
+@pytest.fixture
+def no_inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("HYBRIDLAB_INVENTORY", raising=False)
+
+
+@pytest.mark.usefixtures("no_inventory")
 def test_the_embedded_provider_is_refused_unless_it_is_told() -> None:
     with pytest.raises(PreflightError, match="says nothing of real machines") as raised:
-        choose_provider(None, chosen(None, None))
+        night_desk.choose_provider(None)
     assert raised.value.exit_code == 4
     assert "--provider netns" in raised.value.cure
-    assert choose_provider("netns", chosen(None, None)) == "netns"
-    assert choose_provider(None, chosen(None, Inventory(HOSTS))) == "libvirt"
-    assert choose_provider("netns", chosen(None, Inventory(HOSTS))) == "netns"
+    assert night_desk.choose_provider("netns").name == "netns"
+    assert night_desk.choose_provider("nspawn").name == "nspawn"
+    assert chosen(None, Inventory(HOSTS)) == "libvirt"
     assert chosen(None, Inventory(())) == "netns"
+
+
+@pytest.mark.usefixtures("no_inventory")
+def test_real_machines_have_more_time_than_emulated_ones() -> None:
+    found = {name: night_desk.deadline(choose(Providers(), name)) for name in ("netns", "nspawn")}
+    assert found == {"netns": EMULATED_SECONDS, "nspawn": REAL_SECONDS}
+
+
+def test_a_night_is_bounded_by_the_labs_that_its_provider_can_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    room = preflight.Room(inotify_limit=1024, inotify_used=24, memory_mib=1 << 20)
+    monkeypatch.setattr(preflight, "room", lambda: room)
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    jobs = jobs_of(("overlay", "services"), ())
+    nspawn = choose(Providers(), "nspawn")
+    whole, _ = night_desk.judged(jobs, nspawn, None, None)
+    assert "cannot be system containers" in whole[0].unfit
+    judged, fitting = night_desk.judged(jobs, nspawn, "linux", None)
+    assert [job.unfit for job in judged] == ["", ""]
+    assert fitting == 1000 // (27 + 2 * 13 + 2 * 4)
 
 
 def test_a_job_is_named_by_its_scenario_or_its_file() -> None:
@@ -288,12 +321,24 @@ HOSTS = (
 def test_labs_at_once_are_bounded_by_memory(
     hosts: tuple[Hypervisor, ...], lab_mib: int, jobs: int
 ) -> None:
-    assert parallelism(Inventory(hosts), lab_mib, own_mib=65_536) == jobs
+    assert libvirt_capacity.labs_at_once(hosts, lab_mib, own_mib=65_536) == jobs
 
 
 @pytest.mark.parametrize(("cores", "jobs"), [(1, 1), (2, 1), (8, 4)])
 def test_labs_at_once_on_namespaces_are_bounded_by_cores(cores: int, jobs: int) -> None:
-    assert parallelism(None, cores=cores) == jobs
+    assert netns_capacity.labs_at_once(cores) == jobs
+
+
+@pytest.mark.parametrize(
+    ("free_inotify", "memory_mib", "jobs"),
+    [(122, 9_000, 2), (121, 9_000, 1), (0, 9_000, 1), (1_000, 899, 1), (1_000, 2_700, 3)],
+)
+def test_labs_at_once_of_containers_are_bounded_by_memory_and_inotify_instances(
+    free_inotify: int, memory_mib: int, jobs: int
+) -> None:
+    needs = (preflight.Need(20, 900), preflight.Need(61, 300))
+    there = preflight.Room(128 + free_inotify, 128, memory_mib)
+    assert preflight.labs_at_once(needs, there) == jobs
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,16 @@ def test_exit_code_of_a_night(fates: tuple[Fate, ...], code: int) -> None:
     assert summary_json(made)["green"] == (code == 0)
 
 
+def test_a_night_says_that_nodes_are_emulated_where_some_are() -> None:
+    emulated = replace(HEALTHY, emulated_nodes=("win1",))
+    badge = "Windows nodes are emulated"
+    assert badge in to_html(night(scenario("overlay", "green", emulated), unfit("ovn")))
+    real = replace(HEALTHY, emulated_nodes=())
+    assert badge not in to_html(
+        replace(night(scenario("overlay", "green", real)), provider="nspawn")
+    )
+
+
 def unfit(name: str) -> ScenarioNight:
     return replace(scenario(name, "refused"), stages=())
 
