@@ -31,8 +31,6 @@ REPOSITORY = Path(__file__).parents[2]
 MEMORY_MIB, VCPUS, CACHE_MIB, DISK_GIB = 6144, 2, 1024, 10
 IMAGE = "debian-12"
 DATA = "/data"
-_STATED = ("mmdebstrap", "qemu-img", "mke2fs")
-"""Programs whose versions are part of an image's name; the image is there, so none is called."""
 SECONDS = 3000
 
 
@@ -106,12 +104,6 @@ def _write_data(image: Path, stage: Path, scenarios: tuple[Path, ...]) -> None:
     _run(sys.executable, "-m", "zipfile", "-e", wheel, stage / "site")
     for scenario in scenarios:
         shutil.copy(scenario, stage)
-    programs = stage / "root/usr/local/bin"
-    programs.mkdir(parents=True)
-    for name in _STATED:
-        said = _run(name, "--version" if name != "mke2fs" else "-V")
-        (programs / name).write_text(f"#!/bin/sh\ncat <<'END'\n{said}\nEND\n")
-        (programs / name).chmod(0o755)
     _run("apt-get", "download", "-q", "systemd-container", cwd=stage)
     (package,) = stage.glob("systemd-container_*.deb")
     _run("dpkg-deb", "--extract", package, stage / "root")
