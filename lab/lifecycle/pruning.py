@@ -39,7 +39,7 @@ class Night:
 
 @dataclass(frozen=True, slots=True)
 class Surplus:
-    """What is to go, and what could not be removed, in words."""
+    """What is to go, or is gone, and what could not be removed, in words."""
 
     runs: Mapping[str, tuple[str, ...]]
     """By lab, oldest first."""
@@ -95,21 +95,25 @@ def prune(
 
     """
     labs = {*store.labs_with_runs(), *_directories(store.directory / "labs")}
-    runs = {lab: _runs(store, lab) for lab in labs}
+    kept = {lab: _runs(store, lab) for lab in labs}
     shelf = nights_directory(store.directory)
-    found = surplus(runs, _nights(shelf), keep_runs, keep_nights)
+    found = surplus(kept, _nights(shelf), keep_runs, keep_nights)
     verb = "removing" if yes else "would remove"
     failed: list[str] = []
+    gone = dict(found.runs)
+    nights = found.nights
     for lab, old in found.runs.items():
         say(f"{verb} {quantity(len(old), 'run')} of lab '{lab}'")
         if yes:
             stay = _remove_directories(store.directory, ("labs", lab, RUNS), old, failed)
             store.forget_runs(run for run in old if run not in stay)
+            gone[lab] = tuple(run for run in old if run not in stay)
     if found.nights:
         say(f"{verb} {quantity(len(found.nights), 'night')}: {', '.join(found.nights)}")
         if yes:
-            _remove_directories(store.directory, (shelf.name,), found.nights, failed)
-    return Surplus(found.runs, found.nights, tuple(failed))
+            stay = _remove_directories(store.directory, (shelf.name,), nights, failed)
+            nights = tuple(night for night in nights if night not in stay)
+    return Surplus({lab: old for lab, old in gone.items() if old}, nights, tuple(failed))
 
 
 def _runs(store: Store, lab: str) -> list[str]:

@@ -189,7 +189,9 @@ def test_what_cannot_be_removed_is_said_and_stays_in_the_journal(
     with pytest.raises(SystemExit) as ended:
         main(["gc", "--yes", "--keep-runs", "1"])
     assert ended.value.code == 3
-    assert "'labs/it/runs/1': Permission denied" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "'labs/it/runs/1': Permission denied" in said.err
+    assert "1 run" not in said.out
     assert runs_of(state, "it") == ["1", "2"]
 
 
