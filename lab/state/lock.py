@@ -89,10 +89,11 @@ def lab_lock(  # noqa: PLR0913  a lock, and how whoever waits for it does
     try:
         yield
     finally:
-        if file != FILE:
-            (directory / file).unlink(missing_ok=True)
-        elif not shared:
-            _tidy(directory)
+        if _is_still(descriptor, directory / file):
+            if file != FILE:
+                (directory / file).unlink(missing_ok=True)
+            elif not shared:
+                _tidy(directory)
         os.close(descriptor)
 
 
@@ -176,8 +177,8 @@ def _open(path: Path) -> int:
 def _is_still(descriptor: int, path: Path) -> bool:
     """Whether the open file is the one that others find: its holder may have removed it."""
     try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except OSError:
         return False
 
 
