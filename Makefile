@@ -30,18 +30,18 @@ help: ## print this list
 	@echo "variables: SCENARIO=$$SCENARIO NAME= PROVIDER= ONLY=linux|windows PODS=kubernetes|namespaces TEST=0|1 SETUP=0|1"
 
 lab-up: setup ## bring a lab up and test it: SCENARIO=overlay, TEST=0 for up alone
-	@$(LAB) up "$$SCENARIO" $${NAME:+--name "$$NAME"} $${PROVIDER:+--provider "$$PROVIDER"} \
-		$${ONLY:+--only "$$ONLY"} $${PODS:+--pods "$$PODS"}
-	@[ "$$TEST" = 0 ] || $(LAB) test $(LABEL)
+	@$(LAB) up $${NAME:+--name "$$NAME"} $${PROVIDER:+--provider "$$PROVIDER"} \
+		$${ONLY:+--only "$$ONLY"} $${PODS:+--pods "$$PODS"} -- "$$SCENARIO"
+	@[ "$$TEST" = 0 ] || $(LAB) test -- $(LABEL)
 
 lab-test: setup ## run the connectivity matrix of a lab that is up
-	@$(LAB) test $(LABEL)
+	@$(LAB) test -- $(LABEL)
 
 lab-status: setup ## say how a lab is
-	@$(LAB) status $(LABEL)
+	@$(LAB) status -- $(LABEL)
 
 lab-down: setup ## take a lab down; nothing is left
-	@$(LAB) down $(LABEL)
+	@$(LAB) down -- $(LABEL)
 
 nightly nightly-setup: override export SCENARIO =
 nightly nightly-setup: export NIGHT = $(or $(SCENARIOS),$(wildcard scenarios/*.yaml))
@@ -49,8 +49,8 @@ nightly nightly-setup: export NIGHT = $(or $(SCENARIOS),$(wildcard scenarios/*.y
 nightly-setup: setup ## install what a night needs, by its scenarios and its provider, and no more
 
 nightly: setup ## every scenario on the hypervisors, one night: SCENARIOS=, OUTPUT=, PROVIDER=
-	@set -f; $(LAB) nightly $$SCENARIOS $${PROVIDER:+--provider "$$PROVIDER"} \
-		$${ONLY:+--only "$$ONLY"} $${OUTPUT:+--output "$$OUTPUT"}
+	@set -f; $(LAB) nightly $${PROVIDER:+--provider "$$PROVIDER"} \
+		$${ONLY:+--only "$$ONLY"} $${OUTPUT:+--output "$$OUTPUT"} -- $$SCENARIOS
 
 test: develop ## the project's own tests
 	@.venv/bin/python -m pytest --timeout 600 -n 2 --dist loadfile --no-loadscope-reorder --ignore=tests/libvirt --ignore=tests/nspawn -m 'not machines'

@@ -8,18 +8,27 @@ while Python itself starts, nothing of ours can.)
 from __future__ import annotations
 
 import signal
+import sys
+import threading
 
+_DEFECT = 70
+"""As :data:`lab.cli.defect.EXIT_CODE`, which may be what cannot be imported."""
 _PYTHONS_OWN = signal.getsignal(signal.SIGINT)  # or ignored, as in a background job: left alone
 if _PYTHONS_OWN is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from lab.cli.main import main  # noqa: E402  only now
+try:
+    from lab.cli.main import main, report_of_thread
+except Exception as error:  # noqa: BLE001  a broken installation
+    sys.stderr.write(f"lab cannot start: {type(error).__name__}: {error}; install it again\n")
+    sys.exit(_DEFECT)
 
 
 def start() -> None:
     """Run the command, and end the process with its exit code."""
     try:
         signal.signal(signal.SIGINT, _PYTHONS_OWN)
+        threading.excepthook = report_of_thread
         main()
     finally:
         if _PYTHONS_OWN is signal.default_int_handler:

@@ -9,13 +9,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
-"""What moves a terminal's cursor or paints: words of servers and names of files may have it."""
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+    r"|\r(?!\n)"
+)
+"""What moves a terminal's cursor, paints, hides or turns round what stands beside it: words of
+servers and names of files may have it."""
 
 
 def clean(text: str) -> str:
     """The text with control characters as their numbers; tabs and line ends stay."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return _CONTROL.sub(_as_number, text)
+
+
+def _as_number(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    return f"\\x{number:02x}" if number <= 0xFF else f"\\u{number:04x}"  # noqa: PLR2004
 
 
 def say(sentence: str) -> None:

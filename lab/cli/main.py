@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -225,6 +226,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         defect.report(error)
         sys.exit(defect.EXIT_CODE)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def report_of_thread(failed: threading.ExceptHookArgs) -> None:
+    """A thread that ends by an exception leaves a log, and no traceback on the screen."""
+    from lab.cli import defect
+
+    if isinstance(failed.exc_value, Exception):
+        defect.report(failed.exc_value)
 
 
 def _print_every_name() -> None:

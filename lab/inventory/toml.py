@@ -92,7 +92,10 @@ def _repeated(text: str, error: Exception) -> _Repeat | None:
     if not syntax.is_repeat(error):
         return None
     at = syntax.place(error, text)
-    scan = _scanned(text)
+    try:
+        scan = _scanned(text)
+    except tomllib.TOMLDecodeError:  # what follows it is not valid either
+        return None
     second = next((one for one in scan.entries if _offset(text, at) <= one.end), None)
     if second is None:
         return None

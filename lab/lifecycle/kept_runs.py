@@ -114,6 +114,10 @@ def _read(doing: str, file: Path) -> RunResult:
         run, _ = from_json(document)
     except BrokenError as error:
         raise UsageError(doing, f"'{file}': {error.happened}", error.cure or _A_RUN) from error
+    for name in (run.run, run.lab, run.scenario, *(result.cell.id for result in run.results)):
+        if not name.isprintable():  # it could pass for lines of ours
+            happened = f"'{file}' has a name with characters that cannot be printed: {name!r:.60}"
+            raise UsageError(doing, happened, _A_RUN)
     return run
 
 

@@ -73,9 +73,9 @@ def test_interrupted_set_up_is_done_anew_by_the_next_one(clone: Path) -> None:
 @pytest.mark.parametrize("path", ["mine.yaml", "a dir/my file.yaml"])
 def test_lab_of_a_scenario_file_is_called_by_its_file(clone: Path, path: str) -> None:
     done = call(clone, "make", "--silent", "lab-up", f"SCENARIO={path}")
-    assert done.stdout == f"up|{path}|\ntest|{path}|\n", done.stderr
+    assert done.stdout == f"up|--|{path}|\ntest|--|{path}|\n", done.stderr
     done = call(clone, "make", "--silent", "lab-down", f"SCENARIO={path}", "NAME=other")
-    assert done.stdout == "down|other|\n"
+    assert done.stdout == "down|--|other|\n"
 
 
 HOSTILE = (
@@ -94,17 +94,18 @@ HOSTILE = (
     "two words",
     "*",
     "\\",
+    "--help",
 )
 TARGETS = {
-    "SCENARIO": ("lab-up", "up|{0}|\ntest|{0}|\n"),
-    "NAME": ("lab-up", "up|overlay|--name|{0}|\ntest|{0}|\n"),
-    "PROVIDER": ("lab-up", "up|overlay|--provider|{0}|\ntest|overlay|\n"),
-    "ONLY": ("lab-up", "up|overlay|--only|{0}|\ntest|overlay|\n"),
-    "PODS": ("lab-up", "up|overlay|--pods|{0}|\ntest|overlay|\n"),
-    "TEST": ("lab-up", "up|overlay|\ntest|overlay|\n"),
-    "SETUP": ("lab-test", "test|overlay|\n"),
-    "OUTPUT": ("nightly", "nightly|--output|{0}|\n"),
-    "SCENARIOS": ("nightly", "nightly|{1}|\n"),
+    "SCENARIO": ("lab-up", "up|--|{0}|\ntest|--|{0}|\n"),
+    "NAME": ("lab-up", "up|--name|{0}|--|overlay|\ntest|--|{0}|\n"),
+    "PROVIDER": ("lab-up", "up|--provider|{0}|--|overlay|\ntest|--|overlay|\n"),
+    "ONLY": ("lab-up", "up|--only|{0}|--|overlay|\ntest|--|overlay|\n"),
+    "PODS": ("lab-up", "up|--pods|{0}|--|overlay|\ntest|--|overlay|\n"),
+    "TEST": ("lab-up", "up|--|overlay|\ntest|--|overlay|\n"),
+    "SETUP": ("lab-test", "test|--|overlay|\n"),
+    "OUTPUT": ("nightly", "nightly|--output|{0}|--|\n"),
+    "SCENARIOS": ("nightly", "nightly|--|{1}|\n"),
     "SEED": ("explain-drill", ""),
     "ROUNDS": ("explain-drill", ""),
 }
@@ -132,16 +133,16 @@ def test_a_value_is_passed_on_as_it_is_and_never_run(
 
 
 def test_shipped_scenario_and_a_name_of_ones_own(clone: Path) -> None:
-    assert call(clone, "make", "--silent", "lab-up").stdout == "up|overlay|\ntest|overlay|\n"
+    assert call(clone, "make", "--silent", "lab-up").stdout == "up|--|overlay|\ntest|--|overlay|\n"
     done = call(clone, "make", "--silent", "lab-up", "NAME=x", "TEST=0", "ONLY=linux")
-    assert done.stdout == "up|overlay|--name|x|--only|linux|\n"
+    assert done.stdout == "up|--name|x|--only|linux|--|overlay|\n"
 
 
 def test_night_of_all_scenarios_or_of_some(clone: Path) -> None:
-    assert call(clone, "make", "--silent", "nightly").stdout == "nightly|\n"
+    assert call(clone, "make", "--silent", "nightly").stdout == "nightly|--|\n"
     some = ("SCENARIOS=a b.yaml", "PROVIDER=netns", "OUTPUT=a dir", "ONLY=linux")
     done = call(clone, "make", "--silent", "nightly", *some)
-    assert done.stdout == ("nightly|a|b.yaml|--provider|netns|--only|linux|--output|a dir|\n"), (
+    assert done.stdout == ("nightly|--provider|netns|--only|linux|--output|a dir|--|a|b.yaml|\n"), (
         done.stderr
     )
 

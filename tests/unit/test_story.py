@@ -25,6 +25,22 @@ def test_words_of_strangers_do_not_paint_the_terminal(capsys: pytest.CaptureFixt
     assert told == "it says '\\x1b[2J\\x1b]0;owned\\x07\\x0d\\x9b31m'\n  try:\tthis, \u00e4\n"
 
 
+# SECURITY.md: Control characters do not reach the terminal.
+@pytest.mark.parametrize(
+    ("mark", "shown"),
+    [
+        ("\u202e", "\\u202e"),
+        ("\u2066", "\\u2066"),
+        ("\u200b", "\\u200b"),
+        ("\u2028", "\\u2028"),
+        ("\ufeff", "\\ufeff"),
+        ("\xad", "\\xad"),
+    ],
+)
+def test_what_hides_or_turns_words_round_is_shown_by_its_number(mark: str, shown: str) -> None:
+    assert clean(f"a{mark}b \u00e4\u65e5") == f"a{shown}b \u00e4\u65e5"
+
+
 def test_line_ends_and_tabs_stay_as_they_are() -> None:
     assert clean("one\r\ntwo\tthree\n") == "one\r\ntwo\tthree\n"
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from lab.inventory.inventory import Hypervisor
 from lab.plan.canonical import plain
@@ -13,6 +14,8 @@ from lab.providers.provider import LabHandle
 from lab.state.files import write_private
 
 FILE = "layout.json"
+_PROGRAMS = frozenset({"command", "netcat"})
+"""Parameters of a URI that libvirt runs, here or on the hypervisor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,10 @@ class Layout:
     accelerated: Mapping[str, bool]
     """Hypervisor to whether guests really run on KVM there."""
     homes: Mapping[str, Hypervisor]
-    """The hypervisors, as they were in the inventory: a lab is found without one too."""
+    """The hypervisors, as they were in the inventory: a lab is found without one too.
+
+    Only the inventory says what is run to reach one: a URI here names no program.
+    """
     users: Mapping[str, str] = field(default_factory=dict)
     """Machine to who logs in; empty until its image is known."""
     windows: tuple[str, ...] = ()
@@ -61,4 +67,7 @@ def save(lab: LabHandle, layout: Layout) -> None:
 
 
 def _hypervisor(fields: dict[str, Any]) -> Hypervisor:
-    return Hypervisor(**{**fields, "tags": frozenset(fields["tags"])})
+    uri = urlsplit(fields["uri"])
+    kept = [one for one in parse_qsl(uri.query, keep_blank_values=True) if one[0] not in _PROGRAMS]
+    safe = uri._replace(query=urlencode(kept)).geturl()
+    return Hypervisor(**{**fields, "uri": safe, "tags": frozenset(fields["tags"])})

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import stat
+import subprocess
+import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+import lab
 from lab.cli import defect, schema
-from lab.cli.main import main
+from lab.cli.main import main, report_of_thread
 from lab.cli.test import Keeper
 from lab.lifecycle.session import OpenLab
 
@@ -97,3 +102,30 @@ def test_a_defect_that_pytest_meets_while_cells_are_tested_is_not_printed_by_it(
         pytest.main(["-p", "hybridlab", "-p", "no:cacheprovider"], plugins=[keeper])
     told = capsys.readouterr()
     assert "LookupError" not in told.out + told.err
+
+
+def test_a_thread_that_fails_leaves_a_log_and_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(threading, "excepthook", report_of_thread)
+    failing = threading.Thread(target=lambda: {}["missing"])
+    failing.start()
+    failing.join()
+    (log,) = (tmp_path / "state" / "defects").iterdir()
+    assert "missing" in log.read_text()
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_an_installation_that_cannot_be_imported_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise RuntimeError('half of it is there')")
+    done = subprocess.run(
+        [sys.executable, "-m", "lab", "list"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(lab.__file__).parents[1]}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (70, "", 1)
+    assert "RuntimeError: half of it is there; install it again" in done.stderr

@@ -64,13 +64,13 @@ def test_json_is_one_document_with_every_change(capsys: pytest.CaptureFixture[st
 def test_what_a_result_says_does_not_paint_the_terminal(
     state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hostile = replace(DEAD, lab="\x1b[2J\x1b]0;owned\x07", provider="\x9b31m")
+    hostile = replace(DEAD, provider="\x1b[2J\x1b]0;owned\x07\x9b31m")
     file = state / "hostile.json"
     file.write_text(json.dumps(to_json(hostile, intent_of())))
     with pytest.raises(SystemExit):
         main(["diff", "overlay~1", str(file)])
     told = capsys.readouterr().out
-    assert "of lab '\\x1b[2J\\x1b]0;owned\\x07' on \\x9b31m" in told
+    assert "on \\x1b[2J\\x1b]0;owned\\x07\\x9b31m" in told
     assert told.replace("\n", "").isprintable()
 
 

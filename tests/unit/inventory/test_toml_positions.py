@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lab.inventory.toml import parse
@@ -115,6 +115,7 @@ WORDS = ("a", "b", "\\", "1", "true", "a = 1\n", "[a]\n", "x = [", "y = {", "197
 
 
 @given(st.lists(st.sampled_from(MARKS + WORDS), max_size=40).map("".join))
+@example('a = 1\na = 1\n"""""""""')
 def test_whatever_stands_in_the_file_is_read_or_told(text: str) -> None:
     document, findings = parse(text)
     assert document is not None or findings

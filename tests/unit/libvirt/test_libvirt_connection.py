@@ -10,7 +10,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from lab.inventory.inventory import Hypervisor
 from lab.providers.libvirt.connection import controller_id, quiet_uri, reason
+from lab.providers.libvirt.layout import Layout, load, save
+from lab.providers.provider import LabHandle
 
 
 def query(uri: str) -> dict[str, list[str]]:
@@ -55,3 +58,14 @@ def test_machines_cloned_from_one_template_are_told_apart(monkeypatch: pytest.Mo
     here = controller_id("one")
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="another"))
     assert controller_id("one") != here
+
+
+# SECURITY.md: The state directory is the caller's own.
+@pytest.mark.parametrize("parameter", ["command", "netcat"])
+def test_a_labs_record_names_no_program(tmp_path: Path, parameter: str) -> None:
+    lab = LabHandle("a", tmp_path, "11")
+    uri = f"qemu+ssh://ann@hv1/system?{parameter}=/tmp/evil&keyfile=/k%20ey"
+    save(lab, Layout({"n": "hv1"}, {}, {"hv1": Hypervisor("hv1", uri)}, {}))
+    found = load(lab)
+    assert found
+    assert parse_qs(urlsplit(found.homes["hv1"].uri).query) == {"keyfile": ["/k ey"]}

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from unit.reports.made_runs import FAILOVER, SAMPLED, intent_of, made_run
 
-from lab._errors import PreflightError
+from lab._errors import PreflightError, UsageError
 from lab.cli.main import main
 from lab.cluster.bundle import document as bundle
 from lab.cluster.bundle.manifest import Blob, ContainerImage, Layer, Manifest, Program
@@ -167,15 +167,11 @@ def test_a_scenario_in_a_result_is_read_before_anything_is_written(
     assert not list(place.rglob("*.yaml"))
 
 
-def test_a_runs_own_words_add_no_line_to_the_scenario(place: Path, ended: Ended) -> None:
+def test_a_run_whose_name_has_lines_is_refused(place: Path, ended: Ended) -> None:
     run = replace(a_run(), run="1\nname: other\u2028summary: x")
     (place / "odd.json").write_text(to_text(run, intent_of()))
-    assert ended("repro", "odd.json", CELL, "--dry-run") == 0
-    (file,) = place.rglob("*.yaml")
-    assert file.parent == place / "above" / "state" / "repro"
-    lines = file.read_text().splitlines()
-    assert lines[0].endswith("of run 1 name: other summary: x, by 'lab repro'.")
-    assert [line for line in lines if line.startswith("name:")] == ['name: "overlay"']
+    assert ended("repro", "odd.json", CELL, "--dry-run") == 2
+    assert not list(place.rglob("*.yaml"))
 
 
 def test_a_broken_manifest_of_a_bundle_is_refused() -> None:
@@ -204,3 +200,18 @@ def test_a_broken_manifest_of_a_bundle_is_refused() -> None:
             assert error.doing == "reading the bundle's 'it'"  # noqa: PT017  some are harmless
             refused += 1
     assert refused > COUNT // 2
+
+
+@pytest.mark.parametrize("name", ["x\n0 cells changed", "x\u202egnp"])
+def test_a_name_that_could_pass_for_lines_of_ours_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    run = a_run()
+    first = run.results[0]
+    forged = replace(run, results=(replace(first, cell=replace(first.cell, id=name)),))
+    file = tmp_path / "result.json"
+    file.write_text(to_text(forged, intent_of()))
+    with pytest.raises(SystemExit) as ended:
+        main(["diff", str(file), str(file)])
+    assert ended.value.code == UsageError.exit_code
+    assert "cannot be printed" in capsys.readouterr().err
