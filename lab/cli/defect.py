@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lab._errors import LabError
 from lab._log import leave_cause, say
-from lab.state.directory import make_private, state_directory
+from lab.state.directory import make_own, make_private, state_directory
 
 EXIT_CODE = 70
 """``EX_SOFTWARE`` of sysexits.h: an internal software error."""
@@ -41,7 +41,9 @@ def _log(trace: str) -> Path | None:
     head = f"command: {sys.argv!r}\npython:  {sys.version}\n\n"
     content = (head + trace).encode(errors="backslashreplace")
     try:
-        directory = state_directory(os.environ) / LOGS
+        state = state_directory(os.environ)
+        make_own(state)
+        directory = state / LOGS
         make_private(directory)
         path = _write(directory, content)
         for old in sorted(directory.iterdir())[:-KEPT]:

@@ -18,7 +18,7 @@ from lab.reports import junit, night_html
 from lab.reports.difference import difference
 from lab.reports.night import FORMAT, TESTED, Night, comparison_lines, difference_json, summary_json
 from lab.reports.result import parsed
-from lab.state.directory import make_private, nights_directory
+from lab.state.directory import make_own, make_private, nights_directory
 from lab.state.failure import ELSEWHERE, guarded_files
 from lab.state.files import write_private
 
@@ -48,6 +48,7 @@ def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
 
     """
     if wanted is None:
+        make_own(state)
         shelf = nights_directory(state)
         make_private(shelf)
         dated = shelf / f"{now:%Y-%m-%d}"

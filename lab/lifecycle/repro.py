@@ -15,7 +15,7 @@ from lab.matrix.verdict import GREEN, CellResult, RunResult, Verdict
 from lab.scenario.loader import HeldText, load
 from lab.scenario.scenario import Scenario
 from lab.scenario.write import to_yaml
-from lab.state.directory import make_private
+from lab.state.directory import make_own, make_private
 from lab.state.files import write_private
 from lab.suites.session import LabSession
 from lab.topology import registry
@@ -96,6 +96,7 @@ def make_small(
     head = f"The smallest lab that has cell {then.cell.id} of run {run.run}, by 'lab repro'."
     file = output.absolute() if output else state / SHELF / f"{lab}.yaml"
     if output is None:
+        make_own(state)
         make_private(file.parent)
     write_private(file, to_yaml(small, head))
     return Small(run, then, small, file, lab)

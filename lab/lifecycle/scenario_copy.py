@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lab.state.directory import make_private
 from lab.state.failure import guarded_files
-from lab.state.files import write_private
+from lab.state.files import read_private, write_private
 
 FILE = "scenario.yaml"
 
@@ -23,7 +23,7 @@ def write_scenario(directory: Path, text: str) -> Path:
     path = directory / FILE
     make_private(directory)
     with guarded_files(f"reading '{path}'"):
-        there = path.is_file() and path.read_bytes() == text.encode()
+        there = path.is_file() and read_private(path) == text.encode()
     if not there:
         write_private(path, text)
     return path

@@ -118,7 +118,7 @@ class _Reader:
         elif isinstance(value, dict):
             self.document.value = value
         else:
-            kind = "a list" if isinstance(value, list) else f"the single value {quoted(value)}"
+            kind = "a list" if isinstance(value, list) else "a single value"
             what = f"a {self._kind.noun} is a mapping of keys and values, and this is {kind}"
             self._stop(event, (), what, f'begin with "name: {self._kind.example}"')
 

@@ -94,6 +94,19 @@ def require_own(directory: Path) -> None:
             )
 
 
+def make_own(directory: Path) -> None:
+    """Make the state directory if it is not there, and see that it is the caller's own.
+
+    Raises
+    ------
+    StateError
+        When it cannot be made, or somebody else has made it since its path was checked.
+
+    """
+    make_private(directory)
+    require_own(directory)
+
+
 def _way_to(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """The directory, all above it, and the same of what links on the way lead to; what there is."""
     passed: set[Path] = set()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +16,27 @@ from lab.state.failure import ELSEWHERE, guarded_files
 PRIVATE = 0o600
 _SHOWN = 40
 """Characters of a file's name in that of its draft: a name has at most 255 bytes."""
+_MOST_BYTES = 64 << 20
+"""More than any of them has."""
+
+
+def read_private(path: Path) -> bytes:
+    """The contents of a small file of ours; at once, whatever stands in its place.
+
+    Raises
+    ------
+    OSError
+        When it cannot be read, or is a link, a pipe, a device, or far too large.
+
+    """
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(file, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        content = opened.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+        return content
 
 
 def write_private(

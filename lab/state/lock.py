@@ -100,7 +100,9 @@ def lab_lock(  # noqa: PLR0913  a lock, and how whoever waits for it does
 def holder(directory: Path) -> Holder | None:
     """Who holds the lab of that directory alone; None if nobody does. Makes nothing."""
     try:
-        descriptor = os.open(directory / FILE, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(
+            directory / FILE, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        )
     except OSError:
         return None
     try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from lab.state.directory import lab_directory, make_private, require_own
+from lab.state.directory import lab_directory, make_own
 from lab.state.failure import damaged, guarded_database
 from lab.state.rows import (
     CellRow,
@@ -64,8 +64,7 @@ class Store:
     ) -> None:
         from lab.state import schema  # noqa: PLC0415  imports sqlite3, only where it is used
 
-        make_private(directory)
-        require_own(directory)  # somebody else may have made it since its path was checked
+        make_own(directory)
         self.directory = directory
         self.path = directory / schema.FILE
         self.now = now

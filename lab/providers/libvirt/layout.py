@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from lab.inventory.inventory import Hypervisor
 from lab.plan.canonical import plain
 from lab.providers.provider import LabHandle
-from lab.state.files import write_private
+from lab.state.files import read_private, write_private
 
 FILE = "layout.json"
 _PROGRAMS = frozenset({"command", "netcat"})
@@ -50,7 +50,7 @@ class Layout:
 def load(lab: LabHandle) -> Layout | None:
     """The lab's layout; None before it was decided, or when it was lost."""
     try:
-        found = json.loads((lab.directory / FILE).read_text(encoding="utf-8"))
+        found = json.loads(read_private(lab.directory / FILE))
         homes = {name: _hypervisor(fields) for name, fields in found["homes"].items()}
         windows = tuple(found.get("windows", ()))
         bundle = str(found.get("bundle", ""))

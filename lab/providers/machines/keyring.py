@@ -12,7 +12,7 @@ from pathlib import Path
 from lab._errors import BrokenError
 from lab.providers.provider import LabHandle
 from lab.state.directory import make_private
-from lab.state.files import write_private
+from lab.state.files import read_private, write_private
 
 _DIRECTORY = "secrets"
 _CLIENT = "client"
@@ -106,7 +106,7 @@ def pin(lab: LabHandle, machine: str, pins: Pins) -> None:
 def pins(lab: LabHandle, machine: str) -> Pins | None:
     """What a Windows machine must show; None as long as it has not said it."""
     try:
-        key, certificate = _pins_file(lab, machine).read_text(encoding="ascii").splitlines()
+        key, certificate = read_private(_pins_file(lab, machine)).decode("ascii").splitlines()
     except (OSError, ValueError):
         return None
     return Pins(key, certificate)
@@ -128,7 +128,7 @@ def _pins_file(lab: LabHandle, machine: str) -> Path:
 def _read(lab: LabHandle, name: str) -> str:
     path = lab.directory / _DIRECTORY / name
     try:
-        return path.read_text(encoding="utf-8")
+        return read_private(path).decode()
     except OSError as error:
         raise BrokenError(
             f"reading the keys of lab '{lab.name}'",

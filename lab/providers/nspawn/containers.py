@@ -33,6 +33,7 @@ from lab.providers.nspawn.cgroups import Hierarchies, Limits
 from lab.providers.nspawn.layout import MACHINES, Layout, disk
 from lab.providers.nspawn.start_script import Port, Start
 from lab.providers.provider import LabHandle
+from lab.state.files import read_private
 from lab.topology.intent import Intent, MachineIntent
 
 RUN = Path("/run/hybridlab")
@@ -224,7 +225,7 @@ def write_disk(one: Container) -> None:
 def made_from(one: Container) -> bool:
     """Whether the machine's disk is made from what it is to be made from."""
     try:
-        there = (disk(one.lab, one.name) / _MADE_FROM).read_text(encoding="ascii")
+        there = read_private(disk(one.lab, one.name) / _MADE_FROM).decode(errors="replace")
     except OSError:
         return False
     return there == one.digest()

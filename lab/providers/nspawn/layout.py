@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from lab.providers.provider import LabHandle
-from lab.state.files import write_private
+from lab.state.files import read_private, write_private
 
 FILE = "layout.json"
 MACHINES = "machines"
@@ -49,7 +49,7 @@ _READER = TypeAdapter(Layout)
 def load(lab: LabHandle) -> Layout | None:
     """The lab's layout; None before it was decided, or when it cannot be read."""
     try:
-        return _READER.validate_json((lab.directory / FILE).read_bytes())
+        return _READER.validate_json(read_private(lab.directory / FILE))
     except (OSError, ValidationError):
         return None
 

@@ -209,7 +209,7 @@ def test_a_name_that_could_pass_for_lines_of_ours_is_refused(
     run = a_run()
     first = run.results[0]
     forged = replace(run, results=(replace(first, cell=replace(first.cell, id=name)),))
-    file = tmp_path / "result.json"
+    file = tmp_path / "odd.json"
     file.write_text(to_text(forged, intent_of()))
     with pytest.raises(SystemExit) as ended:
         main(["diff", str(file), str(file)])
