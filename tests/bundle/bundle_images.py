@@ -6,8 +6,8 @@ from pathlib import Path
 
 from bundle_pins import read_pins
 from go_programs import module_folder
-from host_programs import clients, packet_filters, shell
-from image_archives import Entry, Image
+from host_programs import clients, packet_filters, shell, unpacked, with_libraries
+from image_archives import SEARCHED, Entry, Image
 
 from lab._deadline import Deadline
 
@@ -105,6 +105,92 @@ def conformance_images(
         _agnhost(versions, programs, (*around, *keys)),
         Image(dns, (*BASE, *around), ("/bin/sh",)),
     )
+
+
+def calico_images(
+    versions: dict[str, str], programs: Path, deadline: Deadline
+) -> tuple[Image, ...]:
+    """Return Calico's three images of a cluster by plain manifests."""
+    ours = programs / "calico"
+    cni = [Entry(f"/opt/cni/bin/{name}", source=ours / name) for name in ("calico", "install")]
+    cni.append(Entry("/opt/cni/bin/calico-ipam", source=ours / "calico"))
+    controllers = [
+        Entry(f"/usr/bin/{name}", source=ours / name)
+        for name in ("kube-controllers", "check-status")
+    ]
+    writable = [Entry(path, mode=0o777) for path in ("/status", "/profiles")]
+    return (
+        _calico_node(versions, ours, programs, deadline),
+        Image(
+            f"quay.io/calico/cni:v{versions['calico']}",
+            (*BASE, *cni),
+            (),
+            command=("/opt/cni/bin/install",),
+        ),
+        Image(
+            f"quay.io/calico/kube-controllers:v{versions['calico']}",
+            (*BASE, *controllers, *writable),
+            ("/usr/bin/kube-controllers",),
+            user="999",
+        ),
+    )
+
+
+def _calico_node(versions: dict[str, str], ours: Path, programs: Path, deadline: Deadline) -> Image:
+    """Return Felix, confd and BIRD under runit, with the files of Calico's own image.
+
+    BIRD is Debian's 1.6, which the templates of confd are for. It lacks ``krt_tunnel``, which is
+    of Calico's fork, for tunnels of IP in IP; so do the templates here.
+    """
+    calico = next(one for one in read_pins().modules if one.name == "calico")
+    module = module_folder(calico, deadline)
+    roots = unpacked(programs / "unpacked", deadline)
+    bird, runit = roots["bird"], roots["runit"]
+    found = {
+        f"/usr/sbin/{name}": bird / f"usr/sbin/{name}"
+        for name in ("bird", "bird6", "birdc", "birdc6")
+    }
+    found |= {
+        f"/usr/bin/{name}": runit / f"usr/bin/{name}"
+        for name in ("runsv", "runsvdir", "sv", "svlogd")
+    }
+    found |= {f"/bin/{name}": Path("/usr/bin") / name for name in ("bash", "sed", "tee")}
+    found |= {f"/sbin/{name}": Path("/usr/sbin") / name for name in ("ip", "ipset")}
+    texts = [
+        *_files(module / "node/filesystem", "/"),
+        *_files(module / "confd/etc/calico/confd", "/etc/calico/confd"),
+    ]
+    return Image(
+        f"quay.io/calico/node:v{versions['calico']}",
+        (
+            *BASE,
+            *packet_filters(deadline),
+            *shell(deadline),
+            *with_libraries(found, deadline),
+            *texts,
+            Entry("/usr/bin/which", source=Path("/usr/bin/which")),
+            Entry("/bin/calico-node", source=ours / "calico-node"),
+            Entry("/etc/calico/confd/config"),
+            Entry("/var/lib/calico"),
+            Entry("/var/log/calico"),
+        ),
+        (),
+        command=("start_runit",),
+        # Felix calls C for eBPF, which these programs are built without
+        environment=(SEARCHED, "FELIX_DebugSkipCTLBCleanup=true"),
+    )
+
+
+def _files(folder: Path, below: str) -> list[Entry]:
+    """Every file of a folder of text, without what Debian's BIRD does not know."""
+    entries = []
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        lines = path.read_text().splitlines(keepends=True)
+        text = "".join(line for line in lines if "krt_tunnel" not in line)
+        runs = text.startswith("#!") or path.name == "rc.local"
+        mode = 0o755 if runs else 0o644
+        entries.append(Entry(str(Path(below) / path.relative_to(folder)), text=text, mode=mode))
+    return entries
 
 
 def _agnhost(versions: dict[str, str], programs: Path, around: tuple[Entry, ...]) -> Image:

@@ -11,6 +11,10 @@ PARTS = ("server", "node", "windows", "images")
 """Of a bundle; the images are made of the programs of server and node."""
 CONFORMANCE = "conformance"
 """Kubernetes' own tests and their images, which no bundle has."""
+CALICO = "calico"
+"""Calico's programs and images: twenty minutes, and only its own scenarios want them."""
+MORE_PARTS = (CONFORMANCE, CALICO, "calico-windows")
+"""Parts that are made only when they are named."""
 _NEEDS = {"images": {"server", "node"}, CONFORMANCE: {"server", "node"}}
 
 
@@ -23,7 +27,8 @@ class Module:
     """Each ``path@version``."""
     staging: str
     """The version of Kubernetes' staging modules; empty for a module without them."""
-
+    sums: tuple[str, ...]
+    """Lines of go.sum that the checksum database does not have."""
     copies: str
     """A package of ours for a copy of the first requirement's main.go; or empty."""
     without: tuple[str, ...]
@@ -55,7 +60,7 @@ class Build:
     @property
     def system(self) -> str:
         """GOOS."""
-        return "windows" if self.part == "windows" else "linux"
+        return "windows" if self.part.endswith("windows") else "linux"
 
     @property
     def test(self) -> bool:
@@ -100,6 +105,7 @@ def read_pins(path: Path = HERE / "pins.toml") -> Pins:
             name,
             tuple(one.format_map(versions) for one in row["requires"]),
             row.get("staging", "").format_map(versions),
+            tuple(row.get("sums", ())),
             row.get("copies", ""),
             tuple(row.get("without", ())),
         )

@@ -22,6 +22,13 @@ CLIENT_PACKAGES = (
     *("grep", "hostname", "libc-bin", "mawk"),
 )
 """What the images of Kubernetes' own tests take programs from."""
+CALICO_PACKAGES = (
+    *("ipset", "iproute2", "bash", "sed", "debianutils", "libreadline8"),  # libreadline8: birdc
+    *PACKAGES,
+)
+"""What Calico's node takes programs from, beside :data:`UNPACKED`."""
+UNPACKED = ("bird", "runit")
+"""Packages that are not installed: bird 1.6 would replace bird 2, and runit is an init."""
 _LIBRARY = re.compile(r"^\s+(?:\S+ => )?(/\S+) \(0x[0-9a-f]+\)$", re.MULTILINE)
 
 
@@ -81,6 +88,32 @@ def clients(deadline: Deadline) -> tuple[Entry, ...]:
 
 
 _CLIENTS = ("curl", "dig", "getent", "grep", "hostname", "nslookup", "seq", "ss", "tail", "wc")
+
+
+def unpacked(into: Path, deadline: Deadline) -> dict[str, Path]:
+    """Download :data:`UNPACKED` and unpack them below ``into``; package to its root."""
+    roots = {}
+    for name in UNPACKED:
+        folder = into / name
+        folder.mkdir(parents=True)
+        run(f"downloading {name}", ["apt-get", "download", "-q", name], deadline, folder)
+        (package,) = folder.glob("*.deb")
+        roots[name] = folder / "root"
+        command = ["dpkg-deb", "--extract", str(package), str(roots[name])]
+        run(f"unpacking {name}", command, deadline, folder)
+    return roots
+
+
+def candidates(names: Iterable[str], deadline: Deadline) -> dict[str, str]:
+    """Return the versions of packages that would be downloaded."""
+    found = {}
+    for name in names:
+        asked = ["apt-cache", "show", "--no-all-versions", name]
+        told = run(f"looking for {name}", asked, deadline, Path("/"))
+        found[name] = next(
+            line.split(": ", 1)[1] for line in told.splitlines() if line.startswith("Version: ")
+        )
+    return found
 
 
 def installed(packages: Iterable[str], deadline: Deadline) -> dict[str, str]:

@@ -12,13 +12,16 @@ import io
 import json
 import tarfile
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 EPOCH = 0
 """Modification time of every file, s since 1970: bytes do not tell when they were made."""
 CREATED = "1970-01-01T00:00:00Z"
+
+
+SEARCHED = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +47,7 @@ class Image:
     command: tuple[str, ...] = ()
     user: str = ""
     folder: str = "/"
-    environment: tuple[str, ...] = field(
-        default=("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",)
-    )
+    environment: tuple[str, ...] = (SEARCHED,)
 
     @property
     def file(self) -> str:

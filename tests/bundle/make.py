@@ -11,12 +11,11 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from bundle_cache import UNFINISHED, copy_out, digest, finished_folder, link_files, only_one
-from bundle_images import bundle_images, conformance_images
-from bundle_pins import CONFORMANCE, PARTS, Build, Pins, read_pins
+from bundle_images import bundle_images, calico_images, conformance_images
+from bundle_pins import CALICO, CONFORMANCE, MORE_PARTS, PARTS, Build, Pins, read_pins
 from go_programs import (
     C_PACKAGES,
     build_key,
@@ -25,8 +24,15 @@ from go_programs import (
     module_folder,
     pause_command,
 )
-from host_programs import CLIENT_PACKAGES, PACKAGES, install
-from image_archives import Image, write_image
+from host_programs import (
+    CALICO_PACKAGES,
+    CLIENT_PACKAGES,
+    PACKAGES,
+    UNPACKED,
+    candidates,
+    install,
+)
+from image_archives import write_image
 
 from lab._deadline import Deadline
 from lab._errors import LabError
@@ -35,8 +41,13 @@ HERE = Path(__file__).parent
 TIMEOUT = 5400.0
 """Seconds for all: three times what the first run took on two busy cores."""
 LINUX = Path("linux-amd64")
-_IMAGES = {"images": Path("images"), CONFORMANCE: Path("conformance-images")}
-NOT_A_COMPONENT = ("staging", "glibc-dns-testing")
+_IMAGES = {
+    "images": (Path("images"), "images", bundle_images),
+    CONFORMANCE: (Path("conformance-images"), "conformance-images", conformance_images),
+    CALICO: (Path("images"), "calico-images", calico_images),
+}
+"""Part to where its images belong, what their folder in the cache is called, and what they are."""
+NOT_A_COMPONENT = ("staging", "glibc-dns-testing", "calico-module", "calico-api")
 """Versions of nothing that a bundle has."""
 Finished = list[tuple[Path, Path]]
 """Where in the input directory the files of a finished folder of the cache belong."""
@@ -52,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, help="a new or empty directory; or none")
     parser.add_argument(
         "--only",
-        choices=(*PARTS, CONFORMANCE),
+        choices=(*PARTS, *MORE_PARTS),
         action="append",
         help="more than once: several; none: {}".format(", ".join(PARTS)),
     )
@@ -93,14 +104,15 @@ def make_input(parts: frozenset[str], cache: Path, deadline: Deadline) -> Path:
     with only_one(cache, deadline):
         linux = any(build.system == "linux" for build in builds)
         wanted = (*C_PACKAGES, *PACKAGES, *(CLIENT_PACKAGES if CONFORMANCE in parts else ()))
+        wanted += CALICO_PACKAGES if CALICO in parts else ()
         packages = install(tuple(dict.fromkeys(wanted)), deadline) if linux else {}
         finished = [(_home(build), _programs(build, cache, deadline)) for build in builds]
         if "node" in {build.part for build in builds}:
             finished.append((LINUX, _pause(pins, packages, cache, deadline)))
-        for part, images in (("images", bundle_images), (CONFORMANCE, conformance_images)):
+        for part, (place, _, _) in _IMAGES.items():
             if part in parts:
-                made = _images(part, images, pins, finished, packages, cache, deadline)
-                finished.append((_IMAGES[part], made))
+                used = packages | (candidates(UNPACKED, deadline) if part == CALICO else {})
+                finished.append((place, _images(part, pins, finished, used, cache, deadline)))
         return _assembled(pins, finished, cache)
 
 
@@ -126,7 +138,6 @@ def _pause(pins: Pins, packages: dict[str, str], cache: Path, deadline: Deadline
 
 def _images(  # noqa: PLR0913, PLR0917  all that images are made of
     part: str,
-    images: Callable[[dict[str, str], Path, Deadline], tuple[Image, ...]],
     pins: Pins,
     finished: Finished,
     packages: dict[str, str],
@@ -134,6 +145,7 @@ def _images(  # noqa: PLR0913, PLR0917  all that images are made of
     deadline: Deadline,
 ) -> Path:
     """Return the finished folder of the archives of ``part``'s images."""
+    _, name, images = _IMAGES[part]
     linux = [(home, folder) for home, folder in finished if home.parts[0] == LINUX.name]
 
     def make(into: Path) -> None:
@@ -147,7 +159,6 @@ def _images(  # noqa: PLR0913, PLR0917  all that images are made of
     sources = ("bundle_images.py", "host_programs.py", "image_archives.py")
     told = (pins.versions, packages, [folder.name for _, folder in linux])
     key = digest(told, *(HERE / name for name in sources))
-    name = _IMAGES[part].name
     return finished_folder(cache / f"{name}-{key}", name, make)
 
 

@@ -29,8 +29,12 @@ def main() -> None:
 def _pin(pins: Pins, module: Module) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        (folder / "go.mod").write_text(_go_mod(module))
-        copy_main(module, folder, _json(["go", "mod", "download", "-json", module.requires[0]]))
+        (folder / "go.mod").write_text(f"module hybridlab.test/bundle/{module.name}\n")
+        (folder / "go.sum").write_text("".join(f"{line}\n" for line in module.sums))
+        (folder / "go.mod").write_text(_go_mod(module, folder))
+        if module.copies:
+            theirs = _downloaded(module.requires[0], folder)
+            copy_main(module, folder, Path(theirs["Dir"]))
         # not `go mod tidy`: it wants the tests of all requirements, too
         for build in pins.builds:
             if build.module == module:
@@ -48,29 +52,37 @@ def _ask(build: Build, folder: Path) -> None:
     subprocess.run(command, cwd=folder, check=True, env=go_environment(build), stdout=quiet)
 
 
-def _go_mod(module: Module) -> str:
+def _go_mod(module: Module, folder: Path) -> str:
     """Text of a go.mod before ``go mod tidy``."""
-    theirs = [_their_go_mod(one) for one in module.requires]
+    theirs = [_their_go_mod(one, folder) for one in module.requires]
     version = max((one["Go"] for one in theirs), key=lambda v: [int(n) for n in v.split(".")])
     lines = [f"module hybridlab.test/bundle/{module.name}", "", f"go {version}", ""]
     lines += [f"godebug {d['Key']}={d['Value']}" for one in theirs for d in one["Godebug"] or ()]
     lines += ["require {} {}".format(*one.split("@")) for one in module.requires]
     if module.staging:
-        staged = [r["Old"]["Path"] for one in theirs for r in one["Replace"] or ()]
-        required = {r["Path"] for one in theirs for r in one["Require"]}
+        replaced = [r["Old"]["Path"] for one in theirs for r in one["Replace"] or ()]
+        staged = sorted(path for path in set(replaced) if path.startswith("k8s.io/"))
+        required = {
+            r["Path"] for one in theirs for r in one["Require"] or () if r["Version"] == "v0.0.0"
+        }
         lines += [f"require {path} {module.staging}" for path in staged if path in required]
         lines += [f"replace {path} => {path} {module.staging}" for path in staged]
     return "\n".join(lines) + "\n"
 
 
-def _their_go_mod(required: str) -> dict:
+def _their_go_mod(required: str, folder: Path) -> dict:
     """Return the required module's own go.mod, as ``go mod edit -json`` prints it."""
-    found = _json(["go", "mod", "download", "-json", required])
-    return {"Godebug": None} | _json(["go", "mod", "edit", "-json", found["GoMod"]])
+    found = _json(["go", "mod", "edit", "-json", _downloaded(required, folder)["GoMod"]], folder)
+    return {"Godebug": None} | found
 
 
-def _json(command: list[str]) -> dict:
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=tempfile.gettempdir())
+def _downloaded(required: str, folder: Path) -> dict:
+    """Where the required module is; its sum is that of the go.sum in ``folder``, if it has one."""
+    return _json(["go", "mod", "download", "-json", required], folder)
+
+
+def _json(command: list[str], folder: Path) -> dict:
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=folder)
     return json.loads(done.stdout)
 
 
