@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from lab.cluster.observers import logical, sessions, windows_words
+from lab.cluster.observers import logical, node_software, sessions, windows_words
 from lab.cluster.observers.difference import By, Difference, Look
 from lab.cluster.observers.facts import NodeFacts
 from lab.cluster.observers.hops import (
@@ -74,6 +74,7 @@ def lab_differences(
         *sessions.differences(bound, observed),
         *between(bound, observed, by=by),
         *logical.differences(bound, observed),
+        *node_software.differences(bound, observed),
     )
 
 
