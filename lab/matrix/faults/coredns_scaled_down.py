@@ -8,8 +8,8 @@ from lab.cluster.linux.api import ADMIN
 from lab.matrix.faults.fault import Change, Fault, Site, change
 from lab.topology.intent import Intent
 
-_KUBECTL = f"kubectl --kubeconfig={ADMIN} --namespace={NAMESPACE} --request-timeout=20s"
-_SCALE = f"{_KUBECTL} scale deployment coredns --replicas="
+_KUBECTL = f"kubectl --kubeconfig={ADMIN} --namespace={NAMESPACE}"
+_SCALE = f"{_KUBECTL} --request-timeout=20s scale deployment coredns --replicas="
 
 
 def _change(intent: Intent, node: str, _: str) -> Change:

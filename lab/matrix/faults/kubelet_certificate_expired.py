@@ -21,7 +21,8 @@ _ASK = "--request-timeout=20s"
 
 def _change(intent: Intent, node: str, _: str) -> Change:
     plane = _authority(intent)
-    annotate = f"kubectl --kubeconfig={ADMIN} {_ASK} annotate node {node} --overwrite {_ANNOTATION}"
+    ask = f"kubectl --kubeconfig={ADMIN} {_ASK}"
+    forget = f"{ask} annotate node {node} {_ANNOTATION}-"
     own = _ANNOTATION.replace(".", r"\.")
     read = (
         f"kubectl --kubeconfig=/etc/kubernetes/kubelet.conf {_ASK} get node {node} "
@@ -37,19 +38,19 @@ def _change(intent: Intent, node: str, _: str) -> Change:
     back = f"mv -fT {_KEPT} {_CURRENT}; rm -f {_EXPIRED}; systemctl restart kubelet"
     return Change(
         (
-            Command(plane, f'{annotate}="$({_signed(node)} | base64 -w 0)"'),
+            Command(plane, _signed(node, f"{ask} patch node {node} --patch-file patch")),
             *(Command(node, line) for line in put),
-            Command(plane, f"{annotate}-"),
+            Command(plane, forget),
         ),
         (
             Command(node, f"if [ -L {_KEPT} ]; then {back}; fi"),
-            Command(plane, f"{annotate}- || true"),
+            Command(plane, f"{forget} || true"),
         ),
     )
 
 
-def _signed(node: str) -> str:
-    """A certificate of yesterday, and its key."""
+def _signed(node: str, patch: str) -> str:
+    """What gives the Node a certificate of yesterday and its key, by a file."""
     issued = (
         f"openssl x509 -req -in request -CA {_AUTHORITY}.crt -CAkey {_AUTHORITY}.key "
         "-set_serial 1 -days -1 -out certificate 2> /dev/null"
@@ -59,10 +60,12 @@ def _signed(node: str) -> str:
         "openssl ecparam -name prime256v1 -genkey -noout -out key",
         f"openssl req -new -key key -subj /O=system:nodes/CN=system:node:{node} -out request",
         issued,
-        "cat certificate key",
+        'both="$(cat certificate key | base64 -w 0)"',
+        f'echo "{{metadata: {{annotations: {{{_ANNOTATION}: $both}}}}}}" > patch',
+        patch,
         'rm -r "$PWD"',
     )
-    return f"({' && '.join(made)})"
+    return "; ".join(made)
 
 
 def _authority(intent: Intent) -> str:
