@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from lab._errors import LabError
 from lab.cluster.observers import logical, node_software, sessions
 from lab.cluster.observers.difference import By, Difference
-from lab.cluster.observers.differences import differences, settled
+from lab.cluster.observers.differences import differences, named, settled
 from lab.cluster.observers.facts import NodeFacts
 from lab.cluster.observers.twice import between
 from lab.matrix.explain.bearing import first_hop
@@ -62,11 +62,13 @@ class Explainer:
         self._by: By = "lab" if intent.kubernetes is None else "kubernetes"
         self._seen = {name: one for name, one in observed.items() if not isinstance(one, LabError)}
         self._silent = {name: one for name, one in observed.items() if isinstance(one, LabError)}
-        self._intent = settled(intent, self._seen) if self._by == "kubernetes" else intent
+        self._intent = intent
+        if self._by == "kubernetes":
+            self._intent, self._seen = settled(intent, self._seen), named(intent, self._seen)
         self._of: dict[str, tuple[Difference, ...]] = {}
         self._between = (
             *sessions.differences(self._intent, self._seen),
-            *between(self._intent, self._seen, by=self._by),
+            *between(self._intent, self._seen),
             *logical.differences(self._intent, self._seen),
             *node_software.differences(self._intent, self._seen),
         )
