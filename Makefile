@@ -96,7 +96,7 @@ lint: develop ## ruff and mypy
 
 explain-drill: develop ## every fault, and whether explain names it: SCENARIOS=, FAULTS=, SEED=, ROUNDS=1, PROVIDER=netns
 	@set -f; .venv/bin/python tests/netns/explain_drill.py $$SCENARIOS $${PROVIDER:+--provider "$$PROVIDER"} \
-		$$(printf -- '--fault %s ' $$FAULTS | grep -v -- '--fault  *$$') \
+		$${FAULTS:+--faults "$$FAULTS"} \
 		$${SEED:+--seed "$$SEED"} $${ROUNDS:+--rounds "$$ROUNDS"}
 
 bench: develop ## benchmarks: ratios within one run, printed, kept nowhere

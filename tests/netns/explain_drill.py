@@ -313,7 +313,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("scenarios", nargs="*", help="all if none is named")
     parser.add_argument("--provider", default="netns", help="whose labs; %(default)s")
-    parser.add_argument("--fault", action="append", help="this one alone; may be repeated")
+    parser.add_argument("--faults", default="", help="these alone, with spaces between")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--rounds", type=int, default=1, help="times that each fault is put in")
     asked = parser.parse_args()
@@ -324,7 +324,9 @@ def main() -> int:
         with terminable():
             for name in asked.scenarios or shipped():
                 rng = random.Random(f"{seed} {name}")
-                results.append(scenario(name, rng, asked.rounds, asked.provider, asked.fault or ()))
+                results.append(
+                    scenario(name, rng, asked.rounds, asked.provider, asked.faults.split())
+                )
                 print(f"  {results[-1].line}", flush=True)
     except KeyboardInterrupt:
         print("interrupted; its lab is down", flush=True)

@@ -61,7 +61,7 @@ def _signed(node: str, patch: str) -> str:
         f"openssl req -new -key key -subj /O=system:nodes/CN=system:node:{node} -out request",
         issued,
         'both="$(cat certificate key | base64 -w 0)"',
-        f'echo "{{metadata: {{annotations: {{{_ANNOTATION}: $both}}}}}}" > patch',
+        f'echo \'{{"metadata": {{"annotations": {{"{_ANNOTATION}": "\'"$both"\'"}}}}}}\' > patch',
         patch,
         'rm -r "$PWD"',
     )
