@@ -21,7 +21,7 @@ def _change(_: Intent, node: str, __: str) -> Change:
     return change(
         node,
         [f"{_THERE} || {mount}", f"head -c {_BYTES} /dev/zero > {_PLACE}/rotated"],
-        [f"while {_THERE}; do umount {_PLACE}; done"],
+        [f"while {_THERE}; do umount -l {_PLACE}; done"],
     )
 
 
