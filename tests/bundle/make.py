@@ -163,7 +163,11 @@ def _images(  # noqa: PLR0913, PLR0917  all that images are made of
 
 
 def _assembled(pins: Pins, finished: Finished, cache: Path) -> Path:
-    """Return the input directory that links all of ``finished``."""
+    """Return the input directory that links all of ``finished``.
+
+    Calico's programs are in its images, and nowhere else.
+    """
+    finished = [(home, folder) for home, folder in finished if home.name != CALICO]
     key = digest((pins.versions, [folder.name for _, folder in finished]), Path(__file__))
 
     def make(into: Path) -> None:
