@@ -109,7 +109,7 @@ def test_a_thread_that_fails_leaves_a_log_and_no_traceback(
 ) -> None:
     monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(threading, "excepthook", report_of_thread)
-    failing = threading.Thread(target=lambda: {}["missing"])
+    failing = threading.Thread(target=lambda: int("missing"))
     failing.start()
     failing.join()
     (log,) = (tmp_path / "state" / "defects").iterdir()
