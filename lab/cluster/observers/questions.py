@@ -48,7 +48,10 @@ ask proxy ip -json neighbour show proxy
 ask forwarding bridge -json fdb show
 ask ports bridge -json -details link show
 ask nftables nft -j list ruleset
-ask iptables iptables-save -c
+save=iptables-save; proxy=
+command -v $save > /dev/null || proxy=$(pgrep -o -x kube-proxy)
+if [ -n "$proxy" ]; then save="chroot /proc/$proxy/root /usr/sbin/iptables-save"; fi
+ask iptables $save -c  # a node need not have it: kube-proxy's image does
 if [ -s /proc/net/ip_tables_names ]; then ask iptables-legacy iptables-legacy-save -c; fi
 ask queues tc -json -statistics qdisc show
 ask sockets ss -H -l -n -t -u
