@@ -77,6 +77,9 @@ def _lines(speaker: Speaker, pods: str) -> Iterator[str]:
     if speaker.announces:
         devices = ", ".join(f'"{name}"' for name in speaker.announces)
         yield f"protocol direct {{ ipv4; interface {devices}; }}"
+    if speaker.blocks:
+        routes = " ".join(f"route {block} blackhole;" for block in speaker.blocks)
+        yield f"protocol static {{ ipv4; {routes} }}"
     yield (
         f"protocol kernel {{ scan time {_SCAN_SECONDS}; "
         "ipv4 { import none; export where source = RTS_BGP; }; }"
@@ -95,7 +98,8 @@ def _lines(speaker: Speaker, pods: str) -> Iterator[str]:
 
 
 def _template(speaker: Speaker) -> Iterator[str]:
-    told = "of_pods()" if speaker.passes_on else "of_pods() && source = RTS_DEVICE"
+    own = "RTS_STATIC" if speaker.blocks else "RTS_DEVICE"
+    told = "of_pods()" if speaker.passes_on else f"of_pods() && source = {own}"
     believed = "where of_pods()"
     if speaker.tunnel:
         believed = "filter into_tunnel"

@@ -15,6 +15,9 @@ from lab.topology import machines
 from lab.topology.intent import ForwardingEntry, MachineIntent, Neighbour, Route, Tunnel
 
 
+BRIDGE = "cni0"
+
+
 @dataclass(frozen=True, slots=True)
 class Overlay:
     """What all ends of the tunnel have in common."""
@@ -24,12 +27,19 @@ class Overlay:
     port: int
 
 
-def node(
-    plan: Plan, planned: PlannedNode, overlay: Overlay, *, direct: bool = False
+def node(  # noqa: PLR0913  what is decided of a node
+    plan: Plan,
+    planned: PlannedNode,
+    overlay: Overlay,
+    *,
+    direct: bool = False,
+    bridge: str | None = BRIDGE,
+    not_masqueraded: tuple[str, ...] = (),
 ) -> MachineIntent:
     """One node with its end of the tunnel; without one where it has no pods.
 
-    With ``direct`` other nodes' pods are reached without the tunnel.
+    With ``direct`` other nodes' pods are reached without the tunnel. Where nothing else is said,
+    what goes to any pod is not masqueraded.
     """
     tunnel = _tunnel(plan, planned, overlay)
     others = [other for other in plan.nodes if other.pod_cidr and other.name != planned.name]
@@ -37,10 +47,10 @@ def node(
         plan,
         planned,
         machines.NodeNetwork(
-            bridge="cni0",
+            bridge=bridge,
             gateway_offset=1,
             mtu=plan.node_mtu - VXLAN_OVERHEAD,
-            not_masqueraded=(str(plan.pod_cidr),),
+            not_masqueraded=not_masqueraded or (str(plan.pod_cidr),),
             routes=tuple(_route(other, tunnel, direct=direct) for other in others)
             if tunnel
             else (),
