@@ -23,7 +23,9 @@ from lab.topology.intent import (
     Pod,
     ProxyNeighbour,
     Resolver,
+    Route,
 )
+from lab.topology.machines import route_to
 from lab.topology.translation import Backend, Service
 
 
@@ -219,9 +221,11 @@ class _Known:
         tunnel = machine.tunnel
         device = tunnel.name if tunnel else None
         translation = machine.translation
+        pods = tuple(self._pods(machine))
         return replace(
             machine,
-            pods=tuple(self._pods(machine)),
+            pods=pods,
+            routes=machine.routes if machine.bridge else tuple(_routes(machine, pods)),
             tunnel=replace(tunnel, mac=self.tunnels.get(tunnel.mac, tunnel.mac))
             if tunnel
             else None,
@@ -283,6 +287,13 @@ class _Known:
             service,
             backends=tuple(Backend(one.name, str(one.address), str(one.node)) for one in self.dns),
         )
+
+
+def _routes(machine: MachineIntent, pods: Iterable[Pod]) -> Iterable[Route]:
+    """Those of a machine whose pods are routed, as far as their ports are known."""
+    planned = {pod.port for pod in machine.pods}
+    yield from (one for one in machine.routes if one.device not in planned)
+    yield from (route_to(pod, machine.address()) for pod in pods if pod.port)
 
 
 def _bare(address: str) -> str:

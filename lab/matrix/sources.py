@@ -95,7 +95,11 @@ class Sources:
     def of_machine(self, name: str, backend: Endpoint) -> frozenset[str]:
         """The machine's own, of the device it reaches the backend by."""
         addresses = self._addresses[name]
-        return addresses.every if addresses.os == "windows" else addresses.toward(backend.address, own=True)
+        return (
+            addresses.every
+            if addresses.os == "windows"
+            else addresses.toward(backend.address, own=True)
+        )
 
     def of_pod_to_pod(self, pod: Endpoint) -> frozenset[str]:
         """The pod's own: Kubernetes promises no translation between pods."""

@@ -157,7 +157,7 @@ def client(plan: Plan) -> MachineIntent:
 
 
 def blocks(plan: Plan) -> tuple[str, ...]:
-    """The pod CIDR of every node: all that Calico's pools are, and so all it does not masquerade."""
+    """Every node's pod CIDR: Calico's pools, and so all that it does not masquerade."""
     return tuple(str(node.pod_cidr) for node in plan.nodes if node.pod_cidr)
 
 

@@ -14,7 +14,6 @@ from lab.plan.plan import Plan, PlannedNode
 from lab.topology import machines
 from lab.topology.intent import ForwardingEntry, MachineIntent, Neighbour, Route, Tunnel
 
-
 BRIDGE = "cni0"
 
 

@@ -52,7 +52,9 @@ if [ -s /proc/net/ip_tables_names ]; then ask iptables-legacy iptables-legacy-sa
 ask queues tc -json -statistics qdisc show
 ask sockets ss -H -l -n -t -u
 ask conntrack conntrack -S
-if [ -S /run/bird/bird.ctl ]; then ask sessions birdc show protocols; fi
+for control in /run/bird/bird.ctl /run/calico/bird.ctl; do
+    if [ -S "$control" ]; then ask sessions birdc -s "$control" show protocols; fi
+done
 ask settings sh -c 'cd /proc/sys/net; grep -s . ipv4/ip_forward ipv4/conf/*/forwarding \
 ipv4/conf/*/rp_filter bridge/bridge-nf-call-iptables netfilter/nf_conntrack_count \
 netfilter/nf_conntrack_max; true'

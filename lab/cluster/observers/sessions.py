@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from lab.cluster.footprint import bird_of
 from lab.cluster.observers.difference import Difference
 from lab.cluster.observers.facts import NodeFacts, SeenSession
 from lab.topology import bird
@@ -42,39 +43,46 @@ def differences(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[D
         for session in machine.speaker.sessions:
             if session.machine not in there:
                 continue
-            seen = _seen(facts, session.machine)
+            seen = _seen(intent, machine, session, facts)
             if seen and seen.info.startswith(_ESTABLISHED):
                 continue
-            if seen and seen.state != _SHUT and _is_shut(observed, session.machine, machine.name):
+            if seen and seen.state != _SHUT and _is_shut(intent, observed, session, machine.name):
                 continue
             yield _difference(intent, machine, session, seen)
 
 
-def _seen(facts: NodeFacts, peer: str) -> SeenSession | None:
-    name = bird.session_name(peer)
-    return next((one for one in facts.sessions if one.name == name), None)
+def _seen(
+    intent: Intent, machine: MachineIntent, session: Session, facts: NodeFacts
+) -> SeenSession | None:
+    control = bird_of(intent, machine)
+    return next((one for one in facts.sessions if control.has(session, one.name)), None)
 
 
-def _is_shut(observed: Mapping[str, NodeFacts], machine: str, peer: str) -> bool:
-    facts = observed.get(machine)
-    seen = _seen(facts, peer) if facts else None
+def _is_shut(
+    intent: Intent, observed: Mapping[str, NodeFacts], session: Session, peer: str
+) -> bool:
+    """Whether the other end has shut the session with that peer."""
+    facts, far = observed.get(session.machine), intent.machine(session.machine)
+    back = [one for one in (far.speaker.sessions if far.speaker else ()) if one.machine == peer]
+    seen = _seen(intent, far, back[0], facts) if facts and back else None
     return seen is not None and seen.state == _SHUT
 
 
 def _difference(
     intent: Intent, machine: MachineIntent, session: Session, seen: SeenSession | None
 ) -> Difference:
-    shut = seen is None or seen.state == _SHUT
+    shut, control = seen is None or seen.state == _SHUT, bird_of(intent, machine)
+    far = bird_of(intent, intent.machine(session.machine))
     return Difference(
         "session-down" if shut else "session-waiting",
         machine.name,
         f"BGP session with {session.machine}",
         _ESTABLISHED,
         "there is none" if seen is None else f"{seen.state} {seen.info}".strip(),
-        "birdc show protocols",
-        bird.enable(session.machine)
+        control.ask("show protocols"),
+        control.enable(session)
         if shut
-        else f"see why {session.machine} does not answer: 'birdc show protocols all' there",
+        else f"see why {session.machine} does not answer: '{far.ask('show protocols all')}' there",
         concerns=tuple(_brings(intent, machine.name, session.machine)),
     )
 

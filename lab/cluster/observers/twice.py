@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_interface
 
-from lab.cluster.observers.difference import By, Difference, Kind
+from lab.cluster.footprint import By
+from lab.cluster.observers.difference import Difference, Kind
 from lab.cluster.observers.facts import NodeFacts
 from lab.cluster.observers.rules import overlap
 from lab.topology.commands import replace_route, tables

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lab._errors import LabError
+from lab.cluster.footprint import By, footprint
 from lab.cluster.observers import logical, sessions
-from lab.cluster.observers.difference import By, Difference
+from lab.cluster.observers.difference import Difference
 from lab.cluster.observers.differences import differences, settled
 from lab.cluster.observers.facts import NodeFacts
 from lab.cluster.observers.twice import between
@@ -54,6 +55,7 @@ class Explainer:
         self._seen = {name: one for name, one in observed.items() if not isinstance(one, LabError)}
         self._silent = {name: one for name, one in observed.items() if isinstance(one, LabError)}
         self._intent = settled(intent, self._seen) if self._by == "kubernetes" else intent
+        self._beside = footprint(intent.topology, self._by)
         self._of: dict[str, tuple[Difference, ...]] = {}
         self._between = (
             *sessions.differences(self._intent, self._seen),
@@ -97,7 +99,8 @@ class Explainer:
             return ()
         if name not in self._of:
             machine = self._intent.machine(name)
-            self._of[name] = differences(self._looked_at(machine, facts), facts, by=self._by)
+            looked_at = self._looked_at(machine, facts)
+            self._of[name] = differences(looked_at, facts, by=self._by, beside=self._beside)
         return self._of[name]
 
     def _looked_at(self, machine: MachineIntent, facts: NodeFacts) -> MachineIntent:

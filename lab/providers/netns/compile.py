@@ -274,9 +274,7 @@ def _plug(pod: Pod, machine: MachineIntent, drafts: dict[str, Draft], indexes: c
     draft.has(pod.port, index)
     drafts[pod.name].has("eth0", far)
     mac = port_mac(index) if machine.bridge else ROUTED_MAC
-    draft.operations.append(
-        VethAdd(pod.port, index, mac, pod.name, "eth0", far, pod.mac, pod.mtu)
-    )
+    draft.operations.append(VethAdd(pod.port, index, mac, pod.name, "eth0", far, pod.mac, pod.mtu))
     if machine.bridge and machine.bridge.switch is None:
         draft.operations += [MasterSet(pod.port, machine.bridge.name), HairpinOn(pod.port)]
 
