@@ -75,12 +75,11 @@ _CONTROLLERS_LABEL = {"k8s-app": "calico-kube-controllers"}
 
 
 def waves(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[tuple[Document, ...], ...]:
-    """The kinds, then all else: nodes know their autonomous systems before Calico starts."""
+    """The kinds, then all else."""
     settings = calico.settings(cluster, intent)
     return (
         (*administrator(ACCOUNT, calico.NAMESPACE), *_kinds()),
         (
-            *calico.systems(cluster, intent),
             *(_pool(cluster, one) for one in calico.pools(cluster)),
             *(_object(_STORED.get(one.kind, one.kind), one.name, one.spec) for one in settings),
             _daemon_set(cluster, manifest),

@@ -39,7 +39,7 @@ def waves(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[tuple[D
     """The operator, what it is to make, and Calico's settings, each once the kinds are there."""
     return (
         operator(cluster, manifest),
-        (*installation(cluster), *calico.systems(cluster, intent)),
+        installation(cluster),
         tuple(_setting(one) for one in calico.settings(cluster, intent)),
     )
 

@@ -50,11 +50,10 @@ _COMMON = ("host-log", "host-log-ovn", "host-run", "host-run-ovn")
 
 
 def documents(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Document, ...]:
-    """Everything, the nodes' parts of the pod network among it."""
+    """Everything but what stands on the nodes themselves."""
     return (
         *administrator(ACCOUNT, NAMESPACE),
         _settings(cluster),
-        *_subnets(cluster),
         _service(),
         _workload("Deployment", "ovnkube-db", _at_central(intent), _databases(manifest)),
         _workload("Deployment", "ovnkube-master", _at_central(intent), _masters(manifest)),
@@ -77,7 +76,8 @@ def _settings(cluster: Cluster) -> Document:
     }
 
 
-def _subnets(cluster: Cluster) -> Iterator[Document]:
+def subnets(cluster: Cluster) -> Iterator[Document]:
+    """The nodes' parts of the pod network, which it takes from them where they have one."""
     for node in cluster.nodes:
         if node.os == "linux" and node.pod_cidr:  # others have not joined yet
             subnets = json.dumps({"default": [node.pod_cidr]}, separators=(",", ":"))

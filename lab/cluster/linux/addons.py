@@ -50,6 +50,15 @@ def waves(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Wave, .
     return (Wave((*rights, *names)),)
 
 
+def of_nodes(cluster: Cluster, intent: Intent) -> tuple[Document, ...]:
+    """What Node objects must say for the network add-on, of those that join by kubeadm."""
+    if cluster.topology in calico.TOPOLOGIES:
+        return tuple(calico.systems(cluster, intent))
+    if cluster.topology in ovn_kubernetes.TOPOLOGIES:
+        return tuple(ovn_kubernetes.subnets(cluster))
+    return ()
+
+
 def documents(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Document, ...]:
     """Those of all waves."""
     return tuple(one for wave in waves(cluster, intent, manifest) for one in wave.documents)
