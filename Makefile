@@ -94,8 +94,9 @@ lint: develop ## ruff and mypy
 	@MYPYPATH=$$(find tests -name '*.py' -not -path '*/stand_in/*' -printf '%h:' | tr : '\n' | sort -u | paste -sd:) \
 		.venv/bin/mypy --config-file tests/mypy.ini --explicit-package-bases $$(find tests -name 'test_*.py')
 
-explain-drill: develop ## every fault, and whether explain names it: SCENARIOS=, SEED=, ROUNDS=1
+explain-drill: develop ## every fault, and whether explain names it: SCENARIOS=, FAULTS=, SEED=, ROUNDS=1, PROVIDER=netns
 	@set -f; .venv/bin/python tests/netns/explain_drill.py $$SCENARIOS $${PROVIDER:+--provider "$$PROVIDER"} \
+		$${FAULTS:+--faults "$$FAULTS"} \
 		$${SEED:+--seed "$$SEED"} $${ROUNDS:+--rounds "$$ROUNDS"}
 
 bench: develop ## benchmarks: ratios within one run, printed, kept nowhere

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import Cluster
 from lab.cluster.documents import Document
+from lab.topology.intent import Intent
 
 NAMESPACE = "kube-system"
 IMAGE = "registry.k8s.io/coredns/coredns"
@@ -95,6 +96,12 @@ def replicas(cluster: Cluster) -> int:
     """How many, of the Linux nodes that run pods."""
     able = [node for node in cluster.nodes if node.os == "linux" and node.pod_cidr]
     return min(REPLICAS, len(able))
+
+
+def replicas_of(intent: Intent) -> int:
+    """The same, of the cluster that an Intent asks for."""
+    linux = [one.kubelet for one in intent.machines if one.os == "linux" and one.kubelet]
+    return min(REPLICAS, len([one for one in linux if one.pod_cidr]))
 
 
 def _service(cluster: Cluster) -> Document:

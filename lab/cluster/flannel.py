@@ -23,7 +23,7 @@ DAEMON_SET = "kube-flannel-ds"
 TOPOLOGIES = frozenset({"overlay", "kubeinit", "host-gateway"})
 """Those whose pod network flannel makes."""
 CNI_CONFIG = "/etc/cni/net.d/10-flannel.conflist"
-_SUBNET = "/run/flannel/subnet.env"
+SUBNET = "/run/flannel/subnet.env"
 """flanneld writes it once it has the node's part of the network; the CNI plugin reads it."""
 _START_SECONDS, _LOOK_SECONDS = 600, 30
 _LABEL = {"app": "flannel"}
@@ -84,6 +84,12 @@ def cni_config(cluster: Cluster, intent: Intent) -> str:
         ],
     }
     return json.dumps(document, indent=2) + "\n"
+
+
+def subnet_line(pod_cidr: str) -> str:
+    """The line of :data:`SUBNET` that has the node's part of the network: its first address."""
+    network = ip_network(pod_cidr)
+    return f"FLANNEL_SUBNET={network[1]}/{network.prefixlen}"
 
 
 def documents(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Document, ...]:
@@ -195,7 +201,7 @@ def _container(cluster: Cluster, manifest: Manifest) -> Document:
         "resources": {"requests": {"cpu": "50m", "memory": "50Mi"}},
         # ready when the node's pods can have addresses, and not asked again after that
         "startupProbe": {
-            "exec": {"command": ["/bin/cat", _SUBNET]},
+            "exec": {"command": ["/bin/cat", SUBNET]},
             "failureThreshold": _START_SECONDS,
             "periodSeconds": 1,
             "timeoutSeconds": _LOOK_SECONDS,

@@ -110,6 +110,19 @@ class ProbePods:
             links=tuple(links),
         )
 
+    def have_addresses(self, deadline: Deadline) -> bool:
+        """Whether all pods have once been there, and none has gone: ready or not.
+
+        Raises
+        ------
+        DeadlineError
+            When the API server is lost for longer.
+
+        """
+        wanted = manifests(self._intent, self._owner, self._images)
+        there = {one.name for one in self.observe(deadline).pods if one.address}
+        return all(one["metadata"]["name"] in there for one in wanted.pods)
+
     def bound(self, deadline: Deadline, links: Iterable[PodLink] = ()) -> Intent:
         """The Intent with all that is known at run time only.
 

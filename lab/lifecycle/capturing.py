@@ -80,7 +80,7 @@ def captured(opened: OpenLab, request: Request, say: Say) -> Captured:
             "tcpdump there; or the same scenario with '--provider netns'",
         )
     with opened.used(f"lab capture {opened.name}", say):
-        opened.require_running()
+        opened.require_running(well=False)
         with bound(opened) as intent:
             cells = cells_of(product(opened.plan, intent), request, doing)
             first: Captured | None = None

@@ -47,7 +47,7 @@ def explained(opened: OpenLab, question: Question, say: Say) -> Explanation:
     """
     doing = f"explaining '{question}' in lab '{opened.name}'"
     with opened.used(f"lab explain {opened.name}", say):
-        opened.require_running()
+        opened.require_running(well=False)
         with bound(opened) as intent:
             cells = choose(
                 product(opened.plan, intent),
@@ -70,14 +70,14 @@ def explained(opened: OpenLab, question: Question, say: Say) -> Explanation:
 
 
 @contextmanager
-def bound(opened: OpenLab) -> Iterator[Intent]:
-    """The lab's Intent; on a cluster with what its pods have got."""
+def bound(opened: OpenLab, *, ready: bool = False) -> Iterator[Intent]:
+    """The lab's Intent; on a cluster with what its pods have got, ``ready`` or not."""
     find = getattr(opened.provider, "cluster", None)
     cluster: RealCluster | None = find(opened.handle, opened.intent) if find else None
     if cluster is None:
         yield settled(opened.provider, opened.handle, opened.intent)
         return
-    with cluster.probed() as intent:
+    with cluster.probed(ready=ready) as intent:
         yield settled(opened.provider, opened.handle, intent)
 
 

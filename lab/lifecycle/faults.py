@@ -31,8 +31,11 @@ from lab.topology.intent import Intent
 
 _SECONDS = 60.0
 """For one command; on an emulated machine a shell alone takes seconds."""
+_READY_SECONDS = 120.0
+"""For nodes to be Ready again: a kubelet says so within 20 s, and emulation has its pace."""
 _SCRIPT_BYTES = 60_000
 """A shell takes 128 KiB (MAX_ARG_STRLEN of linux/binfmts.h)."""
+_AGAIN_SECONDS = 0.5
 _SHOWN = 200
 """Characters of a command, and of what it says, in an error."""
 _SHELL = "set -e; PATH=$PATH:/usr/sbin:/sbin; export PATH; "
@@ -84,7 +87,7 @@ def put_in(opened: OpenLab, request: FaultRequest, say: Say) -> FaultRow:
     fault = registry.find(doing, request.name)
     command = f"lab fault {opened.name} {request.name}"
     with opened.used(command, say), _by_one(opened, command, say):
-        opened.require_running()
+        opened.require_running(well=False)
         with bound(opened) as intent:
             row = _put(opened, fault, request, intent, doing)
     return replace(row, state="done")
@@ -123,7 +126,8 @@ def heal(opened: OpenLab, say: Say) -> Healed:
 
     What takes it out follows from its name and place. What pods had got was written down with it:
     a cluster whose API is lost is healed, too. It is over when daemons have learned again what
-    they lost meanwhile.
+    they lost meanwhile, and on a cluster when its nodes and probe pods are Ready, for which it
+    waits two minutes.
 
     Raises
     ------
@@ -136,7 +140,7 @@ def heal(opened: OpenLab, say: Say) -> Healed:
     mended, rebuilt = [], []
     command = f"lab heal {opened.name}"
     with opened.used(command, say, as_found=True), _by_one(opened, command, say):
-        opened.require_running()
+        opened.require_running(well=False)
         for row in reversed(journal.faults(opened.store, opened.name)):
             if journal.is_older(row, opened.handle.token, opened.store.steps(opened.name)):
                 journal.forget(opened.store, opened.name, row.number)
@@ -147,7 +151,25 @@ def heal(opened: OpenLab, say: Say) -> Healed:
         if mended:
             doing = f"healing lab '{opened.name}'"
             wait_until_learned(opened.provider, opened.handle, opened.intent, doing, say)
+            _wait_until_ready(opened, doing, say)
     return Healed(tuple(mended), tuple(rebuilt))
+
+
+def _wait_until_ready(opened: OpenLab, doing: str, say: Say) -> None:
+    """On a cluster: for its nodes and probe pods. What keeps them is told, for it is no fault."""
+    if opened.intent.kubernetes is None:
+        return
+    try:
+        Deadline(_READY_SECONDS).wait(
+            f"{doing}: waiting for the cluster",
+            lambda: opened.provider.liveness(opened.handle, opened.intent),
+            until=lambda found: found.state == "running",
+            every=_AGAIN_SECONDS,
+        )
+        with bound(opened, ready=True):
+            return
+    except LabError as error:
+        say(f"note: every fault is out, and the cluster is not well: {error.happened}")
 
 
 def _by_one(opened: OpenLab, command: str, say: Say) -> AbstractContextManager[None]:

@@ -76,8 +76,13 @@ class OpenLab:
         off = self.options.get("windows_rules_off", ())
         return tuple(str(rule) for rule in off) if isinstance(off, list | tuple) else ()
 
-    def require_running(self) -> None:
+    def require_running(self, *, well: bool = True) -> None:
         """Refuse to go on with a lab that is not there.
+
+        Parameters
+        ----------
+        well
+            Whether what runs on its machines must be well, too: a cluster's nodes Ready.
 
         Raises
         ------
@@ -86,7 +91,7 @@ class OpenLab:
 
         """
         found = self.provider.liveness(self.handle, self.intent)
-        if found.state != "running":
+        if found.state != "running" and (well or not found.reachable):
             resumes = f"'{self.again}' resumes it"
             raise BrokenError(
                 f"looking for the machines of lab '{self.name}'",

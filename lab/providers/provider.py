@@ -75,6 +75,8 @@ class Liveness:
     again_from: str | None = None
     """The step from which the lab can be carried on, all before it being as they were; None
     where nothing of it can be used."""
+    reachable: bool = False
+    """Of one that is broken: whether its machines answer, and what runs on them is what is."""
 
 
 @dataclass(frozen=True, slots=True)

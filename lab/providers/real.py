@@ -21,8 +21,11 @@ class RealCluster(Protocol):
     def foreseen(self) -> Intent:
         """The lab's intent as far as it is known without its pods: enough to name every cell."""
 
-    def probed(self) -> AbstractContextManager[Intent]:
+    def probed(self, *, ready: bool = True) -> AbstractContextManager[Intent]:
         """Have the probe pods there; the intent bound to them, which the matrix is made from.
+
+        Unless they are to be ``ready``, those that have an address are taken as they are: a node
+        that is NotReady keeps them from getting so.
 
         Raises
         ------

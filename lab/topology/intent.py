@@ -296,6 +296,15 @@ class Intent:
         several = roles.count("control-plane") > 1
         return kinds.get("services") or (kinds.get("router") if several else None)
 
+    def control_plane(self) -> str:
+        """The machine that a cluster begins on; empty where pods are the lab's own."""
+        planes = (
+            machine.name
+            for machine in self.machines
+            if machine.kubelet and machine.kubelet.role == "control-plane"
+        )
+        return next(planes, "") if self.kubernetes else ""
+
     def machine(self, name: str) -> MachineIntent:
         """The machine or hypervisor of that name; KeyError if there is none."""
         for machine in self.everything():

@@ -73,6 +73,23 @@ def test_half_of_a_killed_run_with_the_same_token_is_completed(new_pods: NewPods
     assert changed == {"win1-p1", "to-master-p1"}
 
 
+def test_pods_that_have_an_address_are_there_ready_or_not(
+    new_pods: NewPods, kubelets: FakeKubelets, api: Api
+) -> None:
+    pods = new_pods()
+    assert not pods.have_addresses(Deadline(SECONDS))
+    pods.deploy(Deadline(SECONDS))
+    kubelets.idle.clear()  # nobody sets it right
+    path = f"{OWN}/pods/master-p1"
+    (pod,) = (one for one in [api.find(path, Deadline(SECONDS))] if one)
+    for condition in pod["status"]["conditions"]:
+        condition["status"] = "False"
+    api.ask("PUT", f"{path}/status", Deadline(SECONDS), body=pod)
+    assert pods.have_addresses(Deadline(SECONDS))
+    api.remove(path, Deadline(SECONDS))
+    assert not pods.have_addresses(Deadline(SECONDS))
+
+
 def test_namespace_of_another_lab_is_refused(new_pods: NewPods) -> None:
     mine = new_pods(lab="overlay")
     mine.deploy(Deadline(SECONDS))

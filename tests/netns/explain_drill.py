@@ -21,6 +21,7 @@ from lab.lifecycle.blueprint import draw
 from lab.lifecycle.down import DownRequest, down
 from lab.lifecycle.explaining import Question, bound, explained
 from lab.lifecycle.faults import FaultRequest, heal, put_in
+from lab.lifecycle.interruption import terminable
 from lab.lifecycle.providers import Providers
 from lab.lifecycle.session import OpenLab, open_lab
 from lab.lifecycle.up import UpRequest, up
@@ -69,6 +70,8 @@ class Score:
     """Whether the fault and its node were named; of several, one of them."""
     healed: bool
     """Whether the same cell is well once they are taken out."""
+    seconds: float = 0.0
+    """That explaining took."""
 
     @property
     def good(self) -> bool:
@@ -191,13 +194,15 @@ def judge(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> Score:
         heal(opened, lambda _: None)
         return Score(tuple(puts), "none", "nothing, as no cell is concerned", False, True)
     cell = rng.choice(concerned_cells)
+    begun = time.monotonic()
     told = explain_cell(opened, cell).finding
+    seconds = time.monotonic() - begun
     heal(opened, lambda _: None)
     healed = not failures(opened, [cell])
     said = f"{told.fault or told.kind} on {told.node}" if told else "nothing"
     wanted = {(one.fault.name, one.node) for one in puts}
     named = told is not None and (told.fault, told.node) in wanted
-    return Score(tuple(puts), cell.id, said, named, healed)
+    return Score(tuple(puts), cell.id, said, named, healed, seconds)
 
 
 def through(opened: OpenLab, put: Put) -> list[Cell]:
@@ -265,29 +270,31 @@ class Drilled:
     green: bool
 
 
-def drill(opened: OpenLab, rng: random.Random, rounds: int) -> Drilled:
-    """Print the table of one lab."""
-    there = applicable(opened)
+def drill(opened: OpenLab, rng: random.Random, rounds: int, only: Sequence[str] = ()) -> Drilled:
+    """Print the table of one lab; ``only`` are the faults that are put in, all if none is named."""
+    there = [one for one in applicable(opened) if not only or one.name in only]
     alarms = false_alarms(opened, HEALTHY, rng)
     print(f"\n{opened.name}: {len(there)} faults, {HEALTHY} cells of the healthy lab", flush=True)
     scores = []
     for fault in there * rounds:
         scores.append(drilled(opened, fault, rng))
         print_score(scores[-1])
-    for put in on_hypervisors(opened, rng):
+    for put in () if only else on_hypervisors(opened, rng):
         scores.append(drilled(opened, put.fault, rng, put))
         print_score(scores[-1])
     pairs = []
-    for _ in range(PAIRS):
+    for _ in () if only else range(PAIRS):
         pairs.append(drilled_pair(opened, there, rng))
         print_score(pairs[-1])
     good = sum(one.good for one in scores)
     both = sum(one.good for one in pairs)
     for alarm in alarms:
         print(f"  FALSE ALARM {alarm}", flush=True)
+    took = [one.seconds for one in (*scores, *pairs)] or [0.0]
     line = (
         f"{opened.name}: {good} of {len(scores)} faults named, {both} of {len(pairs)} pairs, "
-        f"{len(alarms)} false alarms"
+        f"{len(alarms)} false alarms, an explanation in {sum(took) / len(took):.1f} s, "
+        f"at most {max(took):.1f} s"
     )
     return Drilled(line, good == len(scores) and both == len(pairs) and not alarms)
 
@@ -296,38 +303,50 @@ def print_score(score: Score) -> None:
     mark = "ok  " if score.good else "MISS"
     what = "; ".join(str(one) for one in score.put)
     more = "" if score.healed else "; NOT WELL after heal"
-    print(f"  {mark} {what:<58} {score.cell:<52} said: {score.said}{more}", flush=True)
+    print(
+        f"  {mark} {what:<58} {score.cell:<52} said: {score.said}{more}; {score.seconds:.1f} s",
+        flush=True,
+    )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("scenarios", nargs="*", help="all if none is named")
     parser.add_argument("--provider", default="netns", help="whose labs; %(default)s")
+    parser.add_argument("--faults", default="", help="these alone, with spaces between")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--rounds", type=int, default=1, help="times that each fault is put in")
     asked = parser.parse_args()
     seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(10**6)
     print(f"seed {seed}; the same again: --seed {seed}")
     results = []
-    for name in asked.scenarios or shipped():
-        results.append(
-            scenario(name, random.Random(f"{seed} {name}"), asked.rounds, asked.provider)
-        )
-        print(f"  {results[-1].line}", flush=True)
+    try:
+        with terminable():
+            for name in asked.scenarios or shipped():
+                rng = random.Random(f"{seed} {name}")
+                results.append(
+                    scenario(name, rng, asked.rounds, asked.provider, asked.faults.split())
+                )
+                print(f"  {results[-1].line}", flush=True)
+    except KeyboardInterrupt:
+        print("interrupted; its lab is down", flush=True)
+        return 130
     green = all(one.green for one in results)
     print("\n" + "\n".join(one.line for one in results))
     print("all named, no false alarm" if green else "NOT all named, or a false alarm")
     return 0 if green else 1
 
 
-def scenario(name: str, rng: random.Random, rounds: int, provider: str) -> Drilled:
+def scenario(
+    name: str, rng: random.Random, rounds: int, provider: str, only: Sequence[str]
+) -> Drilled:
     """One that cannot be explained is said to be left out; one that breaks is not green."""
     try:
         with (
             tempfile.TemporaryDirectory() as place,
             brought_up(name, Path(place), provider) as opened,
         ):
-            return drill(opened, rng, rounds)
+            return drill(opened, rng, rounds, only)
     except LabError as error:
         return Drilled(f"{name}: BROKEN, {error}", green=False)
 

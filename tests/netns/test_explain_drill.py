@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import explain_drill
 import pytest
 from explain_drill import (
     HEALTHY,
@@ -29,6 +33,7 @@ from explain_drill import (
 )
 
 from lab._deadline import Deadline
+from lab.lifecycle.blueprint import draw
 from lab.lifecycle.faults import FaultRequest, heal, present, put_in
 from lab.lifecycle.session import OpenLab
 from lab.matrix.explain.explainer import Explainer
@@ -40,7 +45,8 @@ SEED = os.environ.get("HYBRIDLAB_SEED", "11")
 FAULTS = registry.faults()
 LEARNED = {"bgp-session-down", "gateway-dead"}
 """Those of daemons, which another lab has."""
-OF_OVERLAY = sorted(set(FAULTS) - LEARNED)
+OVERLAY = draw("overlay", None, None, "namespaces").intent
+OF_OVERLAY = sorted(name for name, one in FAULTS.items() if registry.sites(one, OVERLAY))
 WORDS = {"service-backend-stale", "service-rules-missing"}
 """Those that no one command mends."""
 
@@ -141,3 +147,24 @@ def done(opened: OpenLab, found: Finding, text: str) -> None:
     line = text.removeprefix("in the pod: ")
     ran = machine.run(("sh", "-c", line), Deadline(30))
     assert ran.code == 0, (text, ran)
+
+
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
+def test_a_drill_that_is_told_to_stop_takes_its_lab_down(
+    monkeypatch: pytest.MonkeyPatch, told: signal.Signals
+) -> None:
+    labs: list[str] = []
+
+    @contextmanager
+    def made(name: str, *_: object) -> Iterator[None]:
+        labs.append(f"{name} is up")
+        try:
+            yield
+        finally:
+            labs.append(f"{name} is down")
+
+    monkeypatch.setattr(explain_drill, "brought_up", made)
+    monkeypatch.setattr(explain_drill, "drill", lambda *_: signal.raise_signal(told))
+    monkeypatch.setattr(sys, "argv", ["drill", "overlay", "services"])
+    assert explain_drill.main() == 130
+    assert labs == ["overlay is up", "overlay is down"]

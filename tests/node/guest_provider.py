@@ -84,7 +84,7 @@ class GuestCluster(GuestProvider):
         return self
 
     @contextmanager
-    def probed(self) -> Iterator[Intent]:
+    def probed(self, **_: bool) -> Iterator[Intent]:
         self.asked += 1
         yield self._real
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -18,6 +21,8 @@ from whole_cluster import (  # noqa: F401  collected here
     test_up_again_does_nothing,
     up,
 )
+
+from lab._deadline import Deadline
 
 pytestmark = pytest.mark.clusters
 
@@ -41,3 +46,56 @@ def test_a_stopped_kube_proxy_is_named(lab: ContainerLabs) -> None:
     said = lab.run("explain", "cluster", "worker-p1", "to-master-p1", code=1).stdout
     assert "worker" in said
     lab.run("heal", "cluster")
+
+
+NAME = "to-master-p1.hybridlab-probe.svc.cluster.local."
+
+
+@pytest.mark.parametrize(
+    ("fault", "node", "target", "said"),
+    [
+        ("kube-proxy-stopped", "worker", "master-p1", "program kube-proxy: stopped by a signal"),
+        ("coredns-scaled-down", "master", NAME, "Deployment coredns: it is scaled to 0"),
+        ("cni-config-missing", "worker", "master-p1", "the CNI configuration: there is none"),
+        ("containerd-stopped", "worker", "master-p1", "service containerd: inactive"),
+        (
+            "kubelet-certificate-expired",
+            "worker",
+            "master-p1",
+            "certificate of the kubelet: it exp",
+        ),
+        ("disk-full", "worker", "master-p1", "the file system at /var/log/pods: it is full"),
+        ("wrong-pod-cidr", "worker", "master-p1", "FLANNEL_SUBNET=10.244.255.1/24"),
+        ("flanneld-killed", "worker", "master-p1", "program flanneld: it does not run"),
+    ],
+)
+def test_broken_software_is_named_with_its_machine(
+    lab: ContainerLabs, fault: str, node: str, target: str, said: str
+) -> None:
+    lab.run("fault", "cluster", fault, "--node", node)
+    explained = lab.run("explain", "cluster", "worker-p1", target, code=1).stdout
+    assert f"on {node}, " in explained
+    assert said in explained
+    assert f"fault:  {fault}" in explained
+    lab.run("heal", "cluster")
+    lab.run("explain", "cluster", "worker-p1", target)
+
+
+def test_a_fault_that_is_killed_half_way_is_healed(lab: ContainerLabs) -> None:
+    words = lab.command("fault", "cluster", "coredns-scaled-down")  # takes seconds to be done
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(
+        words, env=lab.environment(), stdout=quiet, stderr=quiet, start_new_session=True
+    ) as process:
+        Deadline(60).wait(
+            "waiting for the fault to be written down",
+            lambda: lab.run("status", "cluster", "--json").stdout,
+            until=lambda said: "coredns-scaled-down" in said,
+            every=0.1,
+        )
+        os.killpg(process.pid, signal.SIGKILL)
+    assert (
+        "mended 'coredns-scaled-down' on 'master', perhaps in part"
+        in lab.run("heal", "cluster").stdout
+    )
+    lab.run("explain", "cluster", "worker-p1", NAME)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from lab.cluster.footprint import LAB, By, Footprint, footprint
-from lab.cluster.observers import logical, sessions, windows_words
+from lab.cluster.observers import logical, node_software, sessions, windows_words
 from lab.cluster.observers.difference import Difference, Look
-from lab.cluster.observers.facts import NodeFacts
+from lab.cluster.observers.facts import NodeFacts, PodFacts
 from lab.cluster.observers.hops import (
     bridge,
     chassis,
@@ -67,7 +67,10 @@ def lab_differences(
     intent: Intent, observed: Mapping[str, NodeFacts], *, by: By = "lab"
 ) -> tuple[Difference, ...]:
     """What in the whole lab is not as intended: node by node, then between nodes."""
-    bound = settled(intent, observed) if by == "kubernetes" else as_held(intent, observed)
+    if by == "kubernetes":
+        bound, observed = settled(intent, observed), named(intent, observed)
+    else:
+        bound = as_held(intent, observed)
     beside = footprint(intent.topology, by)
     found: list[Difference] = []
     for machine in bound.everything():
@@ -76,8 +79,9 @@ def lab_differences(
     return (
         *found,
         *sessions.differences(bound, observed),
-        *between(bound, observed, by=by),
+        *between(bound, observed),
         *logical.differences(bound, observed),
+        *node_software.differences(bound, observed),
     )
 
 
@@ -97,6 +101,26 @@ def as_held(intent: Intent, observed: Mapping[str, NodeFacts]) -> Intent:
         for gateway in intent.gateways
     }
     return gateways.settled(intent, seen)
+
+
+def named(intent: Intent, observed: Mapping[str, NodeFacts]) -> dict[str, NodeFacts]:
+    """What was seen, each of Kubernetes' pods by its name instead of its network namespace's.
+
+    It is known by the first of its addresses: one that is another's, too, was added behind it.
+    """
+    return {
+        name: replace(facts, pods=tuple(_named(intent.machine(name), facts.pods)))
+        if facts.pods
+        else facts
+        for name, facts in observed.items()
+    }
+
+
+def _named(machine: MachineIntent, pods: Iterable[PodFacts]) -> Iterator[PodFacts]:
+    names = {pod.address.partition("/")[0]: pod.name for pod in machine.pods}
+    for pod in pods:
+        own = next((text.partition("/")[0] for text in pod.addresses()), "")
+        yield replace(pod, name=names.pop(own, pod.name))  # of two with one address the first
 
 
 def settled(intent: Intent, observed: Mapping[str, NodeFacts]) -> Intent:

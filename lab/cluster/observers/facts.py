@@ -106,6 +106,24 @@ class PodFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Software:
+    """What a node of a cluster runs and reads beside its network; None where nobody could look."""
+
+    processes: tuple[tuple[str, str], ...] | None = None
+    """Of kube-proxy and flanneld those that there are, and their states as ps(1) writes them."""
+    cni: tuple[str, ...] | None = None
+    """The files that containerd may read a CNI configuration from."""
+    subnet: str | None = None
+    """flannel's line about the node's part of the network; empty where its file has none."""
+    expired: str | None = None
+    """When the certificate of the kubelet expired; empty while it is valid."""
+    full: tuple[str, ...] = ()
+    """Where file systems are mounted that have no space left."""
+    dns_replicas: int | None = None
+    """How many CoreDNS the cluster is asked to have; seen on control planes."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeFacts:
     """What was seen on one node."""
 
@@ -141,6 +159,8 @@ class NodeFacts:
     sandboxes: tuple[tuple[str, str], ...] = ()
     """The container runtime's pods, ``namespace/name``, and their states."""
     units: tuple[Unit, ...] = ()
+    software: Software | None = None
+    """None where Kubernetes is not."""
     sessions: tuple[SeenSession, ...] = ()
     """None at all where no daemon that speaks BGP could be asked."""
     counters: tuple[Counter, ...] = ()

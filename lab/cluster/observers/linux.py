@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
 from lab._deadline import Deadline
-from lab.cluster.observers import devices, iptables, logical_facts, nftables, sessions
+from lab.cluster.observers import (
+    devices,
+    iptables,
+    logical_facts,
+    nftables,
+    node_software,
+    sessions,
+)
 from lab.cluster.observers.facts import Counter, NodeFacts, PodFacts, Unit
 from lab.cluster.observers.logical_facts import Databases, Switching
 from lab.cluster.observers.questions import Answer, answers, command
@@ -89,6 +96,9 @@ def facts(stdout: str, stderr: str) -> NodeFacts:
         pods=_pods(said) if "sandboxes" in said else None,
         sandboxes=_sandboxes(read.one("sandboxes")),
         units=_units(read.text("units")),
+        software=node_software.read(
+            {name: one.text for name, one in said.items() if not one.trouble}
+        ),
         sessions=sessions.read(read.text("sessions")),
         counters=tuple(_counters(read, entries)),
         switching=_switching(read, said),

@@ -17,6 +17,7 @@ MARK = "@@@"
 _ABSENT = "absent"
 _EACH_SECONDS = 10
 """For one tool that asks a program, which may hang; those that ask the kernel do not."""
+ADMIN, SUBNET = "/etc/kubernetes/admin.conf", "/run/flannel/subnet.env"
 _UNITS = "containerd kubelet kube-proxy flanneld haproxy kube-apiserver etcd"
 
 _HEAD = f"""
@@ -92,6 +93,18 @@ done
 if [ -d /run/systemd/system ]; then
     ask units systemctl show \
         --property=Id,LoadState,UnitFileState,ActiveState,SubState,NRestarts {_UNITS}
+fi
+if [ -d /etc/kubernetes ]; then
+    ask processes ps -e -o comm= -o state=
+    ask disks sh -c 'df -P / /var/lib/kubelet /var/lib/containerd /var/lib/etcd /var/log/pods; true'
+    ask cni sh -c 'ls /etc/cni/net.d; true'
+    ask expiry sh -c 'cd /var/lib/kubelet/pki && [ -e kubelet-client-current.pem ] || exit 0
+        openssl x509 -noout -enddate -checkend 0 -in kubelet-client-current.pem; true'
+fi
+if [ -e {SUBNET} ]; then ask subnet cat {SUBNET}; fi
+if [ -s {ADMIN} ]; then
+    ask dns kubectl --kubeconfig={ADMIN} --request-timeout=5s --namespace=kube-system \
+        get deployment coredns -o 'jsonpath={{.spec.replicas}}'
 fi
 ask sandboxes crictl pods -o json
 for space in /run/netns/cni-*; do

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_interface
 
-from lab.cluster.footprint import By
 from lab.cluster.observers.difference import Difference, Kind
 from lab.cluster.observers.facts import NodeFacts
 from lab.cluster.observers.rules import overlap
@@ -35,9 +34,7 @@ class _Held:
         return self.node, self.owner
 
 
-def between(
-    intent: Intent, observed: Mapping[str, NodeFacts], *, by: By = "lab"
-) -> Iterator[Difference]:
+def between(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Difference]:
     """Addresses, MACs and pod CIDRs that two machines, or two pods, have.
 
     Told of the one that should not have it, where the Intent says whose it is. MACs come first:
@@ -55,7 +52,7 @@ def between(
                 yield _twice(intent, claim, there[-1], [one.who for one in there[:-1]])
             continue
         for one in there:
-            if not _is_owner(one.who, owner, by):
+            if one.who != owner:
                 found = _twice(intent, claim, one, [owner])
                 drawn = _drawn(intent, observed, one.text) if claim[0] == "cidr" else ()
                 yield replace(found, concerns=tuple(drawn))
@@ -100,13 +97,6 @@ def _owners(intent: Intent) -> Iterator[tuple[_Claim, _Owner]]:
             yield ("mac", one.mac), (machine.name, one.name)
         for one in bridges:
             yield from ((("cidr", text), (machine.name, one.name)) for text in one.addresses)
-
-
-def _is_owner(one: _Owner, owner: _Owner, by: By) -> bool:
-    """Kubernetes' pods are known by their network namespaces, not by their names."""
-    if by == "kubernetes" and one[1].startswith("pod ") and owner[1].startswith("pod "):
-        return one[0] == owner[0]
-    return one == owner
 
 
 def _claims(node: str, facts: NodeFacts, ranges: Sequence[str]) -> Iterator[tuple[_Claim, _Held]]:

@@ -142,6 +142,11 @@ def _on_machine(difference: Difference, hop: Hop, _: Path) -> bool:
     return hop.machine == difference.node
 
 
+def _asks_dns(_: Difference, hop: Hop, path: Path) -> bool:
+    """Whoever asks for a name finds nobody: before all that only follows from it."""
+    return path.flow.port == _DNS_PORT and hop is path.hops[0]
+
+
 def _by_device(difference: Difference, hop: Hop, _: Path) -> bool:
     device = difference.object.rpartition(" ")[2]
     return (hop.place, hop.device) == (difference.node, device)
@@ -218,7 +223,14 @@ _BY_KIND: Mapping[str, _Touches] = {
     "masquerade-exception-missing": _spared,
     "stray-route": _stray,
     "slowed": _by_device,
-    "program-down": _on_machine,
+    **dict.fromkeys(
+        (
+            *("program-down", "runtime-down", "proxy-stopped", "flanneld-down", "wrong-subnet"),
+            *("cni-config-missing", "certificate-expired", "disk-full"),
+        ),
+        _on_machine,
+    ),
+    "dns-scaled-down": _asks_dns,
     "tunnel-local": _tunnel_local,
     "balancers-missing": _services,
     "balancer-missing": _balanced,

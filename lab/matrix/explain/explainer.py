@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from lab._errors import LabError
 from lab.cluster.footprint import By, footprint
-from lab.cluster.observers import logical, sessions
+from lab.cluster.observers import logical, node_software, sessions
 from lab.cluster.observers.difference import Difference
-from lab.cluster.observers.differences import differences, settled
+from lab.cluster.observers.differences import differences, named, settled
 from lab.cluster.observers.facts import NodeFacts
 from lab.cluster.observers.twice import between
 from lab.matrix.explain.bearing import first_hop
@@ -24,8 +24,17 @@ from lab.topology.walk import walk
 
 LEARNED = frozenset({"learned-route-missing", "wrong-learned-route", "session-waiting"})
 """Kinds that are signs of something else, perhaps on a machine beside the path."""
-_FOLLOWS = LEARNED | {"neighbour-silent", "program-down", "tunnel-end-missing"}
+_NOT_READY = frozenset({"runtime-down", "cni-config-missing", "certificate-expired"})
+"""Kinds that have the cluster call a node NotReady, and take its pods out of every Service."""
+_FOLLOWS = (
+    LEARNED
+    | _NOT_READY
+    | {"neighbour-silent", "program-down", "tunnel-end-missing"}
+    | {"proxy-stopped", "flanneld-down", "wrong-subnet", "disk-full"}
+)
 """Kinds that are most often signs of something else, or no part of a packet's way."""
+_OF_ENDPOINTS = frozenset({"service-missing", "stale-backend", "backend-missing", "wrong-refusal"})
+"""Kinds that are seen where kube-proxy has other endpoints than there should be."""
 _SAME_ADDRESS = frozenset({"wrong-route", "wrong-learned-route", "route-missing", "stray-route"})
 
 
@@ -54,13 +63,16 @@ class Explainer:
         self._by: By = "lab" if intent.kubernetes is None else "kubernetes"
         self._seen = {name: one for name, one in observed.items() if not isinstance(one, LabError)}
         self._silent = {name: one for name, one in observed.items() if isinstance(one, LabError)}
-        self._intent = settled(intent, self._seen) if self._by == "kubernetes" else intent
+        self._intent = intent
+        if self._by == "kubernetes":
+            self._intent, self._seen = settled(intent, self._seen), named(intent, self._seen)
         self._beside = footprint(intent.topology, self._by)
         self._of: dict[str, tuple[Difference, ...]] = {}
         self._between = (
             *sessions.differences(self._intent, self._seen),
-            *between(self._intent, self._seen, by=self._by),
+            *between(self._intent, self._seen),
             *logical.differences(self._intent, self._seen),
+            *node_software.differences(self._intent, self._seen),
         )
 
     def explain(self, flow: Flow, *, works: bool = True) -> Explained:
@@ -157,12 +169,15 @@ def _causes(every: Sequence[Difference]) -> list[Difference]:
     macs = {(one.node, _device(one)) for one in every if one.kind == "duplicate-mac"}
     cidrs = {one.node for one in every if one.kind == "duplicate-pod-cidr"}
     pods = {(one.node, _device(one)) for one in every if one.kind == "duplicate-address"}
+    stopped = {one.node for one in every if one.kind == "proxy-stopped"}
+    not_ready = any(one.kind in _NOT_READY for one in every)
     return [
         one
         for one in every
         if not (one.kind == "link-mac" and (one.node, one.object.split()[-1]) in macs)
         and not (one.kind in _SAME_ADDRESS and one.node in cidrs)
         and not (one.kind == "pod-address" and (one.node, one.object) in pods)
+        and not (one.kind in _OF_ENDPOINTS and (not_ready or one.node in stopped))
     ]
 
 

@@ -40,12 +40,21 @@ FAULT_OF: Mapping[str, str] = {
     "session-down": "bgp-session-down",
     "gateway-missing": "gateway-dead",
     "gateway-barred": "gateway-dead",
+    "proxy-stopped": "kube-proxy-stopped",
+    "flanneld-down": "flanneld-killed",
+    "runtime-down": "containerd-stopped",
+    "wrong-subnet": "wrong-pod-cidr",
+    "cni-config-missing": "cni-config-missing",
+    "certificate-expired": "kubelet-certificate-expired",
+    "disk-full": "disk-full",
+    "dns-scaled-down": "coredns-scaled-down",
 }
 """What is observed, and the fault of the catalogue that looks like it. Other kinds have none."""
 
 _IN_POD = "in the pod: "
 _TOOLS = (
-    *("birdc", "bridge", "cat", "crictl", "if", "ip", "iptables", "iptables-save", "journalctl"),
+    *("birdc", "bridge", "cat", "crictl", "df", "if", "ip", "iptables", "iptables-save"),
+    *("journalctl", "kubectl", "ls", "openssl", "ps", "sed"),
     *("ovn-nbctl", "ovn-sbctl", "ovs-appctl", "ovs-ofctl", "ovs-vsctl"),
     *("modprobe", "nft", "pkill", "ss", "sysctl", "systemctl", "tc"),
 )

@@ -38,8 +38,9 @@ def asked(intent: Intent, paths: Iterable[Path]) -> Mapping[str, tuple[str, ...]
 
 
 def _central(intent: Intent) -> set[str]:
-    """The machine that has a logical network's databases: every path through it hangs on them."""
-    return {intent.logical.central} if intent.logical else set()
+    """The machines that every path hangs on: with a logical network's databases, or an API."""
+    plane = intent.control_plane()
+    return {name for name in (intent.logical and intent.logical.central, plane) if name}
 
 
 def of_failures(intent: Intent, cells: Sequence[Cell]) -> Mapping[str, tuple[str, ...]]:

@@ -32,6 +32,13 @@ def carriers(intent: Intent) -> Iterator[MachineIntent]:
     yield from intent.hypervisors
 
 
+def kubelets(intent: Intent) -> Iterator[MachineIntent]:
+    """The Linux nodes of a cluster that run a kubelet; none where pods are the lab's own."""
+    for machine in nodes(intent) if intent.kubernetes else ():
+        if machine.os == "linux" and machine.kubelet and machine.kubelet.pod_cidr:
+            yield machine
+
+
 def probes(machine: MachineIntent) -> tuple[Pod, ...]:
     """The machine's pods that take part in the matrix as themselves."""
     return tuple(pod for pod in machine.pods if pod.role == "probe")

@@ -91,8 +91,8 @@ class Kubernetes:
         return foreseen(self.intent)
 
     @contextmanager
-    def probed(self) -> Iterator[Intent]:
-        """Have the probe pods there; the Intent bound to them.
+    def probed(self, *, ready: bool = True) -> Iterator[Intent]:
+        """Have the probe pods there, ``ready`` or not; the Intent bound to them.
 
         They stay after the block, for the next run and for whoever looks into them.
 
@@ -105,7 +105,8 @@ class Kubernetes:
         with self.opened() as guests:
             deadline = Deadline(PODS_SECONDS * guests.patience)
             with self._pods_of(guests, deadline) as pods:
-                pods.deploy(deadline, say)
+                if ready or not pods.have_addresses(deadline):
+                    pods.deploy(deadline, say)
                 bound = pods.bound(deadline, guests.links(deadline))
         yield bound
 

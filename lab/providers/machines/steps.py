@@ -76,7 +76,7 @@ def look_inside(guests: Guests, intent: Intent, beyond: Mapping[str, Ailments]) 
         name: what for name, what in guests.ailments(intent).items() if what != OTHER
     }  # a network that is to be another is not broken: its step runs for that alone
     ill |= guests.silent()
-    again = "machines"
+    again, reachable = "machines", not ill
     for step, ailments in beyond.items():
         if not ill:
             ill, again = dict(ailments(guests)), step
@@ -84,4 +84,4 @@ def look_inside(guests: Guests, intent: Intent, beyond: Mapping[str, Ailments]) 
         return None
     name, what = next(iter(ill.items()))
     more = f", and {len(ill) - 1} more are not well" if len(ill) > 1 else ""
-    return Liveness("broken", f"{name}: {what}{more}", again_from=again)
+    return Liveness("broken", f"{name}: {what}{more}", again_from=again, reachable=reachable)

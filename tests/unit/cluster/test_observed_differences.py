@@ -12,7 +12,7 @@ from observed_nodes import CASES, WORKER1, intent
 
 from lab.cluster.observers.difference import Kind
 from lab.cluster.observers.differences import differences, lab_differences, settled
-from lab.cluster.observers.facts import Counter, NodeFacts, rises
+from lab.cluster.observers.facts import Counter, Link, NodeFacts, PodFacts, rises
 from lab.cluster.observers.linux import facts
 from lab.cluster.observers.passage import Translations
 from lab.matrix.explain import finding
@@ -76,6 +76,9 @@ def test_every_kind_of_difference_of_a_single_node_has_a_way() -> None:
         *("unplugged", "learned-route-missing", "wrong-learned-route"),
         *("session-down", "session-waiting", "gateway-barred"),
         *("wrong-policy", "wrong-affinity", "wrong-refusal"),
+        # of clusters: tests/unit/cluster/test_observed_software.py
+        *("runtime-down", "proxy-stopped", "flanneld-down", "wrong-subnet", "cni-config-missing"),
+        *("certificate-expired", "disk-full", "dns-scaled-down"),
         # of a logical network: tests/unit/explain and tests/netns
         *("logical-port", "logical-route", "port-unbound", "tunnel-end-missing"),
         *("balancer-missing", "balancer-stale", "balancers-missing"),
@@ -162,3 +165,25 @@ def test_counters_that_rose_are_told_the_largest_first() -> None:
     after = replace(before, counters=(Counter("a", 2), Counter("b", 9), Counter("c", 9)))
     new = replace(after, counters=(*after.counters, Counter("d", 3)))
     assert rises(before, new) == (Counter("b", 8), Counter("d", 3), Counter("a", 1))
+
+
+def test_a_pod_of_kubernetes_that_has_the_address_of_one_beside_it_is_told_by_its_name() -> None:
+    whole = intent("overlay")
+    one, other = (pod for pod in whole.machine("worker1").pods if pod.role == "probe")
+
+    def inside(space: str, mac: str, *addresses: str) -> PodFacts:
+        card = Link("eth0", "veth", mac, addresses, 1450, up=True, carrier=True)
+        return PodFacts(space, (card,), (), (), None)
+
+    there = (
+        inside("cni-1", "0a:00:00:00:00:01", one.address, other.address),
+        inside("cni-2", "0a:00:00:00:00:02", other.address),
+    )
+    seen = {"worker1": NodeFacts("linux", "", pods=there)}
+    (found,) = (
+        one for one in lab_differences(whole, seen, by="kubernetes") if one.kind.startswith("dup")
+    )
+    bare = other.address.partition("/")[0]
+    assert (found.kind, found.node) == ("duplicate-address", "worker1")
+    assert found.object == f"address {bare} of pod {one.name}"
+    assert found.observed == f"also pod {other.name} of worker1"

@@ -37,7 +37,9 @@ class Cluster:
 
     real: Intent
     lost: bool = False
-    state: Literal["running", "suspended"] = "running"
+    state: Literal["running", "suspended", "broken"] = "running"
+    reachable: bool = False
+    ready_again: bool = False
 
     name = "libvirt"
     abilities = frozenset({MACHINES, CLUSTER})
@@ -48,13 +50,16 @@ class Cluster:
         self.says = ""
 
     def liveness(self, *_: object) -> Liveness:
-        return Liveness(self.state, "")
+        found = Liveness(self.state, "", reachable=self.reachable)
+        if self.ready_again and self.done[-1][1].count("containerd"):
+            self.state = "running"  # seen from the next look on
+        return found
 
     def cluster(self, *_: object) -> Cluster:
         return self
 
     @contextmanager
-    def probed(self) -> Iterator[Intent]:
+    def probed(self, **_: bool) -> Iterator[Intent]:
         if self.lost:
             raise BrokenError("asking the API server", "connection refused")
         yield self.real
@@ -352,3 +357,27 @@ def test_a_line_for_a_pod_that_is_gone_fails_to_break_and_has_nothing_to_mend(
     ]
     assert codes == [1, 0]
     assert shlex.quote(line.line) in broken.line
+
+
+def test_what_a_broken_cluster_lacks_is_explained_and_healed_all_the_same(there: OpenLab) -> None:
+    put_in(there, FaultRequest("containerd-stopped", "worker1"), print)
+    cluster(there).state, cluster(there).reachable = "broken", True
+    put_in(there, FaultRequest("kube-proxy-stopped", "worker2"), print)
+    asked = Question("worker1-p1", "worker2-p1", "tcp", "small")
+    assert explained(there, asked, print).verdict == "probe-error"
+    cluster(there).ready_again = True
+    assert [one.name for one in heal(there, print).mended] == [
+        "kube-proxy-stopped",
+        "containerd-stopped",
+    ]
+    assert present(there) == ()
+
+
+def test_machines_that_do_not_answer_are_not_asked(there: OpenLab) -> None:
+    cluster(there).state = "broken"
+    with pytest.raises(BrokenError, match="the lab is broken"):
+        put_in(there, FaultRequest("containerd-stopped", "worker1"), print)
+    with pytest.raises(BrokenError, match="the lab is broken"):
+        explained(there, Question("worker1-p1", "worker2-p1", "tcp", "small"), print)
+    with pytest.raises(BrokenError, match="the lab is broken"):
+        heal(there, print)

@@ -58,10 +58,28 @@ WITH_A_TUNNEL = {
 }
 
 
+OF_CLUSTERS = {
+    "cni-config-missing",
+    "containerd-stopped",
+    "coredns-scaled-down",
+    "disk-full",
+    "flanneld-killed",
+    "kube-proxy-stopped",
+    "kubelet-certificate-expired",
+    "wrong-pod-cidr",
+}
+OF_FLANNEL = {"flanneld-killed", "wrong-pod-cidr"}
+
+
+@cache
+def cluster(kind: str) -> Intent:
+    return topologies.intent(make_plan(load(find(kind))))
+
+
 @cache
 def intent(kind: str) -> Intent:
     """As the embedded provider has it: without Kubernetes."""
-    return replace(topologies.intent(make_plan(load(find(kind)))), kubernetes=None)
+    return replace(cluster(kind), kubernetes=None)
 
 
 def text(fault: Fault, lab: Intent, site: Site) -> str:
@@ -77,8 +95,9 @@ def text(fault: Fault, lab: Intent, site: Site) -> str:
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_commands_of_a_fault(name: str) -> None:
     fault = FAULTS[name]
-    kind = next(kind for kind in KINDS if registry.sites(fault, intent(kind)))
-    written = text(fault, intent(kind), registry.sites(fault, intent(kind))[-1])
+    every = [cluster(kind) if name in OF_CLUSTERS else intent(kind) for kind in KINDS]
+    lab = next(one for one in every if registry.sites(fault, one))
+    written = text(fault, lab, registry.sites(fault, lab)[-1])
     path = CASES / f"{name}.txt"
     if os.environ.get(WRITE):
         path.write_text(written, encoding="utf-8")
@@ -87,6 +106,29 @@ def test_the_commands_of_a_fault(name: str) -> None:
 
 def test_every_case_belongs_to_a_fault() -> None:
     assert {path.stem for path in CASES.glob("*.txt")} - {"in-ovn"} == set(FAULTS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_where_faults_of_clusters_can_be_done(kind: str) -> None:
+    lab = cluster(kind)
+    there = {name for name in OF_CLUSTERS if registry.sites(FAULTS[name], lab)}
+    lacks = {
+        "hard-way": {"kubelet-certificate-expired", *OF_FLANNEL},
+        "ovn": {"kube-proxy-stopped", *OF_FLANNEL},
+        "overlay": set[str](),
+        "host-gateway": set[str](),
+        "kubeinit": set[str](),
+    }
+    assert there == OF_CLUSTERS - lacks.get(kind, OF_FLANNEL)
+    windows = {one.name for one in lab.machines if one.os == "windows"}
+    for name in there:
+        assert not windows & {one.node for one in registry.sites(FAULTS[name], lab)}
+
+
+def test_of_namespaces_they_are_refused_with_what_they_need() -> None:
+    for name in OF_CLUSTERS:
+        with pytest.raises(UsageError, match=r"it needs .*(clusters|kubeadm|cluster)"):
+            registry.choose(FAULTS[name], intent("overlay"), "breaking it")
 
 
 def test_where_nothing_is_forwarded_forwarding_cannot_be_switched_off() -> None:
@@ -112,7 +154,7 @@ def test_where_faults_can_be_done(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", FAULTS)
 def test_every_site_and_peer_has_a_change_on_machines_that_are_there(name: str, kind: str) -> None:
-    fault, lab = FAULTS[name], intent(kind)
+    fault, lab = FAULTS[name], cluster(kind) if name in OF_CLUSTERS else intent(kind)
     places = {machine.name for machine in lab.everything()}
     places |= {pod.name for machine in lab.machines for pod in machine.pods}
     for site in registry.sites(fault, lab):

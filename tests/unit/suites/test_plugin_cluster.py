@@ -51,7 +51,7 @@ class PaperCluster:
         return self.intent
 
     @contextmanager
-    def probed(self) -> Iterator[Intent]:
+    def probed(self, **_: bool) -> Iterator[Intent]:
         if not self.ready:
             raise DeadlineError("waiting for the 6 probe pods", "pod 'win1-p1' is Pending")
         self.there = True

@@ -40,7 +40,7 @@ def check(look: Look) -> Iterator[Difference]:
     for unit in look.observed.units:
         if unit.state.split(",")[0].lower() not in _RUNS:
             yield look.differs(
-                "program-down",
+                "runtime-down" if unit.name == "containerd" else "program-down",
                 f"service {unit.name}",
                 "running",
                 unit.state,

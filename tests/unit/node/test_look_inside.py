@@ -1,0 +1,54 @@
+"""What is wrong inside machines that run, and whether they can be asked all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+import pytest
+
+from lab.plan.planner import make_plan
+from lab.providers.machines.guests import Guests
+from lab.providers.machines.steps import NODES, look_inside
+from lab.scenario.loader import find, load
+from lab.topology import registry
+
+
+class Machines:
+    """Some that are not well, and some that do not answer."""
+
+    def __init__(self, ill: Mapping[str, str], silent: Mapping[str, str]) -> None:
+        self.ill, self.mute = ill, silent
+
+    def ailments(self, _intent: object) -> Mapping[str, str]:
+        return self.ill
+
+    def silent(self) -> Mapping[str, str]:
+        return self.mute
+
+
+@pytest.mark.parametrize(
+    ("ill", "silent", "nodes", "again", "reachable"),
+    [
+        ({}, {}, {"worker1": "NotReady"}, NODES, True),
+        ({}, {"worker1": "no answer"}, {"worker1": "NotReady"}, "machines", False),
+        ({"worker1": "no agent"}, {}, {}, "machines", False),
+    ],
+)
+def test_a_cluster_that_is_not_well_leaves_its_machines_reachable(
+    ill: Mapping[str, str],
+    silent: Mapping[str, str],
+    nodes: Mapping[str, str],
+    again: str,
+    reachable: bool,
+) -> None:
+    intent = registry.intent(make_plan(load(find("overlay"))))
+    machines = cast(Guests, Machines(ill, silent))
+    found = look_inside(machines, intent, {NODES: lambda _: nodes})
+    assert found is not None
+    assert (found.state, found.again_from, found.reachable) == ("broken", again, reachable)
+
+
+def test_where_all_is_well_nothing_is_said() -> None:
+    intent = registry.intent(make_plan(load(find("overlay"))))
+    assert look_inside(cast(Guests, Machines({}, {})), intent, {NODES: lambda _: {}}) is None
