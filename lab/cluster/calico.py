@@ -36,6 +36,9 @@ OPERATOR_IMAGES = (
 )
 """On every Linux node beside those: the operator says what runs where."""
 _NODE_NAME = "kubernetes.io/hostname"
+SYSTEM = "projectcalico.org/ASNumber"
+"""A Node's annotation."""
+POOL_KIND = "ippools.crd.projectcalico.org"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +73,25 @@ def images(cluster: Cluster) -> tuple[str, ...]:
 
 def pools(cluster: Cluster) -> tuple[Pool, ...]:
     """In the cluster's order."""
-    return tuple(
-        Pool(
-            f"of-{node.name}",
-            node.pod_cidr,
-            ip_network(node.pod_cidr).prefixlen,
-            f"{_NODE_NAME} == '{node.name}'",
-        )
-        for node in cluster.nodes
-        if node.pod_cidr
-    )
+    return tuple(pool(node.name, node.pod_cidr) for node in cluster.nodes if node.pod_cidr)
+
+
+def pool(node: str, pod_cidr: str) -> Pool:
+    """That of one node, with its part of the pod network."""
+    prefix = ip_network(pod_cidr).prefixlen
+    return Pool(f"of-{node}", pod_cidr, prefix, f"{_NODE_NAME} == '{node}'")
+
+
+def stored(topology: str, pool: Pool) -> dict[str, Any]:
+    """A pool's ``spec`` as Kubernetes has it."""
+    return {
+        "blockSize": pool.block_size,
+        "cidr": pool.cidr,
+        "ipipMode": "Never",
+        "natOutgoing": True,
+        "nodeSelector": pool.node_selector,
+        "vxlanMode": "Always" if topology == VXLAN else "Never",
+    }
 
 
 def settings(cluster: Cluster, intent: Intent) -> tuple[Setting, ...]:
@@ -124,19 +136,21 @@ def _bgp(cluster: Cluster, intent: Intent) -> Iterator[Setting]:
 
 
 def systems(cluster: Cluster, intent: Intent) -> Iterator[Document]:
-    """Where nodes peer with the router, each is an autonomous system: Calico reads it there."""
-    if cluster.topology != BGP or _router(intent) is None:
-        return
+    """What Nodes say of the autonomous systems that they are: Calico reads it there."""
     for machine in _nodes(cluster, intent):
-        if machine.speaker and machine.os == "linux":  # others have not joined yet
+        number = system(intent, machine)
+        if number and machine.os == "linux":  # others have not joined yet
             yield {
                 "apiVersion": "v1",
                 "kind": "Node",
-                "metadata": {
-                    "annotations": {"projectcalico.org/ASNumber": str(machine.speaker.asn)},
-                    "name": machine.name,
-                },
+                "metadata": {"annotations": {SYSTEM: number}, "name": machine.name},
             }
+
+
+def system(intent: Intent, machine: MachineIntent) -> str | None:
+    """A node's own: it has one where nodes peer with the router, and not with each other."""
+    own = machine.speaker is not None and _router(intent) is not None
+    return str(machine.speaker.asn) if own and machine.speaker else None
 
 
 def _nodes(cluster: Cluster, intent: Intent) -> tuple[MachineIntent, ...]:

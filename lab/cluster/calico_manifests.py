@@ -153,18 +153,7 @@ def _kind(group: str, version: str, kind: str, plural: str) -> Document:
 
 
 def _pool(cluster: Cluster, pool: calico.Pool) -> Document:
-    return _object(
-        "IPPool",
-        pool.name,
-        {
-            "blockSize": pool.block_size,
-            "cidr": pool.cidr,
-            "ipipMode": "Never",
-            "natOutgoing": True,
-            "nodeSelector": pool.node_selector,
-            "vxlanMode": "Always" if cluster.topology == calico.VXLAN else "Never",
-        },
-    )
+    return _object("IPPool", pool.name, calico.stored(cluster.topology, pool))
 
 
 def _object(kind: str, name: str, spec: Any) -> Document:

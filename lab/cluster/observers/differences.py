@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from lab.cluster.footprint import LAB, By, Footprint, footprint
-from lab.cluster.observers import logical, node_software, sessions, windows_words
+from lab.cluster.observers import calico_objects, logical, node_software, sessions, windows_words
 from lab.cluster.observers.difference import Difference, Look
 from lab.cluster.observers.facts import NodeFacts, PodFacts
 from lab.cluster.observers.hops import (
@@ -82,6 +82,7 @@ def lab_differences(
         *between(bound, observed),
         *logical.differences(bound, observed),
         *node_software.differences(bound, observed),
+        *calico_objects.differences(bound, observed),
     )
 
 

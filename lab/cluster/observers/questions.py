@@ -106,6 +106,15 @@ if [ -s {ADMIN} ]; then
     ask dns kubectl --kubeconfig={ADMIN} --request-timeout=5s --namespace=kube-system \
         get deployment coredns -o 'jsonpath={{.spec.replicas}}'
 fi
+if [ -e /var/lib/calico/nodename ]; then
+    ask felix sh -c 'ps -e -o state= -o args= | grep "[c]alico-node -felix"; true'
+    if [ -s {ADMIN} ]; then
+        ask calico-pools kubectl --kubeconfig={ADMIN} --request-timeout=5s \
+            get ippools.crd.projectcalico.org -o json
+        ask calico-systems kubectl --kubeconfig={ADMIN} --request-timeout=5s get nodes -o \
+            'custom-columns=:.metadata.name,:.metadata.annotations.projectcalico\\.org/ASNumber'
+    fi
+fi
 ask sandboxes crictl pods -o json
 for space in /run/netns/cni-*; do
     [ -e "$space" ] || continue

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from lab._errors import LabError
 from lab.cluster.footprint import By, footprint
-from lab.cluster.observers import logical, node_software, sessions
+from lab.cluster.observers import calico_objects, logical, node_software, sessions
 from lab.cluster.observers.difference import Difference
 from lab.cluster.observers.differences import differences, named, settled
 from lab.cluster.observers.facts import NodeFacts
@@ -30,7 +30,7 @@ _FOLLOWS = (
     LEARNED
     | _NOT_READY
     | {"neighbour-silent", "program-down", "tunnel-end-missing"}
-    | {"proxy-stopped", "flanneld-down", "wrong-subnet", "disk-full"}
+    | {"proxy-stopped", "flanneld-down", "felix-down", "wrong-subnet", "disk-full"}
 )
 """Kinds that are most often signs of something else, or no part of a packet's way."""
 _OF_ENDPOINTS = frozenset({"service-missing", "stale-backend", "backend-missing", "wrong-refusal"})
@@ -73,6 +73,7 @@ class Explainer:
             *between(self._intent, self._seen),
             *logical.differences(self._intent, self._seen),
             *node_software.differences(self._intent, self._seen),
+            *calico_objects.differences(self._intent, self._seen),
         )
 
     def explain(self, flow: Flow, *, works: bool = True) -> Explained:
