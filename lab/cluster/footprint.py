@@ -96,7 +96,6 @@ def footprint(topology: str, by: By = "kubernetes") -> Footprint:
     return _ADD_ONS.get(topology, BRIDGES) if by == "kubernetes" else LAB
 
 
-def bird_of(intent: Intent, machine: MachineIntent) -> bird.Control:
+def bird_of(intent: Intent, machine: MachineIntent, by: By) -> bird.Control:
     """How the BIRD of one machine is asked: that of a cluster's node is the add-on's."""
-    of_add_on = intent.kubernetes is not None and machine.kubelet is not None
-    return footprint(intent.topology).control if of_add_on else _OF_THE_LAB
+    return footprint(intent.topology, by).control if machine.kubelet else _OF_THE_LAB

@@ -78,7 +78,7 @@ def lab_differences(
             found += differences(machine, observed[machine.name], by=by, beside=beside)
     return (
         *found,
-        *sessions.differences(bound, observed),
+        *sessions.differences(bound, observed, by=by),
         *between(bound, observed),
         *logical.differences(bound, observed),
         *node_software.differences(bound, observed),

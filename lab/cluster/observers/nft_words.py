@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from ipaddress import IPv4Address, summarize_address_range
 from typing import Any
 
 from lab.cluster.observers.rules import KUBE_PROXY_MARK
@@ -70,6 +71,9 @@ def _prefixes(right: object) -> Iterator[str]:
     elif isinstance(right, Mapping):
         if "prefix" in right:
             yield f"{right['prefix']['addr']}/{right['prefix']['len']}"
+        if "range" in right:  # what adjoins is written so
+            first, last = map(IPv4Address, right["range"])
+            yield from map(str, summarize_address_range(first, last))
         for one in right.get("set", ()):
             yield from _prefixes(one)
 

@@ -69,7 +69,7 @@ class Explainer:
         self._beside = footprint(intent.topology, self._by)
         self._of: dict[str, tuple[Difference, ...]] = {}
         self._between = (
-            *sessions.differences(self._intent, self._seen),
+            *sessions.differences(self._intent, self._seen, by=self._by),
             *between(self._intent, self._seen),
             *logical.differences(self._intent, self._seen),
             *node_software.differences(self._intent, self._seen),

@@ -13,7 +13,7 @@ def _change(intent: Intent, node: str, peer: str) -> Change:
     machine = intent.machine(node)
     assert machine.speaker is not None, "a site has one"
     session = next(one for one in machine.speaker.sessions if one.machine == peer)
-    control = bird_of(intent, machine)
+    control = bird_of(intent, machine, "kubernetes" if intent.kubernetes else "lab")
     return change(node, [control.disable(session)], [control.enable(session)])
 
 

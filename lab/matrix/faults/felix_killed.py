@@ -6,9 +6,8 @@ from lab.matrix.faults import calico_parts
 from lab.matrix.faults.fault import Change, Fault, change
 from lab.topology.intent import Intent
 
-_CONTAINER = "$(crictl ps --quiet --state running --name '^calico-node$' | head -n 1)"
 _SERVICE = "/etc/service/enabled/felix"
-_ASKED = f"crictl exec {_CONTAINER} sv"
+_ASKED = "nsenter --target $(pgrep -o -f '[r]unsvdir -P /etc/service/enabled') --mount sv"
 _SECONDS = 20
 
 

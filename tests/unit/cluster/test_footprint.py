@@ -161,15 +161,15 @@ def test_sessions_of_calico_s_own_bird_are_known_by_the_peer_s_address(
     names = {s.machine: f"{kind}_{s.address.replace('.', '_')}" for s in machine.speaker.sessions}
     sessions = tuple(SeenSession(name, "up", "Established") for name in names.values())
     facts = NodeFacts("linux", "", sessions=sessions)
-    assert list(of_sessions(intent, {"worker1": facts})) == []
+    assert list(of_sessions(intent, {"worker1": facts}, by="kubernetes")) == []
     peer = machine.speaker.sessions[0]
     shut = tuple(
         replace(one, state="down", info="") if one.name == names[peer.machine] else one
         for one in sessions
     )
-    (found,) = of_sessions(intent, {"worker1": replace(facts, sessions=shut)})
+    (found,) = of_sessions(intent, {"worker1": replace(facts, sessions=shut)}, by="kubernetes")
     assert (found.kind, found.node) == ("session-down", "worker1")
     assert found.shows == "birdc -s /run/calico/bird.ctl show protocols"
     session = peer.address.replace(".", "_")
     assert found.mends == f'birdc -s /run/calico/bird.ctl "enable \\"*_{session}\\""'
-    assert bird_of(intent, intent.machine("router")).socket == ""
+    assert bird_of(intent, intent.machine("router"), "kubernetes").socket == ""
