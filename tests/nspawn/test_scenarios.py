@@ -180,12 +180,13 @@ def gone_and_back(labs: ContainerLabs, lab: str, node: str, scenario: str) -> st
     routes = ("exec", lab, "worker1", "--", "ip", "route", "show", str(block and block.pod_cidr))
     assert labs.run(*routes).stdout
     labs.run(*kubectl, "delete", "node", node, "--wait=true")
-    Deadline(120).wait(
-        "the route to the block of the node that is gone",
-        lambda: labs.run(*routes).stdout,
-        until=lambda said: not said,
-        every=1,
-    )
+    if scenario != "calico-bgp-tor":  # the router is told by the node itself, which still runs
+        Deadline(120).wait(
+            "the route to the block of the node that is gone",
+            lambda: labs.run(*routes).stdout,
+            until=lambda said: not said,
+            every=1,
+        )
     labs.run(*up(scenario, lab, "kubernetes"))
     return labs.run(*kubectl, "get", "node", node).stdout
 

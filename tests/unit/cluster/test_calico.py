@@ -207,5 +207,7 @@ def test_what_nobody_has_run_is_said_of_clusters_alone() -> None:
     made = case("calico-bgp")
     assert "unverified: Calico's operator" in unverified(made.intent)
     assert not unverified(replace(made.intent, kubernetes=None))
+    linux = tuple(one for one in made.intent.machines if one.os == "linux")
+    assert not unverified(replace(made.intent, machines=linux))
     assert not unverified(case("overlay").intent)
     assert set(UNVERIFIED) <= set(topologies())
