@@ -23,7 +23,9 @@ from lab.topology.intent import (
     Pod,
     ProxyNeighbour,
     Resolver,
+    Route,
 )
+from lab.topology.machines import route_to
 from lab.topology.translation import Backend, Service
 
 
@@ -91,12 +93,15 @@ def observed_in(intent: Intent, bound: Intent) -> Observed:
         ObservedPod(pod.name, node, _bare(pod.address), "Running", ready=True, trouble="")
         for node, pod in renewed
     ]
-    ends = {one.name: one.tunnel.mac for one in bound.machines if one.tunnel}
+    ends = {one.name: one.tunnel for one in bound.machines if one.tunnel}
     return Observed(
         pods=tuple(one for one, (_, pod) in zip(found, renewed, strict=True) if pod.role != "dns"),
         dns=tuple(one for one, (_, pod) in zip(found, renewed, strict=True) if pod.role == "dns"),
         services=(),
-        nodes=tuple(ObservedNode(name, None, mac) for name, mac in ends.items()),
+        nodes=tuple(
+            ObservedNode(name, None, one.mac, _bare(one.addresses[0]) if one.addresses else None)
+            for name, one in ends.items()
+        ),
         links=tuple(
             PodLink(pod.name, pod.mac, pod.port, pod.mtu, pod.gateway) for _, pod in renewed
         ),
@@ -191,6 +196,8 @@ class _Known:
     """Planned address of a pod to its real one."""
     tunnels: Mapping[str, str]
     """Planned MAC of a tunnel's end to its real one."""
+    ends: Mapping[str, str]
+    """Planned address of a tunnel's end to its real one, which is of the node's block, too."""
     dns: tuple[ObservedPod, ...]
 
     @classmethod
@@ -211,6 +218,7 @@ class _Known:
                 for machine in intent.machines
                 if machine.tunnel and (mac := macs.get(machine.name))
             },
+            ends=dict(_ends(intent, observed)),
             dns=tuple(pod for pod in observed.dns if pod.address and pod.node),
         )
 
@@ -219,14 +227,20 @@ class _Known:
         tunnel = machine.tunnel
         device = tunnel.name if tunnel else None
         translation = machine.translation
+        pods = tuple(self._pods(machine))
         return replace(
             machine,
-            pods=tuple(self._pods(machine)),
-            tunnel=replace(tunnel, mac=self.tunnels.get(tunnel.mac, tunnel.mac))
+            pods=pods,
+            routes=tuple(self._led(one) for one in _routes(machine, pods)),
+            tunnel=replace(
+                tunnel,
+                mac=self.tunnels.get(tunnel.mac, tunnel.mac),
+                addresses=tuple(map(self._end, tunnel.addresses)),
+            )
             if tunnel
             else None,
             neighbours=tuple(
-                Neighbour(one.address, self.tunnels.get(one.mac, one.mac), one.device)
+                Neighbour(self._end(one.address), self.tunnels.get(one.mac, one.mac), one.device)
                 for one in machine.neighbours
                 if one.device == device
             ),
@@ -246,6 +260,17 @@ class _Known:
             if translation
             else None,
         )
+
+    def _end(self, text: str) -> str:
+        """An address, with prefix length or without: a tunnel's end where it really is."""
+        address, slash, prefix = text.partition("/")
+        return f"{self.ends.get(address, address)}{slash}{prefix}"
+
+    def _led(self, route: Route) -> Route:
+        via = self._end(route.via) if route.via else None
+        host = route.destination.endswith("/32")
+        where = self._end(route.destination) if host else route.destination
+        return replace(route, destination=where, via=via)
 
     def _pods(self, machine: MachineIntent) -> Iterable[Pod]:
         for pod in machine.pods:
@@ -283,6 +308,24 @@ class _Known:
             service,
             backends=tuple(Backend(one.name, str(one.address), str(one.node)) for one in self.dns),
         )
+
+
+def _ends(intent: Intent, observed: Observed) -> Iterable[tuple[str, str]]:
+    found = {node.name: node.tunnel_address for node in observed.nodes}
+    for machine in intent.machines:
+        address, block = found.get(machine.name), machine.kubelet and machine.kubelet.pod_cidr
+        if machine.tunnel and address and block and ip_address(address) in ip_network(block):
+            yield from ((_bare(text), address) for text in machine.tunnel.addresses)
+
+
+def _routes(machine: MachineIntent, pods: Iterable[Pod]) -> Iterable[Route]:
+    """A machine's; where its pods are routed, those to them as far as their ports are known."""
+    if machine.bridge:
+        yield from machine.routes
+        return
+    planned = {pod.port for pod in machine.pods}
+    yield from (one for one in machine.routes if one.device not in planned)
+    yield from (route_to(pod, machine.address()) for pod in pods if pod.port)
 
 
 def _bare(address: str) -> str:

@@ -1,169 +1,156 @@
-"""Calico on a cluster, by its operator: VXLAN, or BGP between the nodes or with the router. Pure.
+"""Calico on a cluster: VXLAN, or BGP between the nodes or with the router. Pure.
 
-Sources: Calico's documentation ("Installation reference", "Configure BGP peering", "nftables data
-plane", "Install Calico for Windows" by the operator), and the operator's own sources
-(``installation_types.go``: 25 pools at most; ``--manage-crds``). Nobody has run it here: neither
-Calico's images nor its sources can be had where the lab is made.
+It is installed in two ways, by one rendering of pools and settings: by plain manifests, or by its
+operator where Windows nodes are (:mod:`lab.cluster.calico_manifests`,
+:mod:`lab.cluster.calico_operator`).
 
 Calico hands addresses out itself, in blocks. So that its blocks are those of the plan, every node
 has a pool of its own, of exactly one block, that no other node may use.
+
+Sources: Calico's documentation ("Configure BGP peering", "nftables data plane", "Felix
+configuration"), and nodes of Calico 3.31, as they were seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from ipaddress import ip_network
+from typing import Any
 
-from lab.cluster.bundle.manifest import Manifest
-from lab.cluster.cluster import API_PORT, Cluster
-from lab.cluster.documents import Document, administrator
+from lab.cluster.cluster import Cluster
+from lab.cluster.documents import Document
 from lab.topology.intent import Intent, MachineIntent
 
 VXLAN, BGP = "calico-vxlan", "calico-bgp"
 TOPOLOGIES = frozenset({VXLAN, BGP})
-NAMESPACE = "tigera-operator"
-SYSTEM_NAMESPACE, DAEMON_SET = "calico-system", "calico-node"
-"""What the operator makes of an Installation, on every Linux node."""
-REGISTRY = "quay.io/"
-OPERATOR = "quay.io/tigera/operator"
-IMAGES = (
-    OPERATOR,
-    *(f"quay.io/calico/{one}" for one in ("apiserver", "cni", "kube-controllers", "node", "typha")),
+NAMESPACE, DAEMON_SET = "calico-system", "calico-node"
+"""On every Linux node, in both ways."""
+NODE, CNI = "quay.io/calico/node", "quay.io/calico/cni"
+CONTROLLERS = "quay.io/calico/kube-controllers"
+IMAGES = (CNI, CONTROLLERS, NODE)
+"""On every Linux node, in both ways."""
+OPERATOR_IMAGES = (
+    "quay.io/tigera/operator",
+    *(f"quay.io/calico/{one}" for one in ("apiserver", "typha")),
 )
-"""On every Linux node: the operator says what runs where."""
-MOST_POOLS = 25
-"""Of an Installation (``+kubebuilder:validation:MaxItems``)."""
-_LABEL = {"name": "tigera-operator", "k8s-app": "tigera-operator"}
+"""On every Linux node beside those: the operator says what runs where."""
 _NODE_NAME = "kubernetes.io/hostname"
+SYSTEM = "projectcalico.org/ASNumber"
+"""A Node's annotation."""
+POOL_KIND = "ippools.crd.projectcalico.org"
 
 
-def unfit(intent: Intent) -> str:
-    """Why Calico cannot have the plan's pod addresses; empty where it can."""
-    nodes = sum(1 for machine in intent.machines if machine.kubelet and machine.kubelet.pod_cidr)
-    if nodes <= MOST_POOLS:
-        return ""
-    return (
-        f"{nodes} nodes run pods, each has an IP pool of its own, and Calico's operator takes "
-        f"{MOST_POOLS}"
-    )
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One node's."""
+
+    name: str
+    cidr: str
+    block_size: int
+    """Prefix length: the pool is one block."""
+    node_selector: str
 
 
-def operator(cluster: Cluster, manifest: Manifest) -> tuple[Document, ...]:
-    """The operator, which brings its own kinds, and where it finds the API.
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One object of Calico's API: its kind there, its name, and its ``spec``."""
 
-    Its rights are a cluster administrator's: it grants to others what it has itself.
-    """
-    return (
-        *administrator("tigera-operator", NAMESPACE),
-        services_endpoint(cluster),
-        _deployment(manifest),
-    )
+    kind: str
+    name: str
+    spec: Mapping[str, Any]
 
 
-def services_endpoint(cluster: Cluster) -> Document:
-    """Where the API server is: no service address works before kube-proxy does."""
+def by_operator(cluster: Cluster) -> bool:
+    """Whether the operator installs it; else the lab's own manifests do."""
+    return any(node.os == "windows" for node in cluster.nodes)
+
+
+def images(cluster: Cluster) -> tuple[str, ...]:
+    """What a Linux node needs, without tags."""
+    return (*IMAGES, *(OPERATOR_IMAGES if by_operator(cluster) else ()))
+
+
+def pools(cluster: Cluster) -> tuple[Pool, ...]:
+    """In the cluster's order."""
+    return tuple(pool(node.name, node.pod_cidr) for node in cluster.nodes if node.pod_cidr)
+
+
+def pool(node: str, pod_cidr: str) -> Pool:
+    """That of one node, with its part of the pod network."""
+    prefix = ip_network(pod_cidr).prefixlen
+    return Pool(f"of-{node}", pod_cidr, prefix, f"{_NODE_NAME} == '{node}'")
+
+
+def stored(topology: str, pool: Pool) -> dict[str, Any]:
+    """A pool's ``spec`` as Kubernetes has it."""
     return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "kubernetes-services-endpoint", "namespace": NAMESPACE},
-        "data": {
-            "KUBERNETES_SERVICE_HOST": cluster.endpoint,
-            "KUBERNETES_SERVICE_PORT": str(API_PORT),
-        },
+        "blockSize": pool.block_size,
+        "cidr": pool.cidr,
+        "ipipMode": "Never",
+        "natOutgoing": True,
+        "nodeSelector": pool.node_selector,
+        "vxlanMode": "Always" if topology == VXLAN else "Never",
     }
 
 
-def installation(cluster: Cluster, intent: Intent) -> tuple[Document, ...]:
-    """What the operator is to make, and each node's own autonomous system.
+def settings(cluster: Cluster, intent: Intent) -> tuple[Setting, ...]:
+    """Calico's own, but for the pools.
 
-    The data plane is kube-proxy's own, nftables. Nodes have a management card too, so that Calico
-    is told to take the address that the kubelet gives.
+    What a node sends to its own pods has the node's address, whatever other cards it has.
     """
-    network = {
-        "bgp": "Enabled" if cluster.topology == BGP else "Disabled",
-        "hostPorts": "Enabled",
-        "ipPools": list(_pools(cluster)),
-        "linuxDataplane": "Nftables",
-        "mtu": cluster.pod_mtu,
-        "nodeAddressAutodetectionV4": {"kubernetes": "NodeInternalIP"},
-    }
-    if cluster.topology == VXLAN and any(node.os == "windows" for node in cluster.nodes):
-        network["windowsDataplane"] = "HNS"
-    return (
-        {
-            "apiVersion": "operator.tigera.io/v1",
-            "kind": "Installation",
-            "metadata": {"name": "default"},
-            "spec": {
-                "calicoNetwork": network,
-                "flexVolumePath": "None",
-                "kubeletVolumePluginPath": "None",
-                "registry": REGISTRY,
-                "serviceCIDRs": [cluster.service_cidr],
-            },
-        },
-        {
-            "apiVersion": "operator.tigera.io/v1",
-            "kind": "APIServer",
-            "metadata": {"name": "default"},
-            "spec": {},
-        },
-        *_systems(cluster, intent),
-    )
-
-
-def configuration(cluster: Cluster, intent: Intent) -> tuple[Document, ...]:
-    """Calico's own settings, once its API server takes them."""
-    common = (_default("IPAMConfiguration", {"strictAffinity": True}),)
+    felix: dict[str, Any] = {"nftablesMode": "Enabled"}
     if cluster.topology == VXLAN:
         tunnel = next(machine.tunnel for machine in intent.machines if machine.tunnel)
-        felix = {"vxlanMTU": tunnel.mtu, "vxlanPort": tunnel.port, "vxlanVNI": tunnel.vni}
-        return (*common, _default("FelixConfiguration", felix))
-    speakers = [machine.speaker for machine in _nodes(cluster, intent) if machine.speaker]
+        felix |= {"vxlanMTU": tunnel.mtu, "vxlanPort": tunnel.port, "vxlanVNI": tunnel.vni}
+    return (
+        Setting("IPAMConfiguration", "default", {"strictAffinity": True}),
+        Setting("FelixConfiguration", "default", felix),
+        *(
+            Setting(
+                "FelixConfiguration",
+                f"node.{node.name}",
+                {"deviceRouteSourceAddress": node.address},
+            )
+            for node in cluster.nodes
+            if node.os == "linux" and node.pod_cidr
+        ),
+        *(_bgp(cluster, intent) if cluster.topology == BGP else ()),
+    )
+
+
+def _bgp(cluster: Cluster, intent: Intent) -> Iterator[Setting]:
     router = _router(intent)
-    mesh = router is None
-    settings = {"asNumber": speakers[0].asn} if mesh else {}
-    bgp = _default("BGPConfiguration", {**settings, "nodeToNodeMeshEnabled": mesh})
-    if router is None or router.speaker is None:
-        return (*common, bgp)
-    peer = {
-        "asNumber": router.speaker.asn,
-        "nodeSelector": "all()",
-        "peerIP": router.speaker.address,
-        "sourceAddress": "UseNodeIP",
-    }
-    return (*common, bgp, _own("BGPPeer", router.name, peer))
+    asn = next(machine.speaker.asn for machine in _nodes(cluster, intent) if machine.speaker)
+    mesh = {"asNumber": asn, "nodeToNodeMeshEnabled": True}
+    without = {"nodeToNodeMeshEnabled": False}
+    yield Setting("BGPConfiguration", "default", mesh if router is None else without)
+    if router and router.speaker:
+        peer = {
+            "asNumber": router.speaker.asn,
+            "nodeSelector": "all()",
+            "peerIP": router.speaker.address,
+            "sourceAddress": "UseNodeIP",
+        }
+        yield Setting("BGPPeer", router.name, peer)
 
 
-def _pools(cluster: Cluster) -> Iterator[Document]:
-    """One a node, in the cluster's order, with one block: the node's part of the pod network."""
-    encapsulation = "VXLAN" if cluster.topology == VXLAN else "None"
-    for node in cluster.nodes:
-        if node.pod_cidr:
-            yield {
-                "blockSize": ip_network(node.pod_cidr).prefixlen,
-                "cidr": node.pod_cidr,
-                "encapsulation": encapsulation,
-                "name": f"of-{node.name}",
-                "natOutgoing": "Enabled",
-                "nodeSelector": f"{_NODE_NAME} == '{node.name}'",
-            }
-
-
-def _systems(cluster: Cluster, intent: Intent) -> Iterator[Document]:
-    """Where nodes peer with the router, each is an autonomous system: Calico reads it there."""
-    if cluster.topology != BGP or _router(intent) is None:
-        return
+def systems(cluster: Cluster, intent: Intent) -> Iterator[Document]:
+    """What Nodes say of the autonomous systems that they are: Calico reads it there."""
     for machine in _nodes(cluster, intent):
-        if machine.speaker and machine.os == "linux":  # others have not joined yet
+        number = system(intent, machine)
+        if number and machine.os == "linux":  # others have not joined yet
             yield {
                 "apiVersion": "v1",
                 "kind": "Node",
-                "metadata": {
-                    "annotations": {"projectcalico.org/ASNumber": str(machine.speaker.asn)},
-                    "name": machine.name,
-                },
+                "metadata": {"annotations": {SYSTEM: number}, "name": machine.name},
             }
+
+
+def system(intent: Intent, machine: MachineIntent) -> str | None:
+    """A node's own: it has one where nodes peer with the router, and not with each other."""
+    own = machine.speaker is not None and _router(intent) is not None
+    return str(machine.speaker.asn) if own and machine.speaker else None
 
 
 def _nodes(cluster: Cluster, intent: Intent) -> tuple[MachineIntent, ...]:
@@ -173,61 +160,3 @@ def _nodes(cluster: Cluster, intent: Intent) -> tuple[MachineIntent, ...]:
 def _router(intent: Intent) -> MachineIntent | None:
     """The one that nodes peer with; None where they peer with each other."""
     return next((one for one in intent.machines if one.kind == "router" and one.speaker), None)
-
-
-def _default(kind: str, spec: Document) -> Document:
-    return _own(kind, "default", spec)
-
-
-def _own(kind: str, name: str, spec: Document) -> Document:
-    return {
-        "apiVersion": "projectcalico.org/v3",
-        "kind": kind,
-        "metadata": {"name": name},
-        "spec": spec,
-    }
-
-
-def _deployment(manifest: Manifest) -> Document:
-    pod = {
-        "dnsPolicy": "ClusterFirstWithHostNet",
-        "hostNetwork": True,
-        "nodeSelector": {"kubernetes.io/os": "linux"},
-        "serviceAccountName": "tigera-operator",
-        "tolerations": [{"operator": "Exists"}],
-        "containers": [_container(manifest)],
-        "volumes": [{"name": "var-lib-calico", "hostPath": {"path": "/var/lib/calico"}}],
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "tigera-operator", "namespace": NAMESPACE, "labels": _LABEL},
-        "spec": {
-            "replicas": 1,
-            "selector": {"matchLabels": {"name": "tigera-operator"}},
-            "template": {"metadata": {"labels": _LABEL}, "spec": pod},
-        },
-    }
-
-
-def _container(manifest: Manifest) -> Document:
-    image = manifest.image(OPERATOR).name
-    return {
-        "name": "tigera-operator",
-        "image": image,
-        "imagePullPolicy": "Never",
-        "command": ["operator"],
-        "args": ["--manage-crds=true"],
-        "env": [
-            {"name": "WATCH_NAMESPACE", "value": ""},
-            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-            {"name": "OPERATOR_NAME", "value": "tigera-operator"},
-            {"name": "TIGERA_OPERATOR_INIT_IMAGE_VERSION", "value": image.rpartition(":")[2]},
-        ],
-        "envFrom": [
-            {"configMapRef": {"name": "kubernetes-services-endpoint", "optional": True}},
-        ],
-        "volumeMounts": [
-            {"name": "var-lib-calico", "mountPath": "/var/lib/calico", "readOnly": True}
-        ],
-    }

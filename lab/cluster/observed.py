@@ -12,6 +12,9 @@ from typing import Any
 VTEP_ANNOTATION = "flannel.alpha.coreos.com/backend-data"
 """Where flannel says the MAC of a node's tunnel end: ``{"VNI":4096,"VtepMAC":"..."}``."""
 
+TUNNEL_ANNOTATION = "projectcalico.org/IPv4VXLANTunnelAddr"
+"""Where Calico says which address a node's tunnel end has taken."""
+
 
 @dataclass(frozen=True, slots=True)
 class ObservedPod:
@@ -47,6 +50,8 @@ class ObservedNode:
     pod_cidr: str | None
     tunnel_mac: str | None
     """Of flannel's VXLAN device; None where there is none."""
+    tunnel_address: str | None = None
+    """Of Calico's, which takes one of the node's pod addresses; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,7 @@ def from_text(text: str) -> Observed:
     for node in found.nodes:
         _check(_NAME, node.name)
         _check(_MAC, node.tunnel_mac)
+        ip_address(node.tunnel_address or "::")
     return found
 
 
@@ -166,7 +172,15 @@ def read_node(found: Mapping[str, Any]) -> ObservedNode:
         name=metadata["name"],
         pod_cidr=found.get("spec", {}).get("podCIDR"),
         tunnel_mac=_vtep(metadata.get("annotations") or {}),
+        tunnel_address=_address((metadata.get("annotations") or {}).get(TUNNEL_ANNOTATION)),
     )
+
+
+def _address(text: str | None) -> str | None:
+    try:
+        return str(ip_address(text or ""))
+    except ValueError:
+        return None
 
 
 def _vtep(annotations: Mapping[str, str]) -> str | None:

@@ -1,7 +1,7 @@
 """ovn-kubernetes on a cluster, with the databases on one machine. Pure.
 
 Form: its own templates (``dist/templates/ovnkube-db``, ``-master`` and ``-node``) and start script
-(``ovnkube.sh``), daemonset version 1.0.0. Nobody has run it here: its image could not be had. Open
+(``ovnkube.sh``), daemonset version 1.2.0. Nobody has run it here: its image could not be had. Open
 vSwitch is the machine's own, from its distribution: :mod:`lab.cluster.linux.external_bridge`.
 
 It hands nodes their part of the pod network out itself, unless a node has one already: so each
@@ -28,7 +28,7 @@ PACKAGE = "openvswitch-switch"
 """Debian's, on every Linux node."""
 ACCOUNT = "ovn"
 DAEMON_SET = "ovnkube-node"
-VERSION = "1.0.0"
+VERSION = "1.2.0"
 """Of the form of its daemon sets, which the start script asks for."""
 NORTHBOUND_PORT, SOUTHBOUND_PORT = 6641, 6642
 SUBNETS = "k8s.ovn.org/node-subnets"
@@ -37,24 +37,27 @@ _HOST_PATHS = {
     "host-cni-conf": ("/etc/cni/net.d", "/etc/cni/net.d"),
     "host-databases": ("/var/lib/openvswitch", "/etc/openvswitch"),
     "host-databases-ovn": ("/var/lib/openvswitch", "/etc/ovn"),
+    "host-etc": ("/etc/openvswitch", "/etc/openvswitch"),
     "host-log": ("/var/log/openvswitch", "/var/log/openvswitch"),
     "host-log-ovn": ("/var/log/openvswitch", "/var/log/ovn"),
     "host-log-ovnkube": ("/var/log/ovn-kubernetes", "/var/log/ovn-kubernetes"),
+    "host-netns": ("/run/netns", "/var/run/netns"),
     "host-run": ("/run/openvswitch", "/var/run/openvswitch"),
     "host-run-ovn": ("/run/openvswitch", "/var/run/ovn"),
     "host-run-ovnkube": ("/run/ovn-kubernetes", "/var/run/ovn-kubernetes"),
     "host-slash": ("/", "/host"),
 }
 """Volume: the machine's directory, and where its containers see it."""
+_SHARED = "host-netns"
+"""What the runtime mounts there later is seen, too: a pod's network namespace."""
 _COMMON = ("host-log", "host-log-ovn", "host-run", "host-run-ovn")
 
 
 def documents(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Document, ...]:
-    """Everything, the nodes' parts of the pod network among it."""
+    """Everything but what stands on the nodes themselves."""
     return (
         *administrator(ACCOUNT, NAMESPACE),
         _settings(cluster),
-        *_subnets(cluster),
         _service(),
         _workload("Deployment", "ovnkube-db", _at_central(intent), _databases(manifest)),
         _workload("Deployment", "ovnkube-master", _at_central(intent), _masters(manifest)),
@@ -77,7 +80,8 @@ def _settings(cluster: Cluster) -> Document:
     }
 
 
-def _subnets(cluster: Cluster) -> Iterator[Document]:
+def subnets(cluster: Cluster) -> Iterator[Document]:
+    """The nodes' parts of the pod network, which it takes from them where they have one."""
     for node in cluster.nodes:
         if node.os == "linux" and node.pod_cidr:  # others have not joined yet
             subnets = json.dumps({"default": [node.pod_cidr]}, separators=(",", ":"))
@@ -131,7 +135,7 @@ def _masters(manifest: Manifest) -> list[Document]:
 
 
 def _nodes(manifest: Manifest) -> list[Document]:
-    ovnkube = tuple(name for name in _HOST_PATHS if name != "host-databases-ovn")
+    ovnkube = tuple(name for name in _HOST_PATHS if not name.startswith("host-databases"))
     node = _container(manifest, "ovnkube-node", "ovn-node", ovnkube, _NODE_MODE)
     node["securityContext"] = {"privileged": True, "runAsUser": 0}
     return [
@@ -180,8 +184,13 @@ def _container(
         "command": ["/root/ovnkube.sh", command],
         "env": [{"name": key, **value} for key, value in given.items()],
         "securityContext": {"capabilities": {"add": ["NET_ADMIN", "SYS_NICE"]}, "runAsUser": 0},
-        "volumeMounts": [{"name": one, "mountPath": _HOST_PATHS[one][1]} for one in volumes],
+        "volumeMounts": [_mount(one) for one in volumes],
     }
+
+
+def _mount(name: str) -> Document:
+    mount = {"name": name, "mountPath": _HOST_PATHS[name][1]}
+    return {**mount, "mountPropagation": "Bidirectional"} if name == _SHARED else mount
 
 
 def _workload(

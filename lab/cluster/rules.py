@@ -240,8 +240,9 @@ def _lacking(manifest: Manifest, cluster: Cluster, node: ClusterNode) -> Iterato
     there = {(one.os, one.name) for one in manifest.programs}
     images = {(one.os, one.name) for one in manifest.images}
     images |= {(os, name.rpartition(":")[0]) for os, name in images}
+    windows = any(one.os == "windows" for one in cluster.nodes)
     for need in _rules()["needs"]:
-        asked = {"os": node.os, "how": cluster.how, "role": node.role}
+        asked = {"os": node.os, "how": cluster.how, "role": node.role, "windows": windows}
         if any(need.get(key, value) != value for key, value in asked.items()):
             continue
         if cluster.topology not in need.get("topologies", [cluster.topology]):

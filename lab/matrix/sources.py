@@ -8,7 +8,8 @@ and flannel's ip-masq give them:
 - everything else that a node sends to a Service is masqueraded there, NodePorts always;
 - masquerading, and a machine's own traffic, take an address of the device that the packet
   leaves by, as the machine's routes have it: the bridge for a local backend, the tunnel or an
-  uplink for a remote one;
+  uplink for a remote one; by a device without any, as to a pod that is routed, one of the
+  machine's others; a machine's own traffic takes the route's source address where it has one;
 - pods' traffic to anything outside ``not_masqueraded`` leaves with the node's uplink address,
   but a packet to the pod's own node leaves by no device, so nothing translates it.
 
@@ -23,12 +24,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from typing import NamedTuple
 
 from lab.matrix.cell import Endpoint
 from lab.scenario.scenario import Os
 from lab.topology.intent import Intent, MachineIntent
 
 _EVERYWHERE = {"default": "0.0.0.0/0"}
+
+
+class _Way(NamedTuple):
+    """Where one prefix leads."""
+
+    device: frozenset[str]
+    """The addresses of the device."""
+    source: frozenset[str] = frozenset()
+    """Of the route itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +52,20 @@ class _Addresses:
     bridge: frozenset[str]
     outward: frozenset[str]
     """Uplinks and tunnel: what traffic to another node's pods may be masqueraded with."""
-    leaving: tuple[tuple[int, Mapping[int, frozenset[str]]], ...]
+    leaving: tuple[tuple[int, Mapping[int, _Way]], ...]
     """For each length of prefix, the longest first: the bits that the rest of an address has,
-    and by the prefix without them the addresses of the device that leads there."""
+    and by the prefix without them the way there."""
 
-    def toward(self, address: str) -> frozenset[str]:
-        """Those of the device by which packets to the address leave; any if it has none."""
+    def toward(self, address: str, *, own: bool = False) -> frozenset[str]:
+        """Those of the device by which packets to the address leave; any if it has none.
+
+        With ``own`` those of the machine's own packets, which a route may give a source.
+        """
         number = _number(address)
         for rest, held in self.leaving:
             found = held.get(number >> rest)
             if found is not None:
-                return found or self.every
+                return (own and found.source) or found.device or self.every
         return self.every
 
 
@@ -81,7 +95,11 @@ class Sources:
     def of_machine(self, name: str, backend: Endpoint) -> frozenset[str]:
         """The machine's own, of the device it reaches the backend by."""
         addresses = self._addresses[name]
-        return addresses.every if addresses.os == "windows" else addresses.toward(backend.address)
+        return (
+            addresses.every
+            if addresses.os == "windows"
+            else addresses.toward(backend.address, own=True)
+        )
 
     def of_pod_to_pod(self, pod: Endpoint) -> frozenset[str]:
         """The pod's own: Kubernetes promises no translation between pods."""
@@ -156,21 +174,23 @@ def _addresses(machine: MachineIntent) -> _Addresses:
     )
 
 
-def _leaving(machine: MachineIntent) -> tuple[tuple[int, Mapping[int, frozenset[str]]], ...]:
+def _leaving(machine: MachineIntent) -> tuple[tuple[int, Mapping[int, _Way]], ...]:
     addressed = machine.addressed()
     held = {device: _bare(texts) for device, texts in addressed}
-    found: dict[int, dict[int, frozenset[str]]] = {}
+    found: dict[int, dict[int, _Way]] = {}
 
-    def lead(prefix: IPv4Network, device: str) -> None:
+    def lead(prefix: IPv4Network, device: str, source: str | None = None) -> None:
         rest = prefix.max_prefixlen - prefix.prefixlen
         number = int(prefix.network_address) >> rest
-        found.setdefault(rest, {}).setdefault(number, held[device])
+        own = frozenset((source,)) if source else frozenset[str]()
+        found.setdefault(rest, {}).setdefault(number, _Way(held.get(device, frozenset()), own))
 
     for device, texts in addressed:
         for text in texts:
             lead(IPv4Interface(text).network, device)
     for route in machine.routes:
-        lead(IPv4Network(_EVERYWHERE.get(route.destination, route.destination)), route.device)
+        prefix = _EVERYWHERE.get(route.destination, route.destination)
+        lead(IPv4Network(prefix), route.device, route.source)
     return tuple(sorted(found.items()))
 
 

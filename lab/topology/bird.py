@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from lab.topology.daemon import Daemon, File, Ready
 from lab.topology.intent import Route
-from lab.topology.speaker import Speaker
+from lab.topology.speaker import Session, Speaker
 
 NAME = "bird"
 PACKAGE = "bird2"
@@ -55,14 +56,39 @@ def session_name(peer: str) -> str:
     return f"to-{peer}"
 
 
-def enable(peer: str) -> str:
-    """The command that has the session with that machine again."""
-    return f"birdc \"enable '{session_name(peer)}'\""
+@dataclass(frozen=True, slots=True)
+class Control:
+    """How a machine's BIRD is asked of its sessions: the lab's own, or one of Calico's."""
+
+    socket: str = ""
+    """Of Calico's, which calls sessions ``Mesh_10_30_0_11``, ``Global_...`` or ``Node_...``."""
+
+    def ask(self, words: str) -> str:
+        """The command that asks it."""
+        return f"birdc -s {self.socket} {words}" if self.socket else f"birdc {words}"
+
+    def enable(self, session: Session) -> str:
+        """The command that has a session again."""
+        return self.ask(f'"enable {self._name(session)}"')
+
+    def disable(self, session: Session) -> str:
+        """The command that shuts a session."""
+        return self.ask(f'"disable {self._name(session)}"')
+
+    def has(self, session: Session, name: str) -> bool:
+        """Whether it calls that session so."""
+        if self.socket:
+            return name.endswith(f"_{_underlined(session)}")
+        return name == session_name(session.machine)
+
+    def _name(self, session: Session) -> str:
+        if self.socket:
+            return rf"\"*_{_underlined(session)}\""
+        return f"'{session_name(session.machine)}'"
 
 
-def disable(peer: str) -> str:
-    """The command that shuts the session with that machine."""
-    return f"birdc \"disable '{session_name(peer)}'\""
+def _underlined(session: Session) -> str:
+    return session.address.replace(".", "_")
 
 
 def configuration(speaker: Speaker, pods: str) -> str:
@@ -77,6 +103,9 @@ def _lines(speaker: Speaker, pods: str) -> Iterator[str]:
     if speaker.announces:
         devices = ", ".join(f'"{name}"' for name in speaker.announces)
         yield f"protocol direct {{ ipv4; interface {devices}; }}"
+    if speaker.blocks:
+        routes = " ".join(f"route {block} blackhole;" for block in speaker.blocks)
+        yield f"protocol static {{ ipv4; {routes} }}"
     yield (
         f"protocol kernel {{ scan time {_SCAN_SECONDS}; "
         "ipv4 { import none; export where source = RTS_BGP; }; }"
@@ -95,7 +124,8 @@ def _lines(speaker: Speaker, pods: str) -> Iterator[str]:
 
 
 def _template(speaker: Speaker) -> Iterator[str]:
-    told = "of_pods()" if speaker.passes_on else "of_pods() && source = RTS_DEVICE"
+    own = "RTS_STATIC" if speaker.blocks else "RTS_DEVICE"
+    told = "of_pods()" if speaker.passes_on else f"of_pods() && source = {own}"
     believed = "where of_pods()"
     if speaker.tunnel:
         believed = "filter into_tunnel"

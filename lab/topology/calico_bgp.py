@@ -3,7 +3,8 @@
 Sources: Calico's documentation, "Configure BGP peering" (the node-to-node mesh, AS 64512) and
 "Calico over IP fabrics" (the AS per compute server model, for peering with the ToR). Calico for
 Windows speaks BGP by Windows' own RRAS, without the operator; nobody has verified that here, and
-the emulated Windows nodes run BIRD in its place.
+the emulated Windows nodes run BIRD in its place. Linux nodes have no bridge: what they have was
+seen on nodes of Calico 3.31.
 """
 
 from __future__ import annotations
@@ -34,11 +35,10 @@ MOST_HOLD_SECONDS = 240
 
 def build(plan: Plan) -> Intent:
     """Plan to Intent."""
-    kept = (str(plan.pod_cidr), str(plan.service_cidr))
     by_tor = plan.parameters.get("peering", MESH) == TOR
     nodes = tuple(
         _speaking(
-            l2bridge.node(plan, node, kept),
+            _node(plan, node),
             plan,
             _speaker(plan, number, node, by_tor=by_tor),
             tuple(_learned(plan, node, by_tor=by_tor)),
@@ -50,6 +50,12 @@ def build(plan: Plan) -> Intent:
         learned = tuple(replace(route, by=bird.NAME) for route in l2bridge.routes_to_nodes(plan))
         router = _speaking(router, plan, _tor(plan), learned)
     return machines.assemble(plan, nodes, router)
+
+
+def _node(plan: Plan, node: PlannedNode) -> MachineIntent:
+    if node.os == "windows":
+        return l2bridge.node(plan, node, (str(plan.pod_cidr), str(plan.service_cidr)))
+    return l2bridge.node(plan, node, machines.blocks(plan), bridge=None)
 
 
 def _speaking(
@@ -76,8 +82,9 @@ def _speaker(plan: Plan, number: int, node: PlannedNode, *, by_tor: bool) -> Spe
         address=str(node.address),
         asn=FIRST_NODE_ASN + number if by_tor else ASN,
         sessions=sessions,
-        announces=(l2bridge.BRIDGE,) if node.pod_cidr else (),
+        announces=(l2bridge.BRIDGE,) if node.pod_cidr and node.os == "windows" else (),
         hold_seconds=_hold_seconds(plan),
+        blocks=(str(node.pod_cidr),) if node.pod_cidr and node.os == "linux" else (),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.topology.intent import FLOOD, MachineIntent, Route, Tunnel
+from lab.topology.intent import BLACKHOLE, FLOOD, MachineIntent, Route, Tunnel
 
 _GOING = "lab-going"
 """A tunnel's name while it is taken away."""
@@ -31,9 +31,17 @@ def tables(machine: MachineIntent, device: str) -> Iterator[str]:
 
 def replace_route(route: Route) -> str:
     """What makes a route as it is meant to be."""
+    return f"ip route replace {way(route)}"
+
+
+def way(route: Route) -> str:
+    """A route as ``ip route`` takes it."""
+    if route.device == BLACKHOLE:
+        return f"{BLACKHOLE} {route.destination}"
     via = f" via {route.via}" if route.via else ""
+    source = f" src {route.source}" if route.source else ""
     onlink = " onlink" if route.onlink else ""
-    return f"ip route replace {route.destination}{via} dev {route.device}{onlink}"
+    return f"{route.destination}{via} dev {route.device}{source}{onlink}"
 
 
 def replace_neighbour(address: str, mac: str, device: str) -> str:

@@ -45,9 +45,15 @@ class Tunnel:
     mtu: int
 
 
+BLACKHOLE = "blackhole"
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
-    """``destination`` is a prefix or ``"default"``; ``via`` None means on the link."""
+    """``destination`` is a prefix or ``"default"``; ``via`` None means on the link.
+
+    The device of a route that loses packets is ``BLACKHOLE``.
+    """
 
     destination: str
     device: str
@@ -57,6 +63,8 @@ class Route:
     """The daemon of the machine that learns the route and sets it; None where it is static."""
     asked: bool = False
     """Whether the scenario asks for it itself: then it is the machine's own, and no add-on's."""
+    source: str | None = None
+    """What the machine's own packets by it have for their source; None where the device says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +111,11 @@ class Resolver:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One pod: its ``eth0`` is the far end of the node's ``port`` on the node's bridge."""
+    """One pod: its ``eth0`` is the far end of the node's ``port``.
+
+    The port is the bridge's; where the machine has none, the pod is routed: it has a /32 address,
+    a gateway that is on the link, and the machine a route to it by the port.
+    """
 
     name: str
     role: Literal["probe", "dns"]

@@ -20,10 +20,11 @@ def node(
     planned: PlannedNode,
     not_masqueraded: tuple[str, ...],
     routes: tuple[Route, ...] = (),
+    bridge: str | None = BRIDGE,
 ) -> MachineIntent:
     """One node, with the routes that its topology gives it, and those that the scenario does.
 
-    Where both lead to the same range, it is the scenario's.
+    Where both lead to the same range, it is the scenario's. Without a bridge its pods are routed.
     """
     asked = tuple(
         Route(str(one.to), machines.UPLINK, str(one.via), asked=True) for one in planned.routes
@@ -34,7 +35,7 @@ def node(
         plan,
         planned,
         machines.NodeNetwork(
-            bridge=BRIDGE,
+            bridge=bridge,
             gateway_offset=WINCNI_GATEWAY_OFFSET if windows else LINUX_GATEWAY_OFFSET,
             mtu=plan.node_mtu,
             not_masqueraded=not_masqueraded,

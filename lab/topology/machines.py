@@ -10,6 +10,7 @@ from lab.plan.addresses import mac
 from lab.plan.plan import Plan, PlannedNode, PlannedPod
 from lab.topology.hardware import Hardware
 from lab.topology.intent import (
+    BLACKHOLE,
     Bridge,
     ForwardingEntry,
     Intent,
@@ -31,6 +32,9 @@ OUTSIDE = "outside"
 UPLINK = "eth0"
 ROUTER = "router"
 CLIENT = "client"
+ROUTED_GATEWAY = "169.254.1.1"
+"""Of every pod that is routed, and its node's end of the cable has the MAC below: Calico's own."""
+ROUTED_MAC = "ee:ee:ee:ee:ee:ee"
 NDOTS = 5
 """What the kubelet writes into every pod's resolv.conf (Kubernetes, DNS for Services and Pods)."""
 
@@ -39,9 +43,10 @@ NDOTS = 5
 class NodeNetwork:
     """What a topology decides for one node; the rest of a node is the same everywhere."""
 
-    bridge: str
+    bridge: str | None
+    """None where pods are routed, as Calico has them, and not plugged into a bridge."""
     gateway_offset: int
-    """The pod gateway is this far into the node's pod CIDR."""
+    """The pod gateway is this far into the node's pod CIDR; of no account without a bridge."""
     mtu: int
     """Of pods and bridge."""
     not_masqueraded: tuple[str, ...]
@@ -60,7 +65,8 @@ class NodeNetwork:
 def assemble(plan: Plan, nodes: tuple[MachineIntent, ...], router: MachineIntent) -> Intent:
     """The whole lab: the nodes, the router and the client outside."""
     pods = {pod.name: pod for pod in plan.pods()}
-    bridged = [node.bridge.mtu for node in nodes if node.bridge]
+    mtus = {node.bridge.mtu for node in nodes if node.bridge}
+    mtus |= {pod.mtu for node in nodes for pod in node.pods}
     return Intent(
         scenario=plan.scenario,
         topology=plan.topology,
@@ -70,7 +76,7 @@ def assemble(plan: Plan, nodes: tuple[MachineIntent, ...], router: MachineIntent
             Segment(OUTSIDE, str(plan.outside_cidr), plan.node_mtu),
         ),
         machines=(*nodes, router, client(plan)),
-        pod_mtu=min(bridged, default=plan.node_mtu),
+        pod_mtu=min(mtus, default=plan.node_mtu),
         node_mtu=plan.node_mtu,
         kubernetes=Kubernetes(
             plan.version, str(plan.pod_cidr), str(plan.service_cidr), str(plan.dns_address)
@@ -150,9 +156,16 @@ def client(plan: Plan) -> MachineIntent:
     )
 
 
+def blocks(plan: Plan) -> tuple[str, ...]:
+    """Every node's pod CIDR: Calico's pools, and so all that it does not masquerade."""
+    return tuple(str(node.pod_cidr) for node in plan.nodes if node.pod_cidr)
+
+
 def node(plan: Plan, planned: PlannedNode, network: NodeNetwork) -> MachineIntent:
     """One node: its uplink, its bridge with pods, and its Services."""
-    gateway = planned.pod_cidr[network.gateway_offset] if planned.pod_cidr else None
+    bridged = planned.pod_cidr if network.bridge else None
+    gateway = bridged[network.gateway_offset] if bridged else None
+    pods = tuple(_pods(plan, planned, network, gateway))
     return MachineIntent(
         name=planned.name,
         kind="services" if planned.role == "services" else "node",
@@ -168,13 +181,17 @@ def node(plan: Plan, planned: PlannedNode, network: NodeNetwork) -> MachineInten
         ),
         bridge=_bridge(planned, network, gateway),
         tunnel=network.tunnel,
-        routes=(Route("default", network.uplink, str(plan.router_address)), *network.routes),
+        routes=(
+            Route("default", network.uplink, str(plan.router_address)),
+            *network.routes,
+            *(() if network.bridge else _to_pods(planned, pods)),
+        ),
         neighbours=(*_neighbours(plan, planned, network), *network.neighbours),
         forwarding=network.forwarding,
         proxies=tuple(ProxyNeighbour(str(pod.address), network.uplink) for pod in planned.pods)
         if network.answers_for_pods
         else (),
-        pods=tuple(_pods(plan, planned, network, gateway)),
+        pods=pods,
         translation=_translation(plan, planned, network),
         drops=(),
         forwards=planned.role != "services",
@@ -200,7 +217,7 @@ def _kubelet(planned: PlannedNode) -> Kubelet | None:
 def _bridge(
     planned: PlannedNode, network: NodeNetwork, gateway: IPv4Address | None
 ) -> Bridge | None:
-    if planned.pod_cidr is None or gateway is None:
+    if planned.pod_cidr is None or gateway is None or network.bridge is None:
         return None
     return Bridge(
         network.bridge,
@@ -215,33 +232,52 @@ def _neighbours(plan: Plan, planned: PlannedNode, network: NodeNetwork) -> Itera
     for other in plan.nodes:
         if other.name != planned.name:
             yield Neighbour(str(other.address), other.mac, network.uplink)
-    for pod in planned.pods:
-        yield Neighbour(str(pod.address), pod.mac, network.bridge)
+    for index, pod in enumerate(planned.pods, start=1):
+        yield Neighbour(str(pod.address), pod.mac, network.bridge or port(index))
+
+
+def _to_pods(planned: PlannedNode, pods: tuple[Pod, ...]) -> Iterator[Route]:
+    """What a node without a bridge has for its block: a route to each pod, and to nobody else."""
+    if planned.pod_cidr is None:
+        return
+    yield Route(str(planned.pod_cidr), BLACKHOLE)
+    for pod in pods:
+        yield route_to(pod, str(planned.address))
+
+
+def route_to(pod: Pod, source: str | None) -> Route:
+    """A node's route to one of its pods that is routed; ``source`` is the node's own address."""
+    return Route(f"{pod.address.partition('/')[0]}/32", pod.port, source=source)
 
 
 def _pods(
     plan: Plan, planned: PlannedNode, network: NodeNetwork, gateway: IPv4Address | None
 ) -> Iterator[Pod]:
-    if planned.pod_cidr is None or gateway is None:
+    if planned.pod_cidr is None:
         return
     resolver = Resolver(
         str(plan.dns_address),
         (f"default.svc.{plan.domain}", f"svc.{plan.domain}", plan.domain),
         NDOTS,
     )
-    known: tuple[Neighbour, ...] = (Neighbour(str(gateway), mac(gateway), UPLINK),)
-    if network.gateway_elsewhere is not None:
-        gateway, known = planned.pod_cidr[network.gateway_elsewhere], ()
+    prefix, way = planned.pod_cidr.prefixlen, ROUTED_GATEWAY
+    known: tuple[Neighbour, ...] = (Neighbour(way, ROUTED_MAC, UPLINK),)
+    if gateway is None:
+        prefix = planned.pod_cidr.max_prefixlen
+    elif network.gateway_elsewhere is None:
+        way, known = str(gateway), (Neighbour(str(gateway), mac(gateway), UPLINK),)
+    else:
+        way, known = str(planned.pod_cidr[network.gateway_elsewhere]), ()
     for index, pod in enumerate(planned.pods, start=1):
         yield Pod(
             name=pod.name,
             role=pod.role,
             port=port(index),
             mac=pod.mac,
-            address=f"{pod.address}/{planned.pod_cidr.prefixlen}",
-            gateway=str(gateway),
+            address=f"{pod.address}/{prefix}",
+            gateway=way,
             mtu=network.mtu,
-            neighbours=(*known, *_siblings(planned, pod)),
+            neighbours=(*known, *(_siblings(planned, pod) if network.bridge else ())),
             resolver=resolver,
         )
 

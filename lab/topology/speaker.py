@@ -35,3 +35,5 @@ class Speaker:
     bfd_milliseconds: int | None = None
     """Between two packets that say it is alive; three missing, and a peer takes it for lost.
     None where only the hold time tells."""
+    blocks: tuple[str, ...] = ()
+    """Prefixes that it announces whatever stands behind them: Calico's blocks."""

@@ -82,6 +82,11 @@ def address_of(machine: MachineIntent, device: str, next_hop: str) -> str:
     return bare(next(iter((*near, *own, *every)), ""))
 
 
+def source_by(machine: MachineIntent, route: Route, target: str) -> str:
+    """What a machine's own packets to the target by a route have for their source."""
+    return route.source or address_of(machine, route.device, route.via or target)
+
+
 def network_of(address: str) -> str:
     """The prefix that an address with its prefix length is in."""
     return str(ip_interface(address).network)

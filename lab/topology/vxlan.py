@@ -6,6 +6,7 @@ address on the tunnel.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lab.plan.addresses import mac
@@ -13,6 +14,8 @@ from lab.plan.hypervisors import VXLAN_OVERHEAD
 from lab.plan.plan import Plan, PlannedNode
 from lab.topology import machines
 from lab.topology.intent import ForwardingEntry, MachineIntent, Neighbour, Route, Tunnel
+
+BRIDGE = "cni0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +27,19 @@ class Overlay:
     port: int
 
 
-def node(
-    plan: Plan, planned: PlannedNode, overlay: Overlay, *, direct: bool = False
+def node(  # noqa: PLR0913  what is decided of a node
+    plan: Plan,
+    planned: PlannedNode,
+    overlay: Overlay,
+    *,
+    direct: bool = False,
+    bridge: str | None = BRIDGE,
+    not_masqueraded: tuple[str, ...] = (),
 ) -> MachineIntent:
     """One node with its end of the tunnel; without one where it has no pods.
 
-    With ``direct`` other nodes' pods are reached without the tunnel.
+    With ``direct`` other nodes' pods are reached without the tunnel. Where nothing else is said,
+    what goes to any pod is not masqueraded.
     """
     tunnel = _tunnel(plan, planned, overlay)
     others = [other for other in plan.nodes if other.pod_cidr and other.name != planned.name]
@@ -37,11 +47,13 @@ def node(
         plan,
         planned,
         machines.NodeNetwork(
-            bridge="cni0",
+            bridge=bridge,
             gateway_offset=1,
             mtu=plan.node_mtu - VXLAN_OVERHEAD,
-            not_masqueraded=(str(plan.pod_cidr),),
-            routes=tuple(_route(other, tunnel, direct=direct) for other in others)
+            not_masqueraded=not_masqueraded or (str(plan.pod_cidr),),
+            routes=tuple(
+                it for other in others for it in _routes(other, tunnel, bridge, direct=direct)
+            )
             if tunnel
             else (),
             tunnel=tunnel,
@@ -74,8 +86,14 @@ def _tunnel(plan: Plan, node: PlannedNode, overlay: Overlay) -> Tunnel | None:
     )
 
 
-def _route(other: PlannedNode, tunnel: Tunnel, *, direct: bool) -> Route:
+def _routes(
+    other: PlannedNode, tunnel: Tunnel, bridge: str | None, *, direct: bool
+) -> Iterator[Route]:
+    """To another node's pods; without a bridge, as Felix has it, to its end of the tunnel, too."""
     if direct:
-        return Route(str(other.pod_cidr), machines.UPLINK, str(other.address))
+        yield Route(str(other.pod_cidr), machines.UPLINK, str(other.address))
+        return
     end = str(other.pod_cidr).split("/")[0]
-    return Route(str(other.pod_cidr), tunnel.name, end, onlink=True)
+    if bridge is None:
+        yield Route(f"{end}/32", tunnel.name)
+    yield Route(str(other.pod_cidr), tunnel.name, end, onlink=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from lab.topology import crossing
-from lab.topology.intent import Intent, MachineIntent, Pod, Route, Tunnel
+from lab.topology.intent import BLACKHOLE, Intent, MachineIntent, Pod, Route, Tunnel
 from lab.topology.path import Flow, Hop, HopKind, Packet, Path
 from lab.topology.proxying import Choice, choice
 from lab.topology.segment import Interface
@@ -25,6 +25,7 @@ from lab.topology.steering import (
     network_of,
     own_addresses,
     pod_with,
+    source_by,
 )
 from lab.topology.translation import Translation
 
@@ -97,7 +98,7 @@ class Walking:
             source = bare(pod.address)
         else:
             way = leaving(machine, flow.target)
-            source = address_of(machine, way.device, way.via or flow.target) if way else ""
+            source = source_by(machine, way, flow.target) if way else ""
         return Packet(flow.protocol, source, flow.target, flow.port)
 
     def _start(self, place: tuple[MachineIntent, Pod | None], packet: Packet) -> Packet:
@@ -117,14 +118,14 @@ class Walking:
         self._port(machine, pod, packet)
         return self._left(machine, pod, packet, on_link=on_link)
 
-    def _left(self, machine: MachineIntent, _: Pod, packet: Packet, *, on_link: bool) -> Packet:
+    def _left(self, machine: MachineIntent, pod: Pod, packet: Packet, *, on_link: bool) -> Packet:
         """A packet that has come out of a pod's port."""
+        if machine.bridge is None:
+            return self._in(machine, packet, arrived_by=pod.port)
         self._bridge(machine, packet)
         sibling = pod_with(machine, packet.target) if on_link else None
         if sibling is None:
-            return self._in(
-                machine, packet, arrived_by=machine.bridge.name if machine.bridge else ""
-            )
+            return self._in(machine, packet, arrived_by=machine.bridge.name)
         return self._to_pod(machine, sibling, self._put_back(machine, packet))
 
     def _in(self, machine: MachineIntent, packet: Packet, arrived_by: str | None) -> Packet:
@@ -150,6 +151,8 @@ class Walking:
         if way is None:
             raise Ends(f"{machine.name} has no route to {packet.target}")
         self._hop("route", machine, f"route to {way.destination}", packet)
+        if way.device == BLACKHOLE:
+            raise Ends(f"{machine.name} loses what goes to {packet.target}: nobody there has it")
         if not packet.answer:
             packet = self._masqueraded(machine, packet, way, marked=marked)
             self._note(machine, before, packet)
@@ -220,6 +223,10 @@ class Walking:
             self._neighbour(machine, next_hop, way.device, packet)
             self._bridge(machine, packet)
             return self._to_pod(machine, pod, packet)
+        routed = next((pod for pod in machine.pods if pod.port == way.device), None)
+        if machine.bridge is None and routed:
+            self._neighbour(machine, next_hop, way.device, packet)
+            return self._to_pod(machine, routed, packet)
         if machine.tunnel and way.device == machine.tunnel.name:
             return self._tunnelled(machine, machine.tunnel, packet, next_hop)
         there, card = self._across(machine, packet, way.device, next_hop)

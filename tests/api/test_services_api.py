@@ -22,6 +22,7 @@ from lab._deadline import Deadline
 from lab.cluster.api import Api, namespaced
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import cluster
+from lab.cluster.footprint import BRIDGES
 from lab.cluster.labels import NAMESPACE
 from lab.cluster.observers.difference import Look
 from lab.cluster.observers.hops import services as hop
@@ -156,7 +157,7 @@ _OTHERS = ("packets of ", "Service kube-dns, ")
 
 def different(node: ProxiedNode, name: str, bound: Intent) -> list[str]:
     """What differs of Services; DNS and who masquerades what leaves are of other add-ons."""
-    look = Look(bound.machine(name), node.seen(), "kubernetes")
+    look = Look(bound.machine(name), node.seen(), "kubernetes", BRIDGES)
     return [str(one) for one in hop.check(look) if not one.object.startswith(_OTHERS)]
 
 

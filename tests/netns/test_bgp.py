@@ -29,7 +29,8 @@ def _intent(peering: str) -> Intent:
     scenario = load(find("calico-bgp"))
     parameters = {"peering": peering, "hold_seconds": HOLD_SECONDS}
     chosen = replace(scenario.topology, parameters=parameters)
-    return registry.intent(make_plan(replace(scenario, topology=chosen, pods_per_node=1)))
+    plan = make_plan(replace(scenario, topology=chosen, pods_per_node=1))
+    return replace(registry.intent(plan), kubernetes=None)
 
 
 @pytest.fixture(scope="module", params=["mesh", "tor"])

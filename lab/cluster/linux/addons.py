@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lab.cluster import calico, dns, flannel, ovn_kubernetes
+from lab.cluster import calico, calico_manifests, calico_operator, dns, flannel, ovn_kubernetes
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import Cluster
 from lab.cluster.documents import Document
@@ -37,16 +37,26 @@ def waves(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Wave, .
         network = (*rights, *flannel.documents(cluster, intent, manifest))
         return (Wave(network), Wave(names, (flannel.NAMESPACE, flannel.DAEMON_SET)))
     if cluster.topology in calico.TOPOLOGIES:
+        way = calico_operator if calico.by_operator(cluster) else calico_manifests
+        first, *others = way.waves(cluster, intent, manifest)
         return (
-            Wave((*rights, *calico.operator(cluster, manifest))),
-            Wave(calico.installation(cluster, intent)),
-            Wave(calico.configuration(cluster, intent)),
-            Wave(names, (calico.SYSTEM_NAMESPACE, calico.DAEMON_SET)),
+            Wave((*rights, *first)),
+            *(Wave(documents) for documents in others),
+            Wave(names, (calico.NAMESPACE, calico.DAEMON_SET)),
         )
     if cluster.topology in ovn_kubernetes.TOPOLOGIES:
         network = (*rights, *ovn_kubernetes.documents(cluster, intent, manifest))
         return (Wave(network), Wave(names, (ovn_kubernetes.NAMESPACE, ovn_kubernetes.DAEMON_SET)))
     return (Wave((*rights, *names)),)
+
+
+def of_nodes(cluster: Cluster, intent: Intent) -> tuple[Document, ...]:
+    """What Node objects must say for the network add-on, of those that join by kubeadm."""
+    if cluster.topology in calico.TOPOLOGIES:
+        return tuple(calico.systems(cluster, intent))
+    if cluster.topology in ovn_kubernetes.TOPOLOGIES:
+        return tuple(ovn_kubernetes.subnets(cluster))
+    return ()
 
 
 def documents(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Document, ...]:

@@ -9,7 +9,7 @@ from lab.cluster import kubeadm
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import Cluster, ClusterNode
 from lab.cluster.kubeadm import Surroundings, Ticket
-from lab.cluster.linux import membership
+from lab.cluster.linux import addons, membership
 from lab.cluster.linux.api import ClusterApi
 from lab.cluster.linux.doing import Hand
 from lab.cluster.linux.entrance import Entrance
@@ -43,6 +43,7 @@ class Joining:
         self._site = site
         self._around = Surroundings(site.management, site.patience)
         self._documents = kubeadm.init(cluster, intent, manifest, self._around)
+        self._of_nodes = addons.of_nodes(cluster, intent)
         self._api = ClusterApi(cluster, site)
         self._entrance = Entrance(cluster, site)
 
@@ -111,9 +112,13 @@ class Joining:
             self._api.delete_node(node.name, self._site.deadline(API_SECONDS))
 
     def _settle(self, nodes: Iterable[ClusterNode]) -> None:
+        """What a node is told that has registered, anew if it had left."""
         for node in nodes:
             if node.pod_cidr:
                 self._api.set_pod_cidr(node, self._site.deadline(REGISTER_SECONDS))
+            said = [one for one in self._of_nodes if one["metadata"]["name"] == node.name]
+            if said:
+                self._api.apply(said, self._site.deadline(API_SECONDS))
 
     def _ticket(self) -> Ticket:
         deadline = self._site.deadline(ENTRANCE_SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lab.cluster import kubeadm, pace
 from lab.cluster.cluster import Cluster
 from lab.cluster.documents import Document, to_yaml
+from lab.cluster.footprint import PROXY_TABLE, footprint
 from lab.cluster.linux.operations import Operations, Remove, Run, WriteFile
 from lab.cluster.linux.runtime import SOCKET
 
@@ -82,24 +83,28 @@ def keys_uploaded(documents: tuple[Document, ...]) -> Operations:
 
 
 def left(cluster: Cluster) -> Operations:
-    """Everything of a membership taken away: kubeadm's, and what the pods' network has left.
+    """Everything of a membership taken away: kubeadm's, kube-proxy's and the network add-on's.
 
-    The machine stays prepared: programs, images and CNI configuration are as they were.
+    The machine stays prepared: programs, images and the lab's own CNI configuration are as they
+    were.
     """
-    tables = "ip kube-proxy", "ip6 kube-proxy"
-    dropped = "; ".join(f"nft delete table {table} 2>/dev/null" for table in tables)
-    devices = "for one in cni0 cbr0 $(ls /sys/class/net | grep '^flannel[.]'); do"
-    devices += ' [ -e "/sys/class/net/$one" ] && ip link delete "$one"; done'
+    beside = footprint(cluster.topology)
+    named = "|".join((PROXY_TABLE, *beside.tables))
+    lines = [f"cd /sys/class/net; for one in {' '.join(beside.devices)}; do"]
+    lines += ['  if [ -e "$one" ]; then ip link delete "$one"; fi', "done"]
+    lines += ["nft list tables | while read -r _ family name; do"]
+    lines += [f'  case "$name" in {named}) nft delete table "$family" "$name";; esac', "done"]
+    lines += [f"ovs-vsctl --timeout=10 --if-exists del-br {one}" for one in beside.switches]
+    lines += [f"ip route flush root {cluster.pod_cidr}"]
     return (
         Run(("kubeadm", "reset", "--force", "--cri-socket", SOCKET), seconds=RESET_SECONDS),
-        Run(("sh", "-c", f"{devices}; {dropped}; ip route flush root {cluster.pod_cidr}")),
+        Run(("sh", "-c", "\n".join(lines))),
         Remove(
             (
                 "/etc/kubernetes",
                 "/var/lib/etcd",
                 "/var/lib/cni",
-                "/run/flannel",
-                "/run/hybridlab/pod-addresses",
+                *beside.paths,
                 MARK,
             )
         ),

@@ -41,7 +41,7 @@ def repositories(cluster: Cluster, node: ClusterNode) -> tuple[str, ...]:
     if cluster.topology in flannel.TOPOLOGIES:
         found.append(flannel.IMAGE)
     if cluster.topology in calico.TOPOLOGIES:
-        found += calico.IMAGES
+        found += calico.images(cluster)
     if cluster.topology in ovn_kubernetes.TOPOLOGIES:
         found.append(ovn_kubernetes.IMAGE)
     return tuple(sorted(found))

@@ -124,7 +124,8 @@ def _route(destination: str, entry: Entry) -> Route:
     device = str(entry.get("dev", "")) if kind == _CAST else kind
     if kind == _CAST and ("dead" in flags or "linkdown" in flags):
         device = f"{device} (down)"
-    return Route(destination, device, str(via) if via else None, "onlink" in flags)
+    source = None if entry.get("protocol") == "kernel" else entry.get("prefsrc")
+    return Route(destination, device, str(via) if via else None, "onlink" in flags, source=source)
 
 
 def neighbours(entries: Iterable[Entry]) -> tuple[SeenNeighbour, ...]:

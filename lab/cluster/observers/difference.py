@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from ipaddress import ip_interface
 from typing import Literal
 
+from lab.cluster.footprint import By, Footprint
 from lab.cluster.observers.facts import NodeFacts
 from lab.cluster.observers.passage import Barrier
 from lab.topology.intent import MachineIntent
-
-By = Literal["lab", "kubernetes"]
-"""Who has made bridge, tunnel, pods and Services: the lab, with the Intent's own names and MACs,
-or kubelet, kube-proxy and the network add-on, which choose some of them."""
 
 Kind = Literal[
     "pod-missing",
@@ -85,6 +82,10 @@ Kind = Literal[
     "certificate-expired",
     "disk-full",
     "dns-scaled-down",
+    "felix-down",
+    "wrong-pool",
+    "wrong-encapsulation",
+    "wrong-as",
     "duplicate-address",
     "duplicate-mac",
     "duplicate-pod-cidr",
@@ -137,6 +138,8 @@ class Look:
     intended: MachineIntent
     observed: NodeFacts
     by: By
+    beside: Footprint
+    """What is there as well, and is as it should be."""
 
     def differs(  # noqa: PLR0913, PLR0917  a difference is all of these
         self, kind: Kind, what: str, intended: str, observed: str, shows: str, mends: str

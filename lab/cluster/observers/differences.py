@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from lab.cluster.observers import logical, node_software, sessions, windows_words
-from lab.cluster.observers.difference import By, Difference, Look
+from lab.cluster.footprint import LAB, By, Footprint, footprint
+from lab.cluster.observers import calico_objects, logical, node_software, sessions, windows_words
+from lab.cluster.observers.difference import Difference, Look
 from lab.cluster.observers.facts import NodeFacts, PodFacts
 from lab.cluster.observers.hops import (
     bridge,
@@ -35,7 +36,7 @@ _HOPS = (
 
 
 def differences(
-    intended: MachineIntent, observed: NodeFacts, *, by: By = "lab"
+    intended: MachineIntent, observed: NodeFacts, *, by: By = "lab", beside: Footprint = LAB
 ) -> tuple[Difference, ...]:
     """What on one node is not as intended, the first hop first; empty where all is.
 
@@ -51,9 +52,11 @@ def differences(
         What was seen on it.
     by
         Who has made its bridge, tunnel, pods and Services.
+    beside
+        What they make beside that.
 
     """
-    look = Look(intended, observed, by)
+    look = Look(intended, observed, by, beside)
     found = tuple(one for hop in _HOPS for one in hop(look))
     if observed.os == "windows":
         return tuple(windows_words.put(one, intended) for one in found)
@@ -68,16 +71,18 @@ def lab_differences(
         bound, observed = settled(intent, observed), named(intent, observed)
     else:
         bound = as_held(intent, observed)
+    beside = footprint(intent.topology, by)
     found: list[Difference] = []
     for machine in bound.everything():
         if machine.name in observed:
-            found += differences(machine, observed[machine.name], by=by)
+            found += differences(machine, observed[machine.name], by=by, beside=beside)
     return (
         *found,
-        *sessions.differences(bound, observed),
+        *sessions.differences(bound, observed, by=by),
         *between(bound, observed),
         *logical.differences(bound, observed),
         *node_software.differences(bound, observed),
+        *calico_objects.differences(bound, observed),
     )
 
 

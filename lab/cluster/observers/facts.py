@@ -6,7 +6,9 @@ nothing. Everything is in a fixed order.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from lab.cluster.observers.logical_facts import Databases, Switching
 from lab.cluster.observers.passage import NOTHING_TRANSLATED, Barrier, Translations
@@ -124,6 +126,18 @@ class Software:
 
 
 @dataclass(frozen=True, slots=True)
+class CalicoFacts:
+    """What Calico does on a node, and is asked for; None where nobody could look."""
+
+    felix: tuple[str, ...] | None = None
+    """The states of its processes, as ps(1) writes them."""
+    pools: Mapping[str, Mapping[str, Any]] | None = None
+    """Name and ``spec`` of each, as they are stored."""
+    systems: Mapping[str, str] | None = None
+    """By node, what its annotation says; empty where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeFacts:
     """What was seen on one node."""
 
@@ -161,6 +175,8 @@ class NodeFacts:
     units: tuple[Unit, ...] = ()
     software: Software | None = None
     """None where Kubernetes is not."""
+    calico: CalicoFacts | None = None
+    """None where Calico is not."""
     sessions: tuple[SeenSession, ...] = ()
     """None at all where no daemon that speaks BGP could be asked."""
     counters: tuple[Counter, ...] = ()

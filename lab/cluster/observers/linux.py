@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from lab._deadline import Deadline
 from lab.cluster.observers import (
+    calico_objects,
     devices,
     iptables,
     logical_facts,
@@ -98,6 +99,12 @@ def facts(stdout: str, stderr: str) -> NodeFacts:
         units=_units(read.text("units")),
         software=node_software.read(
             {name: one.text for name, one in said.items() if not one.trouble}
+        ),
+        calico=read.of(
+            "calico-pools",
+            lambda: calico_objects.read(
+                {name: one.text for name, one in said.items() if not one.trouble}
+            ),
         ),
         sessions=sessions.read(read.text("sessions")),
         counters=tuple(_counters(read, entries)),

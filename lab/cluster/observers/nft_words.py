@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from ipaddress import IPv4Address, summarize_address_range
 from typing import Any
 
 from lab.cluster.observers.rules import KUBE_PROXY_MARK
 
 Rule = Mapping[str, Any]
+_NO_SETS: Mapping[str, Iterable[object]] = {}
 _PROTOCOLS = {1: "icmp", 6: "tcp", 17: "udp", 132: "sctp"}
 _VERDICTS = ("accept", "drop", "reject", "return", "masquerade", "dnat", "snat", "queue")
 
@@ -47,11 +49,18 @@ def _field(left: object) -> str:
     return str(kind)
 
 
-def prefixes(rule: Rule, field: str) -> tuple[tuple[str, ...], bool]:
-    """The prefixes of ``saddr`` or ``daddr``, and whether they are those that are not meant."""
+def prefixes(
+    rule: Rule, field: str, sets: Mapping[str, Iterable[object]] = _NO_SETS
+) -> tuple[tuple[str, ...], bool]:
+    """The prefixes of ``saddr`` or ``daddr``, and whether they are those that are not meant.
+
+    Those of a set that has a name are its elements, as far as the sets are given.
+    """
     for operator, what, right, _ in _matches(rule):
         if what in {f"ip {field}", f"arp {field} ip"}:
-            return tuple(_prefixes(right)), operator == "!="
+            named = sets.get(right[1:], ()) if isinstance(right, str) and right[:1] == "@" else ()
+            found = (one for part in (right, *named) for one in _prefixes(part))
+            return tuple(found), operator == "!="
     return (), False
 
 
@@ -62,6 +71,9 @@ def _prefixes(right: object) -> Iterator[str]:
     elif isinstance(right, Mapping):
         if "prefix" in right:
             yield f"{right['prefix']['addr']}/{right['prefix']['len']}"
+        if "range" in right:  # what adjoins is written so
+            first, last = map(IPv4Address, right["range"])
+            yield from map(str, summarize_address_range(first, last))
         for one in right.get("set", ()):
             yield from _prefixes(one)
 

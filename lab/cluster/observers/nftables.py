@@ -30,8 +30,6 @@ from lab.cluster.observers.rules import Leaving, Ruleset, masquerades
 from lab.cluster.observers.service_chains import Expression, Table
 
 SERVICES = "kube-proxy"
-_OURS = {SERVICES, "host-limits", "ovn-kubernetes", "open-vswitch"}
-_FLANNEL = "flannel-"
 _OTHER_FAMILY = "ip6"
 """A lab is IPv4."""
 _Key = tuple[str, str | None, int]
@@ -58,7 +56,7 @@ def read(entries: Iterable[Expression], *, but: frozenset[tuple[str, str]]) -> R
         for one in tables
         for chain in one.rules
         if chain in live[one.family, one.name]
-        for it in masquerades([_leaving(rule) for rule in one.rules[chain]])
+        for it in masquerades([it for rule in one.rules[chain] for it in _leaving(one, rule)])
     )
     return Ruleset(
         replace(found, masquerades=leaving),
@@ -76,6 +74,7 @@ def _tables(entries: Iterable[Expression]) -> list[Table]:
         table = tables.setdefault(key, Table(*key))
         if kind == "set":
             table.timeouts[str(body["name"])] = body.get("timeout")
+            table.sets[str(body["name"])] = list(body.get("elem", ()))
         elif kind == "map":
             table.maps[str(body["name"])] = list(body.get("elem", ()))
         elif kind == "rule":
@@ -128,21 +127,23 @@ def _key(key: Expression) -> _Key:
     return protocol_name(parts[-2]), address, int(parts[-1])
 
 
-def _leaving(rule: Expression) -> Leaving:
-    source, source_is_not = prefixes(rule, "saddr")
-    destination, not_destination = prefixes(rule, "daddr")
-    return Leaving(
-        verdict=verdict(rule),
-        source=source[0] if source else None,
-        source_is_not=source_is_not,
-        spared=destination if not_destination else (),
-        destination=destination[0] if destination and not not_destination else None,
-        marked=mark_of(rule),
-    )
+def _leaving(table: Table, rule: Expression) -> Iterator[Leaving]:
+    """One for each source: Calico's rule has a set of all pools."""
+    sources, source_is_not = prefixes(rule, "saddr", table.sets)
+    destination, not_destination = prefixes(rule, "daddr", table.sets)
+    for source in sources or (None,):
+        yield Leaving(
+            verdict=verdict(rule),
+            source=source,
+            source_is_not=source_is_not,
+            spared=destination if not_destination else (),
+            destination=destination[0] if destination and not not_destination else None,
+            marked=mark_of(rule),
+        )
 
 
 def _barriers(table: Table, live: set[str]) -> Iterator[Barrier]:
-    if table.name in _OURS or table.name.startswith(_FLANNEL):
+    if table.name == SERVICES:
         return
     for chain, rules in table.rules.items():
         if chain not in live:
@@ -158,6 +159,7 @@ def _barriers(table: Table, live: set[str]) -> Iterator[Barrier]:
                 f"policy drop at hook {hook['hook']}, and nothing is accepted",
                 shows=f"nft list chain {table.family} {table.name} {chain}",
                 mends=f"nft add chain {table.family} {table.name} {chain} '{{ policy accept; }}'",
+                table=table.name,
             )
 
 
@@ -180,4 +182,5 @@ def _barrier(table: Table, where: str, rule: Expression) -> Barrier:
         refuses=verdict(rule) == "reject",
         by_chance=is_by_chance(rule),
         device=device_of(rule),
+        table=table.name,
     )

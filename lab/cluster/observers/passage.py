@@ -69,6 +69,8 @@ class Barrier:
     """Whether it takes some of the packets only, by lot."""
     device: str = ""
     """By which they come or leave; empty for any."""
+    table: str = ""
+    """Of nftables; empty where it is none of its."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,9 @@ if [ -s /proc/net/ip_tables_names ]; then ask iptables-legacy iptables-legacy-sa
 ask queues tc -json -statistics qdisc show
 ask sockets ss -H -l -n -t -u
 ask conntrack conntrack -S
-if [ -S /run/bird/bird.ctl ]; then ask sessions birdc show protocols; fi
+for control in /run/bird/bird.ctl /run/calico/bird.ctl; do
+    if [ -S "$control" ]; then ask sessions birdc -s "$control" show protocols; fi
+done
 ask settings sh -c 'cd /proc/sys/net; grep -s . ipv4/ip_forward ipv4/conf/*/forwarding \
 ipv4/conf/*/rp_filter bridge/bridge-nf-call-iptables netfilter/nf_conntrack_count \
 netfilter/nf_conntrack_max; true'
@@ -106,6 +108,15 @@ if [ -e {SUBNET} ]; then ask subnet cat {SUBNET}; fi
 if [ -s {ADMIN} ]; then
     ask dns kubectl --kubeconfig={ADMIN} --request-timeout=5s --namespace=kube-system \
         get deployment coredns -o 'jsonpath={{.spec.replicas}}'
+fi
+if [ -e /var/lib/calico/nodename ]; then
+    ask felix sh -c 'ps -e -o state= -o args= | grep "[c]alico-node -felix"; true'
+    if [ -s {ADMIN} ]; then
+        ask calico-pools kubectl --kubeconfig={ADMIN} --request-timeout=5s \
+            get ippools.crd.projectcalico.org -o json
+        ask calico-systems kubectl --kubeconfig={ADMIN} --request-timeout=5s get nodes -o \
+            'custom-columns=:.metadata.name,:.metadata.annotations.projectcalico\\.org/ASNumber'
+    fi
 fi
 ask sandboxes crictl pods -o json
 for space in /run/netns/cni-*; do

@@ -28,6 +28,8 @@ class Table:
     """Base chains."""
     rules: dict[str, list[Expression]] = field(default_factory=dict)
     maps: dict[str, list[Sequence[Any]]] = field(default_factory=dict)
+    sets: dict[str, list[object]] = field(default_factory=dict)
+    """Their elements, as nft writes them."""
     timeouts: dict[str, int | None] = field(default_factory=dict)
     """Seconds after which elements of a set go; None where they stay."""
 

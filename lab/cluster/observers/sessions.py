@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from lab.cluster.footprint import By, bird_of
 from lab.cluster.observers.difference import Difference
 from lab.cluster.observers.facts import NodeFacts, SeenSession
 from lab.topology import bird
@@ -28,7 +29,9 @@ def read(text: str) -> tuple[SeenSession, ...]:
     return tuple(found)
 
 
-def differences(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Difference]:
+def differences(
+    intent: Intent, observed: Mapping[str, NodeFacts], *, by: By = "lab"
+) -> Iterator[Difference]:
     """Sessions that are shut on a machine, and those that do not come up though they are not.
 
     Of the second kind nothing is told where the other end was seen to be shut; of neither where the
@@ -42,39 +45,50 @@ def differences(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[D
         for session in machine.speaker.sessions:
             if session.machine not in there:
                 continue
-            seen = _seen(facts, session.machine)
+            seen = _seen(intent, machine, session, facts, by)
             if seen and seen.info.startswith(_ESTABLISHED):
                 continue
-            if seen and seen.state != _SHUT and _is_shut(observed, session.machine, machine.name):
+            if (
+                seen
+                and seen.state != _SHUT
+                and _is_shut(intent, observed, session, machine.name, by)
+            ):
                 continue
-            yield _difference(intent, machine, session, seen)
+            yield _difference(intent, machine, session, seen, by)
 
 
-def _seen(facts: NodeFacts, peer: str) -> SeenSession | None:
-    name = bird.session_name(peer)
-    return next((one for one in facts.sessions if one.name == name), None)
+def _seen(
+    intent: Intent, machine: MachineIntent, session: Session, facts: NodeFacts, by: By
+) -> SeenSession | None:
+    control = bird_of(intent, machine, by)
+    return next((one for one in facts.sessions if control.has(session, one.name)), None)
 
 
-def _is_shut(observed: Mapping[str, NodeFacts], machine: str, peer: str) -> bool:
-    facts = observed.get(machine)
-    seen = _seen(facts, peer) if facts else None
+def _is_shut(
+    intent: Intent, observed: Mapping[str, NodeFacts], session: Session, peer: str, by: By
+) -> bool:
+    """Whether the other end has shut the session with that peer."""
+    facts, far = observed.get(session.machine), intent.machine(session.machine)
+    back = [one for one in (far.speaker.sessions if far.speaker else ()) if one.machine == peer]
+    seen = _seen(intent, far, back[0], facts, by) if facts and back else None
     return seen is not None and seen.state == _SHUT
 
 
 def _difference(
-    intent: Intent, machine: MachineIntent, session: Session, seen: SeenSession | None
+    intent: Intent, machine: MachineIntent, session: Session, seen: SeenSession | None, by: By
 ) -> Difference:
-    shut = seen is None or seen.state == _SHUT
+    shut, control = seen is None or seen.state == _SHUT, bird_of(intent, machine, by)
+    far = bird_of(intent, intent.machine(session.machine), by)
     return Difference(
         "session-down" if shut else "session-waiting",
         machine.name,
         f"BGP session with {session.machine}",
         _ESTABLISHED,
         "there is none" if seen is None else f"{seen.state} {seen.info}".strip(),
-        "birdc show protocols",
-        bird.enable(session.machine)
+        control.ask("show protocols"),
+        control.enable(session)
         if shut
-        else f"see why {session.machine} does not answer: 'birdc show protocols all' there",
+        else f"see why {session.machine} does not answer: '{far.ask('show protocols all')}' there",
         concerns=tuple(_brings(intent, machine.name, session.machine)),
     )
 

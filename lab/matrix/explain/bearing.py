@@ -147,6 +147,11 @@ def _asks_dns(_: Difference, hop: Hop, path: Path) -> bool:
     return path.flow.port == _DNS_PORT and hop is path.hops[0]
 
 
+def _of_block(difference: Difference, hop: Hop, path: Path) -> bool:
+    """What the cluster is asked for of a node's block comes before all that follows from it."""
+    return hop is path.hops[0] and difference.node in path.machines
+
+
 def _by_device(difference: Difference, hop: Hop, _: Path) -> bool:
     device = difference.object.rpartition(" ")[2]
     return (hop.place, hop.device) == (difference.node, device)
@@ -225,12 +230,14 @@ _BY_KIND: Mapping[str, _Touches] = {
     "slowed": _by_device,
     **dict.fromkeys(
         (
-            *("program-down", "runtime-down", "proxy-stopped", "flanneld-down", "wrong-subnet"),
+            *("program-down", "runtime-down", "proxy-stopped", "flanneld-down", "felix-down"),
+            "wrong-subnet",
             *("cni-config-missing", "certificate-expired", "disk-full"),
         ),
         _on_machine,
     ),
     "dns-scaled-down": _asks_dns,
+    **dict.fromkeys(("wrong-pool", "wrong-encapsulation", "wrong-as"), _of_block),
     "tunnel-local": _tunnel_local,
     "balancers-missing": _services,
     "balancer-missing": _balanced,

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lab._errors import LabError
-from lab.cluster.observers import logical, node_software, sessions
-from lab.cluster.observers.difference import By, Difference
+from lab.cluster.footprint import By, footprint
+from lab.cluster.observers import calico_objects, logical, node_software, sessions
+from lab.cluster.observers.difference import Difference
 from lab.cluster.observers.differences import differences, named, settled
 from lab.cluster.observers.facts import NodeFacts
 from lab.cluster.observers.twice import between
@@ -29,7 +30,7 @@ _FOLLOWS = (
     LEARNED
     | _NOT_READY
     | {"neighbour-silent", "program-down", "tunnel-end-missing"}
-    | {"proxy-stopped", "flanneld-down", "wrong-subnet", "disk-full"}
+    | {"proxy-stopped", "flanneld-down", "felix-down", "wrong-subnet", "disk-full"}
 )
 """Kinds that are most often signs of something else, or no part of a packet's way."""
 _OF_ENDPOINTS = frozenset({"service-missing", "stale-backend", "backend-missing", "wrong-refusal"})
@@ -65,12 +66,14 @@ class Explainer:
         self._intent = intent
         if self._by == "kubernetes":
             self._intent, self._seen = settled(intent, self._seen), named(intent, self._seen)
+        self._beside = footprint(intent.topology, self._by)
         self._of: dict[str, tuple[Difference, ...]] = {}
         self._between = (
-            *sessions.differences(self._intent, self._seen),
+            *sessions.differences(self._intent, self._seen, by=self._by),
             *between(self._intent, self._seen),
             *logical.differences(self._intent, self._seen),
             *node_software.differences(self._intent, self._seen),
+            *calico_objects.differences(self._intent, self._seen),
         )
 
     def explain(self, flow: Flow, *, works: bool = True) -> Explained:
@@ -109,7 +112,8 @@ class Explainer:
             return ()
         if name not in self._of:
             machine = self._intent.machine(name)
-            self._of[name] = differences(self._looked_at(machine, facts), facts, by=self._by)
+            looked_at = self._looked_at(machine, facts)
+            self._of[name] = differences(looked_at, facts, by=self._by, beside=self._beside)
         return self._of[name]
 
     def _looked_at(self, machine: MachineIntent, facts: NodeFacts) -> MachineIntent:

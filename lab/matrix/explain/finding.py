@@ -48,6 +48,10 @@ FAULT_OF: Mapping[str, str] = {
     "certificate-expired": "kubelet-certificate-expired",
     "disk-full": "disk-full",
     "dns-scaled-down": "coredns-scaled-down",
+    "felix-down": "felix-killed",
+    "wrong-pool": "wrong-pool",
+    "wrong-encapsulation": "wrong-encapsulation",
+    "wrong-as": "wrong-as-number",
 }
 """What is observed, and the fault of the catalogue that looks like it. Other kinds have none."""
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lab.cluster.footprint import bird_of
 from lab.matrix.faults.fault import Change, Fault, Site, change
-from lab.topology import bird
 from lab.topology.intent import Intent
 
 
-def _change(_: Intent, node: str, peer: str) -> Change:
-    return change(node, [bird.disable(peer)], [bird.enable(peer)])
+def _change(intent: Intent, node: str, peer: str) -> Change:
+    machine = intent.machine(node)
+    assert machine.speaker is not None, "a site has one"
+    session = next(one for one in machine.speaker.sessions if one.machine == peer)
+    control = bird_of(intent, machine, "kubernetes" if intent.kubernetes else "lab")
+    return change(node, [control.disable(session)], [control.enable(session)])
 
 
 def _sites(intent: Intent) -> Iterator[Site]:

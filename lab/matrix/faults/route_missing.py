@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from lab.matrix.faults.fault import Change, Fault, Site, change
 from lab.matrix.faults.parts import hosts
 from lab.topology.commands import replace_route
-from lab.topology.intent import Intent, MachineIntent, Route
+from lab.topology.intent import BLACKHOLE, Intent, MachineIntent, Route
 
 
 def _change(intent: Intent, node: str, peer: str) -> Change:
@@ -20,7 +20,7 @@ def _change(intent: Intent, node: str, peer: str) -> Change:
 def _route(machine: MachineIntent, peer: MachineIntent) -> Route | None:
     """The machine's static route to the peer's pods; a learned one would come back by itself."""
     cidr = peer.translation.local_cidr if peer.translation else None
-    static = (one for one in machine.routes if one.by is None)
+    static = (one for one in machine.routes if one.by is None and one.device != BLACKHOLE)
     return next((one for one in static if cidr and one.destination == cidr), None)
 
 

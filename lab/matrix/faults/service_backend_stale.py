@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from ipaddress import ip_interface
+from ipaddress import ip_network
 
 from lab.matrix.faults import proxied
 from lab.matrix.faults.fault import Change, Fault, Site, change
@@ -17,8 +17,9 @@ from lab.topology.translation import Service, Translation
 
 
 def _change(intent: Intent, node: str, peer: str) -> Change:
-    pod = next(pod for one in intent.machines for pod in one.pods if pod.name == peer)
-    nobody = str(ip_interface(pod.address).network[-2])
+    where = next(one for one in intent.machines if peer in {pod.name for pod in one.pods})
+    assert where.translation is not None, "it has pods"
+    nobody = str(ip_network(str(where.translation.local_cidr))[-2])
     if intent.logical:
         return _of_balancer(intent, peer, nobody)
     machine = intent.machine(node)

@@ -80,7 +80,11 @@ class Recipe:
         )
 
     def cards(self) -> tuple[Card, ...]:
-        """Its network cards: management, those of the intent, and what the scenario adds."""
+        """Its network cards: those of the intent, management, and what the scenario adds.
+
+        In this order, as what Linux sends by a device without an address has the first one of all:
+        so it is the cluster's, as it is where there is no management card.
+        """
         lab, machine = self.lab, self.machine
         further = tuple(
             Card(
@@ -91,14 +95,14 @@ class Recipe:
             for number, nic in enumerate(machine.hardware.nics)
         )
         return (
+            *(
+                Card(card.mac, names.network(lab, card.segment), card.mtu)
+                for card in machine.interfaces
+            ),
             Card(
                 management.management_mac(lab, machine.name),
                 names.network(lab, names.MANAGEMENT),
                 self.management_mtu,
-            ),
-            *(
-                Card(card.mac, names.network(lab, card.segment), card.mtu)
-                for card in machine.interfaces
             ),
             *further,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from lab._errors import PreflightError
-from lab.cluster import calico, flannel, ovn_kubernetes
+from lab.cluster import calico, calico_operator, flannel, ovn_kubernetes
 from lab.cluster.linux import daemons
 from lab.topology.intent import Intent
 
@@ -30,7 +30,10 @@ def unfit(intent: Intent) -> str:
         )
     if intent.topology in flannel.TOPOLOGIES:
         return flannel.unfit(intent)
-    return calico.unfit(intent) if intent.topology in calico.TOPOLOGIES else ""
+    windows = any(machine.kubelet and machine.os == "windows" for machine in intent.machines)
+    if windows and intent.topology in calico.TOPOLOGIES:
+        return calico_operator.unfit(intent)
+    return ""
 
 
 def require_fit(intent: Intent) -> None:

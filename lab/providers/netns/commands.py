@@ -43,7 +43,8 @@ from lab.providers.netns.operations import (
     VxlanAdd,
 )
 from lab.providers.netns.windows import realise
-from lab.topology.intent import Intent
+from lab.topology.commands import way
+from lab.topology.intent import Intent, Route
 
 _RULES_END = "END_OF_RULES"
 
@@ -218,12 +219,13 @@ def _(operation: AddressRemove, namespace: str) -> list[str]:
 
 @command.register
 def _(operation: RouteSet, namespace: str) -> list[str]:
-    return [_route("replace", operation, namespace)]
+    return [_route("replace", operation, namespace, operation.source)]
 
 
 @command.register
 def _(operation: RouteAdd, namespace: str) -> list[str]:
-    return [f"{_route('prepend', operation, namespace)} metric {operation.metric}"]
+    added = _route("prepend", operation, namespace, operation.source)
+    return [f"{added} metric {operation.metric}"]
 
 
 @command.register
@@ -231,10 +233,15 @@ def _(operation: RouteRemove, namespace: str) -> list[str]:
     return [f"{_route('delete', operation, namespace)} metric {operation.metric}"]
 
 
-def _route(verb: str, operation: RouteSet | RouteAdd | RouteRemove, namespace: str) -> str:
-    via = f" via {operation.via}" if operation.via else ""
-    target = f"{operation.destination}{via} dev {operation.device}"
-    return f"ip -n {namespace} route {verb} {target}{' onlink' if operation.onlink else ''}"
+def _route(
+    verb: str,
+    operation: RouteSet | RouteAdd | RouteRemove,
+    namespace: str,
+    source: str | None = None,
+) -> str:
+    where, device = operation.destination, operation.device
+    route = Route(where, device, operation.via, operation.onlink, source=source)
+    return f"ip -n {namespace} route {verb} {way(route)}"
 
 
 @command.register

@@ -54,6 +54,7 @@ from lab.providers.netns.operations import (
 )
 from lab.providers.netns.services import ruleset, ruleset_beside
 from lab.topology.intent import Bridge, Intent, MachineIntent, Neighbour, Pod
+from lab.topology.machines import ROUTED_MAC
 from lab.topology.segment import Interface
 
 _STRAIGHT_KEYS = ("accept_redirects", "send_redirects", "rp_filter")
@@ -268,20 +269,13 @@ _SHARED = _Ground(_shared_settings, _by_device, RouteAdd, ruleset_beside)
 
 
 def _plug(pod: Pod, machine: MachineIntent, drafts: dict[str, Draft], indexes: count[int]) -> None:
-    if machine.bridge is None:
-        raise UsageError(
-            f"compiling machine '{machine.name}'",
-            f"pod '{pod.name}' has no bridge to be plugged into",
-            "give a machine with pods a bridge in its topology",
-        )
     index, far = next(indexes), next(indexes)
     draft = drafts[machine.name]
     draft.has(pod.port, index)
     drafts[pod.name].has("eth0", far)
-    draft.operations.append(
-        VethAdd(pod.port, index, port_mac(index), pod.name, "eth0", far, pod.mac, pod.mtu)
-    )
-    if machine.bridge.switch is None:
+    mac = port_mac(index) if machine.bridge else ROUTED_MAC
+    draft.operations.append(VethAdd(pod.port, index, mac, pod.name, "eth0", far, pod.mac, pod.mtu))
+    if machine.bridge and machine.bridge.switch is None:
         draft.operations += [MasterSet(pod.port, machine.bridge.name), HairpinOn(pod.port)]
 
 
@@ -290,7 +284,8 @@ def _tables(machine: MachineIntent, route_type: type[RouteSet | RouteAdd]) -> li
     static = (route for route in machine.routes if route.by is None)
     routes = sorted(static, key=lambda route: route.via is not None)
     operations: list[Operation] = [
-        route_type(route.destination, route.device, route.via, route.onlink) for route in routes
+        route_type(route.destination, route.device, route.via, route.onlink, route.source)
+        for route in routes
     ]
     operations += _permanent(machine.neighbours)
     operations += [

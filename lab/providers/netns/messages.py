@@ -33,6 +33,7 @@ from lab.providers.netns.operations import (
     VethAdd,
     VxlanAdd,
 )
+from lab.topology.intent import BLACKHOLE
 
 _NEW_LINK, _REMOVE_LINK, _SET_LINK = 16, 17, 19
 _NEW_ADDRESS, _REMOVE_ADDRESS = 20, 21
@@ -43,7 +44,7 @@ _UP = 1
 _AF_BRIDGE = 7
 _PERMANENT = 0x80
 _SELF, _PROXY = 0x02, 0x08
-_MAIN_TABLE, _BOOT, _UNICAST, _ONLINK = 254, 3, 1, 4
+_MAIN_TABLE, _BOOT, _UNICAST, _LOST, _ONLINK = 254, 3, 1, 6, 4
 _UNIVERSE, _LINK = 0, 253
 
 Encoded = tuple[int, int, bytes]
@@ -187,12 +188,13 @@ def _address(operation: AddressAdd | AddressRemove, names: Names) -> bytes:
 
 @encode.register
 def _(operation: RouteSet, names: Names) -> Encoded:
-    return _NEW_ROUTE, _CREATE | _REPLACE, _route(operation, names)
+    return _NEW_ROUTE, _CREATE | _REPLACE, _route(operation, names, operation.source)
 
 
 @encode.register
 def _(operation: RouteAdd, names: Names) -> Encoded:
-    return _NEW_ROUTE, _CREATE, _route(operation, names) + _number(6, operation.metric)
+    body = _route(operation, names, operation.source)
+    return _NEW_ROUTE, _CREATE, body + _number(6, operation.metric)
 
 
 @encode.register
@@ -200,10 +202,13 @@ def _(operation: RouteRemove, names: Names) -> Encoded:
     return _REMOVE_ROUTE, 0, _route(operation, names) + _number(6, operation.metric)
 
 
-def _route(operation: RouteSet | RouteAdd | RouteRemove, names: Names) -> bytes:
+def _route(
+    operation: RouteSet | RouteAdd | RouteRemove, names: Names, source: str | None = None
+) -> bytes:
     everywhere = operation.destination == "default"
     target = IPv4Network("0.0.0.0/0" if everywhere else operation.destination)
-    scope = _UNIVERSE if operation.via else _LINK
+    lost = operation.device == BLACKHOLE
+    scope = _UNIVERSE if operation.via or lost else _LINK
     body = struct.pack(
         "=BBBBBBBBI",
         socket.AF_INET,
@@ -213,14 +218,16 @@ def _route(operation: RouteSet | RouteAdd | RouteRemove, names: Names) -> bytes:
         _MAIN_TABLE,
         _BOOT,
         scope,
-        _UNICAST,
+        _LOST if lost else _UNICAST,
         _ONLINK if operation.onlink else 0,
     )
     if target.prefixlen:
         body += attribute(1, target.network_address.packed)
     if operation.via:
         body += attribute(5, socket.inet_aton(operation.via))
-    return body + _number(4, names.indexes[operation.device])
+    if source:
+        body += attribute(7, socket.inet_aton(source))
+    return body if lost else body + _number(4, names.indexes[operation.device])
 
 
 def _neighbour(family: int, index: int, flags: int, attributes: bytes) -> bytes:

@@ -183,8 +183,10 @@ class RouteSet(Described):
 
     destination: str
     device: str
+    """``BLACKHOLE`` where it loses packets."""
     via: str | None
     onlink: bool
+    source: str | None = None
 
     words = "setting route '{destination}'{way} by device '{device}'"
 
@@ -202,6 +204,7 @@ class RouteAdd(Described):
     device: str
     via: str | None
     onlink: bool
+    source: str | None = None
     metric: int = 0
     """The lowest is used."""
 

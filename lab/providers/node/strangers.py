@@ -54,7 +54,7 @@ def _move(channel: Socket, routes: Iterable[Demoted], before: int, after: int) -
         if DefaultRoute(indexes[device], via, onlink, before) not in there:
             continue
         if DefaultRoute(indexes[device], via, onlink, after) not in there:
-            operations.append(RouteAdd("default", device, via, onlink, after))
+            operations.append(RouteAdd("default", device, via, onlink, metric=after))
         operations.append(RouteRemove("default", device, via, onlink, before))
     channel.apply(operations, Names(indexes, _no_namespace))
 

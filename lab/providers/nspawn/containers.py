@@ -142,7 +142,8 @@ class Container:
         return Start(
             machine=self.name,
             root=RUN / "roots" / self.name,
-            ports=(management, *cards),
+            # what a device without an address sends has the first one of all
+            ports=(*cards, management),
             groups=groups,
             binds={own / at: place for at, place in _BOUND.items()} if self.is_node else {},
             read_only={ready / prepared.BUNDLE: _BUNDLE_PLACE} if ready and self.is_node else {},

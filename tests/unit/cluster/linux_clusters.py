@@ -38,8 +38,8 @@ def bundle(version: str = "1.36.3") -> Manifest:
     names = [f"registry.k8s.io/{one.format(v=version)}" for one in REPOSITORIES]
     names.append("ghcr.io/flannel-io/flannel:v0.28.10")
     names.append(f"{ovn_kubernetes.IMAGE}:release-1.2")
-    tags = {calico.OPERATOR: "v1.40.8"}
-    names += [f"{one}:{tags.get(one, 'v3.31.5')}" for one in calico.IMAGES]
+    operator, *others = (*calico.OPERATOR_IMAGES, *calico.IMAGES)
+    names += [f"{operator}:v1.40.8", *(f"{one}:v3.31.5" for one in others)]
     return Manifest(
         (("kubernetes", version),),
         tuple(Program(name, "x", "linux", blob(name), "a test") for name in PROGRAMS),
@@ -84,3 +84,8 @@ def with_control_planes(scenario: Scenario, count: int) -> Scenario:
         for group in scenario.nodes
     )
     return replace(scenario, nodes=groups)
+
+
+def linux_only(one: Case) -> Case:
+    nodes = tuple(node for node in one.cluster.nodes if node.os == "linux")
+    return replace(one, cluster=replace(one.cluster, nodes=nodes))

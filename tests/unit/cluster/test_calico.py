@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from linux_clusters import Case, bundle, case
+from linux_clusters import Case, bundle, case, linux_only
 
 from lab._errors import PreflightError
-from lab.cluster import calico, rules
-from lab.cluster.linux import addons, daemons, preparation
+from lab.cluster import calico, calico_manifests, calico_operator, rules
+from lab.cluster.footprint import CALICO
+from lab.cluster.linux import addons, daemons, membership, preparation
+from lab.cluster.linux.operations import Remove, Run
 from lab.cluster.unverified import UNVERIFIED, unverified
 from lab.topology.registry import topologies
 
 SCENARIOS = ("calico-vxlan", "calico-bgp", "calico-bgp-tor")
+WINDOWS_IMAGES = calico.OPERATOR_IMAGES
 
 
 def one(documents: Any, kind: str, name: str = "default") -> Any:
@@ -22,25 +26,52 @@ def one(documents: Any, kind: str, name: str = "default") -> Any:
     return found["spec"]
 
 
-def linux_alone(given: Case) -> Case:
-    nodes = tuple(node for node in given.cluster.nodes if node.os == "linux")
-    return replace(given, cluster=replace(given.cluster, nodes=nodes))
+def every(given: Case) -> tuple[Any, ...]:
+    return addons.documents(given.cluster, given.intent, given.manifest)
+
+
+def selected(given: Case) -> dict[str, str | None]:
+    return {f"kubernetes.io/hostname == '{n.name}'": n.pod_cidr for n in given.cluster.nodes}
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_every_node_has_a_pool_of_one_block_that_is_its_part_of_the_plan(scenario: str) -> None:
     made = case(scenario)
-    network = one(calico.installation(made.cluster, made.intent), "Installation")["calicoNetwork"]
-    assert {pool["nodeSelector"]: pool["cidr"] for pool in network["ipPools"]} == {
-        f"kubernetes.io/hostname == '{node.name}'": node.pod_cidr for node in made.cluster.nodes
-    }
+    network = one(every(made), "Installation")["calicoNetwork"]
+    assert {pool["nodeSelector"]: pool["cidr"] for pool in network["ipPools"]} == selected(made)
     assert {pool["blockSize"] for pool in network["ipPools"]} == {26}
     assert network["nodeAddressAutodetectionV4"] == {"kubernetes": "NodeInternalIP"}
+    alone = linux_only(made)
+    pools = [d["spec"] for d in every(alone) if d["kind"] == "IPPool"]
+    assert {pool["nodeSelector"]: pool["cidr"] for pool in pools} == selected(alone)
+    assert {(pool["blockSize"], pool["natOutgoing"]) for pool in pools} == {(26, True)}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_both_ways_have_the_same_settings(scenario: str) -> None:
+    made = linux_only(case(scenario))
+    with_operator = [
+        document
+        for wave in calico_operator.waves(made.cluster, made.intent, made.manifest)
+        for document in wave
+    ]
+    stored = {"IPAMConfiguration": "IPAMConfig"}
+    settings = {
+        (stored.get(d["kind"], d["kind"]), d["metadata"]["name"]): d["spec"]
+        for d in with_operator
+        if d["apiVersion"] == "projectcalico.org/v3"
+    }
+    plain = {(d["kind"], d["metadata"]["name"]): d.get("spec") for d in every(made)}
+    for key, spec in settings.items():
+        assert plain[key].items() >= spec.items()
+    assert (calico.NAMESPACE, calico.DAEMON_SET) in {
+        (d["metadata"].get("namespace"), d["metadata"]["name"]) for d in every(made)
+    }
 
 
 def test_vxlan_is_what_windows_asks_for() -> None:
     made = case("calico-vxlan")
-    spec = one(calico.installation(made.cluster, made.intent), "Installation")
+    spec = one(every(made), "Installation")
     network = spec["calicoNetwork"]
     assert (network["bgp"], network["windowsDataplane"], network["mtu"]) == (
         "Disabled",
@@ -49,40 +80,83 @@ def test_vxlan_is_what_windows_asks_for() -> None:
     )
     assert {pool["encapsulation"] for pool in network["ipPools"]} == {"VXLAN"}
     assert spec["serviceCIDRs"] == ["10.96.0.0/12"]
-    settings = calico.configuration(made.cluster, made.intent)
-    assert one(settings, "IPAMConfiguration") == {"strictAffinity": True}
-    felix = one(settings, "FelixConfiguration")
-    assert felix == {"vxlanVNI": 4096, "vxlanPort": 4789, "vxlanMTU": 1450}
+    assert one(every(made), "IPAMConfiguration") == {"strictAffinity": True}
+    felix = {"nftablesMode": "Enabled", "vxlanMTU": 1450, "vxlanPort": 4789, "vxlanVNI": 4096}
+    assert one(every(made), "FelixConfiguration") == felix
 
 
-def test_without_windows_nodes_nothing_is_asked_for_them() -> None:
-    made = linux_alone(case("calico-vxlan"))
-    network = one(calico.installation(made.cluster, made.intent), "Installation")["calicoNetwork"]
-    assert "windowsDataplane" not in network
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_what_a_linux_node_sends_its_own_pods_has_the_node_s_address(scenario: str) -> None:
+    for made in (case(scenario), linux_only(case(scenario))):
+        found = {
+            d["metadata"]["name"]: d["spec"]
+            for d in every(made)
+            if d["kind"] == "FelixConfiguration"
+        }
+        for node in made.cluster.nodes:
+            own = found.get(f"node.{node.name}")
+            assert own == (
+                {"deviceRouteSourceAddress": node.address} if node.os == "linux" else None
+            )
+
+
+def test_without_windows_nodes_there_is_no_operator_and_no_api_server_of_calico_s() -> None:
+    documents = every(linux_only(case("calico-vxlan")))
+    assert not [d for d in documents if d["apiVersion"].startswith(("operator.", "projectcalico."))]
+    kinds = {d["metadata"]["name"] for d in documents if d["kind"] == "CustomResourceDefinition"}
+    assert {"ippools.crd.projectcalico.org", "ipamblocks.crd.projectcalico.org"} <= kinds
+    workloads = {
+        d["metadata"]["name"] for d in documents if d["kind"] in {"DaemonSet", "Deployment"}
+    }
+    assert workloads == {"calico-node", "calico-kube-controllers", "coredns"}
+
+
+@pytest.mark.parametrize(
+    ("scenario", "backend", "encapsulated"),
+    [("calico-vxlan", "vxlan", "Always"), ("calico-bgp", "bird", "Never")],
+)
+def test_the_backend_goes_with_the_pools(scenario: str, backend: str, encapsulated: str) -> None:
+    documents = every(linux_only(case(scenario)))
+    pod = one(documents, "DaemonSet", "calico-node")["template"]["spec"]
+    given = {e["name"]: e.get("value") for e in pod["containers"][0]["env"]}
+    assert given["CALICO_NETWORKING_BACKEND"] == backend
+    assert {d["spec"]["vxlanMode"] for d in documents if d["kind"] == "IPPool"} == {encapsulated}
+    (installer,) = pod["initContainers"]
+    asked = {e["name"]: e.get("value") for e in installer["env"]}
+    plugin = json.loads(asked["CNI_NETWORK_CONFIG"])["plugins"][0]
+    assert plugin["mtu"] == (1450 if backend == "vxlan" else 1500)
+
+
+def test_a_node_that_leaves_loses_all_that_calico_made_on_it() -> None:
+    made = linux_only(case("calico-vxlan"))
+    operations = membership.left(made.cluster)
+    (script,) = (o.command[-1] for o in operations if isinstance(o, Run) and o.command[0] == "sh")
+    for name in (*CALICO.devices, *CALICO.tables):
+        assert name in script
+    assert "kube-proxy" in script
+    removed = {path for o in operations if isinstance(o, Remove) for path in o.paths}
+    assert removed >= set(CALICO.paths)
+    assert f"/etc/cni/net.d/{calico_manifests.CNI_CONFIG}" in removed
 
 
 def test_in_a_mesh_all_nodes_are_one_system() -> None:
     made = case("calico-bgp")
-    documents = (
-        *calico.installation(made.cluster, made.intent),
-        *calico.configuration(made.cluster, made.intent),
-    )
-    settings = one(documents, "BGPConfiguration")
+    settings = one(every(made), "BGPConfiguration")
     assert settings == {"asNumber": 64512, "nodeToNodeMeshEnabled": True}
-    assert {d["kind"] for d in documents}.isdisjoint({"BGPPeer", "Node"})
+    assert "BGPPeer" not in {d["kind"] for d in every(made)}
+    assert not addons.of_nodes(made.cluster, made.intent)
     assert not daemons.wanted(made.intent), "Calico brings its own BIRD"
 
 
 def test_with_the_router_each_node_is_a_system_and_the_router_knows_them() -> None:
     made = case("calico-bgp-tor")
-    documents = calico.configuration(made.cluster, made.intent)
+    documents = every(made)
     assert one(documents, "BGPConfiguration") == {"nodeToNodeMeshEnabled": False}
     peer = one(documents, "BGPPeer", "router")
     assert (peer["peerIP"], peer["asNumber"]) == ("10.30.0.1", 64512)
     numbers = {
         document["metadata"]["name"]: document["metadata"]["annotations"]
-        for document in calico.installation(made.cluster, made.intent)
-        if document["kind"] == "Node"
+        for document in addons.of_nodes(made.cluster, made.intent)
     }
     (bird,) = daemons.wanted(made.intent)["router"]
     for node in made.cluster.nodes:
@@ -99,13 +173,13 @@ def test_kinds_that_the_operator_brings_come_after_it(scenario: str) -> None:
     waves = addons.waves(made.cluster, made.intent, made.manifest)
     first, second, third, _names = (wave.documents for wave in waves)
     assert "tigera-operator" in {d["metadata"]["name"] for d in first if d["kind"] == "Deployment"}
-    assert {d["apiVersion"] for d in second} <= {"operator.tigera.io/v1", "v1"}
+    assert {d["apiVersion"] for d in second} == {"operator.tigera.io/v1"}
     assert {d["apiVersion"] for d in third} == {"projectcalico.org/v3"}
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_bundle_without_calico_is_refused_naming_every_image(scenario: str) -> None:
-    made = linux_alone(case(scenario))
+    made = linux_only(case(scenario))
     rules.require(made.manifest, made.cluster)
     bare = replace(
         made.manifest,
@@ -114,7 +188,9 @@ def test_a_bundle_without_calico_is_refused_naming_every_image(scenario: str) ->
     with pytest.raises(PreflightError) as raised:
         rules.require(bare, made.cluster)
     for image in calico.IMAGES:
-        assert f"image '{image}:v" in raised.value.happened
+        assert f"image '{image}'" in raised.value.happened
+    for image in WINDOWS_IMAGES:
+        assert image not in raised.value.happened
     assert "lab bundle create --with calico" in raised.value.cure
 
 
@@ -124,12 +200,14 @@ def test_the_images_that_are_asked_for_are_put_on_every_linux_node(scenario: str
     for node in made.cluster.nodes:
         if node.os == "linux":
             held = set(preparation.repositories(made.cluster, node))
-            assert held >= set(calico.IMAGES)
+            assert held >= {*calico.IMAGES, *WINDOWS_IMAGES}
 
 
 def test_what_nobody_has_run_is_said_of_clusters_alone() -> None:
     made = case("calico-bgp")
     assert "unverified: Calico's operator" in unverified(made.intent)
     assert not unverified(replace(made.intent, kubernetes=None))
+    linux = tuple(one for one in made.intent.machines if one.os == "linux")
+    assert not unverified(replace(made.intent, machines=linux))
     assert not unverified(case("overlay").intent)
     assert set(UNVERIFIED) <= set(topologies())

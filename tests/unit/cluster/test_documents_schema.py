@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from linux_clusters import case
+from linux_clusters import case, linux_only
 
 from lab.cluster.linux import addons
 
 SCENARIOS = ("overlay", "host-gateway", "hard-way", "calico-vxlan", "calico-bgp-tor", "ovn")
-OF_THE_ADD_ONS = ("operator.tigera.io/v1", "projectcalico.org/v3")
+OF_THE_ADD_ONS = ("operator.tigera.io/v1", "projectcalico.org/v3", "crd.projectcalico.org/v1")
 
 
 def returned(document: Any) -> Any:
@@ -27,9 +27,10 @@ def returned(document: Any) -> Any:
     return api.sanitize_for_serialization(read)
 
 
+@pytest.mark.parametrize("windows", [True, False])
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_nothing_in_a_document_is_unknown_to_its_kind(scenario: str) -> None:
-    one = case(scenario)
+def test_nothing_in_a_document_is_unknown_to_its_kind(scenario: str, windows: bool) -> None:
+    one = case(scenario) if windows else linux_only(case(scenario))
     plain = [
         document
         for document in addons.documents(one.cluster, one.intent, one.manifest)

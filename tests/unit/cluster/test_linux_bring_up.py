@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cryptography import x509
-from linux_clusters import Case, case
+from linux_clusters import Case, case, linux_only
 from linux_world import Killed, World
 
 from lab._deadline import Deadline
@@ -17,12 +16,6 @@ from lab.cluster import kubeconfig
 from lab.cluster.linux import bring_up, health, membership
 from lab.cluster.linux.api import ClusterApi
 from lab.cluster.linux.entrance import Entrance
-
-
-def linux_only(one: Case) -> Case:
-    nodes = tuple(node for node in one.cluster.nodes if node.os == "linux")
-    return replace(one, cluster=replace(one.cluster, nodes=nodes))
-
 
 CASES = {
     "overlay": lambda: linux_only(case("overlay")),
@@ -140,6 +133,21 @@ def test_a_deleted_node_is_an_ailment_and_joins_again(tmp_path: Path) -> None:
     is_up(one, world)
     assert world.ran("kubeadm reset") == ["worker1"]
     assert world.ran("kubeadm join") == ["worker1"]
+
+
+def test_a_node_that_joins_again_is_told_its_autonomous_system_again(tmp_path: Path) -> None:
+    one = ONCE["calico-bgp-tor"]()
+    world = world_of(one)
+    bring(one, world, tmp_path)
+    world.applied.clear()
+    del world.nodes["worker1"]
+    bring_up.rejoin(one.cluster, one.intent, one.manifest, world.site(tmp_path), ["worker1"])
+    said = {
+        document["metadata"]["name"]: document["metadata"]["annotations"]
+        for document in world.applied
+        if document["kind"] == "Node"
+    }
+    assert said == {"worker1": {"projectcalico.org/ASNumber": "64514"}}
 
 
 def test_a_deleted_worker_of_the_hard_way_registers_again(tmp_path: Path) -> None:

@@ -199,6 +199,8 @@ def test_no_secret_is_asked_for() -> None:
         "cd /var/lib/kubelet/pki && [",
         "if [ -s /etc/kubernetes/admin.conf ]",
         "ask dns kubectl --kubeconfig=/etc/kubernetes/admin.conf",
+        "ask calico-pools kubectl --kubeconfig=/etc/kubernetes/admin.conf",
+        "ask calico-systems kubectl --kubeconfig=/etc/kubernetes/admin.conf",
     ):
         assert harmless in asked
         asked = asked.replace(harmless, "")

@@ -28,8 +28,7 @@ def documents(made: Case) -> list[Any]:
 def test_every_linux_node_keeps_its_part_of_the_plan(made: Case) -> None:
     given = {
         one["metadata"]["name"]: json.loads(one["metadata"]["annotations"][ovn_kubernetes.SUBNETS])
-        for one in documents(made)
-        if one["kind"] == "Node"
+        for one in addons.of_nodes(made.cluster, made.intent)
     }
     assert given == {
         "master": {"default": ["10.0.1.0/24"]},

@@ -156,11 +156,11 @@ def test_where_routes_lead_to_another_the_whole_lab_is_looked_at() -> None:
     seen = whole(intent)
     links = tuple(
         replace(one, addresses=(*one.addresses, *bridge.addresses)) if one.kind == "bridge" else one
-        for one in seen["worker1"].links
+        for one in seen["win2"].links
     )
-    seen = changed(seen, "worker1", links=links)
+    seen = changed(seen, "win2", links=links)
     routes = tuple(
-        replace(one, via=intent.machine("worker1").interfaces[0].addresses[0].partition("/")[0])
+        replace(one, via=intent.machine("win2").interfaces[0].addresses[0].partition("/")[0])
         if one.destination == drawn
         else one
         for one in seen["master"].routes
@@ -176,9 +176,9 @@ def test_where_routes_lead_to_another_the_whole_lab_is_looked_at() -> None:
 
     found = explain([cell], (), intent, timed_out, look, lambda _: ()).finding
     assert isinstance(found, Finding)
-    assert (found.fault, found.node) == ("duplicate-node-pod-cidr", "worker1")
+    assert (found.fault, found.node) == ("duplicate-node-pod-cidr", "win2")
     assert looked[0] == {"win1", "master"}
-    assert "worker1" in looked[1]
+    assert "win2" in looked[1]
 
 
 def test_a_machine_beside_the_path_that_has_anothers_mac_is_told_before_what_is_counted() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lab._errors import PreflightError
-from lab.cluster.calico import MOST_POOLS
+from lab.cluster.calico_operator import MOST_POOLS
 from lab.imaging import recipes
 from lab.lifecycle.blueprint import draw
 from lab.providers.machines.fitness import WITH_CLUSTER, require_fit, require_packages, unfit

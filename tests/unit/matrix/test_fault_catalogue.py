@@ -69,6 +69,7 @@ OF_CLUSTERS = {
     "wrong-pod-cidr",
 }
 OF_FLANNEL = {"flanneld-killed", "wrong-pod-cidr"}
+OF_CALICO = {"felix-killed", "wrong-as-number", "wrong-encapsulation", "wrong-pool"}
 
 
 @cache
@@ -96,6 +97,7 @@ def text(fault: Fault, lab: Intent, site: Site) -> str:
 def test_the_commands_of_a_fault(name: str) -> None:
     fault = FAULTS[name]
     every = [cluster(kind) if name in OF_CLUSTERS else intent(kind) for kind in KINDS]
+    every += [cluster("calico-bgp-tor")] if name in OF_CALICO else []
     lab = next(one for one in every if registry.sites(fault, one))
     written = text(fault, lab, registry.sites(fault, lab)[-1])
     path = CASES / f"{name}.txt"
@@ -125,9 +127,24 @@ def test_where_faults_of_clusters_can_be_done(kind: str) -> None:
         assert not windows & {one.node for one in registry.sites(FAULTS[name], lab)}
 
 
+@pytest.mark.parametrize("kind", ["calico-vxlan", "calico-bgp", "calico-bgp-tor"])
+def test_where_faults_of_calico_can_be_done(kind: str) -> None:
+    lab = cluster(kind)
+    there = {name: registry.sites(FAULTS[name], lab) for name in OF_CALICO}
+    with_systems = kind == "calico-bgp-tor"
+    assert {name for name, sites in there.items() if sites} == (
+        OF_CALICO - (set() if with_systems else {"wrong-as-number"})
+    )
+    assert {site.node for sites in there.values() for site in sites} == {
+        one.name for one in lab.machines if one.kubelet and one.os == "linux"
+    }
+    (change,) = FAULTS["wrong-pool"].change(lab, "worker1", "").undo
+    assert change.place == "master"
+
+
 def test_of_namespaces_they_are_refused_with_what_they_need() -> None:
-    for name in OF_CLUSTERS:
-        with pytest.raises(UsageError, match=r"it needs .*(clusters|kubeadm|cluster)"):
+    for name in OF_CLUSTERS | OF_CALICO:
+        with pytest.raises(UsageError, match=r"it needs .*(cluster|kubeadm)"):
             registry.choose(FAULTS[name], intent("overlay"), "breaking it")
 
 

@@ -141,7 +141,6 @@ def test_a_gateway_outside_the_pods_prefix_is_on_the_link() -> None:
     [
         ({"name": "fabric"}, "the name 'fabric' is used for two namespaces"),
         ({"name": "worker2"}, "the name 'worker2' is used for two namespaces"),
-        ({"bridge": None}, "pod 'worker1-p1' has no bridge to be plugged into"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(change: dict[str, object], says: str) -> None:

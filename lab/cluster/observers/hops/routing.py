@@ -9,7 +9,7 @@ from lab.cluster.observers.difference import Difference, Look
 from lab.cluster.observers.rules import overlap, within
 from lab.topology import bird
 from lab.topology.commands import replace_neighbour, replace_route
-from lab.topology.intent import MachineIntent, Neighbour, Route
+from lab.topology.intent import BLACKHOLE, MachineIntent, Neighbour, Route
 
 _SILENT = {"FAILED", "INCOMPLETE", "UNREACHABLE"}
 _EVERYWHERE = "0.0.0.0/0"
@@ -41,24 +41,24 @@ def _routes(look: Look) -> Iterator[Difference]:
     for route in look.intended.routes:
         found = seen.get(_prefix(route))
         if found is None:
-            if not look.works(route.device):
+            if route.device != BLACKHOLE and not look.works(route.device):
                 continue  # the device is told of, and took the route with it
             yield look.differs(
                 "learned-route-missing" if route.by else "route-missing",
                 f"route to {route.destination}",
                 _words(route),
                 "there is none",
-                *_remedy(route),
+                *_remedy(look, route),
             )
-        elif (found.device, found.via) != (route.device, route.via):
+        elif _leads(found) != _leads(route) or (route.source or found.source) != found.source:
             if found.device == f"{route.device} (down)":
-                continue  # the same
+                continue  # the device is told of
             yield look.differs(
                 "wrong-learned-route" if route.by else "wrong-route",
                 f"route to {route.destination}",
                 _words(route),
                 _words(found),
-                *_remedy(route),
+                *_remedy(look, route),
             )
     if look.observed.os == "linux":  # HNS has routes of its own for every pod
         yield from _strays(look)
@@ -74,6 +74,8 @@ def _strays(look: Look) -> Iterator[Difference]:
         if prefix in intended or prefix == _EVERYWHERE:
             continue
         if not any(overlap(prefix, one) for one in look.ranges()):
+            continue
+        if look.beside.has_port(route.device):
             continue
         covering = [way for way in ways if within(prefix, way[0])]
         longest = max(covering, key=lambda way: IPv4Network(way[0]).prefixlen, default=None)
@@ -94,6 +96,10 @@ def _connected(machine: MachineIntent) -> Iterator[tuple[str, str]]:
             yield str(ip_interface(text).network), device
 
 
+def _leads(route: Route) -> tuple[str, str | None]:
+    return route.device, route.via
+
+
 def _prefix(route: Route) -> str:
     if route.destination == "default":
         return _EVERYWHERE
@@ -102,15 +108,17 @@ def _prefix(route: Route) -> str:
 
 def _words(route: Route) -> str:
     via = f"through {route.via} " if route.via else ""
-    if route.device in {"blackhole", "unreachable", "prohibit", "throw"}:
+    if route.device in {BLACKHOLE, "unreachable", "prohibit", "throw"}:
         return f"a {route.device} route"
-    return f"{via}on {route.device}"
+    source = f" from {route.source}" if route.source else ""
+    return f"{via}on {route.device}{source}"
 
 
-def _remedy(route: Route) -> tuple[str, str]:
+def _remedy(look: Look, route: Route) -> tuple[str, str]:
     """What shows the route, and what sets it: for one that is learned, the sessions do."""
     if route.by == bird.NAME:
-        return "birdc show protocols", "birdc enable all"
+        control = look.beside.control if look.intended.kubelet else bird.Control()
+        return control.ask("show protocols"), control.ask("enable all")
     return f"ip route show {route.destination}", replace_route(route)
 
 

@@ -266,7 +266,7 @@ def _spared(prefixes: tuple[str, ...]) -> str:
 
 def _masquerade(look: Look, translation: Translation) -> str:
     if look.by == "kubernetes":
-        return "restart the network add-on on this node (flanneld with --ip-masq)"
+        return "restart the network add-on on this node"
     kept = (*translation.not_masqueraded, "224.0.0.0/4")
     spared = ", ".join(str(one) for one in collapse_addresses(map(IPv4Network, kept)))
     if look.intended.chassis:

@@ -88,11 +88,8 @@ def _state(look: Look, tunnel: Tunnel, seen: Tunnel) -> Iterator[Difference]:
 
 
 def _again(look: Look, tunnel: Tunnel) -> str:
-    if look.by == "kubernetes":
-        return (
-            f"correct net-conf.json (VNI {tunnel.vni}, Port {tunnel.port}), "
-            f"ip link del {tunnel.name}, and restart flanneld on this node"
-        )
+    if look.beside.tunnel:
+        return look.beside.tunnel.format(name=tunnel.name, vni=tunnel.vni, port=tunnel.port)
     return " && ".join(remade_tunnel(look.intended, tunnel))
 
 

@@ -138,7 +138,7 @@ def _values(look: Look, card: Interface, link: Link, shows: str) -> Iterator[Dif
 
 
 def _barrier(look: Look, barrier: Barrier) -> Iterator[Difference]:
-    kind = _kind(look, barrier)
+    kind = None if look.beside.has_table(barrier.table) else _kind(look, barrier)
     if kind:
         met = "" if barrier.packets is None else f" (met {barrier.packets} packets)"
         found = look.differs(

@@ -1,0 +1,101 @@
+"""What a network add-on makes on a Linux node by itself: one declaration an add-on. Pure data.
+
+Whoever looks at a node takes it as intended, and a node that leaves the cluster loses it. What the
+Intent has itself is judged by the Intent.
+
+Sources: flannel 0.28, ``pkg/trafficmngr`` and ``pkg/subnet``; nodes of Calico 3.31, as they were
+seen; ovn-kubernetes 1.2, ``go-controller/pkg/types`` and ``dist/images/ovnkube.sh``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from lab.topology import bird
+from lab.topology.intent import Intent, MachineIntent
+
+By = Literal["lab", "kubernetes"]
+"""Who has made bridge, tunnel, pods and Services: the lab, with the Intent's own names and MACs,
+or kubelet, kube-proxy and the network add-on, which choose some of them."""
+
+
+PROXY_TABLE = "kube-proxy"
+"""Of nftables: kube-proxy's, and the embedded provider's in its place."""
+_OF_THE_LAB = bird.Control()
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Of one add-on; names may have the wildcards of file names."""
+
+    devices: tuple[str, ...] = ()
+    """A node that leaves loses them."""
+    ports: tuple[str, ...] = ()
+    """Of devices that lead to a pod each: whatever pod that is, the route by it is right."""
+    tables: tuple[str, ...] = ()
+    """Of nftables, in any family."""
+    paths: tuple[str, ...] = ()
+    """Files and directories, sockets among them."""
+    switches: tuple[str, ...] = ()
+    """Bridges of Open vSwitch."""
+    control: bird.Control = _OF_THE_LAB
+    """How the nodes' BIRD is asked."""
+    tunnel: str = ""
+    """How one that is not as it should be is made anew, of its ``name``, ``vni`` and ``port``."""
+
+    def has_port(self, name: str) -> bool:
+        """Whether a device of that name leads to a pod."""
+        return any(fnmatchcase(name, one) for one in self.ports)
+
+    def has_table(self, name: str) -> bool:
+        """Whether a table of nftables of that name is the add-on's."""
+        return any(fnmatchcase(name, one) for one in self.tables)
+
+
+LAB = Footprint(tables=("host-limits", "ovn-kubernetes", "open-vswitch"))
+"""What the embedded provider makes beside what the Intent's devices and routes are."""
+BRIDGES = Footprint(devices=("cni0", "cbr0"), paths=("/run/hybridlab/pod-addresses",))
+"""Where the nodes' own CNI plugins make the pod network, and no add-on does."""
+FLANNEL = Footprint(
+    devices=("cbr0", "cni0", "flannel.*"),
+    tables=("flannel-*",),
+    paths=("/run/flannel",),
+    tunnel="correct net-conf.json (VNI {vni}, Port {port}), ip link del {name}, and restart "
+    "flanneld on this node",
+)
+CALICO = Footprint(
+    devices=("cali*", "vxlan.calico"),
+    ports=("cali*",),
+    tables=("calico",),
+    paths=(
+        "/etc/cni/net.d/10-calico.conflist",
+        "/etc/cni/net.d/calico-kubeconfig",
+        "/run/calico",
+        "/var/lib/calico",
+    ),
+    control=bird.Control("/run/calico/bird.ctl"),
+    tunnel="correct FelixConfiguration 'default' (vxlanVNI {vni}, vxlanPort {port}), and see that "
+    "calico-node runs on this node: Felix makes {name} anew",
+)
+OVN = Footprint(
+    tables=("ovn-kubernetes",),
+    paths=("/etc/cni/net.d/10-ovn-kubernetes.conf", "/run/ovn-kubernetes"),
+    switches=("br-int",),
+)
+_ADD_ONS = {
+    **dict.fromkeys(("overlay", "kubeinit", "host-gateway"), FLANNEL),
+    **dict.fromkeys(("calico-vxlan", "calico-bgp"), CALICO),
+    "ovn": OVN,
+}
+
+
+def footprint(topology: str, by: By = "kubernetes") -> Footprint:
+    """Of the add-on that makes a topology's pod network, or of the lab where it does so itself."""
+    return _ADD_ONS.get(topology, BRIDGES) if by == "kubernetes" else LAB
+
+
+def bird_of(intent: Intent, machine: MachineIntent, by: By) -> bird.Control:
+    """How the BIRD of one machine is asked: that of a cluster's node is the add-on's."""
+    return footprint(intent.topology, by).control if machine.kubelet else _OF_THE_LAB

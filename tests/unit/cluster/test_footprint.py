@@ -1,0 +1,175 @@
+"""What an add-on makes on a node is as intended there, and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lab.cluster.footprint import CALICO, FLANNEL, LAB, bird_of, footprint
+from lab.cluster.observers import nftables
+from lab.cluster.observers.difference import Difference
+from lab.cluster.observers.differences import differences, lab_differences
+from lab.cluster.observers.facts import Link, NodeFacts, SeenSession
+from lab.cluster.observers.passage import Masquerade, Translations
+from lab.cluster.observers.sessions import differences as of_sessions
+from lab.lifecycle.blueprint import draw
+from lab.topology.intent import BLACKHOLE, Intent, MachineIntent, Route
+
+POOLS = ("10.244.0.0/26", "10.244.0.64/26", "10.244.0.128/26")
+
+
+def intent_of(scenario: str) -> Intent:
+    return draw(scenario, "linux", None, "kubernetes", real=True).intent
+
+
+def rule(chain: str, *expression: Any) -> dict[str, Any]:
+    return {"rule": {"family": "ip", "table": "calico", "chain": chain, "expr": list(expression)}}
+
+
+def match(field: str, operator: str, right: object, protocol: str = "ip") -> dict[str, Any]:
+    left = {"payload": {"protocol": protocol, "field": field}}
+    return {"match": {"op": operator, "left": left, "right": right}}
+
+
+def pools(name: str) -> dict[str, Any]:
+    elements = [
+        {"prefix": {"addr": one.partition("/")[0], "len": int(one.partition("/")[2])}}
+        for one in POOLS
+    ]
+    return {"set": {"family": "ip", "table": "calico", "name": name, "elem": elements}}
+
+
+def hooked(chain: str, kind: str, hook: str) -> dict[str, Any]:
+    return {
+        "chain": {
+            "family": "ip", "table": "calico", "name": chain, "type": kind, "hook": hook, "prio": 0
+        }
+    }  # fmt: skip
+
+
+NFT = (
+    pools("cali40masq-ipam-pools"),
+    pools("cali40all-ipam-pools"),
+    hooked("nat-postrouting", "nat", "postrouting"),
+    rule(
+        "nat-postrouting",
+        match("saddr", "==", "@cali40masq-ipam-pools"),
+        match("daddr", "!=", "@cali40all-ipam-pools"),
+        {"masquerade": {"flags": "fully-random"}},
+    ),
+    hooked("filter-input", "filter", "input"),
+    rule("filter-input", match("dport", "==", 4789, "udp"), {"drop": None}),
+)
+"""As Felix writes it: masquerade by sets, and its own bars, here of VXLAN from strangers."""
+
+
+def test_masquerade_by_sets_that_have_names_is_read() -> None:
+    read = nftables.read(NFT, but=frozenset())
+    assert read.translations.masquerades == tuple(Masquerade(one, POOLS) for one in POOLS)
+
+
+def kinds(found: tuple[Difference, ...]) -> set[str]:
+    return {one.kind for one in found}
+
+
+def node(intent: Intent) -> MachineIntent:
+    """A node without Services, whose own parts alone are judged."""
+    machine = intent.machine("worker1")
+    assert machine.translation
+    return replace(machine, translation=replace(machine.translation, services=()))
+
+
+def seen(machine: MachineIntent) -> NodeFacts:
+    """The node as Calico has made it, with a pod that is not the lab's."""
+    read = nftables.read(NFT, but=frozenset())
+    names = [card.name for card in machine.interfaces]
+    names += [pod.port for pod in machine.pods] + ([machine.tunnel.name] if machine.tunnel else [])
+    links = [Link(one, "", "", (), 0, up=True, carrier=True) for one in [*names, "cali0123456789a"]]
+    cards = {card.name: card for card in machine.interfaces}
+    links = [
+        replace(one, mac=cards[one.name].mac, addresses=cards[one.name].addresses)
+        if one.name in cards
+        else one
+        for one in links
+    ]
+    return NodeFacts(
+        os="linux",
+        version="",
+        links=tuple(links),
+        tunnels=(machine.tunnel,) if machine.tunnel else (),
+        routes=(*machine.routes, Route("10.244.0.99/32", "cali0123456789a")),
+        forwards=True,
+        forwarding=machine.forwarding,
+        translations=Translations("", (), read.translations.masquerades, marked=True),
+        barriers=read.barriers,
+        absent=(("neighbour", "not asked"),),
+    )
+
+
+@pytest.mark.parametrize("scenario", ["calico-vxlan", "calico-bgp"])
+def test_nothing_that_calico_makes_on_a_healthy_node_is_accused(scenario: str) -> None:
+    intent = intent_of(scenario)
+    machine = node(intent)
+    assert machine.bridge is None
+    assert differences(machine, seen(machine), by="kubernetes", beside=CALICO) == ()
+    alone = replace(intent, machines=(machine,))
+    assert lab_differences(alone, {"worker1": seen(machine)}, by="kubernetes") == ()
+
+
+def test_without_the_declaration_it_is() -> None:
+    machine = node(intent_of("calico-vxlan"))
+    found = kinds(differences(machine, seen(machine), by="kubernetes", beside=FLANNEL))
+    assert found == {"stray-route", "tunnel-port-dropped"}
+
+
+def test_what_is_amiss_is_told_all_the_same() -> None:
+    machine = node(intent_of("calico-vxlan"))
+    facts = seen(machine)
+    lost = tuple(one for one in facts.routes if one.device != BLACKHOLE)
+    wrong = tuple(replace(one, source=None) for one in facts.routes)
+    led = (*facts.routes, Route("10.244.0.130/32", "eth0", "10.30.0.1"))
+    for routes, kind in ((lost, "route-missing"), (wrong, "wrong-route"), (led, "stray-route")):
+        found = differences(machine, replace(facts, routes=routes), by="kubernetes", beside=CALICO)
+        assert kinds(found) == {kind}, kind
+
+
+def test_a_table_of_nobody_s_name_is_told_beside_calico_s() -> None:
+    machine = node(intent_of("calico-vxlan"))
+    foreign = tuple(replace(one, table="firewall-1") for one in seen(machine).barriers)
+    facts = replace(seen(machine), barriers=foreign)
+    found = differences(machine, facts, by="kubernetes", beside=CALICO)
+    assert kinds(found) == {"tunnel-port-dropped"}
+
+
+def test_each_topology_has_one_declaration_and_namespaces_have_the_lab_s() -> None:
+    assert footprint("calico-bgp") is footprint("calico-vxlan") is CALICO
+    assert footprint("kubeinit") is footprint("overlay") is FLANNEL
+    assert footprint("calico-bgp", "lab") is LAB
+
+
+@pytest.mark.parametrize(
+    ("scenario", "kind"), [("calico-bgp", "Mesh"), ("calico-bgp-tor", "Global")]
+)
+def test_sessions_of_calico_s_own_bird_are_known_by_the_peer_s_address(
+    scenario: str, kind: str
+) -> None:
+    intent = intent_of(scenario)
+    machine = intent.machine("worker1")
+    assert machine.speaker
+    names = {s.machine: f"{kind}_{s.address.replace('.', '_')}" for s in machine.speaker.sessions}
+    sessions = tuple(SeenSession(name, "up", "Established") for name in names.values())
+    facts = NodeFacts("linux", "", sessions=sessions)
+    assert list(of_sessions(intent, {"worker1": facts}, by="kubernetes")) == []
+    peer = machine.speaker.sessions[0]
+    shut = tuple(
+        replace(one, state="down", info="") if one.name == names[peer.machine] else one
+        for one in sessions
+    )
+    (found,) = of_sessions(intent, {"worker1": replace(facts, sessions=shut)}, by="kubernetes")
+    assert (found.kind, found.node) == ("session-down", "worker1")
+    assert found.shows == "birdc -s /run/calico/bird.ctl show protocols"
+    session = peer.address.replace(".", "_")
+    assert found.mends == f'birdc -s /run/calico/bird.ctl "enable \\"*_{session}\\""'
+    assert bird_of(intent, intent.machine("router"), "kubernetes").socket == ""
