@@ -71,13 +71,9 @@ def product(plan: Plan, intent: Intent) -> Product:
 def asked_of(plan: Plan, intent: Intent) -> tuple[Family, ...]:
     """The families that the plan asks for and that can be asked where the lab will be.
 
-    Those of the services node can where there is one; ``api`` where what stands behind it says
-    which API server it is.
+    Those of the services node can where there is one.
     """
-    front = intent.services_node
-    left_out: set[Family] = set() if front else set(OF_SERVICES_NODE)
-    if front and not front.api_servers:
-        left_out.add("api")
+    left_out: frozenset[Family] = frozenset() if intent.services_node else OF_SERVICES_NODE
     return tuple(one for one in FAMILIES if one in plan.families and one not in left_out)
 
 

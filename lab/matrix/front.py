@@ -35,19 +35,22 @@ def node_names(lab: LabEnds) -> Ends:
 def api(lab: LabEnds) -> Ends:
     """Every probe pod, every node and the client ask the API address; all API servers answer.
 
-    They see the services node as the source, which makes a connection of its own to them.
+    They see the services node as the source, which makes a connection of its own to them; those of
+    Kubernetes do not say so. Those are known by their certificates, which what Windows nodes are
+    probed with does not tell: there no Windows node or pod asks.
     """
     asking, server = _in_front(lab)
     front = lab.front
     if front is None:
         return (), iter(())
     target = Endpoint("api", "api", server.os, server.node, front.address, front.api_port)
-    seen = frozenset({front.address})
+    seen = frozenset[str]() if front.tls else frozenset({front.address})
+    sources = (*lab.ends.pods, *asking, lab.ends.client)
 
     def path(source: Endpoint) -> Path:
         return Path(source, target, between(source, server), front.api_servers, seen)
 
-    return (*lab.ends.pods, *asking, lab.ends.client), iter(
+    return tuple(one for one in sources if not front.tls or one.os == "linux"), iter(
         (Target(server.name, True, path, only_small=True, protocol="tcp"),)
     )
 

@@ -37,9 +37,10 @@ ProbeStatus = Literal["ok", "timeout", "refused", "no-route", "no-such-name", "w
 short datagram). ``error``: the probe could not be made at all; says nothing of the network."""
 
 
-Dialect = Literal["lab", "netexec", "health"]
-"""What answers a probe: the lab's own responder, ``netexec`` of Kubernetes' agnhost image, or
-kube-proxy's health check of a Service, over TCP alone."""
+Dialect = Literal["lab", "netexec", "health", "tls"]
+"""What answers a probe: the lab's own responder, ``netexec`` of Kubernetes' agnhost image,
+kube-proxy's health check of a Service, over TCP alone, or a TLS server, whose name in the outcome
+is its certificate's fingerprint until somebody knows whose that is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,12 +47,11 @@ def on_real_ones(intent: Intent) -> Intent:
 
     They are taken in the order of the inventory: the scenario's second is the second one there.
     They carry the node segment in their own way. The services node's programs are the same there,
-    but where there is a cluster: what stands before the API servers is then the cluster's own, and
-    a real API server does not say which one it is.
+    but where there is a cluster: what stands before the API servers is then the cluster's own.
     """
     front = intent.services_node
     if front and intent.kubernetes:
-        front = replace(front, api_servers=())
+        front = replace(front, tls=True)
     numbers = {one.name: number for number, one in enumerate(intent.hypervisors, start=1)}
     places = {machine: numbers[host] for machine, host in intent.hosts()}
     machines = tuple(

@@ -243,11 +243,14 @@ class ServicesNode:
     api_port: int
     """There it passes the API on to the API servers."""
     api_servers: tuple[str, ...]
-    """Machines with one that says which it is; none where they are Kubernetes' own."""
+    """Machines with one."""
     domain: str
     """Of the nodes' own names."""
     names: tuple[tuple[str, str], ...]
     """Fully qualified, with the final dot, and their addresses: what its DNS answers."""
+    tls: bool = False
+    """Whether the API servers are Kubernetes' own: known by their certificates, and silent about
+    whom they see."""
 
 
 @dataclass(frozen=True, slots=True)

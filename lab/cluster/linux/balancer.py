@@ -34,7 +34,9 @@ def balancing(cluster: Cluster, intent: Intent, patience: int) -> Operations:
 def configuration(cluster: Cluster, intent: Intent, patience: int = 1) -> str:
     """TCP, passed on as it is, to those API servers that say that they are ready.
 
-    They are asked by the network that the balancer is on, which may be the nodes' other one.
+    They are asked by the network that the balancer is on, which may be the nodes' other one. At
+    random, so that whoever asks often enough sees each: taking turns, two that ask at the same
+    time could each see every other server only.
     """
     front = machine(cluster, intent)
     assert front is not None, "asked where something is to balance"
@@ -62,7 +64,7 @@ frontend api
     default_backend control-planes
 
 backend control-planes
-    balance roundrobin
+    balance random(1)
     option httpchk GET /readyz
     http-check expect status 200
     default-server check check-ssl verify none inter {seconds}s fall 3 rise 1

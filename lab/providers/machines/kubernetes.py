@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from ssl import PEM_cert_to_DER_cert
 from typing import Never
 
 from lab._deadline import Deadline
@@ -17,6 +18,7 @@ from lab.cluster.flannel import TOPOLOGIES as WITH_FLANNEL
 from lab.cluster.linux import bring_up as linux
 from lab.cluster.linux import health
 from lab.cluster.linux.api import ADMIN, ClusterApi
+from lab.cluster.linux.by_hand import PKI
 from lab.cluster.linux.entrance import Entrance
 from lab.cluster.linux.parallel import on_each
 from lab.cluster.linux.site import Site
@@ -35,6 +37,8 @@ from lab.plan.canonical import digest
 from lab.providers.machines.bundles import Bundled
 from lab.providers.machines.cluster_pods import ClusterPod
 from lab.providers.machines.guests import Guests
+from lab.providers.netns.tls import FINGERPRINT, fingerprint
+from lab.providers.node.dialects import named
 from lab.providers.pods.exec_probing import ExecProber
 from lab.providers.provider import LabHandle, Machine, Outcome, Probe, ProbeSettings, Step
 from lab.scenario.scenario import Os
@@ -44,6 +48,7 @@ from lab.topology.intent import Intent
 KUBECONFIG = "secrets/cluster.conf"
 """In the lab's own directory: the administrator's, for the lab's own questions."""
 AGNHOST = "registry.k8s.io/e2e-test-images/agnhost"
+_CERTIFICATE = f"{PKI}/apiserver.crt"
 PODS_SECONDS = 240.0
 EVIDENCE_SECONDS = 30.0
 _API_SECONDS = 60.0
@@ -146,10 +151,29 @@ class Kubernetes:
         """Try every probe: by the agents of Linux machines, and through the API on Windows."""
         with self.opened() as guests:
             if not self._windows_nodes():
-                return guests.probe(bound, probes, settings, progress)
-            with self.api(guests, Deadline(_API_SECONDS * guests.patience)) as api:
-                others = {node.name: ExecProber(api, node.name) for node in self._windows_nodes()}
-                return guests.probe(bound, probes, settings, progress, others)
+                found = guests.probe(bound, probes, settings, progress)
+            else:
+                with self.api(guests, Deadline(_API_SECONDS * guests.patience)) as api:
+                    others = {one.name: ExecProber(api, one.name) for one in self._windows_nodes()}
+                    found = guests.probe(bound, probes, settings, progress, others)
+            shown = {name for one in found.values() for name in one.backends}
+            holders = self._holders(guests, {one for one in shown if one.startswith(FINGERPRINT)})
+        return {key: named(one, holders) for key, one in found.items()}
+
+    def _holders(self, guests: Guests, certificates: Collection[str]) -> Mapping[str, str]:
+        """The control planes whose API servers have these certificates, by fingerprint.
+
+        A control plane that cannot be asked is left out, and its certificate stays unknown.
+        """
+        holders: dict[str, str] = {}
+        for plane in self.bundled.cluster.control_planes():
+            if holders.keys() >= set(certificates):
+                break
+            with suppress(LabError, ValueError):
+                deadline = Deadline(_LOOK_SECONDS * guests.patience)
+                written = guests.shell(plane.name).get(_CERTIFICATE, deadline).decode()
+                holders[fingerprint(PEM_cert_to_DER_cert(written))] = plane.name
+        return holders
 
     def machine(self, guests: Guests, name: str) -> Machine | None:
         """The probe pod of that name as a place to run commands in; None if there is none."""

@@ -50,6 +50,8 @@ def steps(flight: Flight, open_: Open, resolver: names.ResolverFile | None) -> S
         return _resolve(flight, open_, probe.name, resolver)
     if probe.dialect == "health":
         return _health(flight, open_)
+    if probe.dialect == "tls":
+        return _tries(flight, open_, _handshake)
     return _tries(flight, open_, _http if probe.protocol == "tcp" else _echo)
 
 
@@ -83,23 +85,45 @@ def _health(flight: Flight, open_: Open) -> Steps:
     flight.answer = backends(reply)
 
 
+def _handshake(flight: Flight, open_: Open) -> Steps:
+    """A TLS handshake: who answers is known by its certificate, and does not say whom it sees."""
+    from lab.providers.netns.tls import Handshake  # noqa: PLC0415  few probes need it
+
+    handshake = Handshake()
+    sock = open_(flight, socket.SOCK_STREAM)
+    yield from _connect_and_send(flight, sock, handshake.hello)
+    received = 0
+    certificate = None
+    while certificate is None:
+        data = yield from _receive(sock, received)
+        received += len(data)
+        certificate, answer = handshake.read(data)
+        if answer:
+            sock.send(answer)  # short, and all that was sent before it has been answered
+    flight.seen(certificate, None)
+
+
 def _fetch(flight: Flight, open_: Open, talk: WebTalk) -> Fetching:
     sock = open_(flight, socket.SOCK_STREAM)
     yield from _connect_and_send(flight, sock, talk.request)
     received = bytearray()
     while True:
-        yield EPOLLIN
-        try:
-            data = sock.recv(_CHUNK)
-        except BlockingIOError:
-            continue
-        if not data:
-            raise protocol.WireError(f"the connection ended after {len(received)} bytes")
-        received += data
+        received += yield from _receive(sock, len(received))
         reply = talk.read(received)
         if reply is not None:
             return reply
         flight.phase = f"answer, after {len(received)} bytes"
+
+
+def _receive(sock: socket.socket, before: int) -> Asking:
+    """What comes next of a stream, after so many bytes."""
+    while True:
+        yield EPOLLIN
+        with suppress(BlockingIOError):
+            data = sock.recv(_CHUNK)
+            if not data:
+                raise protocol.WireError(f"the connection ended after {before} bytes")
+            return data
 
 
 def _connect_and_send(flight: Flight, sock: socket.socket, request: bytes) -> Steps:
@@ -262,15 +286,10 @@ def _ask_stream(flight: Flight, open_: Open, wire: bytes) -> Asking:
     yield from _connect_and_send(flight, sock, protocol.frame(wire))
     received = bytearray()
     while True:
-        yield EPOLLIN
-        with suppress(BlockingIOError):
-            data = sock.recv(_CHUNK)
-            received += data
-            message = protocol.unframe(received)
-            if message is not None:
-                return message
-            if not data:
-                raise protocol.WireError(f"the connection ended after {len(received)} bytes")
+        received += yield from _receive(sock, len(received))
+        message = protocol.unframe(received)
+        if message is not None:
+            return message
 
 
 _WEB: Mapping[Dialect, Callable[[Probe], WebTalk]] = {"lab": LabWeb, "netexec": NetexecWeb}

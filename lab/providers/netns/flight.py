@@ -82,10 +82,11 @@ class Flight:
         if self.latency < 0:
             self.latency = perf_counter() - self.began
 
-    def seen(self, endpoint: str, client: str) -> None:
-        """Note who answered, and the source that it saw."""
+    def seen(self, endpoint: str, client: str | None) -> None:
+        """Note who answered, and the source that it saw if it says so."""
         self.answered()
-        self.sources[client.rpartition(":")[0]] = None
+        if client is not None:
+            self.sources[client.rpartition(":")[0]] = None
         self.backends[endpoint] = None
 
     def outcome(self) -> Outcome:

@@ -64,9 +64,10 @@ def answering(intent: Intent) -> tuple[Answering, ...]:
     """Every namespace that answers, in order: pods, nodes and the client. Pure.
 
     Router and hypervisors answer nothing. An API server's machine answers on its port too, which
-    is all that there is of it. Services' names are those of their own and the DNS pod's domain:
-    ``NAME.default.svc.DOMAIN``, and ``kube-dns.kube-system.svc.DOMAIN``. Behind a headless one,
-    each pod has a name of its own before that.
+    is all that there is of it, unless it is Kubernetes' own. Services' names are those of their
+    own and the DNS pod's domain: ``NAME.default.svc.DOMAIN``, and
+    ``kube-dns.kube-system.svc.DOMAIN``. Behind a headless one, each pod has a name of its own
+    before that.
     """
     served, forward = _names(intent), _forward(intent)
     twice = proxying.asked_on(_services(intent), SECOND_POD_PORT)
@@ -74,7 +75,7 @@ def answering(intent: Intent) -> tuple[Answering, ...]:
     found: list[Answering] = []
     for machine in intent.machines:
         if machine.kind != "router":
-            is_api = front and machine.name in front.api_servers
+            is_api = front and not front.tls and machine.name in front.api_servers
             plain = _plain(machine.name, *((front.api_port,) if front and is_api else ()))
             found.append(replace(plain, health=_health(machine)))
         for pod in machine.pods:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from netns_intents import cluster
 
+from lab.lifecycle.blueprint import draw
 from lab.providers.netns.resolvers import text
 from lab.providers.netns.responding import configuration
 from lab.scenario.scenario import ServicePort
@@ -26,6 +27,13 @@ def test_pods_nodes_and_client_answer_and_the_router_does_not() -> None:
         "health": None,
         "forward": None,
     }
+
+
+def test_an_api_server_is_answered_for_unless_it_is_kubernetes_own() -> None:
+    for pods, planes in (("namespaces", 3), ("kubernetes", 0)):
+        told = json.loads(configuration(draw("kubeinit", pods=pods, real=True).intent))
+        answers = [one["namespace"] for one in told if 6443 in one["tcp"]]
+        assert answers == [f"controller-0{number}" for number in range(1, planes + 1)]
 
 
 def test_the_dns_pod_serves_every_services_name() -> None:

@@ -9,8 +9,8 @@ import pytest
 from lab.lifecycle.blueprint import draw
 from lab.providers.netns.netexec import BUFFER_BYTES, NetexecDatagrams, NetexecWeb
 from lab.providers.netns.protocol import WireError
-from lab.providers.node.dialects import spoken
-from lab.providers.provider import Probe
+from lab.providers.node.dialects import named, spoken
+from lab.providers.provider import Outcome, Probe
 
 
 def probe(**facts: Any) -> Probe:
@@ -144,3 +144,16 @@ def test_dialect_is_the_targets() -> None:
     ]
     said = [one.dialect for one in spoken(intent, asked)]
     assert said == ["lab", "netexec", "netexec", "lab", "netexec", "lab"]
+
+
+def test_the_api_behind_a_services_node_speaks_tls_and_is_known_by_its_certificates() -> None:
+    intent = draw("kubeinit").intent
+    address = "10.0.0.253"
+    asked = [probe(address=address, port=port, dialect="lab") for port in (6443, 8080)]
+    assert [one.dialect for one in spoken(intent, asked)] == ["tls", "lab"]
+    answered = Outcome(1, "ok", "", None, ("sha256:aa", "sha256:bb"), None, 1.0)
+    assert named(answered, {"sha256:aa": "controller-01"}).backends == (
+        "controller-01",
+        "sha256:bb",
+    )
+    assert named(answered, {}) is answered

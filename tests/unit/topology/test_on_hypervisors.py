@@ -115,11 +115,15 @@ def test_on_real_hypervisors_nothing_of_the_emulated_ones_is_left() -> None:
     assert not real.hosts()
     assert [one.name for one in real.segments] == ["cluster", "outside"]
     assert real.services_node
-    assert not real.services_node.api_servers, "those of Kubernetes do not say who they are"
-    asked = set(asked_of(plan, intent)) - set(asked_of(plan, real))
-    assert asked == {"api"}
+    assert real.services_node.tls
     names, pods, nodes, protocols = 8, 12, 6, 2
-    assert counts(cells(plan, real))["node-names"] == names * (pods + nodes) * protocols
+    asked = cells(plan, real)
+    assert counts(asked)["node-names"] == names * (pods + nodes) * protocols
+    api = [one for one in asked if one.family == "api"]
+    assert len(api) == 8 + 4 + 1, "Windows nodes and pods do not ask"
+    for one in api:
+        assert one.backends == ("controller-01", "controller-02", "controller-03")
+        assert not one.sources, "real API servers do not say whom they see"
     run = {one.name: [daemon.name for daemon in one.daemons] for one in real.machines}
     assert {name: names for name, names in run.items() if names} == {"services": ["dnsmasq"]}
     assert real.machine("compute-01").hardware.place == 2
@@ -132,7 +136,7 @@ def test_the_api_is_asked_on_real_machines_whose_pods_are_namespaces() -> None:
     plan, intent = built("kubeinit")
     real = on_real_ones(replace(intent, kubernetes=None))
     assert real.services_node
-    assert real.services_node.api_servers == ("controller-01", "controller-02", "controller-03")
+    assert not real.services_node.tls
     assert set(asked_of(plan, real)) == set(asked_of(plan, intent))
     run = [one.name for one in real.machine("services").daemons]
     assert run == ["haproxy", "dnsmasq"]
