@@ -18,9 +18,14 @@ if _PYTHONS_OWN is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 try:
-    from lab.cli.main import main, report_of_thread
+    from lab.cli.main import main, report_beside
 except Exception as error:  # noqa: BLE001  a broken installation
-    sys.stderr.write(f"lab cannot start: {type(error).__name__}: {error}; install it again\n")
+    try:
+        from lab.cli.defect import report_import
+    except Exception:  # noqa: BLE001  of which not even that is there
+        sys.stderr.write(f"lab cannot start: {type(error).__name__}; install it again\n")
+    else:
+        report_import(error)
     sys.exit(_DEFECT)
 
 
@@ -28,7 +33,7 @@ def start() -> None:
     """Run the command, and end the process with its exit code."""
     try:
         signal.signal(signal.SIGINT, _PYTHONS_OWN)
-        threading.excepthook = report_of_thread
+        threading.excepthook = sys.unraisablehook = report_beside
         main()
     finally:
         if _PYTHONS_OWN is signal.default_int_handler:

@@ -31,7 +31,8 @@ class LabError(Exception):
     Parameters
     ----------
     doing
-        What was being done, to which object: ``"bringing up lab 'overlay'"``.
+        What was being done, to which object: ``"bringing up lab 'overlay'"``. One line, whatever
+        the object is called.
     happened
         What happened instead, a clause without a full stop.
     cure
@@ -42,7 +43,7 @@ class LabError(Exception):
     exit_code = 3
 
     def __init__(self, doing: str, happened: str, cure: str = "") -> None:
-        self.doing = doing
+        self.doing = doing.replace("\r", "\\x0d").replace("\n", "\\x0a")
         self.happened = happened
         self.cure = cure
         super().__init__(doing, happened, cure)

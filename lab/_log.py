@@ -22,6 +22,11 @@ def clean(text: str) -> str:
     return _CONTROL.sub(_as_number, text)
 
 
+def one_line(text: str) -> str:
+    """The text, clean, with line ends as their numbers too: a line of ours that quotes others."""
+    return clean(text).replace("\r", "\\x0d").replace("\n", "\\x0a")
+
+
 def _as_number(found: re.Match[str]) -> str:
     number = ord(found[0])
     return f"\\x{number:02x}" if number <= 0xFF else f"\\u{number:04x}"  # noqa: PLR2004

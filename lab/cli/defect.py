@@ -23,11 +23,20 @@ KEPT = 20
 
 def report(error: Exception) -> None:
     """Say in one sentence what happened and where the traceback is."""
+    _tell("this is a defect of lab itself", error)
+
+
+def report_import(error: Exception) -> None:
+    """The same of a part of the installation that cannot be imported."""
+    _tell("lab cannot start", error, "; install it again")
+
+
+def _tell(begin: str, error: Exception, cure: str = "") -> None:
     words = " ".join(str(error).split())
     what = f"{type(error).__name__}: {words}" if words else type(error).__name__
     where = _log("".join(traceback.format_exception(error)))
     said = f"the traceback is in '{where}'" if where else "its traceback could not be written"
-    sentence = f"this is a defect of lab itself: {_shortened(what)}; {said}"
+    sentence = f"{begin}: {_shortened(what)}; {said}{cure}"
     say(sentence)
     leave_cause(sentence)
 

@@ -198,8 +198,13 @@ def command() -> None:
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
 
 
+_beside: list[int] = []
+"""The exit code of each defect of :func:`report_beside`."""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run ``lab`` and end the process with its exit code."""
+    _beside.clear()
     _replace_closed_streams()
     _print_every_name()
     try:
@@ -225,14 +230,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         defect.report(error)
         sys.exit(defect.EXIT_CODE)
-    sys.exit(code if isinstance(code, int) else 0)
+    sys.exit((code if isinstance(code, int) else 0) or max(_beside, default=0))
 
 
-def report_of_thread(failed: threading.ExceptHookArgs) -> None:
-    """A thread that ends by an exception leaves a log, and no traceback on the screen."""
+def report_beside(failed: threading.ExceptHookArgs | sys.UnraisableHookArgs) -> None:
+    """Leave a log, and no traceback, of what fails where no caller hears of it.
+
+    That is in a thread, in a finaliser or at exit. A command that ends well beside it ends with
+    the code of a defect; at exit the code is given already.
+    """
     from lab.cli import defect
 
     if isinstance(failed.exc_value, Exception):
+        _beside.append(defect.EXIT_CODE)
         defect.report(failed.exc_value)
 
 

@@ -39,6 +39,7 @@ def command(
     """
     from lab.lifecycle import desk, repro
     from lab.lifecycle.kept_runs import find_run
+    from lab.reports.wording import explain_command
     from lab.state.directory import state_directory
     from lab.suites.session import LabSession
 
@@ -67,7 +68,8 @@ def command(
     echo(f"{cell}: {words}{f'; {now.detail}' if now.detail else ''}")
     echo(f"Report: {directory / 'report.html'}")
     if code:
-        say(f"the lab '{small.lab}' is up: {now.repeat}; 'lab down {small.lab}' takes it away")
+        say(f"the lab '{small.lab}' is up: {now.repeat}")
+        say(f"  '{explain_command(small.lab, now)}' says why, 'lab down {small.lab}' ends it")
     else:
         desk.take_down(small.lab, say)
         say(f"the lab '{small.lab}' is down again")

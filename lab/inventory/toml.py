@@ -74,6 +74,9 @@ def parse(text: str) -> tuple[Document | None, tuple[Finding, ...]]:
     except RecursionError:
         what = "the brackets in this file are nested too deeply"
         return None, (Finding((), 0, 0, what, "write it with fewer brackets"),)
+    except ValueError:  # of Python itself, which reads no more digits than that
+        what = "a number in this file has more than 4300 digits"
+        return None, (*told, Finding((), 0, 0, what, "write it with fewer"))
     document.value = value
     return document, tuple(told)
 
@@ -94,7 +97,7 @@ def _repeated(text: str, error: Exception) -> _Repeat | None:
     at = syntax.place(error, text)
     try:
         scan = _scanned(text)
-    except tomllib.TOMLDecodeError:  # what follows it is not valid either
+    except ValueError:  # what follows it is not valid either
         return None
     second = next((one for one in scan.entries if _offset(text, at) <= one.end), None)
     if second is None:

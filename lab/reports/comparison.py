@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab._errors import UsageError
-from lab._log import quantity
+from lab._log import one_line, quantity
 from lab.matrix.verdict import RunResult
 from lab.reports.difference import Difference, difference, text_lines, to_json
 from lab.reports.moment import in_full
@@ -96,7 +96,11 @@ def _rules(run: RunResult) -> str:
 
 def plain_lines(made: Comparison) -> list[str]:
     """The comparison as lines of text."""
-    lines = [f"Before: {_heading(made.before)}", f"After:  {_heading(made.after)}"]
+    return [one_line(line) for line in _lines(made)]
+
+
+def _lines(made: Comparison) -> list[str]:
+    lines = [*_heading("Before: ", made.before), *_heading("After:  ", made.after)]
     lines += [f"note: {note}" for note in notes(made)]
     changes = text_lines(made.found)
     end = list(_unasked(made))
@@ -118,10 +122,10 @@ def _unasked(made: Comparison) -> Iterator[str]:
             yield f"{quantity(count, 'cell')} asked in the {run} run alone: not compared"
 
 
-def _heading(run: RunResult) -> str:
-    whose = f"run {run.run} of lab '{run.lab}' on {run.provider}, {in_full(run.started)}"
-    reach = f"\n        {sampled(run)}" if sampled(run) else ""
-    return f"{whose}\n        {closing_line(run)}{reach}"
+def _heading(label: str, run: RunResult) -> Iterator[str]:
+    yield f"{label}run {run.run} of lab '{run.lab}' on {run.provider}, {in_full(run.started)}"
+    for line in filter(None, (closing_line(run), sampled(run))):
+        yield f"{' ' * len(label)}{line}"
 
 
 def comparison_json(made: Comparison) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from lab._log import quantity
+from lab._log import one_line, quantity
 from lab.matrix.verdict import RunResult
 from lab.reports.difference import TITLES, Difference, text_lines, to_json
 from lab.reports.wording import asked_figures, closing_line
@@ -253,7 +253,7 @@ def plain_lines(night: Night) -> list[str]:
     for row in rows:
         cells = [text.ljust(width) for text, width in zip(row, widths, strict=False)]
         lines.append("  ".join((*cells, row[4])).rstrip())
-    return [*lines, "", *comparison_lines(night)]
+    return [*map(one_line, lines), "", *comparison_lines(night)]
 
 
 def comparison_lines(night: Night) -> list[str]:
@@ -272,4 +272,6 @@ def comparison_lines(night: Night) -> list[str]:
         lines.append(
             f"Not compared, as no earlier night has a complete run: {', '.join(night.alone)}."
         )
-    return lines or ["There is nothing to compare: no scenario was tested to the end."]
+    return [*map(one_line, lines)] or [
+        "There is nothing to compare: no scenario was tested to the end."
+    ]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, TextIO
 
-from lab._log import clean, quantity
+from lab._log import one_line, quantity
 from lab.matrix.verdict import CellResult, RunResult, Verdict
 from lab.reports.cause import MOST_PLACED, Cause, in_common, red_causes
 from lab.reports.figures import FamilyTable, Latencies, family_table, latencies
@@ -135,7 +135,7 @@ def plain_lines(summary: Summary) -> list[str]:
         lines.append(_asked_line(summary.run))
     if summary.report:
         lines.append(f"Report: {summary.report}")
-    return [clean(line) for line in lines]
+    return [one_line(line) for line in lines]
 
 
 def renderable(summary: Summary) -> Group:
@@ -144,19 +144,19 @@ def renderable(summary: Summary) -> Group:
     from rich.text import Text  # noqa: PLC0415 - the same
 
     parts: list[RenderableType] = [
-        Text(clean(summary.title), style="bold"),
+        Text(one_line(summary.title), style="bold"),
         "",
         _rich_table(summary.table),
     ]
     for heading, body in _sections(summary):
-        parts += ["", Text(clean(heading), style="bold")]
-        parts += [_rich_line(clean(line)) for line in body]
+        parts += ["", Text(one_line(heading), style="bold")]
+        parts += [_rich_line(one_line(line)) for line in body]
     style = "green" if summary.run.results and summary.run.green() else "red"
-    parts += ["", Text(clean(closing_line(summary.run)), style=f"bold {style}")]
+    parts += ["", Text(one_line(closing_line(summary.run)), style=f"bold {style}")]
     if sampled(summary.run):
-        parts.append(Text(clean(_asked_line(summary.run))))
+        parts.append(Text(one_line(_asked_line(summary.run))))
     if summary.report:
-        parts.append(Text(clean(f"Report: {summary.report}"), no_wrap=True, overflow="ignore"))
+        parts.append(Text(one_line(f"Report: {summary.report}"), no_wrap=True, overflow="ignore"))
     return Group(*parts)
 
 
@@ -233,7 +233,8 @@ def _unexplained_lines(lab: str, cause: Cause) -> Iterator[str]:
 def _particulars(lab: str, result: CellResult) -> Iterator[str]:
     yield f"    expected: {expected(result)}"
     yield f"    actual:   {actual(result)}"
-    yield f"    explain:  {explain_command(lab, result.cell)}"
+    if explain := explain_command(lab, result):
+        yield f"    explain:  {explain}"
     yield f"    repeat:   {result.repeat}"
 
 

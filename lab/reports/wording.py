@@ -151,8 +151,15 @@ def path_words(cell: Cell) -> str:
     return f"{cell.source.name} to {cell.target.name}, {cell.protocol.upper()} {cell.size}"
 
 
-def explain_command(lab: str, cell: Cell) -> str:
-    """What to type to learn why: ``lab explain overlay worker1-p1 win1-p1 --protocol tcp ...``."""
+def explain_command(lab: str, result: CellResult) -> str:
+    """What to type to learn why: ``lab explain overlay worker1-p1 win1-p1 --protocol tcp ...``.
+
+    Empty where the lab is taken down with the run: what repeats the cell brings up another, and
+    says how it is explained there.
+    """
+    if result.repeat.startswith("lab repro "):
+        return ""
+    cell = result.cell
     ends = shlex.join((cell.source.name, cell.target.name))
     return f"lab explain {lab} {ends} --protocol {cell.protocol} --size {cell.size}"
 

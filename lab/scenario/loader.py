@@ -12,6 +12,7 @@ from lab.scenario import build, rules, shape, source, spec, spec_text
 from lab.scenario.document import Document
 from lab.scenario.findings import Finding, Problem, did_you_mean, lines, quoted
 from lab.scenario.scenario import Scenario
+from lab.scenario.schema import ScenarioFile
 
 SUFFIX = ".yaml"
 
@@ -96,6 +97,9 @@ def check(
     path = Path(str(wanted))
     if document is None:
         return None, findings
+    if not document.value.keys() & ScenarioFile.model_fields.keys():  # nor is it to be quoted
+        what = "this is no scenario: it has none of a scenario's keys"
+        return None, (Finding((), 0, 0, what, 'begin it with "name: my-lab"'),)
     shaped = shape.shaped(document, shape.SCENARIO)
     problems = [*shaped.problems]
     scenario = None

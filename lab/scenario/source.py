@@ -192,9 +192,8 @@ class _Reader:
         if isinstance(event, AliasEvent) or getattr(event, "anchor", None):
             what = f'anchors ("&") and aliases ("*") are not read in {self._kind.noun} files'
             self._stop(event, key, what, self._kind.repeated)
-        tag = getattr(event, "tag", None)
-        if tag:
-            what = f"the tag {quoted(tag)} is not read in {self._kind.noun} files"
+        if getattr(event, "tag", None):
+            what = f'tags ("!") are not read in {self._kind.noun} files'
             self._stop(event, key, what, "delete the tag")
         if len(key) > MAX_DEPTH:
             what = f"this is nested more than {MAX_DEPTH} levels deep"

@@ -112,7 +112,10 @@ def test_cell_that_failed_is_reproduced_in_a_smaller_lab_and_one_that_passed_is_
     again = lab.run("repro", result, "hairpin/win1-p1/to-win1-p1/tcp-small", code=1)
     assert "2 nodes, 2 pods" in again.stdout
     assert "it reproduces: it is 'unexpected-pass' here as it was then" in again.stdout
-    lab.run("status", "repro-overlay")
+    assert "explain:" not in told + (night / "overlay" / "test.log").read_text()
+    explain = "lab explain repro-overlay win1-p1 to-win1-p1 --protocol tcp --size small"
+    assert f"'{explain}' says why" in again.stderr
+    lab.run(*explain.split()[1:], code=1)
     lab.run("down", "repro-overlay")
     well = lab.run("repro", result, "nodeport/client/win1:to-master-p1/udp-large", code=0)
     assert "there was nothing to reproduce" in well.stdout

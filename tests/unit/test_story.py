@@ -12,8 +12,17 @@ import pytest
 from unit.reports.made_runs import made_run
 
 import lab
+from lab._errors import UsageError
 from lab._log import clean, say
 from lab.reports.terminal import show, summarise
+
+
+class Terminal(StringIO):
+    """A stream that says it is one."""
+
+    def isatty(self) -> bool:
+        return True
+
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\x9b31m"
 
@@ -41,15 +50,24 @@ def test_what_hides_or_turns_words_round_is_shown_by_its_number(mark: str, shown
     assert clean(f"a{mark}b \u00e4\u65e5") == f"a{shown}b \u00e4\u65e5"
 
 
+# SECURITY.md: Control characters do not reach the terminal.
+@pytest.mark.parametrize("stream", [StringIO(), Terminal()], ids=["plain", "rich"])
+def test_words_of_strangers_add_no_line_to_a_summary(stream: StringIO) -> None:
+    run = made_run("dead-node", families=("hairpin",))
+    results = tuple(replace(one, repeat="x\nforged") for one in run.results)
+    show(summarise(replace(run, results=results, lab="x\nforged")), stream, {"TERM": "xterm"})
+    told = stream.getvalue()
+    assert "forged" in told
+    assert "\nforged" not in told
+
+
+def test_what_an_error_was_about_is_one_line() -> None:
+    error = UsageError("choosing the provider 'x\nforged'", "there is none")
+    assert str(error) == "choosing the provider 'x\\x0aforged': there is none"
+
+
 def test_line_ends_and_tabs_stay_as_they_are() -> None:
     assert clean("one\r\ntwo\tthree\n") == "one\r\ntwo\tthree\n"
-
-
-class Terminal(StringIO):
-    """A stream that says it is one."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 # SECURITY.md: Control characters do not reach the terminal.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from lab._deadline import Deadline
-from lab._errors import UsageError
+from lab._errors import PreflightError, UsageError
 from lab._log import say
 from lab.inventory.inventory import Hypervisor
 from lab.providers.libvirt import (
@@ -41,10 +41,20 @@ def offered(document: str) -> tuple[str, ...]:
 
 
 class Host:
-    """A hypervisor of the inventory, and what of ours is on it."""
+    """A hypervisor, and what of ours is on it.
 
-    def __init__(self, hypervisor: Hypervisor) -> None:
+    Parameters
+    ----------
+    hypervisor
+        As the inventory has it, or a lab's layout.
+    listed
+        Whether the inventory has it.
+
+    """
+
+    def __init__(self, hypervisor: Hypervisor, *, listed: bool = True) -> None:
         self.hypervisor = hypervisor
+        self._listed = listed
         self._opening = Lock()
         self._connected: libvirt.virConnect | None = None
 
@@ -61,8 +71,18 @@ class Host:
         """
         with self._opening:
             if self._connected is None or not self._connected.isAlive():
-                self._connected = connection.connect(self.hypervisor)
+                self._connected = self._open()
             return self._connected
+
+    def _open(self) -> libvirt.virConnect:
+        try:
+            return connection.connect(self.hypervisor)
+        except PreflightError as error:
+            if self._listed:
+                raise
+            gone = f"hypervisor '{self.name}' is not in the inventory any more"
+            cure = f"{error.cure}; {gone}: write it into lab.toml again, with its whole URI"
+            raise PreflightError(error.doing, error.happened, cure) from error
 
     @cached_property
     def shell(self) -> GuestShell:

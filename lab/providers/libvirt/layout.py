@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import unquote
 
 from lab.inventory.inventory import Hypervisor
+from lab.inventory.uri import check
 from lab.plan.canonical import plain
 from lab.providers.provider import LabHandle
 from lab.state.files import read_private, write_private
 
 FILE = "layout.json"
-_PROGRAMS = frozenset({"command", "netcat"})
-"""Parameters of a URI that libvirt runs, here or on the hypervisor."""
+_FROM_INVENTORY = ("command", "netcat", "no_verify")
+"""Parameters of a URI that are the inventory's alone: what libvirt runs, here or on the
+hypervisor, and that the hypervisor's key is not checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,8 @@ class Layout:
     homes: Mapping[str, Hypervisor]
     """The hypervisors, as they were in the inventory: a lab is found without one too.
 
-    Only the inventory says what is run to reach one: a URI here names no program.
+    A URI here has none of :data:`_FROM_INVENTORY`: where one is needed, the lab is
+    taken down with its hypervisor in the inventory.
     """
     users: Mapping[str, str] = field(default_factory=dict)
     """Machine to who logs in; empty until its image is known."""
@@ -63,11 +67,23 @@ def load(lab: LabHandle) -> Layout | None:
 
 def save(lab: LabHandle, layout: Layout) -> None:
     """Write it down, before any machine is made."""
-    write_private(lab.directory / FILE, json.dumps(plain(layout), indent=1) + "\n")
+    homes = {name: replace(one, uri=_kept(one.uri)) for name, one in layout.homes.items()}
+    content = json.dumps(plain(replace(layout, homes=homes)), indent=1)
+    write_private(lab.directory / FILE, content + "\n")
 
 
 def _hypervisor(fields: dict[str, Any]) -> Hypervisor:
-    uri = urlsplit(fields["uri"])
-    kept = [one for one in parse_qsl(uri.query, keep_blank_values=True) if one[0] not in _PROGRAMS]
-    safe = uri._replace(query=urlencode(kept)).geturl()
+    """One of the file, whose URI has passed the inventory's own check."""
+    safe = check(_kept(fields["uri"]))
     return Hypervisor(**{**fields, "uri": safe, "tags": frozenset(fields["tags"])})
+
+
+def _kept(uri: str) -> str:
+    place, _, query = uri.partition("?")
+    written = re.split("[&;]", query)  # libvirt takes either, and names in any case
+    kept = [one for one in written if _name(one) not in _FROM_INVENTORY]
+    return "?".join(filter(None, (place, "&".join(kept))))
+
+
+def _name(parameter: str) -> str:
+    return unquote(parameter.partition("=")[0]).lower()

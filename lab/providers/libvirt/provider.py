@@ -71,7 +71,7 @@ class LibvirtProvider(MachinesProvider):
     def _hosts_with(self, decided: Layout | None) -> Mapping[str, Host]:
         """The inventory's hypervisors, and those that the lab alone still knows of."""
         for name, home in (decided.homes if decided else {}).items():
-            self._hosts.setdefault(name, Host(home))
+            self._hosts.setdefault(name, Host(home, listed=False))
         return self._hosts
 
     @cached_property

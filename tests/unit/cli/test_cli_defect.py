@@ -15,7 +15,7 @@ import pytest
 
 import lab
 from lab.cli import defect, schema
-from lab.cli.main import main, report_of_thread
+from lab.cli.main import main, report_beside
 from lab.cli.test import Keeper
 from lab.lifecycle.session import OpenLab
 
@@ -108,7 +108,7 @@ def test_a_thread_that_fails_leaves_a_log_and_no_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(threading, "excepthook", report_of_thread)
+    monkeypatch.setattr(threading, "excepthook", report_beside)
     failing = threading.Thread(target=lambda: int("missing"))
     failing.start()
     failing.join()
@@ -117,15 +117,59 @@ def test_a_thread_that_fails_leaves_a_log_and_no_traceback(
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_an_installation_that_cannot_be_imported_is_said_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "click.py").write_text("raise RuntimeError('half of it is there')")
-    done = subprocess.run(
-        [sys.executable, "-m", "lab", "list"],
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(lab.__file__).parents[1]}"},
+def run_lab(code: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """The command ``lab schema`` in a process of its own, where that code has been run before."""
+    (tmp_path / "sitecustomize.py").write_text(code)
+    return subprocess.run(
+        [sys.executable, "-m", "lab", "schema"],
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{tmp_path}:{Path(lab.__file__).parents[1]}",
+            "HYBRIDLAB_STATE": str(tmp_path / "state"),
+        },
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (70, "", 1)
-    assert "RuntimeError: half of it is there; install it again" in done.stderr
+
+
+THREAD = """
+import click, threading
+def work(*words, **more):
+    failing = threading.Thread(target=lambda: {}["missing"])
+    failing.start()
+    failing.join()
+click.echo = work
+"""
+AT_EXIT = "import atexit\natexit.register(lambda: {}['missing'])\n"
+DELETED = """
+import click
+class Failing:
+    def __del__(self):
+        {}["missing"]
+click.echo = lambda *words, **more: Failing() and None
+"""
+
+
+@pytest.mark.parametrize(("code", "ends"), [(THREAD, 70), (AT_EXIT, 0), (DELETED, 70)])
+def test_what_fails_beside_the_command_has_its_sentence_and_its_log(
+    tmp_path: Path, code: str, ends: int
+) -> None:
+    done = run_lab(code, tmp_path)
+    (log,) = (tmp_path / "state" / "defects").iterdir()
+    assert done.stderr == (
+        f"this is a defect of lab itself: KeyError: 'missing'; the traceback is in '{log}'\n"
+    )
+    assert "Traceback (most recent call last)" in log.read_text()
+    assert done.returncode == ends
+
+
+def test_what_cannot_be_imported_leaves_a_log(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise RuntimeError('half of it\\nis there \\x1b[2J')")
+    done = run_lab("", tmp_path)
+    (log,) = (tmp_path / "state" / "defects").iterdir()
+    assert "Traceback (most recent call last)" in log.read_text()
+    assert (done.returncode, done.stderr.count("\n")) == (70, 1)
+    assert done.stderr.startswith("lab cannot start: RuntimeError: half of it is there \\x1b[2J; ")
+    assert f"'{log}'" in done.stderr

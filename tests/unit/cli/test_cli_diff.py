@@ -107,3 +107,32 @@ def test_a_time_out_is_a_number_of_seconds(
         main(["capture", "overlay", "a", "b", f"--timeout={seconds}"])
     assert ended.value.code == 2
     assert "Invalid value for '--timeout'" in capsys.readouterr().err
+
+
+# SECURITY.md: Control characters do not reach the terminal.
+def test_what_a_result_says_adds_no_line_of_its_own(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forged = "\nforged\r\nforged"
+    causes = tuple(
+        replace(one, detail=one.detail + forged, repeat=one.repeat + forged) for one in DEAD.results
+    )
+    hostile = replace(
+        DEAD,
+        results=causes,
+        provider=forged,
+        version=forged,
+        topology=forged,
+        started=forged,
+        banner=forged,
+        summary=forged,
+    )
+    file = state / "hostile.json"
+    file.write_text(json.dumps(to_json(hostile, intent_of())))
+    for runs in (("overlay~1", str(file)), (str(file), "overlay~1")):
+        with pytest.raises(SystemExit):
+            main(["diff", *runs])
+        told = capsys.readouterr()
+        lines = (told.out + told.err).splitlines()
+        assert "forged" in "".join(lines)
+        assert not [line for line in lines if line.startswith("forged")]

@@ -116,6 +116,8 @@ WORDS = ("a", "b", "\\", "1", "true", "a = 1\n", "[a]\n", "x = [", "y = {", "197
 
 @given(st.lists(st.sampled_from(MARKS + WORDS), max_size=40).map("".join))
 @example('a = 1\na = 1\n"""""""""')
+@example(f"a = {'1' * 5000}")
+@example(f"a = 1\na = 1\nb = {'1' * 5000}")
 def test_whatever_stands_in_the_file_is_read_or_told(text: str) -> None:
     document, findings = parse(text)
     assert document is not None or findings

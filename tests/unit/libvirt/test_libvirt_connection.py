@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import pwd
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from lab.inventory.inventory import Hypervisor
+from lab._errors import PreflightError
+from lab.inventory.inventory import STOCK, Hypervisor
+from lab.providers.libvirt import connection
 from lab.providers.libvirt.connection import controller_id, quiet_uri, reason
-from lab.providers.libvirt.layout import Layout, load, save
+from lab.providers.libvirt.layout import FILE, Layout, load, save
+from lab.providers.libvirt.provider import LibvirtProvider
 from lab.providers.provider import LabHandle
 
 
@@ -61,11 +65,67 @@ def test_machines_cloned_from_one_template_are_told_apart(monkeypatch: pytest.Mo
 
 
 # SECURITY.md: The state directory is the caller's own.
-@pytest.mark.parametrize("parameter", ["command", "netcat"])
-def test_a_labs_record_names_no_program(tmp_path: Path, parameter: str) -> None:
+@pytest.mark.parametrize(
+    "parameter",
+    ["command=/tmp/evil", "netcat=/tmp/evil", "no_verify=1", "Command=/x", "proxy=auto;command=/x"],
+)
+def test_a_labs_record_names_no_program_and_drops_no_check(tmp_path: Path, parameter: str) -> None:
     lab = LabHandle("a", tmp_path, "11")
-    uri = f"qemu+ssh://ann@hv1/system?{parameter}=/tmp/evil&keyfile=/k%20ey"
+    uri = f"qemu+ssh://ann@hv1/system?{parameter}&keyfile=/k%20ey"
     save(lab, Layout({"n": "hv1"}, {}, {"hv1": Hypervisor("hv1", uri)}, {}))
+    file = tmp_path / FILE
+    assert parameter not in file.read_text()
+    file.write_text(file.read_text().replace("?", f"?{parameter}&"))  # as earlier versions did
     found = load(lab)
     assert found
-    assert parse_qs(urlsplit(found.homes["hv1"].uri).query) == {"keyfile": ["/k ey"]}
+    assert found.homes["hv1"].uri.replace("proxy=auto&", "") == (
+        "qemu+ssh://ann@hv1/system?keyfile=/k%20ey"
+    )
+
+
+def test_the_record_of_this_machines_own_libvirt_leads_to_it(tmp_path: Path) -> None:
+    lab = LabHandle("a", tmp_path, "11")
+    save(lab, Layout({"n": "hv1"}, {}, {"hv1": Hypervisor("hv1", "qemu:///system")}, {}))
+    found = load(lab)
+    assert found
+    assert found.homes["hv1"].uri == "qemu:///system"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["qemu+ext://h/system?command=/x", "qemu+ssh://-oProxyCommand=x/system", "test:///default"],
+)
+def test_a_record_with_a_uri_that_no_inventory_could_have_is_not_used(
+    tmp_path: Path, uri: str
+) -> None:
+    lab = LabHandle("a", tmp_path, "11")
+    save(lab, Layout({"n": "hv1"}, {}, {"hv1": Hypervisor("hv1", "qemu:///system")}, {}))
+    file = tmp_path / FILE
+    file.write_text(file.read_text().replace("qemu:///system", uri))
+    assert load(lab) is None
+
+
+# SECURITY.md: The state directory is the caller's own.
+def test_a_program_is_run_only_as_the_inventory_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def refuse(hypervisor: Hypervisor) -> None:
+        opened.append(hypervisor.uri)
+        raise PreflightError("connecting", "No route to host", "see that the host is on")
+
+    monkeypatch.setattr(connection, "connect", refuse)
+    listed = Hypervisor("hv1", "qemu+ssh://ann@hv1/system?command=/my/ssh")
+    gone = Hypervisor("hv2", "qemu+ssh://ann@hv2/system")
+    kept = Layout({}, {}, {"hv1": Hypervisor("hv1", "qemu+ssh://eve@evil/system"), "hv2": gone})
+    inventory = replace(STOCK, hypervisors=(listed,))
+    hosts = LibvirtProvider(inventory)._hosts_with(kept)
+    with pytest.raises(PreflightError) as refused:
+        _ = hosts["hv1"].connected
+    assert refused.value.cure == "see that the host is on"
+    with pytest.raises(PreflightError, match="No route to host") as refused:
+        _ = hosts["hv2"].connected
+    assert opened == [listed.uri, gone.uri]
+    assert refused.value.cure == (
+        "see that the host is on; hypervisor 'hv2' is not in the inventory any more: write it "
+        "into lab.toml again, with its whole URI"
+    )

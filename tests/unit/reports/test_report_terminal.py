@@ -9,9 +9,18 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from unit.reports.made_runs import FAILOVER, REACHED, SAMPLED, made_run, many_nodes
+from unit.reports.made_runs import (
+    FAILOVER,
+    REACHED,
+    SAMPLED,
+    intent_of,
+    made_run,
+    many_nodes,
+)
 
 from lab.matrix.verdict import RunResult
+from lab.reports.html import to_html
+from lab.reports.picture import picture_of
 from lab.reports.terminal import plain_lines, renderable, show, summarise
 from lab.reports.wording import closing_line, emulation, headline, percentile
 
@@ -95,6 +104,20 @@ def test_every_red_cell_has_the_command_that_explains_it() -> None:
         cells = [one.cell for one in run.results if one.cell.source.name == source]
         assert target in {cell.target.name for cell in cells}
         assert rest[::2] == ["--protocol", "--size"]
+
+
+def test_of_a_lab_that_is_down_by_then_no_command_names_it() -> None:
+    run = made_run("mixed")
+    results = tuple(
+        replace(one, repeat=f"lab repro /nights/1/overlay {one.cell.id}") for one in run.results
+    )
+    night = replace(run, lab="nightly-overlay", results=results)
+    text = "\n".join(plain_lines(summarise(night, REPORT)))
+    picture = picture_of(intent_of())
+    assert "    repeat:   lab repro /nights/1/overlay " in text
+    assert "explain:" not in text
+    assert "lab explain" not in to_html(night, picture)
+    assert "lab explain" in to_html(run, picture)
 
 
 def test_a_green_run_shows_no_red_section_but_its_limits() -> None:

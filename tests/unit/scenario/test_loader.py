@@ -243,3 +243,20 @@ def test_unknown_name_is_refused_with_the_list(name: str) -> None:
 def test_unknown_name_brings_the_nearest() -> None:
     with pytest.raises(UsageError, match='did you mean "overlay"'):
         find("overlai")
+
+
+# SECURITY.md: A scenario is data.
+@pytest.mark.parametrize(
+    "text",
+    [
+        "root:$6$hunter2:1::\nhunter2:x:1::\nhunter2:x:1::\n",
+        "password: hunter2\nhunter2: hunter2\n",
+        "user: !hunter2 me\n",
+        "hunter2\n",
+        "- hunter2\n",
+    ],
+)
+def test_a_file_that_is_no_scenario_is_not_quoted(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "other"
+    path.write_text(text)
+    assert "hunter2" not in said_of(path)
