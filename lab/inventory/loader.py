@@ -83,14 +83,19 @@ def check(path: Path) -> tuple[Inventory | None, tuple[Finding, ...]]:
 def _require_own(path: Path, environment: Mapping[str, str]) -> None:
     """Refuse a file that only lies where the command is run, and that a stranger may have written.
 
+    Of a link both ends count: whoever owns it can have it lead elsewhere at any time.
     Root's own are trusted, and whoever has become root by sudo.
     """
     trusted = {0, os.geteuid()}
     if os.geteuid() == 0 and environment.get("SUDO_UID", "").isdecimal():
         trusted.add(int(environment["SUDO_UID"]))
-    for one in (path.parent, path):
-        found = one.stat()
-        open_to_all = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
+    for one, found in (
+        (path.parent, path.parent.stat()),
+        (path, path.lstat()),
+        (path, path.stat()),
+    ):
+        shared = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
+        open_to_all = shared and not stat.S_ISLNK(found.st_mode)
         if found.st_uid in trusted and not open_to_all:
             continue
         why = "everyone may write it" if open_to_all else f"user {found.st_uid} owns it"

@@ -10,6 +10,7 @@ from lab._errors import BrokenError, UsageError
 from lab.lifecycle.session import RESULT
 from lab.matrix.verdict import RunResult
 from lab.reports.result import from_json, parsed
+from lab.state.files import read_regular
 
 _A_RUN = f"give the {RESULT} of a run, its directory, its id, or a lab"
 _SHOWN = 3
@@ -102,7 +103,7 @@ def _nearest(wanted: str, state: Path) -> str:
 
 def _read(doing: str, file: Path) -> RunResult:
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_regular(file).decode()
         document = parsed(text)
     except json.JSONDecodeError as error:
         raise UsageError(doing, f"'{file}' {_breaks(text, error)}", _A_RUN) from error

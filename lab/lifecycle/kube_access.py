@@ -8,6 +8,7 @@ reached from here; then it is a port of this machine, which ``ssh`` has to lead 
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -97,7 +98,8 @@ def write(access: Access, path: Path) -> None:
     Raises
     ------
     UsageError
-        When the file holds something else than an earlier export; it stays as it is.
+        When the file holds something else than an earlier export, or is another user's; it
+        stays as it is.
     StateError
         When it cannot be written; it stays as it is.
 
@@ -105,6 +107,7 @@ def write(access: Access, path: Path) -> None:
     doing = f"writing the kubeconfig '{access.name}' to '{path}'"
     target = Path(os.path.realpath(path))
     with guarded_files(doing, _USERS):
+        _require_trusted(path, doing)
         if path.exists() and not (path.is_file() or path.is_dir()):
             path.write_text(kubeconfig.text(access), encoding="utf-8")
             return
@@ -113,6 +116,19 @@ def write(access: Access, path: Path) -> None:
     if content.strip() and not kubeconfig.is_export(content.decode(errors="replace")):
         raise UsageError(doing, "the file has other contents", "give another file")
     write_private(target, kubeconfig.text(access), like=before, elsewhere=_USERS)
+
+
+def _require_trusted(path: Path, doing: str) -> None:
+    """Refuse another user's file or pipe: the key in a kubeconfig would be that user's, too."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return
+    trusted = {0, os.geteuid()}
+    if os.geteuid() == 0 and os.environ.get("SUDO_UID", "").isdecimal():
+        trusted.add(int(os.environ["SUDO_UID"]))
+    if found.st_uid not in trusted and not stat.S_ISCHR(found.st_mode):
+        raise UsageError(doing, f"it belongs to user {found.st_uid}", "give another file")
 
 
 def local_port(lab: str) -> int:

@@ -20,7 +20,7 @@ from lab.reports.night import FORMAT, TESTED, Night, comparison_lines, differenc
 from lab.reports.result import parsed
 from lab.state.directory import make_own, make_private, nights_directory
 from lab.state.failure import ELSEWHERE, guarded_files
-from lab.state.files import write_private
+from lab.state.files import read_regular, write_private
 
 SUMMARY = "summary.json"
 INDEX = "index.html"
@@ -100,9 +100,7 @@ def summary_in(directory: Path) -> dict[str, Any] | None:
     """The summary of the night in that directory; None where it has none of this version."""
     path = directory / SUMMARY
     try:
-        if not path.is_file():  # a pipe in a shared directory would never end
-            return None
-        found = parsed(path.read_text(encoding="utf-8"))
+        found = parsed(read_regular(path).decode())  # in a shared directory it may be a pipe
     except (OSError, ValueError):
         return None
     known = isinstance(found, dict) and found.get("format") == FORMAT and "started" in found

@@ -25,6 +25,7 @@ from lab.reports.night import Done, Fate, Night, ScenarioNight, Stage, judge
 from lab.reports.result import from_json, parsed
 from lab.state.directory import make_private
 from lab.state.failure import guarded_files
+from lab.state.files import read_regular
 
 DOWN_SECONDS = 600.0
 """For taking a lab down, beside the scenario's own deadline: it is never given up for that."""
@@ -272,7 +273,7 @@ class _Work:
 
 def read_run(path: Path) -> RunResult:
     """The run in a ``result.json``; see :func:`lab.reports.result.from_json` for what it raises."""
-    return from_json(parsed(path.read_text(encoding="utf-8")))[0]
+    return from_json(parsed(read_regular(path).decode()))[0]
 
 
 def cause(log: Path) -> str:

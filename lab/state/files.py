@@ -29,7 +29,19 @@ def read_private(path: Path) -> bytes:
         When it cannot be read, or is a link, a pipe, a device, or far too large.
 
     """
-    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    return read_regular(path, os.O_NOFOLLOW)
+
+
+def read_regular(path: Path, flags: int = 0) -> bytes:
+    """The contents of a small file from elsewhere; at once, whatever stands in its place.
+
+    Raises
+    ------
+    OSError
+        When it cannot be read, or is a pipe, a device, or far too large.
+
+    """
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     with os.fdopen(file, "rb") as opened:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))

@@ -161,6 +161,19 @@ def test_file_in_this_directory_that_is_anothers_is_refused(
     assert current({"SUDO_UID": "65534"}, tmp_path) is not None
 
 
+# SECURITY.md: An inventory is trusted.
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link away")
+def test_a_link_in_this_directory_that_is_anothers_is_refused(file: Path, tmp_path: Path) -> None:
+    """Its owner can have it lead elsewhere after it was looked at."""
+    own = tmp_path / "own.toml"
+    own.write_text(ONE)
+    file.symlink_to(own)
+    assert find({}, tmp_path) == file
+    os.lchown(file, 65534, 65534)
+    with pytest.raises(InventoryError, match="user 65534 owns it"):
+        find({}, tmp_path)
+
+
 @pytest.mark.parametrize("shared", ["lab.toml", "."])
 def test_file_in_this_directory_that_everyone_may_write_is_refused(
     file: Path, tmp_path: Path, shared: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -108,3 +109,12 @@ def test_a_file_nested_too_deep_is_no_result(state: Path) -> None:
     with pytest.raises(UsageError) as raised:
         find_run(str(file), state)
     assert "nested too deep" in raised.value.happened
+
+
+# SECURITY.md: A result file is data.
+def test_a_file_that_is_far_too_large_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    path.touch()
+    os.truncate(path, 1 << 28)
+    with pytest.raises(UsageError, match="too large"):
+        find_run(str(path), tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,16 @@ def test_an_export_goes_into_a_pipe_and_through_a_link(tmp_path: Path) -> None:
 def test_two_labs_have_tunnels_of_their_own() -> None:
     assert kube_access.local_port("overlay") == kube_access.local_port("overlay")
     assert kube_access.local_port("overlay") != kube_access.local_port("hard-way")
+
+
+# SECURITY.md: Secrets are each lab's own.
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("make", [Path.touch, os.mkfifo])
+def test_another_users_file_or_pipe_is_not_given_a_kubeconfig(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "config"
+    make(path)
+    os.chown(path, 65534, 65534)
+    with pytest.raises(UsageError, match="belongs to user 65534"):
+        kube_access.write(ACCESS, path)

@@ -402,12 +402,23 @@ def test_a_regression_is_named_after_a_cancelled_night(paper: Paper, tmp_path: P
     assert "cells newly failing" in (third / "difference.txt").read_text()
 
 
+# SECURITY.md: A result file is data.
+@pytest.mark.parametrize("file", ["summary.json", "a/result.json"])
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda path: path.write_text("{"), os.mkfifo, lambda path: os.truncate(path, 1 << 28)],
+    ids=["broken", "pipe", "giant"],
+)
 def test_a_night_whose_run_is_damaged_gives_way_to_the_one_before(
-    paper: Paper, tmp_path: Path
+    paper: Paper, tmp_path: Path, file: str, spoil: Callable[[Path], object]
 ) -> None:
     write_night(tmp_path, paper, "first", trouble=False)
     second = write_night(tmp_path, paper, "second", trouble=True)
-    (second / "a" / "result.json").write_text("{")
+    spoiled = second / file
+    spoiled.unlink()
+    if spoil is not os.mkfifo:
+        spoiled.touch()
+    spoil(spoiled)
     third = write_night(tmp_path, paper, "third", trouble=True)
     assert "Against night first (a):" in (third / "difference.txt").read_text()
 
