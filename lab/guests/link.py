@@ -76,15 +76,9 @@ class Link:
             raise
 
     def done(self, channel: paramiko.Channel) -> None:
-        """Close a session channel; what runs on it and is on its lifeline ends.
-
-        A connection that has just broken is no error here: its channels are closed, too.
-        """
-        from paramiko import SSHException  # noqa: PLC0415  slow to import
-
+        """Close a session channel; what runs on it and is on its lifeline ends."""
         try:
-            with suppress(SSHException, EOFError, OSError):
-                channel.close()
+            channel.close()
         finally:
             self._room.release()
 
@@ -92,6 +86,8 @@ class Link:
         self, doing: str, kind: str, address: tuple[str, int] | None, deadline: Deadline
     ) -> paramiko.Channel:
         """A new channel: ``"session"``, or ``"direct-tcpip"`` to an address behind the door.
+
+        To close it is no error where the connection has just broken: its channels are closed, too.
 
         Raises
         ------
@@ -105,7 +101,7 @@ class Link:
 
         source = ("127.0.0.1", 0) if address else None
         try:
-            return self.transport.open_channel(
+            channel = self.transport.open_channel(
                 kind, address, source, timeout=min(patience(deadline), 3600.0)
             )
         except ChannelException as error:
@@ -122,6 +118,14 @@ class Link:
                     doing, f"'{self.door.name}' opened no channel within {deadline.seconds:g} s"
                 ) from error
             raise self.lost(doing) from error
+        close = channel.close
+
+        def quietly() -> None:  # a transport in this channel closes it in a thread of paramiko's
+            with suppress(SSHException, EOFError, OSError):
+                close()
+
+        channel.close = quietly  # type: ignore[method-assign]
+        return channel
 
     def lost(self, doing: str) -> LostError:
         """The error for what was under way when the connection broke."""

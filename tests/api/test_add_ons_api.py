@@ -25,6 +25,7 @@ REPOSITORIES = (
     "ghcr.io/flannel-io/flannel",
     ovn_kubernetes.IMAGE,
     *calico.IMAGES,
+    *calico.OPERATOR_IMAGES,
 )
 BUNDLE = Manifest(
     (("kubernetes", "1.36.3"),),

@@ -46,6 +46,15 @@ def test_a_session_gives_its_room_back_however_its_connection_ended(
         link.done(link.open("running a command", Deadline(5.0)))
 
 
+@pytest.mark.parametrize("error", [EOFError(), OSError("gone"), paramiko.SSHException("gone")])
+def test_a_channel_to_another_machine_closes_however_its_connection_ended(
+    error: BaseException,
+) -> None:
+    transport = Transport(Broken(error))
+    link = Link(cast("Door", None), cast("paramiko.Transport", transport))
+    link.channel("connecting", "direct-tcpip", ("192.0.2.1", 22), Deadline(5.0)).close()
+
+
 def test_what_is_no_end_of_a_connection_is_told_and_gives_the_room_back_too() -> None:
     transport = Transport(Broken(KeyboardInterrupt()))
     link = Link(cast("Door", None), cast("paramiko.Transport", transport))
