@@ -178,6 +178,8 @@ class NspawnProvider(MachinesProvider):
             return Liveness("broken", "its holder runs, and no record says what is in it")
         if found is None:
             return Liveness("broken", "its machines are off", again_from="networks")
+        if set(decided.machines) != {one.name for one in intent.machines}:
+            return Liveness("broken", "it has other machines than the scenario", "images")
         try:
             return self._look(lab, intent, decided)
         except LabError as error:
