@@ -33,7 +33,7 @@ from lab.providers.libvirt.placed import Placed
 from lab.providers.libvirt.placement import mtu
 from lab.providers.machines import fitness
 from lab.providers.machines.provider import MachinesProvider
-from lab.providers.machines.steps import own_network, recorded
+from lab.providers.machines.steps import other_machines, own_network, recorded
 from lab.providers.provider import (
     CAPTURE,
     CLUSTER,
@@ -179,8 +179,10 @@ class LibvirtProvider(MachinesProvider):
     def liveness(self, lab: LabHandle, intent: Intent) -> Liveness:
         """Look at the domains, and into the machines."""
         decided = layout.load(lab)
-        if decided is None or set(decided.machines) != {one.name for one in intent.machines}:
-            return self._unplaced(lab, decided)
+        if decided is None:
+            return self._unplaced(lab)
+        if other := other_machines(decided.machines, intent):
+            return Liveness("broken", other, again_from="place")
         try:
             return self._look(lab, intent, decided)
         except LabError as error:
@@ -202,9 +204,7 @@ class LibvirtProvider(MachinesProvider):
         decided = recorded(lab, layout.load(lab))
         return Placed(lab, decided, self._hosts_with(decided))
 
-    def _unplaced(self, lab: LabHandle, decided: Layout | None) -> Liveness:
-        if decided is not None:
-            return Liveness("broken", "it has other machines than the scenario", "place")
+    def _unplaced(self, lab: LabHandle) -> Liveness:
         for host in self._hosts.values():
             with host.told(f"looking for lab '{lab.name}'"):
                 owners = list(host.owners())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 from lab._errors import BrokenError
@@ -79,6 +79,19 @@ def on_machines(
 
         steps += Kubernetes(lab, intent, bundled, opened).steps()
     return tuple(steps)
+
+
+def other_machines(decided: Collection[str], intent: Intent) -> str:
+    """In what the machines a lab was made with differ from its scenario's; empty if in nothing."""
+    wanted = {one.name for one in intent.machines}
+    gone, new = set(decided) - wanted, wanted - set(decided)
+    words = [f"no longer has {_named(gone)}"] if gone else []
+    words += [f"now has {_named(new)}"] if new else []
+    return f"the scenario {' and '.join(words)}" if words else ""
+
+
+def _named(machines: Iterable[str]) -> str:
+    return ", ".join(f"'{one}'" for one in sorted(machines))
 
 
 def look_inside(guests: Guests, intent: Intent, beyond: Mapping[str, Ailments]) -> Liveness | None:

@@ -18,7 +18,7 @@ from lab.inventory.inventory import Inventory
 from lab.providers.failing import Beat, Pace, Silence
 from lab.providers.machines import fitness
 from lab.providers.machines.provider import MachinesProvider
-from lab.providers.machines.steps import look_inside, own_network, recorded
+from lab.providers.machines.steps import look_inside, other_machines, own_network, recorded
 from lab.providers.netns import capacity, gateway_holders, holding
 from lab.providers.nspawn import (
     cgroups,
@@ -178,8 +178,8 @@ class NspawnProvider(MachinesProvider):
             return Liveness("broken", "its holder runs, and no record says what is in it")
         if found is None:
             return Liveness("broken", "its machines are off", again_from="networks")
-        if set(decided.machines) != {one.name for one in intent.machines}:
-            return Liveness("broken", "it has other machines than the scenario", "images")
+        if other := other_machines(decided.machines, intent):
+            return Liveness("broken", other, again_from="images")
         try:
             return self._look(lab, intent, decided)
         except LabError as error:
