@@ -22,7 +22,7 @@ LAB := .venv/bin/lab
 LABEL := "$${NAME:-$$SCENARIO}"
 
 .DEFAULT_GOAL := help
-.PHONY: help lab-up lab-test lab-status lab-down nightly nightly-setup test test-nspawn test-libvirt e2e e2e-libvirt conformance test-nspawn-host test-windows drill-libvirt explain-drill lint bench wheel lock setup develop
+.PHONY: help lab-up lab-test lab-status lab-down nightly nightly-setup test test-nspawn test-libvirt e2e e2e-libvirt conformance test-nspawn-host test-windows drill-libvirt explain-drill lint bench size wheel lock setup develop
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -101,6 +101,9 @@ explain-drill: develop ## every fault, and whether explain names it: SCENARIOS=,
 
 bench: develop ## benchmarks: ratios within one run, printed, kept nowhere
 	@.venv/bin/python benchmarks/bench.py
+
+size: develop ## how large the code is, counted
+	@.venv/bin/python benchmarks/size.py
 
 wheel: develop ## build the wheel into dist/
 	@.venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
