@@ -28,7 +28,7 @@ import sys, threading
 place, root, *words = sys.argv[1:]
 seen = set()
 def look(frame, event, _):
-    if event == "call" and frame.f_code.co_name != "<module>":
+    if event == "call" and frame.f_code.co_flags & 1:  # a function: no module, no class
         seen.add(frame.f_code.co_filename)
 from lab.cli.main import main
 sys.argv = ["lab", *words]
