@@ -186,6 +186,10 @@ def on_hypervisors(opened: OpenLab, rng: random.Random) -> list[Put]:
     return found
 
 
+_LOOKS = 3
+"""At a cell whose fault is out: neighbours are asked for again, and the machine may be busy."""
+
+
 def judge(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> Score:
     """Explain a cell that failed while the faults are in, and once more when they are out."""
     broken = failures(opened, sample(opened, puts, rng)) or failures(opened, every_cell(opened))
@@ -198,7 +202,7 @@ def judge(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> Score:
     told = explain_cell(opened, cell).finding
     seconds = time.monotonic() - begun
     heal(opened, lambda _: None)
-    healed = not failures(opened, [cell])
+    healed = any(not failures(opened, [cell]) for _ in range(_LOOKS))
     said = f"{told.fault or told.kind} on {told.node}" if told else "nothing"
     wanted = {(one.fault.name, one.node) for one in puts}
     named = told is not None and (told.fault, told.node) in wanted

@@ -71,6 +71,8 @@ class Barrier:
     """By which they come or leave; empty for any."""
     table: str = ""
     """Of nftables; empty where it is none of its."""
+    networks: tuple[str, ...] = ()
+    """Of a rule about ARP: those in which the machine itself asks with an address of the rule."""
 
 
 @dataclass(frozen=True, slots=True)

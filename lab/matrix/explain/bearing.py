@@ -36,7 +36,8 @@ def _same(difference: Difference, hop: Hop, _: Path) -> bool:
 def _barred(difference: Difference, hop: Hop, _: Path) -> bool:
     barrier = difference.barrier
     if barrier is not None and barrier.protocol == "arp":
-        return any(_asks(hop, prefix, difference.node) for prefix in barrier.prefixes)
+        others = any(_asks(hop, prefix, difference.node) for prefix in barrier.prefixes)
+        return others or (hop.machine == difference.node and _asked_in(hop, barrier.networks))
     if barrier is None or hop.machine != difference.node or hop.kind == "switch":
         return False  # what crosses a hypervisor's switch is none of its own packets
     if barrier.device and (hop.place, hop.device) != (difference.node, barrier.device):
@@ -94,6 +95,13 @@ def _asks(hop: Hop, prefix: str, machine: str) -> bool:
     if hop.kind != "neighbour" or hop.machine == machine or hop.place != hop.machine:
         return False
     return covers(prefix, hop.object.split()[1])
+
+
+def _asked_in(hop: Hop, networks: tuple[str, ...]) -> bool:
+    """Whether the MAC of an address in one of the networks is asked for there."""
+    if hop.kind != "neighbour" or hop.place != hop.machine:
+        return False
+    return any(covers(network_of(one), hop.object.split()[1]) for one in networks)
 
 
 def _service(difference: Difference, hop: Hop, path: Path) -> bool:

@@ -242,6 +242,9 @@ def test_a_gateway_that_answers_nobody_is_told_of_its_holder() -> None:
         assert found.observed == "arp daddr ip 10.160.11.1 drop (met 6 packets)"
         assert "nft delete" in found.mended_by("x")
     assert findings(name, seen, "pod-pod/node010-p1/node001-p1/tcp-small") == ()
+    behind = changed(whole(lab(name)[1]), "master1", barriers=arp_rule("10.160.4.1"))
+    (found,) = findings(name, behind, "node-pod/node009/node010-p1/tcp-small")
+    assert (found.fault, found.node) == ("gateway-dead", "master1")  # asks as the gateway itself
     others = changed(whole(lab(name)[1]), "master1", barriers=arp_rule("100.100.126.216"))
     assert findings(name, others, "pod-pod/node009-p1/node001-p1/tcp-small") == ()
 

@@ -149,7 +149,8 @@ def _barrier(look: Look, barrier: Barrier) -> Iterator[Difference]:
             barrier.shows,
             barrier.mends,
         )
-        yield replace(found, barrier=barrier)
+        networks = tuple(_gateways(look, barrier)) if barrier.protocol == "arp" else ()
+        yield replace(found, barrier=replace(barrier, networks=networks))
 
 
 def _not_let_in(look: Look) -> Iterator[Difference]:
@@ -179,7 +180,7 @@ def _kind(look: Look, barrier: Barrier) -> Kind | None:
     if barrier.protocol in {"icmp", "icmpv6", "igmp"} or _is_elsewhere(look, barrier.device):
         return None
     if barrier.protocol == "arp":
-        return "gateway-barred" if _names_gateway(look, barrier) else None
+        return "gateway-barred" if any(_gateways(look, barrier)) else None
     kind = _by_port(look, *barrier.ports, barrier) if barrier.ports else _by_prefix(look, barrier)
     return "packets-lost" if kind and barrier.by_chance else kind
 
@@ -193,10 +194,15 @@ def _is_elsewhere(look: Look, device: str) -> bool:
     return device not in ours and any(one.addresses for one in links)
 
 
-def _names_gateway(look: Look, barrier: Barrier) -> bool:
-    """Of questions for addresses, those for virtual gateways matter: others' MACs are given."""
-    held = [text.partition("/")[0] for card in look.intended.interfaces for text in card.virtual]
-    return any(overlap(one, address) for one in barrier.prefixes for address in held)
+def _gateways(look: Look, barrier: Barrier) -> Iterator[str]:
+    """Virtual gateways that a rule names, ``"10.160.4.1/24"``.
+
+    Of questions for addresses they alone matter: others' MACs are given.
+    """
+    for card in look.intended.interfaces:
+        for text in card.virtual:
+            if any(overlap(one, text.partition("/")[0]) for one in barrier.prefixes):
+                yield text
 
 
 def _by_port(look: Look, first: int, last: int, barrier: Barrier) -> Kind | None:
