@@ -99,3 +99,18 @@ def test_a_fault_that_is_killed_half_way_is_healed(lab: ContainerLabs) -> None:
         in lab.run("heal", "cluster").stdout
     )
     lab.run("explain", "cluster", "worker-p1", NAME)
+
+
+def test_a_kubelet_that_was_stopped_is_started_again_by_up(lab: ContainerLabs) -> None:
+    for node in ("master", "worker"):
+        lab.run("exec", "cluster", node, "--", "systemctl", "stop", "kubelet")
+    kubectl = ("kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "get", "nodes")
+    Deadline(120).wait(
+        "both nodes to be missed",
+        lambda: lab.run("exec", "cluster", "master", "--", *kubectl).stdout,
+        until=lambda said: said.count("NotReady") == 2,
+        every=1,
+    )
+    lab.run("test", "cluster", code=3)
+    up(lab)
+    lab.run("status", "cluster")

@@ -15,10 +15,11 @@ from lab.cluster.linux import (
     kubelet,
     machine,
     medium,
+    membership,
     pod_network,
     runtime,
 )
-from lab.cluster.linux.operations import Enabled, Operation, Operations, WriteFile
+from lab.cluster.linux.operations import Enabled, Operation, Operations, Run, WriteFile
 from lab.topology.intent import Intent
 
 AGNHOST = "registry.k8s.io/e2e-test-images/agnhost"
@@ -61,6 +62,7 @@ def prepared(cluster: Cluster, intent: Intent, node: ClusterNode, manifest: Mani
         *pod_network.on_node(cluster, intent, own),
         *runtime.running(manifest, cluster.host),
         *(medium.imported(image) for image in images(cluster, node, manifest)),
+        *_member_running(cluster),
     )
 
 
@@ -80,3 +82,11 @@ def _kubelet(cluster: Cluster) -> Iterator[Operation]:
         yield from medium.programs(KUBEADM_PROGRAMS)
         yield from kubelet.for_kubeadm()
         yield Enabled(kubelet.UNIT)
+
+
+def _member_running(cluster: Cluster) -> Iterator[Operation]:
+    """The kubelet of a node that has joined; kubeadm starts that of one which has not."""
+    if cluster.how == "kubeadm":
+        runs = f"systemctl is-active --quiet {kubelet.UNIT}"
+        start = ("systemctl", "start", kubelet.UNIT)
+        yield Run(start, unless=f"[ ! -e {membership.MARK} ] || {runs}")
