@@ -9,7 +9,7 @@ from typing import Literal
 from lab._errors import PreflightError
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.host import VIRTUAL_MACHINE, HostTraits
-from lab.scenario.scenario import Os, Role
+from lab.scenario.scenario import Os, ProxyMode, Role
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.services_node import NAME_SERVER
 
@@ -52,6 +52,7 @@ class Cluster:
     pod_cidr: str
     service_cidr: str
     dns_address: str
+    proxy_mode: ProxyMode
     pod_mtu: int
     nodes: tuple[ClusterNode, ...]
     networks: tuple[str, ...] = ()
@@ -103,6 +104,7 @@ def cluster(
         pod_cidr=asked.pod_cidr,
         service_cidr=asked.service_cidr,
         dns_address=asked.dns_address,
+        proxy_mode=asked.proxy_mode,
         pod_mtu=intent.pod_mtu,
         nodes=nodes,
         networks=tuple(_networks(intent)),

@@ -21,8 +21,6 @@ By = Literal["lab", "kubernetes"]
 or kubelet, kube-proxy and the network add-on, which choose some of them."""
 
 
-PROXY_TABLE = "kube-proxy"
-"""Of nftables: kube-proxy's, and the embedded provider's in its place."""
 _OF_THE_LAB = bird.Control()
 
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from lab.cluster.cluster import Cluster
 from lab.cluster.documents import Document
+from lab.scenario.scenario import ProxyMode
 
 KUBECONFIG = "/var/lib/kube-proxy/kubeconfig.conf"
 """Where kubeadm's DaemonSet has it."""
+TABLES: Mapping[ProxyMode, tuple[str, ...]] = {
+    "nftables": ("kube-proxy",),
+    "iptables": ("nat", "filter", "mangle"),
+}
+"""Those of nftables that each mode makes on a node."""
 
 
 def configuration(cluster: Cluster) -> Document:
     """What every kube-proxy on Linux reads.
 
-    nftables, as the Intent's own translation is; what does not come from the node's own pods is
+    What does not come from the node's own pods is
     masqueraded, as the Intent says. NodePorts are answered on every network that nodes are on:
     by itself nftables mode has them on the node's first address alone, where a client on the
     other network is refused (kube-proxy's reference, ``--nodeport-addresses``). How many
@@ -23,7 +31,7 @@ def configuration(cluster: Cluster) -> Document:
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
-        "mode": "nftables",
+        "mode": cluster.proxy_mode,
         "clusterCIDR": cluster.pod_cidr,
         "detectLocalMode": "NodeCIDR",
         **several,

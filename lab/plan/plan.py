@@ -14,6 +14,7 @@ from lab.scenario.scenario import (
     Os,
     Policy,
     Protocol,
+    ProxyMode,
     Role,
     ServicePort,
     Size,
@@ -106,6 +107,7 @@ class Plan:
     pod_cidr: IPv4Network
     service_cidr: IPv4Network
     dns_address: IPv4Address
+    proxy_mode: ProxyMode
     node_cidr: IPv4Network
     node_mtu: int
     router_address: IPv4Address

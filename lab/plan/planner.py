@@ -51,6 +51,7 @@ def make_plan(scenario: Scenario) -> Plan:
         pod_cidr=scenario.kubernetes.pod_cidr,
         service_cidr=scenario.kubernetes.service_cidr,
         dns_address=scenario.kubernetes.dns_address,
+        proxy_mode=scenario.kubernetes.proxy_mode,
         node_cidr=scenario.network.cidr,
         node_mtu=hypervisors.node_mtu(scenario),
         router_address=scenario.network.router,

@@ -11,6 +11,7 @@ Os = Literal["linux", "windows"]
 Role = Literal["control-plane", "worker", "services"]
 """``services``: no node of the cluster, but the machine in front of it: HAProxy, DNS."""
 Protocol = Literal["tcp", "udp"]
+ProxyMode = Literal["nftables", "iptables"]
 Size = Literal["small", "large"]
 PROTOCOLS: tuple[Protocol, ...] = ("tcp", "udp")
 Policy = Literal["cluster", "local"]
@@ -80,6 +81,8 @@ class Kubernetes:
     service_cidr: IPv4Network
     dns_address: IPv4Address
     domain: str
+    proxy_mode: ProxyMode
+    """kube-proxy's on Linux nodes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from lab.scenario.scenario import Family, Os, Protocol, Refusal, Role, Size
+from lab.scenario.scenario import Family, Os, Protocol, ProxyMode, Refusal, Role, Size
 from lab.scenario.section import (
     Address,
     Cidr,
@@ -66,6 +66,11 @@ class Kubernetes(Section):
         examples=["10.96.0.10"],
     )
     domain: Domain = Field(default="cluster.local", description="The cluster's DNS domain.")
+    proxy_mode: ProxyMode = Field(
+        default="nftables",
+        description="kube-proxy's mode on the Linux nodes of a real cluster. Network namespaces "
+        "have the lab's own rules, by nftables.",
+    )
 
 
 class Network(Section):

@@ -54,6 +54,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
             "service_cidr": str(kubernetes.service_cidr),
             "dns_address": str(kubernetes.dns_address),
             "domain": kubernetes.domain,
+            "proxy_mode": kubernetes.proxy_mode,
         },
         "network": {
             "cidr": str(network.cidr),

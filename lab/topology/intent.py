@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from lab.scenario.scenario import Os, Role
+from lab.scenario.scenario import Os, ProxyMode, Role
 from lab.topology.daemon import Daemon
 from lab.topology.hardware import SMALL, Hardware
 from lab.topology.logical import Chassis, LogicalNetwork
@@ -165,6 +165,7 @@ class Kubernetes:
     pod_cidr: str
     service_cidr: str
     dns_address: str
+    proxy_mode: ProxyMode = "nftables"
 
 
 MachineKind = Literal["node", "services", "router", "client", "hypervisor"]

@@ -79,7 +79,11 @@ def assemble(plan: Plan, nodes: tuple[MachineIntent, ...], router: MachineIntent
         pod_mtu=min(mtus, default=plan.node_mtu),
         node_mtu=plan.node_mtu,
         kubernetes=Kubernetes(
-            plan.version, str(plan.pod_cidr), str(plan.service_cidr), str(plan.dns_address)
+            plan.version,
+            str(plan.pod_cidr),
+            str(plan.service_cidr),
+            str(plan.dns_address),
+            plan.proxy_mode,
         ),
         headless=tuple(
             HeadlessService(service.name, _backends(pods, service.backends))

@@ -176,8 +176,10 @@ def _calico_node(versions: dict[str, str], ours: Path, programs: Path, deadline:
         ),
         (),
         command=("start_runit",),
-        # Felix calls C for eBPF, which these programs are built without
-        environment=(SEARCHED, "FELIX_DebugSkipCTLBCleanup=true"),
+        # As Calico's own image has it: without, confd's "sv hup bird" finds no service, and BIRD
+        # goes on without the blocks that came after its start. Felix calls C for eBPF, which these
+        # programs are built without.
+        environment=(SEARCHED, "SVDIR=/etc/service/enabled", "FELIX_DebugSkipCTLBCleanup=true"),
     )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lab.cluster import kubeadm, pace
+from lab.cluster import kubeadm, pace, proxy
 from lab.cluster.cluster import Cluster
 from lab.cluster.documents import Document, to_yaml
-from lab.cluster.footprint import PROXY_TABLE, footprint
+from lab.cluster.footprint import footprint
 from lab.cluster.linux.operations import Operations, Remove, Run, WriteFile
 from lab.cluster.linux.runtime import SOCKET
 
@@ -89,7 +89,7 @@ def left(cluster: Cluster) -> Operations:
     were.
     """
     beside = footprint(cluster.topology)
-    named = "|".join((PROXY_TABLE, *beside.tables))
+    named = "|".join((*proxy.TABLES[cluster.proxy_mode], *beside.tables))
     lines = [f"cd /sys/class/net; for one in {' '.join(beside.devices)}; do"]
     lines += ['  if [ -e "$one" ]; then ip link delete "$one"; fi', "done"]
     lines += ["nft list tables | while read -r _ family name; do"]

@@ -13,9 +13,15 @@ from collections.abc import Iterable
 from lab.cluster.labels import NAMESPACE
 from lab.cluster.linux.pod_network import RULES, TABLE
 from lab.matrix.faults.fault import Change, change
+from lab.topology.intent import Intent
 
 _PROXY = "ip kube-proxy"
 _MAPS = ("service-ips", "service-nodeports")
+
+
+def translates(intent: Intent) -> bool:
+    """Whether the rules of Services are known here: the lab's own, or those of nftables mode."""
+    return intent.kubernetes is None or intent.kubernetes.proxy_mode == "nftables"
 
 
 def without_services(node: str, fault: str) -> Change:

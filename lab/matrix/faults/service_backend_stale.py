@@ -97,7 +97,7 @@ def _sites(intent: Intent) -> Iterator[Site]:
         peers = tuple(pod for pod in every if any(_balanced(intent, pod)))
         yield from [Site(central(intent), peers)] if peers else []
         return
-    for machine in hosts(intent):
+    for machine in hosts(intent) if proxied.translates(intent) else ():
         pods = (pod.name for one in hosts(intent) for pod in one.pods)
         peers = tuple(pod for pod in pods if any(_single(machine, pod)))
         if peers:
@@ -107,7 +107,7 @@ def _sites(intent: Intent) -> Iterator[Site]:
 FAULT = Fault(
     name="service-backend-stale",
     title="on a node, a pod's Service still leads to an address that the pod no longer has",
-    needs="Services of single pods",
+    needs="Services of single pods, on a cluster by kube-proxy's nftables mode",
     sites=_sites,
     change=_change,
     peer="pod",

@@ -44,9 +44,11 @@ def _of_switch(intent: Intent, node: str) -> Change:
 FAULT = Fault(
     name="service-rules-missing",
     title="a node translates no Service at all, as where kube-proxy has not done its work",
-    needs="Services",
+    needs="Services, on a cluster by kube-proxy's nftables mode",
     sites=lambda intent: (
-        Site(one.name) for one in hosts(intent) if one.translation and one.translation.services
+        Site(one.name)
+        for one in hosts(intent)
+        if one.translation and one.translation.services and proxied.translates(intent)
     ),
     change=_change,
     also=("no-services", "kube-proxy-down"),

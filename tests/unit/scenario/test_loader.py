@@ -79,7 +79,7 @@ def test_what_is_written_arrives_converted() -> None:
         "hypervisor-02",
     )
     assert win.nics == (Nic("office", IPv4Address("172.16.126.216"), "0a:15:00:00:00:02"),)
-    assert win.line == 27
+    assert win.line == 28
     assert scenario.topology.kind == "hard-way"
     assert scenario.topology.parameters == {}
     assert scenario.node_ports == (31000, 31999)
@@ -94,7 +94,7 @@ def test_what_is_written_arrives_converted() -> None:
     assert other.id == "everything-exception-2"
     assert other.when.name_form == "partial"
     assert limit.refusal == "timeout"
-    assert limit.source == "everything.yaml, line 68"
+    assert limit.source == "everything.yaml, line 69"
     assert limit.when == Match(
         families=frozenset({"nodeport"}),
         protocol="tcp",
