@@ -71,7 +71,7 @@ class ContainerGuests(Guests):
         """
         try:
             return self._layout.address(machine)
-        except (ValueError, IndexError) as error:
+        except ValueError as error:
             raise BrokenError(
                 f"looking for the address of machine '{machine}'",
                 "the lab's record has none",

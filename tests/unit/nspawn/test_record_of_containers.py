@@ -35,12 +35,18 @@ def test_a_machine_that_the_scenario_has_no_more_is_made_anew(
     assert "'third'" in found.detail
 
 
-@pytest.mark.parametrize("management", ["10.219.0.0/24", "10.219.0.1/32"])
-def test_a_machine_that_the_record_has_no_address_of_is_named(
-    tmp_path: Path, management: str
-) -> None:
+def test_a_machine_that_the_record_has_no_address_of_is_named(tmp_path: Path) -> None:
     lab = LabHandle("x", tmp_path, "abc")
-    names = ("master",) if management.endswith("/32") else ("worker",)
-    guests = ContainerGuests(lab, Layout({}, IPv4Network(management), names), None)
+    guests = ContainerGuests(lab, Layout({}, IPv4Network("10.219.0.0/24"), ("worker",)), None)
     with pytest.raises(BrokenError, match="address of machine 'master': the lab's record has none"):
         guests.address("master")
+
+
+def test_a_record_without_an_address_for_each_machine_is_none(tmp_path: Path) -> None:
+    lab = LabHandle("x", tmp_path, "abc")
+    for prefix, machines, there in ((32, 1, False), (28, 6, False), (28, 5, True), (24, 244, True)):
+        names = tuple(f"m{number}" for number in range(machines))
+        made = Layout({}, IPv4Network(f"10.219.0.0/{prefix}"), names)
+        layout.save(lab, made)
+        assert layout.load(lab) == (made if there else None)
+        assert not there or made.address(names[-1])
