@@ -6,6 +6,7 @@ ONLY     ?=
 PODS     ?=
 SCENARIOS ?=
 OUTPUT   ?=
+FAULTS   ?=
 SEED     ?=
 ROUNDS   ?=
 TEST     ?= 1
@@ -13,8 +14,10 @@ SETUP    ?= 1
 
 # Values reach the recipes through the environment alone, as they were written: neither make nor
 # the shell reads them as code. So a recipe has "$$NAME", never the value itself.
-VARIABLES := SCENARIO NAME PROVIDER ONLY PODS SCENARIOS OUTPUT SEED ROUNDS TEST SETUP
-$(foreach variable,$(VARIABLES),$(eval override $(variable) := $$(value $(variable))))
+VARIABLES := SCENARIO NAME PROVIDER ONLY PODS SCENARIOS OUTPUT FAULTS SEED ROUNDS TEST SETUP
+# What else stands on the command line, make would expand for every recipe.
+OTHERS := $(foreach variable,$(.VARIABLES),$(if $(filter command,$(origin $(variable))),$(variable)))
+$(foreach variable,$(VARIABLES) $(OTHERS),$(eval override $(variable) := $$(value $(variable))))
 export $(VARIABLES)
 
 LAB := .venv/bin/lab
@@ -95,9 +98,9 @@ lint: develop ## ruff and mypy
 		.venv/bin/mypy --config-file tests/mypy.ini --explicit-package-bases $$(find tests -name 'test_*.py')
 
 explain-drill: develop ## every fault, and whether explain names it: SCENARIOS=, FAULTS=, SEED=, ROUNDS=1, PROVIDER=netns
-	@set -f; .venv/bin/python tests/netns/explain_drill.py $$SCENARIOS $${PROVIDER:+--provider "$$PROVIDER"} \
+	@set -f; .venv/bin/python tests/netns/explain_drill.py $${PROVIDER:+--provider "$$PROVIDER"} \
 		$${FAULTS:+--faults "$$FAULTS"} \
-		$${SEED:+--seed "$$SEED"} $${ROUNDS:+--rounds "$$ROUNDS"}
+		$${SEED:+--seed "$$SEED"} $${ROUNDS:+--rounds "$$ROUNDS"} -- $$SCENARIOS
 
 bench: develop ## benchmarks: ratios within one run, printed, kept nowhere
 	@.venv/bin/python benchmarks/bench.py

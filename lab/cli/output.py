@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 import click
 
 from lab._errors import UsageError
 from lab._log import clean
-from lab.state.files import replacing
+from lab.state.files import held, replacing
 
 
 def echo(result: object = "", *, nl: bool = True) -> None:
@@ -35,11 +36,12 @@ def write_file(path: Path, content: bytes, doing: str) -> None:
 
     """
     try:
-        if path.exists() and not path.is_file():
-            path.write_bytes(content)
-        else:
-            with replacing(path) as file:
-                file.write(content)
+        with held(path) as (same, found):
+            if found and not stat.S_ISREG(found.st_mode):
+                same.write_bytes(content)
+                return
+        with replacing(path) as file:
+            file.write(content)
     except OSError as error:
         words = (error.strerror or str(error)).lower()
         raise UsageError(

@@ -162,7 +162,7 @@ def wanted(folder: Path | None, inventory: Inventory) -> frozenset[str]:
 
 def pinned(downloads: Path) -> frozenset[str]:
     """How the names of downloads begin whose digest a pin holds."""
-    held = (path.read_text(encoding="ascii") for path in downloads.glob("*.pin"))
+    held = (path.read_text("ascii", "replace") for path in downloads.glob("*.pin"))
     return frozenset(_short(digest.strip().partition(":")[2]) for digest in held)
 
 
@@ -245,7 +245,7 @@ def _pinned(image: str, where: Source, inventory: Inventory, downloads: Path, do
 
 def _pin(url: str, downloads: Path) -> str | None:
     try:
-        return (downloads / f"{_key(url)}.pin").read_text(encoding="ascii").strip() or None
+        return (downloads / f"{_key(url)}.pin").read_text("ascii", "replace").strip() or None
     except OSError:
         return None
 

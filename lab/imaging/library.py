@@ -14,6 +14,7 @@ An image's directory gets its name when it is whole, by one rename: what is ther
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -35,6 +36,8 @@ _PARTIAL = ".partial"
 _WAIT = 6 * 3600.0
 """Seconds to wait for another build: an emulated installation takes hours."""
 _SHORT = 16
+_BUILT = re.compile(rf"[^.].*-(?P<digest>[0-9a-f]{{{_SHORT}}})")
+"""Name of an image's directory."""
 """Hex digits of a digest in a directory's name."""
 
 
@@ -354,9 +357,10 @@ class Library:
         return Listed(name, recipe.kind, "built", found.digest, size, recipe.summary)
 
     def _old_images(self, in_use: Collection[str]) -> Iterator[Path]:
-        current = {*self._current(), *in_use}
+        current = {digest[:_SHORT] for digest in (*self._current(), *in_use)}
         for place in (*_entries(self._images), *_entries(self._roots)):
-            if not place.name.startswith(".") and stored.facts(place).digest not in current:
+            named = _BUILT.fullmatch(place.name)
+            if named and named["digest"] not in current:
                 yield place
 
     def _current(self) -> Iterator[str]:

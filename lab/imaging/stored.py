@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from lab.imaging.golden import Firmware, FirstBoot, GoldenImage, Storage
 from lab.imaging.job import DISK, INITRD, KERNEL, Built
 from lab.imaging.recipe import Recipe
 from lab.scenario.scenario import Os
+from lab.state.files import read_regular
 
 FILE = "image.json"
 FORMAT = 1
@@ -41,6 +44,9 @@ class Facts:
     storage: Storage = "virtio"
 
 
+_READER = TypeAdapter(Facts)
+
+
 def write(directory: Path, recipe: Recipe, digest: str, built: Built) -> None:
     """Write ``image.json`` beside what a builder has made."""
     facts = Facts(
@@ -64,17 +70,27 @@ def write(directory: Path, recipe: Recipe, digest: str, built: Built) -> None:
 
 
 def facts(directory: Path) -> Facts:
-    """What an image's ``image.json`` says."""
-    found = json.loads((directory / FILE).read_text(encoding="utf-8"))
-    return Facts(**{**found, "packages": tuple(found["packages"])})
+    """What an image's ``image.json`` says.
+
+    Raises
+    ------
+    OSError, ValueError
+        When there is none, or when it is damaged.
+
+    """
+    return _READER.validate_json(read_regular(directory / FILE))
 
 
 def damage(directory: Path) -> str | None:
     """What is wrong with an image in the cache, in words; None if every file is whole."""
-    for name, size in facts(directory).sizes.items():
+    try:
+        sizes = facts(directory).sizes
+    except (OSError, ValueError):
+        return f"'{directory / FILE}' cannot be read"
+    for name, size in sizes.items():
         try:
             there = (directory / name).stat().st_size
-        except FileNotFoundError:
+        except (OSError, ValueError):
             return f"'{directory / name}' is gone"
         if there != size:
             return f"'{directory / name}' has {there} bytes of {size}"

@@ -42,7 +42,7 @@ def run_lab(
     """
     path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
     with (
-        log.open("ab") as output,
+        open(log, "ab", opener=_unlinked) as output,
         subprocess.Popen(  # noqa: S603  our own command
             [sys.executable, "-P", "-m", "lab", *words],
             env={**os.environ, "PYTHONPATH": path, CAUSE: str(cause_file(log))},
@@ -68,6 +68,10 @@ def run_lab(
             _end(process)
             return None
         return process.returncode
+
+
+def _unlinked(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def cause_file(log: Path) -> Path:

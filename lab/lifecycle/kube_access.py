@@ -21,8 +21,9 @@ from lab.cluster.kubeconfig import Access, KubeconfigError
 from lab.guests.shell import Reach
 from lab.lifecycle.session import OpenLab
 from lab.lifecycle.ssh_access import reach_of, write_ssh_files
+from lab.state.directory import is_trusted
 from lab.state.failure import guarded_files
-from lab.state.files import write_private
+from lab.state.files import held, write_private
 from lab.topology.intent import Intent
 
 _ADMIN = "/etc/kubernetes/admin.conf"
@@ -106,28 +107,21 @@ def write(access: Access, path: Path) -> None:
     """
     doing = f"writing the kubeconfig '{access.name}' to '{path}'"
     target = Path(os.path.realpath(path))
-    with guarded_files(doing, _USERS):
-        _require_trusted(path, doing)
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            path.write_text(kubeconfig.text(access), encoding="utf-8")
+    with guarded_files(doing, _USERS), held(path) as (same, before):
+        for found in (path.lstat() if path.is_symlink() else None, before):
+            _require_trusted(found, doing)
+        if before and not (stat.S_ISREG(before.st_mode) or stat.S_ISDIR(before.st_mode)):
+            same.write_text(kubeconfig.text(access), encoding="utf-8")
             return
-        before = target.stat() if target.exists() else None
-        content = target.read_bytes() if before else b""
+        content = same.read_bytes() if before else b""
     if content.strip() and not kubeconfig.is_export(content.decode(errors="replace")):
         raise UsageError(doing, "the file has other contents", "give another file")
     write_private(target, kubeconfig.text(access), like=before, elsewhere=_USERS)
 
 
-def _require_trusted(path: Path, doing: str) -> None:
-    """Refuse another user's file or pipe: the key in a kubeconfig would be that user's, too."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return
-    trusted = {0, os.geteuid()}
-    if os.geteuid() == 0 and os.environ.get("SUDO_UID", "").isdecimal():
-        trusted.add(int(os.environ["SUDO_UID"]))
-    if found.st_uid not in trusted and not stat.S_ISCHR(found.st_mode):
+def _require_trusted(found: os.stat_result | None, doing: str) -> None:
+    """Refuse another user's file, pipe or link: what is there would be given the cluster's key."""
+    if found and not is_trusted(found.st_uid) and not stat.S_ISCHR(found.st_mode):
         raise UsageError(doing, f"it belongs to user {found.st_uid}", "give another file")
 
 

@@ -18,7 +18,7 @@ from lab.reports import junit, night_html
 from lab.reports.difference import difference
 from lab.reports.night import FORMAT, TESTED, Night, comparison_lines, difference_json, summary_json
 from lab.reports.result import parsed
-from lab.state.directory import make_own, make_private, nights_directory
+from lab.state.directory import make_own, make_private, nights_directory, writer
 from lab.state.failure import ELSEWHERE, guarded_files
 from lab.state.files import read_regular, write_private
 
@@ -42,7 +42,7 @@ def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
     Raises
     ------
     UsageError
-        When the one that is told has something in it.
+        When the one that is told has something in it, or another user may write it.
     StateError
         When it cannot be made.
 
@@ -57,6 +57,13 @@ def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
         output = wanted.absolute()
     make_private(output, ELSEWHERE if wanted is None else "or give --output another one")
     with guarded_files(f"looking into '{output}'"):
+        stranger = writer(output)
+        if stranger:
+            raise UsageError(
+                f"writing a night into '{output}'",
+                stranger,
+                "give a directory of your own, or one that is not there yet",
+            )
         if any(output.iterdir()):
             raise UsageError(
                 f"making the directory '{output}' of a night",

@@ -25,7 +25,7 @@ from lab.reports.night import Done, Fate, Night, ScenarioNight, Stage, judge
 from lab.reports.result import from_json, parsed
 from lab.state.directory import make_private
 from lab.state.failure import guarded_files
-from lab.state.files import read_regular
+from lab.state.files import read_regular, replacing
 
 DOWN_SECONDS = 600.0
 """For taking a lab down, beside the scenario's own deadline: it is never given up for that."""
@@ -263,7 +263,8 @@ class _Work:
         with guarded_files(f"copying the run '{new[-1].name}'"):
             for name in (RESULT, REPORT, JUNIT):
                 if (new[-1] / name).is_file():
-                    shutil.copyfile(new[-1] / name, self.folder / name)
+                    with (new[-1] / name).open("rb") as kept, replacing(self.folder / name) as copy:
+                        shutil.copyfileobj(kept, copy)
         return read_run(self.folder / RESULT)
 
     def _there(self, name: str) -> str | None:

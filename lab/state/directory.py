@@ -94,6 +94,23 @@ def require_own(directory: Path) -> None:
             )
 
 
+def is_trusted(owner: int) -> bool:
+    """Whether what the caller writes may be that user's: the caller, root, or who called sudo."""
+    me, caller = os.geteuid(), os.environ.get("SUDO_UID", "")
+    return owner in {0, me} or (me == 0 and caller == str(owner))
+
+
+def writer(directory: Path) -> str:
+    """Who may put files into the directory and is not trusted, in words; empty for nobody."""
+    found = directory.stat()
+    if not is_trusted(found.st_uid):
+        return f"it belongs to {_user(found.st_uid)}"
+    if found.st_mode & stat.S_IWOTH:
+        return "everyone may write it"
+    wrong = _writer(directory, found, own=False)
+    return wrong[0] if wrong else ""
+
+
 def make_own(directory: Path) -> None:
     """Make the state directory if it is not there, and see that it is the caller's own.
 

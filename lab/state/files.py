@@ -51,6 +51,29 @@ def read_regular(path: Path, flags: int = 0) -> bytes:
         return content
 
 
+@contextmanager
+def held(path: Path) -> Iterator[tuple[Path, os.stat_result | None]]:
+    """A path that stays that of the file which is there now, and what it is; None without one.
+
+    Where another user may write the directory, the next look at ``path`` may find another file.
+
+    Raises
+    ------
+    OSError
+        When it cannot be looked at.
+
+    """
+    try:
+        file = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield path, None
+        return
+    try:
+        yield Path(f"/proc/self/fd/{file}"), os.fstat(file)
+    finally:
+        os.close(file)
+
+
 def write_private(
     path: Path, text: str, *, like: os.stat_result | None = None, elsewhere: str = ELSEWHERE
 ) -> None:

@@ -106,11 +106,13 @@ TARGETS = {
     "SETUP": ("lab-test", "test|--|overlay|\n"),
     "OUTPUT": ("nightly", "nightly|--output|{0}|--|\n"),
     "SCENARIOS": ("nightly", "nightly|--|{1}|\n"),
+    "FAULTS": ("explain-drill", ""),
+    "CELL": ("lab-test", "test|--|overlay|\n"),
     "SEED": ("explain-drill", ""),
     "ROUNDS": ("explain-drill", ""),
 }
-"""Each variable of the Makefile, a target that reads it, and what `lab` gets: the value, or its
-words."""
+"""Each variable of the Makefile and one that it does not know, a target, and what `lab` gets: the
+value, or its words."""
 
 
 @pytest.mark.parametrize("written", ["on the command line", "in the environment"])
@@ -130,6 +132,13 @@ def test_a_value_is_passed_on_as_it_is_and_never_run(
         helped = call(clone, "env", *before, "make", "help", *after)
         assert helped.returncode == 0
         assert not list(clone.rglob("struck"))
+
+
+def test_scenarios_of_a_drill_are_no_options(clone: Path) -> None:
+    assert call(clone, "tools/setup", "develop").returncode == 0
+    (clone / ".venv/bin/python").write_text('#!/bin/sh\nshift\nprintf "%s|" "$@"\n')
+    done = call(clone, "make", "--silent", "explain-drill", "SCENARIOS=--help x", "SEED=-1")
+    assert done.stdout == "--seed|-1|--|--help|x|", done.stderr
 
 
 def test_shipped_scenario_and_a_name_of_ones_own(clone: Path) -> None:

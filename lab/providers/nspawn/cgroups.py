@@ -191,7 +191,8 @@ def remove(token: str) -> bool:
     for group in found:
         for directory, _, _ in os.walk(group, topdown=False):
             _remove_empty(Path(directory))
-        _remove_empty(group.with_name(HOLDER))
+        if unified():
+            _remove_empty(group.with_name(HOLDER))
     return not any(group.exists() for group in found)
 
 
@@ -206,13 +207,24 @@ def tokens() -> frozenset[str]:
 
 
 def _groups() -> Iterator[Path]:
-    """Each lab's group in each hierarchy; what is in one is its machines' own."""
+    """Each of the caller's labs' groups in each hierarchy; what is in one is its machines' own.
+
+    With v2 alone, systemd lets other users make groups, of any name, below those of their own.
+    """
     there = hierarchies()
     for parent in there.parents:
         for directory, below, _ in os.walk(parent):
-            yield from (Path(directory, name) for name in below if _GROUP.fullmatch(name))
+            found = (Path(directory, name) for name in below if _GROUP.fullmatch(name))
+            yield from (group for group in found if _is_own(group))
             deeper = [name for name in below if not _GROUP.fullmatch(name)]
             below[:] = deeper if there.unified else []
+
+
+def _is_own(group: Path) -> bool:
+    try:
+        return group.stat().st_uid == os.geteuid()
+    except FileNotFoundError:  # it has just gone
+        return False
 
 
 def _write(path: Path, text: str) -> None:

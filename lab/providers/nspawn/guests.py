@@ -61,8 +61,22 @@ class ContainerGuests(Guests):
         """Nothing is kept open."""
 
     def address(self, machine: str) -> str:
-        """The machine's management address."""
-        return self._layout.address(machine)
+        """The machine's management address.
+
+        Raises
+        ------
+        BrokenError
+            If the lab's record has none: it was made for other machines.
+
+        """
+        try:
+            return self._layout.address(machine)
+        except ValueError as error:
+            raise BrokenError(
+                f"looking for the address of machine '{machine}'",
+                "the lab's record has none",
+                f"'lab status {self._lab.name}' says how to bring it up again",
+            ) from error
 
     def reach(self, machine: str) -> Reach:
         """All that is needed to log in to it by SSH."""

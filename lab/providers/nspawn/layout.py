@@ -49,9 +49,11 @@ _READER = TypeAdapter(Layout)
 def load(lab: LabHandle) -> Layout | None:
     """The lab's layout; None before it was decided, or when it cannot be read."""
     try:
-        return _READER.validate_json(read_private(lab.directory / FILE))
+        found = _READER.validate_json(read_private(lab.directory / FILE))
     except (OSError, ValidationError):
         return None
+    enough = found.management.num_addresses > _FIRST_HOST + len(found.machines)
+    return found if enough else None
 
 
 def save(lab: LabHandle, layout: Layout) -> None:

@@ -179,6 +179,40 @@ def test_build_that_was_killed_is_done_anew(library, tmp_path):
     assert [path.name for path in (tmp_path / "cache/images").iterdir()] == [image.disk.parent.name]
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff",
+        b"[1]",
+        b"{}",
+        b'{"sizes": ' * 60_000,
+        b"9" * 9_000,
+        b'{"sizes": {"a\\u0000": 1}}',
+    ],
+)
+def test_image_with_a_damaged_record_is_built_anew_and_stops_no_gc(library, content):
+    image = library.get("tiny", print)
+    record = image.disk.with_name(stored.FILE)
+    whole = record.read_bytes()
+    record.write_bytes(content)
+    assert library.peek("tiny") is None
+    assert library.gc((), yes=False).found == ()
+    assert {one.state for one in library.list()} == {"absent"}
+    assert library.get("tiny", print) == image
+    record.write_bytes(whole.replace(b'"sizes": {', b'"sizes": {"a\\u0000": 1, '))
+    assert library.peek("tiny") is None
+
+
+def test_gc_takes_nothing_that_is_no_image(library, tmp_path):
+    other = tmp_path / "cache/images/lost+found"
+    other.mkdir(parents=True)
+    (tmp_path / "cache/downloads").mkdir()
+    (tmp_path / "cache/downloads/a.pin").write_bytes(b"\xff")
+    assert library.gc((), yes=True).found == ("downloads/a.pin",)
+    assert other.is_dir()
+
+
 def test_gc_takes_old_images_and_dead_builds_and_nothing_else(library, tmp_path):
     old = library.get("tiny", print)
     disk(tmp_path / "vendor.qcow2", "9M")

@@ -121,7 +121,7 @@ def test_two_labs_have_tunnels_of_their_own() -> None:
     assert kube_access.local_port("overlay") != kube_access.local_port("hard-way")
 
 
-# SECURITY.md: Secrets are each lab's own.
+# SECURITY.md: What root writes is not given away.
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 @pytest.mark.parametrize("make", [Path.touch, os.mkfifo])
 def test_another_users_file_or_pipe_is_not_given_a_kubeconfig(
@@ -132,3 +132,43 @@ def test_another_users_file_or_pipe_is_not_given_a_kubeconfig(
     os.chown(path, 65534, 65534)
     with pytest.raises(UsageError, match="belongs to user 65534"):
         kube_access.write(ACCESS, path)
+
+
+# SECURITY.md: What root writes is not given away.
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("make", [Path.touch, os.mkfifo])
+def test_a_file_that_another_user_makes_meanwhile_is_not_given_a_kubeconfig(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "config"
+
+    def interfere(look: Callable[..., object]) -> Callable[..., object]:
+        def interfered(name: object, *others: object, **more: object) -> object:
+            try:
+                return look(name, *others, **more)
+            finally:
+                if name == path and not os.path.lexists(path):
+                    make(path)
+                    os.chown(path, 65534, 65534)
+                    readers.append(os.open(str(path), os.O_RDONLY | os.O_NONBLOCK))
+
+        return interfered
+
+    readers: list[int] = []
+    with monkeypatch.context() as patched:
+        for name in ("stat", "open"):
+            patched.setattr(os, name, interfere(getattr(os, name)))
+        kube_access.write(ACCESS, path)
+    os.close(readers.pop())
+    assert path.is_file()
+    assert path.stat().st_uid == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_another_users_link_is_not_followed(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.symlink_to(tmp_path / "real")
+    os.lchown(path, 65534, 65534)
+    with pytest.raises(UsageError, match="belongs to user 65534"):
+        kube_access.write(ACCESS, path)
+    assert not (tmp_path / "real").exists()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import stat
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -15,6 +17,7 @@ from ruamel.yaml import YAML
 
 from lab._errors import BrokenError, UsageError
 from lab.cli.main import command
+from lab.cli.output import write_file
 from lab.guests.link import UnreachableError
 from lab.guests.shell import Jump, Reach
 from lab.guests.ssh import SshShell
@@ -106,6 +109,36 @@ def test_a_picture_goes_into_a_file_or_to_standard_output(tmp_path: Path) -> Non
     assert lab("screenshot", "overlay", "worker1", "-o", "-").stdout_bytes == BLANK
     with pytest.raises(UsageError, match=r"'none/one\.png' cannot be written: no such file"):
         lab("screenshot", "overlay", "worker1", "-o", "none/one.png")
+
+
+def test_a_pipe_that_becomes_a_link_meanwhile_is_written_into_and_the_link_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe, other = tmp_path / "pipe", tmp_path / "other"
+    other.write_text("precious")
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    looks: list[str] = []
+
+    def swap_after(name: str, look: Callable[..., object]) -> Callable[..., object]:
+        def swapped(path: object, *others: object, **more: object) -> object:
+            try:
+                return look(path, *others, **more)
+            finally:
+                looks.extend([name] * (path == pipe))
+                if looks in (["open"], ["stat", "stat"]) and not os.path.islink(pipe):  # noqa: PTH114
+                    os.unlink(pipe)  # noqa: PTH108
+                    os.symlink(other, pipe)  # noqa: PTH211
+
+        return swapped
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", swap_after("open", os.open))
+        patched.setattr(Path, "stat", swap_after("stat", Path.stat))
+        write_file(pipe, b"picture", "testing")
+    assert os.read(reader, 100) == b"picture"
+    assert other.read_text() == "precious"
+    os.close(reader)
 
 
 @pytest.mark.parametrize("verb", ["ssh", "exec", "shell"])

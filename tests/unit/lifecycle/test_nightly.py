@@ -22,7 +22,7 @@ from unit.reports.made_runs import intent_of, made_run
 from lab._deadline import Deadline
 from lab._errors import PreflightError, UsageError
 from lab.inventory.inventory import Hypervisor, Inventory
-from lab.lifecycle import command, night_desk, night_files
+from lab.lifecycle import command, night_desk, night_files, nightly
 from lab.lifecycle.names import check_name
 from lab.lifecycle.nightly import (
     EMULATED_SECONDS,
@@ -36,6 +36,7 @@ from lab.lifecycle.nightly import (
     last_words,
 )
 from lab.lifecycle.providers import Providers, choose, chosen
+from lab.lifecycle.session import JUNIT, REPORT, RESULT
 from lab.providers.libvirt import capacity as libvirt_capacity
 from lab.providers.netns import capacity as netns_capacity
 from lab.providers.nspawn import preflight
@@ -402,7 +403,7 @@ def test_a_regression_is_named_after_a_cancelled_night(paper: Paper, tmp_path: P
     assert "cells newly failing" in (third / "difference.txt").read_text()
 
 
-# SECURITY.md: A result file is data.
+# SECURITY.md: What root writes is not given away.
 @pytest.mark.parametrize("file", ["summary.json", "a/result.json"])
 @pytest.mark.parametrize(
     "spoil",
@@ -514,6 +515,46 @@ def test_two_nights_of_one_date_have_a_directory_each_and_none_is_written_over(
     (first / "file").touch()
     with pytest.raises(UsageError, match="there is something in it already"):
         night_files.make_output(first, tmp_path, now)
+
+
+# SECURITY.md: What root writes is not given away.
+@pytest.mark.parametrize("whose", ["a stranger's", "everyone's", "for everyone, as /tmp is"])
+def test_a_night_is_not_written_where_another_user_may_put_links(
+    tmp_path: Path, whose: str
+) -> None:
+    output = tmp_path / "night"
+    output.mkdir()
+    if whose != "a stranger's":
+        output.chmod(0o777 if whose == "everyone's" else 0o1777)
+        words = "everyone may write it"
+    elif os.geteuid() == 0:
+        os.chown(output, 65534, 65534)
+        words = "it belongs to "
+    else:
+        pytest.skip("only root can give a directory away")
+    with pytest.raises(UsageError, match=words):
+        night_files.make_output(output, tmp_path, datetime.now(UTC))
+
+
+def test_a_night_follows_no_link_in_its_directory(
+    paper: Paper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    make = nightly.make_private
+
+    def make_with_links(directory: Path) -> None:
+        make(directory)
+        for name in (RESULT, REPORT, JUNIT):
+            (directory / name).symlink_to(precious)
+
+    monkeypatch.setattr(nightly, "make_private", make_with_links)
+    write_night(tmp_path, paper, "one", trouble=False)
+    assert precious.read_text() == "precious"
+    (tmp_path / "up.log").symlink_to(precious)
+    with pytest.raises(OSError, match="symbolic links"):
+        run_python(monkeypatch, tmp_path / "up.log", "echo hello", 30)
+    assert precious.read_text() == "precious"
 
 
 def run_python(

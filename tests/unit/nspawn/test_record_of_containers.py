@@ -8,9 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from lab._errors import BrokenError
 from lab.inventory.inventory import STOCK
 from lab.lifecycle.blueprint import draw
 from lab.providers.nspawn import holder, layout, networks
+from lab.providers.nspawn.guests import ContainerGuests
 from lab.providers.nspawn.layout import Layout
 from lab.providers.nspawn.provider import NspawnProvider
 from lab.providers.provider import LabHandle
@@ -31,3 +33,20 @@ def test_a_machine_that_the_scenario_has_no_more_is_made_anew(
     found = NspawnProvider(STOCK).liveness(lab, intent)
     assert (found.state, found.again_from) == ("broken", "images")
     assert "'third'" in found.detail
+
+
+def test_a_machine_that_the_record_has_no_address_of_is_named(tmp_path: Path) -> None:
+    lab = LabHandle("x", tmp_path, "abc")
+    guests = ContainerGuests(lab, Layout({}, IPv4Network("10.219.0.0/24"), ("worker",)), None)
+    with pytest.raises(BrokenError, match="address of machine 'master': the lab's record has none"):
+        guests.address("master")
+
+
+def test_a_record_without_an_address_for_each_machine_is_none(tmp_path: Path) -> None:
+    lab = LabHandle("x", tmp_path, "abc")
+    for prefix, machines, there in ((32, 1, False), (28, 6, False), (28, 5, True), (24, 244, True)):
+        names = tuple(f"m{number}" for number in range(machines))
+        made = Layout({}, IPv4Network(f"10.219.0.0/{prefix}"), names)
+        layout.save(lab, made)
+        assert layout.load(lab) == (made if there else None)
+        assert not there or made.address(names[-1])
