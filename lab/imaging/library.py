@@ -36,9 +36,9 @@ _PARTIAL = ".partial"
 _WAIT = 6 * 3600.0
 """Seconds to wait for another build: an emulated installation takes hours."""
 _SHORT = 16
+"""Hex digits of a digest in a directory's name."""
 _BUILT = re.compile(rf"[^.].*-(?P<digest>[0-9a-f]{{{_SHORT}}})")
 """Name of an image's directory."""
-"""Hex digits of a digest in a directory's name."""
 
 
 @dataclass(frozen=True, slots=True)
