@@ -1,7 +1,7 @@
 """ovn-kubernetes on a cluster, with the databases on one machine. Pure.
 
 Form: its own templates (``dist/templates/ovnkube-db``, ``-master`` and ``-node``) and start script
-(``ovnkube.sh``), daemonset version 1.2.0. Nobody has run it here: its image could not be had. Open
+(``ovnkube.sh``), daemonset version 1.2.0. Never run: it wants a newer OVN than Debian 12's. Open
 vSwitch is the machine's own, from its distribution: :mod:`lab.cluster.linux.external_bridge`.
 
 It hands nodes their part of the pod network out itself, unless a node has one already: so each
