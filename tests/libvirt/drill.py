@@ -152,7 +152,7 @@ def drill(folder: Path, inventory: str = LOCAL, uri: str = "qemu:///system") -> 
     )
     (folder / "lab.toml").write_text(inventory, encoding="utf-8")
     name = f"drill{os.urandom(3).hex()}"
-    made = Drill(folder / "state", folder / "lab.toml", {}, name, folder)
+    made = Drill(folder / "state", folder / "lab.toml", name=name, folder=folder)
     # An image of its own: drills at the same time take nothing from each other.
     with made.image.open("ab") as image:
         image.write(os.urandom(16))

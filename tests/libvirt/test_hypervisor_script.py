@@ -74,4 +74,4 @@ def test_unknown_word_is_told() -> None:
         [SCRIPT, "restart"], capture_output=True, text=True, check=False, timeout=30
     )
     assert done.returncode == 2
-    assert "start|stop|status|wanted" in done.stderr
+    assert "start|stop|status|named|wanted" in done.stderr
