@@ -165,6 +165,7 @@ def plan(scenario: str = "overlay", summary: str = "A small lab") -> Plan:
         pod_cidr=IPv4Network("10.244.0.0/16"),
         service_cidr=IPv4Network("10.96.0.0/12"),
         dns_address=IPv4Address("10.96.0.10"),
+        proxy_mode="nftables",
         node_cidr=IPv4Network("10.9.176.0/24"),
         node_mtu=1500,
         router_address=IPv4Address("10.9.176.1"),
