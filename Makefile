@@ -25,7 +25,7 @@ LAB := .venv/bin/lab
 LABEL := "$${NAME:-$$SCENARIO}"
 
 .DEFAULT_GOAL := help
-.PHONY: help lab-up lab-test lab-status lab-down nightly nightly-setup test test-nspawn test-libvirt e2e e2e-libvirt conformance test-nspawn-host test-windows drill-libvirt explain-drill lint bench size wheel lock setup develop
+.PHONY: help lab-up lab-test lab-status lab-down nightly nightly-setup test test-slow test-all test-nspawn test-libvirt e2e e2e-libvirt conformance test-nspawn-host test-windows drill-libvirt explain-drill lint bench size wheel lock setup develop
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -55,8 +55,16 @@ nightly: setup ## every scenario on the hypervisors, one night: SCENARIOS=, OUTP
 	@set -f; $(LAB) nightly $${PROVIDER:+--provider "$$PROVIDER"} \
 		$${ONLY:+--only "$$ONLY"} $${OUTPUT:+--output "$$OUTPUT"} -- $$SCENARIOS
 
-test: develop ## the project's own tests
-	@.venv/bin/python -m pytest --timeout 600 -n 2 --dist loadfile --no-loadscope-reorder --ignore=tests/libvirt --ignore=tests/nspawn -m 'not machines'
+QUICK = .venv/bin/python -m pytest --timeout 600 -n 4 --dist loadfile --no-loadscope-reorder \
+	--ignore=tests/libvirt --ignore=tests/nspawn
+
+test: develop ## the project's own tests, in minutes
+	@$(QUICK) -m 'not machines and not slow'
+
+test-slow: develop ## the rest of them: labs of namespaces broken, killed, drilled; add-ons on a real API
+	@$(QUICK) -m 'slow and not machines'
+
+test-all: test test-slow test-nspawn e2e test-libvirt test-windows ## all of these; an hour and more
 
 test-nspawn: ## tests of system containers, without a cluster; needs root
 	@tools/setup develop nspawn

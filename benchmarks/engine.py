@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT))
 
 from lab.providers.netns import prober, syscalls  # noqa: E402  found only by the line above
 from lab.providers.provider import PROBE_PORT, Outcome, Probe, ProbeSettings  # noqa: E402
-from lab.scenario.scenario import Protocol, Size  # noqa: E402
+from lab.scenario.terms import Protocol, Size  # noqa: E402
 
 INSIDE = "inside"
 QUIET = "addrgenmode none"

@@ -30,9 +30,8 @@ from rivals import Kcli, Place, VirtInstall, place
 
 from lab._deadline import Deadline
 from lab._log import say
-from lab.imaging.cache import cache_directory
-from lab.imaging.golden import GoldenImage
-from lab.imaging.library import Library
+from lab.imaging.golden import GoldenImage, cache_directory
+from lab.imaging.image_store import ImageStore
 from lab.inventory.inventory import STOCK, Inventory
 from lab.lifecycle.blueprint import draw
 from lab.providers.libvirt.host import Host
@@ -56,8 +55,8 @@ def stock(*, accelerated: bool) -> Inventory:
     """This machine's libvirt. What is known of its acceleration is not asked again in a run, and
     other labs there do not count against the bench's."""
     known = "kvm" if accelerated else "tcg"
-    one = replace(STOCK.hypervisors[0], acceleration=known, vcpus=MANY_VCPUS)
-    return replace(STOCK, hypervisors=(one,))
+    one = STOCK.hypervisors["local"].replace(acceleration=known, vcpus=MANY_VCPUS)
+    return STOCK.replace(hypervisors={one.name: one})
 
 
 def intent_of(count: int) -> Intent:
@@ -149,8 +148,8 @@ def main() -> None:
         directory, count = wanted.ours
         ours(Path(directory), int(count), accelerated=wanted.accelerated)
         return
-    accelerated = Host(STOCK.hypervisors[0]).accelerated
-    image = Library(cache_directory(STOCK), STOCK).get(IMAGE, say)
+    accelerated = Host(STOCK.hypervisors["local"]).accelerated
+    image = ImageStore(cache_directory(STOCK), STOCK).get(IMAGE, say)
     with ExitStack() as stack:
         directory = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="hybridlab-bench-"))

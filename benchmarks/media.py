@@ -27,13 +27,13 @@ import media_maker
 import sparse
 import wim_maker
 
-from lab.imaging.windows.eltorito import overlay
-from lab.imaging.windows.iso import read
+from lab.imaging.windows.medium import read
+from lab.imaging.windows.no_prompt import overlay
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZE = 5 << 30
 FILES = 1000
-OURS = "import sys; from pathlib import Path; from lab.imaging.windows.iso import read; "
+OURS = "import sys; from pathlib import Path; from lab.imaging.windows.medium import read; "
 OURS += "read(Path(sys.argv[1]))"
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab.imaging.golden import GoldenImage
-from lab.imaging.seed import Card, Identity, seed_files, seed_image
+from lab.imaging.seed import Identity, SeedCard, seed_files, seed_image
 
 URI = "qemu:///system"
 NETWORK, POOL, PLAN = "hlbench", "hlbench", "hlbench"
@@ -116,7 +116,7 @@ def seed(where: Place, image: GoldenImage, number: int) -> Path:
         host_key=private,
         host_key_public=public,
         nics=(
-            Card(
+            SeedCard(
                 "mgmt0",
                 mac(number),
                 IPv4Interface(f"{address(number)}/24"),

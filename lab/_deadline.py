@@ -41,7 +41,7 @@ class Deadline:
         *,
         until: Callable[[T], bool] = bool,
         every: float = 0.01,
-        cure: str = "",
+        hint: str = "",
     ) -> T:
         """Call ``look`` until ``until`` holds of its value, and return that value.
 
@@ -58,6 +58,6 @@ class Deadline:
             left = self.left()
             if left == 0.0:
                 raise DeadlineError(
-                    doing, f"not done within {self.seconds:g} s; last seen: {seen!r}", cure
+                    doing, f"not done within {self.seconds:g} s; last seen: {seen!r}", hint
                 )
             time.sleep(min(every, left))

@@ -35,18 +35,18 @@ class LabError(Exception):
         the object is called.
     happened
         What happened instead, a clause without a full stop.
-    cure
+    hint
         What to try next: a sentence or the exact command. Empty if nothing can be advised.
 
     """
 
     exit_code = 3
 
-    def __init__(self, doing: str, happened: str, cure: str = "") -> None:
+    def __init__(self, doing: str, happened: str, hint: str = "") -> None:
         self.doing = doing.replace("\r", "\\x0d").replace("\n", "\\x0a")
         self.happened = happened
-        self.cure = cure
-        super().__init__(doing, happened, cure)
+        self.hint = hint
+        super().__init__(doing, happened, hint)
 
     @property
     def cause(self) -> str:
@@ -55,7 +55,7 @@ class LabError(Exception):
 
     def __str__(self) -> str:
         text = readable(f"{self.doing}: {self.happened}")
-        return f"{text}\n  try: {readable(self.cure)}" if self.cure else text
+        return f"{text}\n  try: {readable(self.hint)}" if self.hint else text
 
 
 class UsageError(LabError):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -34,6 +35,18 @@ def _interruptible() -> None:
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+
+@pytest.fixture
+def connected() -> Iterator[Any]:
+    """This machine's own libvirtd."""
+    libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+    try:
+        found = libvirt.open("qemu:///system")
+    except libvirt.libvirtError as error:
+        pytest.skip(f"no libvirtd: {error}")
+    yield found
+    found.close()
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import click
 from lab._log import quantity, say
 from lab.cli.commands import Commands
 from lab.cli.output import echo
-from lab.scenario.scenario import Os
+from lab.scenario.terms import Os
 
 
 @click.group("bundle", cls=Commands)
@@ -47,9 +47,9 @@ def command() -> None:
 @click.option(
     "--with",
     "add_ons",
-    type=click.Choice(["calico", "ovn"]),
+    metavar="ADD-ON",
     multiple=True,
-    help="Images of a network add-on beside flannel; a directory has them or not.",
+    help="Images of a network add-on beside flannel: calico or ovn; a directory has them or not.",
 )
 def create(
     kubernetes: str | None, source: Path | None, systems: tuple[Os, ...], add_ons: tuple[str, ...]
@@ -59,11 +59,10 @@ def create(
     Downloads are checked against upstream's checksums, and an interrupted one goes on where it
     stopped. Mirrors and proxies of the inventory hold for release addresses and registries.
     """
-    from lab.cluster.bundle import document
     from lab.lifecycle import bundles
 
     made = bundles.create(kubernetes, source, systems, say, add_ons)
-    echo(document.digest(made)[: document.SHORT])
+    echo(made.short)
 
 
 @command.command("list")
@@ -98,15 +97,14 @@ def show(digest: str | None, as_json: bool) -> None:
     DIGEST is what 'lab bundle list' prints, or its beginning; it may be left out where there is
     one bundle only.
     """
-    from lab.cluster.bundle import document
     from lab.lifecycle import bundles
 
     found = bundles.chosen(digest)
     if as_json:
-        echo(document.encoded(found).decode(), nl=False)
+        echo(found.encoded().decode(), nl=False)
         return
-    name = document.digest(found)
-    echo(f"bundle '{name[: document.SHORT]}': Kubernetes {found.kubernetes}")
+    name = found.digest
+    echo(f"bundle '{found.short}': Kubernetes {found.kubernetes}")
     echo(f"digest   {name}")
     echo(f"kept in  {bundles.store().directory(found)}")
     for component, version in found.versions:

@@ -74,5 +74,5 @@ def _refuse_empty(
         return
     for param in order:
         if given.get(param.name or "") == "":
-            cure = "write one" if param.required else "write one, or leave it out"
-            raise click.BadParameter(f"an empty word; {cure}.", own, param)
+            hint = "write one" if param.required else "write one, or leave it out"
+            raise click.BadParameter(f"an empty word; {hint}.", own, param)

@@ -12,7 +12,7 @@ from lab._errors import LabError
 
 if TYPE_CHECKING:
     from lab.lifecycle.session import OpenLab
-    from lab.matrix.faults.fault import Site
+    from lab.matrix.faults.fault import FaultSite
     from lab.matrix.grid import Grid
 
 MOST_CELLS = 20_000
@@ -167,7 +167,7 @@ def _grids(ctx: click.Context) -> tuple[Grid, ...]:
         return ()
 
 
-def _sites(ctx: click.Context) -> tuple[Site, ...]:
+def _sites(ctx: click.Context) -> tuple[FaultSite, ...]:
     """Where the fault that has been typed can be done, in what the lab is planned to have."""
     from lab.matrix.faults import registry
 

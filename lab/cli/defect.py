@@ -31,12 +31,12 @@ def report_import(error: Exception) -> None:
     _tell("lab cannot start", error, "; install it again")
 
 
-def _tell(begin: str, error: Exception, cure: str = "") -> None:
+def _tell(begin: str, error: Exception, hint: str = "") -> None:
     words = " ".join(str(error).split())
     what = f"{type(error).__name__}: {words}" if words else type(error).__name__
     where = _log("".join(traceback.format_exception(error)))
     said = f"the traceback is in '{where}'" if where else "its traceback could not be written"
-    sentence = f"{begin}: {_shortened(what)}; {said}{cure}"
+    sentence = f"{begin}: {_shortened(what)}; {said}{hint}"
     say(sentence)
     leave_cause(sentence)
 

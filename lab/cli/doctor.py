@@ -12,6 +12,7 @@ import click
 
 from lab._errors import PreflightError
 from lab._log import quantity, say
+from lab.cli.complete import providers
 from lab.cli.inventory_option import inventory_option
 from lab.cli.output import echo
 
@@ -24,8 +25,8 @@ REFUSED = PreflightError.exit_code
 @click.command("doctor")
 @click.option(
     "--provider",
-    type=click.Choice(["netns", "nspawn", "libvirt"]),
-    help="Examine what this one needs; all if not given.",
+    shell_complete=providers,
+    help="Examine what this one needs, such as netns, nspawn or libvirt; all if not given.",
 )
 @inventory_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -56,8 +57,8 @@ def _print(found: tuple[Diagnosis, ...]) -> None:
             subject = one.subject
             echo(subject)
         echo(f"  {one.level:<4}  {one.check:<{width}}  {one.seen}")
-        if one.cure:
-            echo(f"        try: {one.cure}")
+        if one.hint:
+            echo(f"        try: {one.hint}")
     fails = sum(1 for one in found if one.level == "fail")
     warnings = sum(1 for one in found if one.level == "warn")
     verdict = f"{quantity(fails, 'thing')} to mend first" if fails else "labs can be had"

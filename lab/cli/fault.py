@@ -15,7 +15,7 @@ from lab.cli.output import echo
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lab.matrix.faults.fault import Fault, Site
+    from lab.matrix.faults.fault import Fault, FaultSite
 
 
 @click.command("fault")
@@ -71,7 +71,7 @@ def command(
 def _list(name: str | None, as_json: bool) -> None:
     from lab.matrix.faults.registry import faults
 
-    where: Mapping[str, tuple[Site, ...]] = {}
+    where: Mapping[str, tuple[FaultSite, ...]] = {}
     if name is not None:
         from lab.lifecycle import desk
 
@@ -87,14 +87,14 @@ def _list(name: str | None, as_json: bool) -> None:
             echo(f"{'':<{width}}    {_words(one, where[one.name])}")
 
 
-def _plain(fault: Fault, where: Mapping[str, tuple[Site, ...]]) -> dict[str, object]:
+def _plain(fault: Fault, where: Mapping[str, tuple[FaultSite, ...]]) -> dict[str, object]:
     said: dict[str, object] = {"name": fault.name, "title": fault.title, "peer": fault.peer}
     if where:
         said["sites"] = [{"node": one.node, "peers": one.peers} for one in where[fault.name]]
     return said
 
 
-def _words(fault: Fault, where: tuple[Site, ...]) -> str:
+def _words(fault: Fault, where: tuple[FaultSite, ...]) -> str:
     if not where:
         return f"not here: it needs {fault.needs}"
     return "--node " + ", ".join(one.node for one in where)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,9 +14,11 @@ from lab.cli import image_inspect
 from lab.cli.commands import Commands
 from lab.cli.complete import images
 from lab.cli.output import echo
-from lab.imaging.windows.media import Channel
-from lab.imaging.windows.release import Edition, Surface
-from lab.imaging.windows.settings import Firmware
+
+if TYPE_CHECKING:
+    from lab.imaging.windows.medium import Channel
+    from lab.imaging.windows.release import Edition, Surface
+    from lab.imaging.windows.settings import Firmware
 
 
 @click.group("image", cls=Commands)
@@ -81,9 +84,9 @@ def build(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_images(as_json: bool) -> None:
     """List every image recipe, and whether its image has been built."""
-    from lab.lifecycle.images import library
+    from lab.lifecycle.images import image_store
 
-    found = library().list()
+    found = image_store().list()
     if as_json:
         echo(json.dumps([asdict(one) for one in found], indent=2))
         return
@@ -102,10 +105,10 @@ def list_images(as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, every package with it.")
 def show(name: str, as_json: bool) -> None:
     """Show how a built image boots, who logs in, what is in it."""
-    from lab.lifecycle.images import library
+    from lab.lifecycle.images import image_store
     from lab.reports.moment import ago
 
-    facts = library().show(name)
+    facts = image_store().show(name)
     if as_json:
         echo(json.dumps(asdict(facts), indent=2))
         return
@@ -144,10 +147,10 @@ def answer_file(
     clone: bool,
 ) -> None:
     """Print what Windows' setup is told, without its secrets."""
-    from lab.imaging.windows.preview import clone_preview, install_preview
+    from lab.imaging.windows.answer import clone_preview, install_preview
     from lab.lifecycle import images
 
-    recipe = images.library().recipe(name)
+    recipe = images.image_store().recipe(name)
     if clone:
         text = clone_preview(recipe)
     else:
@@ -169,7 +172,7 @@ def gc(yes: bool, as_json: bool) -> None:
     """
     from lab.lifecycle import images
 
-    result = images.library().gc((), yes)
+    result = images.image_store().gc((), yes)
     copies = images.collect_copies(yes, say)
     sites = images.collect_sites(yes, say)
     if as_json:

@@ -18,13 +18,14 @@ def command(iso: Path, as_json: bool) -> None:
 
     Nothing is taken out of it, and nothing is made.
     """
-    from lab.imaging.windows import glance
+    from lab.imaging import recipes
     from lab.imaging.windows.inspection import uses
-    from lab.imaging.windows.iso import read
+    from lab.imaging.windows.medium import read
     from lab.reports import windows_medium
 
     medium = read(iso)
-    found = uses(medium, glance.all_wanted())
+    known = {name: recipes.load(name).windows for name in recipes.shipped()}
+    found = uses(medium, {name: one.wanted for name, one in known.items() if one})
     if as_json:
         echo(json.dumps(windows_medium.document(medium, found), indent=2, default=str))
         return

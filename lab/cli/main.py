@@ -20,6 +20,7 @@ GROUPS = {
     "Labs": {
         "up": "lab.cli.up",
         "down": "lab.cli.down",
+        "run": "lab.cli.run",
         "status": "lab.cli.status",
         "list": "lab.cli.list_labs",
         "suspend": "lab.cli.suspend",
@@ -75,7 +76,6 @@ ELSEWHERE = {
     "create": "up",
     "deploy": "up",
     "init": "up",
-    "run": "up",
     "start": "up",
     "clean": "down",
     "cleanup": "down",

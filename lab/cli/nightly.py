@@ -14,7 +14,7 @@ from lab._errors import UsageError
 from lab._log import quantity, say
 from lab.cli.complete import providers, scenarios
 from lab.cli.output import echo
-from lab.cli.pods_option import pods_option
+from lab.cli.scenario_options import only_option, pods_option
 
 if TYPE_CHECKING:
     from lab.providers.provider import Pods
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     help="Where the machines come from; the embedded one only if told.",
     shell_complete=providers,
 )
-@click.option("--only", type=click.Choice(["linux", "windows"]), help="Leave other nodes out.")
+@only_option
 @pods_option
 @click.option("--jobs", type=click.IntRange(min=1), help="Labs at once (default: what fits).")
 @click.option("--deadline", metavar="AGE", help='For each scenario: "2h" (default: by provider).')

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import stat
 from pathlib import Path
 
 import click
 
 from lab._errors import UsageError
 from lab._log import clean
-from lab.state.files import held, replacing
 
 
 def echo(result: object = "", *, nl: bool = True) -> None:
@@ -27,20 +25,18 @@ def echo_raw(content: str | bytes) -> None:
 
 
 def write_file(path: Path, content: bytes, doing: str) -> None:
-    """Write the file with mode 0600, over one that is there; a device or a pipe takes it as it is.
+    """Write a file that the user has named; see :func:`lab.state.output_file.open_output`.
 
     Raises
     ------
     UsageError
-        When it cannot be written.
+        When it cannot be written, or a file or a link there is another user's.
 
     """
+    from lab.state.output_file import open_output
+
     try:
-        with held(path) as (same, found):
-            if found and not stat.S_ISREG(found.st_mode):
-                same.write_bytes(content)
-                return
-        with replacing(path) as file:
+        with open_output(path, doing) as file:
             file.write(content)
     except OSError as error:
         words = (error.strerror or str(error)).lower()

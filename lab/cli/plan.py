@@ -10,29 +10,18 @@ from typing import TYPE_CHECKING
 import click
 
 from lab._log import heading, quantity, say
-from lab.cli.complete import providers, scenarios
-from lab.cli.inventory_option import inventory_option
 from lab.cli.output import echo
-from lab.cli.pods_option import pods_option
-from lab.plan.plan import Plan
+from lab.cli.scenario_options import scenario_options
 
 if TYPE_CHECKING:
     from lab.lifecycle.converge import Decision
+    from lab.plan.plan import Plan
     from lab.providers.provider import Pods
     from lab.topology.intent import Intent
 
 
 @click.command("plan")
-@click.argument("scenario", shell_complete=scenarios)
-@click.option("--name", help="The lab's name; the scenario's own if not given.")
-@click.option(
-    "--provider",
-    help="Where the machines come from, such as netns, nspawn or libvirt.",
-    shell_complete=providers,
-)
-@inventory_option
-@click.option("--only", type=click.Choice(["linux", "windows"]), help="Leave other nodes out.")
-@pods_option
+@scenario_options
 @click.option("--json", "as_json", is_flag=True, help="Print the whole plan as JSON.")
 def command(
     scenario: str,
@@ -52,7 +41,7 @@ def command(
     from lab.matrix.sampling import Choice, sample
     from lab.plan.canonical import digest, plain
 
-    prepared = desk.prepare(desk.Request(scenario, name, provider, only, pods=pods))
+    prepared = desk.prepare(desk.LabRequest(scenario, name, provider, only, pods=pods))
     say(prepared.banner)
     for note in prepared.notes():
         say(note)

@@ -48,7 +48,7 @@ def command(
     then = repro.cell_of(found, cell)
     small = repro.make_small(found, then, state, name, output)
     prepared = desk.prepare(
-        desk.Request(
+        desk.LabRequest(
             str(small.file),
             small.lab,
             provider or found.provider,

@@ -19,11 +19,12 @@ def command(name: str, machine: str) -> int:
     those of this machine.
     """
     from lab.lifecycle.desk import open_any
+    from lab.providers.provider import MACHINES
 
     opened = open_any(name)
     say(opened.banner)
     with opened.reached():
         place = opened.provider.machine(opened.handle, opened.intent, machine)
-        if getattr(place, "shares_files", False):
+        if MACHINES not in opened.provider.abilities:
             say(f"note: the network is that of '{machine}'; the files are those of this machine")
         return place.attach(())

@@ -9,13 +9,14 @@ import click
 from lab._errors import UsageError
 from lab.cli.complete import scenarios
 from lab.cli.output import echo
+from lab.cli.scenario_options import only_option
 
 
 @click.command("show")
 @click.argument("scenario", shell_complete=scenarios)
 @click.argument("node", required=False)
 @click.option("--commands", "as_commands", is_flag=True, help="Print an ip and nft script.")
-@click.option("--only", type=click.Choice(["linux", "windows"]), help="Leave other nodes out.")
+@only_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (the default).")
 def command(
     scenario: str, node: str | None, as_commands: bool, only: str | None, as_json: bool

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,23 +12,37 @@ from lab._log import say
 from lab.cli.lab_argument import lab_argument
 from lab.cli.output import echo
 
+if TYPE_CHECKING:
+    from lab.matrix.explain.finding import Finding
+
 
 @click.command("status")
 @lab_argument()
+@click.option("--deep", is_flag=True, help="Compare the state of every machine with the scenario.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(name: str, as_json: bool) -> int:
+def command(name: str, deep: bool, as_json: bool) -> int:
     """Say how LAB is: what the journal says, checked against what is there.
 
-    The exit code is 0 for a lab that is up, and 3 for any other.
+    With --deep, links, routes, tunnels, firewall rules, services and programs of every machine
+    are compared with what the scenario asks for, and each difference is listed.
+
+    The exit code is 0 for a lab that is up, 1 if --deep finds a difference, and 3 for a lab that
+    is not up.
     """
     from lab.lifecycle import desk
     from lab.reports.moment import ago
 
     found = desk.look(name)
     say(desk.banner(name))
+    up = found.state == "up"
+    differences = _differences(name) if deep and up else ()
+    code = 3 if not up else 1 if differences else 0
     if as_json:
-        echo(json.dumps(asdict(found), indent=2))
-        return 0 if found.state == "up" else 3
+        from lab.reports.explanation import finding_json
+
+        compared = {"differences": [finding_json(name, one) for one in differences]}
+        echo(json.dumps(asdict(found) | (compared if deep and up else {}), indent=2))
+        return code
     detail = f": {found.detail}" if found.detail else ""
     echo(f"lab '{found.name}' is {found.state}{detail}")
     echo(f"  scenario   {found.scenario or 'unknown'}")
@@ -49,4 +64,17 @@ def command(name: str, as_json: bool) -> int:
     for run in found.runs[-3:]:
         counts = ", ".join(f"{number:,} {name}" for name, number in run.counts.items() if number)
         echo(f"  run        {run.run}: {'green' if run.green else 'red'}; {counts}")
-    return 0 if found.state == "up" else 3
+    if deep and up and not differences:
+        echo("  compared   every machine is as intended")
+    for one in differences:
+        echo(f"  difference {one.line}")
+        echo(f"    see:     {one.shown_by(name)}")
+        echo(f"    fix:     {one.mended_by(name)}")
+    return code
+
+
+def _differences(name: str) -> tuple[Finding, ...]:
+    from lab.lifecycle import desk
+    from lab.lifecycle.explaining import compared
+
+    return compared(desk.open_any(name), say)

@@ -9,34 +9,17 @@ from typing import TYPE_CHECKING
 import click
 
 from lab._log import quantity, say
-from lab.cli.complete import providers, scenarios
-from lab.cli.inventory_option import inventory_option
 from lab.cli.output import echo
-from lab.cli.pods_option import pods_option
+from lab.cli.scenario_options import scenario_options, windows_rule_option
 
 if TYPE_CHECKING:
     from lab.providers.provider import Pods
 
 
 @click.command("up")
-@click.argument("scenario", shell_complete=scenarios)
-@click.option("--name", help="The lab's name; the scenario's own if not given.")
-@click.option(
-    "--provider",
-    help="Where the machines come from, such as netns, nspawn or libvirt.",
-    shell_complete=providers,
-)
-@inventory_option
-@click.option("--only", type=click.Choice(["linux", "windows"]), help="Leave other nodes out.")
-@pods_option
+@scenario_options
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
-@click.option(
-    "--windows-rule-off",
-    "rules_off",
-    multiple=True,
-    metavar="RULE",
-    help="Let emulated Windows nodes disobey one documented rule, to see its cells turn.",
-)
+@windows_rule_option
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def command(
     scenario: str,
@@ -60,7 +43,7 @@ def command(
     """
     from lab.lifecycle import desk
 
-    prepared = desk.prepare(desk.Request(scenario, name, provider, only, rules_off, pods))
+    prepared = desk.prepare(desk.LabRequest(scenario, name, provider, only, rules_off, pods))
     say(prepared.banner)
     for note in prepared.notes():
         say(note)

@@ -13,7 +13,7 @@ from lab.cli.complete import scenarios
 from lab.cli.output import echo
 
 if TYPE_CHECKING:
-    from lab.scenario.findings import Finding
+    from lab.scenario.findings import FileFinding
 
 
 @click.command("validate")
@@ -43,7 +43,7 @@ def command(files: tuple[str, ...], as_json: bool) -> int:
     return 2 if wrong else 0
 
 
-def _plain(file: str, findings: tuple[Finding, ...]) -> dict[str, object]:
+def _plain(file: str, findings: tuple[FileFinding, ...]) -> dict[str, object]:
     return {
         "file": file,
         "valid": not findings,

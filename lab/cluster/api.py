@@ -1,33 +1,250 @@
 """The objects of a cluster's API: asked for, watched, made and removed; commands in its pods.
 
 What is lost or refused is raised as :mod:`lab.cluster.server` has it.
+
+Python's own time-outs are for each piece that comes; a server, or what stands before it, that
+sends one byte now and then would be waited for without end.
+
+One that does not answer raises :class:`LostError`, which ``patiently`` and the waits of
+:mod:`lab.cluster.waiting` bear until their deadline; one that refuses raises
+:class:`RefusedError` at once.
 """
 
 from __future__ import annotations
 
+import http.client
+import io
 import json
 import math
-from collections.abc import Callable, Generator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lab._deadline import Deadline
-from lab._errors import DeadlineError
+from lab._errors import BrokenError, DeadlineError
 from lab.cluster.exec_stream import ExecResult, hold
-from lab.cluster.patience import within
-from lab.cluster.server import (
-    GoneError,
-    LostError,
-    Object,
-    Query,
-    RefusedError,
-    Server,
-    decoded,
-    lines,
-    story,
-)
-from lab.guests.link import UnreachableError
+from lab.remote.shell import UnreachableError
+
+if TYPE_CHECKING:
+    from kubernetes import client
+
+_ends: ContextVar[float] = ContextVar("_ends", default=float("inf"))
+"""When the answer that is waited for must be there, on the monotonic clock."""
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Give answers to the questions of the block so long, head and body together."""
+    token = _ends.set(time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _ends.reset(token)
+
+
+def make_patient(connected: client.ApiClient) -> None:
+    """Have the requests of a client end in time, whatever comes of them."""
+    from urllib3 import HTTPConnectionPool, HTTPSConnectionPool  # noqa: PLC0415  slow, an extra
+
+    made = {
+        scheme: type(pool.__name__, (pool,), {"ConnectionCls": _patient(pool.ConnectionCls)})
+        for scheme, pool in (("http", HTTPConnectionPool), ("https", HTTPSConnectionPool))
+    }
+    connected.rest_client.pool_manager.pool_classes_by_scheme = made
+
+
+def _patient(connection: type[Any]) -> type[Any]:
+    return type(connection.__name__, (connection,), {"response_class": _Answer})
+
+
+class _Answer(http.client.HTTPResponse):
+    """An answer that is read until its time is over; TimeoutError then."""
+
+    def __init__(self, sock: Any, *arguments: Any, **named: Any) -> None:
+        super().__init__(sock, *arguments, **named)
+        self.fp = io.BufferedReader(_Timed(self.fp.detach(), sock, _ends.get()))
+
+
+class _Timed(io.RawIOBase):
+    """What comes on a connection, each piece in the time that is left."""
+
+    def __init__(self, raw: io.RawIOBase, connection: Any, ends: float) -> None:
+        super().__init__()
+        self._raw: Any = raw
+        self._connection = connection
+        self._ends = ends
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        left = self._ends - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the answer takes too long")
+        usual = self._connection.gettimeout()
+        self._connection.settimeout(min(left, float("inf") if usual is None else usual))
+        try:
+            return self._raw.readinto(buffer)  # type: ignore[no-any-return]
+        finally:
+            self._connection.settimeout(usual)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+Object = dict[str, Any]
+Query = Mapping[str, str]
+
+_BUSY = frozenset({429, 500, 502, 503, 504})
+"""Of a server that starts, ends, or has lost its etcd."""
+
+
+class LostError(BrokenError):
+    """The API server does not answer, or not now."""
+
+    def __repr__(self) -> str:
+        return self.happened
+
+
+class RefusedError(BrokenError):
+    """The API server says no; ``code`` is HTTP's."""
+
+    def __init__(self, doing: str, happened: str, hint: str = "", *, code: int = 0) -> None:
+        self.code = code
+        super().__init__(doing, happened, hint)
+
+
+class GoneError(Exception):
+    """A watch's place in history is too old: list again."""
+
+
+class ApiServer:
+    """One API server.
+
+    Parameters
+    ----------
+    kubeconfig
+        The file; its current context is used.
+    server
+        Where the server is reached instead (``https://127.0.0.1:40123``, a forwarded port). Its
+        certificate must still be that of the server in the file.
+
+    """
+
+    def __init__(self, kubeconfig: Path, server: str | None = None) -> None:
+        self._kubeconfig = kubeconfig
+        self._server = server
+
+    @cached_property
+    def client(self) -> client.ApiClient:
+        """The client, whose answers end in time."""
+        from urllib.parse import urlsplit  # noqa: PLC0415  with what needs it
+
+        from kubernetes import client, config  # noqa: PLC0415  slow, and an extra
+
+        made = client.Configuration()
+        try:
+            config.load_kube_config(str(self._kubeconfig), client_configuration=made)
+        except config.ConfigException as error:
+            raise BrokenError(
+                f"reading the kubeconfig '{self._kubeconfig}'", str(error), "'lab up' again"
+            ) from None
+        if self._server:
+            made.tls_server_name = made.tls_server_name or urlsplit(made.host).hostname
+            made.host = self._server
+        made.retries = False  # ours is the patience
+        made.proxy = None  # it is the lab's own network
+        connected = client.ApiClient(made)
+        make_patient(connected)
+        return connected
+
+    @property
+    def address(self) -> str:
+        """Where it is reached, for messages."""
+        return str(self.client.configuration.host)
+
+    def close(self) -> None:
+        """Give the connections up."""
+        if "client" in self.__dict__:
+            self.client.rest_client.close()
+            del self.__dict__["client"]
+
+    def send(  # noqa: PLR0913, PLR0917  what a request is made of
+        self,
+        method: str,
+        path: str,
+        doing: str,
+        timeouts: tuple[float, float],
+        body: Object | None,
+        query: Query | None,
+    ) -> Any:
+        """The raw answer, its body not yet read."""
+        from kubernetes.client.exceptions import ApiException  # noqa: PLC0415  slow, and an extra
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415  the same
+
+        if not timeouts[0]:
+            raise self.lost(doing, "the time for it was over before it was asked")
+        request = self.client.param_serialize(
+            method,
+            path,
+            query_params=list((query or {}).items()),
+            header_params={"Accept": "application/json", "Content-Type": "application/json"},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        try:
+            return self.client.call_api(*request, _request_timeout=timeouts).response
+        except (HTTPError, OSError, ApiException) as error:
+            raise self.lost(doing, story(error)) from None
+
+    def lost(self, doing: str, happened: str) -> LostError:
+        """The error for a server that does not answer."""
+        return LostError(doing, happened, "see that the control plane runs: 'lab status'")
+
+    def refusal(self, doing: str, code: int, answer: Mapping[str, Any]) -> BrokenError:
+        """The error for an answer that is no success."""
+        said = str(answer.get("message") or answer.get("reason") or f"HTTP status {code}")
+        if code in _BUSY:
+            return self.lost(doing, f"status {code}: {said}")
+        return RefusedError(doing, said, code=code)
+
+
+def lines(response: Any) -> Iterator[bytes]:
+    """What an answer that goes on says, line by line."""
+    rest = b""
+    for chunk in response.stream(65_536, decode_content=True):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from (line for line in lines if line)
+
+
+def decoded(text: bytes) -> Object:
+    """An object; whatever else is said becomes the message of one."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {"message": text.decode(errors="replace").strip()}
+
+
+def story(error: BaseException) -> str:
+    """What happened, without the objects that urllib3 speaks of."""
+    from urllib3.exceptions import TimeoutError as NoAnswer  # noqa: PLC0415  slow, an extra
+
+    cause = error.__cause__ or error.__context__ or getattr(error, "reason", None)
+    inner = cause if isinstance(cause, OSError) and cause.strerror else error
+    if isinstance(inner, OSError) and inner.strerror:
+        return f"{inner.strerror.lower()}"
+    if isinstance(error, NoAnswer):
+        return "no answer in time"
+    text = str(error).rpartition(">: ")[2].strip() or type(error).__name__
+    return f"{type(error).__name__}: {text}"
+
 
 T = TypeVar("T")
 
@@ -40,7 +257,7 @@ _GONE, _NOT_FOUND, _CONFLICT = 410, 404, 409
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ObjectList:
     """Objects by name, and where in history they were so."""
 
     version: str
@@ -61,7 +278,7 @@ class Api:
     """
 
     def __init__(self, kubeconfig: Path, server: str | None = None) -> None:
-        self._to = Server(kubeconfig, server)
+        self._to = ApiServer(kubeconfig, server)
 
     @property
     def server(self) -> str:
@@ -108,7 +325,7 @@ class Api:
             raise self._to.refusal(doing, response.status, decoded(text))
         return decoded(text)
 
-    def listing(self, path: str, deadline: Deadline, query: Query | None = None) -> Listed:
+    def listing(self, path: str, deadline: Deadline, query: Query | None = None) -> ObjectList:
         """Every object of a path, by name. Raises as :meth:`ask`."""
         found = self.ask("GET", path, deadline, query=query)
         kind = str(found.get("kind", "List")).removesuffix("List")
@@ -116,7 +333,7 @@ class Api:
             objects = {
                 one["metadata"]["name"]: {"kind": kind, **one} for one in found.get("items") or ()
             }
-            return Listed(str(found["metadata"]["resourceVersion"]), objects)
+            return ObjectList(str(found["metadata"]["resourceVersion"]), objects)
         except (KeyError, TypeError) as error:  # said by something that stands before it
             said = f"its answer is no list: {json.dumps(found)[:80]}"
             raise self._to.lost(
@@ -258,7 +475,7 @@ class Api:
             look,
             until=lambda seen: not isinstance(seen, LostError),
             every=_AGAIN_SECONDS,
-            cure="see that the control plane runs: 'lab status'",
+            hint="see that the control plane runs: 'lab status'",
         )
         assert not isinstance(found, LostError)
         return found

@@ -13,7 +13,7 @@ from ipaddress import ip_address, ip_network
 
 from lab._errors import BrokenError
 from lab.cluster.labels import NAMESPACE
-from lab.cluster.observed import Observed, ObservedNode, ObservedPod, PodLink
+from lab.cluster.observed import ClusterObserved, ObservedNode, ObservedPod, PodLink
 from lab.cluster.probe_manifests import services
 from lab.topology.intent import (
     ForwardingEntry,
@@ -26,7 +26,7 @@ from lab.topology.intent import (
     Route,
 )
 from lab.topology.machines import route_to
-from lab.topology.translation import Backend, Service
+from lab.topology.translation import Backend, ProxiedService
 
 
 def foreseen(intent: Intent) -> Intent:
@@ -50,7 +50,7 @@ def _foreseen(pod: Pod, domain: str) -> Pod:
     )
 
 
-def bind(intent: Intent, observed: Observed) -> Intent:
+def bind(intent: Intent, observed: ClusterObserved) -> Intent:
     """The Intent with everything that is known at run time only.
 
     A MAC or device that nobody has observed becomes empty. The pods behind the cluster's DNS
@@ -72,7 +72,7 @@ def bind(intent: Intent, observed: Observed) -> Intent:
     return bound_as(intent, observed)
 
 
-def bound_as(intent: Intent, observed: Observed) -> Intent:
+def bound_as(intent: Intent, observed: ClusterObserved) -> Intent:
     """The same of what was compared before. KeyError where a probe pod is not among it."""
     known = _Known.of(intent, observed)
     return replace(
@@ -84,7 +84,7 @@ def bound_as(intent: Intent, observed: Observed) -> Intent:
     )
 
 
-def observed_in(intent: Intent, bound: Intent) -> Observed:
+def observed_in(intent: Intent, bound: Intent) -> ClusterObserved:
     """What :func:`bound_as` makes the bound Intent of, again."""
     planned = [pod for one in foreseen(intent).machines for pod in one.pods if pod.role == "dns"]
     pods = [(one.name, pod) for one in bound.machines for pod in one.pods]
@@ -94,7 +94,7 @@ def observed_in(intent: Intent, bound: Intent) -> Observed:
         for node, pod in renewed
     ]
     ends = {one.name: one.tunnel for one in bound.machines if one.tunnel}
-    return Observed(
+    return ClusterObserved(
         pods=tuple(one for one, (_, pod) in zip(found, renewed, strict=True) if pod.role != "dns"),
         dns=tuple(one for one, (_, pod) in zip(found, renewed, strict=True) if pod.role == "dns"),
         services=(),
@@ -108,7 +108,7 @@ def observed_in(intent: Intent, bound: Intent) -> Observed:
     )
 
 
-def _disagreements(intent: Intent, observed: Observed) -> Iterable[str]:
+def _disagreements(intent: Intent, observed: ClusterObserved) -> Iterable[str]:
     pods = {pod.name: pod for pod in observed.pods}
     nodes = {node.name: node for node in observed.nodes}
     holders: dict[str, str] = {}
@@ -156,7 +156,7 @@ def _about_pod(
         yield f"pods '{other}' and '{name}' both have address {found.address}"
 
 
-def _about_services(intent: Intent, observed: Observed) -> Iterable[str]:
+def _about_services(intent: Intent, observed: ClusterObserved) -> Iterable[str]:
     found = {service.name: service for service in observed.services}
     for service in services(intent):
         there = found.get(service.name)
@@ -170,7 +170,7 @@ def _about_services(intent: Intent, observed: Observed) -> Iterable[str]:
             yield (f"Service '{service.name}' has {_ports(there.node_ports)}, not {_ports(wanted)}")
 
 
-def _about_headless(intent: Intent, observed: Observed) -> Iterable[str]:
+def _about_headless(intent: Intent, observed: ClusterObserved) -> Iterable[str]:
     found = {service.name: service for service in observed.services}
     for service in intent.headless:
         there = found.get(service.name)
@@ -201,7 +201,7 @@ class _Known:
     dns: tuple[ObservedPod, ...]
 
     @classmethod
-    def of(cls, intent: Intent, observed: Observed) -> _Known:
+    def of(cls, intent: Intent, observed: ClusterObserved) -> _Known:
         addresses = {pod.name: pod.address for pod in observed.pods if pod.address}
         macs = {node.name: node.tunnel_mac for node in observed.nodes}
         return cls(
@@ -299,7 +299,7 @@ class _Known:
         """Where the pods really are."""
         return tuple(replace(one, address=self.addresses[one.pod]) for one in planned)
 
-    def _service(self, service: Service) -> Service:
+    def _service(self, service: ProxiedService) -> ProxiedService:
         if all(backend.pod in self.addresses for backend in service.backends):
             return replace(service, backends=self.backends(service.backends))
         if not self.dns or not service.backends:
@@ -310,7 +310,7 @@ class _Known:
         )
 
 
-def _ends(intent: Intent, observed: Observed) -> Iterable[tuple[str, str]]:
+def _ends(intent: Intent, observed: ClusterObserved) -> Iterable[tuple[str, str]]:
     found = {node.name: node.tunnel_address for node in observed.nodes}
     for machine in intent.machines:
         address, block = found.get(machine.name), machine.kubelet and machine.kubelet.pod_cidr

@@ -28,7 +28,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class CertificateSubject:
     """Who a certificate is for."""
 
     name: str
@@ -43,7 +43,7 @@ def authority(name: str) -> Pair:
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
 
     key = ec.generate_private_key(ec.SECP256R1())
-    own = _name(Subject(name))
+    own = _name(CertificateSubject(name))
     usage = x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,
@@ -65,7 +65,7 @@ def authority(name: str) -> Pair:
     return _signed(builder, key, key)
 
 
-def issued(ca: Pair, subject: Subject) -> Pair:
+def issued(ca: Pair, subject: CertificateSubject) -> Pair:
     """A certificate of the authority's for a new key.
 
     It is good for asking, and for answering too where the subject has hosts.
@@ -151,7 +151,7 @@ def _key_text(key: CertificateIssuerPrivateKeyTypes) -> str:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
-def _name(subject: Subject) -> Name:
+def _name(subject: CertificateSubject) -> Name:
     from cryptography import x509  # noqa: PLC0415  slow
     from cryptography.x509.oid import NameOID  # noqa: PLC0415
 

@@ -9,7 +9,7 @@ from typing import Literal
 from lab._errors import PreflightError
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.host import VIRTUAL_MACHINE, HostTraits
-from lab.scenario.scenario import Os, ProxyMode, Role
+from lab.scenario.terms import Os, ProxyMode, Role
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.services_node import NAME_SERVER
 

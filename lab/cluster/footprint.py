@@ -1,10 +1,7 @@
-"""What a network add-on makes on a Linux node by itself: one declaration an add-on. Pure data.
+"""What a network add-on makes on a Linux node by itself, as each declares it. Pure data.
 
 Whoever looks at a node takes it as intended, and a node that leaves the cluster loses it. What the
 Intent has itself is judged by the Intent.
-
-Sources: flannel 0.28, ``pkg/trafficmngr`` and ``pkg/subnet``; nodes of Calico 3.31, as they were
-seen; ovn-kubernetes 1.2, ``go-controller/pkg/types`` and ``dist/images/ovnkube.sh``.
 """
 
 from __future__ import annotations
@@ -54,44 +51,15 @@ class Footprint:
 
 LAB = Footprint(tables=("host-limits", "ovn-kubernetes", "open-vswitch"))
 """What the embedded provider makes beside what the Intent's devices and routes are."""
-BRIDGES = Footprint(devices=("cni0", "cbr0"), paths=("/run/hybridlab/pod-addresses",))
-"""Where the nodes' own CNI plugins make the pod network, and no add-on does."""
-FLANNEL = Footprint(
-    devices=("cbr0", "cni0", "flannel.*"),
-    tables=("flannel-*",),
-    paths=("/run/flannel",),
-    tunnel="correct net-conf.json (VNI {vni}, Port {port}), ip link del {name}, and restart "
-    "flanneld on this node",
-)
-CALICO = Footprint(
-    devices=("cali*", "vxlan.calico"),
-    ports=("cali*",),
-    tables=("calico",),
-    paths=(
-        "/etc/cni/net.d/10-calico.conflist",
-        "/etc/cni/net.d/calico-kubeconfig",
-        "/run/calico",
-        "/var/lib/calico",
-    ),
-    control=bird.Control("/run/calico/bird.ctl"),
-    tunnel="correct FelixConfiguration 'default' (vxlanVNI {vni}, vxlanPort {port}), and see that "
-    "calico-node runs on this node: Felix makes {name} anew",
-)
-OVN = Footprint(
-    tables=("ovn-kubernetes",),
-    paths=("/etc/cni/net.d/10-ovn-kubernetes.conf", "/run/ovn-kubernetes"),
-    switches=("br-int",),
-)
-_ADD_ONS = {
-    **dict.fromkeys(("overlay", "kubeinit", "host-gateway"), FLANNEL),
-    **dict.fromkeys(("calico-vxlan", "calico-bgp"), CALICO),
-    "ovn": OVN,
-}
 
 
 def footprint(topology: str, by: By = "kubernetes") -> Footprint:
     """Of the add-on that makes a topology's pod network, or of the lab where it does so itself."""
-    return _ADD_ONS.get(topology, BRIDGES) if by == "kubernetes" else LAB
+    if by == "lab":
+        return LAB
+    from lab.cluster.addons.registry import addons  # noqa: PLC0415  not for labs of namespaces
+
+    return addons()[topology].footprint
 
 
 def bird_of(intent: Intent, machine: MachineIntent, by: By) -> bird.Control:

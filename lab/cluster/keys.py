@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lab.cluster import certificates
-from lab.cluster.certificates import Pair, Subject
+from lab.cluster.certificates import CertificateSubject, Pair
 from lab.plan.canonical import digest
 from lab.state.directory import make_private
 from lab.state.failure import guarded_files
@@ -41,7 +41,7 @@ class Keys:
         """What signs service accounts' tokens; in the certificate's place stands the public key."""
         return self._kept("service-accounts", "", certificates.signing_key)
 
-    def issued(self, file: str, subject: Subject) -> Pair:
+    def issued(self, file: str, subject: CertificateSubject) -> Pair:
         """A certificate for the subject: another one when the subject is, or the authority."""
         ca = self.authority()
         about = digest(subject, ca.certificate)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Any
 
-from lab.cluster import ovn_kubernetes, pace, proxy
+from lab.cluster import pace, proxy
+from lab.cluster.addons.registry import addons
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import API_PORT, Cluster, ClusterNode
 from lab.cluster.documents import Document
@@ -222,7 +223,7 @@ def _cluster(
 
 def _skipped(cluster: Cluster) -> list[str]:
     """The lab's own CoreDNS has the scenario's address; OVN's load balancers are the Services."""
-    without = ["addon/kube-proxy"] if cluster.topology in ovn_kubernetes.TOPOLOGIES else []
+    without = [] if addons()[cluster.topology].kube_proxy else ["addon/kube-proxy"]
     return ["addon/coredns", *without]
 
 

@@ -67,7 +67,7 @@ class PodLink:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ClusterObserved:
     """Everything that is known at run time only."""
 
     pods: tuple[ObservedPod, ...]
@@ -83,12 +83,12 @@ _DEVICE = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.@]{0,14}")
 """Of Linux' names of devices (15 characters), those that agents give."""
 
 
-def to_text(observed: Observed) -> str:
+def to_text(observed: ClusterObserved) -> str:
     """As JSON, for the journal."""
     return json.dumps(asdict(observed))
 
 
-def from_text(text: str) -> Observed:
+def from_text(text: str) -> ClusterObserved:
     """What :func:`to_text` wrote: names, addresses and MACs, and nothing else.
 
     Raises
@@ -99,7 +99,7 @@ def from_text(text: str) -> Observed:
     """
     from pydantic import TypeAdapter  # noqa: PLC0415  slow, and for few commands
 
-    found = TypeAdapter(Observed).validate_json(text, strict=True)
+    found = TypeAdapter(ClusterObserved).validate_json(text, strict=True)
     for one in (*found.pods, *found.dns):
         _check(_NAME, one.name, one.node)
         ip_address(one.address or "")

@@ -12,10 +12,10 @@ from typing import Any
 
 from lab.cluster.labels import LAB, NAMESPACE, POD, POD_VARIABLE, SERVICE, TOKEN, TOKEN_VARIABLE
 from lab.scenario.reserved import SECOND_POD_PORT
-from lab.scenario.scenario import Os, Protocol, ServicePort
+from lab.scenario.terms import Os, Protocol, ServicePort
 from lab.topology import proxying
 from lab.topology.intent import Intent, MachineIntent, Pod
-from lab.topology.translation import HeadlessService, Service
+from lab.topology.translation import HeadlessService, ProxiedService
 
 Object = dict[str, Any]
 
@@ -30,7 +30,7 @@ _START_SECONDS = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class ObjectOwner:
     """Whose the objects are."""
 
     lab: str
@@ -50,7 +50,7 @@ class Manifests:
     services: tuple[Object, ...]
 
 
-def manifests(intent: Intent, owner: Owner, images: Mapping[Os, str]) -> Manifests:
+def manifests(intent: Intent, owner: ObjectOwner, images: Mapping[Os, str]) -> Manifests:
     """What an Intent asks for.
 
     Parameters
@@ -98,7 +98,7 @@ def manifests(intent: Intent, owner: Owner, images: Mapping[Os, str]) -> Manifes
     )
 
 
-def namespace(owner: Owner) -> Object:
+def namespace(owner: ObjectOwner) -> Object:
     """The namespace; its pods may use the node's disk, as workload checks do."""
     labels = {"pod-security.kubernetes.io/enforce": "privileged"}
     return {
@@ -108,10 +108,10 @@ def namespace(owner: Owner) -> Object:
     }
 
 
-def services(intent: Intent) -> tuple[Service, ...]:
+def services(intent: Intent) -> tuple[ProxiedService, ...]:
     """Every Service that the lab makes: all but the cluster's DNS, in the Intent's order."""
     probes = {p.name for machine in intent.machines for p in machine.pods if p.role == "probe"}
-    found: dict[str, Service] = {}
+    found: dict[str, ProxiedService] = {}
     for machine in intent.machines:
         for service in machine.translation.services if machine.translation else ():
             if all(backend.pod in probes for backend in service.backends):
@@ -158,7 +158,7 @@ class _Place:
     """Whether one sends it packets on its second port."""
 
 
-def _pod(machine: MachineIntent, pod: Pod, owner: Owner, image: str, place: _Place) -> Object:
+def _pod(machine: MachineIntent, pod: Pod, owner: ObjectOwner, image: str, place: _Place) -> Object:
     containers = [_netexec(image, AGNHOST, owner, pod.name)]
     if place.second_port:
         containers.append(_second(image, pod.name))
@@ -183,7 +183,7 @@ def _pod(machine: MachineIntent, pod: Pod, owner: Owner, image: str, place: _Pla
     }
 
 
-def _host_pod(machine: MachineIntent, owner: Owner, image: str) -> Object:
+def _host_pod(machine: MachineIntent, owner: ObjectOwner, image: str) -> Object:
     """A HostProcess pod: Windows has no other way into the node's own network."""
     name = host_pod_name(machine.name)
     options = {"hostProcess": True, "runAsUserName": "NT AUTHORITY\\SYSTEM"}
@@ -204,7 +204,7 @@ def _host_pod(machine: MachineIntent, owner: Owner, image: str) -> Object:
     }
 
 
-def _netexec(image: str, program: str, owner: Owner, pod: str) -> Object:
+def _netexec(image: str, program: str, owner: ObjectOwner, pod: str) -> Object:
     """The one container; started when it answers inside its own pod, whatever the network does.
 
     A readiness probe of the kubelet's would take a backend away where a fault is looked for.
@@ -249,7 +249,7 @@ def _answers(program: str, port: int) -> Object:
     }
 
 
-def _service(service: Service, owner: Owner) -> Object:
+def _service(service: ProxiedService, owner: ObjectOwner) -> Object:
     node_ports = bool(service.node_ports())
     spec: Object = {
         "type": "NodePort" if node_ports else "ClusterIP",
@@ -270,7 +270,7 @@ def _service(service: Service, owner: Owner) -> Object:
     return _object(service.name, owner, spec)
 
 
-def _headless(service: HeadlessService, owner: Owner) -> Object:
+def _headless(service: HeadlessService, owner: ObjectOwner) -> Object:
     spec = {
         "type": "ClusterIP",
         "clusterIP": "None",
@@ -280,11 +280,11 @@ def _headless(service: HeadlessService, owner: Owner) -> Object:
     return _object(service.name, owner, spec)
 
 
-def _selector(name: str, owner: Owner) -> Object:
+def _selector(name: str, owner: ObjectOwner) -> Object:
     return {TOKEN: owner.token, f"{SERVICE}/{name}": "backend"}
 
 
-def _object(name: str, owner: Owner, spec: Object) -> Object:
+def _object(name: str, owner: ObjectOwner, spec: Object) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Service",

@@ -7,21 +7,20 @@ from contextlib import suppress
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.cluster.api import Api, namespaced
+from lab.cluster.api import Api, Object, RefusedError, namespaced
 from lab.cluster.bind import bind
 from lab.cluster.labels import DNS_NAMESPACE, DNS_SELECTOR, LAB, NAMESPACE, TOKEN
 from lab.cluster.observed import (
-    Observed,
+    ClusterObserved,
     PodLink,
     read_node,
     read_pod,
     read_service,
     ready_endpoints,
 )
-from lab.cluster.probe_manifests import Manifests, Owner, backends, manifests
-from lab.cluster.server import Object, RefusedError
+from lab.cluster.probe_manifests import Manifests, ObjectOwner, backends, manifests
 from lab.cluster.waiting import Objects, wait_for
-from lab.scenario.scenario import Os
+from lab.scenario.terms import Os
 from lab.topology.intent import Intent
 
 _NAMESPACES = "/api/v1/namespaces"
@@ -47,7 +46,9 @@ class ProbePods:
 
     """
 
-    def __init__(self, api: Api, intent: Intent, owner: Owner, images: Mapping[Os, str]) -> None:
+    def __init__(
+        self, api: Api, intent: Intent, owner: ObjectOwner, images: Mapping[Os, str]
+    ) -> None:
         self._api = api
         self._intent = intent
         self._owner = owner
@@ -77,7 +78,7 @@ class ProbePods:
         self._await_pods(wanted, deadline)
         self._await_endpoints(deadline)
 
-    def observe(self, deadline: Deadline, links: Iterable[PodLink] = ()) -> Observed:
+    def observe(self, deadline: Deadline, links: Iterable[PodLink] = ()) -> ClusterObserved:
         """What the API says now; ``links`` is what the nodes' agents say of the pods.
 
         Raises
@@ -95,7 +96,7 @@ class ProbePods:
             return list(found.objects.values())
 
         own = {"labelSelector": f"{TOKEN}={self._owner.token}"}
-        return Observed(
+        return ClusterObserved(
             pods=tuple(read_pod(one) for one in listed(namespaced("pods", NAMESPACE), own)),
             dns=tuple(
                 read_pod(one)
@@ -195,7 +196,7 @@ class ProbePods:
                 return True
 
         self._api.patiently(doing, remove, deadline)
-        cure = f"kubectl get namespace {NAMESPACE} -o yaml says what holds it"
+        hint = f"kubectl get namespace {NAMESPACE} -o yaml says what holds it"
         try:
             wait_for(
                 self._api,
@@ -204,11 +205,11 @@ class ProbePods:
                 doing,
                 deadline,
                 query={"fieldSelector": f"metadata.name={NAMESPACE}"},
-                cure=cure,
+                hint=hint,
             )
         except DeadlineError as error:
             left = self._left()
-            raise DeadlineError(doing, "; ".join((error.happened, *left)), cure) from None
+            raise DeadlineError(doing, "; ".join((error.happened, *left)), hint) from None
 
     def _left(self) -> tuple[str, ...]:
         """What is still in the namespace, and by which finalizers.
@@ -245,7 +246,7 @@ class ProbePods:
             lambda there: "" if "default" in there else "there is no service account 'default'",
             f"waiting for namespace '{NAMESPACE}'",
             deadline,
-            cure="see that kube-controller-manager runs",
+            hint="see that kube-controller-manager runs",
         )
 
     def _await_pods(self, wanted: Manifests, deadline: Deadline) -> None:
@@ -256,7 +257,7 @@ class ProbePods:
             lambda there: _not_ready(names, there),
             f"waiting for the {len(names)} probe pods of lab '{self._owner.lab}'",
             deadline,
-            cure=f"kubectl -n {NAMESPACE} describe pods",
+            hint=f"kubectl -n {NAMESPACE} describe pods",
         )
 
     def _await_endpoints(self, deadline: Deadline) -> None:
@@ -267,7 +268,7 @@ class ProbePods:
             lambda there: _no_backends(asked, there),
             f"waiting for the backends of {len(asked)} Services of lab '{self._owner.lab}'",
             deadline,
-            cure="see that kube-controller-manager runs",
+            hint="see that kube-controller-manager runs",
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from lab.cluster.cluster import Cluster
 from lab.cluster.documents import Document
-from lab.scenario.scenario import ProxyMode
+from lab.scenario.terms import ProxyMode
 
 KUBECONFIG = "/var/lib/kube-proxy/kubeconfig.conf"
 """Where kubeadm's DaemonSet has it."""

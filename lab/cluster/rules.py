@@ -21,7 +21,7 @@ from typing import Any
 from lab._errors import PreflightError
 from lab.cluster.bundle.manifest import ContainerImage, Manifest
 from lab.cluster.cluster import Cluster, ClusterNode
-from lab.scenario.scenario import Os
+from lab.scenario.terms import Os
 from lab.scenario.versions import MAX_SKEW
 
 

@@ -1,4 +1,4 @@
-"""Log lines whose cause and cure are known: the table, and what of it is found in a log. Pure."""
+"""Log lines whose cause and hint are known: the table, and what of it is found in a log. Pure."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class Signature:
     of: str
     """The program that says it."""
     pattern: str
-    """A regular expression, found anywhere in a line; its named groups stand in cause and cure."""
+    """A regular expression, found anywhere in a line; its named groups stand in cause and hint."""
     cause: str
-    cure: str
+    hint: str
     source: str
-    """Where the line, its cause and its cure were found."""
+    """Where the line, its cause and its hint were found."""
     versions: str
     """Of which versions it holds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class SignatureMatch:
     """A signature that was found."""
 
     id: str
     cause: str
     """With what the line says filled in."""
-    cure: str
+    hint: str
     line: str
     """The last line that has it."""
     number: int
@@ -49,7 +49,7 @@ class Match:
     versions: str
 
     def __str__(self) -> str:
-        return f"{self.cause}; try: {self.cure}"
+        return f"{self.cause}; try: {self.hint}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class InLog:
     """A signature that was found in one log."""
 
     path: str
-    match: Match
+    match: SignatureMatch
 
     @property
     def place(self) -> str:
@@ -75,9 +75,9 @@ def table() -> tuple[Signature, ...]:
     return tuple(Signature(**entry) for entry in json.loads(_TABLE.read_text(encoding="utf-8")))
 
 
-def match(lines: Iterable[str]) -> tuple[Match, ...]:
+def match(lines: Iterable[str]) -> tuple[SignatureMatch, ...]:
     """What of the table is in these lines, each signature once, in the table's order."""
-    found: list[Match] = []
+    found: list[SignatureMatch] = []
     listed = [line[:_LONGEST] for line in lines]
     text = "\n".join(listed)
     for signature, pattern in _patterns():
@@ -102,12 +102,14 @@ def _patterns() -> tuple[tuple[Signature, re.Pattern[str]], ...]:
     return tuple((one, re.compile(one.pattern, re.MULTILINE)) for one in table())
 
 
-def _match(signature: Signature, hit: re.Match[str], line: str, number: int, times: int) -> Match:
+def _match(
+    signature: Signature, hit: re.Match[str], line: str, number: int, times: int
+) -> SignatureMatch:
     said = {name: value for name, value in hit.groupdict().items() if value is not None}
-    return Match(
+    return SignatureMatch(
         signature.id,
         _filled(signature.cause, said),
-        _filled(signature.cure, said),
+        _filled(signature.hint, said),
         line.strip(),
         number,
         times,

@@ -8,8 +8,7 @@ from contextlib import closing, suppress
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
-from lab.cluster.api import Api, Listed
-from lab.cluster.server import GoneError, LostError, Object, Query
+from lab.cluster.api import Api, GoneError, LostError, Object, ObjectList, Query
 
 Objects = Mapping[str, Object]
 Missing = Callable[[Objects], str]
@@ -25,7 +24,7 @@ def wait_for(  # noqa: PLR0913  what is waited for, and how
     deadline: Deadline,
     *,
     query: Query | None = None,
-    cure: str = "",
+    hint: str = "",
 ) -> Objects:
     """Watch the objects of a path until nothing is missing, and return them.
 
@@ -52,7 +51,7 @@ def wait_for(  # noqa: PLR0913  what is waited for, and how
             trouble = f"; the API server is lost: {error.happened}"
         if not deadline.left():
             raise DeadlineError(
-                doing, f"not done within {deadline.seconds:g} s: {lacking}{trouble}", cure
+                doing, f"not done within {deadline.seconds:g} s: {lacking}{trouble}", hint
             )
         # A server that ends each watch at once must not be asked as fast as it answers.
         time.sleep(min(_AGAIN_SECONDS, deadline.left()))
@@ -61,7 +60,7 @@ def wait_for(  # noqa: PLR0913  what is waited for, and how
 def _follow(  # noqa: PLR0913, PLR0917  the state of one watch
     api: Api,
     path: str,
-    listed: Listed,
+    listed: ObjectList,
     missing: Missing,
     lacking: str,
     deadline: Deadline,

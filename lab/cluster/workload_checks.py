@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lab.cluster.labels import NAMESPACE, POD
-from lab.cluster.probe_manifests import AGNHOST, Object, Owner, pinned
-from lab.scenario.scenario import Os
+from lab.cluster.probe_manifests import AGNHOST, Object, ObjectOwner, pinned
+from lab.scenario.terms import Os
 from lab.topology.intent import Intent, MachineIntent
 
 Check = Literal[
@@ -78,7 +78,7 @@ def wanted(intent: Intent) -> tuple[tuple[str, Check], ...]:
     return tuple((machine.name, check) for machine in nodes(intent) for check in CHECKS)
 
 
-def sources(owner: Owner, values: Values) -> tuple[Object, Object]:
+def sources(owner: ObjectOwner, values: Values) -> tuple[Object, Object]:
     """The Secret and the ConfigMap."""
     metadata = {"name": _SOURCE, "namespace": NAMESPACE, "labels": owner.labels()}
     return (
@@ -102,7 +102,7 @@ def pod_name(node: str) -> str:
     return f"workload-{node}"
 
 
-def pod(machine: MachineIntent, owner: Owner, images: Mapping[Os, str]) -> Object:
+def pod(machine: MachineIntent, owner: ObjectOwner, images: Mapping[Os, str]) -> Object:
     """A pod of three containers, each of which tries one thing and ends."""
     name = pod_name(machine.name)
     image = images[machine.os]

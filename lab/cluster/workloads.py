@@ -9,11 +9,10 @@ from typing import Any
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
-from lab.cluster.api import Api, namespaced
+from lab.cluster.api import Api, Object, RefusedError, namespaced
 from lab.cluster.labels import NAMESPACE
 from lab.cluster.observed import read_pod
-from lab.cluster.probe_manifests import Owner
-from lab.cluster.server import Object, RefusedError
+from lab.cluster.probe_manifests import ObjectOwner
 from lab.cluster.waiting import Objects, wait_for
 from lab.cluster.workload_checks import (
     ENVIRONMENT,
@@ -27,7 +26,7 @@ from lab.cluster.workload_checks import (
     sources,
     unmade,
 )
-from lab.scenario.scenario import Os
+from lab.scenario.terms import Os
 from lab.topology.intent import Intent, MachineIntent
 
 _CLEAN_SECONDS = 15.0
@@ -49,7 +48,9 @@ class Workloads:
 
     """
 
-    def __init__(self, api: Api, intent: Intent, owner: Owner, images: Mapping[Os, str]) -> None:
+    def __init__(
+        self, api: Api, intent: Intent, owner: ObjectOwner, images: Mapping[Os, str]
+    ) -> None:
         self._api = api
         self._nodes = nodes(intent)
         self._owner = owner

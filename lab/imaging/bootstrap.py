@@ -13,14 +13,92 @@ import platform
 import shutil
 import tarfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError
-from lab.imaging import initramfs, mirror, tools, vmlinux
-from lab.imaging.job import DISK, INITRD, KERNEL, Built, Job
+from lab.imaging import initramfs, tools
+from lab.imaging.golden import DISK, INITRD, KERNEL
+from lab.imaging.job import BuildJob, Built
 from lab.imaging.recipe import Bootstrap, Recipe
+
+FORMAT = "$(ORIGIN)|$(CODENAME)|$(RELEASE)|$(REPO_URI)|$(COMPONENT)|$(CREATED_BY)"
+"""For ``apt-get indextargets --format``; the first two are empty before ``apt-get update``."""
+_POCKETS = ("", "-updates", "-security")
+_FIELDS = FORMAT.count("|") + 1
+
+
+@dataclass(frozen=True, slots=True)
+class AptSource:
+    """One line of a sources.list."""
+
+    uri: str
+    suite: str
+    components: tuple[str, ...]
+
+    def line(self) -> str:
+        """``deb URI SUITE COMPONENT...``."""
+        return f"deb {self.uri} {self.suite} {' '.join(self.components)}"
+
+
+def mirror_sources(
+    targets: str, distribution: str, host: tuple[str, str], suite: str
+) -> list[AptSource]:
+    """Where a release's packages are, on the mirror that the host's own come from.
+
+    Parameters
+    ----------
+    targets
+        What ``apt-get indextargets --format FORMAT`` printed.
+    distribution
+        ``"debian"``: whose packages are wanted.
+    host
+        The host's distribution and release, ``ID`` and ``VERSION_CODENAME`` of os-release.
+    suite
+        The release that is wanted; another one than the host's is looked for beside it.
+
+    Returns
+    -------
+    list
+        Empty where the host's mirror has no such distribution.
+
+    """
+    own, release = host
+    if own != distribution or not release:
+        return []
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for origin, pocket, uri, component in _targets(targets, release):
+        if origin in {"", distribution}:
+            found.setdefault((uri, suite + pocket), {})[component] = None
+    wanted = [
+        AptSource(uri, name, ("main",)) for (uri, name), parts in found.items() if "main" in parts
+    ]
+    return sorted(wanted, key=lambda source: _POCKETS.index(source.suite.removeprefix(suite)))
+
+
+def at(uri: str, suite: str) -> list[AptSource]:
+    """The release on a mirror that the inventory names."""
+    return [AptSource(uri, suite, ("main",))]
+
+
+def _targets(targets: str, release: str) -> Iterator[tuple[str, str, str, str]]:
+    """Origin, pocket, address and component of every list of packages of the host's release."""
+    for fields in _rows(targets.splitlines()):
+        origin, codename, written, uri, component, made = fields
+        name = codename or written
+        pocket = name.removeprefix(release)
+        if made == "Packages" and name.startswith(release) and pocket in _POCKETS:
+            yield origin.lower(), pocket, uri.rstrip("/"), component
+
+
+def _rows(lines: Iterable[str]) -> Iterator[list[str]]:
+    for line in lines:
+        fields = line.split("|")
+        if len(fields) == _FIELDS:
+            yield fields
+
 
 TOOLS = ("mmdebstrap", "mke2fs", "qemu-img", "tar", "setpriv")
 LABEL = "lab-root"
@@ -50,7 +128,7 @@ cards are named, addressed and kept by the lab."""
 _UNWANTED = ("/usr/share/man/*", "/usr/share/locale/*", "/usr/share/doc/*", "/usr/share/info/*")
 
 
-def build_root(job: Job) -> Built:
+def build_root(job: BuildJob) -> Built:
     """Fill ``root`` in the scratch directory with the file system that system containers boot.
 
     It is what a disk holds, without kernel and modules; root alone can give files their owners.
@@ -80,7 +158,7 @@ def build_root(job: Job) -> Built:
     return Built(packages=_packages(tree))
 
 
-def build(job: Job) -> Built:
+def build(job: BuildJob) -> Built:
     """Fill the scratch directory with disk, kernel and initramfs.
 
     Raises
@@ -109,7 +187,7 @@ def build(job: Job) -> Built:
     return Built(arguments=parts.arguments, packages=packages)
 
 
-def _checked(job: Job, *programs: str) -> Bootstrap:
+def _checked(job: BuildJob, *programs: str) -> Bootstrap:
     """What the recipe is made from, once the programs, the processor and room are there."""
     recipe, parts = job.recipe, job.recipe.bootstrap
     assert parts is not None, "chosen by the recipe's kind"
@@ -124,24 +202,24 @@ def _checked(job: Job, *programs: str) -> Bootstrap:
     return parts
 
 
-def sources(recipe: Recipe, url: str | None) -> list[mirror.Source]:
+def sources(recipe: Recipe, url: str | None) -> list[AptSource]:
     """Where the packages come from: the inventory's mirror, or the one apt uses here."""
     parts = recipe.bootstrap
     assert parts is not None, "chosen by the recipe's kind"
     if url:
-        return mirror.at(url, parts.suite)
+        return at(url, parts.suite)
     return host_sources(parts.distribution, parts.suite)
 
 
-def host_sources(distribution: str, suite: str) -> list[mirror.Source]:
+def host_sources(distribution: str, suite: str) -> list[AptSource]:
     """Where a release is on the mirror that apt uses on this machine; empty where it is not."""
     host = platform.freedesktop_os_release() if Path("/etc/os-release").exists() else {}
-    targets = tools.ask(["apt-get", "indextargets", "--format", mirror.FORMAT])
+    targets = tools.read_output(["apt-get", "indextargets", "--format", FORMAT])
     own = host.get("ID", ""), host.get("VERSION_CODENAME", "")
-    return mirror.sources(targets, distribution, own, suite)
+    return mirror_sources(targets, distribution, own, suite)
 
 
-def _bootstrap(job: Job, parts: Bootstrap, packed: Path) -> None:
+def _bootstrap(job: BuildJob, parts: Bootstrap, packed: Path) -> None:
     source = job.inventory.images.get(job.recipe.name)
     found = sources(job.recipe, source.url if source else None)
     if not found:
@@ -158,12 +236,12 @@ def _bootstrap(job: Job, parts: Bootstrap, packed: Path) -> None:
         job.doing,
         [*command, *(one.line() for one in found)],
         Deadline(_MINUTES * 60),
-        heard=lambda line: _heard(job, line),
+        on_line=lambda line: _heard(job, line),
         environment={**_proxies(job), **({"TMPDIR": str(packed.parent)} if _is_root() else {})},
     )
 
 
-def _command(job: Job, parts: Bootstrap, packed: Path, overlay: Path) -> list[str]:
+def _command(job: BuildJob, parts: Bootstrap, packed: Path, overlay: Path) -> list[str]:
     customize = job.recipe.templates.get(_CUSTOMIZE, b"").decode()
     return [
         "mmdebstrap",
@@ -182,22 +260,22 @@ def _command(job: Job, parts: Bootstrap, packed: Path, overlay: Path) -> list[st
     ]
 
 
-def _heard(job: Job, line: str) -> None:
+def _heard(job: BuildJob, line: str) -> None:
     """Tell on what mmdebstrap says of its progress."""
     kind, _, text = line.partition(": ")
     if kind == "I" and text.endswith("..."):
         job.tell(text.removesuffix("..."))
 
 
-def _proxies(job: Job) -> dict[str, str]:
+def _proxies(job: BuildJob) -> dict[str, str]:
     """As environment variables, in the spelling that apt reads."""
     names = {"http": "http_proxy", "https": "https_proxy", "no_proxy": "no_proxy"}
-    return {names[name]: value for name, value in job.inventory.proxies.items()}
+    return {names[name]: value for name, value in job.inventory.proxies.by_name().items()}
 
 
 def host_options() -> list[str]:
     """What apt of this machine was told about its mirror: proxies, and dates not to look at."""
-    told = tools.ask(["apt-config", "dump", "--no-empty", "--format", "%f %v%n", "Acquire"])
+    told = tools.read_output(["apt-config", "dump", "--no-empty", "--format", "%f %v%n", "Acquire"])
     wanted = ("acquire::http::", "acquire::https::", "acquire::check-")
     pairs = (line.partition(" ") for line in told.splitlines())
     return [f'{name} "{value}"' for name, _, value in pairs if name.lower().startswith(wanted)]
@@ -216,26 +294,21 @@ def tree_archive(templates: Mapping[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-def _unpack(job: Job, packed: Path, tree: Path) -> None:
+def _unpack(job: BuildJob, packed: Path, tree: Path) -> None:
     owner = ("--same-owner",) if _is_root() else ("--no-same-owner",)
     command = ["tar", "--extract", f"--directory={tree}", "--same-permissions", *owner]
     without = ("--exclude=./dev/*", "--delay-directory-restore", "--numeric-owner")
     tools.run(job.doing, [*command, *without], Deadline(600), stdin=packed)
 
 
-def _kernel(job: Job, tree: Path) -> None:
+def _kernel(job: BuildJob, tree: Path) -> None:
     images = sorted((tree / "boot").glob("vmlinuz-*"))
     if not images:
         raise BrokenError(job.doing, "its packages brought no kernel", "add one to 'packages'")
-    image = images[-1].read_bytes()
-    try:
-        image = vmlinux.unpacked(image)
-    except vmlinux.CompressionError as error:
-        job.tell(f"the kernel is left packed, so boots take longer: {error}")
-    (job.scratch / KERNEL).write_bytes(image)
+    shutil.copyfile(images[-1], job.scratch / KERNEL)
 
 
-def _initrd(job: Job, parts: Bootstrap, tree: Path) -> None:
+def _initrd(job: BuildJob, parts: Bootstrap, tree: Path) -> None:
     base = max(path.parent for path in tree.glob("usr/lib/modules/*/modules.dep"))
     try:
         order = initramfs.load_order(
@@ -268,7 +341,7 @@ def _module(code: bytes) -> bytes:
     return zlib.decompress(code, wbits=31) if code.startswith(b"\x1f\x8b") else code
 
 
-def _disk(job: Job, packed: Path, tree: Path, raw: Path) -> None:
+def _disk(job: BuildJob, packed: Path, tree: Path, raw: Path) -> None:
     size = f"{job.recipe.disk_gib}G"
     extended = "lazy_itable_init=1,lazy_journal_init=1,root_owner=0:0"
     make = ["mke2fs", "-q", "-t", "ext4", "-L", LABEL, "-E", extended, "-d", str(tree)]

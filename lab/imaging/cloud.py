@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from lab.imaging import disks, inputs, tools
-from lab.imaging.job import Built, Job
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from lab._deadline import Deadline
+from lab._errors import PreflightError
+from lab.imaging import inputs, tools
+from lab.imaging.golden import DISK
+from lab.imaging.job import BuildJob, Built
+
+_GIB = 1 << 30
+_SECONDS = 3600.0
 
 
-def build(job: Job) -> Built:
+def build(job: BuildJob) -> Built:
     """Fill the scratch directory with the disk.
 
     Raises
@@ -18,6 +28,63 @@ def build(job: Job) -> Built:
 
     """
     tools.need(job.doing, "qemu-img", "setpriv")
-    size = disks.adopt(job, inputs.provide(job))
+    size = adopt(job, inputs.provide(job))
     inputs.forget(job)
     return Built(virtual_gib=size)
+
+
+def adopt(job: BuildJob, disk: Path) -> int:
+    """Make a foreign disk the image's own: qcow2, unpacked, without a backing file, grown.
+
+    Returns
+    -------
+    int
+        Its size in GiB as a guest sees it, rounded up.
+
+    Raises
+    ------
+    PreflightError
+        When it is no disk, or leans on another file.
+
+    """
+    facts = _facts(job, disk)
+    size = int(str(facts["virtual-size"]))
+    job.room(int(str(facts.get("actual-size", 0))), "the disk")
+    target = str(job.scratch / DISK)
+    form = str(facts["format"])
+    job.tell(f"converting the disk, {size / _GIB:.1f} GiB as a guest sees it")
+    command = ["qemu-img", "convert", "-f", form, "-O", "qcow2", str(disk), target]
+    tools.run(job.doing, command, Deadline(_SECONDS))
+    whole = max(job.recipe.disk_gib, -(-size // _GIB))
+    if whole * _GIB > size:
+        grow = ["qemu-img", "resize", "-q", "-f", "qcow2", target, f"{whole}G"]
+        tools.run(job.doing, grow, Deadline(_SECONDS))
+    return whole
+
+
+def _facts(job: BuildJob, disk: Path) -> Mapping[str, object]:
+    text = tools.read_output(["qemu-img", "info", "--output=json", str(disk)])
+    if not text:
+        raise PreflightError(job.doing, f"'{disk}' is no disk that qemu-img can read")
+    facts: dict[str, object] = json.loads(text)
+    specific = facts.get("format-specific")
+    data = specific.get("data", {}) if isinstance(specific, dict) else {}
+    other = facts.get("backing-filename") or data.get("data-file")
+    if other:
+        raise PreflightError(
+            job.doing,
+            f"'{disk}' leans on another file, '{other}'",
+            "take a disk that is whole; another's file would be read with our rights",
+        )
+    if facts["format"] == "raw" and _boot_mark(disk) != b"\x55\xaa":
+        raise PreflightError(
+            job.doing,
+            f"'{disk}' is no disk: it has neither qcow2's mark nor a boot sector's",
+            "look at it with 'file'; the address may have led to a page of words",
+        )
+    return facts
+
+
+def _boot_mark(disk: Path) -> bytes:
+    with disk.open("rb") as file:
+        return file.read(512)[510:]

@@ -1,45 +1,51 @@
-"""Downloads that go on where they broke off, and are what they must be or not there at all."""
+"""Downloads by curl: they go on where they broke off, and are what they must be or not there.
+
+Addresses and options reach curl on its standard input, accounts by the user's ``~/.netrc``:
+neither is on a command line.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import http.client
-import netrc
 import os
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
-from typing import IO, Any
-from urllib.parse import urlsplit
 
-from lab._errors import BrokenError, PreflightError
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError, PreflightError
+from lab.imaging import tools
 from lab.imaging.job import MORE_ROOM
-from lab.imaging.patience import Answer, Http, Https, within
 from lab.imaging.source import rewritten
 
-_STALL_SECONDS = 60.0
-"""Without a byte for so long the connection counts as broken."""
+_CONNECT_SECONDS = 60
+"""To be connected; a small file has so long in all."""
 _TRIES = 5
 """Connections that may break one after the other without bringing a byte."""
-_WINDOW_SECONDS = 300.0
+_WINDOW_SECONDS = 300
 _FLOOR = 4096
 """Bytes a second, over each window: a server that drips would keep a download for years."""
+_LONGEST_SECONDS = 7 * 86400.0
+"""A whole download: an installation medium at 14 KiB a second."""
 _LARGEST = 64 << 30
 """Bytes of a file whose size nobody says; installation media have 8 GiB at most."""
-_CHUNK = 1 << 20
-_TELL_SECONDS = 5.0
+_REPORT_SECONDS = 5.0
 _MIB = 1 << 20
 _SMALL = 1 << 22
 """Largest list of digests that is read; Ubuntu's has 4 KiB."""
-_PARTIAL_CONTENT = 206
+_BUSY_TRIES, _BUSY_SECONDS = 4, 120
+"""How often, and how long, curl asks a server again that has time later (429, 503).
+
+Shorter than the window: what it asks again it begins anew, and what is slow has brought something.
+"""
 _BAD_RANGE = 416
-_BUSY = frozenset({429, 503})
-"""What a server answers that will have time later; it may say when (RFC 9110, 10.2.3)."""
-_PATIENCE_SECONDS = 60.0
-"""Longest pause before a busy server is asked again."""
+_WRITE_FAILED, _TOO_SLOW, _CANNOT_RESUME, _TOO_LARGE = 23, 28, 33, 63
+"""Exit codes of curl; see its manual page."""
+_DIGITS = 18
+"""Of a length that is one."""
+_VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
 _LOCAL_FILE = (
     "look at 'mirrors' and 'proxies' of the inventory, or name a local file there: "
     '[images.NAME] path = "..."'
@@ -59,34 +65,6 @@ class Web:
     trusting: str = _OWN_DIGEST
     """What to try when the content is another one."""
 
-    def open(self, url: str, headers: Mapping[str, str]) -> Answer:
-        """Ask for an address, again if it is busy; raises what urllib raises.
-
-        All of the answer must come within a minute, unless it may take its time.
-        """
-        tries = 0
-        while True:
-            try:
-                return self._opened(url, headers)
-            except urllib.error.HTTPError as error:
-                tries += 1
-                if error.code not in _BUSY or tries == _TRIES:
-                    raise
-                error.close()
-                time.sleep(_pause(error.headers.get("Retry-After"), tries))
-
-    def _opened(self, url: str, headers: Mapping[str, str]) -> Answer:
-        asked = rewritten(url, self.mirrors)
-        request = urllib.request.Request(asked, headers={**_account(asked), **headers})  # noqa: S310  http or https: the schema and the inventory allow nothing else
-        ways = (_Redirects(), Http(), Https(), *self._handlers(asked))
-        opener = urllib.request.build_opener(*ways)
-        try:
-            with within(_STALL_SECONDS):
-                opened: Answer = opener.open(request, timeout=_STALL_SECONDS)
-        except ValueError as error:  # of a redirect
-            raise urllib.error.URLError(f"it leads to what is no address ({error})") from error
-        return opened
-
     def text(self, url: str, doing: str) -> str:
         """A small text file.
 
@@ -96,108 +74,39 @@ class Web:
             When it cannot be had.
 
         """
-        return self.small(url, doing)[0].decode("utf-8", errors="replace")
+        with tools.unnamed_file() as body:
+            options = {"max-time": _CONNECT_SECONDS, "max-filesize": _SMALL}
 
-    def small(self, url: str, doing: str) -> tuple[bytes, http.client.HTTPMessage]:
-        """A small file, whole, and what its server says of it. Raises as :meth:`text`."""
-        try:
-            with self.open(url, {}) as answer:
-                content = answer.read(_SMALL)
-                if answer.length:  # Python takes a part for the whole where it is told how much
-                    raise http.client.IncompleteRead(content, answer.length)
-                return content, answer.headers
-        except (OSError, http.client.HTTPException) as error:
-            raise self.refused(url, doing, error) from error
+            def watch(_: Mapping[str, str]) -> None:
+                if (size := _size(body)) > _SMALL:  # curl only checks a length in the header
+                    raise _too_large(self, doing, size, _SMALL)
 
-    def refused(self, url: str, doing: str, error: Exception) -> PreflightError:
-        """The error for an address that did not answer, or not with what was asked."""
-        asked = rewritten(url, self.mirrors)
-        through = f" (for {url})" if asked != url else ""
-        if isinstance(error, urllib.error.HTTPError):
-            said = f"{error.code} {error.reason}"
-            error.close()
-        else:
-            said = str(error.reason if isinstance(error, urllib.error.URLError) else error)
-        return PreflightError(
-            doing,
-            f"{asked}{through}: {said or type(error).__name__}",
-            self.instead,
-        )
+            answer = _run_curl(self, url, body, doing, options, watch)
+            if answer.code:
+                raise self.refused(url, doing, answer.message)
+            content = body.read_bytes()
+        return content[:_SMALL].decode("utf-8", errors="replace")
 
-    def _handlers(self, asked: str) -> tuple[Any, ...]:
+    def refused(self, url: str, doing: str, message: str) -> PreflightError:
+        """The error for an address that did not answer, or not with the file."""
+        address = rewritten(url, self.mirrors)
+        through = f" (for {url})" if address != url else ""
+        return PreflightError(doing, f"{address}{through}: {message}", self.instead)
+
+    def environment(self) -> dict[str, str]:
+        """Environment variables of the proxies for a program; none for the user's own."""
         if not self.proxies:
-            return ()
-        without = self.proxies.get("no_proxy", "")
-        host = urlsplit(asked).netloc.rpartition("@")[2]
-        bypassed = urllib.request.proxy_bypass_environment(host, {"no": without})  # type: ignore[attr-defined]
-        used = {name: url for name, url in self.proxies.items() if name in {"http", "https"}}
-        return (urllib.request.ProxyHandler({} if bypassed else used),)
+            return {}
+        cleared = {name: "" for one in _VARIABLES for name in (one, one.upper())}
+        named = {"http_proxy": "http", "https_proxy": "https", "no_proxy": "no_proxy"}
+        return cleared | {name: self.proxies.get(key, "") for name, key in named.items()}
 
 
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows a redirect; an account or a token is for the host that it was meant for alone."""
-
-    def redirect_request(  # noqa: PLR0913, PLR0917  as urllib calls it
-        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
-    ) -> urllib.request.Request | None:
-        following = super().redirect_request(req, fp, code, msg, headers, newurl)
-        if following is not None and _place(newurl) != _place(req.full_url):
-            following.remove_header("Authorization")
-        return following
-
-
-def _place(url: str) -> tuple[str, str]:
-    return urlsplit(url)[:2]
-
-
-def _pause(retry_after: str | None, tries: int) -> float:
-    """Seconds until a busy server is asked again: its own word, or twice as long each time."""
-    said = (retry_after or "").strip()
-    return min(float(said) if said.isdecimal() else 2.0**tries, _PATIENCE_SECONDS)
-
-
-def _account(url: str) -> dict[str, str]:
-    """The header for a host that the user's ``~/.netrc`` has a password for."""
-    try:
-        found = netrc.netrc().authenticators(urlsplit(url).hostname or "")
-    except (OSError, netrc.NetrcParseError):
-        return {}
-    if found is None:
-        return {}
-    from base64 import b64encode  # noqa: PLC0415  few hosts ask for a password
-
-    return {"Authorization": "Basic " + b64encode(f"{found[0]}:{found[2]}".encode()).decode()}
-
-
-@dataclass
-class _Pace:
-    """What has come since when, over all connections of one download."""
-
-    doing: str
-    there: int
-    since: float = field(default_factory=time.monotonic)
-
-    def keep(self, got: int) -> None:
-        """Go on with so many bytes. BrokenError where too few have come in a window's time."""
-        now = time.monotonic()
-        seconds, came = now - self.since, got - self.there
-        if came >= 0 and seconds < _WINDOW_SECONDS:
-            return
-        if 0 <= came < _FLOOR * seconds:
-            raise BrokenError(
-                self.doing,
-                f"it drips: {came:,} bytes in {seconds:.0f} s; {got:,} bytes are there",
-                "do the same again: it goes on from there; 'mirrors' of the inventory name "
-                "another server",
-            )
-        self.there, self.since = got, now  # a window is over, or all of it comes anew
-
-
-def fetch(  # noqa: PLR0913, PLR0917  what is had from where, and what it must be
+def fetch(  # noqa: PLR0913, PLR0917  an address, a target and the expected content
     web: Web,
     url: str,
     target: Path,
-    digest: str,
+    digest: str | None,
     tell: Callable[[str], None],
     size: int | None = None,
 ) -> None:
@@ -208,7 +117,7 @@ def fetch(  # noqa: PLR0913, PLR0917  what is had from where, and what it must b
     target
         Where it goes; its part is beside it, with ``.part`` at its end.
     digest
-        ``sha256:`` or ``sha512:`` and hex.
+        ``sha256:`` or ``sha512:`` and hex; None where nobody says one.
     size
         Bytes that it must have; None where only its server says that.
 
@@ -225,26 +134,33 @@ def fetch(  # noqa: PLR0913, PLR0917  what is had from where, and what it must b
     if target.exists():
         return
     part = target.with_name(f"{target.name}.part")
+    if digest is None:
+        part.unlink(missing_ok=True)
+        _receive(web, url, part, tell, size)
+        part.replace(target)
+        return
+    algorithm = digest.partition(":")[0]
     resumed = part.exists() and part.stat().st_size > 0
-    _receive(web, url, part, tell, size)
-    found = hashed(part, digest.partition(":")[0])
+    if not resumed or hashed(part, algorithm) != digest:
+        _receive(web, url, part, tell, size)
+    found = hashed(part, algorithm)
     if found != digest and resumed:
         tell("what was there of it was of something else; downloading all of it anew")
         part.unlink()
         _receive(web, url, part, tell, size)
-        found = hashed(part, digest.partition(":")[0])
+        found = hashed(part, algorithm)
     if found != digest:
         part.unlink()
         raise mismatch(f"downloading {url}", digest, found, web.trusting)
     part.replace(target)
 
 
-def mismatch(doing: str, expected: str, actual: str, cure: str = _OWN_DIGEST) -> PreflightError:
+def mismatch(doing: str, expected: str, actual: str, hint: str = _OWN_DIGEST) -> PreflightError:
     """The error for content that is not what it must be."""
     return PreflightError(
         doing,
         f"it is not what it must be: expected {expected}, and it is {actual}",
-        cure,
+        hint,
     )
 
 
@@ -254,109 +170,184 @@ def hashed(path: Path, algorithm: str) -> str:
         return f"{algorithm}:{hashlib.file_digest(file, algorithm).hexdigest()}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """How one run of curl has ended."""
+
+    code: int
+    """Its exit code."""
+    status: int
+    """Of HTTP; 0 without an answer."""
+    message: str
+    """What went wrong."""
+    fields: Mapping[str, str]
+    """Header fields of the last answer, in lower case."""
+
+
+def _run_curl(  # noqa: PLR0913, PLR0917  each is part of the request
+    web: Web,
+    url: str,
+    output: Path,
+    doing: str,
+    options: Mapping[str, object],
+    watch: Callable[[Mapping[str, str]], None] = lambda _: None,
+) -> _Answer:
+    """Run curl once; ``watch`` is called every second with the header fields of the answer."""
+    address = rewritten(url, web.mirrors)
+    if not address.isprintable():
+        raise web.refused(url, doing, "no address has control characters")
+    tools.need(doing, "curl", "setpriv")
+    ending: list[str] = []
+
+    def on_line(line: str) -> None:
+        if line.startswith("answer "):
+            ending[:] = line.split(maxsplit=3)[1:]
+        else:
+            watch(_fields(head))
+
+    with tools.unnamed_file() as config, tools.unnamed_file() as head:
+        lines = {
+            "url": address,
+            "output": output,
+            "dump-header": head,
+            "proto": "=http,https",
+            "proto-redir": "=http,https",
+            "max-redirs": 10,
+            "connect-timeout": _CONNECT_SECONDS,
+            "retry": _BUSY_TRIES,
+            "retry-max-time": _BUSY_SECONDS,
+            "write-out": "\nanswer %{exitcode} %{http_code} %{errormsg}\n",
+            **options,
+        }
+        flags = ("fail", "globoff", "location", "netrc-optional", "no-buffer", "show-error")
+        text = "\n".join((*flags, *(f"{key} = {_quoted(str(one))}" for key, one in lines.items())))
+        config.write_text(text + "\n")
+        ends = Deadline(_LONGEST_SECONDS)
+        command = ("curl", "--disable", "--config", "-")
+        try:
+            tools.run(
+                doing,
+                command,
+                ends,
+                on_line=on_line,
+                environment=web.environment(),
+                stdin=config,
+            )
+        except DeadlineError:
+            raise
+        except BrokenError:
+            if not ending:
+                raise
+        code, status, *rest = ending
+        fields = _fields(head)
+        failed = fields and int(status) >= HTTPStatus.BAD_REQUEST
+        message = _phrase(int(status)) if failed else "".join(rest)
+        return _Answer(int(code), int(status), message, fields)
+
+
+def _quoted(text: str) -> str:
+    """A value in a configuration file of curl."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def _fields(head: Path) -> dict[str, str]:
+    """Header fields of the last answer."""
+    last = head.read_text(encoding="utf-8", errors="replace").rpartition("HTTP/")[2]
+    parts = (line.partition(":") for line in last.splitlines()[1:])
+    return {name.strip().lower(): value.strip() for name, _, value in parts}
+
+
+def _phrase(status: int) -> str:
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)
+
+
 def _receive(web: Web, url: str, part: Path, tell: Callable[[str], None], size: int | None) -> None:
     """Fill the part to its end, over as many connections as it takes."""
     doing = f"downloading {url}"
-    tries = 0
-    most = part.stat().st_size if part.exists() else 0
-    pace = _Pace(doing, most)
+    limit = _LARGEST if size is None else size
+    reported = time.monotonic()
+
+    def watch(fields: Mapping[str, str]) -> None:
+        nonlocal reported
+        size = _size(part)
+        if size > limit:
+            part.unlink()
+            raise _too_large(web, doing, size, limit)
+        if time.monotonic() - reported >= _REPORT_SECONDS:
+            reported = time.monotonic()
+            length = _length(fields)
+            total = "" if length is None else f" of {(began + length) / _MIB:.0f}"
+            tell(f"downloading, {size / _MIB:.0f}{total} MiB")
+
+    tries, most = 0, _size(part)
     while True:
-        try:
-            if _connection(web, url, part, tell, size, pace):
-                return
-            said = "the connection broke off"
-        except urllib.error.HTTPError as error:
-            raise web.refused(url, doing, error) from error
-        except (
-            urllib.error.URLError,
-            http.client.HTTPException,
-            TimeoutError,
-            ConnectionError,
-        ) as error:
-            if not part.exists():
-                raise web.refused(url, doing, error) from error
-            said = str(error) or type(error).__name__
-        after = part.stat().st_size if part.exists() else 0
+        began, free = _size(part), _free(part)
+        options = {
+            "continue-at": "-",
+            "speed-limit": _FLOOR,
+            "speed-time": _WINDOW_SECONDS,
+            "max-filesize": max(1, min(limit - began, free)),
+        }
+        answer = _run_curl(web, url, part, doing, options, watch)
+        _check_size(web, doing, part, answer, limit)
+        if answer.code == 0 and answer.status != _BAD_RANGE:  # which curl takes for the end
+            part.touch()  # curl writes nothing for an empty file
+            return
+        anew = began and (answer.code == _CANNOT_RESUME or answer.status == _BAD_RANGE)
+        if anew:
+            part.unlink()
+        after = _size(part)
         tries = 0 if after > most else tries + 1
         most = max(most, after)
-        if tries == _TRIES:
+        refused = after == 0 or answer.status >= HTTPStatus.BAD_REQUEST
+        if refused and (not anew or tries == _TRIES):
+            raise web.refused(url, doing, answer.message)
+        if answer.code == _TOO_SLOW or tries == _TRIES:
             raise BrokenError(
                 doing,
-                f"{said}, {_TRIES} times without a byte more; {after:,} bytes are there",
-                "do the same again: it goes on from there",
+                f"{answer.message}; {after:,} bytes are there",
+                "do the same again: it goes on from there; 'mirrors' of the inventory name "
+                "another server",
             )
         time.sleep(min(tries, 1))
 
 
-def _connection(  # noqa: PLR0913, PLR0917  one of several that fill a part
-    web: Web, url: str, part: Path, tell: Callable[[str], None], size: int | None, pace: _Pace
-) -> bool:
-    """One connection's worth; whether the part is whole now."""
-    there = part.stat().st_size if part.exists() else 0
-    headers = {"Range": f"bytes={there}-"} if there else {}
-    try:
-        answer = web.open(url, headers)
-    except urllib.error.HTTPError as error:
-        if error.code != _BAD_RANGE or not there:
-            raise
-        error.close()
-        whole = error.headers.get("Content-Range", "").rpartition("/")[2] == str(there)
-        if not whole:
-            part.unlink()
-        return whole
-    with answer:
-        answer.take_time()
-        goes_on = answer.status == _PARTIAL_CONTENT and _starts_at(answer, there)
-        there = there if goes_on else 0
-        total = there + answer.length if answer.length is not None else None
-        limit = _LARGEST if size is None else size
-        if total is None or total <= limit:
-            _room(part, (total or 0) - there)
-            with part.open("ab" if goes_on else "wb") as out:
-                for got in _copied(answer, out, there, total, tell):
-                    pace.keep(got)
-                    there = got
-                    if got > limit:
-                        break
-    if max(there, total or 0) > limit:
+def _check_size(web: Web, doing: str, part: Path, answer: _Answer, limit: int) -> None:
+    """Check that the part is no larger than the file, and that the disk has room for it."""
+    there = _size(part)
+    length = _length(answer.fields)
+    whole = there + (_LARGEST + 1 if length is None else length)
+    if there > limit or (answer.code == _TOO_LARGE and whole > limit):
         part.unlink(missing_ok=True)
-        raise PreflightError(
-            pace.doing,
-            f"it has {max(there, total or 0):,} bytes or more, and must have {limit:,} at most",
-            web.trusting,
-        )
-    return total is None or there == total
-
-
-def _starts_at(answer: http.client.HTTPResponse, there: int) -> bool:
-    return answer.headers.get("Content-Range", "").startswith(f"bytes {there}-")
-
-
-def _copied(
-    answer: http.client.HTTPResponse,
-    out: IO[bytes],
-    got: int,
-    total: int | None,
-    tell: Callable[[str], None],
-) -> Iterator[int]:
-    """Copy the answer; after each piece how much is there."""
-    told = time.monotonic()
-    while data := answer.read1(_CHUNK):
-        out.write(data)
-        got += len(data)
-        if time.monotonic() - told >= _TELL_SECONDS:
-            told = time.monotonic()
-            of = f" of {total / _MIB:.0f}" if total else ""
-            tell(f"downloading, {got / _MIB:.0f}{of} MiB")
-        yield got
-
-
-def _room(part: Path, more: int) -> None:
-    status = os.statvfs(part.parent)
-    free = status.f_bavail * status.f_frsize
-    if more > free:
+        raise _too_large(web, doing, max(there, whole), limit)
+    if answer.code in {_WRITE_FAILED, _TOO_LARGE}:
         raise PreflightError(
             f"downloading to '{part.parent}'",
-            f"{more / _MIB:.0f} MiB are still to come, and {free / _MIB:.0f} MiB are free",
+            f"{_free(part) / _MIB:.0f} MiB are free, and {whole / _MIB:.0f} MiB are needed",
             MORE_ROOM,
         )
+
+
+def _too_large(web: Web, doing: str, size: int, limit: int) -> PreflightError:
+    """The error for a file that is larger than it may be."""
+    happened = f"it has {size:,} bytes or more, and must have {limit:,} at most"
+    return PreflightError(doing, happened, web.trusting)
+
+
+def _length(fields: Mapping[str, str]) -> int | None:
+    """The length in the header of an answer, in bytes; None without one."""
+    length = fields.get("content-length", "")
+    return int(length) if length.isdecimal() and len(length) < _DIGITS else None
+
+
+def _size(part: Path) -> int:
+    return part.stat().st_size if part.exists() else 0
+
+
+def _free(part: Path) -> int:
+    status = os.statvfs(part.parent)
+    return status.f_bavail * status.f_frsize

@@ -13,7 +13,7 @@ _END = "TRAILER!!!"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ArchiveEntry:
     """A file or directory of the archive, owned by root."""
 
     path: str
@@ -23,25 +23,25 @@ class Entry:
     content: bytes = b""
 
 
-def folder(path: str) -> Entry:
+def folder(path: str) -> ArchiveEntry:
     """A directory that everyone may read."""
-    return Entry(path, stat.S_IFDIR | 0o755)
+    return ArchiveEntry(path, stat.S_IFDIR | 0o755)
 
 
-def program(path: str, content: bytes) -> Entry:
+def program(path: str, content: bytes) -> ArchiveEntry:
     """A file that everyone may run."""
-    return Entry(path, stat.S_IFREG | 0o755, content)
+    return ArchiveEntry(path, stat.S_IFREG | 0o755, content)
 
 
-def file(path: str, content: bytes) -> Entry:
+def file(path: str, content: bytes) -> ArchiveEntry:
     """A file that everyone may read."""
-    return Entry(path, stat.S_IFREG | 0o644, content)
+    return ArchiveEntry(path, stat.S_IFREG | 0o644, content)
 
 
-def archive(entries: Iterable[Entry]) -> bytes:
+def archive(entries: Iterable[ArchiveEntry]) -> bytes:
     """The archive, always the same for the same entries; folders come before what is in them."""
     out = bytearray()
-    for number, entry in enumerate((*entries, Entry(_END, 0)), start=1):
+    for number, entry in enumerate((*entries, ArchiveEntry(_END, 0)), start=1):
         name = entry.path.encode() + b"\0"
         fields = (number, entry.mode, 0, 0, 1, 0, len(entry.content), 0, 0, 0, 0, len(name), 0)
         out += b"070701" + b"".join(b"%08x" % field for field in fields) + name

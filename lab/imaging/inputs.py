@@ -1,4 +1,8 @@
-"""What an image is made from beside its recipe: files by digest, looked up, fetched, forgotten.
+"""What an image is made from: its digest, and its files, looked up, fetched, forgotten.
+
+An image's digest is that of its recipe, templates and inputs. Programs that it is built with are
+not in it: an image that is there needs none of them, and an update of this machine makes no other
+image.
 
 In the directory of downloads the names are the first 32 hex digits of a hash, and an ending:
 ``.file`` a file by its own digest, ``.file.part`` what has come of one, ``.pin`` the digest
@@ -12,16 +16,50 @@ import json
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from lab._errors import LabError, PreflightError
 from lab.imaging import download, recipes, source
-from lab.imaging.job import Job, Say
+from lab.imaging.cache import guarded, read_json, read_line, require_own
+from lab.imaging.job import BuildJob, Say
 from lab.imaging.recipe import Recipe
-from lab.imaging.source import Need, Source
+from lab.imaging.source import ImageInput, ImageSourceFile
 from lab.inventory.inventory import Inventory
-from lab.state.failure import guarded_files
 
 _SHORT = 32
+FORMAT = 1
+"""Raised when this code makes another image of the same inputs."""
+
+
+def digest(recipe: Recipe, inventory: Inventory, downloads: Path, say: Say) -> str:
+    """Hex SHA-256 of all that goes into the image; looks its inputs up where it must.
+
+    Raises
+    ------
+    PreflightError
+        When an input is missing: what, and how to get it.
+
+    """
+    return digest_of(recipe, found(recipe, inventory, downloads, say))
+
+
+def known_digest(recipe: Recipe, inventory: Inventory, downloads: Path) -> str | None:
+    """The same, or None where that would ask another host, or an input is missing."""
+    there = known(recipe, inventory, downloads)
+    return None if there is None else digest_of(recipe, there)
+
+
+def digest_of(recipe: Recipe, there: Mapping[str, str]) -> str:
+    """The same, of inputs whose digests are given by their names."""
+    hashed = {name: sha256(content).hexdigest() for name, content in recipe.templates.items()}
+    parts = {
+        "format": FORMAT,
+        "recipe": recipe.described(),
+        "templates": hashed,
+        "inputs": dict(there),
+    }
+    text = json.dumps(parts, separators=(",", ":"), sort_keys=True)
+    return sha256(text.encode()).hexdigest()
 
 
 def found(recipe: Recipe, inventory: Inventory, downloads: Path, say: Say) -> Mapping[str, str]:
@@ -77,7 +115,7 @@ def check(recipe: Recipe, inventory: Inventory) -> None:
 def look_at(recipe: Recipe, name: str, path: Path) -> None:
     """See that a file is what a recipe asks for.
 
-    Microsoft's medium is read, in some 0.02 s, and what goes beside it; of others nothing is known
+    Microsoft's medium is read, in some 0.1 s, and what goes beside it; of others nothing is known
     beforehand.
 
     Parameters
@@ -93,18 +131,18 @@ def look_at(recipe: Recipe, name: str, path: Path) -> None:
     """
     if recipe.windows is None:
         return
-    from lab.imaging.windows import beside, inspection, iso  # noqa: PLC0415  a slow extra
+    from lab.imaging.windows import inspection, medium  # noqa: PLC0415  a slow extra
 
     wanted = recipe.windows.wanted
     if name == source.ISO:
-        inspection.choose(iso.read(path), wanted)
+        inspection.choose(medium.read(path), wanted)
     elif name == source.VIRTIO:
-        beside.check_drivers(path, wanted.release)
+        inspection.check_drivers(path, wanted.release)
     elif name == source.OPENSSH:
-        beside.check_openssh(path)
+        inspection.check_openssh(path)
 
 
-def provide(job: Job, name: str = source.FILE) -> Path:
+def provide(job: BuildJob, name: str = source.FILE) -> Path:
     """An input as a file of this machine, downloaded if need be.
 
     Raises
@@ -118,7 +156,7 @@ def provide(job: Job, name: str = source.FILE) -> Path:
     return path
 
 
-def provided(job: Job, name: str) -> Path | None:
+def provided(job: BuildJob, name: str) -> Path | None:
     """The same; None for one that is optional and not there."""
     need = next((one for one in source.needs(job.recipe) if one.name == name), None)
     if need is None:
@@ -131,12 +169,12 @@ def provided(job: Job, name: str) -> Path | None:
     digest = found(job.recipe, job.inventory, job.downloads, job.say)[name]
     target = job.downloads / f"{_short(digest.partition(':')[2])}.file"
     job.tell(f"downloading {where.url}")
-    with guarded_files(f"downloading {where.url}"):
+    with guarded(f"downloading {where.url}"):
         download.fetch(_web(job.inventory), where.url, target, digest, job.tell)
     return target
 
 
-def forget(job: Job) -> None:
+def forget(job: BuildJob) -> None:
     """Remove a download that has become an image."""
     there = known(job.recipe, job.inventory, job.downloads) or {}
     for digest in there.values():
@@ -162,12 +200,12 @@ def wanted(folder: Path | None, inventory: Inventory) -> frozenset[str]:
 
 def pinned(downloads: Path) -> frozenset[str]:
     """How the names of downloads begin whose digest a pin holds."""
-    held = (path.read_text("ascii", "replace") for path in downloads.glob("*.pin"))
-    return frozenset(_short(digest.strip().partition(":")[2]) for digest in held)
+    held = map(read_line, downloads.glob("*.pin"))
+    return frozenset(_short(digest.partition(":")[2]) for digest in held)
 
 
 def _found(
-    need: Need, recipe: Recipe, inventory: Inventory, downloads: Path, say: Say
+    need: ImageInput, recipe: Recipe, inventory: Inventory, downloads: Path, say: Say
 ) -> str | None:
     """The digest of one input; None for one that is optional and not there."""
     where = source.of(need, recipe, inventory)
@@ -183,7 +221,7 @@ def _found(
     raise _missing(need, recipe)
 
 
-def _known(where: Source, downloads: Path) -> str | None:
+def _known(where: ImageSourceFile, downloads: Path) -> str | None:
     if where.path is not None:
         return _seen(where.path, downloads)
     if where.url is not None:
@@ -191,7 +229,7 @@ def _known(where: Source, downloads: Path) -> str | None:
     return None
 
 
-def _missing(need: Need, recipe: Recipe) -> PreflightError:
+def _missing(need: ImageInput, recipe: Recipe) -> PreflightError:
     option = "" if need.name == source.FILE else f", or give it: {_by_option(need, recipe)}"
     return PreflightError(
         f"looking for the input of image '{recipe.name}'",
@@ -201,22 +239,24 @@ def _missing(need: Need, recipe: Recipe) -> PreflightError:
     )
 
 
-def _gone(need: Need, recipe: Recipe, path: Path) -> PreflightError:
-    cure = "correct 'path' in the inventory"
+def _gone(need: ImageInput, recipe: Recipe, path: Path) -> PreflightError:
+    hint = "correct 'path' in the inventory"
     if need.name != source.FILE:
-        cure = f"say where it is: {_by_option(need, recipe)}, or 'path' in the inventory"
+        hint = f"say where it is: {_by_option(need, recipe)}, or 'path' in the inventory"
     return PreflightError(
         f"looking for the input of image '{recipe.name}'",
         f"'{path}': {'it is no file' if path.exists() else 'No such file or directory'}",
-        cure,
+        hint,
     )
 
 
-def _by_option(need: Need, recipe: Recipe) -> str:
+def _by_option(need: ImageInput, recipe: Recipe) -> str:
     return f"'lab image build {recipe.name} --{need.name} PATH'"
 
 
-def _pinned(image: str, where: Source, inventory: Inventory, downloads: Path, doing: str) -> str:
+def _pinned(
+    image: str, where: ImageSourceFile, inventory: Inventory, downloads: Path, doing: str
+) -> str:
     """The digest that the vendor lists for an address, asked once."""
     assert where.url is not None, "the caller has looked"
     pin = _pin(where.url, downloads)
@@ -237,17 +277,20 @@ def _pinned(image: str, where: Source, inventory: Inventory, downloads: Path, do
             f"{where.checksums} does not list '{name}'",
             f"write its digest into the inventory: [images.{image}] sha256 = ...",
         )
-    with guarded_files(doing):
-        downloads.mkdir(parents=True, exist_ok=True)
-        (downloads / f"{_key(where.url)}.pin").write_text(f"{digest}\n", encoding="ascii")
+    _keep(downloads / f"{_key(where.url)}.pin", f"{digest}\n", doing)
     return digest
 
 
+def _keep(path: Path, text: str, doing: str) -> None:
+    """Write a small file into the directory of downloads."""
+    require_own(path.parent.parent, path.parent)
+    with guarded(doing):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="ascii")
+
+
 def _pin(url: str, downloads: Path) -> str | None:
-    try:
-        return (downloads / f"{_key(url)}.pin").read_text("ascii", "replace").strip() or None
-    except OSError:
-        return None
+    return read_line(downloads / f"{_key(url)}.pin") or None
 
 
 def _of_file(path: Path, expected: str | None, downloads: Path, doing: str, say: Say) -> str:
@@ -261,10 +304,8 @@ def _of_file(path: Path, expected: str | None, downloads: Path, doing: str, say:
             raise PreflightError(
                 doing, f"'{path}': {error.strerror}", "correct 'path' in the inventory"
             ) from error
-        with guarded_files(doing):
-            downloads.mkdir(parents=True, exist_ok=True)
-            text = json.dumps({"stamp": stamp, "digest": digest})
-            (downloads / f"{_key(str(path))}.seen").write_text(text, encoding="ascii")
+        text = json.dumps({"stamp": stamp, "digest": digest})
+        _keep(downloads / f"{_key(str(path))}.seen", text, doing)
     if expected is not None and digest != expected:
         raise download.mismatch(f"{doing}, '{path}'", expected, digest)
     return digest
@@ -272,8 +313,8 @@ def _of_file(path: Path, expected: str | None, downloads: Path, doing: str, say:
 
 def _seen(path: Path, downloads: Path) -> str | None:
     """The digest of a local file that has not changed since it was read."""
+    kept: Any = read_json(downloads / f"{_key(str(path))}.seen")
     try:
-        kept = json.loads((downloads / f"{_key(str(path))}.seen").read_text(encoding="ascii"))
         return str(kept["digest"]) if kept["stamp"] == _stamp(path) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -293,4 +334,4 @@ def _short(digest: str) -> str:
 
 
 def _web(inventory: Inventory) -> download.Web:
-    return download.Web(inventory.mirrors, inventory.proxies)
+    return download.Web(inventory.mirrors, inventory.proxies.by_name())

@@ -13,19 +13,20 @@ from urllib.parse import urlsplit
 
 from lab._deadline import Deadline
 from lab._errors import PreflightError
-from lab.imaging import disks, initramfs, inputs, medium, tools
+from lab.imaging import initramfs, inputs, medium, tools
 from lab.imaging.bootstrap import host_sources
-from lab.imaging.installer import Installation
-from lab.imaging.job import Built, Job
+from lab.imaging.cloud import adopt
+from lab.imaging.job import BuildJob, Built, Installation
 from lab.imaging.recipe import Answers, Iso, Recipe
 
 _LABELS: Mapping[Answers, str] = {"cidata": "cidata", "oemdrv": "OEMDRV"}
 _ENDING = ".j2"
+_CURE = "give the vendor's ISO, whole"
 _CONTENT = 4 << 30
 """Bytes that a server system without a desktop takes at most."""
 
 
-def build(job: Job) -> Built:
+def build(job: BuildJob) -> Built:
     """Fill the scratch directory with the disk.
 
     Raises
@@ -49,12 +50,12 @@ def build(job: Job) -> Built:
     work = job.scratch / "work"
     work.mkdir()
     job.tell("taking the kernel out of the medium")
-    values = context(job, medium.label_of(vendor))
-    files = answers(recipe, values)
     kernel, initrd = work / "kernel", work / "initrd"
-    for path, target in ((parts.kernel, kernel), (parts.initrd, initrd)):
-        with target.open("wb") as out:
-            medium.extract(vendor, path, out)
+    with medium.opened(vendor, f"reading the medium '{vendor}'", _CURE) as disc:
+        values = context(job, disc.label)
+        for path, target in ((parts.kernel, kernel), (parts.initrd, initrd)):
+            target.write_bytes(disc.read(path))
+    files = answers(recipe, values)
     media = (vendor, *_medium(parts, files, initrd, work))
     installation = Installation(
         name=recipe.name,
@@ -69,17 +70,17 @@ def build(job: Job) -> Built:
         firmware=recipe.firmware,
         network=parts.mirror is not None,
         done=parts.done,
-        phases=parts.phases,
+        phases=tuple(parts.phases),
         deadline=Deadline(parts.minutes * 60.0),
     )
     _install(job, installation, work / "disk")
-    size = disks.adopt(job, work / "disk")
+    size = adopt(job, work / "disk")
     shutil.rmtree(work)
     inputs.forget(job)
     return Built(virtual_gib=size)
 
 
-def _install(job: Job, installation: Installation, disk: Path) -> None:
+def _install(job: BuildJob, installation: Installation, disk: Path) -> None:
     """Run it; its console is kept beside the downloads, whatever comes of it."""
     assert job.installer is not None, "build() has looked"
     logs = job.downloads.parent / "logs"
@@ -107,7 +108,7 @@ def _medium(parts: Iso, files: Mapping[str, bytes], initrd: Path, work: Path) ->
     return (made,)
 
 
-def context(job: Job, label: str) -> dict[str, object]:
+def context(job: BuildJob, label: str) -> dict[str, object]:
     """What templates may ask for.
 
     Raises
@@ -123,7 +124,7 @@ def context(job: Job, label: str) -> dict[str, object]:
         "user": recipe.user,
         "packages": parts.packages,
         "done": parts.done,
-        "proxy": job.inventory.proxies.get("http", ""),
+        "proxy": job.inventory.proxies.http or "",
     }
     if parts.mirror:
         there = host_sources(parts.mirror, parts.suite or "")

@@ -1,4 +1,7 @@
-"""One image being built: what a builder is given, and what it gives back."""
+"""One image being built: what a builder is given, and what it gives back.
+
+What runs an installer unattended is a virtual machine on some hypervisor, behind a seam.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,86 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
 
+from lab._deadline import Deadline
 from lab._errors import PreflightError
-from lab.imaging.installer import Installer
-from lab.imaging.recipe import Recipe
-from lab.inventory.inventory import Inventory
+
+if TYPE_CHECKING:
+    from lab.imaging.recipe import Architecture, Phase, Recipe
+    from lab.imaging.windows.machine import InstallationSite
+    from lab.inventory.inventory import Inventory
 
 Say = Callable[[str], None]
-DISK = "disk.qcow2"
 UNFINISHED = "unfinished.json"
 """While it is in the scratch directory, a build that was interrupted goes on there."""
-KERNEL = "kernel"
-INITRD = "initrd"
 MORE_ROOM = "free some space ('lab image gc'), or put 'cache' of the inventory on a larger disk"
 _GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class Installation:
+    """One unattended installation."""
+
+    name: str
+    """Of the image, for messages and the names of objects."""
+    architecture: Architecture
+    disk_gib: int
+    media: tuple[Path, ...]
+    """ISO images, attached as CD drives in this order."""
+    kernel: Path
+    initrd: Path
+    arguments: str
+    memory_mib: int
+    vcpus: int
+    firmware: Literal["bios", "uefi"]
+    network: bool
+    """Whether the installer needs to reach a package mirror."""
+    done: str
+    """The console says so before the machine goes down, or the installation has failed."""
+    phases: tuple[Phase, ...]
+    deadline: Deadline
+
+
+class Installer(Protocol):
+    """Runs installations."""
+
+    @property
+    def windows(self) -> InstallationSite:
+        """Where Windows is installed, in a machine that outlives the command."""
+
+    def install(
+        self,
+        installation: Installation,
+        disk: Path,
+        tell: Callable[[str], None],
+        console: Callable[[bytes], None],
+    ) -> None:
+        """Run it to its end and bring the finished disk home as a qcow2 file.
+
+        Parameters
+        ----------
+        disk
+            Where the finished disk goes; there is no such file yet.
+        tell
+            Is told every phase as it is entered.
+        console
+            Is told what comes on the serial console.
+
+        Raises
+        ------
+        DeadlineError
+            With the phase it was in and the end of the console.
+        BrokenError
+            When the machine went down without saying that it is done; the same.
+        PreflightError
+            When the hypervisor has another processor, or no room.
+
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class BuildJob:
     """A build."""
 
     recipe: Recipe

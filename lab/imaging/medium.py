@@ -1,16 +1,21 @@
-"""Media: small ISO 9660 images made, and files read out of a vendor's (pycdlib)."""
+"""Media: ISO 9660 images made, and files read out of a vendor's, which may have UDF (pycdlib)."""
 
 from __future__ import annotations
 
 import io
+import logging
+import stat
+import struct
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from lab._errors import PreflightError
 
 NOT_INSTALLED = "'make setup PROVIDER=libvirt' in a checkout, else pip install 'hybridlab[libvirt]'"
-"""The cure where pycdlib is missing."""
+"""The hint where pycdlib is missing."""
 _ROCK_RIDGE = "1.09"
 _JOLIET = 3
 _FILES_OF_MANY_EXTENTS = 3
@@ -18,12 +23,53 @@ _FILES_OF_MANY_EXTENTS = 3
 _FILE, _PROGRAM = 0o100444, 0o100555
 _NEW_YEAR_1970 = (70, 1, 1, 0, 0, 0, 0)
 _CHUNK = 1 << 20
-_SECTOR = 2048
-_FIRST = 16 * _SECTOR
+SECTOR = 2048
+_FIRST = 16 * SECTOR
 """Where the first volume descriptor is, and what follows is from ECMA-119, 6.2.1 and 8.4."""
+_LABEL = slice(40, 72)
+_BLOCKS, _BLOCK = 80, 128
+"""Number of the volume's blocks, u32, and the bytes of each, u16."""
 _LAST_KIND = 255
 _MODIFIED = 830
 _NO_DATE = b"0" * 16 + b"\0"
+_BEGINNING = _FIRST + SECTOR
+"""Bytes of a file's beginning that tell what it is."""
+_INLINE = 3
+"""Of the low three bits of a UDF entry's flags: the content is in it (ECMA-167, 4/14.6.8)."""
+_AGAIN = "fetch it again, and compare its SHA-256 with the one its vendor gives"
+_BROKEN = (struct.error, ValueError, LookupError)
+"""What else the library raises on a damaged medium."""
+_MAGIC: Mapping[bytes, str] = {
+    b"QFI\xfb": "a disk in qcow2 format",
+    b"MSWIM\0\0\0": "a WIM file, which is only one part of a medium",
+    b"vhdxfile": "a disk of Hyper-V (VHDX)",
+    b"conectix": "a disk of Hyper-V (VHD)",
+    b"KDMV": "a disk of VMware (VMDK)",
+    b"# Disk Desc": "a disk of VMware (VMDK)",
+    b"PK\x03\x04": "a ZIP archive",
+    b"7z\xbc\xaf\x27\x1c": "a 7-Zip archive",
+    b"Rar!": "a RAR archive",
+    b"\x1f\x8b": "a gzip archive",
+    b"\xfd7zXZ\0": "an xz archive",
+    b"BZh": "a bzip2 archive",
+    b"MSCF": "a cabinet file",
+    b"MZ": "a program of Windows",
+    b"\x7fELF": "a program of Linux",
+    b"%PDF": "a PDF document",
+}
+_WORDS: Mapping[bytes, str] = {
+    b"<!doctype html": "a web page: the download led to words, not to the medium",
+    b"<html": "a web page: the download led to words, not to the medium",
+    b"<?xml": "an XML document",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Where something lies in a medium, in bytes."""
+
+    offset: int
+    length: int
 
 
 def medium(label: str, files: Mapping[str, bytes]) -> bytes:
@@ -102,90 +148,216 @@ def write(
         out.write(_NO_DATE)
 
 
-def label_of(image: Path) -> str:
-    """The volume identifier of an ISO 9660 image.
+@contextmanager
+def opened(path: Path, doing: str, hint: str) -> Iterator[Medium]:
+    """A medium, open for reading.
+
+    Parameters
+    ----------
+    doing
+        For messages: ``"reading the medium 'x.iso'"``.
+    hint
+        What to try where the file is something else.
 
     Raises
     ------
     PreflightError
-        When the file is no such image.
-
-    """
-    with image.open("rb") as file:
-        file.seek(_FIRST)
-        descriptor = file.read(_SECTOR)
-    if descriptor[1:6] != b"CD001":
-        raise PreflightError(
-            f"reading the medium '{image}'", "it is no ISO 9660 image", "give the vendor's ISO"
-        )
-    return descriptor[40:72].decode("ascii", errors="replace").strip()
-
-
-def extract(image: Path, path: str, out: BinaryIO) -> None:
-    """Copy one file of an ISO 9660 image, by its Rock Ridge, Joliet or plain name.
-
-    Raises
-    ------
-    PreflightError
-        When the image cannot be read, or holds no such file; with what its folder holds.
+        When it cannot be read, is cut off or damaged, or is something else; also for what goes
+        wrong with it in the block.
 
     """
     library = _pycdlib()
-    doing = f"reading '{path}' out of the medium '{image}'"
-    iso = library.PyCdlib()
+    logging.getLogger("pycdlib").setLevel(logging.ERROR)  # what it tolerates is no news
     try:
-        iso.open(str(image))
-    except library.pycdlibexception.PyCdlibException as error:
-        raise PreflightError(doing, f"{error}", "give the vendor's ISO, whole") from error
-    try:
-        names = _facade(iso)
-        try:
-            names.get_file_from_iso_fp(out, path, blocksize=_CHUNK)
-        except library.pycdlibexception.PyCdlibException as error:
-            there = ", ".join(_listed(names, path.rpartition("/")[0] or "/", library))
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode) or stat.S_ISDIR(mode)):
+            raise PreflightError(doing, "it is no file", hint)
+        with path.open("rb") as file:
+            label, size = _volume(doing, file, hint)
+            iso = library.PyCdlib()
+            try:
+                iso.open_fp(file)
+            except Exception as error:  # a damaged medium breaks its reader in many ways
+                raise PreflightError(doing, f"it is damaged: {_said(error)}", _AGAIN) from error
+            try:
+                yield Medium(path, label, size, doing, iso, file)
+            except (library.pycdlibexception.PyCdlibException, *_BROKEN) as error:
+                raise PreflightError(doing, f"it is damaged: {_said(error)}", _AGAIN) from error
+            finally:
+                iso.close()
+    except OSError as error:
+        raise PreflightError(doing, f"{error.strerror}", "check the path") from error
+
+
+@dataclass
+class Medium:
+    """An open medium; in its files' names upper and lower case are the same."""
+
+    path: Path
+    label: str
+    """The volume identifier."""
+    size: int
+    """Bytes of the file."""
+    doing: str
+    iso: Any
+    """The library's own object."""
+    file: BinaryIO
+    _folders: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Choose whose names to read."""
+        if self.iso.has_udf():
+            self._volume = "udf_path"
+        elif self.iso.has_rock_ridge():
+            self._volume = "rr_path"
+        else:
+            self._volume = "joliet_path" if self.iso.has_joliet() else "iso_path"
+
+    def names(self, folder: str = "/") -> tuple[str, ...]:
+        """What is in a folder, as it is written there; nothing where there is none."""
+        return tuple(map(self._name, self._children(folder).values()))
+
+    def find(self, path: str) -> str | None:
+        """The path as the medium writes it; None if there is no such file or folder."""
+        folder, _, name = path.rpartition("/")
+        record = self._children(folder or "/").get(name.lower())
+        if record is None:
+            return None
+        inside = self.find(folder) if folder else ""
+        return f"{inside}/{self._name(record)}"
+
+    def extent(self, path: str) -> Extent:
+        """Where a file lies.
+
+        Raises
+        ------
+        PreflightError
+            When there is none, with what its folder holds; when it ends beyond the medium, or lies
+            in pieces, which no vendor's does.
+
+        """
+        folder, _, name = path.rpartition("/")
+        record = self._children(folder or "/").get(name.lower())
+        if record is None:
+            there = ", ".join(sorted(self.names(folder or "/")))
             raise PreflightError(
-                doing,
-                f"there is no such file; its folder holds {there or 'nothing'}",
+                self.doing,
+                f"there is no such file, '{path}'; its folder holds {there or 'nothing'}",
                 "give the medium that the recipe names",
-            ) from error
-    finally:
-        iso.close()
+            )
+        pieces = self._pieces(record)
+        at = pieces[0].offset if pieces else 0
+        whole = Extent(at, sum(piece.length for piece in pieces))
+        for piece in pieces:
+            if piece.offset != at:
+                raise PreflightError(self.doing, f"'{path}' lies in several pieces of it", _AGAIN)
+            at += piece.length
+        if at > self.size:
+            happened = f"it is cut off: '{path}' ends at byte {at:,}, and it has {self.size:,}"
+            raise PreflightError(self.doing, happened, _AGAIN)
+        return whole
+
+    def read(self, path: str) -> bytes:
+        """A file's content.
+
+        Raises
+        ------
+        PreflightError
+            As `extent`.
+
+        """
+        return self.piece(self.extent(path))
+
+    def piece(self, where: Extent) -> bytes:
+        """What lies there, as far as the medium goes."""
+        self.file.seek(where.offset)
+        return self.file.read(where.length)
+
+    def _pieces(self, record: Any) -> list[Extent]:
+        """Where its pieces lie; in ISO 9660 each of less than 4 GiB, with a record of its own."""
+        if self._volume != "udf_path":
+            pieces = []
+            while record is not None:
+                pieces.append(Extent(record.extent_location() * SECTOR, record.data_length))
+                record = record.data_continuation
+            return pieces
+        base = self.iso.udf_main_descs.partitions[0].part_start_location
+        if record.icb_tag.flags & 7 == _INLINE:
+            (one,) = record.alloc_descs
+            return [Extent(one.log_block_num * SECTOR + one.offset, one.extent_length)]
+        return [
+            Extent((base + one.log_block_num) * SECTOR, one.extent_length)
+            for one in record.alloc_descs
+            if one.extent_length
+        ]
+
+    def _children(self, folder: str) -> dict[str, Any]:
+        """The library's records by name in lower case."""
+        key = folder.lower()
+        if key not in self._folders:
+            written = "/" if folder == "/" else self.find(folder)
+            records = self._listed(written) if written else ()
+            self._folders[key] = {self._name(record).lower(): record for record in records}
+        return self._folders[key]
+
+    def _listed(self, folder: str) -> Iterator[Any]:
+        from pycdlib.pycdlibexception import PyCdlibInvalidInput  # noqa: PLC0415  slow, an extra
+
+        try:
+            for record in self.iso.list_children(**{self._volume: folder}):
+                if record is not None and not (record.is_dot() or record.is_dotdot()):
+                    yield record
+        except PyCdlibInvalidInput:  # it is a file
+            return
+
+    def _name(self, record: Any) -> str:
+        named = self.iso.full_path_from_dirrecord(record, rockridge=self._volume == "rr_path")
+        name = str(named).rpartition("/")[2].partition(";")[0]
+        return name.rstrip(".") if self._volume == "iso_path" else name
 
 
-class _Facade:
-    """One family of names of an image, under one signature."""
-
-    def __init__(self, iso: Any, keyword: str) -> None:
-        self._iso = iso
-        self._keyword = keyword
-
-    def get_file_from_iso_fp(self, out: BinaryIO, path: str, blocksize: int) -> None:
-        written = path
-        if self._keyword == "iso_path":
-            head, _, name = path.upper().rpartition("/")
-            written = f"{head}/{name if '.' in name else name + '.'};1"
-        self._iso.get_file_from_iso_fp(out, blocksize=blocksize, **{self._keyword: written})
-
-    def names(self, folder: str) -> Iterator[str]:
-        written = folder.upper() if self._keyword == "iso_path" else folder
-        for child in self._iso.list_children(**{self._keyword: written}):
-            if child.is_dot() or child.is_dotdot():
-                continue
-            full = self._iso.full_path_from_dirrecord(child, rockridge=self._keyword == "rr_path")
-            yield full.rpartition("/")[2]
-
-
-def _facade(iso: Any) -> _Facade:
-    if iso.has_rock_ridge():
-        return _Facade(iso, "rr_path")
-    return _Facade(iso, "joliet_path" if iso.has_joliet() else "iso_path")
+def _volume(doing: str, file: BinaryIO, hint: str) -> tuple[str, int]:
+    """Label of the volume and size of the file, which is found to have all of the volume."""
+    size = file.seek(0, 2)
+    file.seek(0)
+    first = file.read(_BEGINNING)
+    descriptor = first[_FIRST:]
+    if descriptor[:6] != b"\x01CD001" or len(first) < _BEGINNING:
+        raise PreflightError(doing, kind_of(first), hint)
+    label = descriptor[_LABEL].decode("ascii", errors="replace").strip(" \0")
+    (blocks,) = struct.unpack_from("<I", descriptor, _BLOCKS)
+    (block,) = struct.unpack_from("<H", descriptor, _BLOCK)
+    whole = blocks * block
+    if size < whole:
+        raise PreflightError(
+            doing,
+            f"it is cut off: the medium '{label}' has {whole:,} bytes, and the file {size:,} "
+            f"({size / whole:.0%})",
+            _AGAIN,
+        )
+    return label, size
 
 
-def _listed(names: _Facade, folder: str, library: Any) -> list[str]:
-    try:
-        return sorted(names.names(folder))
-    except library.pycdlibexception.PyCdlibException:
-        return []
+def kind_of(first: bytes) -> str:
+    """What a file is that has no ISO 9660 volume, by its first 34 KiB, or all that it has."""
+    beginning = first[:512].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    known = [what for magic, what in _MAGIC.items() if first.startswith(magic)]
+    known += [what for words, what in _WORDS.items() if beginning.startswith(words)]
+    if known:
+        return f"it is {known[0]}"
+    if first[_FIRST + 1 : _FIRST + 6] == b"BEA01":
+        return "it is a UDF volume without ISO 9660, as no installation medium is"
+    if len(first) < _BEGINNING:
+        return f"it has {len(first):,} bytes, too few for a medium" if first else "it is empty"
+    if not any(first):
+        return "it begins with nothing but zeros: the download has not been written"
+    if first[510:512] == b"\x55\xaa":
+        return "it is a disk's image, with a boot sector and no volume of a medium"
+    return "it is no ISO 9660 image"
+
+
+def _said(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 def _without_dates(iso: Any) -> None:
@@ -215,7 +387,7 @@ def _descriptors(image: BinaryIO) -> Iterator[int]:
     at = _FIRST
     while image.seek(at) and image.read(1)[0] != _LAST_KIND:
         yield at
-        at += _SECTOR
+        at += SECTOR
 
 
 def _records(root: Any) -> Iterator[Any]:

@@ -1,15 +1,26 @@
-"""A recipe: how one golden image is made, as ``images/<name>/image.yaml`` has it. Frozen data."""
+"""A recipe: how one golden image is made, as ``images/<name>/image.yaml`` has it. Frozen data.
+
+The sections of the file are pydantic models: the edge between YAML and the product.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from lab.imaging.golden import FirstBoot
-from lab.imaging.windows.release import Wanted
+from lab.imaging.windows.credentials import PATTERN
+from lab.imaging.windows.release import Edition, Surface, WantedImage, Year
 from lab.imaging.windows.settings import Region
-from lab.scenario.scenario import Os
+from lab.scenario import values
+from lab.scenario.dialect import Dialect, as_yaml
+from lab.scenario.findings import quoted
+from lab.scenario.section import Disk, Label, Memory, Section, Sentence, text
+from lab.scenario.terms import Os
 
 Kind = Literal["bootstrap", "cloud", "iso", "windows"]
 Architecture = Literal["x86_64", "aarch64"]
@@ -19,98 +30,262 @@ WindowsPhase = Literal[
     "starting", "winpe", "disk", "copy", "specialize", "oobe", "first-logon", "ready", "sysprep"
 ]
 """A stage of an installation of Windows: from the firmware's start to a generalised disk."""
+_TOGETHER = {"release", "edition", "surface", "locale", "keyboard", "time_zone"}
+"""Fields that stand in a digest as ``wanted`` and ``region``."""
+_SHA256 = r"^[0-9a-f]{64}$"
+_URL = r"^https?://[^/\s]+/\S+$"
+_INSIDE = r"^/[^\s]+$"
+_LOCALE = r"^[a-z]{2,3}(-[A-Z][a-z]{3})?-[A-Z]{2}$"
+_KEYBOARD = r"^[0-9a-f]{4}:[0-9a-f]{8}$"
+_TIME_ZONE = r"^[A-Z][A-Za-z0-9 .()+-]*$"
+_WORD = r"^[A-Za-z0-9][-A-Za-z0-9_.+:]*$"
 
 
-@dataclass(frozen=True, slots=True)
-class Bootstrap:
-    """A root file system made from packages by mmdebstrap."""
+def _matching(pattern: str, wanted: tuple[str, str]) -> Any:
+    def check(value: object) -> str:
+        written = values.text(value).strip()
+        if not re.search(pattern, written):
+            raise values.wrong(f"{quoted(written)} is no {wanted[0]}", wanted[1])
+        return written
 
-    distribution: str
-    """As ``ID`` in os-release has it: whose packages the mirror must hold."""
-    suite: str
-    packages: tuple[str, ...]
-    modules: tuple[str, ...]
-    """Kernel modules that the initramfs loads, those they need before them."""
-    arguments: str
+    return check
 
 
-@dataclass(frozen=True, slots=True)
-class Cloud:
-    """A vendor's disk, taken as it is."""
-
-    url: str
-    sha256: str | None
-    checksums: str | None
-    """Address of the vendor's own list of digests, ``SHA256SUMS`` or ``SHA512SUMS``."""
+def _text(pattern: str, wanted: tuple[str, str], example: str) -> Any:
+    """Annotations of a value written as text that a pattern describes."""
+    return text(_matching(pattern, wanted), pattern, example)
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """A stage of an installation, known by what it writes on the console."""
-
-    name: str
-    sees: str
-    """A regular expression."""
-
-
-@dataclass(frozen=True, slots=True)
-class Iso:
-    """A vendor's installer medium and the answers to its questions."""
-
-    medium: str
-    """What to get, in words."""
-    sha256: str | None
-    kernel: str
-    """Path within the medium."""
-    initrd: str
-    arguments: str
-    """A template: ``{{ label }}`` is the volume's name, ``{{ mirror }}`` the package mirror."""
-    answers: Answers
-    memory_mib: int
-    vcpus: int
-    minutes: int
-    """How long the installation may take on an emulated processor."""
-    done: str
-    """What the last command of the installation writes on the console."""
-    mirror: str | None
-    """Distribution whose package mirror the answers need; None if the medium is enough."""
-    suite: str | None
-    packages: tuple[str, ...]
-    phases: tuple[Phase, ...]
+def _expression(value: object) -> str:
+    written = values.text(value)
+    try:
+        re.compile(written)
+    except re.error as error:
+        what = f"{quoted(written)} is no regular expression: {error}"
+        raise values.wrong(
+            what, "mend it, or put a backslash before what is meant as it is"
+        ) from None
+    return written
 
 
-@dataclass(frozen=True, slots=True)
-class KnownMedium:
-    """A medium whose digest is known; others are taken too."""
+Digest = Annotated[
+    str, *_text(_SHA256, ("SHA-256 in hex", "write 64 digits of 0-9 and a-f"), "0" * 64)
+]
+Url = Annotated[
+    str,
+    *_text(_URL, ("address of a file", 'write it like "https://..."'), "https://vendor.example/a"),
+]
+Inside = Annotated[
+    str,
+    *_text(_INSIDE, ("path within a medium", 'begin it with "/"'), "/install.amd/vmlinuz"),
+]
+Word = Annotated[
+    str, *_text(_WORD, ("name of that kind", 'use letters, digits, "-", "_", "." and "+"'), "curl")
+]
+ProductKey = Annotated[
+    str,
+    *_text(
+        PATTERN,
+        ("product key", "write five groups of five letters and digits"),
+        "XXXXX-" * 4 + "XXXXX",
+    ),
+]
+Locale = Annotated[str, *_text(_LOCALE, ("name of a language", 'write it like "en-US"'), "en-US")]
+Keyboard = Annotated[
+    str,
+    *_text(
+        _KEYBOARD,
+        ("keyboard layout", 'write language and layout in hex, like "0409:00000409"'),
+        "0409:00000409",
+    ),
+]
+TimeZone = Annotated[
+    str,
+    *_text(
+        _TIME_ZONE,
+        ("time zone of Windows", 'use a name that "tzutil /l" lists, like "UTC"'),
+        "W. Europe Standard Time",
+    ),
+]
+Minutes = Annotated[int, Field(ge=1, le=1440)]
+Expression = Annotated[
+    str,
+    BeforeValidator(_expression),
+    WithJsonSchema({"type": "string", "examples": ["Installing the base system"]}),
+]
+Words = Annotated[list[Word], Field(min_length=1)]
 
-    name: str
-    """Its file's name, as Microsoft gives it."""
-    sha256: str
+
+class Bootstrap(Section):
+    """A root file system made from packages by mmdebstrap, from the host's own mirror."""
+
+    distribution: Word = Field(description='As os-release has it ("ID").', examples=["debian"])
+    suite: Word = Field(description="Release whose packages are taken.", examples=["bookworm"])
+    packages: Words = Field(description="Packages beyond the essential ones.", examples=[["curl"]])
+    modules: Words = Field(
+        description="Kernel modules that the initramfs loads.", examples=[["virtio_blk"]]
+    )
+    arguments: Sentence = Field(description="Kernel command line.", examples=["console=ttyS0"])
 
 
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """Microsoft's installation medium, and what its answer file is to say."""
+class Cloud(Section):
+    """A vendor's disk by its address."""
 
-    wanted: Wanted
-    virtio: bool
-    """Whether disk and card are virtio's, which needs the virtio-win medium."""
-    key: str | None = field(repr=False)
-    """Product key; None for the one that fits the medium, which may be none."""
-    region: Region
-    medium: str
-    """What to get, in words."""
-    known: tuple[KnownMedium, ...]
-    memory_mib: int
-    vcpus: int
-    deadlines: Mapping[WindowsPhase, int]
-    """Minutes that each phase may take, every one of them; where the processor is emulated
-    :data:`EMULATED` times as long."""
+    url: Url = Field(description="Where the vendor keeps it.")
+    sha256: Digest | None = Field(default=None, description="What it must be.")
+    checksums: Url | None = Field(
+        default=None,
+        description="The vendor's list of digests (SHA-256 or SHA-512), asked where no sha256 is "
+        "given here nor in the inventory.",
+    )
 
 
-EMULATED = 10
-"""How many times longer a phase may take where the processor is emulated: a guess, since no Windows
-has been run so."""
+class Phase(Section):
+    """A stage of an installation."""
+
+    name: Sentence = Field(description="What is being done.", examples=["copying packages"])
+    sees: Expression = Field(description="Regular expression on a line of the console.")
+
+
+class Iso(Section):
+    """A vendor's installer medium, which the user provides."""
+
+    medium: Sentence = Field(
+        description="What to get, in words.", examples=["the first DVD of Debian 12 for amd64"]
+    )
+    sha256: Digest | None = Field(default=None, description="What it must be.")
+    kernel: Inside = Field(description="Path of the kernel within the medium.")
+    initrd: Inside = Field(description="Path of the initramfs within the medium.")
+    arguments: Sentence = Field(
+        description="Kernel command line; {{ label }} is the medium's volume name.",
+        examples=["console=ttyS0"],
+    )
+    answers: Answers = Field(
+        description="How the answer files reach the installer: in a second initramfs, or on a "
+        "medium labelled cidata or OEMDRV.",
+        examples=["initrd"],
+    )
+    memory_mib: Memory = Field(
+        alias="memory", description="Memory for the installation.", examples=["2GiB"]
+    )
+    vcpus: int = Field(default=2, ge=1, le=64, description="Processors for the installation.")
+    minutes: int = Field(
+        ge=1, le=1440, description="How long it may take, emulated.", examples=[120]
+    )
+    done: Sentence = Field(
+        description="What the last command of the answers writes on the console.",
+        examples=["hybridlab: installed"],
+    )
+    mirror: Word | None = Field(
+        default=None, description="Distribution whose package mirror the answers need."
+    )
+    suite: Word | None = Field(default=None, description="Release on that mirror.")
+    packages: list[Word] = Field(default=[], description="Packages that the answers ask for.")
+    phases: list[Phase] = Field(default=[], description="Stages, in the order they come.")
+
+
+class KnownMedium(Section):
+    """A medium whose digest is known."""
+
+    name: Sentence = Field(description="Name of the vendor's file.", examples=["vendor.iso"])
+    sha256: Digest = Field(description="What it is.")
+
+
+class Deadlines(Section):
+    """Minutes that each phase of an installation may take; ten times as many when emulated."""
+
+    starting: Minutes = Field(default=5, description="Firmware and boot loader.")
+    winpe: Minutes = Field(default=10, description="Setup's own system starts.")
+    disk: Minutes = Field(default=10, description="The disk is partitioned and written to.")
+    copy_: Minutes = Field(default=45, alias="copy", description="Windows is laid down.")
+    specialize: Minutes = Field(default=30, description="First start from the disk: drivers.")
+    oobe: Minutes = Field(default=20, description="Second start, and the first logon.")
+    first_logon: Minutes = Field(default=30, description="The lab's own script sets up shells.")
+    ready: Minutes = Field(default=30, description="Steps over the shell, with their reboots.")
+    sysprep: Minutes = Field(default=30, description="Generalised and shut down.")
+
+
+class Windows(Section):
+    """Microsoft's installation medium, which the user provides, installed unattended."""
+
+    release: Annotated[Year, BeforeValidator(values.text)] = Field(
+        description="Release, in quotes.", examples=["2022"]
+    )
+    edition: Edition = Field(default="standard", description="Which edition of it.")
+    surface: Surface = Field(
+        default="core", description="core: no graphical shell; desktop: with it."
+    )
+    virtio: bool = Field(
+        default=True,
+        description="Whether disk and card are virtio's, which needs the virtio-win medium.",
+    )
+    key: ProductKey | None = Field(
+        default=None,
+        repr=False,
+        description="Product key; left out, Microsoft's public KMS client key on volume media, "
+        "and none on evaluation media, which take none.",
+    )
+    locale: Locale = Field(
+        default="en-US", description="Language of system and users; one that the medium has."
+    )
+    keyboard: Keyboard = Field(
+        default="0409:00000409", description="Language and layout of the keyboard, in hex."
+    )
+    time_zone: TimeZone = Field(default="UTC", description="Time zone, as Windows names it.")
+    medium: Sentence = Field(
+        description="What to get, in words.", examples=["the ISO of Windows Server 2022"]
+    )
+    known: list[KnownMedium] = Field(
+        default=[], description="Media that have been published; others are taken too."
+    )
+    memory_mib: Memory = Field(
+        alias="memory", description="Memory for the installation.", examples=["4GiB"]
+    )
+    vcpus: int = Field(default=2, ge=1, le=64, description="Processors for the installation.")
+    deadlines: Deadlines = Field(
+        default=Deadlines(), description="Minutes that each phase may take."
+    )
+
+    @property
+    def wanted(self) -> WantedImage:
+        """Which of a medium's images it asks for."""
+        return WantedImage(self.release, self.edition, self.surface)
+
+    @property
+    def region(self) -> Region:
+        """Language and time of its guests."""
+        return Region(self.locale, self.keyboard, self.time_zone)
+
+    @property
+    def minutes(self) -> Mapping[WindowsPhase, int]:
+        """That each phase may take, every one of them."""
+        found = self.deadlines.model_dump(by_alias=True)
+        return {phase: found[phase.replace("-", "_")] for phase in get_args(WindowsPhase)}
+
+
+class RecipeFile(Section):
+    """An image recipe as its author writes it, made in exactly one of the four ways."""
+
+    name: Label = Field(description="Name of the image; its folder's.", examples=["debian-12"])
+    summary: Sentence = Field(description="What the image is, in one line.")
+    os: Os = Field(default="linux", description="Operating system.")
+    architecture: Architecture = Field(default="x86_64", description="Processor it runs on.")
+    disk_gib: Disk = Field(alias="disk", description="Size of the disk that a machine sees.")
+    firmware: Literal["kernel", "bios", "uefi"] = Field(
+        description="How it boots; kernel: by the image's own kernel and initramfs.",
+        examples=["bios"],
+    )
+    first_boot: FirstBoot = Field(description="Who reads the seed.", examples=["cloud-init"])
+    user: Word = Field(description="Who logs in with the lab's key.", examples=["root"])
+    templates: Label | None = Field(
+        default=None, description="Folder of templates; left out, the recipe's own."
+    )
+    bootstrap: Bootstrap | None = Field(default=None, description="Made from packages.")
+    cloud: Cloud | None = Field(default=None, description="A vendor's disk.")
+    iso: Iso | None = Field(default=None, description="A vendor's installer, run unattended.")
+    windows: Windows | None = Field(
+        default=None, description="Windows Server from Microsoft's medium, unattended."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +317,33 @@ class Recipe:
         if self.windows:
             return "windows"
         return "cloud" if self.cloud else "iso"
+
+    def described(self) -> dict[str, object]:
+        """All that the image depends on but its templates, in a form that never changes."""
+        parts: dict[str, object] = {
+            name: getattr(self, name)
+            for name in ("name", "os", "architecture", "disk_gib", "firmware", "first_boot", "user")
+        }
+        for kind in get_args(Kind):
+            section = getattr(self, kind)
+            parts[kind] = section.model_dump() if section else None
+        if self.windows:
+            parts["windows"] = {
+                **self.windows.model_dump(exclude=_TOGETHER),
+                "wanted": asdict(self.windows.wanted),
+                "region": asdict(self.windows.region),
+                "deadlines": dict(self.windows.minutes),
+            }
+        return {**parts, "summary": "", "path": "", "templates": {}}
+
+
+DIALECT = Dialect(
+    whole="the recipe",
+    entries={"phases": "phase", "known": "medium"},
+    other_entry="entry",
+    mapping="mapping",
+    assign=": ",
+    listing='begin each entry on a line of its own with "- "',
+    written=as_yaml,
+)
+"""Image recipes."""

@@ -7,23 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab._errors import FileError, UsageError
-from lab.imaging.recipe import (
-    Bootstrap,
-    Cloud,
-    Iso,
-    KnownMedium,
-    Phase,
-    Recipe,
-    Windows,
-    WindowsPhase,
-)
-from lab.imaging.windows.release import Wanted
-from lab.imaging.windows.settings import Region
-from lab.imaging.windows.time_zones import TIME_ZONES
-from lab.scenario.findings import Finding, Problem, did_you_mean, lines, quoted
+from lab.imaging.windows.settings import TIME_ZONES
+from lab.scenario.findings import FileFinding, Problem, did_you_mean, lines, quoted
 
 if TYPE_CHECKING:
-    from lab.imaging import schema
+    from lab.imaging.recipe import Recipe, RecipeFile
     from lab.scenario.document import Document
 
 FILE = "image.yaml"
@@ -82,9 +70,9 @@ def load(name: str, folder: Path | None = None) -> Recipe:
     return recipe
 
 
-def check(path: Path) -> tuple[Recipe | None, tuple[Finding, ...]]:
+def check(path: Path) -> tuple[Recipe | None, tuple[FileFinding, ...]]:
     """The recipe in a file, as far as it can be made out, and everything wrong with it."""
-    from lab.imaging import schema  # noqa: PLC0415  pydantic is slow, and most commands need none
+    from lab.imaging.recipe import DIALECT, RecipeFile  # noqa: PLC0415  pydantic is slow
     from lab.scenario import shape, source  # noqa: PLC0415  the same
     from lab.scenario.reading import Kind  # noqa: PLC0415  the same
 
@@ -98,7 +86,7 @@ def check(path: Path) -> tuple[Recipe | None, tuple[Finding, ...]]:
     document, findings = source.read(path, kind)
     if document is None:
         return None, findings
-    shaped = shape.shaped(document, shape.Form(schema.RecipeFile, schema.DIALECT))
+    shaped = shape.shaped(document, shape.Form(RecipeFile, DIALECT))
     problems = [*shaped.problems]
     recipe = None
     if shaped.model is not None:
@@ -107,7 +95,7 @@ def check(path: Path) -> tuple[Recipe | None, tuple[Finding, ...]]:
     return recipe, (*findings, *(document.finding(problem) for problem in problems))
 
 
-def _together(document: Document, model: schema.RecipeFile, path: Path) -> Iterator[Problem]:
+def _together(document: Document, model: RecipeFile, path: Path) -> Iterator[Problem]:
     """What is wrong although every value alone is right."""
     there = [kind for kind in _KINDS if kind in document.value]
     if not there:
@@ -122,9 +110,9 @@ def _together(document: Document, model: schema.RecipeFile, path: Path) -> Itera
         what = f"there is no folder {quoted(model.templates)} beside the recipe's"
         yield Problem(("templates",), what, "make it, or leave the key out")
     if (model.firmware == "kernel") != (model.bootstrap is not None) and there:
-        cure = 'write "kernel" for bootstrap, "bios" or "uefi" for the others'
+        hint = 'write "kernel" for bootstrap, "bios" or "uefi" for the others'
         what = f'"{there[0]}" images do not boot by firmware {quoted(model.firmware)}'
-        yield Problem(("firmware",), what, cure)
+        yield Problem(("firmware",), what, hint)
     if model.iso is not None and model.iso.mirror and not model.iso.suite:
         yield Problem(("iso", "mirror"), "a mirror is asked of no release", 'add "suite"')
     if model.windows is not None:
@@ -132,21 +120,20 @@ def _together(document: Document, model: schema.RecipeFile, path: Path) -> Itera
         yield from _windows_templates(model, path)
 
 
-def _windows_together(model: schema.RecipeFile) -> Iterator[Problem]:
+def _windows_together(model: RecipeFile) -> Iterator[Problem]:
     """What a recipe of Windows must say of itself."""
     needs = {"os": "windows", "first_boot": "windows", "architecture": "x86_64"}
     for key, needed in needs.items():
         written = getattr(model, key)
         if written != needed:
             yield Problem((key,), f"{quoted(written)} is not Windows'", f"write {key}: {needed}")
-    if model.disk < _WINDOWS_DISK_GIB:
-        what = f"a disk of {model.disk} GiB is too small for Windows Server"
+    if model.disk_gib < _WINDOWS_DISK_GIB:
+        what = f"a disk of {model.disk_gib} GiB is too small for Windows Server"
         yield Problem(("disk",), what, f"write disk: {_WINDOWS_DISK_GIB}GiB or more")
     least = _WINDOWS_MEMORY_MIB[model.windows.surface] if model.windows else 0
-    if model.windows and model.windows.memory < least:
-        what = (
-            f"{model.windows.memory} MiB of memory are too few for Setup ({model.windows.surface})"
-        )
+    if model.windows and model.windows.memory_mib < least:
+        there, surface = model.windows.memory_mib, model.windows.surface
+        what = f"{there} MiB of memory are too few for Setup ({surface})"
         yield Problem(("windows", "memory"), what, f"write memory: {least}MiB or more")
     zone = model.windows.time_zone if model.windows else "UTC"
     if zone not in TIME_ZONES:
@@ -157,7 +144,7 @@ def _windows_together(model: schema.RecipeFile) -> Iterator[Problem]:
         yield Problem(("user",), what, "write user: Administrator")
 
 
-def _windows_templates(model: schema.RecipeFile, path: Path) -> Iterator[Problem]:
+def _windows_templates(model: RecipeFile, path: Path) -> Iterator[Problem]:
     """Files that every image of Windows is made with, and this recipe's folder has not."""
     folder = _template_folder(model, path)
     every = (found.name for found in (directory() / WINDOWS).iterdir())
@@ -166,94 +153,21 @@ def _windows_templates(model: schema.RecipeFile, path: Path) -> Iterator[Problem
     if folder.is_dir() and lacking:
         what = f"folder {quoted(folder.name)} has no {quoted(lacking[0])}"
         more = f" and lacks {len(lacking) - 1} more" if lacking[1:] else ""
-        cure = "write templates: windows, or copy that folder and change the copy"
+        hint = "write templates: windows, or copy that folder and change the copy"
         key = ("templates",) if model.templates else ("windows",)
-        yield Problem(key, what + more, cure, at_key=not model.templates)
+        yield Problem(key, what + more, hint, at_key=not model.templates)
 
 
-def _template_folder(model: schema.RecipeFile, path: Path) -> Path:
+def _template_folder(model: RecipeFile, path: Path) -> Path:
     return path.parent.parent / model.templates if model.templates else path.parent
 
 
-def _recipe(model: schema.RecipeFile, path: Path) -> Recipe:
+def _recipe(model: RecipeFile, path: Path) -> Recipe:
+    from lab.imaging.recipe import Recipe, RecipeFile  # noqa: PLC0415  the same
+
+    sections = {name: getattr(model, name) for name in RecipeFile.model_fields}
     folder = _template_folder(model, path)
-    return Recipe(
-        name=model.name,
-        summary=model.summary,
-        os=model.os,
-        architecture=model.architecture,
-        disk_gib=model.disk,
-        firmware=model.firmware,
-        first_boot=model.first_boot,
-        user=model.user,
-        bootstrap=_bootstrap(model.bootstrap) if model.bootstrap else None,
-        cloud=_cloud(model.cloud) if model.cloud else None,
-        iso=_iso(model.iso) if model.iso else None,
-        windows=_windows(model.windows) if model.windows else None,
-        templates=_templates(folder),
-        path=str(path),
-    )
-
-
-def _bootstrap(model: schema.Bootstrap) -> Bootstrap:
-    return Bootstrap(
-        model.distribution,
-        model.suite,
-        tuple(model.packages),
-        tuple(model.modules),
-        model.arguments,
-    )
-
-
-def _cloud(model: schema.Cloud) -> Cloud:
-    return Cloud(model.url, model.sha256, model.checksums)
-
-
-def _iso(model: schema.Iso) -> Iso:
-    return Iso(
-        medium=model.medium,
-        sha256=model.sha256,
-        kernel=model.kernel,
-        initrd=model.initrd,
-        arguments=model.arguments,
-        answers=model.answers,
-        memory_mib=model.memory,
-        vcpus=model.vcpus,
-        minutes=model.minutes,
-        done=model.done,
-        mirror=model.mirror,
-        suite=model.suite,
-        packages=tuple(model.packages),
-        phases=tuple(Phase(phase.name, phase.sees) for phase in model.phases),
-    )
-
-
-def _windows(model: schema.Windows) -> Windows:
-    return Windows(
-        wanted=Wanted(model.release, model.edition, model.surface),
-        virtio=model.virtio,
-        key=model.key,
-        region=Region(model.locale, model.keyboard, model.time_zone),
-        medium=model.medium,
-        known=tuple(KnownMedium(one.name, one.sha256) for one in model.known),
-        memory_mib=model.memory,
-        vcpus=model.vcpus,
-        deadlines=_deadlines(model.deadlines),
-    )
-
-
-def _deadlines(model: schema.Deadlines) -> dict[WindowsPhase, int]:
-    return {
-        "starting": model.starting,
-        "winpe": model.winpe,
-        "disk": model.disk,
-        "copy": model.copy_,
-        "specialize": model.specialize,
-        "oobe": model.oobe,
-        "first-logon": model.first_logon,
-        "ready": model.ready,
-        "sysprep": model.sysprep,
-    }
+    return Recipe(**{**sections, "templates": _templates(folder)}, path=str(path))
 
 
 def _templates(folder: Path) -> dict[str, bytes]:

@@ -21,7 +21,7 @@ LABEL = "cidata"
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class SeedCard:
     """One network card of the machine."""
 
     name: str
@@ -47,7 +47,7 @@ class Identity:
     host_key: str
     """The machine's private key, in OpenSSH's format."""
     host_key_public: str
-    nics: tuple[Card, ...]
+    nics: tuple[SeedCard, ...]
     dns: tuple[IPv4Address, ...] = ()
     """Resolvers; empty for the first gateway, which is libvirt's dnsmasq."""
 
@@ -109,7 +109,7 @@ def _network(identity: Identity) -> dict[str, object]:
     }
 
 
-def _ethernet(card: Card, identity: Identity) -> dict[str, object]:
+def _ethernet(card: SeedCard, identity: Identity) -> dict[str, object]:
     found: dict[str, object] = {
         "match": {"macaddress": card.mac.lower()},
         "set-name": card.name,
@@ -197,7 +197,7 @@ def _tree(identity: Identity) -> Iterator[tuple[str, int | None, bytes]]:
         yield wanted, None, b"/lib/systemd/system/systemd-networkd.service"
 
 
-def _nic(card: Card) -> str:
+def _nic(card: SeedCard) -> str:
     """A line that the initramfs reads: a dash where there is nothing."""
     fields = (card.name, card.mac.lower(), card.address, card.gateway, card.mtu)
     return " ".join("-" if field is None else str(field) for field in fields) + "\n"

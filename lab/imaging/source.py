@@ -18,7 +18,7 @@ _BSD = re.compile(r"^SHA\d+ \((.+)\) = ([0-9a-fA-F]{64,128})$")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ImageSourceFile:
     """The input of an image that has one; neither address nor path if nobody said one."""
 
     url: str | None
@@ -31,7 +31,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class ImageInput:
     """One file that an image is made from."""
 
     name: str
@@ -51,21 +51,25 @@ OPENSSH = "openssh"
 OPENSSH_IMAGE = "openssh-windows"
 
 
-def needs(recipe: Recipe) -> tuple[Need, ...]:
+def needs(recipe: Recipe) -> tuple[ImageInput, ...]:
     """All that an image is made from."""
     if recipe.cloud:
-        return (Need(FILE, recipe.name, f"the disk at {recipe.cloud.url}"),)
+        return (ImageInput(FILE, recipe.name, f"the disk at {recipe.cloud.url}"),)
     if recipe.iso:
-        return (Need(FILE, recipe.name, recipe.iso.medium),)
+        return (ImageInput(FILE, recipe.name, recipe.iso.medium),)
     if recipe.windows:
-        medium = Need(ISO, recipe.name, recipe.windows.medium)
-        drivers = Need(VIRTIO, VIRTIO, "the virtio-win ISO, with the drivers of disk and card")
-        shell = Need(OPENSSH, OPENSSH_IMAGE, "Win32-OpenSSH's OpenSSH-Win64.zip", optional=True)
+        medium = ImageInput(ISO, recipe.name, recipe.windows.medium)
+        drivers = ImageInput(
+            VIRTIO, VIRTIO, "the virtio-win ISO, with the drivers of disk and card"
+        )
+        shell = ImageInput(
+            OPENSSH, OPENSSH_IMAGE, "Win32-OpenSSH's OpenSSH-Win64.zip", optional=True
+        )
         return (medium, *((drivers,) if recipe.windows.virtio else ()), shell)
     return ()
 
 
-def of(need: Need, recipe: Recipe, inventory: Inventory) -> Source:
+def of(need: ImageInput, recipe: Recipe, inventory: Inventory) -> ImageSourceFile:
     """What recipe and inventory say; the inventory's word counts more."""
     own = inventory.images.get(need.image)
     said = own.url if own else None
@@ -75,11 +79,13 @@ def of(need: Need, recipe: Recipe, inventory: Inventory) -> Source:
     if said is None:
         cloud = recipe.cloud
         url = cloud.url if cloud else None
-        return Source(url, None, digest, cloud.checksums if cloud else None)
+        return ImageSourceFile(url, None, digest, cloud.checksums if cloud else None)
     split = urlsplit(said)
     if split.scheme in {"http", "https"}:
-        return Source(said, None, digest, None)
-    return Source(None, Path(unquote(split.path) if split.scheme == "file" else said), digest, None)
+        return ImageSourceFile(said, None, digest, None)
+    return ImageSourceFile(
+        None, Path(unquote(split.path) if split.scheme == "file" else said), digest, None
+    )
 
 
 def rewritten(url: str, mirrors: Mapping[str, str]) -> str:

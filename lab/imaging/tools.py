@@ -1,14 +1,17 @@
-"""Programs that images are made with: found or asked for, run to their end, and heard."""
+"""Programs that images are made with: found, run to their end, and their output read."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from threading import Timer
 
 from lab._deadline import Deadline
@@ -18,32 +21,44 @@ from lab.imaging.job import MORE_ROOM
 PACKAGES = {
     "apt-get": "apt",
     "apt-config": "apt",
+    "curl": "curl",
+    "skopeo": "skopeo",
     "mmdebstrap": "mmdebstrap",
     "mke2fs": "e2fsprogs",
     "debugfs": "e2fsprogs",
     "newuidmap": "uidmap",
     "qemu-img": "qemu-utils",
     "qemu-io": "qemu-utils",
+    "prlimit": "util-linux",
     "setpriv": "util-linux",
     "tar": "tar",
+    "wimlib-imagex": "wimtools",
 }
 """Program to the Debian package that has it."""
 _SYSTEM_PLACES = "/usr/local/sbin:/usr/sbin:/sbin"
 """Where Debian keeps some of them, off a plain user's PATH."""
 _TAIL = 12
 """Last lines of a program's output that a failure repeats."""
+_LINE = 1000
+"""Characters of each."""
 _NO_SPACE = "No space left on device"
+_FILE_LIMIT = re.compile("file size limit exceeded|file too large", re.IGNORECASE)
+"""What a program prints that writes past the limit: Go's runtime, the C library, and Go's."""
 _GRACE = 10.0
 """Seconds that a program has for its own tidying after SIGTERM."""
 
 
+class FileLimitError(BrokenError):
+    """A program has written more to one file than it may."""
+
+
 def need(doing: str, *names: str) -> None:
-    """See that every program is there.
+    """Check that every program is installed.
 
     Raises
     ------
     PreflightError
-        Naming all that are not, with the command that installs them.
+        Names all that are missing, with the command that installs them.
 
     """
     missing = [name for name in names if _find(name) is None]
@@ -53,32 +68,48 @@ def need(doing: str, *names: str) -> None:
         raise PreflightError(doing, f"{listed} not found", f"apt-get install {packages}")
 
 
-def ask(command: Sequence[str]) -> str:
-    """What a short program prints; empty where it fails."""
+def read_output(command: Sequence[str]) -> str:
+    """The standard output of a short program; empty where it fails."""
     path = _find(command[0])
     if path is None:
         return ""
-    told = subprocess.run(  # noqa: S603  one of PACKAGES
+    done = subprocess.run(  # noqa: S603  one of PACKAGES
         [path, *command[1:]], capture_output=True, text=True, check=False, env=_environment({})
     )
-    return told.stdout if told.returncode == 0 else ""
+    return done.stdout if done.returncode == 0 else ""
 
 
-def run(  # noqa: PLR0913  each is part of what is asked
+@contextmanager
+def unnamed_file() -> Iterator[Path]:
+    """A file of mode 0600 without a name: it is gone with this process, however that ends.
+
+    Its path, in /proc, is valid for programs that this process runs.
+    """
+    with TemporaryFile() as file:
+        yield Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
+
+
+def run(  # noqa: PLR0913  each is an option of the process
     doing: str,
     command: Sequence[str],
     deadline: Deadline,
     *,
-    heard: Callable[[str], None] = lambda _: None,
+    on_line: Callable[[str], None] = lambda _: None,
     environment: Mapping[str, str] | None = None,
     stdin: Path | None = None,
+    output: Path | None = None,
+    file_limit: int | None = None,
 ) -> None:
-    """Run a program to its end; it ends when we do.
+    """Run a program to its end; it ends when this process does.
 
     Parameters
     ----------
-    heard
-        Is told every line that it writes, on either stream.
+    on_line
+        Called with every line that it prints, on either stream.
+    output
+        A file for its standard output, instead.
+    file_limit
+        Bytes that it may write to one file.
 
     Raises
     ------
@@ -86,19 +117,27 @@ def run(  # noqa: PLR0913  each is part of what is asked
         When it has not ended in time, with the last lines it wrote.
     PreflightError
         When the disk was full.
+    FileLimitError
+        When it has written more to one file than it may.
     BrokenError
         When it failed, with the last lines it wrote.
 
     """
     tail: deque[str] = deque(maxlen=_TAIL)
     path = _find(command[0])
-    assert path is not None, "asked for by need()"
-    with (stdin or Path(os.devnull)).open("rb") as source:
+    assert path is not None, "need() has found it"
+    start = [str(_find("setpriv")), "--pdeathsig", "TERM", "--"]
+    if file_limit is not None:
+        start += [str(_find("prlimit")), f"--fsize={file_limit}", "--"]
+    past_limit = False
+    with ExitStack() as files:
+        source = files.enter_context((stdin or Path(os.devnull)).open("rb"))
+        kept = files.enter_context(output.open("wb")) if output else None
         process = subprocess.Popen(  # noqa: S603  one of PACKAGES
-            [str(_find("setpriv")), "--pdeathsig", "TERM", "--", path, *command[1:]],
+            [*start, path, *command[1:]],
             stdin=source,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stdout=kept or subprocess.PIPE,
+            stderr=subprocess.PIPE if kept else subprocess.STDOUT,
             text=True,
             errors="replace",
             env=_environment(environment or {}),
@@ -107,19 +146,25 @@ def run(  # noqa: PLR0913  each is part of what is asked
     timer = Timer(deadline.left(), _end, [process])
     timer.start()
     try:
-        assert process.stdout is not None
-        for line in process.stdout:
+        lines = process.stderr if output else process.stdout
+        assert lines is not None, "one of the two is a pipe"
+        for line in lines:
             if text := line.strip():
-                tail.append(text)
-                heard(text)
+                tail.append(text[:_LINE])
+                past_limit |= _FILE_LIMIT.search(text) is not None
+                on_line(text)
         code = process.wait()
     except BaseException:
         _end(process)
         raise
     finally:
         timer.cancel()
-        if process.stdout is not None:
-            process.stdout.close()
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+    if file_limit is not None and (code == -signal.SIGXFSZ or (code and past_limit)):
+        happened = f"'{command[0]}' has written more than {file_limit:,} bytes to one file"
+        raise FileLimitError(doing, happened)
     if code != 0:
         raise _failure(doing, command[0], code, list(tail), deadline)
 
@@ -127,17 +172,17 @@ def run(  # noqa: PLR0913  each is part of what is asked
 def _failure(
     doing: str, name: str, code: int, tail: list[str], deadline: Deadline
 ) -> BrokenError | PreflightError:
-    said = "".join(f"\n    {line}" for line in tail)
+    output = "".join(f"\n    {line}" for line in tail)
     if any(_NO_SPACE in line for line in tail):
-        return PreflightError(doing, f"the disk is full{said}", MORE_ROOM)
+        return PreflightError(doing, f"the disk is full{output}", MORE_ROOM)
     if deadline.left() == 0.0:
-        happened = f"'{name}' has not ended within {deadline.seconds:g} s; last lines:{said}"
+        happened = f"'{name}' has not ended within {deadline.seconds:g} s; last lines:{output}"
         return DeadlineError(doing, happened)
-    return BrokenError(doing, f"'{name}' failed ({code}):{said or ' it said nothing'}")
+    return BrokenError(doing, f"'{name}' failed ({code}):{output or ' it printed nothing'}")
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Ask the program's whole session to end, and make it."""
+    """Terminate the program's whole session, and kill it where it does not end."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
@@ -154,6 +199,6 @@ def _find(name: str) -> str | None:
 
 
 def _environment(more: Mapping[str, str]) -> dict[str, str]:
-    """Ours, with words we can read and every place that programs are in."""
+    """The environment of this process, with English messages and every directory of programs."""
     path = f"{os.environ.get('PATH', os.defpath)}:{_SYSTEM_PLACES}"
     return {**os.environ, "LC_ALL": "C.UTF-8", "PATH": path, **more}

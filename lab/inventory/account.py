@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 
 from lab.inventory.inventory import Hypervisor, Inventory
 
@@ -12,17 +11,19 @@ _GIB = 1024
 
 def plain(inventory: Inventory) -> dict[str, object]:
     """The inventory as JSON can hold it."""
-    found = asdict(inventory)
-    found["management"] = str(inventory.management)
-    found["cache"] = None if inventory.cache is None else str(inventory.cache)
-    found["hypervisors"] = [
-        {**asdict(one), "tags": sorted(one.tags)} for one in inventory.hypervisors
-    ]
-    found["secrets"] = {
-        name: {"file": str(secret.file)} if secret.file else {"env": secret.environment}
-        for name, secret in inventory.secrets.items()
+    return {
+        **inventory.model_dump(mode="json"),
+        "hypervisors": [
+            {**dict(one), "tags": sorted(one.tags)} for one in inventory.hypervisors.values()
+        ],
+        "management": str(inventory.management.cidr),
+        "proxies": inventory.proxies.by_name(),
+        "secrets": {
+            name: {"file": str(secret.file)} if secret.file else {"env": secret.environment}
+            for name, secret in inventory.secrets.items()
+        },
+        "path": inventory.path,
     }
-    return found
 
 
 def account(inventory: Inventory) -> Iterator[str]:
@@ -30,9 +31,9 @@ def account(inventory: Inventory) -> Iterator[str]:
     yield f"inventory {inventory.path or 'of this machine'}"
     yield f"  owner       {inventory.owner or 'user@host'}"
     yield f"  expiry      {_age(inventory.expiry)}"
-    yield f"  management  {inventory.management}, a /24 a lab"
+    yield f"  management  {inventory.management.cidr}, a /24 a lab"
     yield f"  cache       {inventory.cache or 'in the cache directory of the user'}"
-    for one in inventory.hypervisors:
+    for one in inventory.hypervisors.values():
         yield from _hypervisor(one)
     if not inventory.hypervisors:
         yield "no hypervisors: labs run in network namespaces"
@@ -40,7 +41,7 @@ def account(inventory: Inventory) -> Iterator[str]:
         yield f"image {name}: {image.url or 'from where its recipe says'}"
     for address, instead in inventory.mirrors.items():
         yield f"mirror of {address}: {instead}"
-    for name, proxy in inventory.proxies.items():
+    for name, proxy in inventory.proxies.by_name().items():
         yield f"proxy {name}: {proxy}"
     for name, secret in inventory.secrets.items():
         place = f"file {secret.file}" if secret.file else f"variable {secret.environment}"

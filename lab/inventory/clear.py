@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from lab.inventory.schema import Secret
 from lab.scenario.document import Document
 from lab.scenario.findings import Key, Problem, nearest
 
 _TABLE = "secrets"
 _TELLING = re.compile(r"pass(word|wd|phrase)|secret|token|credential", re.IGNORECASE)
-_KNOWN = tuple(Secret.model_fields)
+_KNOWN = ("file", "env")
 
 
 def take_out(document: Document) -> tuple[Problem, ...]:
@@ -30,11 +29,11 @@ def take_out(document: Document) -> tuple[Problem, ...]:
 def _problem(key: Key) -> Problem:
     name = key[1] if key[0] == _TABLE and len(key) > 1 else str(key[-1]).replace("_", "-")
     what = "a secret is written here in clear"
-    cure = (
+    hint = (
         f"put it into a file of mode 0600, and write [secrets.{name}] with "
         'file = "/path/of/it", or env = "VARIABLE"; and change it, since it has been read'
     )
-    return Problem(key, what, cure, at_key=True)
+    return Problem(key, what, hint, at_key=True)
 
 
 def _in_clear(tree: dict[str, object]) -> Iterator[Key]:

@@ -1,4 +1,8 @@
-"""What labs on real machines may use, as ``lab.toml`` has it: frozen data.
+"""What labs on real machines may use, as ``lab.toml`` has it: frozen pydantic models.
+
+The models check every value on its own; what values mean together is checked in
+:mod:`lab.inventory.reader`. The first example of a required field stands in for a broken value
+while the rest of the file is checked.
 
 Memory is MiB, disk GiB, times are seconds, paths and URLs are text or ``Path``.
 """
@@ -6,10 +10,16 @@ Memory is MiB, disk GiB, times are seconds, paths and URLs are text or ``Path``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from lab.inventory import uri, values
+from lab.scenario import values as common
+from lab.scenario.scenario import MAX_MTU
+from lab.scenario.section import Section, Unwritten, text
 
 Acceleration = Literal["auto", "kvm", "tcg"]
 """``auto``: what a tiny guest that was really started has shown to work."""
@@ -18,82 +28,170 @@ STORAGE = "/var/lib/libvirt/images"
 """Where Debian's and Fedora's libvirt keep images, and let QEMU read them."""
 MANAGEMENT = IPv4Network("10.201.0.0/16")
 UPLINK_MTU = 1500
+MIN_MTU = 1280
+"""A Kubernetes node that has less cannot carry IPv6 (RFC 8200), nor VXLAN pods at 1230."""
+MAX_VCPUS = 4096
+MAX_BOOTS = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Hypervisor:
+def _address(value: object) -> str:
+    return str(common.address(value))
+
+
+def _path(value: object) -> Path:
+    return Path(values.path(value))
+
+
+def _uri(value: object) -> str:
+    return uri.check(common.text(value).strip())
+
+
+Word = Annotated[str, *text(values.word, None, "team-network")]
+Expiry = Annotated[float, *text(values.expiry, values.EXPIRY, "2d")]
+Range = Annotated[IPv4Network, *text(values.management, common.CIDR, str(MANAGEMENT))]
+Absolute = Annotated[str, *text(values.absolute, None, STORAGE)]
+File = Annotated[Path, *text(_path, None, "windows-server-2022.iso")]
+Url = Annotated[str, *text(values.url, None, "https://images.example/image.qcow2")]
+Proxy = Annotated[str, *text(values.proxy, None, "http://proxy.example:3128")]
+Digest = Annotated[str, *text(values.sha256, values.SHA256, "0" * 64)]
+Variable = Annotated[str, *text(values.variable, values.VARIABLE, "WINDOWS_ADMIN_PASSWORD")]
+Tag = Annotated[str, *text(values.tag, None, "ssd")]
+UriText = Annotated[str, *text(_uri, None, uri.LOCAL)]
+Address = Annotated[str, *text(_address, common.ADDRESS, "192.0.2.10")]
+Memory = Annotated[int, *text(common.memory, common.MEMORY, "64GiB")]
+Disk = Annotated[int, *text(common.disk, common.DISK, "500GiB")]
+
+
+class Management(Section):
+    """The range by which this machine reaches the machines of its labs."""
+
+    cidr: Range = Field(default=MANAGEMENT, description="Every lab takes a /24 of it.")
+
+
+class Storage(Section):
+    """Where hypervisors keep disks."""
+
+    path: Absolute = Field(
+        default=STORAGE, description="Directory on every hypervisor that names no other."
+    )
+
+
+class Hypervisor(Section):
     """One libvirt host."""
 
-    name: str
-    uri: str
-    """``qemu:///system``, ``qemu+ssh://user@host/system?keyfile=...``, ``qemu+tls://host/system``."""
-    vcpus: int | None = None
-    """How many virtual CPUs all labs together may have there; None for eight times its threads."""
-    memory_mib: int | None = None
+    name: Unwritten[str] = ""
+    uri: UriText = Field(description="libvirt's address of it.")
+    vcpus: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_VCPUS,
+        description="Virtual CPUs of all labs together.",
+        examples=[16],
+    )
+    """None for eight times its threads."""
+    memory_mib: Memory | None = Field(
+        default=None, alias="memory", description="Memory of all labs together."
+    )
     """None for all but an eighth of what it has."""
-    disk_gib: int | None = None
+    disk_gib: Disk | None = Field(
+        default=None, alias="disk", description="Disk of all labs together."
+    )
     """Sizes of disks, added up; None for four times what its storage has free (clones are thin)."""
-    tags: frozenset[str] = frozenset()
-    storage: str = STORAGE
-    """Directory on the hypervisor below which images and disks are kept, in ``hybridlab/``."""
-    address: str | None = None
-    """Its end of the tunnels between hypervisors; None with a single one, or the URI's host."""
-    mtu: int = UPLINK_MTU
-    """Bytes of an IP packet that fit on the network between hypervisors."""
-    acceleration: Acceleration = "auto"
-    parallel_boots: int | None = None
-    """How many guests may boot at once; None for the number of its threads."""
-    line: int = 0
-    """Line of the entry in the inventory file, counted from 1; 0 for the stock inventory."""
+    tags: Annotated[frozenset[Tag], Field(strict=False)] = Field(
+        default=frozenset(), description="What scenarios may ask for."
+    )
+    storage: Absolute = Field(default=STORAGE, description="Directory of its own for disks.")
+    """Images and disks are below it, in ``hybridlab/``."""
+    address: Address | None = Field(
+        default=None, description="Its end of the tunnels between hypervisors."
+    )
+    """None with a single one, or the URI's host."""
+    mtu: int = Field(
+        default=UPLINK_MTU,
+        ge=MIN_MTU,
+        le=MAX_MTU,
+        description="Bytes of an IP packet that fit on the network between hypervisors.",
+    )
+    acceleration: Acceleration = Field(
+        default="auto", description='"auto" starts a tiny guest to see what works.'
+    )
+    parallel_boots: int | None = Field(
+        default=None, ge=1, le=MAX_BOOTS, description="Guests that may boot at once."
+    )
+    """None for the number of its threads."""
+    line: Unwritten[int] = 0
+    """Of the entry in the inventory file, counted from 1; 0 for the stock inventory."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImageSource:
-    """Where one image's input comes from when it is not where the recipe says."""
+class ImageSource(Section):
+    """Where an image's input comes from, if not from where its recipe says."""
 
-    url: str | None = None
-    """An address, or the path of a file that is there (an ISO that cannot be downloaded)."""
-    sha256: str | None = None
+    url: Url | None = Field(default=None, description="Address to fetch it from.")
+    """Or the path of a file that is there (an ISO that cannot be downloaded)."""
+    path: File | None = Field(default=None, exclude=True, description="File on this machine.")
+    """In the file alone: an inventory that is loaded has it in ``url``."""
+    sha256: Digest | None = Field(default=None, description="What it must be.")
 
 
-@dataclass(frozen=True, slots=True)
-class Secret:
+class Proxies(Section):
+    """As the environment variables of these names mean them."""
+
+    http: Proxy | None = Field(default=None, description="For http addresses.")
+    https: Proxy | None = Field(default=None, description="For https addresses.")
+    no_proxy: Word | None = Field(
+        default=None, description="Hosts to reach directly.", examples=["localhost,.example"]
+    )
+
+    def by_name(self) -> Mapping[str, str]:
+        """Those that there are."""
+        return {name: value for name, value in self if value is not None}
+
+
+class Secret(Section):
     """Where a secret is read from, never what it is."""
 
-    file: Path | None = None
-    environment: str | None = None
+    file: File | None = Field(
+        default=None, description="A file that nobody but its owner can read."
+    )
+    environment: Variable | None = Field(
+        default=None, alias="env", description="An environment variable."
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Inventory:
-    """All of one inventory file."""
+class Inventory(Section):
+    """All of one inventory file: what labs on real machines may use."""
 
-    hypervisors: tuple[Hypervisor, ...]
-    management: IPv4Network = MANAGEMENT
-    """Every lab takes a /24 of it for reaching its machines."""
-    owner: str | None = None
-    """Written into every object; None for user@host."""
-    expiry: float | None = None
-    """Seconds after which a lab may be collected by anyone; None for never."""
-    cache: Path | None = None
-    """Golden images and downloads; None for ``$XDG_CACHE_HOME/hybridlab``."""
-    images: Mapping[str, ImageSource] = field(default_factory=dict)
-    """By the name of the recipe."""
-    mirrors: Mapping[str, str] = field(default_factory=dict)
-    """Beginning of an address to what is asked instead; the longest that fits is taken."""
-    proxies: Mapping[str, str] = field(default_factory=dict)
-    """``http``, ``https`` and ``no_proxy``, as the environment variables mean them."""
-    secrets: Mapping[str, Secret] = field(default_factory=dict)
-    path: str | None = None
+    owner: Word | None = Field(default=None, description="Written into every object made.")
+    """None for user@host."""
+    expiry: Expiry | None = Field(
+        default=None, description="How long a lab lives before anyone may collect it."
+    )
+    """In seconds; None for ever."""
+    cache: File | None = Field(default=None, description="Where images and downloads are kept.")
+    """None for ``$XDG_CACHE_HOME/hybridlab``."""
+    management: Management = Field(
+        default_factory=Management, description="How machines are reached."
+    )
+    storage: Storage = Field(
+        default_factory=Storage, exclude=True, description="Where disks are kept."
+    )
+    """In the file alone: of an inventory that is loaded, each hypervisor has its own."""
+    hypervisors: dict[str, Hypervisor] = Field(
+        default={},
+        description="By a name of your own.",
+        examples=[{"rack1": {"uri": uri.LOCAL}}],
+    )
+    images: dict[str, ImageSource] = Field(default={}, description="By the name of the recipe.")
+    mirrors: dict[str, Url] = Field(
+        default={}, description="What is asked instead of addresses that begin so."
+    )
+    """The longest that fits is taken."""
+    proxies: Proxies = Field(default_factory=Proxies, description="For downloads.")
+    secrets: dict[str, Secret] = Field(default={}, description="By name.")
+    path: Unwritten[str | None] = None
     """The file; None for the stock inventory."""
 
-    def hypervisor(self, name: str) -> Hypervisor:
-        """The hypervisor of that name; KeyError if there is none."""
-        for one in self.hypervisors:
-            if one.name == name:
-                return one
-        raise KeyError(name)
 
-
-STOCK = Inventory(hypervisors=(Hypervisor("local", "qemu:///system"),))
+_LOCAL = Hypervisor.model_construct(name="local", uri=uri.LOCAL)
+STOCK = Inventory.model_construct(hypervisors={_LOCAL.name: _LOCAL})
 """What ``--provider libvirt`` uses where there is no inventory: this machine's own libvirt."""

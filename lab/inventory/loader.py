@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lab._errors import InventoryError
 from lab.inventory.inventory import Inventory
-from lab.scenario.findings import Finding, lines, quoted
+from lab.scenario.findings import FileFinding, lines, quoted
 
 VARIABLE = "HYBRIDLAB_INVENTORY"
 NAME = "lab.toml"
@@ -73,9 +73,9 @@ def load(path: Path) -> Inventory:
     return inventory
 
 
-def check(path: Path) -> tuple[Inventory | None, tuple[Finding, ...]]:
+def check(path: Path) -> tuple[Inventory | None, tuple[FileFinding, ...]]:
     """The inventory in a file, as far as it can be made out, and everything wrong with it."""
-    from lab.inventory import reader  # noqa: PLC0415  pydantic is slow, and most labs need none
+    from lab.inventory import reader  # noqa: PLC0415  most labs need none
 
     return reader.read(path)
 
@@ -99,8 +99,8 @@ def _require_own(path: Path, environment: Mapping[str, str]) -> None:
         if found.st_uid in trusted and not open_to_all:
             continue
         why = "everyone may write it" if open_to_all else f"user {found.st_uid} owns it"
-        cure = f"if you trust it, export {VARIABLE}={shlex.quote(str(path))}"
-        line = f"{quoted(one)}: {why}, and an inventory can name commands; {cure}"
+        hint = f"if you trust it, export {VARIABLE}={shlex.quote(str(path))}"
+        line = f"{quoted(one)}: {why}, and an inventory can name commands; {hint}"
         raise InventoryError(f"reading inventory {quoted(path)}", (line,))
 
 

@@ -12,9 +12,80 @@ import tomllib
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from lab.inventory import syntax
 from lab.scenario.document import Document, Position
-from lab.scenario.findings import Finding, Key, quoted
+from lab.scenario.findings import FileFinding, Key, quoted
+
+_PLACE = re.compile(r" \(at (?:line (?P<line>\d+), column (?P<col>\d+)|end of document)\)$")
+_REPEATS = ("Cannot overwrite", "Cannot declare", "Duplicate inline table key", "Cannot mutate")
+_UNQUOTED = re.compile(r"""[^=#"']*=[ \t]*(?P<value>[^\s"'\[{#][^#\n]*)""")
+
+_WORDS: tuple[tuple[str, str, str], ...] = (
+    (
+        "Expected '=' after a key",
+        'this line has no "=" after its key',
+        "write key = value; a key with anything but letters, digits, _ and - stands in quotes",
+    ),
+    (
+        "at the end of a table declaration",
+        'the "[" that opens this table is not closed',
+        "write [name], alone on its line",
+    ),
+    ("Illegal character '\\n'", "the quote opened here is never closed", "close it on this line"),
+    ("Unescaped '\\'", "this backslash begins no known escape", "use single quotes instead"),
+    ("Invalid initial character for a key", "no key can begin here", "write key = value"),
+    ("Invalid statement", "no line can begin with this", "write key = value, or [table]"),
+    ("Unclosed array", 'the "[" opened here has no end', "close it, or put a comma in between"),
+    ("Unclosed inline table", 'the "{" opened here has no end', "close it on the same line"),
+    ("Invalid value", "no value begins with this", "write text in quotes"),
+    ("Expected newline", "nothing more can stand on this line", "delete it, or begin a new line"),
+    ("(at end of document)", "something opened above has no end", "close the quote or bracket"),
+)
+
+
+def is_repeat(error: Exception) -> bool:
+    """Whether the parser complains of something that stands twice."""
+    return str(error).startswith(_REPEATS)
+
+
+def repeated_name(error: Exception, otherwise: str) -> str:
+    """What stands twice within brackets, in quotes."""
+    found = re.search(r"inline table key '(.*)'", str(error))
+    return quoted(found[1] if found else otherwise)
+
+
+def error_position(error: Exception, text: str) -> Position:
+    """Where the parser has stopped."""
+    found = _PLACE.search(str(error))
+    if found is None or found["line"] is None:
+        lines = text.rstrip("\n").split("\n")
+        return Position(len(lines), len(lines[-1]) + 1)
+    return Position(int(found["line"]), int(found["col"]))
+
+
+def finding(error: Exception, text: str) -> FileFinding:
+    """The one finding of a syntax error, at the place to mend."""
+    at = error_position(error, text)
+    said = str(error)
+    line = text.split("\n")[at.line - 1]
+    bare = _UNQUOTED.match(line)
+    if bare and bare.start("value") < at.col and _is_about_a_value(said):
+        what = "this value is no number, nor true or false, and has no quotes"
+        return FileFinding((), at.line, bare.start("value") + 1, what, "put it in quotes")
+    if said.startswith("Invalid value") and not line[at.col - 1 :].strip():
+        return FileFinding(
+            (), at.line, at.col, "there is no value here", "write one, text in quotes"
+        )
+    for part, what, hint in _WORDS:
+        if part in said.replace("\n", "\\n"):
+            return FileFinding((), at.line, at.col, what, hint)
+    problem = _PLACE.sub("", said)
+    what = f"this is not TOML: {quoted(problem)}"
+    return FileFinding((), at.line, at.col, what, "mend this line, or put its value in quotes")
+
+
+def _is_about_a_value(said: str) -> bool:
+    return said.startswith(("Invalid value", "Expected newline or end of document"))
+
 
 _SPACE = re.compile(r"[ \t]*")
 _BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
@@ -32,7 +103,7 @@ _LONG = re.compile(
     r"""(?<![\w"'.-])(?:(?:[\w-]++|"[^"\n]*"|'[^'\n]*')[ \t]*+\.[ \t]*+){32}""", re.ASCII
 )
 """A dotted key that is deeper than any inventory: its reader takes hours over thousands of dots."""
-_REPEATS = 10
+_TOML_REPEATS = 10
 """Repeated keys told of one file."""
 
 
@@ -46,37 +117,37 @@ class _Entry:
     header: bool
 
 
-def parse(text: str) -> tuple[Document | None, tuple[Finding, ...]]:
+def parse(text: str) -> tuple[Document | None, tuple[FileFinding, ...]]:
     """The tree of a TOML text, or None with the findings that say why there is none.
 
     A key that stands twice is told, and the second one left out, so that the rest is read.
     """
-    told: list[Finding] = []
+    told: list[FileFinding] = []
     text = text.replace("\r\n", "\n")
     long = _LONG.search(text)
     if long:
         place = _Scan(text).place(long.start())
         what = "this key has more than 32 parts"
-        return None, (Finding((), place.line, place.col, what, "write it with fewer dots"),)
+        return None, (FileFinding((), place.line, place.col, what, "write it with fewer dots"),)
     try:
         while True:
             try:
                 value = tomllib.loads(text)
                 break
             except tomllib.TOMLDecodeError as error:
-                repeat = _repeated(text, error) if len(told) < _REPEATS else None
+                repeat = _repeated(text, error) if len(told) < _TOML_REPEATS else None
                 if repeat is None:
-                    return None, (*told, syntax.finding(error, text))
+                    return None, (*told, finding(error, text))
                 told.append(repeat.finding)
                 hole = re.sub(r"[^\n]", " ", text[repeat.start : repeat.end])
                 text = text[: repeat.start] + hole + text[repeat.end :]
         document = _scanned(text).document
     except RecursionError:
         what = "the brackets in this file are nested too deeply"
-        return None, (Finding((), 0, 0, what, "write it with fewer brackets"),)
+        return None, (FileFinding((), 0, 0, what, "write it with fewer brackets"),)
     except ValueError:  # of Python itself, which reads no more digits than that
         what = "a number in this file has more than 4300 digits"
-        return None, (*told, Finding((), 0, 0, what, "write it with fewer"))
+        return None, (*told, FileFinding((), 0, 0, what, "write it with fewer"))
     document.value = value
     return document, tuple(told)
 
@@ -85,16 +156,16 @@ def parse(text: str) -> tuple[Document | None, tuple[Finding, ...]]:
 class _Repeat:
     """Something that stands twice, and the characters of the second one."""
 
-    finding: Finding
+    finding: FileFinding
     start: int
     end: int
 
 
 def _repeated(text: str, error: Exception) -> _Repeat | None:
     """What stands twice; None for any other error."""
-    if not syntax.is_repeat(error):
+    if not is_repeat(error):
         return None
-    at = syntax.place(error, text)
+    at = error_position(error, text)
     try:
         scan = _scanned(text)
     except ValueError:  # what follows it is not valid either
@@ -108,11 +179,11 @@ def _repeated(text: str, error: Exception) -> _Repeat | None:
         end = following[0] if following else len(text)
     first = scan.first.get(second.key, place)
     if first == place:  # in brackets, or as part of a longer key
-        what = f"{syntax.repeated_name(error, str(second.key[-1]))} stands twice"
+        what = f"{repeated_name(error, str(second.key[-1]))} stands twice"
     else:
         name = ".".join(map(str, second.key)) if second.header else second.key[-1]
         what = f"{quoted(name)} stands twice, first at {first.line}:{first.col}"
-    finding = Finding(second.key, place.line, place.col, what, "keep one of the two")
+    finding = FileFinding(second.key, place.line, place.col, what, "keep one of the two")
     return _Repeat(finding, second.start, end)
 
 

@@ -101,8 +101,8 @@ def check(written: str) -> str:
 
 def _check_scheme(uri: Uri, written: str) -> None:
     if uri.scheme in _REFUSED:
-        why, cure = _REFUSED[uri.scheme]
-        raise wrong(f"{quoted(uri.scheme)} {why}", cure)
+        why, hint = _REFUSED[uri.scheme]
+        raise wrong(f"{quoted(uri.scheme)} {why}", hint)
     if uri.scheme not in PARAMETERS:
         what = f"{quoted(uri.scheme or written)} is no kind of hypervisor that is served"
         served = alternatives(f"{scheme}://" for scheme in PARAMETERS)

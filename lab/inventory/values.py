@@ -10,9 +10,18 @@ import re
 from ipaddress import IPv4Network
 from urllib.parse import urlsplit
 
-from lab.inventory import duration
 from lab.scenario.findings import did_you_mean, quoted
 from lab.scenario.values import cidr, text, wrong
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_DURATION = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)(?P<unit>[smhdw])")
+
+
+def seconds(text: str) -> float | None:
+    """The seconds that a number with one of the units s, m, h, d, w stands for; else None."""
+    found = _DURATION.fullmatch(text.strip().lower())
+    return float(found["number"]) * UNITS[found["unit"]] if found else None
+
 
 SHA256 = r"^[0-9a-fA-F]{64}$"
 VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
@@ -42,7 +51,7 @@ def expiry(value: object) -> float:
     """Seconds of a time such as ``"2d"``."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         raise wrong(f"{value} has no unit", f"write it with one, such as {quoted(f'{value:g}d')}")
-    found = duration.seconds(text(value))
+    found = seconds(text(value))
     if not found:
         what = f"{quoted(value)} is no time"
         raise wrong(what, 'write a number and one of s, m, h, d, w, such as "2d"')
@@ -117,8 +126,8 @@ def proxy(value: object) -> str:
         raise wrong(f"this is no address: {error}", 'write it like "http://proxy:3128"') from None
     if parts.password is not None:
         what = "this address holds a password in clear"
-        cure = "delete the key, and set http_proxy and https_proxy in the environment instead"
-        raise wrong(what, cure)
+        hint = "delete the key, and set http_proxy and https_proxy in the environment instead"
+        raise wrong(what, hint)
     if parts.scheme not in {"http", "https"} or not there[0]:
         raise wrong(f"{quoted(written)} is no proxy", 'write it like "http://proxy.example:3128"')
     return written

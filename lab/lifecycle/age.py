@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab._errors import UsageError
-from lab.inventory import duration
+from lab.inventory import values
 
 
 def parse_age(text: str) -> float:
@@ -15,7 +15,7 @@ def parse_age(text: str) -> float:
         When it is not a number with one of the units s, m, h, d, w.
 
     """
-    found = duration.seconds(text)
+    found = values.seconds(text)
     if found is None:
         raise UsageError(
             f"reading the age '{text}'",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,8 +11,9 @@ from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
 from lab.providers.provider import Pods
 from lab.scenario.loader import Wanted, load, meant
-from lab.scenario.scenario import Limit, Scenario
-from lab.scenario.special import left_of, still_shown
+from lab.scenario.names import pod_names
+from lab.scenario.scenario import Limit, NodeGroup, Scenario, SpecialService, families_of
+from lab.scenario.terms import OF_SERVICES_NODE, Family
 from lab.topology import registry
 from lab.topology.hypervisors import on_real_ones
 from lab.topology.intent import Intent
@@ -82,7 +84,7 @@ def cut(scenario: Scenario, only: str | None, node_mtu: int | None) -> Scenario:
     if only is not None:
         scenario = keep_only(scenario, only)
     if node_mtu is not None and node_mtu < scenario.network.mtu:
-        scenario = replace(scenario, network=replace(scenario.network, mtu=node_mtu))
+        scenario = scenario.replace(network=scenario.network.replace(mtu=node_mtu))
     return scenario
 
 
@@ -107,18 +109,42 @@ def keep_only(scenario: Scenario, system: str) -> Scenario:
         if group.kubelet
     )
     shared = tuple(
-        replace(service, backends=min(service.backends, pods))
-        for service in scenario.shared_services
+        service.replace(backends=min(service.backends, pods))
+        for service in scenario.services.shared
     )
     left_out = len(nodes) < len(scenario.nodes)
-    special = left_of(scenario, nodes)
-    return replace(
-        scenario,
+    special = _special_left(scenario, nodes)
+    return scenario.replace(
         summary=f"{scenario.summary}: {system.capitalize()} nodes alone"
         if left_out
         else scenario.summary,
         nodes=nodes,
-        shared_services=shared,
-        special_services=special,
-        matrix=replace(scenario.matrix, families=still_shown(scenario.matrix.families, special)),
+        services=scenario.services.replace(shared=shared, special=special),
+        matrix=scenario.matrix.replace(families=_families_left(scenario.families, special)),
     )
+
+
+def _special_left(scenario: Scenario, nodes: Iterable[NodeGroup]) -> tuple[SpecialService, ...]:
+    """The special Services where no other nodes are left.
+
+    One whose backends are all gone goes too: without any it would be another one.
+    """
+    pods = {name for group in nodes for name in pod_names(scenario, group)}
+    found = []
+    for service in scenario.services.special:
+        named = tuple(pod for pod in service.pods if pod in pods)
+        number = len(named) if service.pods else min(service.backends, len(pods))
+        if number or not service.backends:
+            found.append(service.replace(pods=named, backends=number))
+    return tuple(found)
+
+
+def _families_left(
+    asked: Iterable[Family], services: Iterable[SpecialService]
+) -> tuple[Family, ...]:
+    """Of the families that are asked for, those that these Services leave cells in.
+
+    Those of a services node are none of theirs.
+    """
+    there = {*families_of(services), *OF_SERVICES_NODE}
+    return tuple(family for family in asked if family in there)

@@ -7,23 +7,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lab._errors import BrokenError, LabError, UsageError
-from lab.cluster.bundle import directory, document, medium, upstream
+from lab.cluster import rules
+from lab.cluster.bundle import directory, medium, upstream
 from lab.cluster.bundle.catalogue import SYSTEMS
-from lab.cluster.bundle.garbage import Collected
 from lab.cluster.bundle.manifest import Manifest
-from lab.cluster.bundle.store import Store
-from lab.imaging.cache import cache_directory
+from lab.cluster.bundle.store import BundleStore, CollectedBundles
+from lab.imaging.golden import cache_directory
 from lab.inventory import loader
 from lab.inventory.inventory import STOCK, Inventory
 from lab.providers.libvirt import layout
 from lab.providers.provider import LabHandle
-from lab.scenario.scenario import Os
+from lab.scenario.terms import Os
 from lab.scenario.versions import SUPPORTED
 from lab.state import store as journal
 from lab.state.directory import state_directory
 
 
-def store() -> Store:
+def store() -> BundleStore:
     """The store.
 
     Raises
@@ -32,7 +32,7 @@ def store() -> Store:
         When the inventory is wrong.
 
     """
-    return Store(cache_directory(_inventory()))
+    return BundleStore(cache_directory(_inventory()))
 
 
 def create(
@@ -55,9 +55,22 @@ def create(
     add_ons
         Network add-ons to fetch beside flannel.
 
+    Raises
+    ------
+    UsageError
+        When there is no add-on of one of those names.
+
     """
+    for name in add_ons:
+        if name not in rules.add_ons():
+            known = ", ".join(rules.add_ons())
+            raise UsageError(
+                "making a bundle",
+                f"there is no network add-on '{name}' beside flannel",
+                f"one of {known}",
+            )
     inventory = _inventory()
-    there = Store(cache_directory(inventory))
+    there = BundleStore(cache_directory(inventory))
     if source is not None:
         return directory.create(there, source, systems, kubernetes, say)
     reached = upstream.web(inventory)
@@ -80,7 +93,7 @@ def chosen(digest: str | None) -> Manifest:
     found = there.all()
     if len(found) == 1:
         return found[0]
-    names = ", ".join(document.digest(one)[: document.SHORT] for one in found)
+    names = ", ".join(one.short for one in found)
     raise UsageError(
         "looking for the bundle",
         f"there are several: {names}" if found else "there is none",
@@ -120,7 +133,7 @@ def verify(digest: str | None, say: Callable[[str], None]) -> int:
     return len(asked)
 
 
-def collect(yes: bool) -> Collected:
+def collect(yes: bool) -> CollectedBundles:
     """Find, and with ``yes`` remove, bundles that nobody needs; those of this user's labs stay."""
     labs = journal.Store(state_directory(os.environ))
     decided = (

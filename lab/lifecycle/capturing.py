@@ -15,7 +15,7 @@ from lab.lifecycle.session import OpenLab
 from lab.matrix.capture.captured import Captured, files
 from lab.matrix.capture.conclusion import Conclusion, conclude
 from lab.matrix.capture.matching import Matched, match
-from lab.matrix.capture.plan import Listening, listening
+from lab.matrix.capture.plan import CapturePoint, listening
 from lab.matrix.capture.trace import Trace, by_time, trace
 from lab.matrix.cell import Cell
 from lab.matrix.cells import Product, product
@@ -42,7 +42,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CaptureRequest:
     """Which cell: by its id, or by who asks whom and how."""
 
     source: str
@@ -57,7 +57,7 @@ class Request:
     """So often at most, until it is not as expected."""
 
 
-def captured(opened: OpenLab, request: Request, say: Say) -> Captured:
+def captured(opened: OpenLab, request: CaptureRequest, say: Say) -> Captured:
     """Probe, and take down its packets wherever it should pass.
 
     Of several cells the first that is not as expected; of none, the first.
@@ -93,7 +93,7 @@ def captured(opened: OpenLab, request: Request, say: Say) -> Captured:
             return first
 
 
-def cells_of(matrix: Product, request: Request, doing: str) -> tuple[Cell, ...]:
+def cells_of(matrix: Product, request: CaptureRequest, doing: str) -> tuple[Cell, ...]:
     """The cells that are asked for, in the matrix's order.
 
     Raises
@@ -119,7 +119,7 @@ def cells_of(matrix: Product, request: Request, doing: str) -> tuple[Cell, ...]:
     return wanted
 
 
-def _until_wrong(opened: OpenLab, intent: Intent, cell: Cell, request: Request) -> Captured:
+def _until_wrong(opened: OpenLab, intent: Intent, cell: Cell, request: CaptureRequest) -> Captured:
     number = 0
     while True:
         number += 1
@@ -188,7 +188,7 @@ def once(  # noqa: PLR0913  a lab, a cell of it, and how to ask
 
 
 def _seen(
-    where: Listening, taken: Sequence[Taken], *, answered: bool
+    where: CapturePoint, taken: Sequence[Taken], *, answered: bool
 ) -> tuple[Matched, Trace, Conclusion]:
     matched = match(taken, where.asked)
     seen = trace(where.ways, matched) if where.ways else by_time(where.taps, where.ends, matched)

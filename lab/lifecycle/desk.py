@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lab.lifecycle.blueprint import Blueprint
     from lab.lifecycle.session import OpenLab
     from lab.lifecycle.suspend import SuspendResult
-    from lab.matrix.faults.fault import Site
+    from lab.matrix.faults.fault import FaultSite
 
 Say = Callable[[str], None]
 BANNER = "banner"
@@ -43,7 +43,7 @@ BANNER = "banner"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class LabRequest:
     """What ``lab up`` and ``lab plan`` are asked."""
 
     scenario: str
@@ -88,10 +88,13 @@ class Prepared:
     def _untried(self) -> tuple[str, ...]:
         if MACHINES not in self.provider.abilities:
             return ()
-        from lab.cluster.unverified import unverified  # noqa: PLC0415  few labs are on machines
+        from lab.cluster.addons.registry import addons  # noqa: PLC0415  few labs are on machines
 
-        why = unverified(self.drawn.intent)
-        return (f"note: {why}",) if why else ()
+        addon = addons().get(self.drawn.intent.topology)
+        if addon is None or self.drawn.intent.kubernetes is None:
+            return ()
+        why = addon.unverified(self.drawn.intent)
+        return (f"note: unverified: {why}",) if why else ()
 
     def _ignored(self) -> tuple[str, ...]:
         ignored = self.drawn.scenario.real_machine_keys()
@@ -103,7 +106,7 @@ class Prepared:
         )
 
 
-def prepare(request: Request) -> Prepared:
+def prepare(request: LabRequest) -> Prepared:
     """Draw the scenario up and choose its provider.
 
     Raises
@@ -150,7 +153,7 @@ def prepare(request: Request) -> Prepared:
     )
 
 
-def _require_pods(request: Request, provider: Provider) -> None:
+def _require_pods(request: LabRequest, provider: Provider) -> None:
     """Refuse a cluster where there are no machines to run it."""
     if request.pods == "kubernetes" and CLUSTER not in provider.abilities:
         raise UsageError(
@@ -268,7 +271,7 @@ def put_fault_in(name: str, request: faults.FaultRequest, say: Say) -> FaultRow:
     return faults.put_in(opened, request, say)
 
 
-def possible_faults(name: str, say: Say) -> Mapping[str, tuple[Site, ...]]:
+def possible_faults(name: str, say: Say) -> Mapping[str, tuple[FaultSite, ...]]:
     """Where each fault can be put in; see :func:`lab.lifecycle.faults.possible`."""
     from lab.lifecycle import faults  # noqa: PLC0415  'down' need not read scenarios
 
@@ -305,6 +308,13 @@ def runs(name: str) -> tuple[str, ...]:
 
 def _names(store: Store) -> list[str]:
     return [row.name for row in store.labs()]
+
+
+def is_known(name: str) -> bool:
+    """Whether the journal has a lab of that name that is not down."""
+    with opened_store() as store:
+        row = store.lab(name)
+    return row is not None and row.status != "down"
 
 
 def look(name: str) -> status.LabStatus:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lab._errors import StateError
 from lab.inventory.inventory import Inventory
-from lab.lifecycle.providers import chosen, usable
+from lab.lifecycle.providers import Providers, choose, chosen
 from lab.providers.diagnosis import Diagnosis
 from lab.state.directory import state_directory
 from lab.state.failure import ELSEWHERE
@@ -29,21 +29,14 @@ def examine(
     """
     found = [journal(environment)]
     default = chosen(asked, inventory)
-    if asked in {None, "netns"}:
-        from lab.providers.netns import doctor as netns  # noqa: PLC0415  only if asked for
-
-        found += weighed(netns.examine(), is_default=default == "netns")
-    if asked in {None, "nspawn"}:
-        from lab.providers.nspawn import preflight  # noqa: PLC0415  only if asked for
-
-        seen = preflight.examine(state_directory(environment))
-        found += weighed(seen, is_default=default == "nspawn")
-    if asked in {None, "libvirt"}:
-        from lab.providers.libvirt import doctor as libvirt  # noqa: PLC0415  only if asked for
-
-        missing = libvirt.is_installed()
-        seen = (missing,) if missing else libvirt.examine(usable(inventory))
-        found += weighed(seen, is_default=default == "libvirt")
+    try:
+        state = state_directory(environment)
+    except StateError:  # the journal's finding says why, and must be fixed first
+        return tuple(found)
+    providers = Providers(inventory=lambda: inventory)
+    for name in (asked,) if asked else providers:
+        seen = choose(providers, name).examine(state)
+        found += weighed(seen, is_default=name == default)
     return tuple(found)
 
 
@@ -61,7 +54,7 @@ def journal(environment: Mapping[str, str]) -> Diagnosis:
         there = _there(directory)
         check_room(directory)
     except StateError as error:
-        return Diagnosis(_JOURNAL, "state", "fail", error.happened, error.cure)
+        return Diagnosis(_JOURNAL, "state", "fail", error.happened, error.hint)
     for path in (there, directory / FILE):
         if path.exists() and not os.access(path, os.W_OK):
             seen = f"'{path}' cannot be written"

@@ -13,7 +13,7 @@ from lab.lifecycle.marks import all_marks, same_directory
 from lab.lifecycle.names import check_name, unknown_lab
 from lab.lifecycle.providers import choose
 from lab.lifecycle.removal import (
-    Target,
+    RemovalTarget,
     UnwrittenError,
     destroy,
     remove_files,
@@ -124,7 +124,7 @@ def down_unwritten(
 
 def _taken_away(
     name: str,
-    wanted: tuple[Target, ...],
+    wanted: tuple[RemovalTarget, ...],
     providers: Mapping[str, Provider],
     store: Store,
     say: Callable[[str], None],

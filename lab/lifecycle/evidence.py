@@ -2,33 +2,285 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import io
 import json
 import os
 import platform
+import queue
+import re
 import sys
+import tarfile
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from urllib.parse import quote
+from xml.sax.saxutils import escape
 
 from lab._deadline import Deadline
-from lab._errors import LabError
+from lab._errors import LabError, UsageError
 from lab.cluster.signatures import InLog
 from lab.inventory import loader
-from lab.lifecycle.archive import write_archive
-from lab.lifecycle.hurry import hurried
-from lab.lifecycle.scrub import holds_private_key, scrub, secret_values
 from lab.lifecycle.session import OpenLab
-from lab.lifecycle.subject import Subject
+from lab.lifecycle.subject import EvidenceSubject
 from lab.matrix.explain.question import known
 from lab.plan.canonical import plain
-from lab.providers.provider import Evidence, LabHandle
+from lab.providers.provider import SLOW_EVIDENCE_SECONDS, Evidence, LabHandle
 from lab.state.directory import make_private
 from lab.state.failure import ELSEWHERE, guarded_files
+from lab.state.files import PRIVATE
 from lab.state.lock import EVIDENCE, RUNS
+from lab.state.output_file import open_output
 from lab.state.rows import LabRow
+
+PIECE_BYTES = 16 << 20
+"""What is longer is cut, and its end kept: that is where a log says what went wrong."""
+_ODD = re.compile(r"[^A-Za-z0-9._@+=,:-]")
+
+
+def member_name(path: str) -> str:
+    """The path as it stands in the archive: relative, without ``..``, of harmless characters."""
+    parts = [_ODD.sub("_", part) for part in path.split("/") if part not in {"", ".", ".."}]
+    return "/".join(parts) or "unnamed"
+
+
+def shortened(content: bytes) -> bytes:
+    """The content, or the end of it below a line that says how much is missing."""
+    missing = len(content) - PIECE_BYTES
+    if missing <= 0:
+        return content
+    return b"[the first %d bytes are left out]\n" % missing + content[missing:]
+
+
+def write_archive(  # noqa: PLR0913, PLR0917  what, from what, and where else
+    path: Path,
+    top: str,
+    pieces: Iterable[Evidence],
+    clean: Callable[[bytes], bytes],
+    moment: float,
+    elsewhere: str = ELSEWHERE,
+) -> None:
+    """Write every piece below the directory ``top`` of a new archive.
+
+    Parameters
+    ----------
+    path
+        The file; it has mode 0600.
+    top
+        Name of the directory that unpacking makes.
+    pieces
+        In the order in which they are written; of two with one path the second is numbered.
+    clean
+        What every content goes through before it is written.
+    moment
+        Seconds since 1970: when all members were changed last.
+    elsewhere
+        What else can be tried when it cannot be written; see ``guarded_files``.
+
+    Raises
+    ------
+    UsageError
+        When there is a device, a pipe or the like at that path.
+    StateError
+        When it cannot be written; there is no file then.
+
+    """
+    doing = f"writing '{path}'"
+    with guarded_files(doing, elsewhere):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise UsageError(doing, "it is a device or the like", "name an ordinary file")
+    with (
+        guarded_files(doing, elsewhere),
+        open_output(path, doing) as draft,
+        gzip.GzipFile(fileobj=draft, mode="wb", compresslevel=6, mtime=moment) as packed,
+        tarfile.open(fileobj=packed, mode="w") as archive,
+    ):
+        names: set[str] = set()
+        for piece in pieces:
+            name = _unused(member_name(piece.path), names)
+            _add(archive, f"{top}/{name}", shortened(clean(piece.content)), moment)
+
+
+def _unused(name: str, names: set[str]) -> str:
+    free, number = name, 1
+    while free in names:
+        number += 1
+        free = f"{name}.{number}"
+    names.add(free)
+    return free
+
+
+def _add(archive: tarfile.TarFile, name: str, content: bytes, moment: float) -> None:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode, member.mtime = len(content), PRIVATE, int(moment)
+    archive.addfile(member, io.BytesIO(content))
+
+
+SLACK_SECONDS = 2.0
+"""How much later than promised a piece may come."""
+_LOOK_SECONDS = 0.1
+"""How often one whose piece nobody takes looks whether anybody still wants it."""
+
+
+class _Hurried:
+    """Pieces on their way from the thread that makes them."""
+
+    def __init__(self, start: Callable[[], Iterable[Evidence]]) -> None:
+        self._start = start
+        self._made: queue.Queue[Evidence | None] = queue.Queue(maxsize=1)
+        self._left = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="evidence", daemon=True)
+
+    def taken(self, source: str, deadline: Deadline) -> Iterator[Evidence]:
+        self._thread.start()
+        try:
+            while piece := self._next(source, deadline):
+                yield piece
+        finally:
+            self._left.set()
+            self._thread.join(2 * _LOOK_SECONDS)
+
+    def _next(self, source: str, deadline: Deadline) -> Evidence | None:
+        """The next piece; None after the last."""
+        if self._left.is_set():
+            return None
+        patience = min(deadline.left(), SLOW_EVIDENCE_SECONDS + SLACK_SECONDS)
+        try:
+            return self._made.get(timeout=patience)
+        except queue.Empty:
+            self._left.set()
+        if deadline.left() == 0.0:
+            why = f"there was no more time: all of it may take {deadline.seconds:g} s"
+        else:
+            why = f"'{source}' made no further piece within {patience:g} s"
+        return Evidence("stopped.txt", f"{why}\n".encode())
+
+    def _work(self) -> None:
+        try:
+            for piece in self._start():
+                self._offer(piece)
+                if self._left.is_set():
+                    return
+        except Exception as error:  # noqa: BLE001  it promised none; whatever it is, it is told
+            self._offer(Evidence("stopped.txt", f"{type(error).__name__}: {error}\n".encode()))
+        self._offer(None)
+
+    def _offer(self, piece: Evidence | None) -> None:
+        while not self._left.is_set():
+            try:
+                self._made.put(piece, timeout=_LOOK_SECONDS)
+            except queue.Full:
+                continue
+            return
+
+
+def hurried(
+    source: str, start: Callable[[], Iterable[Evidence]], deadline: Deadline
+) -> Iterator[Evidence]:
+    """Every piece that comes in time, and one more that says why there are no others.
+
+    The pieces are made on a thread of their own. One that is stuck is left behind; it ends with
+    this process.
+
+    Parameters
+    ----------
+    source
+        Who makes them, for messages: ``"libvirt"``.
+    start
+        Begins to make them.
+    deadline
+        For all of them. Each has ``SLOW_EVIDENCE_SECONDS`` besides.
+
+    """
+    return _Hurried(start).taken(source, deadline)
+
+
+GONE = b"[scrubbed]"
+SHORTEST = 4
+"""Bytes. A secret that is shorter is no secret, and would tear holes into every text."""
+_LINE = 16
+"""From this length on a line of a secret of several lines is a secret by itself."""
+_BINARY = 1024
+"""So much of a file is looked at for a zero byte, by which text is told from anything else."""
+
+_WORDS = rb"pass(?:word|wd|phrase)|secret|token|api[-_]?key|certificate[-_]key|credentials?"
+_ARMOUR = (
+    rb"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----"
+    rb"(?:\s|\\[nr]|(?:Proc-Type|DEK-Info):[^\n\\]*)*"
+    rb"(?:\s|\\[nr]|[a-z0-9+/=])*(?:-----END (?:[A-Z0-9]+ )*PRIVATE KEY-----)?"
+)
+"""A private key, torn or whole, its line ends real or written as a backslash and n."""
+_VALUE = (
+    rb"((?:" + _WORDS + rb")(?:[-_](?:hash|value|data))?[\"']?(?: ?[:=] ?|(?<=--token) ))"
+    rb"(?:(?P<quote>[\"'])(?:\\.|(?!(?P=quote))[^\\\n])+(?P=quote)|[^\s\"',;&<>{}\[\]]+)"
+)
+"""``password: x``, ``"token": "x"``, ``ADMIN_PASSWORD=x``, ``passwd='x'``, ``--token x``."""
+_PATTERNS = tuple(
+    (re.compile(pattern, re.IGNORECASE), put)
+    for pattern, put in (
+        (_ARMOUR, GONE),
+        (_VALUE, rb"\1\g<quote>" + GONE + rb"\g<quote>"),
+        # the key in a kubeconfig, base64 of its armour
+        (rb"(client-key-data[\"']?: *[\"']?)[a-z0-9+/=]+", rb"\1" + GONE),
+        (rb"(authorization[\"']?: *[\"']?(?:bearer|basic) +)[^\s\"']+", rb"\1" + GONE),
+        # user:password@ of an address
+        (rb"(\b[a-z][a-z0-9+.-]*://[^\s/:@\"']*:)[^\s/@\"']+(?=@)", rb"\1" + GONE),
+        # $6$salt$hash as in /etc/shadow
+        (rb"\$(?:1|2[abxy]?|5|6|7|y|gy)\$[./a-z0-9=,$]{12,}", GONE),
+        # a kubeadm bootstrap token
+        (rb"\b[a-z0-9]{6}\.[a-z0-9]{16}\b", GONE),
+    )
+)
+
+
+def scrub(content: bytes, secrets: Iterable[bytes] = ()) -> bytes:
+    """The content without those secrets, and in text without what looks like one.
+
+    A secret is also found as JSON, XML, addresses and base64 write it. What looks like one:
+    private keys in armour, values of keys called ``password``, ``token`` and the like,
+    passwords in addresses, password hashes, kubeadm's tokens.
+    """
+    for secret in _forms(secrets):
+        content = content.replace(secret, GONE)
+    if b"\0" in content[:_BINARY]:
+        return content
+    for pattern, put in _PATTERNS:
+        content = pattern.sub(put, content)
+    return content
+
+
+def secret_values(file: bytes) -> Iterator[bytes]:
+    """What must not be seen of a file that holds a secret: all of it, and each long line."""
+    whole = file.strip()
+    yield whole
+    for line in whole.splitlines():
+        if len(line.strip()) >= _LINE and not line.startswith(b"-----"):
+            yield line.strip()
+
+
+def holds_private_key(file: bytes) -> bool:
+    """Whether a private key in armour is in it."""
+    return b"PRIVATE KEY-----" in file
+
+
+def _forms(secrets: Iterable[bytes]) -> list[bytes]:
+    """Every way to write the secrets, the longest first, so that no part spoils a whole."""
+    found: set[bytes] = set()
+    for secret in secrets:
+        if len(secret) < SHORTEST:
+            continue
+        found.update((secret, base64.b64encode(secret)))
+        text = secret.decode("utf-8", errors="surrogateescape")
+        if secret.isascii():
+            quoted = (json.dumps(text)[1:-1], escape(text), quote(text), quote(text, safe=""))
+            found.update(form.encode() for form in quoted)
+    return sorted(found, key=lambda form: (-len(form), form))
+
 
 SECONDS = 60.0
 """For all of an archive."""
@@ -37,7 +289,7 @@ CLUSTER_SECONDS = 360.0
 KEPT = 5
 """Archives in a lab's own directory; older ones make room."""
 KNOWN = "known.txt"
-"""What is known of the lines in the logs: cause, cure and line, each with its place."""
+"""What is known of the lines in the logs: cause, hint and line, each with its place."""
 SECRETS = "secrets"
 """A directory of this name in a lab's directory holds nothing but secrets, one a file."""
 _USERS = "or name another file with --output"
@@ -66,20 +318,22 @@ def gather(opened: OpenLab, path: Path) -> Path:
     return path
 
 
-def subject_of(opened: OpenLab) -> Subject:
+def subject_of(opened: OpenLab) -> EvidenceSubject:
     """The lab that was opened."""
     row = opened.store.lab(opened.name)
     assert row is not None, "it was opened by its row"
-    return Subject(opened.handle, row, opened.plan, opened.intent, opened.provider, opened.store)
+    return EvidenceSubject(
+        opened.handle, row, opened.plan, opened.intent, opened.provider, opened.store
+    )
 
 
-def archive_name(subject: Subject) -> str:
+def archive_name(subject: EvidenceSubject) -> str:
     """``overlay-evidence-20261121-093911.tar.gz``, in UTC; never the name of another one."""
     moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime(subject.store.now()))
     return f"{subject.handle.name}-evidence-{moment}.tar.gz"
 
 
-def write(subject: Subject, path: Path, elsewhere: str = ELSEWHERE) -> None:
+def write(subject: EvidenceSubject, path: Path, elsewhere: str = ELSEWHERE) -> None:
     """Write the archive to that path; see :func:`gather`, and ``guarded_files`` of the last."""
     hidden = tuple(secrets_of(subject.handle))
     write_archive(
@@ -92,7 +346,7 @@ def write(subject: Subject, path: Path, elsewhere: str = ELSEWHERE) -> None:
     )
 
 
-def keep(subject: Subject) -> Path:
+def keep(subject: EvidenceSubject) -> Path:
     """Write an archive into the lab's own directory, which keeps the last few of them.
 
     Raises
@@ -112,7 +366,7 @@ def keep(subject: Subject) -> Path:
     return path
 
 
-def keep_because(subject: Subject, trouble: str) -> str:
+def keep_because(subject: EvidenceSubject, trouble: str) -> str:
     """Keep evidence of what went wrong; says where it is, or why it is not. Never raises."""
     try:
         path = keep(replace(subject, row=_newest(subject), trouble=trouble))
@@ -123,7 +377,7 @@ def keep_because(subject: Subject, trouble: str) -> str:
     return f"evidence is in '{path}'"
 
 
-def _newest(subject: Subject) -> LabRow:
+def _newest(subject: EvidenceSubject) -> LabRow:
     return subject.store.lab(subject.handle.name) or subject.row
 
 
@@ -156,7 +410,7 @@ def _of_inventory() -> Iterator[bytes]:
                 yield from secret_values(secret.file.read_bytes())
 
 
-def _pieces(subject: Subject, deadline: Deadline) -> Iterator[Evidence]:
+def _pieces(subject: EvidenceSubject, deadline: Deadline) -> Iterator[Evidence]:
     for path, make in _own(subject).items():
         yield _piece(path, make)
     yield from _last_run(subject)
@@ -172,7 +426,7 @@ def _pieces(subject: Subject, deadline: Deadline) -> Iterator[Evidence]:
     yield Evidence(KNOWN, text.encode())
 
 
-def _own(subject: Subject) -> Mapping[str, Callable[[], str]]:
+def _own(subject: EvidenceSubject) -> Mapping[str, Callable[[], str]]:
     return {
         "trouble.txt": lambda: f"{subject.trouble or 'none: it was asked for'}\n",
         "versions.json": lambda: _json(_versions()),
@@ -190,7 +444,7 @@ def _piece(path: str, make: Callable[[], str]) -> Evidence:
         return Evidence(f"{path}.missing", f"{type(error).__name__}: {error}\n".encode())
 
 
-def _journal(subject: Subject) -> object:
+def _journal(subject: EvidenceSubject) -> object:
     name, store = subject.handle.name, subject.store
     return {
         "lab": plain(replace(subject.row, scenario_text="", token="")),
@@ -200,7 +454,7 @@ def _journal(subject: Subject) -> object:
     }
 
 
-def _last_run(subject: Subject) -> Iterator[Evidence]:
+def _last_run(subject: EvidenceSubject) -> Iterator[Evidence]:
     runs = subject.store.runs(subject.handle.name)
     if not runs:
         return

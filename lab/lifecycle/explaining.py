@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from lab._deadline import Deadline
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cells import product
+from lab.matrix.explain.explainer import Explainer
+from lab.matrix.explain.finding import Finding
 from lab.matrix.explain.question import LOOK_SECONDS, Explanation, Look, choose, explain
 from lab.providers.provider import Outcome, Probe, ProbeSettings
-from lab.providers.real import RealCluster
+from lab.providers.real import find_cluster
 from lab.providers.settling import settled
 from lab.topology.intent import Intent
 
@@ -19,7 +21,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ExplainQuestion:
     """Who asks whom, and how: None for every way that the matrix has."""
 
     source: str
@@ -32,7 +34,7 @@ class Question:
         return self.source if self.target is None else f"{self.source} to {self.target}"
 
 
-def explained(opened: OpenLab, question: Question, say: Say) -> Explanation:
+def explained(opened: OpenLab, question: ExplainQuestion, say: Say) -> Explanation:
     """Ask again, look at the path, and say what is wrong there.
 
     Nothing is read of what was put in on purpose: what is told was seen.
@@ -69,11 +71,29 @@ def explained(opened: OpenLab, question: Question, say: Say) -> Explanation:
             )
 
 
+def compared(opened: OpenLab, say: Say) -> tuple[Finding, ...]:
+    """Look at every machine and pod of a lab; return all that is not as intended.
+
+    Raises
+    ------
+    BrokenError
+        When the lab is not running.
+
+    """
+    with opened.used(f"lab status {opened.name}", say):
+        opened.require_running(well=False)
+        with bound(opened) as intent:
+            machines = {
+                machine.name: tuple(pod.name for pod in machine.pods)
+                for machine in intent.everything()
+            }
+            return Explainer(intent, looker(opened, intent)(machines)).everything()
+
+
 @contextmanager
 def bound(opened: OpenLab, *, ready: bool = False) -> Iterator[Intent]:
     """The lab's Intent; on a cluster with what its pods have got, ``ready`` or not."""
-    find = getattr(opened.provider, "cluster", None)
-    cluster: RealCluster | None = find(opened.handle, opened.intent) if find else None
+    cluster = find_cluster(opened.provider, opened.handle, opened.intent)
     if cluster is None:
         yield settled(opened.provider, opened.handle, opened.intent)
         return

@@ -18,12 +18,11 @@ from lab.cluster.labels import POD_VARIABLE
 from lab.cluster.observed import from_text, to_text
 from lab.lifecycle import lost
 from lab.lifecycle.explaining import bound
-from lab.lifecycle.relearning import wait_until_learned
+from lab.lifecycle.lost import wait_until_learned
 from lab.lifecycle.session import OpenLab
 from lab.matrix.faults import registry
-from lab.matrix.faults.fault import Change, Command, Fault, Site
+from lab.matrix.faults.fault import Fault, FaultChange, FaultCommand, FaultSite
 from lab.providers.provider import MACHINES
-from lab.providers.settling import realised
 from lab.state import faults as journal
 from lab.state.lock import FAULTS, lab_lock
 from lab.state.rows import FaultRow
@@ -184,7 +183,7 @@ def present(opened: OpenLab) -> tuple[FaultRow, ...]:
     return tuple(row for row in rows if not journal.is_older(row, opened.handle.token, steps))
 
 
-def possible(opened: OpenLab, say: Say) -> Mapping[str, tuple[Site, ...]]:
+def possible(opened: OpenLab, say: Say) -> Mapping[str, tuple[FaultSite, ...]]:
     """Where each fault can be put in: in what the lab has, or is planned to have if it is not up.
 
     Raises
@@ -203,7 +202,7 @@ def possible(opened: OpenLab, say: Say) -> Mapping[str, tuple[Site, ...]]:
         return _possible(opened, intent)
 
 
-def _possible(opened: OpenLab, intent: Intent) -> Mapping[str, tuple[Site, ...]]:
+def _possible(opened: OpenLab, intent: Intent) -> Mapping[str, tuple[FaultSite, ...]]:
     return {
         name: tuple(
             one for one in registry.sites(fault, intent) if _takes(opened, intent, one.node)
@@ -263,13 +262,13 @@ def _mend(opened: OpenLab, row: FaultRow) -> None:
     journal.forget(opened.store, opened.name, row.number)
 
 
-def _change(opened: OpenLab, fault: Fault, intent: Intent, node: str, peer: str) -> Change:
+def _change(opened: OpenLab, fault: Fault, intent: Intent, node: str, peer: str) -> FaultChange:
     """What the fault does to the lab as its provider has made it."""
-    made = realised(opened.provider, intent)
+    made = opened.provider.realised(intent)
     return from_nodes(fault.change(made, node, peer), intent)
 
 
-def _undo(opened: OpenLab, row: FaultRow, doing: str) -> tuple[Command, ...]:
+def _undo(opened: OpenLab, row: FaultRow, doing: str) -> tuple[FaultCommand, ...]:
     """What takes a fault out, worked out from its name and place.
 
     Raises
@@ -304,7 +303,7 @@ def _as_it_was(opened: OpenLab, row: FaultRow) -> Intent:
         return intent
 
 
-def _run(opened: OpenLab, intent: Intent, commands: Iterable[Command], doing: str) -> None:
+def _run(opened: OpenLab, intent: Intent, commands: Iterable[FaultCommand], doing: str) -> None:
     for place, lines in batches(commands):
         machine = opened.provider.machine(opened.handle, intent, place)
         done = machine.run(("sh", "-c", script(lines)), Deadline(_SECONDS))
@@ -324,7 +323,7 @@ def _shown(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text):,} characters)"
 
 
-def from_nodes(change: Change, intent: Intent) -> Change:
+def from_nodes(change: FaultChange, intent: Intent) -> FaultChange:
     """The change done on machines alone, where Kubernetes has the pods. Pure.
 
     A container may not change its own network, nor has it the tools for it.
@@ -333,16 +332,16 @@ def from_nodes(change: Change, intent: Intent) -> Change:
         return change
     node = {pod.name: machine.name for machine in intent.machines for pod in machine.pods}
 
-    def moved(commands: Iterable[Command], absent: str) -> tuple[Command, ...]:
+    def moved(commands: Iterable[FaultCommand], absent: str) -> tuple[FaultCommand, ...]:
         return tuple(
-            Command(node[one.place], _within(one.place, one.line, absent))
+            FaultCommand(node[one.place], _within(one.place, one.line, absent))
             if one.place in node
             else one
             for one in commands
         )
 
     gone = "exit 0"  # with the pod went all that was done to it
-    return Change(
+    return FaultChange(
         moved(change.do, "echo no such pod runs here >&2; exit 1"), moved(change.undo, gone)
     )
 
@@ -355,7 +354,7 @@ def _within(pod: str, line: str, absent: str) -> str:
     return f'({find}; if [ -n "$one" ]; then {enter}; fi; {absent})'
 
 
-def batches(commands: Iterable[Command]) -> Iterator[tuple[str, list[str]]]:
+def batches(commands: Iterable[FaultCommand]) -> Iterator[tuple[str, list[str]]]:
     """The commands in their order, as many of one place together as one shell takes. Pure."""
     place, lines, size = "", list[str](), 0
     for one in commands:

@@ -17,7 +17,7 @@ from lab.lifecycle.age import in_words
 from lab.lifecycle.interruption import terminable
 from lab.lifecycle.marks import Home, all_marks, home, same_directory
 from lab.lifecycle.providers import choose
-from lab.lifecycle.removal import Target, remove_files, take_away
+from lab.lifecycle.removal import RemovalTarget, remove_files, take_away
 from lab.providers.provider import LabHandle, Mark, Provider
 from lab.state.lock import HeldError, lab_lock
 from lab.state.rows import LabRow
@@ -200,7 +200,7 @@ def _remove(
             return _remove_orphan(lab, provider, alone=live is None)
         if live is None or live.token != item.token or not _is_old(live, request, store):
             return ()
-        return take_away(item.lab, [Target(item.provider, item.token)], providers, store)
+        return take_away(item.lab, [RemovalTarget(item.provider, item.token)], providers, store)
 
 
 def _remove_orphan(lab: LabHandle, provider: Provider, *, alone: bool) -> tuple[str, ...]:

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from lab._errors import LabError
-from lab.imaging.cache import cache_directory
-from lab.imaging.golden import GoldenImage
-from lab.imaging.library import Library
-from lab.imaging.windows.product_key import secret_of
+from lab.imaging.golden import GoldenImage, cache_directory
+from lab.imaging.image_store import ImageStore
+from lab.imaging.windows.credentials import secret_of
 from lab.imaging.windows.settings import Firmware
 from lab.inventory import loader
 from lab.inventory.inventory import STOCK
@@ -23,8 +22,8 @@ from lab.providers.libvirt.installing import LibvirtInstaller
 from lab.providers.libvirt.sites import Left
 
 
-def library() -> Library:
-    """The library; installers run on the first hypervisor, which is connected when one does.
+def image_store() -> ImageStore:
+    """The image store; installers run on the first hypervisor, which is connected when one does.
 
     Raises
     ------
@@ -33,11 +32,11 @@ def library() -> Library:
 
     """
     inventory = loader.current(os.environ, Path.cwd()) or STOCK
-    hypervisors = inventory.hypervisors
+    hypervisors = [*inventory.hypervisors.values()]
     installer = (
-        LibvirtInstaller(Host(hypervisors[0]), inventory.management) if hypervisors else None
+        LibvirtInstaller(Host(hypervisors[0]), inventory.management.cidr) if hypervisors else None
     )
-    return Library(cache_directory(inventory), inventory, installer)
+    return ImageStore(cache_directory(inventory), inventory, installer)
 
 
 def build(
@@ -58,12 +57,12 @@ def build(
     Raises
     ------
     LabError
-        As :meth:`Library.get` does; PreflightError when a file is not there, or asked by nobody.
+        As :meth:`ImageStore.get` does; PreflightError when a file is not there, or asked by nobody.
     Terminated
         On SIGTERM, which is treated as Ctrl-C is.
 
     """
-    there = library()
+    there = image_store()
     if firmware is not None:
         there.choose(name, firmware)
     if given:
@@ -84,9 +83,9 @@ def collect_sites(yes: bool, say: Callable[[str], None]) -> tuple[Left, ...]:
     A hypervisor that cannot be reached is said and left.
     """
     inventory = loader.current(os.environ, Path.cwd()) or STOCK
-    alive = library().is_building
+    alive = image_store().is_building
     found: list[Left] = []
-    for hypervisor in inventory.hypervisors:
+    for hypervisor in inventory.hypervisors.values():
         if hypervisor.line == 0 and not connection.is_here(hypervisor):
             continue
         try:
@@ -102,12 +101,12 @@ def collect_copies(yes: bool, say: Callable[[str], None]) -> tuple[Copies, ...]:
     A hypervisor that cannot be reached is said and left.
     """
     inventory = loader.current(os.environ, Path.cwd()) or STOCK
-    there = library()
+    there = image_store()
     current = [listed.digest for listed in there.list() if listed.digest]
     current += bundles.media()
     media = there.media()
     found: list[Copies] = []
-    for hypervisor in inventory.hypervisors:
+    for hypervisor in inventory.hypervisors.values():
         if hypervisor.line == 0 and not connection.is_here(hypervisor):
             continue
         try:

@@ -52,8 +52,8 @@ def _missing(wanted: str, path: Path, state: Path) -> tuple[str, str]:
     if path.is_dir():
         below = sorted(path.glob(f"*/{RESULT}"), key=lambda file: file.parent.name)
         near = " or ".join(f"'{file.parent}'" for file in below[:_SHOWN])
-        cure = f"did you mean {near}?" if near else "the directory of one run, or its result.json"
-        return f"directory '{wanted}' has no {RESULT}", cure
+        hint = f"did you mean {near}?" if near else "the directory of one run, or its result.json"
+        return f"directory '{wanted}' has no {RESULT}", hint
     if "/" in wanted or path.suffix == ".json":
         return "there is no such file", _A_RUN
     neither = (
@@ -114,7 +114,7 @@ def _read(doing: str, file: Path) -> RunResult:
     try:
         run, _ = from_json(document)
     except BrokenError as error:
-        raise UsageError(doing, f"'{file}': {error.happened}", error.cure or _A_RUN) from error
+        raise UsageError(doing, f"'{file}': {error.happened}", error.hint or _A_RUN) from error
     for name in (run.run, run.lab, run.scenario, *(result.cell.id for result in run.results)):
         if not name.isprintable():  # it could pass for lines of ours
             happened = f"'{file}' has a name with characters that cannot be printed: {name!r:.60}"

@@ -7,8 +7,6 @@ reached from here; then it is a port of this machine, which ``ssh`` has to lead 
 
 from __future__ import annotations
 
-import os
-import stat
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -18,12 +16,11 @@ from lab._errors import BrokenError, UsageError
 from lab.cluster import kubeconfig
 from lab.cluster.cluster import API_PORT
 from lab.cluster.kubeconfig import Access, KubeconfigError
-from lab.guests.shell import Reach
 from lab.lifecycle.session import OpenLab
 from lab.lifecycle.ssh_access import reach_of, write_ssh_files
-from lab.state.directory import is_trusted
+from lab.remote.shell import Reach
 from lab.state.failure import guarded_files
-from lab.state.files import held, write_private
+from lab.state.output_file import open_output
 from lab.topology.intent import Intent
 
 _ADMIN = "/etc/kubernetes/admin.conf"
@@ -106,23 +103,12 @@ def write(access: Access, path: Path) -> None:
 
     """
     doing = f"writing the kubeconfig '{access.name}' to '{path}'"
-    target = Path(os.path.realpath(path))
-    with guarded_files(doing, _USERS), held(path) as (same, before):
-        for found in (path.lstat() if path.is_symlink() else None, before):
-            _require_trusted(found, doing)
-        if before and not (stat.S_ISREG(before.st_mode) or stat.S_ISDIR(before.st_mode)):
-            same.write_text(kubeconfig.text(access), encoding="utf-8")
-            return
-        content = same.read_bytes() if before else b""
-    if content.strip() and not kubeconfig.is_export(content.decode(errors="replace")):
-        raise UsageError(doing, "the file has other contents", "give another file")
-    write_private(target, kubeconfig.text(access), like=before, elsewhere=_USERS)
+    with guarded_files(doing, _USERS), open_output(path, doing, _is_earlier_export) as file:
+        file.write(kubeconfig.text(access).encode())
 
 
-def _require_trusted(found: os.stat_result | None, doing: str) -> None:
-    """Refuse another user's file, pipe or link: what is there would be given the cluster's key."""
-    if found and not is_trusted(found.st_uid) and not stat.S_ISCHR(found.st_mode):
-        raise UsageError(doing, f"it belongs to user {found.st_uid}", "give another file")
+def _is_earlier_export(content: bytes) -> bool:
+    return not content.strip() or kubeconfig.is_export(content.decode(errors="replace"))
 
 
 def local_port(lab: str) -> int:
@@ -131,7 +117,7 @@ def local_port(lab: str) -> int:
 
 
 def _admin(reach: Reach, doing: str) -> str:
-    from lab.guests.ssh import SshShell  # noqa: PLC0415  slow, and an extra
+    from lab.remote.ssh import SshShell  # noqa: PLC0415  slow, and an extra
 
     shell = SshShell(reach)
     try:

@@ -45,5 +45,5 @@ def unknown_lab(doing: str, name: str, known: Iterable[str], more: str = "") -> 
     listed = ", ".join(f"'{lab}'" for lab in labs)
     are = "the only lab is" if len(labs) == 1 else "the labs are"
     there = f"{are} {listed}" if labs else "there are no labs; 'lab up' makes one"
-    cure = f"{meant}{there}{f'; {more}' if more else ''}"
-    return UsageError(doing, f"there is no lab named '{name}'", cure)
+    hint = f"{meant}{there}{f'; {more}' if more else ''}"
+    return UsageError(doing, f"there is no lab named '{name}'", hint)

@@ -42,7 +42,8 @@ def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
     Raises
     ------
     UsageError
-        When the one that is told has something in it, or another user may write it.
+        When the one that is told has something in it, or another user may write it
+        or lead it elsewhere.
     StateError
         When it cannot be made.
 
@@ -55,15 +56,10 @@ def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
         output = shelf / f"{now:%Y-%m-%d-%H%M%S}" if dated.exists() else dated
     else:
         output = wanted.absolute()
+    _require_own(output)
     make_private(output, ELSEWHERE if wanted is None else "or give --output another one")
+    _require_own(output)  # somebody else may have made it
     with guarded_files(f"looking into '{output}'"):
-        stranger = writer(output)
-        if stranger:
-            raise UsageError(
-                f"writing a night into '{output}'",
-                stranger,
-                "give a directory of your own, or one that is not there yet",
-            )
         if any(output.iterdir()):
             raise UsageError(
                 f"making the directory '{output}' of a night",
@@ -71,6 +67,15 @@ def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
                 "give each night a directory of its own, or leave --output out",
             )
     return output
+
+
+def _require_own(output: Path) -> None:
+    if stranger := writer(output):
+        raise UsageError(
+            f"writing a night into '{output}'",
+            stranger,
+            "give a directory of your own, or one that is not there yet",
+        )
 
 
 def find_earlier(output: Path, provider: str, wanted: Path | None) -> tuple[Earlier, ...]:

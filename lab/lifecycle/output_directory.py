@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from lab._errors import UsageError
+from lab.state.directory import writer
 
 
 @contextmanager
@@ -20,7 +21,8 @@ def made_empty(directory: Path | None) -> Iterator[None]:
     Raises
     ------
     UsageError
-        When it has something in it, is none, or cannot be made or written into.
+        When it has something in it, is none, or cannot be made or written into; when another
+        user may write it or lead it elsewhere.
 
     """
     made: list[Path] = []
@@ -28,6 +30,7 @@ def made_empty(directory: Path | None) -> Iterator[None]:
         if directory is not None:
             _require_empty(directory)
             _make(directory, made)
+            _require_own(directory)  # somebody else may have made one above it
         yield
     except BaseException:
         for one in reversed(made):
@@ -37,16 +40,22 @@ def made_empty(directory: Path | None) -> Iterator[None]:
 
 
 def _require_empty(directory: Path) -> None:
+    if directory.exists() and not directory.is_dir():
+        raise _unfit(f"'{directory}' is no directory")
+    _require_own(directory)
     if not directory.exists():
         return
-    if not directory.is_dir():
-        raise _unfit(f"'{directory}' is no directory")
     try:
         empty = not any(directory.iterdir())
     except OSError as error:
         raise _unfit(f"'{directory}' cannot be read: {_words(error)}") from error
     if not empty:
         raise _unfit(f"'{directory}' has something in it")
+
+
+def _require_own(directory: Path) -> None:
+    if stranger := writer(directory.absolute()):
+        raise _unfit(f"'{directory}': {stranger}")
 
 
 def _make(directory: Path, made: list[Path]) -> None:

@@ -1,43 +1,23 @@
-"""Which providers exist, by name; each is imported where it is first asked for."""
+"""Every provider there is: each package of ``lab.providers`` with a module ``provider``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
 
+import lab.providers
 from lab._errors import UsageError
-from lab.inventory.inventory import STOCK, Inventory
+from lab.inventory.inventory import Inventory
 from lab.providers.provider import Provider
+from lab.providers.setup import ProviderSetup
 
 DEFAULT = "netns"
 
 
-def _netns(windows_rules_off: frozenset[str]) -> Provider:
-    from lab.providers.netns.provider import NetnsProvider  # noqa: PLC0415  only if asked for
-
-    return NetnsProvider(windows_rules_off)
-
-
-def _libvirt(inventory: Inventory | None) -> Provider:
-    from lab.providers.libvirt.provider import LibvirtProvider  # noqa: PLC0415  only if asked for
-
-    return LibvirtProvider(usable(inventory))
-
-
-def _nspawn(inventory: Inventory | None) -> Provider:
-    from lab.providers.nspawn.provider import NspawnProvider  # noqa: PLC0415  only if asked for
-
-    return NspawnProvider(usable(inventory))
-
-
-def _fake() -> Provider:
-    from lab.providers.fake.provider import FakeProvider  # noqa: PLC0415  only if asked for
-
-    return FakeProvider()
-
-
 class Providers(Mapping[str, Provider]):
-    """Every provider by its name, made once, when it is first asked for.
+    """Every provider by its name; each is imported and made when it is first asked for.
 
     Parameters
     ----------
@@ -46,8 +26,7 @@ class Providers(Mapping[str, Provider]):
     windows_rules_off
         Ids of Windows rules that emulated Windows nodes are not to obey.
     inventory
-        Says where real machines may be, when they are first asked for; None is this machine's
-        own libvirt. What is wrong with an inventory is no matter of a lab on namespaces.
+        Reads the inventory, when a provider first needs it.
 
     """
 
@@ -58,12 +37,7 @@ class Providers(Mapping[str, Provider]):
         windows_rules_off: frozenset[str] = frozenset(),
         inventory: Callable[[], Inventory | None] = lambda: None,
     ) -> None:
-        self._makers = makers or {
-            "netns": lambda: _netns(windows_rules_off),
-            "libvirt": lambda: _libvirt(inventory()),
-            "nspawn": lambda: _nspawn(inventory()),
-            "fake": _fake,
-        }
+        self._makers = makers or _makers(ProviderSetup(inventory, windows_rules_off))
         self._made: dict[str, Provider] = {}
 
     def __getitem__(self, name: str) -> Provider:
@@ -78,18 +52,29 @@ class Providers(Mapping[str, Provider]):
         return len(self._makers)
 
 
+def _makers(setup: ProviderSetup) -> Mapping[str, Callable[[], Provider]]:
+    def maker(name: str) -> Callable[[], Provider]:
+        return lambda: _made(import_module(f"lab.providers.{name}.provider").make(setup))
+
+    packages = (Path(root) for root in lab.providers.__path__)
+    return {
+        found.name: maker(found.name)
+        for root in packages
+        for found in iter_modules([str(root)])
+        if (root / found.name / "provider.py").is_file()
+    }
+
+
+def _made(found: object) -> Provider:
+    assert isinstance(found, Provider), "what 'make' of a provider returns"
+    return found
+
+
 def chosen(asked: str | None, inventory: Inventory | None) -> str:
     """The name of the provider: the one asked for, or libvirt where there are hypervisors."""
     if asked:
         return asked
     return "libvirt" if inventory is not None and inventory.hypervisors else DEFAULT
-
-
-def usable(inventory: Inventory | None) -> Inventory:
-    """The inventory for real machines: without any hypervisor, this machine's own libvirt."""
-    if inventory is None:
-        return STOCK
-    return inventory if inventory.hypervisors else replace(inventory, hypervisors=STOCK.hypervisors)
 
 
 def choose(providers: Mapping[str, Provider], name: str = DEFAULT) -> Provider:

@@ -27,7 +27,7 @@ Run = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Night:
+class KeptNight:
     """A night in the state directory."""
 
     name: str
@@ -55,7 +55,7 @@ class Surplus:
 
 
 def surplus(
-    runs: Mapping[str, Sequence[str]], nights: Iterable[Night], keep_runs: int, keep_nights: int
+    runs: Mapping[str, Sequence[str]], nights: Iterable[KeptNight], keep_runs: int, keep_nights: int
 ) -> Surplus:
     """What is more than is kept; a run that a kept night refers to is not.
 
@@ -128,15 +128,15 @@ def _runs(store: Store, lab: str) -> list[str]:
     return [*lost, *written]
 
 
-def _nights(shelf: Path) -> Iterator[Night]:
+def _nights(shelf: Path) -> Iterator[KeptNight]:
     for name in _directories(shelf):
         directory = shelf / name
         summary = summary_in(directory)
         if summary is not None:
             at = _seconds(summary.get("started"))
-            yield Night(name, _changed(directory) if at is None else at, runs_of(summary))
+            yield KeptNight(name, _changed(directory) if at is None else at, runs_of(summary))
         elif any(directory.glob("*/*.log")):  # one that was killed, or is under way
-            yield Night(name, _changed(directory))
+            yield KeptNight(name, _changed(directory))
 
 
 def _seconds(moment: object) -> float | None:

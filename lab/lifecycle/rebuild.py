@@ -7,13 +7,35 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.lifecycle.blueprint import cut, fitted
-from lab.lifecycle.scenario_copy import write_scenario
 from lab.plan.plan import Plan
 from lab.providers.provider import MACHINES, Provider
 from lab.scenario.scenario import Limit, Scenario
+from lab.state.directory import make_private
+from lab.state.failure import guarded_files
+from lab.state.files import read_private, write_private
 from lab.state.rows import LabRow
 from lab.state.store import Store
 from lab.topology.intent import Intent
+
+FILE = "scenario.yaml"
+
+
+def write_scenario(directory: Path, text: str) -> Path:
+    """Write the scenario into the lab's directory, unless it is there; its path.
+
+    Raises
+    ------
+    StateError
+        When it cannot be written.
+
+    """
+    path = directory / FILE
+    make_private(directory)
+    with guarded_files(f"reading '{path}'"):
+        there = path.is_file() and read_private(path) == text.encode()
+    if not there:
+        write_private(path, text)
+    return path
 
 
 @dataclass(frozen=True, slots=True)

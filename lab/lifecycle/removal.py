@@ -24,23 +24,23 @@ _MERGED = "kubeconfig"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RemovalTarget:
     """What carries one token, on one provider."""
 
     provider: str
     token: str
 
 
-def targets(row: LabRow | None, marks: Iterable[tuple[str, str]]) -> tuple[Target, ...]:
+def targets(row: LabRow | None, marks: Iterable[tuple[str, str]]) -> tuple[RemovalTarget, ...]:
     """What is to be destroyed: what the journal says, and every other (provider, token) found."""
-    found = {Target(provider, token) for provider, token in marks}
+    found = {RemovalTarget(provider, token) for provider, token in marks}
     if row is not None and row.status != "down":
-        found.add(Target(row.provider, row.token))
+        found.add(RemovalTarget(row.provider, row.token))
     return tuple(sorted(found, key=lambda target: (target.provider, target.token)))
 
 
 def take_away(
-    name: str, wanted: Iterable[Target], providers: Mapping[str, Provider], store: Store
+    name: str, wanted: Iterable[RemovalTarget], providers: Mapping[str, Provider], store: Store
 ) -> tuple[str, ...]:
     """Destroy those objects, then the lab's files, then say in the journal that it is down.
 
@@ -77,7 +77,7 @@ def take_away(
 
 
 def destroy(
-    name: str, directory: Path, wanted: Iterable[Target], providers: Mapping[str, Provider]
+    name: str, directory: Path, wanted: Iterable[RemovalTarget], providers: Mapping[str, Provider]
 ) -> tuple[str, ...]:
     """Destroy every object that carries one of those tokens; what was removed, in words."""
     return tuple(

@@ -16,7 +16,8 @@ from lab.scenario.loader import HeldText, load
 from lab.scenario.scenario import Scenario
 from lab.scenario.write import to_yaml
 from lab.state.directory import make_own, make_private
-from lab.state.files import write_private
+from lab.state.failure import guarded_files
+from lab.state.output_file import open_output
 from lab.suites.session import LabSession
 from lab.topology import registry
 
@@ -98,7 +99,9 @@ def make_small(
     if output is None:
         make_own(state)
         make_private(file.parent)
-    write_private(file, to_yaml(small, head))
+    doing = f"writing '{file}'"
+    with guarded_files(doing), open_output(file, doing) as opened:
+        opened.write(to_yaml(small, head).encode())
     return Small(run, then, small, file, lab)
 
 

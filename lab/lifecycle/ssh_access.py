@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from lab._errors import UsageError
-from lab.guests.shell import Reach
-from lab.guests.ssh_config import alias, known_hosts, ssh_config
 from lab.lifecycle.real_machines import real_machines
 from lab.lifecycle.session import OpenLab
 from lab.plan.plan import Plan
-from lab.scenario.scenario import Os
+from lab.remote.shell import Reach
+from lab.remote.ssh_config import alias, known_hosts, ssh_config
+from lab.scenario.terms import Os
 from lab.state.directory import make_private
 from lab.state.files import write_private
 from lab.topology.intent import Intent
@@ -97,7 +97,7 @@ def log_in(opened: OpenLab, name: str, words: tuple[str, ...], doing: str) -> in
         When the lab's machines are not there, or sleep.
 
     """
-    from lab.guests.ssh import SshShell  # noqa: PLC0415  slow, and an extra
+    from lab.remote.ssh import SshShell  # noqa: PLC0415  slow, and an extra
 
     real_machines(opened.provider, doing)
     wanted = machine_name(opened, name, doing)

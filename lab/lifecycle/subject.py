@@ -12,7 +12,7 @@ from lab.topology.intent import Intent
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class EvidenceSubject:
     """All that is known of one lab, whole, half up, or broken."""
 
     handle: LabHandle

@@ -14,8 +14,8 @@ from lab.lifecycle.interruption import Terminated, terminable
 from lab.lifecycle.lost import put_back
 from lab.lifecycle.marks import own_marks
 from lab.lifecycle.names import check_name
-from lab.lifecycle.scenario_copy import write_scenario
-from lab.lifecycle.subject import Subject
+from lab.lifecycle.rebuild import write_scenario
+from lab.lifecycle.subject import EvidenceSubject
 from lab.plan.canonical import digest
 from lab.plan.plan import Plan
 from lab.providers.provider import LabHandle, Liveness, Provider, Step
@@ -69,7 +69,7 @@ class _Work:
     row: LabRow
     steps: tuple[Step, ...]
     decisions: tuple[converge.Decision, ...]
-    subject: Subject
+    subject: EvidenceSubject
     """The lab as evidence is gathered of it."""
 
 
@@ -151,7 +151,7 @@ def _decided(request: UpRequest, provider: Provider, store: Store) -> _Work:
         liveness = provider.liveness(lab, request.intent)
     wanted = [(step.name, step.digest) for step in steps]
     decisions = tuple(converge.decide(done, wanted, liveness))
-    subject = Subject(lab, row, request.plan, request.intent, provider, store)
+    subject = EvidenceSubject(lab, row, request.plan, request.intent, provider, store)
     return _Work(lab, known, row, steps, decisions, subject)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from lab.scenario.scenario import Family, Limit, Os, Protocol, Refusal, Size
+from lab.scenario.scenario import Limit
+from lab.scenario.terms import Family, Os, Protocol, Refusal, Size
 
 EndpointKind = Literal["pod", "service", "nodeport", "node", "client", "name", "api"]
 Relation = Literal["self", "same-node", "other-node", "outside"]

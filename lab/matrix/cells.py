@@ -11,7 +11,7 @@ from lab.matrix.cell import Cell
 from lab.matrix.grid import Grid
 from lab.matrix.lab_ends import LabEnds
 from lab.plan.plan import Plan
-from lab.scenario.scenario import FAMILIES, OF_SERVICES_NODE, Family
+from lab.scenario.terms import FAMILIES, OF_SERVICES_NODE, Family
 from lab.topology.intent import Intent
 
 _PARTS_OF_AN_ID = 4

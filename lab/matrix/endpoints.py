@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from lab.matrix.cell import Endpoint
 from lab.plan.plan import Plan, PlannedService
 from lab.providers.provider import PROBE_PORT
-from lab.scenario.scenario import Os
+from lab.scenario.terms import Os
 from lab.topology.intent import Intent, MachineIntent, Pod
 
 

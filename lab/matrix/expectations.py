@@ -7,7 +7,8 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 from lab.matrix.cell import Cell, Expectation
-from lab.scenario.scenario import Family, Limit, Match, Refusal
+from lab.scenario.scenario import Limit, Match
+from lab.scenario.terms import Family, Refusal
 
 MODEL = 'Kubernetes documentation, "The Kubernetes network model"'
 SERVICES = 'Kubernetes documentation, "Service"'

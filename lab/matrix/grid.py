@@ -12,14 +12,14 @@ from functools import cached_property
 from typing import Literal
 
 from lab.matrix.cell import Cell, Endpoint, Relation
-from lab.scenario.scenario import Family, Os, Protocol, Refusal, Size
+from lab.scenario.terms import Family, Os, Protocol, Refusal, Size
 
 Variant = tuple[Protocol, Size, str]
 """Protocol, size, and how the two end a cell's id."""
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class GridPath:
     """One source and one target, before protocol and size."""
 
     source: Endpoint
@@ -36,14 +36,14 @@ class Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class GridTarget:
     """One column of a grid: what all its sources ask."""
 
     group: str
     """The node that is asked or answers, or the name of what stands on no single node."""
     on_node: bool
     """Whether ``group`` is a node."""
-    path: Callable[[Endpoint], Path]
+    path: Callable[[Endpoint], GridPath]
     """From a source to it."""
     kind: str = ""
     """What tells it from others of its group that lead elsewhere."""
@@ -60,7 +60,7 @@ class Grid:
 
     family: Family
     sources: tuple[Endpoint, ...]
-    targets: tuple[Target, ...]
+    targets: tuple[GridTarget, ...]
     variants: tuple[Variant, ...]
     small: tuple[Variant, ...]
     """The variants of targets that are ``only_small``."""
@@ -75,7 +75,7 @@ class Grid:
             for target in self.targets
         )
 
-    def variants_of(self, target: Target) -> tuple[Variant, ...]:
+    def variants_of(self, target: GridTarget) -> tuple[Variant, ...]:
         """Those in which a target is asked."""
         every = self.small if target.only_small else self.variants
         if target.protocol is None:
@@ -119,7 +119,7 @@ class Grid:
                         return self.cell(path, variant)
         return None
 
-    def cell(self, path: Path, variant: Variant) -> Cell:
+    def cell(self, path: GridPath, variant: Variant) -> Cell:
         """One cell."""
         protocol, size, suffix = variant
         return Cell(

@@ -9,7 +9,7 @@ is asked for all follow from that, and stand nowhere here a second time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from lab._errors import MatrixError, UsageError
 from lab.matrix.cell import Cell, Endpoint
@@ -78,16 +78,16 @@ def reduce(scenario: Scenario, cell_id: str) -> Scenario:
         )
     meaning = wanted.meaning()
     small = _narrowed(_spelt_out(scenario, wanted.plan), wanted.cell)
-    for shared in small.shared_services:
-        others = tuple(one for one in small.shared_services if one != shared)
-        small = _smaller(small, (replace(small, shared_services=others),), cell_id, meaning)
-    for special in small.special_services:
-        rest = tuple(one for one in small.special_services if one != special)
-        small = _smaller(small, (replace(small, special_services=rest),), cell_id, meaning)
+    for shared in small.services.shared:
+        others = tuple(one for one in small.services.shared if one != shared)
+        small = _smaller(small, (_with_services(small, shared=others),), cell_id, meaning)
+    for special in small.services.special:
+        rest = tuple(one for one in small.services.special if one != special)
+        small = _smaller(small, (_with_services(small, special=rest),), cell_id, meaning)
     for at_once in _shares(len(small.nodes)):
         for some in _portions(tuple(reversed(small.nodes)), at_once):
             fewer_nodes = tuple(one for one in small.nodes if one not in some)
-            small = _smaller(small, (replace(small, nodes=fewer_nodes),), cell_id, meaning)
+            small = _smaller(small, (small.replace(nodes=fewer_nodes),), cell_id, meaning)
     for group in small.nodes:
         fewer = (_with_pods(small, group, pods) for pods in range(group.pods or 0))
         small = _smaller(small, tuple(fewer), cell_id, meaning)
@@ -137,8 +137,7 @@ def _spelt_out(scenario: Scenario, plan: Plan) -> Scenario:
     """
     groups = [group for group in scenario.nodes for _ in range(group.count)]
     nodes = tuple(
-        replace(
-            group,
+        group.replace(
             name=node.name,
             count=1,
             address=node.address,
@@ -150,26 +149,31 @@ def _spelt_out(scenario: Scenario, plan: Plan) -> Scenario:
     behind = {service.name: service.backends for service in plan.services}
     behind |= {service.name: service.backends for service in plan.headless}
     special = tuple(
-        replace(service, pods=behind[service.name]) for service in scenario.special_services
+        service.replace(pods=behind[service.name]) for service in scenario.services.special
     )
-    return replace(scenario, nodes=nodes, special_services=special)
+    return _with_services(scenario.replace(nodes=nodes), special=special)
 
 
 def _narrowed(scenario: Scenario, cell: Cell) -> Scenario:
     """The same, asking for nothing but the like of the cell."""
-    return replace(
-        scenario,
+    return scenario.replace(
         summary=f"the part of scenario {scenario.name} that has cell {cell.id}",
-        matrix=MatrixChoice((cell.family,), (cell.protocol,), (cell.size,)),
+        matrix=MatrixChoice(
+            families=(cell.family,), protocols=(cell.protocol,), sizes=(cell.size,)
+        ),
         exceptions=tuple(one for one in scenario.exceptions if speaks_of(one.when, cell)),
     )
 
 
+def _with_services(scenario: Scenario, **changes: object) -> Scenario:
+    return scenario.replace(services=scenario.services.replace(**changes))
+
+
 def _with_pods(scenario: Scenario, group: NodeGroup, pods: int) -> Scenario:
     nodes = tuple(
-        replace(one, pods=pods) if one.name == group.name else one for one in scenario.nodes
+        one.replace(pods=pods) if one.name == group.name else one for one in scenario.nodes
     )
-    return replace(scenario, nodes=nodes)
+    return scenario.replace(nodes=nodes)
 
 
 def _same_port(small: Scenario, wanted: Cell) -> Scenario:
@@ -177,6 +181,6 @@ def _same_port(small: Scenario, wanted: Cell) -> Scenario:
     found = _find(small, wanted.id)
     if wanted.target.kind != "nodeport" or found is None:
         return small
-    first, last = small.node_ports
+    first, last = small.services.node_ports
     shifted = first + wanted.target.port - found.cell.target.port
-    return replace(small, node_ports=(shifted, last))
+    return _with_services(small, node_ports=(shifted, last))

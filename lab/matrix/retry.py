@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lab.matrix.cell import Cell
-from lab.scenario.scenario import Family
+from lab.scenario.terms import Family
 
 Group = tuple[str, str, Family]
 

@@ -15,14 +15,14 @@ from itertools import chain
 from typing import Literal
 
 from lab.matrix.cell import Endpoint, Relation
-from lab.matrix.grid import Path, Target
+from lab.matrix.grid import GridPath, GridTarget
 from lab.matrix.lab_ends import Ends, LabEnds, between
 from lab.providers.provider import DNS_PORT
 from lab.scenario.reserved import POD_PORT
-from lab.scenario.scenario import PROTOCOLS, Family, Os, Protocol, Refusal, ServicePort
-from lab.scenario.special import own_ports
+from lab.scenario.scenario import has_own_ports
+from lab.scenario.terms import PROTOCOLS, Family, Os, Protocol, Refusal, ServicePort
 from lab.topology import proxying
-from lab.topology.translation import Backend, HeadlessService, Service
+from lab.topology.translation import Backend, HeadlessService, ProxiedService
 
 
 def _affinity(lab: LabEnds) -> Ends:
@@ -30,7 +30,7 @@ def _affinity(lab: LabEnds) -> Ends:
     services = [one for one in lab.special if one.affinity is not None and one.backends]
     pods, client = _names(lab.ends.pods), frozenset({lab.ends.client.name})
 
-    def targets() -> Iterator[Target]:
+    def targets() -> Iterator[GridTarget]:
         for service in services:
             for port in service.ports:
                 yield from _by_address(lab, service, port, never=client)
@@ -48,7 +48,7 @@ def _node_port_local(lab: LabEnds) -> Ends:
     """
     services = [one for one in lab.special if one.outside == "local" and one.backends]
 
-    def targets() -> Iterator[Target]:
+    def targets() -> Iterator[GridTarget]:
         for service in services:
             for port in service.ports:
                 for entry in lab.ends.hosts:
@@ -72,15 +72,21 @@ def _cluster_ip_local(lab: LabEnds) -> Ends:
 
 
 def _ports(lab: LabEnds) -> Ends:
-    """Every pod asks every port over both protocols, the client every node port over its own."""
-    services = [one for one in lab.special if one.backends and own_ports(one.ports)]
+    """Every pod asks every port over both protocols, the client every node port over its own.
+
+    What a Service does not have is asked of kube-proxy in mode nftables alone: in mode iptables it
+    has no rule for that, and packets go where the network around the cluster leads them.
+    """
+    services = [one for one in lab.special if one.backends and has_own_ports(one.ports)]
+    rejects = lab.plan.proxy_mode == "nftables"
     pods, client = _names(lab.ends.pods), frozenset({lab.ends.client.name})
 
-    def targets() -> Iterator[Target]:
+    def targets() -> Iterator[GridTarget]:
         for service in services:
             for port in service.ports:
                 yield from _by_address(lab, service, port, never=client)
-                for protocol in _over(lab, _others(service, port)):
+                refused = _over(lab, _others(service, port)) if rejects else ()
+                for protocol in refused:
                     yield from _Asked(lab, service, port, protocol).targets(client)
             for port in service.ports:
                 for entry in lab.ends.hosts:
@@ -94,7 +100,7 @@ def _no_endpoints(lab: LabEnds) -> Ends:
     services = [one for one in lab.special if not one.backends]
     client = frozenset({lab.ends.client.name})
 
-    def targets() -> Iterator[Target]:
+    def targets() -> Iterator[GridTarget]:
         for service in services:
             for port in service.ports:
                 yield from _by_address(lab, service, port, never=client)
@@ -111,12 +117,12 @@ def _headless(lab: LabEnds) -> Ends:
         return lab.ends.pods, iter(())
     address = str(lab.plan.dns_address)
 
-    def path(form: _Form, answer: str, asked: Endpoint, pod: Endpoint) -> Path:
+    def path(form: _Form, answer: str, asked: Endpoint, pod: Endpoint) -> GridPath:
         relation = between(pod, server)
-        return Path(pod, asked, relation, (server.name,), name_form=form, answer=answer)
+        return GridPath(pod, asked, relation, (server.name,), name_form=form, answer=answer)
 
     return lab.ends.pods, (
-        Target(service.name, False, partial(path, form, answer, asked), name, only_small=True)
+        GridTarget(service.name, False, partial(path, form, answer, asked), name, only_small=True)
         for service in lab.headless
         for form, name, answer in _questions(lab, service)
         for asked in [Endpoint(name, "name", server.os, server.node, address, DNS_PORT)]
@@ -126,11 +132,11 @@ def _headless(lab: LabEnds) -> Ends:
 def _health_check(lab: LabEnds) -> Ends:
     """The client, as a load balancer would, asks every node how many backends it has."""
 
-    def path(asked: Endpoint, number: int, client: Endpoint) -> Path:
-        return Path(client, asked, "outside", (), entry=asked.node, answer=str(number))
+    def path(asked: Endpoint, number: int, client: Endpoint) -> GridPath:
+        return GridPath(client, asked, "outside", (), entry=asked.node, answer=str(number))
 
     return (lab.ends.client,), (
-        Target(
+        GridTarget(
             node.name,
             True,
             partial(path, asked, number),
@@ -146,7 +152,7 @@ def _health_check(lab: LabEnds) -> Ends:
     )
 
 
-def _health(node: Endpoint, service: Service, port: int) -> Endpoint:
+def _health(node: Endpoint, service: ProxiedService, port: int) -> Endpoint:
     name = f"{node.name}:{service.name}:health"
     return Endpoint(name, "nodeport", node.os, node.node, node.address, port)
 
@@ -169,7 +175,7 @@ def _names(ends: Iterable[Endpoint]) -> frozenset[str]:
     return frozenset(one.name for one in ends)
 
 
-def _others(service: Service, port: ServicePort) -> Iterator[Protocol]:
+def _others(service: ProxiedService, port: ServicePort) -> Iterator[Protocol]:
     """The protocols that no port of that number is for."""
     served = {one for other in service.ports if other.port == port.port for one in other.protocols}
     first = next(other for other in service.ports if other.port == port.port)
@@ -182,8 +188,8 @@ def _over(lab: LabEnds, protocols: Iterable[Protocol]) -> Iterator[Protocol]:
 
 
 def _by_address(
-    lab: LabEnds, service: Service, port: ServicePort, never: frozenset[str] = frozenset()
-) -> Iterator[Target]:
+    lab: LabEnds, service: ProxiedService, port: ServicePort, never: frozenset[str] = frozenset()
+) -> Iterator[GridTarget]:
     """The port of a Service's address, once for each of its protocols."""
     for protocol in _over(lab, port.protocols):
         yield from _Asked(lab, service, port, protocol).targets(never)
@@ -191,11 +197,11 @@ def _by_address(
 
 def _by_node(
     lab: LabEnds,
-    service: Service,
+    service: ProxiedService,
     port: ServicePort,
     entry: Endpoint,
     never: frozenset[str] = frozenset(),
-) -> Iterator[Target]:
+) -> Iterator[GridTarget]:
     """Its port on a node, where it has one."""
     for protocol in _over(lab, port.protocols) if port.node_port is not None else ():
         yield from _Asked(lab, service, port, protocol, entry).targets(never)
@@ -206,19 +212,19 @@ class _Asked:
     """One port of a Service over one protocol: by its address, or by a node."""
 
     lab: LabEnds
-    service: Service
+    service: ProxiedService
     port: ServicePort
     protocol: Protocol
     entry: Endpoint | None = None
 
-    def targets(self, never: frozenset[str]) -> Iterator[Target]:
+    def targets(self, never: frozenset[str]) -> Iterator[GridTarget]:
         """The column of a grid, and beside it one for the pods that ask for themselves."""
         ends = self.lab.ends
         backends = frozenset(one.pod for one in self.service.backends)
         others = _names((*ends.pods, *ends.hosts, ends.client)) - backends
         for kind, silent in (("other", backends), ("itself", others)):
             if kind == "other" or backends - never:
-                yield Target(
+                yield GridTarget(
                     self.entry.name if self.entry else self.service.name,
                     self.entry is not None,
                     self._path,
@@ -228,7 +234,7 @@ class _Asked:
                     protocol=self.protocol,
                 )
 
-    def _path(self, source: Endpoint) -> Path:
+    def _path(self, source: Endpoint) -> GridPath:
         """What must come of it, by the rules of the node that translates."""
         node = self.entry.name if self.entry else str(source.node)
         choice = self._choice(node, source)
@@ -236,11 +242,11 @@ class _Asked:
         if not choice.backends:
             asked = self._endpoint(self.lab.machines[node].os, node)
             refusal: Refusal = "refused" if choice.refused else "timeout"
-            return Path(source, asked, _nobody(source, node), (), entry=entry, refusal=refusal)
+            return GridPath(source, asked, _nobody(source, node), (), entry=entry, refusal=refusal)
         backends = [self._pod(one) for one in choice.backends]
         single = backends[0].node if len(backends) == 1 else None
         port = self.port.target_port
-        return Path(
+        return GridPath(
             source,
             self._endpoint(backends[0].os, single),
             _farthest(source, backends),
@@ -250,7 +256,7 @@ class _Asked:
             sticky=self.service.affinity is not None and len(backends) > 1,
         )
 
-    def _choice(self, node: str, source: Endpoint) -> proxying.Choice:
+    def _choice(self, node: str, source: Endpoint) -> proxying.ProxyChoice:
         """Whoever is on that node is known there by its own address."""
         address, port = self.service.address, self.port.port
         known_by = source.address

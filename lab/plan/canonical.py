@@ -8,9 +8,11 @@ import json
 from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv4Network
 
+from pydantic import BaseModel
+
 
 def plain(value: object) -> object:
-    """Turn dataclasses, addresses and sets into what JSON has; sets are sorted.
+    """Turn dataclasses, models, addresses and sets into what JSON has; sets are sorted.
 
     Raises
     ------
@@ -23,8 +25,9 @@ def plain(value: object) -> object:
         return {
             field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)
         }
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, BaseModel | Mapping):
+        items = value.items() if isinstance(value, Mapping) else value
+        return {str(key): plain(item) for key, item in items}
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
     if isinstance(value, frozenset | set):

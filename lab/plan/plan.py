@@ -5,21 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from lab.scenario.scenario import (
-    Family,
-    Limit,
-    Nic,
-    Os,
-    Policy,
-    Protocol,
-    ProxyMode,
-    Role,
-    ServicePort,
-    Size,
-    StaticRoute,
-)
+from lab.scenario.terms import Family, Os, Policy, Protocol, ProxyMode, Role, ServicePort, Size
+
+if TYPE_CHECKING:
+    from lab.scenario.scenario import Limit, Nic, StaticRoute  # agents on nodes have no pydantic
 
 
 @dataclass(frozen=True, slots=True)

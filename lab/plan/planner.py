@@ -28,7 +28,8 @@ from lab.scenario.reserved import (
     POD_RANGE_HEAD,
     SERVICE_PORT,
 )
-from lab.scenario.scenario import PROTOCOLS, Scenario, ServicePort, SpecialService
+from lab.scenario.scenario import Port, Scenario, SpecialService
+from lab.scenario.terms import PROTOCOLS, ServicePort
 
 DNS_PORT = 53
 DEFAULT_IMAGE = {"linux": "debian-12", "windows": "windows-server-2022"}
@@ -60,7 +61,7 @@ def make_plan(scenario: Scenario) -> Plan:
         client_address=OUTSIDE_CLIENT,
         nodes=nodes,
         services=tuple(_services(scenario, nodes)),
-        families=scenario.matrix.families,
+        families=scenario.families,
         protocols=scenario.matrix.protocols,
         sizes=scenario.matrix.sizes,
         exceptions=scenario.exceptions,
@@ -69,7 +70,7 @@ def make_plan(scenario: Scenario) -> Plan:
         hypervisor_mtu=scenario.hypervisors.mtu if scenario.hypervisors else 0,
         headless=tuple(
             PlannedHeadless(one.name, _behind(one, nodes))
-            for one in scenario.special_services
+            for one in scenario.services.special
             if one.headless
         ),
     )
@@ -146,7 +147,7 @@ def _services(scenario: Scenario, nodes: tuple[PlannedNode, ...]) -> Iterator[Pl
                 (pod.name,),
             )
     spread = _spread(nodes)
-    for shared in scenario.shared_services:
+    for shared in scenario.services.shared:
         yield PlannedService(
             shared.name,
             "shared",
@@ -154,15 +155,15 @@ def _services(scenario: Scenario, nodes: tuple[PlannedNode, ...]) -> Iterator[Pl
             (_usual_port(next(ports)),),
             spread[: shared.backends],
         )
-    for special in scenario.special_services:
+    for special in scenario.services.special:
         if not special.headless:
             yield _special(special, next(addresses), ports, _behind(special, nodes))
 
 
 def _node_ports(scenario: Scenario) -> Iterator[int]:
     """The range, without those that a Service asks for by number or a node has itself."""
-    asked = {port.node_port for one in scenario.special_services for port in one.ports}
-    first, last = scenario.node_ports
+    asked = {port.node_port for one in scenario.services.special for port in one.ports}
+    first, last = scenario.services.node_ports
     return (port for port in range(first, last + 1) if port not in asked | {*NODE_PORTS_TAKEN})
 
 
@@ -170,19 +171,25 @@ def _special(
     special: SpecialService, address: IPv4Address, numbers: Iterator[int], backends: tuple[str, ...]
 ) -> PlannedService:
     """A special Service with its open numbers given."""
-    ports = special.ports or (ServicePort("", PROTOCOLS, SERVICE_PORT, POD_PORT, None),)
+    ports = special.ports or (Port(port=SERVICE_PORT),)
     return PlannedService(
         special.name,
         "special",
         address,
         tuple(
-            replace(port, node_port=port.node_port or next(numbers)) if special.node_port else port
+            ServicePort(
+                port.name,
+                port.protocols,
+                port.port,
+                port.target_port,
+                port.node_port or next(numbers) if special.node_port else port.node_port,
+            )
             for port in ports
         ),
         backends,
         affinity=special.affinity,
-        inside=special.inside,
-        outside=special.outside,
+        inside=special.internal_traffic,
+        outside=special.external_traffic,
         health_port=next(numbers) if special.health_check else None,
     )
 

@@ -20,5 +20,5 @@ class Diagnosis:
     level: Level
     seen: str
     """A clause without a full stop."""
-    cure: str = ""
+    hint: str = ""
     """The exact command, or the sentence, that mends it; empty where all is well."""

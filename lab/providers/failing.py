@@ -23,7 +23,7 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class BeatPace:
     """How a beat goes. Times are seconds."""
 
     every: float = 0.02
@@ -71,7 +71,7 @@ class Failing(Protocol):
         lab: LabHandle,
         beats: Sequence[Beat],
         change: Callable[[], None],
-        pace: Pace,
+        pace: BeatPace,
     ) -> tuple[Silence, ...]:
         """Send datagrams in a steady beat, call ``change`` once all are answered, and go on.
 

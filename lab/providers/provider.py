@@ -6,18 +6,20 @@ them, and takes them away again, by the marks they carry alone if need be.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
 from lab._deadline import Deadline
-from lab._errors import LabError
+from lab._errors import BrokenError, LabError
 from lab.cluster.observers.facts import NodeFacts
-from lab.guests.shell import Completed
-from lab.scenario.scenario import Protocol as Transport
-from lab.scenario.scenario import Size
-from lab.topology.cost import Cost
+from lab.providers.diagnosis import Diagnosis
+from lab.remote.shell import Completed
+from lab.scenario.terms import Protocol as Transport
+from lab.scenario.terms import Size
+from lab.topology.cost import Cost, cost
 from lab.topology.intent import Intent
 
 PROBE_PORT = 8080
@@ -220,37 +222,24 @@ FAILOVER: Ability = "failover"
 :class:`~lab.providers.failing.Failing` asks."""
 
 
-class Provider(Protocol):
-    """Where a lab's machines come from."""
+class Provider(ABC):
+    """Where a lab's machines come from.
+
+    A provider has the eight abstract methods. The others have defaults, for a provider that has
+    nothing to add. What only some providers can do is declared in ``abilities``.
+    """
 
     name: str
-    abilities: frozenset[Ability]
+    abilities: frozenset[Ability] = frozenset()
     """What it can do that not every provider can; who needs an ability asks for it."""
-    pods: Pods
+    pods: Pods = "namespaces"
     """What pods are where nobody says."""
 
+    @abstractmethod
     def banner(self, intent: Intent | None) -> str:
         """One sentence: which provider, and what of the intent's machines is emulated."""
 
-    def node_mtu(self, asked: int) -> int:
-        """Bytes of an IP packet that the node segment can carry here, at most what is asked.
-
-        Raises
-        ------
-        PreflightError
-            When what it could carry is too little for a cluster.
-
-        """
-
-    def cost(self, intent: Intent) -> Cost:
-        """What the lab is predicted to take here, from nothing."""
-
-    def unfit(self, intent: Intent) -> str:
-        """Why no such lab can ever be had of this provider; empty where it can."""
-
-    def labs_at_once(self, intents: Sequence[Intent]) -> int:
-        """How many of these labs can be up at once, whichever they are; at least one."""
-
+    @abstractmethod
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Check that the lab can be had here: what the intent asks, beside what it has already.
 
@@ -261,21 +250,26 @@ class Provider(Protocol):
 
         """
 
+    @abstractmethod
     def steps(self, lab: LabHandle, intent: Intent) -> tuple[Step, ...]:
         """What brings the lab up, in order."""
 
+    @abstractmethod
     def liveness(self, lab: LabHandle, intent: Intent) -> Liveness:
         """Look at the real objects."""
 
+    @abstractmethod
     def destroy(self, lab: LabHandle, *, owner: str = "") -> tuple[str, ...]:
         """Take away every object of the caller's with the lab's token; say what was removed.
 
         With ``owner``, as a mark has it, those of that owner instead. Safe to repeat.
         """
 
+    @abstractmethod
     def marks(self, *, all_users: bool = False) -> tuple[Mark, ...]:
         """Every object of the caller's; with ``all_users`` also others' that it may end."""
 
+    @abstractmethod
     def machine(self, lab: LabHandle, intent: Intent, name: str) -> Machine:
         """The pod or machine of that name.
 
@@ -286,6 +280,7 @@ class Provider(Protocol):
 
         """
 
+    @abstractmethod
     def probe(
         self,
         lab: LabHandle,
@@ -294,7 +289,7 @@ class Provider(Protocol):
         settings: ProbeSettings,
         progress: Callable[[int], None],
     ) -> Mapping[int, Outcome]:
-        """Try every probe; ``progress`` is told how many have ended.
+        """Try every probe; ``progress`` is called with the number that have ended.
 
         Every key has an outcome. Never raises for a probe that fails.
 
@@ -305,12 +300,46 @@ class Provider(Protocol):
 
         """
 
+    def unfit(self, intent: Intent) -> str:  # noqa: ARG002  for those that cannot have every lab
+        """Why no such lab can ever be had of this provider; empty where it can."""
+        return ""
+
+    def node_mtu(self, asked: int) -> int:
+        """Bytes of an IP packet that the node segment can carry here, at most what is asked.
+
+        Raises
+        ------
+        PreflightError
+            When what it could carry is too little for a cluster.
+
+        """
+        return asked
+
+    def cost(self, intent: Intent) -> Cost:
+        """What the lab is predicted to take here, from nothing."""
+        return cost(intent)
+
+    def labs_at_once(self, intents: Sequence[Intent]) -> int:  # noqa: ARG002  the same
+        """How many of these labs can be up at once, whichever they are; at least one."""
+        return 1
+
+    def examine(self, state: Path) -> tuple[Diagnosis, ...]:  # noqa: ARG002  the same
+        """What labs need here, for ``lab doctor``; ``state`` is the state directory."""
+        return ()
+
+    def realised(self, intent: Intent) -> Intent:
+        """The intent as the machines have it: emulated Windows obeys the limits of Windows.
+
+        What is changed on a machine and put back again must be this, not what was asked for.
+        """
+        return intent
+
     def observe(
         self,
-        lab: LabHandle,
-        intent: Intent,
+        lab: LabHandle,  # noqa: ARG002  for those that can look into machines
+        intent: Intent,  # noqa: ARG002  the same
         asked: Mapping[str, Collection[str]],
-        deadline: Deadline,
+        deadline: Deadline,  # noqa: ARG002  the same
     ) -> Mapping[str, NodeFacts | LabError]:
         """Look at machines, and into those of their pods that are named.
 
@@ -323,19 +352,27 @@ class Provider(Protocol):
             When the lab's machines are not there.
 
         """
+        why = f"provider '{self.name}' cannot look into its machines"
+        return {name: BrokenError(f"looking at '{name}'", why) for name in asked}
 
     def logs(
-        self, lab: LabHandle, intent: Intent, asked: Collection[str], deadline: Deadline
+        self,
+        lab: LabHandle,  # noqa: ARG002  the same
+        intent: Intent,  # noqa: ARG002  the same
+        asked: Collection[str],  # noqa: ARG002  the same
+        deadline: Deadline,  # noqa: ARG002  the same
     ) -> Iterator[Evidence]:
         """The end of what programs on machines have logged: ``MACHINE/FILE``.
 
         A log that cannot be had is a piece that says why, and is no log. Never raises.
         """
+        return iter(())
 
-    def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
+    def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:  # noqa: ARG002  the same
         """All that helps to understand what the lab's machines are doing, piece by piece.
 
         A piece that cannot be had, or not within ``EVIDENCE_SECONDS``
         (``SLOW_EVIDENCE_SECONDS`` where machines may be emulated), is a piece that says why.
         Never raises.
         """
+        return iter(())

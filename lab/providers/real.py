@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, cast
 
 from lab.cluster.versions import NodeVersion
 from lab.cluster.workload_checks import WorkloadResult
-from lab.guests.shell import Reach
-from lab.providers.provider import LabHandle
+from lab.providers.provider import CLUSTER, LabHandle, Provider
+from lab.remote.shell import Reach
 from lab.topology.intent import Intent
 
 
 class RealCluster(Protocol):
-    """One lab's Kubernetes, where its pods are Kubernetes' own.
-
-    A provider that can have one has ``cluster(lab, intent) -> RealCluster | None``.
-    """
+    """One lab's Kubernetes, where its pods are Kubernetes' own."""
 
     def foreseen(self) -> Intent:
         """The lab's intent as far as it is known without its pods: enough to name every cell."""
@@ -46,6 +43,20 @@ class RealCluster(Protocol):
             When the cluster does not say.
 
         """
+
+
+class ClusterProvider(Protocol):
+    """What a provider adds that has the ability ``CLUSTER``."""
+
+    def cluster(self, lab: LabHandle, intent: Intent) -> RealCluster | None:
+        """The lab's Kubernetes; None where its pods are namespaces."""
+
+
+def find_cluster(provider: Provider, lab: LabHandle, intent: Intent) -> RealCluster | None:
+    """The lab's Kubernetes; None where its pods are namespaces, or its provider can have none."""
+    if CLUSTER not in provider.abilities:
+        return None
+    return cast(ClusterProvider, provider).cluster(lab, intent)
 
 
 class RealMachines(Protocol):

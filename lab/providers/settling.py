@@ -1,8 +1,7 @@
-"""The Intent of a lab as it is now, and as its provider makes it."""
+"""The Intent of a lab as it is now."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import cast
 
 from lab.providers.failing import Failing
@@ -26,12 +25,3 @@ def settled(provider: Provider, lab: LabHandle, intent: Intent) -> Intent:
     if FAILOVER not in provider.abilities or not intent.gateways:
         return intent
     return gateways.settled(intent, cast(Failing, provider).gateway_holders(lab, intent))
-
-
-def realised(provider: Provider, intent: Intent) -> Intent:
-    """The intent as the provider's machines have it: emulated Windows obeys Windows' limits.
-
-    What is changed on a machine and put back again must be this, not what was asked for.
-    """
-    ask: Callable[[Intent], Intent] | None = getattr(provider, "realised", None)
-    return intent if ask is None else ask(intent)

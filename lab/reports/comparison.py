@@ -9,7 +9,7 @@ from typing import Any
 from lab._errors import UsageError
 from lab._log import one_line, quantity
 from lab.matrix.verdict import RunResult
-from lab.reports.difference import Difference, difference, text_lines, to_json
+from lab.reports.difference import RunDifference, difference, text_lines, to_json
 from lab.reports.moment import in_full
 from lab.reports.wording import closing_line, sampled
 
@@ -23,7 +23,7 @@ class Comparison:
 
     before: RunResult
     after: RunResult
-    found: Difference
+    found: RunDifference
 
     @property
     def exit_code(self) -> int:

@@ -25,7 +25,7 @@ Kind = Literal["failing", "passing", "changed", "gone", "new"]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class VerdictChange:
     """One cell whose verdict is another than before; None where the run has no such cell."""
 
     cell: str
@@ -52,7 +52,7 @@ class Pattern:
     where: tuple[str, ...]
     """What the cells of a cause have in common; empty where the sentence says it."""
     cells: tuple[str, ...]
-    example: Change
+    example: VerdictChange
     detail: str
     """Why the example has its verdict; empty for a plain pass."""
     cause: str
@@ -62,30 +62,30 @@ class Pattern:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RunDifference:
     """What became of every cell, each in the order of the run that has it."""
 
-    failing: tuple[Change, ...] = ()
+    failing: tuple[VerdictChange, ...] = ()
     """As expected before, and not now."""
-    passing: tuple[Change, ...] = ()
+    passing: tuple[VerdictChange, ...] = ()
     """Not as expected before, and as expected now."""
-    changed: tuple[Change, ...] = ()
+    changed: tuple[VerdictChange, ...] = ()
     """Another verdict of the same colour: ``fail`` to ``flaky``, ``pass`` to ``known-limit``."""
-    gone: tuple[Change, ...] = ()
-    new: tuple[Change, ...] = ()
-    unasked: tuple[Change, ...] = ()
+    gone: tuple[VerdictChange, ...] = ()
+    new: tuple[VerdictChange, ...] = ()
+    unasked: tuple[VerdictChange, ...] = ()
     """Asked in one of the runs only: the other has such a cell, and left it out of its sample."""
     patterns: Mapping[Kind, tuple[Pattern, ...]] = field(default_factory=dict)
     """Of the changes of each kind, what they have in common; some stand in none."""
     unchanged: int = 0
     """Cells of both runs that have the verdict that they had."""
 
-    def of(self, kind: Kind) -> tuple[Change, ...]:
+    def of(self, kind: Kind) -> tuple[VerdictChange, ...]:
         """The changes of one kind."""
-        found: tuple[Change, ...] = getattr(self, kind)
+        found: tuple[VerdictChange, ...] = getattr(self, kind)
         return found
 
-    def kinds(self) -> Iterator[tuple[Kind, tuple[Change, ...]]]:
+    def kinds(self) -> Iterator[tuple[Kind, tuple[VerdictChange, ...]]]:
         """Each kind of change that occurs, the worst first, with its cells."""
         for kind in TITLES:
             changes = self.of(kind)
@@ -113,26 +113,28 @@ _PLAIN: Mapping[Kind, str] = {"failing": "pass, now fail", "passing": "fail, now
 """The move that goes without saying."""
 
 
-def difference(before: RunResult, after: RunResult) -> Difference:
+def difference(before: RunResult, after: RunResult) -> RunDifference:
     """What changed from one run to a later one."""
     old, now = _cells(before), _cells(after)
     left_out = _Sample(before, after), _Sample(after, before)
-    found: dict[Kind, list[Change]] = {kind: [] for kind in TITLES}
-    unasked: list[Change] = []
+    found: dict[Kind, list[VerdictChange]] = {kind: [] for kind in TITLES}
+    unasked: list[VerdictChange] = []
     for key, result in now.items():
         earlier = old.get(key)
         if earlier is None or earlier.verdict != result.verdict:
-            change = Change(_id(result), earlier.verdict if earlier else None, result.verdict)
+            change = VerdictChange(
+                _id(result), earlier.verdict if earlier else None, result.verdict
+            )
             only = earlier is None and left_out[0].left_out(result)
             (unasked if only else found[_kind(change)]).append(change)
     for key, result in old.items():
         if key not in now:
-            change = Change(_id(result), result.verdict, None)
+            change = VerdictChange(_id(result), result.verdict, None)
             (unasked if left_out[1].left_out(result) else found["gone"]).append(change)
     both = old.keys() & now.keys()
     hosts = dict((*before.hosts, *after.hosts))
     changed = sum(len(found[kind]) for kind in ("failing", "passing", "changed"))
-    return Difference(
+    return RunDifference(
         **{kind: tuple(changes) for kind, changes in found.items()},
         unasked=tuple(unasked),
         patterns={
@@ -190,7 +192,7 @@ def _key(cell: Cell) -> str:
     return f"dns/{cell.source.name}/{cell.name_form}:{service}/{cell.protocol}-{cell.size}"
 
 
-def _kind(change: Change) -> Kind:
+def _kind(change: VerdictChange) -> Kind:
     if change.before is None:
         return "new"
     if (change.before in GREEN) == (change.after in GREEN):
@@ -227,7 +229,7 @@ _COUNTS: Mapping[Kind, Callable[[Verdict, Verdict], bool]] = {
 
 
 def _patterns(
-    kind: Kind, changes: Sequence[Change], population: Sequence[CellResult], hosts: Hosts
+    kind: Kind, changes: Sequence[VerdictChange], population: Sequence[CellResult], hosts: Hosts
 ) -> tuple[Pattern, ...]:
     by_id = {change.cell: change for change in changes}
     marked = [index for index, result in enumerate(population) if result.cell.id in by_id]
@@ -245,7 +247,7 @@ def _patterns(
     )
 
 
-def _caused(kind: Kind, cause: Cause, changes: Mapping[str, Change]) -> Pattern:
+def _caused(kind: Kind, cause: Cause, changes: Mapping[str, VerdictChange]) -> Pattern:
     """All that has one cause, with what its cells have in common."""
     where = tuple(_sentence(kind, group, changes) for group in cause.groups)
     return Pattern(
@@ -259,7 +261,7 @@ def _caused(kind: Kind, cause: Cause, changes: Mapping[str, Change]) -> Pattern:
     )
 
 
-def _pattern(kind: Kind, group: Group, changes: Mapping[str, Change]) -> Pattern:
+def _pattern(kind: Kind, group: Group, changes: Mapping[str, VerdictChange]) -> Pattern:
     return Pattern(
         sentence=_sentence(kind, group, changes),
         where=(),
@@ -271,12 +273,12 @@ def _pattern(kind: Kind, group: Group, changes: Mapping[str, Change]) -> Pattern
     )
 
 
-def _sentence(kind: Kind, group: Group, changes: Mapping[str, Change]) -> str:
+def _sentence(kind: Kind, group: Group, changes: Mapping[str, VerdictChange]) -> str:
     moved = [changes[result.cell.id] for result in group.cells]
     return f"{group.phrase} ({_numbers(kind, group, moved)})"
 
 
-def _numbers(kind: Kind, group: Group, changes: Sequence[Change]) -> str:
+def _numbers(kind: Kind, group: Group, changes: Sequence[VerdictChange]) -> str:
     parts = [f"{len(changes):,} of {quantity(group.total, 'cell')}"]
     moves = Counter(change.move for change in changes)
     if kind not in {"gone", "new"} and set(moves) != {_PLAIN.get(kind)}:
@@ -284,7 +286,7 @@ def _numbers(kind: Kind, group: Group, changes: Sequence[Change]) -> str:
     return "; ".join([*parts, group.note] if group.note else parts)
 
 
-def to_json(found: Difference) -> dict[str, Any]:
+def to_json(found: RunDifference) -> dict[str, Any]:
     """As values that :mod:`json` can write."""
     kinds: dict[str, Any] = {kind: [asdict(change) for change in found.of(kind)] for kind in TITLES}
     patterns = {
@@ -303,7 +305,7 @@ def to_json(found: Difference) -> dict[str, Any]:
     return {**kinds, "unasked": unasked, "patterns": patterns, "unchanged": found.unchanged}
 
 
-def text_lines(found: Difference) -> list[str]:
+def text_lines(found: RunDifference) -> list[str]:
     """The difference as text: for each kind of change its patterns, then what stands alone."""
     lines: list[str] = []
     for kind, changes in found.kinds():

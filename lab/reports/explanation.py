@@ -102,7 +102,7 @@ def _logs(explanation: Explanation) -> Iterator[str]:
     for one in logged[:_LOGGED_SHOWN]:
         yield f"    {one.place}: {one.match.cause}"
         yield f"      line: {_cut(one.match.line)}"
-        yield f"      try:  {one.match.cure}"
+        yield f"      try:  {one.match.hint}"
     if len(logged) > _LOGGED_SHOWN:
         yield f"    and {len(logged) - _LOGGED_SHOWN} more (--json has all of it)"
 
@@ -143,7 +143,7 @@ def to_json(lab: str, explanation: Explanation) -> dict[str, Any]:
                 "times": one.match.times,
                 "signature": one.match.id,
                 "cause": one.match.cause,
-                "cure": one.match.cure,
+                "cure": one.match.hint,
                 "source": one.match.source,
             }
             for one in explanation.logged

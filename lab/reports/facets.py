@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from lab.matrix.cell import Cell, Endpoint
 from lab.matrix.verdict import CellResult
-from lab.scenario.scenario import Os
+from lab.scenario.terms import Os
 
 OUTSIDE = "the other machines"
 

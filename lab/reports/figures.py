@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult, Verdict
 from lab.reports.facets import concerned
 from lab.reports.wording import RED, latency_ms, percentile
-from lab.scenario.scenario import FAMILIES, Family
+from lab.scenario.terms import FAMILIES, Family
 
 
 @dataclass(frozen=True, slots=True)

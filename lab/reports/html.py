@@ -2,24 +2,30 @@
 
 Every text of the run is escaped by the template. The page's own script is allowed by its hash in
 the Content-Security-Policy, so that no other can run whatever a lab's names say.
+
+Texts stand once in ``strings``; a cell is a row of numbers, in the order of ``columns``. The
+text can stand between ``<script type="application/json">`` and ``</script>``: every ``<``, ``>``
+and ``&`` is escaped.
 """
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from math import ceil, floor, log10
 from typing import TYPE_CHECKING
 
 from lab._log import quantity
+from lab.matrix.cell import Cell
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult
 from lab.reports.cause import Cause, red_causes
-from lab.reports.figures import family_table, latencies, shares
-from lab.reports.histogram_svg import histogram_svg
-from lab.reports.html_data import cells_json
+from lab.reports.facets import machine_of
+from lab.reports.figures import Latencies, family_table, latencies, shares
 from lab.reports.moment import in_full
 from lab.reports.patterns import limit_groups, single_sentence
 from lab.reports.picture import Picture
@@ -34,14 +40,183 @@ from lab.reports.wording import (
     explain_command,
     failover_words,
     headline,
+    latency_ms,
     milliseconds,
     path_words,
     sampled,
     verdict_words,
 )
+from lab.scenario.terms import FAMILIES
 
 if TYPE_CHECKING:
     from jinja2 import Template
+
+WIDTH = 1120.0
+HEIGHT = 190.0
+LEFT = 20.0
+BASE = 150.0
+TOP = 34.0
+BINS_PER_DECADE = 12
+SHORTEST = 0.001
+"""Milliseconds; what is below is drawn here."""
+
+
+def histogram_svg(latencies: Latencies) -> str:
+    """Draw the latencies; an empty text when there are none."""
+    return "\n".join(_drawing(latencies)) if latencies.values else ""
+
+
+def bins(values: Sequence[float]) -> tuple[int, tuple[int, ...]]:
+    """The number of the first bin, and the counts from there on.
+
+    Bin ``n`` holds from 10^(n/12) to 10^((n+1)/12) milliseconds. At least one decade is covered.
+    """
+    numbers = [floor(log10(max(value, SHORTEST)) * BINS_PER_DECADE) for value in values]
+    first = floor(min(numbers) / BINS_PER_DECADE) * BINS_PER_DECADE
+    last = ceil((max(numbers) + 1) / BINS_PER_DECADE) * BINS_PER_DECADE
+    counts = [0] * (last - first)
+    for number in numbers:
+        counts[number - first] += 1
+    return first, tuple(counts)
+
+
+def _drawing(latencies: Latencies) -> Iterator[str]:
+    first, counts = bins(latencies.values)
+    step = (WIDTH - 2 * LEFT) / len(counts)
+    most = max(counts)
+
+    def across(value: float) -> float:
+        place = log10(max(value, SHORTEST)) * BINS_PER_DECADE - first
+        return LEFT + place * step
+
+    yield (
+        f'<svg class="histogram" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img"'
+        ' aria-label="Histogram of latencies">'
+    )
+    for index, count in enumerate(counts):
+        if count:
+            height = max(1.5, (BASE - TOP) * count / most)
+            low, high = (10 ** ((first + index + n) / BINS_PER_DECADE) for n in (0, 1))
+            yield (
+                f'<rect x="{LEFT + index * step + 1:.1f}" y="{BASE - height:.1f}"'
+                f' width="{step - 2:.1f}" height="{height:.1f}" rx="2">'
+                f"<title>{count:,} from {low:.3g} to {high:.3g} ms</title></rect>"
+            )
+    yield f'<line class="axis" x1="{LEFT:g}" y1="{BASE:g}" x2="{WIDTH - LEFT:g}" y2="{BASE:g}"/>'
+    for decade in range(0, len(counts) + 1, BINS_PER_DECADE):
+        value = 10.0 ** ((first + decade) / BINS_PER_DECADE)
+        x = LEFT + decade * step
+        anchor = "start" if decade == 0 else "end" if decade == len(counts) else "middle"
+        yield f'<text x="{x:.1f}" y="{BASE + 20:g}" text-anchor="{anchor}">{value:g} ms</text>'
+    for name, value, y in (("p50", latencies.median, TOP - 18), ("p99", latencies.p99, TOP - 4)):
+        x = across(value)
+        side, shift = ("end", -6) if x > WIDTH / 2 else ("start", 6)
+        yield f'<line class="mark" x1="{x:.1f}" y1="{y - 9:g}" x2="{x:.1f}" y2="{BASE:g}"/>'
+        yield (
+            f'<text class="mark" x="{x + shift:.1f}" y="{y:g}" text-anchor="{side}">'
+            f"{name} {value:.2f} ms</text>"
+        )
+    yield "</svg>"
+
+
+COLUMNS = (
+    "family",
+    "verdict",
+    "protocol",
+    "size",
+    "id",
+    "source",
+    "sourceGroup",
+    "sourceOs",
+    "target",
+    "targetLabel",
+    "targetGroup",
+    "targetOs",
+    "expected",
+    "actual",
+    "rule",
+    "reason",
+    "authority",
+    "detail",
+    "seen",
+    "backends",
+    "repeat",
+    "attempts",
+    "retried",
+    "latency",
+)
+"""The first four are places in the lists of names; up to ``repeat`` places in ``strings``."""
+PROTOCOLS = ("tcp", "udp")
+SIZES = ("small", "large")
+
+
+def cells_json(run: RunResult, groups: Sequence[Sequence[CellResult]]) -> str:
+    """The run's cells, and for each group the places of its cells among them."""
+    strings: dict[str, int] = {}
+    place = {result.cell.id: index for index, result in enumerate(run.results)}
+    document = {
+        "families": FAMILIES,
+        "verdicts": VERDICTS,
+        "protocols": PROTOCOLS,
+        "sizes": SIZES,
+        "columns": COLUMNS,
+        "cells": [_row(result, strings) for result in run.results],
+        "strings": list(strings),
+        "groups": [[place[result.cell.id] for result in group] for group in groups],
+    }
+    document["strings"] = list(strings)
+    return escaped(json.dumps(document, separators=(",", ":")))
+
+
+def escaped(text: str) -> str:
+    """JSON that can neither end the element it stands in nor begin another."""
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _row(result: CellResult, strings: dict[str, int]) -> list[float]:
+    cell = result.cell
+    last = result.attempts[-1] if result.attempts else None
+    texts = (
+        cell.id,
+        cell.source.name,
+        machine_of(cell.source) or "",
+        cell.source.os if cell.source.node else "outside",
+        cell.target.name,
+        _label(cell),
+        _heading(cell),
+        cell.target.os if cell.target.node else "outside",
+        expected(result),
+        actual(result),
+        result.expectation.rule,
+        result.expectation.reason,
+        result.expectation.source,
+        result.detail,
+        (last.source_seen if last else "") or "",
+        ", ".join(last.backends) if last else "",
+        result.repeat,
+    )
+    latency = latency_ms(result)
+    return [
+        FAMILIES.index(cell.family),
+        VERDICTS.index(result.verdict),
+        PROTOCOLS.index(cell.protocol),
+        SIZES.index(cell.size),
+        *(strings.setdefault(text, len(strings)) for text in texts),
+        len(result.attempts),
+        int(result.retried),
+        -1 if latency is None else latency,
+    ]
+
+
+def _label(cell: Cell) -> str:
+    """The target's name as the head of a column, without the node that is its heading."""
+    return cell.target.name.removeprefix(f"{cell.entry}:") if cell.entry else cell.target.name
+
+
+def _heading(cell: Cell) -> str:
+    """What columns are gathered under: the node asked, or the node that answers."""
+    return cell.entry or machine_of(cell.target) or "several nodes"
+
 
 SINGLES = 10
 """Red cells without a group that are shown in full."""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from lab._log import one_line, quantity
 from lab.matrix.verdict import RunResult
-from lab.reports.difference import TITLES, Difference, text_lines, to_json
+from lab.reports.difference import TITLES, RunDifference, text_lines, to_json
 from lab.reports.wording import asked_figures, closing_line
 
 FORMAT = 1
@@ -86,7 +86,7 @@ class Night:
     scenarios: tuple[ScenarioNight, ...]
     before: Mapping[str, str] = field(default_factory=dict)
     """Of each scenario that is compared, the name of the night that it is compared with."""
-    differences: Mapping[str, Difference] = field(default_factory=dict)
+    differences: Mapping[str, RunDifference] = field(default_factory=dict)
     """Of the same scenarios."""
 
     @property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lab._log import quantity
 from lab.matrix.verdict import Verdict
-from lab.reports.difference import TITLES, Change, Pattern
+from lab.reports.difference import TITLES, Pattern, VerdictChange
 from lab.reports.moment import in_full
 from lab.reports.night import Night, ScenarioNight, headline
 from lab.reports.wording import counted, verdict_words
@@ -38,7 +38,7 @@ class _Changes:
     title: str
     count: int
     patterns: tuple[Pattern, ...]
-    cells: tuple[Change, ...]
+    cells: tuple[VerdictChange, ...]
 
 
 def to_html(night: Night) -> str:

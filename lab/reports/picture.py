@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from lab.scenario.scenario import Os
+from lab.scenario.terms import Os
 from lab.topology.intent import Intent, MachineIntent, MachineKind
 from lab.topology.segment import Segment
 

@@ -2,13 +2,26 @@
 
 Sets are written as sorted lists; keys stand in a fixed order. ``counts`` is for people and
 other programs; reading a run back counts anew.
+
+A cell as JSON takes a kilobyte, of which nearly all is in other cells too. Here it is a row of
+some 80 bytes. The layout::
+
+    {"fields": [...], "attempt_fields": [...],      what a cell and an attempt have, in order
+     "columns": [...], "attempt_columns": [...],    what stands where in a row
+     "values": {"source": [...], ...},              of each such column, its distinct values
+     "rows": [[[0, 3, 5, 1], 2, ...], ...]}         numbers of those values, from 0
+
+Three columns are no such numbers: ``id`` is the numbers of the texts between its slashes,
+``attempts`` is a list of rows, and an attempt's ``key`` and ``latency_ms`` stand as they are.
+``repeat`` refers to the texts before, between and after the cell's id. ``rest`` has every field
+that has no column of its own. Pure.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from typing import Any
@@ -19,10 +32,143 @@ from lab._errors import BrokenError
 from lab.matrix.explain.finding import Finding
 from lab.matrix.failover import Failover
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult, Verdict
-from lab.reports import cell_table
 from lab.reports.picture import Picture, picture_of
-from lab.scenario.scenario import FAMILIES, Family
+from lab.scenario.findings import cut
+from lab.scenario.terms import FAMILIES, Family
 from lab.topology.intent import Intent
+
+_COLUMNS = ("source", "target", "entry", "backends", "sources", "answer", "detail", "expectation")
+_ATTEMPT_COLUMNS = ("source_seen", "backends")
+_PLAIN = ("key", "latency_ms")
+_LONGEST = 1_000
+"""Characters of a text that is put together from parts: a small file is not to become a large
+text in memory. A longer one is written whole."""
+
+_line = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def table_text(cells: Iterable[Mapping[str, Any]]) -> str:
+    """The table of cells, each as :mod:`lab.reports.result` makes it, as JSON with a row a line."""
+    table = _Table()
+    rows = ",\n ".join(_line(table.row(cell)) for cell in cells)
+    head = {
+        "fields": table.fields,
+        "attempt_fields": table.attempt_fields,
+        "columns": ["id", "repeat", *_COLUMNS, "rest", "attempts"],
+        "attempt_columns": [*_PLAIN, *_ATTEMPT_COLUMNS, "rest"],
+        "values": {name: list(values.places) for name, values in table.values.items()},
+    }
+    parts = [f"{_line(name)}:{_values_text(value)}" for name, value in head.items()]
+    return "{" + ",\n".join(parts) + f',\n"rows":[\n {rows}\n]}}'
+
+
+def _values_text(value: object) -> str:
+    """As JSON; the distinct values are JSON already."""
+    if not isinstance(value, dict):
+        return _line(value)
+    return "{" + ",\n".join(f"{_line(name)}:[{','.join(of)}]" for name, of in value.items()) + "}"
+
+
+class _Values:
+    """Distinct values, as JSON, in the order of their first use."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, int] = {}
+
+    def place(self, value: object) -> int:
+        return self.places.setdefault(_line(value), len(self.places))
+
+
+class _Table:
+    """What the rows have referred to by now."""
+
+    def __init__(self) -> None:
+        self.fields: list[str] = []
+        self.attempt_fields: list[str] = []
+        names = (
+            "id",
+            "repeat",
+            *_COLUMNS,
+            "rest",
+            *(f"attempt_{name}" for name in _ATTEMPT_COLUMNS),
+        )
+        self.values = {name: _Values() for name in (*names, "attempt_rest")}
+
+    def row(self, cell: Mapping[str, Any]) -> list[Any]:
+        self.fields = self.fields or list(cell)
+        rest = dict(cell)
+        cell_id, repeat, attempts = rest.pop("id"), rest.pop("repeat"), rest.pop("attempts")
+        return [
+            [self.values["id"].place(part) for part in _parts(cell_id, "/")],
+            self.values["repeat"].place(_parts(repeat, cell_id)),
+            *(self.values[name].place(rest.pop(name)) for name in _COLUMNS),
+            self.values["rest"].place(rest),
+            [self._attempt(attempt) for attempt in attempts],
+        ]
+
+    def _attempt(self, attempt: Mapping[str, Any]) -> list[Any]:
+        self.attempt_fields = self.attempt_fields or list(attempt)
+        rest = dict(attempt)
+        return [
+            *(rest.pop(name) for name in _PLAIN),
+            *(self.values[f"attempt_{name}"].place(rest.pop(name)) for name in _ATTEMPT_COLUMNS),
+            self.values["attempt_rest"].place(rest),
+        ]
+
+
+def _parts(text: str, separator: str) -> list[str]:
+    """The texts that ``separator`` joins to ``text``."""
+    return text.split(separator) if separator and len(text) <= _LONGEST else [text]
+
+
+def _joined(parts: Sequence[str], separator: str) -> str:
+    if len(parts) > 1:
+        length = sum(map(len, parts)) + len(separator) * (len(parts) - 1)
+        if length > _LONGEST:
+            raise ValueError(f"a text of {length} characters from {len(parts)} parts")
+    return separator.join(parts)
+
+
+def cells_of(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The cells of a table that was read.
+
+    Raises
+    ------
+    KeyError, IndexError, TypeError, ValueError, AttributeError
+        Where it is no such table.
+
+    """
+    values, columns = table["values"], tuple(table["columns"])
+    of_attempts = tuple(table["attempt_columns"])
+    for row in table["rows"]:
+        cell: dict[str, Any] = dict(zip(columns, row, strict=True))
+        attempts = cell.pop("attempts")
+        parts = [_at(values["id"], number) for number in cell.pop("id")]
+        cell_id = _joined(parts, "/")
+        repeat = _joined(_at(values["repeat"], cell.pop("repeat")), cell_id)
+        found = {name: _at(values[name], number) for name, number in cell.items()}
+        found |= found.pop("rest")
+        found |= {"id": cell_id, "repeat": repeat}
+        found["attempts"] = [
+            _attempt(table, dict(zip(of_attempts, attempt, strict=True))) for attempt in attempts
+        ]
+        yield {name: found[name] for name in table["fields"]}
+
+
+def _attempt(table: Mapping[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    found = {name: row.pop(name) for name in _PLAIN}
+    values = table["values"]
+    found |= {name: _at(values[f"attempt_{name}"], number) for name, number in row.items()}
+    found |= found.pop("rest")
+    return {name: found[name] for name in table["attempt_fields"]}
+
+
+def _at(values: Sequence[Any], number: object) -> Any:
+    """The value of that number."""
+    if type(number) is not int or number < 0 or not isinstance(values, list):
+        raise TypeError(f"{number!r} is no number of a value")
+    return values[number]
+
 
 FORMAT = 3
 """Version of the JSON. 2 has what a run needs to be reproduced: the scenario's text, and which
@@ -31,6 +177,8 @@ that keep their backend; in older ones there were none."""
 STORED = 4
 """Version of the file: the same, with its cells as a :mod:`table <lab.reports.cell_table>`."""
 _READ = frozenset({1, 2, FORMAT, STORED})
+_SHOWN = 300
+"""Characters of what is wrong with a document: it may be anybody's."""
 _READING = "reading the JSON of a run"
 _MALFORMED = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 
@@ -84,16 +232,13 @@ def to_text(run: RunResult, intent: Intent) -> str:
     """The same as it is stored: a part a line, and the cells as a table with a row a line."""
     places = _places(run)
     head = {**_head(run, intent, places), "format": STORED}
-    cells = cell_table.to_text(_result_json(result, places) for result in run.results)
+    cells = table_text(_result_json(result, places) for result in run.results)
     return _text(head, cells)
 
 
 def _text(head: Mapping[str, Any], cells: str) -> str:
     parts = [f"{_line(name)}: {_line(value)}" for name, value in head.items()]
     return "{\n" + ",\n".join(parts) + f',\n"cells": {cells}\n}}\n'
-
-
-_line = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def expanded(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,7 +253,7 @@ def expanded(document: Mapping[str, Any]) -> dict[str, Any]:
     if document.get("format") != STORED:
         return dict(document)
     try:
-        cells = list(cell_table.cells_of(document["cells"]))
+        cells = list(cells_of(document["cells"]))
     except _MALFORMED as error:
         raise _malformed(error) from error
     return {**document, "format": FORMAT, "cells": cells}
@@ -169,7 +314,7 @@ def from_json(document: Mapping[str, Any]) -> tuple[RunResult, Picture]:
     if not isinstance(found, int) or found not in _READ:
         raise BrokenError(
             _READING,
-            f"its format is {found!r}, and this version of lab reads {STORED}",
+            f"its format is {cut(repr(found))}, and this version of lab reads {STORED}",
             "read it with the version of lab that wrote it, or run 'lab test' again",
         )
     document = expanded(document)
@@ -186,7 +331,9 @@ def _malformed(error: Exception) -> BrokenError:
     elif isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
         found = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg'].lower()}"
-    return BrokenError(_READING, f"a part is missing or malformed: {found}", "run 'lab test' again")
+    return BrokenError(
+        _READING, f"a part is missing or malformed: {found[:_SHOWN]}", "run 'lab test' again"
+    )
 
 
 def counts(run: RunResult) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class MachineBox:
     """A machine's box and those of its pods, which lie inside it."""
 
     machine: DrawnMachine
@@ -79,7 +79,7 @@ class Caption:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class HypervisorFrame:
     """A hypervisor, around all that stands on it."""
 
     hypervisor: DrawnMachine
@@ -87,11 +87,11 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Drawing:
     """The whole drawing, inside ``view``."""
 
     view: Box
-    cards: tuple[Card, ...]
+    cards: tuple[MachineBox, ...]
     lines: tuple[Line, ...]
     captions: tuple[Caption, ...]
-    frames: tuple[Frame, ...] = ()
+    frames: tuple[HypervisorFrame, ...] = ()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from lab.imaging.windows.inspection import Use, version
-from lab.imaging.windows.media import WindowsMedium
+from lab.imaging.windows.medium import WindowsMedium
 
 _CHANNELS = {
     "evaluation": "evaluation: no product key goes with it",

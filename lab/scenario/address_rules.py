@@ -48,8 +48,8 @@ def unusable_ranges(scenario: Scenario) -> Iterator[Problem]:
     for key, cidr in _ranges(scenario):
         for unusable, what in UNUSABLE:
             if cidr.overlaps(unusable):
-                cure = _elsewhere(scenario, key, cidr)
-                yield Problem(key, f"{cidr} is within or around {unusable}, which {what}", cure)
+                hint = _elsewhere(scenario, key, cidr)
+                yield Problem(key, f"{cidr} is within or around {unusable}, which {what}", hint)
                 break
 
 
@@ -82,14 +82,14 @@ def pod_range_width(scenario: Scenario) -> Iterator[Problem]:
     bits = prefix - cidr.prefixlen
     if bits < 0:
         what = f"a node's /{prefix} does not fit into {_named(POD_CIDR)} {cidr}"
-        cure = f'write from {cidr.prefixlen} to 29, or a wider "pod_cidr"'
-        yield Problem(NODE_PREFIX, what, cure if cidr.prefixlen <= 29 else 'widen "pod_cidr"')  # noqa: PLR2004  the longest node_prefix
+        hint = f'write from {cidr.prefixlen} to 29, or a wider "pod_cidr"'
+        yield Problem(NODE_PREFIX, what, hint if cidr.prefixlen <= 29 else 'widen "pod_cidr"')  # noqa: PLR2004  the longest node_prefix
     elif bits > MAX_NODE_BITS:
         what = f"{_named(POD_CIDR)} {cidr} is {bits} bits wider than a node's /{prefix}"
         allowed = f"kube-controller-manager allows {MAX_NODE_BITS}"
         narrower = IPv4Network((cidr.network_address, prefix - MAX_NODE_BITS))
-        cure = f'write {narrower}, or "node_prefix: {cidr.prefixlen + MAX_NODE_BITS}"'
-        yield Problem(POD_CIDR, f"{what}, and {allowed}", cure)
+        hint = f'write {narrower}, or "node_prefix: {cidr.prefixlen + MAX_NODE_BITS}"'
+        yield Problem(POD_CIDR, f"{what}, and {allowed}", hint)
 
 
 def pod_range_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
@@ -119,8 +119,8 @@ def node_range_holds_pods(scenario: Scenario) -> Iterator[Problem]:
             worst[key] = need, f"{quantity(pods, 'pod')} of {quoted(group.name)}{beside}"
     for key, (need, whose) in worst.items():
         what = f"a node's /{prefix} has {size} addresses, {POD_RANGE_RESERVED} of them reserved"
-        cure = f'write "node_prefix: {32 - _bits(need)}", or fewer pods'
-        yield Problem(key, f"{what}: too few for the {whose}", cure)
+        hint = f'write "node_prefix: {32 - _bits(need)}", or fewer pods'
+        yield Problem(key, f"{what}: too few for the {whose}", hint)
 
 
 def network_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
@@ -138,8 +138,8 @@ def network_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
 def service_range_holds_services(scenario: Scenario) -> Iterator[Problem]:
     """A service range with fewer addresses than Services."""
     cidr = scenario.kubernetes.service_cidr
-    pods, shared = probe_pods(scenario), len(scenario.shared_services)
-    special = sum(not one.headless for one in scenario.special_services)
+    pods, shared = probe_pods(scenario), len(scenario.services.shared)
+    special = sum(not one.headless for one in scenario.services.special)
     need = pods + shared + special + OWN_SERVICES
     room = max(0, cidr.num_addresses - _EDGES)
     if room < need:
@@ -156,15 +156,15 @@ def dns_address(scenario: Scenario) -> Iterator[Problem]:
     cidr, address = scenario.kubernetes.service_cidr, scenario.kubernetes.dns_address
     if cidr.num_addresses < _SMALLEST:
         return
-    cure = f"write {cidr.network_address + min(10, cidr.num_addresses - _EDGES)}"
+    hint = f"write {cidr.network_address + min(10, cidr.num_addresses - _EDGES)}"
     if address not in cidr:
         what = f"{_named(DNS_ADDRESS)} {address} is outside {_named(SERVICE_CIDR)} {cidr}"
-        yield Problem(DNS_ADDRESS, what, cure)
+        yield Problem(DNS_ADDRESS, what, hint)
     elif address == cidr.network_address + 1:
         what = f'{address} is the first address of {cidr}, which the Service "kubernetes" has'
-        yield Problem(DNS_ADDRESS, what, cure)
+        yield Problem(DNS_ADDRESS, what, hint)
     elif address in {cidr.network_address, cidr.broadcast_address}:
-        yield Problem(DNS_ADDRESS, f"{address} is an edge of {cidr}, and no Service's", cure)
+        yield Problem(DNS_ADDRESS, f"{address} is an edge of {cidr}, and no Service's", hint)
 
 
 def router(scenario: Scenario) -> Iterator[Problem]:
@@ -172,11 +172,11 @@ def router(scenario: Scenario) -> Iterator[Problem]:
     cidr, address = scenario.network.cidr, scenario.network.router
     if cidr.num_addresses < _SMALLEST:
         return
-    cure = f"write {cidr.network_address + 1} or {cidr.broadcast_address - 1}"
+    hint = f"write {cidr.network_address + 1} or {cidr.broadcast_address - 1}"
     if address not in cidr:
-        yield Problem(ROUTER, f"{address} is outside the node network {cidr}", cure)
+        yield Problem(ROUTER, f"{address} is outside the node network {cidr}", hint)
     elif address in {cidr.network_address, cidr.broadcast_address}:
-        yield Problem(ROUTER, f"{address} is an edge of {cidr}, and no router's", cure)
+        yield Problem(ROUTER, f"{address} is an edge of {cidr}, and no router's", hint)
 
 
 def node_addresses(scenario: Scenario) -> Iterator[Problem]:
@@ -196,15 +196,15 @@ def node_addresses(scenario: Scenario) -> Iterator[Problem]:
         name = quoted(group.name)
         if address not in cidr:
             what = f"{address} of {name} is outside the node network {cidr}"
-            cure = f"write one from {fits[0]} to {fits[1]}"
-            yield Problem(key, what, cure)
+            hint = f"write one from {fits[0]} to {fits[1]}"
+            yield Problem(key, what, hint)
         elif address == router:
-            cure = f"write one from {fits[0]} to {fits[1]}"
+            hint = f"write one from {fits[0]} to {fits[1]}"
             which = f": the first of {cidr}" if address == first else ""
-            yield Problem(key, f"{address} is the router's{which}", cure)
+            yield Problem(key, f"{address} is the router's{which}", hint)
         elif address in {cidr.network_address, cidr.broadcast_address}:
-            cure = f"write one from {fits[0]} to {fits[1]}"
-            yield Problem(key, f"{address} is an edge of {cidr}, and no node's", cure)
+            hint = f"write one from {fits[0]} to {fits[1]}"
+            yield Problem(key, f"{address} is an edge of {cidr}, and no node's", hint)
         elif address in taken:
             what = f"{address} is the address of {taken[address]} too"
             yield Problem(key, what, "give each node its own, or leave it to the plan")
@@ -255,8 +255,8 @@ def single_node_keys(scenario: Scenario) -> Iterator[Problem]:
         names = node_names(group)
         for key in keys:
             what = f"{quoted(key[-1])} is one machine's, and {quoted(group.name)} are {group.count}"
-            cure = f"leave it out, or write {names[0]} to {names[-1]} as entries of their own"
-            yield Problem(key, what, cure, at_key=True)
+            hint = f"leave it out, or write {names[0]} to {names[-1]} as entries of their own"
+            yield Problem(key, what, hint, at_key=True)
 
 
 def _ranges(scenario: Scenario) -> tuple[tuple[Key, IPv4Network], ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lab.scenario.findings import Finding, Key, Problem
+from lab.scenario.findings import FileFinding, Key, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Document:
     values: dict[Key, Position] = field(default_factory=dict)
     texts: dict[Key, str] = field(default_factory=dict)
     """Scalars as they were written."""
-    problems: list[Finding] = field(default_factory=list)
+    problems: list[FileFinding] = field(default_factory=list)
     """Findings of the reading itself: duplicate keys, unprintable text, a second document."""
 
     def at(self, key: Key) -> object:
@@ -48,10 +48,10 @@ class Document:
                 return self.values[part]
         return Position(1, 1)
 
-    def finding(self, problem: Problem) -> Finding:
+    def finding(self, problem: Problem) -> FileFinding:
         """The problem with its position."""
         at = self.position(problem.key, at_key=problem.at_key)
-        return Finding(problem.key, at.line, at.col, problem.what, problem.cure)
+        return FileFinding(problem.key, at.line, at.col, problem.what, problem.hint)
 
 
 def look(tree: object, key: Key) -> object:

@@ -20,34 +20,34 @@ QUOTED = 60
 class Problem:
     """Something wrong at a key path, before its position is known.
 
-    ``what`` and ``cure`` are clauses without a full stop: ``"vxlan" is no topology kind`` and
+    ``what`` and ``hint`` are clauses without a full stop: ``"vxlan" is no topology kind`` and
     ``did you mean "overlay"?``.
     """
 
     key: Key
     what: str
-    cure: str
+    hint: str
     at_key: bool = False
     """Point at the key itself, not at its value."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FileFinding:
     """A problem with its position; line and column count from 1, line 0 is the whole file."""
 
     key: Key
     line: int
     col: int
     what: str
-    cure: str
+    hint: str
 
     def text(self, file: str) -> str:
-        """``file:line:col: what; cure``."""
+        """``file:line:col: what; hint``."""
         place = f"{file}:{self.line}:{self.col}" if self.line else file
-        return f"{place}: {self.what}; {self.cure}"
+        return f"{place}: {self.what}; {self.hint}"
 
 
-def lines(file: str, findings: Iterable[Finding]) -> tuple[str, ...]:
+def lines(file: str, findings: Iterable[FileFinding]) -> tuple[str, ...]:
     """Every finding of one file, ready to print, in file order; repeats are printed once."""
     ordered = sorted(findings, key=lambda finding: (finding.line, finding.col))
     texts = tuple(dict.fromkeys(finding.text(file) for finding in ordered))

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from lab.scenario.schema import ScenarioFile
+from lab.scenario.scenario import Scenario
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ID = "urn:hybridlab:scenario:1"
@@ -32,7 +32,8 @@ class _Generator(GenerateJsonSchema):
 
     def encode_default(self, dft: Any) -> Any:
         """A port range is published as it is written."""
-        return f"{dft[0]}-{dft[1]}" if isinstance(dft, tuple) else super().encode_default(dft)
+        is_range = isinstance(dft, tuple) and any(isinstance(one, int) for one in dft)
+        return f"{dft[0]}-{dft[1]}" if is_range else super().encode_default(dft)
 
 
 def of(model: type[BaseModel]) -> Schema:
@@ -52,7 +53,7 @@ def schema(topology_schemas: Mapping[str, Schema] | None = None) -> Schema:
         (``kind`` itself is added here). Without it, any kind and any parameters are valid.
 
     """
-    published = of(ScenarioFile)
+    published = of(Scenario)
     published = {
         "$schema": DIALECT,
         "$id": ID,
@@ -60,8 +61,8 @@ def schema(topology_schemas: Mapping[str, Schema] | None = None) -> Schema:
         **{key: value for key, value in published.items() if key != "title"},
     }
     if topology_schemas:
-        published["$defs"]["Topology"] = _topologies(
-            published["$defs"]["Topology"], topology_schemas
+        published["$defs"]["TopologyChoice"] = _topologies(
+            published["$defs"]["TopologyChoice"], topology_schemas
         )
     return published
 

@@ -1,18 +1,119 @@
-"""Scenarios, found and loaded: every error at once, each with its place in what was written."""
+"""Scenarios, found and loaded: every error at once, each with its place in what was written.
+
+Figures are Kubeinit's: nodes in 10.0.0.0/24 from its first address on, controllers before
+computes; the services node has the name server's address, .253; the gateway .254 (its
+group_vars/kubeinit_network.yml). The pods' range is its role kubeinit_k8s'.
+"""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 from pathlib import Path
 
 from lab._errors import ScenarioError, UsageError
-from lab.scenario import build, rules, shape, source, spec, spec_text
+from lab._log import quantity
+from lab.scenario import rules, shape, source, spec
 from lab.scenario.document import Document
-from lab.scenario.findings import Finding, Problem, did_you_mean, lines, quoted
+from lab.scenario.findings import FileFinding, Problem, did_you_mean, lines, quoted
+from lab.scenario.names import hypervisor_name
 from lab.scenario.scenario import Scenario
-from lab.scenario.schema import ScenarioFile
+from lab.scenario.spec import Spec, Value, nodes
+
+NETWORK = IPv4Network("10.0.0.0/24")
+GATEWAY, NAME_SERVER = NETWORK[-2], NETWORK[-3]
+DOMAIN = "k8scluster.kubeinit.local"
+"""Kubeinit's cluster name and domain, by default."""
+WINDOWS_IMAGE = "windows-server-2022"
+"""The one Windows that Kubeinit supports (its author, July 2022)."""
+_SHARED = 4
+_PODS_PER_NODE = 2
+
+Node = tuple[str, str, str]
+"""Name, group of the spec, role in the cluster."""
+
+
+def to_yaml(spec: Spec) -> str:
+    """The file, with a comment at its head that says what it was made from."""
+    pods = _PODS_PER_NODE * (spec.controllers + spec.computes)
+    head = f"""# Made from the spec string {spec.written}
+name: {spec.name}
+summary: {_summary(spec)}
+
+kubernetes:
+  version: "1.36"
+  pod_cidr: 10.244.0.0/16
+  node_prefix: 24
+  service_cidr: 10.96.0.0/12
+  dns_address: 10.96.0.10
+
+network:
+  cidr: {NETWORK}
+  router: {GATEWAY}
+  domain: {DOMAIN}
+
+hypervisors:
+  count: {spec.hypervisors}
+
+topology:
+  kind: kubeinit
+  vni: 4096
+  port: 4789
+
+pods_per_node: {_PODS_PER_NODE}
+
+nodes:
+"""
+    listed = "".join(f"  - {{{', '.join(_node(*one, spec))}}}\n" for one in _all(spec))
+    shared = f"services:\n  shared:\n    - {{name: everyone, backends: {min(_SHARED, pods)}}}\n"
+    return f"{head}{listed}\n{shared}"
+
+
+def _summary(spec: Spec) -> str:
+    counted = ", ".join(
+        (
+            quantity(spec.controllers, "controller"),
+            quantity(spec.computes, "compute"),
+            "a services node",
+        )
+    )
+    return f"Kubeinit's {spec.name}, {counted}, on {quantity(spec.hypervisors, 'hypervisor')}"
+
+
+def _all(spec: Spec) -> Iterator[tuple[Node, str]]:
+    """Every node with its address, in Kubeinit's order."""
+    addresses = iter(NETWORK.hosts())
+    for name in nodes("controller", spec.controllers):
+        yield (name, "controller", "control-plane"), str(next(addresses))
+    for name in nodes("compute", spec.computes):
+        yield (name, "compute", "worker"), str(next(addresses))
+    yield ("services", "services", "services"), str(NAME_SERVER)
+
+
+def _node(node: Node, address: str, spec: Spec) -> Iterator[str]:
+    name, group, role = node
+    asked = spec.of(group, name)
+    os = asked.get("os", "windows" if group == "compute" else "linux")
+    yield from (f"name: {name}", f"os: {os}", f"role: {role}", f"address: {address}")
+    if os == "windows":
+        yield f"image: {WINDOWS_IMAGE}"
+    yield from _hardware(asked)
+
+
+def _hardware(asked: Mapping[str, Value]) -> Iterator[str]:
+    for key, value in asked.items():
+        match key, value:
+            case "memory", int():
+                yield f"memory: {value}MiB"
+            case "disk", int():
+                yield f"disk: {value}GiB"
+            case "vcpus", int():
+                yield f"vcpus: {value}"
+            case "hypervisor", int():
+                yield f"hypervisor: {hypervisor_name(value)}"
+
 
 SUFFIX = ".yaml"
 
@@ -71,7 +172,7 @@ def load(wanted: Wanted, *, topology_check: rules.Check = no_topology_check) -> 
     return scenario
 
 
-def told(wanted: Wanted, findings: tuple[Finding, ...]) -> tuple[str, ...]:
+def told(wanted: Wanted, findings: tuple[FileFinding, ...]) -> tuple[str, ...]:
     """Every finding of one scenario, ready to print."""
     if isinstance(wanted, SpecString):
         return spec.told(wanted.written, findings)
@@ -86,36 +187,55 @@ def text_of(wanted: Wanted) -> str:
         return wanted.text
     read, findings = spec.read(wanted.written)
     assert read is not None, findings
-    return spec_text.to_yaml(read)
+    return to_yaml(read)
 
 
 def check(
     wanted: Wanted, *, topology_check: rules.Check = no_topology_check
-) -> tuple[Scenario | None, tuple[Finding, ...]]:
+) -> tuple[Scenario | None, tuple[FileFinding, ...]]:
     """A scenario as far as it can be made out, and everything wrong with it."""
     document, findings = _document(wanted)
-    path = Path(str(wanted))
     if document is None:
         return None, findings
-    if not document.value.keys() & ScenarioFile.model_fields.keys():  # nor is it to be quoted
+    if not document.value.keys() & Scenario.model_fields.keys():  # nor is it to be quoted
         what = "this is no scenario: it has none of a scenario's keys"
-        return None, (Finding((), 0, 0, what, 'begin it with "name: my-lab"'),)
+        return None, (FileFinding((), 0, 0, what, 'begin it with "name: my-lab"'),)
     shaped = shape.shaped(document, shape.SCENARIO)
     problems = [*shaped.problems]
-    scenario = None
-    if shaped.model is not None:
-        scenario = build.scenario(shaped.model, path, lambda key: document.position(key).line)
+    scenario = shaped.model
+    if scenario is not None:
+        scenario = _with_places(scenario, Path(str(wanted)).name, document)
         problems += rules.problems(scenario, shaped.tainted, topology_check)
     return scenario, (*findings, *(document.finding(problem) for problem in problems))
 
 
-def _document(wanted: Wanted) -> tuple[Document | None, tuple[Finding, ...]]:
+def _with_places(scenario: Scenario, file: str, document: Document) -> Scenario:
+    """The scenario with the line of each node group, and the source of each exception."""
+
+    def line(*key: str | int) -> int:
+        return document.position(key).line
+
+    return scenario.replace(
+        nodes=tuple(
+            group.replace(line=line("nodes", index)) for index, group in enumerate(scenario.nodes)
+        ),
+        exceptions=tuple(
+            limit.replace(
+                id=f"{scenario.name}-exception-{index + 1}",
+                source=f"{file}, line {line('exceptions', index)}",
+            )
+            for index, limit in enumerate(scenario.exceptions)
+        ),
+    )
+
+
+def _document(wanted: Wanted) -> tuple[Document | None, tuple[FileFinding, ...]]:
     if isinstance(wanted, Path):
         return source.read(wanted)
     if isinstance(wanted, HeldText):
         return source.parse(wanted.text.encode(errors="surrogatepass"))
     read, findings = spec.read(wanted.written)
-    return (None, findings) if read is None else source.parse(spec_text.to_yaml(read).encode())
+    return (None, findings) if read is None else source.parse(to_yaml(read).encode())
 
 
 def meant(written: str) -> Wanted:
@@ -149,11 +269,11 @@ def find(name_or_path: str) -> Path:
     if _names_a_file(name_or_path):
         return Path(name_or_path)
     known = ", ".join(shipped())
-    cure = did_you_mean(name_or_path, shipped(), "give the path of a scenario file, or a name.")
+    hint = did_you_mean(name_or_path, shipped(), "give the path of a scenario file, or a name.")
     raise UsageError(
         f"looking for scenario {quoted(name_or_path)}",
         "no shipped scenario has that name, and no file either",
-        f"{cure} The shipped ones are: {known}; or write a spec string of Kubeinit's, such as "
+        f"{hint} The shipped ones are: {known}; or write a spec string of Kubeinit's, such as "
         "k8s-libvirt-1-2-2",
     )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.scenario.document import Position
-from lab.scenario.findings import Finding
+from lab.scenario.findings import FileFinding
 
 MAX_BYTES = 256 * 1024
 """Largest file read. A scenario of a thousand nodes, a line each, takes a quarter of it."""
@@ -21,7 +21,7 @@ UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U0001000
 class StopError(Exception):
     """Nothing more can be read; carries the finding that says why."""
 
-    def __init__(self, finding: Finding) -> None:
+    def __init__(self, finding: FileFinding) -> None:
         self.finding = finding
         super().__init__(finding)
 
@@ -88,14 +88,14 @@ def decoded(raw: bytes, kind: Kind) -> str:
     except UnicodeDecodeError as error:
         at = after(raw[: error.start].decode("utf-8-sig", errors="replace"))
         what = f"the byte 0x{raw[error.start]:02x} here is not UTF-8"
-        cure = "save the file as UTF-8"
-        raise StopError(Finding((), at.line, at.col, what, cure)) from None
+        hint = "save the file as UTF-8"
+        raise StopError(FileFinding((), at.line, at.col, what, hint)) from None
     bad = UNPRINTABLE.search(text)
     if bad:
         at = after(text[: bad.start()])
         code = f"U+{ord(bad.group()):04X}"
         what = f"the character {code} here cannot be part of a {kind.language} file"
-        raise StopError(Finding((), at.line, at.col, what, "delete it"))
+        raise StopError(FileFinding((), at.line, at.col, what, "delete it"))
     return text
 
 
@@ -104,5 +104,5 @@ def after(before: str) -> Position:
     return Position(before.count("\n") + 1, len(before) - before.rfind("\n"))
 
 
-def _whole(what: str, cure: str) -> StopError:
-    return StopError(Finding((), 0, 0, what, cure))
+def _whole(what: str, hint: str) -> StopError:
+    return StopError(FileFinding((), 0, 0, what, hint))

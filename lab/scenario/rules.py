@@ -8,15 +8,289 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 
 from lab.scenario import address_rules as addresses
-from lab.scenario import machine_rules as machines
-from lab.scenario import node_rules as nodes
-from lab.scenario import route_rules as routes
 from lab.scenario import service_rules as services
 from lab.scenario import special_rules as special
-from lab.scenario.findings import Key, Problem
-from lab.scenario.scenario import Scenario
+from lab.scenario.address_rules import UNUSABLE
+from lab.scenario.findings import Key, Problem, did_you_mean, quoted
+from lab.scenario.names import hypervisor_names, node_names, pod_names, probe_pods
+from lab.scenario.reserved import NAMES
+from lab.scenario.scenario import MAX_NODES, NodeGroup, Scenario, StaticRoute
+from lab.scenario.terms import OF_SERVICES_NODE
+from lab.scenario.versions import (
+    MAX_SKEW,
+    REFUSED_IMAGES,
+    SUPPORTED,
+    WINDOWS_IMAGES,
+    minor,
+    unsupported,
+)
+
+
+def services_node(scenario: Scenario) -> Iterator[Problem]:
+    """One machine at most has HAProxy and DNS, and it is Linux."""
+    first = ""
+    for index, group in enumerate(scenario.nodes):
+        if group.role != "services":
+            continue
+        if group.os == "windows":
+            what = f"{quoted(group.name)} is Windows, which has no HAProxy: no services node"
+            yield Problem(("nodes", index, "os"), what, 'write "os: linux"')
+        if first or group.count > 1:
+            what = f"{quoted(group.name)} is one services node more, and a cluster has one"
+            key: Key = ("nodes", index, "role" if group.count == 1 else "count")
+            yield Problem(key, what, "keep the first alone")
+        first = first or group.name
+
+
+def hypervisors(scenario: Scenario) -> Iterator[Problem]:
+    """Nodes that stand on a hypervisor that the scenario has not, or are called like one."""
+    known = hypervisor_names(scenario)
+    if not known:
+        return
+    for index, group in enumerate(scenario.nodes):
+        asked = group.hypervisor
+        if asked is not None and asked not in known:
+            what = f"{quoted(group.name)} is to stand on {quoted(asked)}, which is none of "
+            what += f"the scenario's {len(known)} hypervisors"
+            span = f"{known[0]} to {known[-1]}" if len(known) > 1 else known[0]
+            hint = did_you_mean(asked, known, f"write {span}, or leave it to the plan")
+            yield Problem(("nodes", index, "hypervisor"), what, hint)
+        clash = next((name for name in node_names(group) if name in known), None)
+        if clash:
+            what = f"{quoted(clash)} is one of the scenario's hypervisors"
+            yield Problem(("nodes", index, "name"), what, "give the node another name")
+
+
+def families(scenario: Scenario) -> Iterator[Problem]:
+    """Families of cells that ask a services node, where there is none."""
+    if any(group.role == "services" for group in scenario.nodes):
+        return
+    for family in scenario.matrix.families or ():
+        if family in OF_SERVICES_NODE:
+            what = f"{quoted(family)} asks the services node, and there is none"
+            hint = 'leave it out, or give a Linux node "role: services"'
+            yield Problem(("matrix", "families"), what, hint)
+
+
+NETBIOS = 15
+"""Characters of a Windows computer name (NetBIOS)."""
+
+MAX_NODE_NAME = 63 - len("to-") - len("-p250")
+"""The Service of a node's pod, to-NODE-pN, must be a DNS label as well."""
+
+
+def too_many_nodes(scenario: Scenario) -> Iterator[Problem]:
+    """More nodes than a lab can have."""
+    nodes = sum(group.count for group in scenario.nodes)
+    if nodes > MAX_NODES:
+        what = f"the lab has {nodes} nodes, and {MAX_NODES} is the most"
+        yield Problem(("nodes",), what, "lower the counts")
+
+
+def control_plane(scenario: Scenario) -> Iterator[Problem]:
+    """A cluster needs a control plane, and only Linux can be one."""
+    if not any(group.role == "control-plane" for group in scenario.nodes):
+        what = "no node is a control plane, and a cluster needs one"
+        yield Problem(("nodes",), what, 'give one Linux node "role: control-plane"', at_key=True)
+    for index, group in enumerate(scenario.nodes):
+        if group.role == "control-plane" and group.os == "windows":
+            what = f"{quoted(group.name)} is Windows, which cannot be a control plane"
+            hint = 'write "role: worker" here, and make a Linux node the control plane'
+            yield Problem(("nodes", index, "role"), what, hint)
+
+
+def without_kubelet(scenario: Scenario) -> Iterator[Problem]:
+    """Only a control plane does without a kubelet, and without one there are no pods."""
+    for index, group in enumerate(scenario.nodes):
+        if group.kubelet:
+            continue
+        name = quoted(group.name)
+        if group.role == "worker":
+            what = f"{name} is a worker without a kubelet, which does nothing"
+            hint = 'delete "kubelet: false", or write "role: control-plane"'
+            yield Problem(("nodes", index, "kubelet"), what, hint)
+        if group.pods:
+            what = f"{name} has pods and no kubelet to run them"
+            hint = 'delete "pods", or "kubelet: false"'
+            yield Problem(("nodes", index, "pods"), what, hint, at_key=True)
+        if group.pod_cidr:
+            what = f"{name} has a pod range and no kubelet, so no pods"
+            hint = 'delete "pod_cidr", or "kubelet: false"'
+            yield Problem(("nodes", index, "pod_cidr"), what, hint, at_key=True)
+
+
+def somewhere_to_run(scenario: Scenario) -> Iterator[Problem]:
+    """A matrix needs pods, and the cluster's DNS a Linux node to run on."""
+    if not probe_pods(scenario):
+        what = "no node has a pod, so there would be nothing to test"
+        yield Problem(("nodes",), what, 'raise "pods_per_node" or a node\'s "pods"', at_key=True)
+    if not any(group.kubelet and group.os == "linux" for group in scenario.nodes):
+        what = "no Linux node runs a kubelet, so the cluster's DNS has nowhere to run"
+        yield Problem(("nodes",), what, "add a Linux worker", at_key=True)
+
+
+def lengths(scenario: Scenario) -> Iterator[Problem]:
+    """Names too long for NetBIOS, or for the names made from them."""
+    for index, group in enumerate(scenario.nodes):
+        longest = node_names(group)[-1]
+        limit = NETBIOS if group.os == "windows" else MAX_NODE_NAME
+        if len(longest) <= limit:
+            continue
+        whose = (
+            f"a Windows computer name (NetBIOS) at most {limit}"
+            if group.os == "windows"
+            else f"a Linux node's at most {limit}, as its pods' Services to-NODE-pN are DNS labels"
+        )
+        what = f"{quoted(longest)} has {len(longest)} characters, and {whose}"
+        digits = len(longest) - len(group.name)
+        shorter = group.name[: limit - digits].rstrip("-")
+        yield Problem(_name(index), what, f"shorten it, such as {quoted(shorter)}")
+
+
+def names(scenario: Scenario) -> Iterator[Problem]:
+    """Names that the lab uses itself, or that two nodes or pods would share."""
+    taken: dict[str, str] = {}
+    for index, group in enumerate(scenario.nodes):
+        for name in node_names(group):
+            if name in NAMES:
+                what = f"{quoted(name)} is in every lab {NAMES[name]}"
+                yield Problem(_name(index), what, "give the node another name")
+        clash = next((name for name in _all_names(scenario, group) if name in taken), None)
+        if clash:
+            what = f"the name {quoted(clash)} is taken by {taken[clash]}"
+            yield Problem(_name(index), what, "give one of the two another name")
+        for name in node_names(group):
+            taken.setdefault(name, f"a node of {quoted(group.name)} (line {group.line})")
+        for name in pod_names(scenario, group):
+            taken.setdefault(name, f"a pod of {quoted(group.name)} (line {group.line})")
+
+
+def versions(scenario: Scenario) -> Iterator[Problem]:
+    """Kubernetes minors that are not supported, and kubelets outside the skew policy."""
+    cluster = scenario.kubernetes.version
+    why = unsupported(cluster)
+    if why:
+        hint = f'write "{SUPPORTED[-1]}", or another from {SUPPORTED[0]} on'
+        yield Problem(("kubernetes", "version"), f"Kubernetes {cluster} {why}", hint)
+    for index, group in enumerate(scenario.nodes):
+        if group.version is None:
+            continue
+        skew = minor(cluster) - minor(group.version)
+        what = f"the kubelet {group.version} of {quoted(group.name)} is "
+        hint = f'write "{cluster}", or leave it out for the cluster\'s own'
+        key: Key = ("nodes", index, "version")
+        policy = "Kubernetes version skew policy"
+        if skew < 0:
+            what += f"newer than the control plane {cluster}, which the {policy} forbids"
+            yield Problem(key, what, hint)
+        elif skew > MAX_SKEW:
+            what += f"{skew} minors older than the control plane {cluster}, and the {policy} "
+            yield Problem(key, f"{what}allows {MAX_SKEW}", hint)
+        elif not why and (reason := unsupported(group.version)):
+            yield Problem(key, f"Kubernetes {group.version} {reason}", hint)
+
+
+def images(scenario: Scenario) -> Iterator[Problem]:
+    """Windows images that do not exist, cannot join, or stand on a Linux node."""
+    for index, group in enumerate(scenario.nodes):
+        if group.image is None:
+            continue
+        key: Key = ("nodes", index, "image")
+        known = f"write {quoted(WINDOWS_IMAGES[-1])}"
+        if group.os == "linux":
+            if group.image in {*WINDOWS_IMAGES, *REFUSED_IMAGES}:
+                what = f"{quoted(group.image)} is for Windows, and {quoted(group.name)} is Linux"
+                yield Problem(key, what, 'write "os: windows", or leave the image out')
+        elif group.image in REFUSED_IMAGES:
+            yield Problem(key, f"{quoted(group.image)} {REFUSED_IMAGES[group.image]}", known)
+        elif group.image not in WINDOWS_IMAGES:
+            what = f"{quoted(group.image)} is no Windows image that the lab knows"
+            hint = did_you_mean(group.image, WINDOWS_IMAGES, known)
+            yield Problem(key, what, hint)
+
+
+def cards(scenario: Scenario) -> Iterator[Problem]:
+    """MAC addresses that two cards would share."""
+    taken: dict[str, str] = {}
+    for index, group in enumerate(scenario.nodes):
+        for number, nic in enumerate(group.nics):
+            if nic.mac is None:
+                continue
+            if nic.mac in taken:
+                what = f"the MAC address {quoted(nic.mac)} is taken by a card of {taken[nic.mac]}"
+                key: Key = ("nodes", index, "nics", number, "mac")
+                yield Problem(key, what, "give each card its own, or leave it to the plan")
+            taken.setdefault(nic.mac, f"{quoted(group.name)} (line {group.line})")
+
+
+def _name(index: int) -> Key:
+    return ("nodes", index, "name")
+
+
+def _all_names(scenario: Scenario, group: NodeGroup) -> Iterator[str]:
+    yield from node_names(group)
+    yield from pod_names(scenario, group)
+
+
+def node_routes(scenario: Scenario) -> Iterator[Problem]:
+    """Routes that lead nowhere, to where the node is already, or to one place twice."""
+    for index, group in enumerate(scenario.nodes):
+        seen = set()
+        for number, route in enumerate(group.routes):
+            key: Key = ("nodes", index, "routes", number)
+            yield from _way(scenario, group, route, key)
+            yield from _end(scenario, group, route, key)
+            if route.to in seen:
+                what = f"{quoted(group.name)} has a route to {route.to} already"
+                yield Problem((*key, "to"), what, "leave one of them out")
+            seen.add(route.to)
+
+
+def _way(scenario: Scenario, group: NodeGroup, route: StaticRoute, key: Key) -> Iterator[Problem]:
+    segment, via = scenario.network.cidr, route.via
+    usable = {segment.network_address, segment.broadcast_address}
+    if via not in segment or via in usable:
+        what = f"{via} is no address of the nodes' segment {segment}, so no node reaches it"
+        yield Problem((*key, "via"), what, f"write one of {segment}, such as the router's")
+    elif via == group.address:
+        what = f"{via} is the node's own address"
+        yield Problem((*key, "via"), what, "write another machine's, such as the router's")
+    elif via in route.to and not segment.subnet_of(route.to):
+        what = f"{route.to} has {via} in it, which the route is to lead through"
+        yield Problem((*key, "to"), what, "write a narrower range, or another way")
+
+
+def _may_be_own(scenario: Scenario, group: NodeGroup, to: IPv4Network) -> bool:
+    """Whether the plan may choose pods of the group's nodes from that range."""
+    written = [one.pod_cidr for one in scenario.nodes if one.pod_cidr]
+    chosen = group.kubelet and not group.pod_cidr and scenario.kubernetes.pod_cidr.overlaps(to)
+    return chosen and not any(to.subnet_of(one) for one in written)
+
+
+def _end(scenario: Scenario, group: NodeGroup, route: StaticRoute, key: Key) -> Iterator[Problem]:
+    to, segment = route.to, scenario.network.cidr
+    if to.prefixlen == 0:
+        what = "the default route is the router's"
+        yield Problem((*key, "to"), what, 'give the router another address: "network.router"')
+    elif segment.subnet_of(to):
+        what = f"{to} holds the nodes' own segment {segment}"
+        yield Problem((*key, "to"), what, "write a range beside it, or a part of it")
+    elif group.pod_cidr and group.pod_cidr.overlaps(to):
+        what = f"{to} overlaps the node's own pods, {group.pod_cidr}"
+        yield Problem((*key, "to"), what, "leave the route out: they are on the node itself")
+    elif _may_be_own(scenario, group, to):
+        what = f"{to} may be the pods of {quoted(group.name)} itself, whose range the plan chooses"
+        one = "the node" if group.count == 1 else "each node an entry of its own with"
+        yield Problem((*key, "to"), what, f'give {one} a "pod_cidr" beside it')
+    else:
+        for unusable, why in UNUSABLE:
+            if to.overlaps(unusable):
+                what = f"{to} is within or around {unusable}, which {why}"
+                yield Problem((*key, "to"), what, "write a range that packets are sent to")
+
 
 Check = Callable[[Scenario], Iterable[Problem]]
 
@@ -59,21 +333,21 @@ RULES: tuple[Rule, ...] = (
         ("kubernetes.pod_cidr", _PREFIX, "nodes.*.count", "nodes.*.kubelet", "nodes.*.pod_cidr"),
     ),
     Rule(addresses.single_node_keys, ("nodes.*.count",)),
-    Rule(nodes.control_plane, ("nodes.*.role", "nodes.*.os")),
-    Rule(nodes.without_kubelet, ("nodes.*.role", "nodes.*.kubelet")),
-    Rule(nodes.somewhere_to_run, ("nodes.*.os", *_PODS)),
-    Rule(nodes.lengths, ("nodes.*.os", *_NAMES)),
-    Rule(nodes.names, (*_NAMES, *_PODS)),
-    Rule(nodes.versions, ("kubernetes.version", "nodes.*.version")),
-    Rule(nodes.images, ("nodes.*.os", "nodes.*.image")),
-    Rule(nodes.cards, ("nodes.*.nics",)),
+    Rule(control_plane, ("nodes.*.role", "nodes.*.os")),
+    Rule(without_kubelet, ("nodes.*.role", "nodes.*.kubelet")),
+    Rule(somewhere_to_run, ("nodes.*.os", *_PODS)),
+    Rule(lengths, ("nodes.*.os", *_NAMES)),
+    Rule(names, (*_NAMES, *_PODS)),
+    Rule(versions, ("kubernetes.version", "nodes.*.version")),
+    Rule(images, ("nodes.*.os", "nodes.*.image")),
+    Rule(cards, ("nodes.*.nics",)),
     Rule(
-        routes.node_routes,
+        node_routes,
         ("network", "kubernetes.pod_cidr", "nodes.*.address", "nodes.*.pod_cidr", "nodes.*.routes"),
     ),
-    Rule(machines.services_node, ("nodes.*.role", "nodes.*.os", "nodes.*.count")),
-    Rule(machines.hypervisors, ("hypervisors", *_NAMES, "nodes.*.hypervisor")),
-    Rule(machines.families, ("matrix.families", "nodes.*.role")),
+    Rule(services_node, ("nodes.*.role", "nodes.*.os", "nodes.*.count")),
+    Rule(hypervisors, ("hypervisors", *_NAMES, "nodes.*.hypervisor")),
+    Rule(families, ("matrix.families", "nodes.*.role")),
     Rule(services.shared_backends, ("services.shared.*.backends", *_PODS)),
     Rule(services.names, ("services.shared.*.name", "services.special.*.name", *_NAMES)),
     Rule(services.node_port_range, (_RANGE, "services.shared.*", *_SPECIAL, *_PODS)),
@@ -115,7 +389,7 @@ def problems(scenario: Scenario, tainted: Collection[Key], topology: Check) -> I
         The check of the topology and its parameters.
 
     """
-    too_many = tuple(nodes.too_many_nodes(scenario))
+    too_many = tuple(too_many_nodes(scenario))
     yield from too_many
     unknown = {*tainted, *(problem.key for problem in too_many)}
     for rule in (*RULES, Rule(topology, TOPOLOGY_NEEDS)):

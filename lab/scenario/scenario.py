@@ -1,283 +1,507 @@
-"""What the user wrote, checked and frozen: the first thing in the flow, and pure data."""
+"""What the user wrote, checked and frozen: the first thing in the flow, and pure data.
+
+The models check every value on its own; what values mean together is checked in
+:mod:`lab.scenario.rules`. The first example of a field stands in for a missing or broken value
+while the rest of the file is checked, so every required field has one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
-Os = Literal["linux", "windows"]
-Role = Literal["control-plane", "worker", "services"]
-"""``services``: no node of the cluster, but the machine in front of it: HAProxy, DNS."""
-Protocol = Literal["tcp", "udp"]
-ProxyMode = Literal["nftables", "iptables"]
-Size = Literal["small", "large"]
-PROTOCOLS: tuple[Protocol, ...] = ("tcp", "udp")
-Policy = Literal["cluster", "local"]
-"""Which backends a Service's packets may go to: any, or those on the node that they come to."""
-Family = Literal[
-    "pod-pod",
-    "pod-service",
-    "hairpin",
-    "node-service",
-    "nodeport",
-    "node-pod",
-    "pod-node",
-    "pod-external",
-    "dns",
-    "affinity",
-    "nodeport-local",
-    "cluster-ip-local",
-    "ports",
-    "no-endpoints",
-    "headless",
-    "health-check",
-    "node-names",
-    "api",
-]
-Refusal = Literal["timeout", "refused", "no-route", "no-such-name", "several-backends"]
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-USUAL_FAMILIES: tuple[Family, ...] = (
-    "pod-pod",
-    "pod-service",
-    "hairpin",
-    "node-service",
-    "nodeport",
-    "node-pod",
-    "pod-node",
-    "pod-external",
-    "dns",
+from lab.scenario import values
+from lab.scenario.reserved import POD_PORT, SECOND_POD_PORT, SERVICE_PORT, router_address
+from lab.scenario.section import (
+    Address,
+    Choices,
+    Cidr,
+    Disk,
+    Domain,
+    Items,
+    Label,
+    Mac,
+    Memory,
+    Ports,
+    Section,
+    Sentence,
+    SomeItems,
+    SortedChoices,
+    Unwritten,
+    Version,
 )
-"""Those that every lab has cells of."""
-FAMILIES: tuple[Family, ...] = (
-    *USUAL_FAMILIES,
-    "affinity",
-    "nodeport-local",
-    "cluster-ip-local",
-    "ports",
-    "no-endpoints",
-    "headless",
-    "health-check",
-    "node-names",
-    "api",
+from lab.scenario.terms import (
+    PROTOCOLS,
+    USUAL_FAMILIES,
+    Family,
+    Os,
+    Policy,
+    Protocol,
+    ProxyMode,
+    Refusal,
+    Role,
+    ServicePort,
+    Size,
 )
-"""All of them, in their order; those after the usual are for special Services of a kind, and the
-last two for a services node."""
 
-OF_SERVICES_NODE: frozenset[Family] = frozenset({"node-names", "api"})
-"""Families that only a lab with a services node has."""
+MAX_NODES = 1000
+MAX_PODS = 250
+"""Pods on one node; a bridge carries 1,023 ports, and Kubernetes is tested to 110 a node."""
+MAX_BACKENDS = 4
+DEFAULT_DOMAIN = "lab.internal"
+"""For private use (ICANN, 2024)."""
+MIN_MTU = 576
+"""What every IPv4 host must accept (RFC 791)."""
+MAX_HYPERVISORS = 64
+"""As many as lab.toml may sensibly name; their network has room for more."""
+CARRIED = 100
+"""Bytes that the network between hypervisors, and the pods' own overlay, take of a packet."""
+MAX_AFFINITY = 86_400
+"""Seconds; the longest that kube-apiserver takes, a day."""
+MAX_MTU = 9216
+"""The largest frame that network cards and switches commonly carry."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kubernetes:
+class Kubernetes(Section):
     """The cluster's version and address ranges."""
 
-    version: str
-    """Minor version of the control plane, ``"1.36"``."""
-    pod_cidr: IPv4Network
-    node_prefix: int
-    """Prefix length of each node's own part of ``pod_cidr``."""
-    service_cidr: IPv4Network
-    dns_address: IPv4Address
-    domain: str
-    proxy_mode: ProxyMode
-    """kube-proxy's on Linux nodes."""
+    version: Version = Field(description="Minor version of the control plane, in quotes.")
+    pod_cidr: Cidr = Field(
+        description="The range that every node's pod range is taken from.",
+        examples=["10.244.0.0/16"],
+    )
+    node_prefix: int = Field(
+        ge=8,
+        le=29,
+        description="Prefix length of each node's own part of pod_cidr. The network address and "
+        "the three after it, and the last one, are kept free of pods.",
+        examples=[24],
+    )
+    service_cidr: Cidr = Field(
+        description="The range of Service addresses; kube-apiserver accepts none wider than /12.",
+        examples=["10.96.0.0/12"],
+    )
+    dns_address: Address = Field(
+        description="Address of the cluster's DNS Service, within service_cidr.",
+        examples=["10.96.0.10"],
+    )
+    domain: Domain = Field(default="cluster.local", description="The cluster's DNS domain.")
+    proxy_mode: ProxyMode = Field(
+        default="nftables",
+        description="kube-proxy's mode on the Linux nodes of a real cluster. Network namespaces "
+        "have the lab's own rules, by nftables.",
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
+class Network(Section):
     """The segment the nodes stand on."""
 
-    cidr: IPv4Network
-    mtu: int
-    """Bytes of an IP packet that fit on the segment."""
-    router: IPv4Address
-    """The nodes' default gateway."""
-    domain: str
-    """Of the nodes' own names, which a services node answers."""
+    cidr: Cidr = Field(description="The range of node addresses.", examples=["10.9.176.0/24"])
+    mtu: int = Field(
+        default=1500,
+        ge=MIN_MTU,
+        le=MAX_MTU,
+        description="Bytes of an IP packet that fit on the segment; fewer where the network "
+        "between hypervisors carries it.",
+    )
+    router: Address = Field(
+        default_factory=lambda read: router_address(read["cidr"]),
+        description="Address of the router; left out, the first of the range.",
+        examples=["10.0.0.254"],
+    )
+    domain: Domain = Field(
+        default=DEFAULT_DOMAIN,
+        description="DNS domain of the nodes' own names, which a services node answers.",
+        examples=["k8scluster.kubeinit.local"],
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Hypervisors:
-    """What the nodes stand on, and the network between, which carries the node segment."""
+class Hypervisors(Section):
+    """What the nodes stand on: hypervisor-01, hypervisor-02 and so on, and their network."""
 
-    count: int
-    mtu: int
-    """Bytes of an IP packet that fit between two of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopologyChoice:
-    """Which topology, and its own parameters as written; the topology reads them."""
-
-    kind: str
-    parameters: Mapping[str, object]
+    count: int = Field(ge=1, le=MAX_HYPERVISORS, description="How many there are.", examples=[2])
+    mtu: int = Field(
+        default=1500,
+        ge=MIN_MTU + CARRIED,
+        le=MAX_MTU,
+        description="Bytes of an IP packet that fit between two of them.",
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Nic:
-    """One further network card of a machine (real machines only)."""
+class TopologyChoice(Section):
+    """How pod traffic crosses from node to node, with the topology's own parameters."""
 
-    network: str
-    address: IPv4Address | None
-    mac: str | None
+    model_config = ConfigDict(extra="allow")
 
+    kind: str = Field(description="Name of the topology.", examples=["overlay"])
 
-@dataclass(frozen=True, slots=True)
-class StaticRoute:
-    """A route that each node of a group has beside its topology's own, or instead of one."""
-
-    to: IPv4Network
-    via: IPv4Address
-    """On the nodes' segment."""
+    @property
+    def parameters(self) -> Mapping[str, object]:
+        """The topology's own, as they are written; the topology reads them."""
+        return self.model_extra or {}
 
 
-@dataclass(frozen=True, slots=True)
-class NodeGroup:
-    """One entry of ``nodes``: a node, or ``count`` like nodes named NAME1, NAME2, ..."""
+class Nic(Section):
+    """One further network card, on real machines only."""
 
-    name: str
-    os: Os
-    role: Role
-    count: int
-    kubelet: bool
-    """False for a control-plane node that runs no kubelet, and so no pods."""
-    pods: int | None
-    """Pods on each node; None for the scenario's ``pods_per_node``."""
-    address: IPv4Address | None
-    pod_cidr: IPv4Network | None
-    version: str | None
-    """Minor version of the kubelet; None for the cluster's."""
-    image: str | None
-    memory_mib: int | None
-    vcpus: int | None
-    disk_gib: int | None
-    nics: tuple[Nic, ...]
-    routes: tuple[StaticRoute, ...]
-    hypervisor: str | None
-    line: int
-    """Line of the entry in the scenario file, counted from 1."""
+    network: Label = Field(description="Name of the network it is plugged into.")
+    address: Address | None = Field(
+        default=None,
+        description="Its address; left out, the network gives one.",
+        examples=["172.16.126.9"],
+    )
+    mac: Mac | None = Field(
+        default=None, description="Its MAC address; left out, the plan gives one."
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class ServicePort:
-    """One port of a Service, for one transport protocol or for both alike."""
+class StaticRoute(Section):
+    """A static route of a node, beside those that its topology gives it, or instead of one."""
 
-    name: str
-    """Empty for the only port of a usual Service."""
-    protocols: tuple[Protocol, ...]
-    port: int
-    target_port: int
-    """Of the pods behind it."""
-    node_port: int | None
-    """On every node; None where it has none."""
+    to: Cidr = Field(description="The range that it leads to.", examples=["10.240.0.4/32"])
+    via: Address = Field(
+        description="Where it leads: an address on the nodes' segment.", examples=["10.240.0.1"]
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class SharedService:
-    """A Service with several backends, each of which must answer within 64 tries."""
+class NodeGroup(Section):
+    """One node, or ``count`` like nodes named NAME1, NAME2 and so on."""
 
-    name: str
-    backends: int
+    name: Label = Field(
+        description="Name of the node; with a count above 1, what its nodes' names begin with. "
+        "At most 15 characters on Windows (NetBIOS).",
+        examples=["worker"],
+    )
+    os: Os = Field(description="Operating system.", examples=["linux"])
+    role: Role = Field(
+        default="worker",
+        description="Part that the node plays. services: no node of the cluster, but the machine "
+        "in front of it, with HAProxy before the API servers and DNS for the nodes' names.",
+    )
+    count: int = Field(default=1, ge=1, le=MAX_NODES, description="How many such nodes there are.")
+    kubelet: bool = Field(
+        default=True,
+        validate_default=True,
+        description="false for a control-plane node that runs no kubelet, and so no pods.",
+    )
+    pods: int | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_PODS,
+        description="Probe pods on each node; left out, pods_per_node of the scenario.",
+    )
+    address: Address | None = Field(
+        default=None,
+        description="The node's address, for a single node; left out, the plan gives one.",
+        examples=["10.9.176.94"],
+    )
+    pod_cidr: Cidr | None = Field(
+        default=None,
+        description="The node's part of the pod range, for a single node; left out, the plan "
+        "gives one.",
+        examples=["10.244.3.0/24"],
+    )
+    version: Version | None = Field(
+        default=None, description="Minor version of the kubelet; left out, the cluster's."
+    )
+    image: Label | None = Field(
+        default=None,
+        description="Image recipe of a real machine; left out, the default of its system.",
+        examples=["windows-server-2022"],
+    )
+    memory_mib: Memory | None = Field(
+        default=None, alias="memory", description="Memory of a real machine."
+    )
+    vcpus: int | None = Field(
+        default=None, ge=1, le=256, description="Processors of a real machine."
+    )
+    disk_gib: Disk | None = Field(default=None, alias="disk", description="Disk of a real machine.")
+    nics: Items[Nic] = Field(default=(), description="Further network cards of a real machine.")
+    routes: Items[StaticRoute] = Field(
+        default=(),
+        description="Static routes of each of its nodes, where the topology has such.",
+    )
+    hypervisor: str | None = Field(
+        default=None,
+        description="Hypervisor to stand on: its name in lab.toml, of a real machine; or, where "
+        "the scenario has hypervisors itself, hypervisor-01 and so on.",
+    )
+    line: Unwritten[int] = 0
+    """Of the entry in the scenario file, counted from 1."""
+
+    @field_validator("kubelet")
+    @classmethod
+    def _without_services_node(cls, kubelet: bool, read: ValidationInfo) -> bool:
+        """A services node has none."""
+        return kubelet and read.data.get("role") != "services"
 
 
-@dataclass(frozen=True, slots=True)
-class SpecialService:
-    """A Service that differs from the usual ones in something that Kubernetes offers."""
+class SharedService(Section):
+    """A Service with several backends; each must answer at least once in 64 tries."""
 
-    name: str
-    backends: int
-    """How many pods stand behind it; the plan chooses them, but for those in ``pods``."""
-    pods: tuple[str, ...]
-    """The pods behind it where they are named: as many as ``backends``."""
-    ports: tuple[ServicePort, ...]
-    """Empty for the usual one. A node port stands where the scenario gives its number."""
-    node_port: bool
-    """Whether each port has one on every node, with a number of the plan's where none is given."""
-    headless: bool
-    """Whether it has no address, and its name stands for its pods' addresses."""
-    affinity: int | None
-    """Seconds for which a client keeps its backend; None for no affinity."""
-    inside: Policy
-    """For packets to its address (internalTrafficPolicy)."""
-    outside: Policy
-    """For packets to its ports on nodes (externalTrafficPolicy)."""
-    health_check: bool
-    """Whether each node says on a port of its own how many backends it has."""
+    name: Label = Field(description="Name of the Service.", examples=["everyone"])
+    backends: int = Field(ge=2, description="How many pods stand behind it.", examples=[4])
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
-    """Which cells a rule speaks of: every facet that is not None must hold.
+class Port(Section):
+    """One port of a special Service."""
 
-    ``source`` and ``target`` are shell patterns on endpoint names (``win*``).
+    name: Label = Field(
+        default_factory=str,
+        description="Its name; a Service with several ports names each.",
+        examples=["web"],
+    )
+    port: int = Field(
+        ge=1, le=values.MAX_PORT, description="Port of the Service's address.", examples=[80]
+    )
+    protocols: Choices[Protocol] = Field(
+        default=PROTOCOLS, description="Transport protocols that it is for."
+    )
+    target_port: int = Field(
+        default=POD_PORT,
+        ge=1,
+        le=values.MAX_PORT,
+        description=f"Port of the pods: {POD_PORT} over TCP and UDP, or {SECOND_POD_PORT} over "
+        "TCP alone.",
+    )
+    node_port: int | None = Field(
+        default=None,
+        ge=1,
+        le=values.MAX_PORT,
+        description="Its port on every node; left out, the plan gives one where the Service has "
+        "node_port.",
+        examples=[30080],
+    )
+
+
+class SpecialService(Section):
+    """A Service with more than the usual ones have; each of its behaviours has a family of cells.
+
+    Without backends, it refuses whoever asks.
     """
 
-    families: frozenset[Family] | None = None
-    protocol: Protocol | None = None
-    size: Size | None = None
-    source: str | None = None
-    source_kind: Literal["pod", "node", "client"] | None = None
-    source_os: Os | None = None
-    target: str | None = None
-    target_kind: Literal["pod", "service", "nodeport", "node", "client", "name"] | None = None
-    target_os: Os | None = None
-    relation: Literal["self", "same-node", "other-node", "outside"] | None = None
-    """Where the machine that answers stands, seen from the source."""
-    entry: Literal["own", "other"] | None = None
-    """For NodePorts: whether the node asked is the source's own."""
-    entry_os: Os | None = None
+    name: Label = Field(description="Name of the Service.", examples=["sticky"])
+    backends: int = Field(
+        default_factory=lambda: 1,
+        ge=0,
+        description="How many pods stand behind it, Linux and Windows in turn; left out, 1, or "
+        "those in pods.",
+    )
+    pods: SomeItems[str] = Field(
+        default_factory=tuple,
+        description="Names of the pods behind it (NODE-pN), instead of their number.",
+        examples=[["worker1-p1"]],
+    )
+    ports: SomeItems[Port] = Field(
+        default_factory=tuple,
+        description="Its ports; left out, port 80 over TCP and UDP.",
+        examples=[[{"port": 80}]],
+    )
+    node_port: bool = Field(
+        default=False, description="Whether its ports have one each on every node."
+    )
+    headless: bool = Field(
+        default=False,
+        description="Whether it has no address of its own: its name stands for its pods'.",
+    )
+    affinity: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_AFFINITY,
+        description="Seconds for which a client keeps its backend after its last connection "
+        "(sessionAffinity ClientIP); left out, every connection draws anew.",
+        examples=[10_800],
+    )
+    internal_traffic: Policy = Field(
+        default="cluster",
+        description="Backends of packets to its address: all of them, or the node's own "
+        "(internalTrafficPolicy).",
+    )
+    external_traffic: Policy = Field(
+        default="cluster",
+        description="Backends of packets to its port on a node: all of them, or the node's own, "
+        "with the source address kept (externalTrafficPolicy).",
+    )
+    health_check: bool = Field(
+        default=False,
+        description="Whether each node says on a further port whether it has backends of it "
+        "(healthCheckNodePort); with external_traffic local.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _count_pods(cls, written: Any) -> Any:
+        """As many backends as pods are named."""
+        pods = written.get("pods") if isinstance(written, dict) else None
+        return {"backends": len(pods), **written} if pods and isinstance(pods, list) else written
+
+    def families(self) -> Iterator[Family]:
+        """The families that the Service has cells in; none where it is as usual."""
+        if self.headless:
+            yield "headless"
+            return
+        if not self.backends:
+            yield "no-endpoints"
+            return
+        if self.affinity is not None:
+            yield "affinity"
+        if self.external_traffic == "local":
+            yield "nodeport-local"
+        if self.internal_traffic == "local":
+            yield "cluster-ip-local"
+        if has_own_ports(self.ports):
+            yield "ports"
+        if self.health_check:
+            yield "health-check"
+
+
+def has_own_ports(ports: Sequence[Port | ServicePort]) -> bool:
+    """Whether a Service has other ports than the usual one."""
+    return len(ports) > 1 or any(
+        (one.port, one.target_port, one.protocols) != (SERVICE_PORT, POD_PORT, PROTOCOLS)
+        for one in ports
+    )
+
+
+def families_of(services: Iterable[SpecialService]) -> tuple[Family, ...]:
+    """The usual families, and those of the special Services, each once."""
+    special = (family for service in services for family in service.families())
+    return tuple(dict.fromkeys((*USUAL_FAMILIES, *special)))
+
+
+class Services(Section):
+    """Services beyond the one that every probe pod has."""
+
+    node_ports: Ports = Field(
+        default=(30000, 32767), description="Range of NodePorts, FIRST-LAST, both usable."
+    )
+    shared: Items[SharedService] = Field(default=(), description="Services with several backends.")
+    special: Items[SpecialService] = Field(
+        default=(), description="Services with more than the usual ones have."
+    )
+
+
+class MatrixChoice(Section):
+    """Which part of the connectivity matrix is asked for; left out, all of it."""
+
+    families: Choices[Family] | None = Field(
+        default=None,
+        description="Families of cells; node-names and api need a services node. Left out, all "
+        "that the lab has cells of.",
+        examples=[["pod-pod", "dns"]],
+    )
+    protocols: Choices[Protocol] = Field(default=PROTOCOLS, description="Transport protocols.")
+    sizes: Choices[Size] = Field(
+        default=("small", "large"),
+        description="Payload sizes: small, and larger than the path's MTU.",
+    )
+
+
+class Match(Section):
+    """Which cells are meant: every facet given must hold."""
+
+    families: SortedChoices[Family] | None = Field(default=None, description="Families of cells.")
+    protocol: Protocol | None = Field(default=None, description="Transport protocol.")
+    size: Size | None = Field(default=None, description="Payload size.")
+    source: str | None = Field(
+        default=None,
+        description="Shell pattern on the name of the source: NODE, NODE-pN or client.",
+        examples=["win*"],
+    )
+    source_kind: Literal["pod", "node", "client"] | None = Field(
+        default=None, description="What kind of thing asks."
+    )
+    source_os: Os | None = Field(
+        default=None, description="Operating system of the source's machine."
+    )
+    target: str | None = Field(
+        default=None,
+        description="Shell pattern on the name of the target: NODE, NODE-pN, to-POD (a Service), "
+        "NODE:to-POD (a NodePort) or client.",
+        examples=["win1-p1"],
+    )
+    target_kind: Literal["pod", "service", "nodeport", "node", "client", "name"] | None = Field(
+        default=None, description="What kind of thing is asked."
+    )
+    target_os: Os | None = Field(
+        default=None, description="Operating system of the machine that answers."
+    )
+    relation: Literal["self", "same-node", "other-node", "outside"] | None = Field(
+        default=None, description="Where the machine that answers stands, seen from the source."
+    )
+    entry: Literal["own", "other"] | None = Field(
+        default=None, description="For NodePorts: whether the node asked is the source's own."
+    )
+    entry_os: Unwritten[Os | None] = None
     """For NodePorts: of the node asked."""
-    entry_node: str | None = None
-    """For NodePorts: name of the node asked, a shell pattern."""
-    name_form: Literal["short", "partial", "full"] | None = None
-    """For DNS: ``svc``, ``svc.namespace``, or the fully qualified name."""
-    refusal: Refusal | None = None
-    """Those that Kubernetes itself has fail, and how."""
+    entry_node: str | None = Field(
+        default=None,
+        description="For NodePorts: shell pattern on the name of the node asked.",
+        examples=["win*"],
+    )
+    name_form: Literal["short", "partial", "full"] | None = Field(
+        default=None,
+        description="For DNS: SERVICE, SERVICE.NAMESPACE, or the fully qualified name.",
+    )
+    refusal: Refusal | None = Field(
+        default=None, description="Those that Kubernetes itself has fail, and how."
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """Cells that are expected not to work, how they fail, why, and who says so."""
+class Limit(Section):
+    """Cells that are expected not to work: they are reported as known limits while they fail."""
 
-    id: str
-    when: Match
-    refusal: Refusal
-    reason: str
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class MatrixChoice:
-    """Which part of the matrix the scenario asks for."""
-
-    families: tuple[Family, ...]
-    protocols: tuple[Protocol, ...]
-    sizes: tuple[Size, ...]
+    id: Unwritten[str] = ""
+    """``<scenario>-exception-N``, or a topology's own."""
+    when: Match = Field(description="Which cells.", examples=[{"source": "win*"}])
+    refusal: Refusal = Field(alias="fails", description="How they fail.", examples=["timeout"])
+    reason: Sentence = Field(
+        description="Why, in one sentence.", examples=["the router drops fragments"]
+    )
+    source: Unwritten[str] = ""
+    """Who says so."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """One scenario file."""
+class Scenario(Section):
+    """A lab as its author writes it: a cluster, its nodes, how they are joined, what is asked."""
 
-    name: str
-    summary: str
-    kubernetes: Kubernetes
-    network: Network
-    topology: TopologyChoice
-    pods_per_node: int
-    nodes: tuple[NodeGroup, ...]
-    node_ports: tuple[int, int]
-    """First and last port of the NodePort range, both usable."""
-    shared_services: tuple[SharedService, ...]
-    matrix: MatrixChoice
-    exceptions: tuple[Limit, ...]
-    """What the author of the scenario expects not to work; ids ``<scenario>-exception-N``."""
-    path: str
-    special_services: tuple[SpecialService, ...] = ()
-    hypervisors: Hypervisors | None = None
-    """None where nobody says what the nodes stand on."""
+    name: Label = Field(description="Name of the scenario, and of its lab unless --name is given.")
+    summary: Sentence = Field(description="What the scenario is, in one line.")
+    kubernetes: Kubernetes = Field(description="The cluster's version and address ranges.")
+    network: Network = Field(description="The segment the nodes stand on.")
+    hypervisors: Hypervisors | None = Field(
+        default=None,
+        description="What the nodes stand on; left out, that is nobody's business but lab.toml's.",
+    )
+    topology: TopologyChoice = Field(description="How pod traffic crosses from node to node.")
+    pods_per_node: int = Field(
+        default=2, ge=0, le=MAX_PODS, description="Probe pods on each node that runs a kubelet."
+    )
+    nodes: SomeItems[NodeGroup] = Field(
+        description="The nodes, alone or in groups.",
+        examples=[[{"name": "master", "os": "linux", "role": "control-plane"}]],
+    )
+    services: Services = Field(
+        default_factory=Services, description="Services beyond the usual ones."
+    )
+    matrix: MatrixChoice = Field(
+        default_factory=MatrixChoice, description="Which part of the matrix is asked for."
+    )
+    exceptions: Items[Limit] = Field(
+        default=(), description="What is expected not to work in this lab, and why."
+    )
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """The families of cells that are asked for; left out, all that the lab has cells of."""
+        if self.matrix.families is not None:
+            return self.matrix.families
+        of_front: tuple[Family, ...] = ()
+        if any(group.role == "services" for group in self.nodes):
+            of_front = ("node-names", "api") if "tcp" in self.matrix.protocols else ("node-names",)
+        return (*families_of(self.services.special), *of_front)
 
     def real_machine_keys(self) -> tuple[str, ...]:
         """Keys of nodes that are written in the file and mean something to real machines alone."""

@@ -10,8 +10,7 @@ from itertools import chain
 from lab.scenario.findings import Key, Problem, quoted
 from lab.scenario.names import node_names, pod_names, probe_pods, service_name
 from lab.scenario.reserved import NODE_PORTS_TAKEN, SERVICES
-from lab.scenario.scenario import Match, Scenario
-from lab.scenario.schema import MAX_BACKENDS
+from lab.scenario.scenario import MAX_BACKENDS, Match, Scenario
 from lab.scenario.values import MAX_PORT
 
 TRIES = 64
@@ -23,7 +22,7 @@ CLIENT = "client"
 def shared_backends(scenario: Scenario) -> Iterator[Problem]:
     """Shared Services with more backends than pods, or than the tries surely show."""
     pods = probe_pods(scenario)
-    for index, service in enumerate(scenario.shared_services):
+    for index, service in enumerate(scenario.services.shared):
         key: Key = ("services", "shared", index, "backends")
         name = quoted(service.name)
         if service.backends > MAX_BACKENDS:
@@ -31,8 +30,8 @@ def shared_backends(scenario: Scenario) -> Iterator[Problem]:
                 f"{service.backends} backends of {name} are too many: {TRIES} tries miss one with "
                 f"a chance of {_missed(service.backends)}"
             )
-            cure = f"write {MAX_BACKENDS} or fewer, with a chance of {_missed(MAX_BACKENDS)}"
-            yield Problem(key, what, cure)
+            hint = f"write {MAX_BACKENDS} or fewer, with a chance of {_missed(MAX_BACKENDS)}"
+            yield Problem(key, what, hint)
         elif service.backends > pods:
             what = f"{service.backends} backends of {name} are more than the lab's {pods} pods"
             yield Problem(key, what, f"write {pods} or fewer, or add pods")
@@ -56,28 +55,28 @@ def names(scenario: Scenario) -> Iterator[Problem]:
 
 def _named(scenario: Scenario) -> Iterator[tuple[str, int, str]]:
     """Which list, which place in it, and the name."""
-    for index, shared in enumerate(scenario.shared_services):
+    for index, shared in enumerate(scenario.services.shared):
         yield "shared", index, shared.name
-    for index, special in enumerate(scenario.special_services):
+    for index, special in enumerate(scenario.services.special):
         yield "special", index, special.name
 
 
 def node_port_range(scenario: Scenario) -> Iterator[Problem]:
     """A NodePort range with fewer ports than Services."""
-    first, last = scenario.node_ports
-    need = probe_pods(scenario) + len(scenario.shared_services) + _special_ports(scenario)
+    first, last = scenario.services.node_ports
+    need = probe_pods(scenario) + len(scenario.services.shared) + _special_ports(scenario)
     room = sum(1 for port in range(first, last + 1) if port not in NODE_PORTS_TAKEN)
     if room < need:
         what = f"the range {first}-{last} has {room} ports, and the lab's Services need {need}"
-        cure = "make the lab smaller: no range has as many"
+        hint = "make the lab smaller: no range has as many"
         if need <= MAX_PORT:
-            cure = f"widen it, such as {quoted(_ports(first, need))}"
-        yield Problem(("services", "node_ports"), what, cure)
+            hint = f"widen it, such as {quoted(_ports(first, need))}"
+        yield Problem(("services", "node_ports"), what, hint)
 
 
 def _special_ports(scenario: Scenario) -> int:
     """Ports on nodes of special Services, health checks included."""
-    special = scenario.special_services
+    special = scenario.services.special
     asked = sum(len(one.ports) or 1 for one in special if one.node_port)
     return asked + sum(one.health_check for one in special)
 
@@ -87,8 +86,8 @@ def exceptions(scenario: Scenario) -> Iterator[Problem]:
     for index, limit in enumerate(scenario.exceptions):
         if limit.when == Match():
             what = "this exception matches every cell"
-            cure = 'name at least one facet in it, such as "source: win*"'
-            yield Problem(("exceptions", index, "when"), what, cure, at_key=True)
+            hint = 'name at least one facet in it, such as "source: win*"'
+            yield Problem(("exceptions", index, "when"), what, hint, at_key=True)
         for facet, pattern in (("source", limit.when.source), ("target", limit.when.target)):
             if pattern is None or _matches(scenario, pattern, target=facet == "target"):
                 continue
@@ -96,8 +95,8 @@ def exceptions(scenario: Scenario) -> Iterator[Problem]:
             forms = "node, pod (NODE-pN)"
             forms += ", Service (to-POD), NodePort (NODE:to-POD)" if facet == "target" else ""
             first = next(chain.from_iterable(node_names(group) for group in scenario.nodes))
-            cure = f'write the name or pattern of a {forms} or "client", such as "{first}*"'
-            yield Problem(("exceptions", index, "when", facet), what, cure)
+            hint = f'write the name or pattern of a {forms} or "client", such as "{first}*"'
+            yield Problem(("exceptions", index, "when", facet), what, hint)
 
 
 def _missed(backends: int) -> str:
@@ -146,6 +145,6 @@ def _services(scenario: Scenario) -> Iterator[str]:
     for group in scenario.nodes:
         yield from (service_name(pod) for pod in pod_names(scenario, group))
     yield from (name for _, _, name in _named(scenario))
-    for special in scenario.special_services:
+    for special in scenario.services.special:
         yield from (f"{special.name}:{port.name}" for port in special.ports if port.name)
     yield from SERVICES

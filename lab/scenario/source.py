@@ -26,10 +26,89 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 
-from lab.scenario import reading, syntax
+from lab.scenario import reading
 from lab.scenario.document import Document, Position
-from lab.scenario.findings import Finding, Key, quoted
+from lab.scenario.findings import FileFinding, Key, quoted
 from lab.scenario.reading import UNPRINTABLE, Kind, StopError
+
+_TAB = ("a tab stands in the indentation", "replace it with spaces")
+
+_WORDS: tuple[tuple[str, str, str], ...] = (
+    (
+        "mapping values are not allowed",
+        'this ":" stands where no value can begin',
+        'align this line with the keys around it, or put text that holds ": " in quotes',
+    ),
+    (
+        "could not find expected ':'",
+        'this line has no ":" after its key',
+        'write "key: value", and align it with the keys around it',
+    ),
+    (
+        "expected <block end>",
+        "this line is not aligned with the ones it belongs to",
+        'give it the same indentation; entries of a list all begin with "- "',
+    ),
+    (
+        "sequence entries are not allowed",
+        'a list entry ("- ") cannot begin here',
+        "put it on a line of its own below its key",
+    ),
+    (
+        "expected ',' or",
+        'the "[" or "{" opened here has no end',
+        "close it, or put a comma between its entries",
+    ),
+    (
+        "unexpected end of stream",
+        "the quote opened here is never closed",
+        "close it, on the same line",
+    ),
+    (
+        "unknown escape character",
+        "the backslash in these double quotes begins no known escape",
+        "use single quotes instead",
+    ),
+    (
+        "cannot start any token",
+        "no value can begin with this character",
+        "put the value in quotes",
+    ),
+)
+
+_AT_START = ("end of stream", "find expected ':'", "expected ',' or")
+"""Problems to mend where the thing began, not where the parser gave up."""
+
+
+def finding(error: MarkedYAMLError, text: str) -> FileFinding:
+    """The one finding of a syntax error, at the place to mend."""
+    problem = str(error.problem or error.context or "it cannot be parsed")
+    mark = error.problem_mark or error.context_mark
+    if error.context_mark is not None and any(part in problem for part in _AT_START):
+        mark = error.context_mark
+    line = mark.line if mark else 0
+    col = mark.column if mark else 0
+    tab = _tab_near(text, line)
+    if tab:
+        return FileFinding((), *tab, *_TAB)
+    for part, what, hint in _WORDS:
+        if part in problem:
+            return FileFinding((), line + 1, col + 1, what, hint)
+    what = f"this is not YAML: {quoted(problem)}"
+    return FileFinding((), line + 1, col + 1, what, "mend this line, or put its value in quotes")
+
+
+def _tab_near(text: str, line: int) -> tuple[int, int] | None:
+    """Position of a tab in the indentation of the line in error or the one before it."""
+    rows = text.split("\n")
+    for number in (line, line - 1):
+        if 0 <= number < len(rows):
+            row = rows[number]
+            indent = row[: len(row) - len(row.lstrip(" \t"))]
+            if "\t" in indent:
+                return number + 1, indent.index("\t") + 1
+    return None
+
 
 MAX_DEPTH = 12
 """Deepest nesting read; a scenario needs 6."""
@@ -49,7 +128,7 @@ _INT_DIGITS = 18
 """Digits kept of a whole number: beyond every bound, and never too long for Python."""
 
 
-def read(path: Path, kind: Kind = KIND) -> tuple[Document | None, tuple[Finding, ...]]:
+def read(path: Path, kind: Kind = KIND) -> tuple[Document | None, tuple[FileFinding, ...]]:
     """The file's tree, or None with the one finding that says why there is none."""
     try:
         raw = reading.read(path, kind)
@@ -58,7 +137,7 @@ def read(path: Path, kind: Kind = KIND) -> tuple[Document | None, tuple[Finding,
     return parse(raw, kind)
 
 
-def parse(raw: bytes, kind: Kind = KIND) -> tuple[Document | None, tuple[Finding, ...]]:
+def parse(raw: bytes, kind: Kind = KIND) -> tuple[Document | None, tuple[FileFinding, ...]]:
     """The tree of a file's bytes, or None with the findings that say why there is none."""
     try:
         reader = _Reader(reading.decoded(raw, kind), kind)
@@ -89,13 +168,13 @@ class _Reader:
         try:
             self._run()
         except MarkedYAMLError as error:
-            raise StopError(syntax.finding(error, self._text)) from None
+            raise StopError(finding(error, self._text)) from None
         except (YAMLError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError):
             # ruamel.yaml raises plain errors on some broken input: an escape beyond Unicode
             what = "what stands here, or right after it, cannot be read as YAML"
-            cure = "look for a stray character, or an escape (backslash) in double quotes"
+            hint = "look for a stray character, or an escape (backslash) in double quotes"
             at = self._seen
-            raise StopError(Finding((), at.line, at.col, what, cure)) from None
+            raise StopError(FileFinding((), at.line, at.col, what, hint)) from None
 
     def _run(self) -> None:
         documents = 0
@@ -123,8 +202,8 @@ class _Reader:
             self._stop(event, (), what, f'begin with "name: {self._kind.example}"')
 
     def _nothing(self) -> NoReturn:
-        cure = f'write one, beginning with "name: {self._kind.example}" and "summary: ..."'
-        raise StopError(Finding((), 1, 1, f"the file holds no {self._kind.noun}", cure))
+        hint = f'write one, beginning with "name: {self._kind.example}" and "summary: ..."'
+        raise StopError(FileFinding((), 1, 1, f"the file holds no {self._kind.noun}", hint))
 
     def _node(self, event: Event, key: Key) -> object:
         self._refuse(event, key)
@@ -202,13 +281,13 @@ class _Reader:
     def _at(self, event: Event) -> Position:
         return Position(event.start_mark.line + 1, event.start_mark.column + 1)
 
-    def _problem(self, event: Event, key: Key, what: str, cure: str) -> None:
+    def _problem(self, event: Event, key: Key, what: str, hint: str) -> None:
         at = self._at(event)
-        self.document.problems.append(Finding(key, at.line, at.col, what, cure))
+        self.document.problems.append(FileFinding(key, at.line, at.col, what, hint))
 
-    def _stop(self, event: Event, key: Key, what: str, cure: str) -> NoReturn:
+    def _stop(self, event: Event, key: Key, what: str, hint: str) -> NoReturn:
         at = self._at(event)
-        raise StopError(Finding(key, at.line, at.col, what, cure))
+        raise StopError(FileFinding(key, at.line, at.col, what, hint))
 
 
 def _resolved(text: str) -> object:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from lab.scenario import values
-from lab.scenario.findings import Finding, alternatives, cut, did_you_mean, quoted
-from lab.scenario.schema import MAX_HYPERVISORS
+from lab.scenario.findings import FileFinding, alternatives, cut, did_you_mean, quoted
+from lab.scenario.scenario import MAX_HYPERVISORS
 
 FORM = "DISTRIBUTION-DRIVER-CONTROLLERS-COMPUTES-HYPERVISORS[,GROUP.KEY=VALUE]..."
 EXAMPLE = "k8s-libvirt-1-2-2,compute.os=linux"
@@ -76,8 +76,8 @@ class _Part:
             col += len(text) + len(sign)
         return tuple(parts)
 
-    def wrong(self, what: str, cure: str) -> Finding:
-        return Finding(("spec",), 1, self.col, what, cure)
+    def wrong(self, what: str, hint: str) -> FileFinding:
+        return FileFinding(("spec",), 1, self.col, what, hint)
 
 
 def is_meant(written: str) -> bool:
@@ -88,7 +88,7 @@ def is_meant(written: str) -> bool:
     return begins or DRIVER in parts[1:2] or numbers
 
 
-def read(written: str) -> tuple[Spec | None, tuple[Finding, ...]]:
+def read(written: str) -> tuple[Spec | None, tuple[FileFinding, ...]]:
     """The spec of a string, or everything that is wrong with it."""
     for col, letter in enumerate(written, start=1):
         if not letter.isprintable():
@@ -108,12 +108,12 @@ def read(written: str) -> tuple[Spec | None, tuple[Finding, ...]]:
     return Spec(written, controllers, computes, hypervisors, asked), ()
 
 
-def told(written: str, findings: tuple[Finding, ...]) -> tuple[str, ...]:
+def told(written: str, findings: tuple[FileFinding, ...]) -> tuple[str, ...]:
     """Every finding, pointing at its part, and the form; in a long string by its number."""
     ordered = sorted(findings, key=lambda finding: finding.col)
     long = len(written) > _LINE
     where = [f"character {one.col}:" if long else f"{' ' * (one.col - 1)}^" for one in ordered]
-    lines = [f"{at} {one.what}; {one.cure}" for at, one in zip(where, ordered, strict=True)]
+    lines = [f"{at} {one.what}; {one.hint}" for at, one in zip(where, ordered, strict=True)]
     lines[0] = f"{_shown(cut(written) if long else written)}\n{lines[0]}"
     lines[-1] += f"\nthe form is {FORM}, such as {EXAMPLE}"
     return tuple(lines)
@@ -128,10 +128,10 @@ def _shown(written: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in written)
 
 
-def _head(head: _Part) -> Iterator[Finding]:
+def _head(head: _Part) -> Iterator[FileFinding]:
     parts = head.split("-")
     names = ("distribution", "driver", *(f"number of {name}" for name, _, _ in _COUNTS))
-    checks: tuple[Callable[[_Part], Iterator[Finding]], ...] = (_distribution, _driver)
+    checks: tuple[Callable[[_Part], Iterator[FileFinding]], ...] = (_distribution, _driver)
     for part, check in zip(parts, checks, strict=False):
         yield from check(part)
     for part, (name, least, most) in zip(parts[2:], _COUNTS, strict=False):
@@ -146,7 +146,7 @@ def _head(head: _Part) -> Iterator[Finding]:
         yield extra.wrong(what, "end with the number of hypervisors; options begin with a comma")
 
 
-def _distribution(part: _Part) -> Iterator[Finding]:
+def _distribution(part: _Part) -> Iterator[FileFinding]:
     if part.text in OTHERS:
         what = f"{quoted(part.text)} is another distribution of Kubeinit's; the lab makes "
         yield part.wrong(f"{what}Kubernetes as upstream has it", f"write {quoted(DISTRIBUTION)}")
@@ -155,22 +155,22 @@ def _distribution(part: _Part) -> Iterator[Finding]:
         yield part.wrong(what, f"write {quoted(DISTRIBUTION)}")
 
 
-def _driver(part: _Part) -> Iterator[Finding]:
+def _driver(part: _Part) -> Iterator[FileFinding]:
     if part.text != DRIVER:
         what = f"{quoted(part.text)} is no driver that Kubeinit has"
-        cure = f'write {quoted(DRIVER)}; where the lab runs is said by "--provider"'
-        yield part.wrong(what, cure)
+        hint = f'write {quoted(DRIVER)}; where the lab runs is said by "--provider"'
+        yield part.wrong(what, hint)
 
 
-def _count(part: _Part, name: str, least: int, most: int) -> Iterator[Finding]:
-    cure = f"write a whole number from {least} to {most}"
+def _count(part: _Part, name: str, least: int, most: int) -> Iterator[FileFinding]:
+    hint = f"write a whole number from {least} to {most}"
     if not (part.text.isascii() and part.text.isdecimal()):
-        yield part.wrong(f"{quoted(part.text)} is no number of {name}", cure)
+        yield part.wrong(f"{quoted(part.text)} is no number of {name}", hint)
     elif not least <= _number(part.text) <= most:
-        yield part.wrong(f"the lab cannot have {cut(part.text)} {name}", cure)
+        yield part.wrong(f"the lab cannot have {cut(part.text)} {name}", hint)
 
 
-def _option(option: _Part, spec: Spec, asked: dict[str, dict[str, Value]]) -> Iterator[Finding]:
+def _option(option: _Part, spec: Spec, asked: dict[str, dict[str, Value]]) -> Iterator[FileFinding]:
     shape = re.fullmatch(r"([^.=]*)\.([^.=]*)=(.*)", option.text)
     if shape is None:
         what = f"{quoted(option.text)} is no option"

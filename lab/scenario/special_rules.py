@@ -8,13 +8,12 @@ from itertools import chain
 from lab.scenario.findings import Key, Problem, did_you_mean, quoted
 from lab.scenario.names import pod_names, probe_pods
 from lab.scenario.reserved import NODE_PORTS_TAKEN, POD_PORT, SECOND_POD_PORT
-from lab.scenario.scenario import Protocol, Scenario, ServicePort, SpecialService
-from lab.scenario.schema import MAX_BACKENDS
-from lab.scenario.special import shown_by
+from lab.scenario.scenario import MAX_BACKENDS, Port, Scenario, SpecialService
+from lab.scenario.terms import Protocol
 
 
 def _each(scenario: Scenario) -> Iterator[tuple[Key, SpecialService]]:
-    for index, service in enumerate(scenario.special_services):
+    for index, service in enumerate(scenario.services.special):
         yield ("services", "special", index), service
 
 
@@ -53,17 +52,17 @@ def behaviour(scenario: Scenario) -> Iterator[Problem]:
     """Services that show nothing, and behaviours that Kubernetes does not have together."""
     for key, service in _each(scenario):
         name = quoted(service.name)
-        if not any(shown_by(service)):
+        if not any(service.families()):
             what = f"{name} has nothing that the usual Services do not have"
-            cure = "give it affinity, ports, a traffic policy, headless or backends: 0"
-            yield Problem(key, what, f"{cure}, or move it to shared", at_key=True)
+            hint = "give it affinity, ports, a traffic policy, headless or backends: 0"
+            yield Problem(key, what, f"{hint}, or move it to shared", at_key=True)
         if service.headless:
             yield from _headless(key, service)
             continue
-        if service.outside == "local" and not service.node_port:
+        if service.external_traffic == "local" and not service.node_port:
             what = f"{name} has no ports on nodes, which alone external_traffic is about"
             yield Problem((*key, "external_traffic"), what, 'add "node_port: true"')
-        if service.health_check and service.outside != "local":
+        if service.health_check and service.external_traffic != "local":
             what = f"{name} is not for local backends alone, which alone health_check is about"
             yield Problem((*key, "health_check"), what, 'add "external_traffic: local"')
 
@@ -74,8 +73,8 @@ def _headless(key: Key, service: SpecialService) -> Iterator[Problem]:
         "ports": bool(service.ports),
         "node_port": service.node_port,
         "affinity": service.affinity is not None,
-        "internal_traffic": service.inside == "local",
-        "external_traffic": service.outside == "local",
+        "internal_traffic": service.internal_traffic == "local",
+        "external_traffic": service.external_traffic == "local",
         "health_check": service.health_check,
     }
     if not service.backends:
@@ -128,11 +127,11 @@ def ports(scenario: Scenario) -> Iterator[Problem]:
             yield from _target(at, port)
 
 
-def _target(at: Key, port: ServicePort) -> Iterator[Problem]:
-    cure = f"use {POD_PORT}, or {SECOND_POD_PORT} over TCP"
+def _target(at: Key, port: Port) -> Iterator[Problem]:
+    hint = f"use {POD_PORT}, or {SECOND_POD_PORT} over TCP"
     if port.target_port not in {POD_PORT, SECOND_POD_PORT}:
         what = f"no probe pod answers on port {port.target_port}"
-        yield Problem((*at, "target_port"), what, cure)
+        yield Problem((*at, "target_port"), what, hint)
     elif port.target_port == SECOND_POD_PORT and port.protocols != ("tcp",):
         what = f"probe pods answer on port {SECOND_POD_PORT} over TCP alone"
         yield Problem((*at, "target_port"), what, f'add "protocols: [tcp]", or use {POD_PORT}')
@@ -140,7 +139,7 @@ def _target(at: Key, port: ServicePort) -> Iterator[Problem]:
 
 def node_ports(scenario: Scenario) -> Iterator[Problem]:
     """Node ports outside the range, taken by another Service, or by the node itself."""
-    first, last = scenario.node_ports
+    first, last = scenario.services.node_ports
     taken: dict[tuple[int, Protocol], str] = {}
     for key, service in _each(scenario):
         for index, port in enumerate(service.ports):
@@ -165,8 +164,8 @@ def node_ports(scenario: Scenario) -> Iterator[Problem]:
 
 def asked_families(scenario: Scenario) -> Iterator[Problem]:
     """Families that are asked for by name, and that no Service has cells of."""
-    shown = {*chain.from_iterable(shown_by(service) for service in scenario.special_services)}
-    for index, family in enumerate(scenario.matrix.families):
+    shown = {*chain.from_iterable(service.families() for service in scenario.services.special)}
+    for index, family in enumerate(scenario.matrix.families or ()):
         needed = _NEEDS.get(family)
         if needed and family not in shown:
             what = f"no special Service has cells of the family {quoted(family)}"

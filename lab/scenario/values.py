@@ -1,7 +1,7 @@
 """Single values of a scenario file: text in, checked value out.
 
 Every function raises :class:`pydantic_core.PydanticCustomError` of type ``"wrong"`` whose
-context holds ``what`` and ``cure``, or ``"string_type"`` for a value that is not text.
+context holds ``what`` and ``hint``, or ``"string_type"`` for a value that is not text.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _MULTICAST_BIT = 1
 _RULE = 'a DNS label holds a-z, 0-9 and "-", and begins and ends with a letter or a digit'
 
 
-def wrong(what: str, cure: str) -> PydanticCustomError:
+def wrong(what: str, hint: str) -> PydanticCustomError:
     """The error of a value that is of the right type and still wrong."""
-    return PydanticCustomError("wrong", "{what}; {cure}", {"what": what, "cure": cure})
+    return PydanticCustomError("wrong", "{what}; {hint}", {"what": what, "hint": hint})
 
 
 def wrong_of(check: Callable[[object], object], value: object) -> tuple[str, str] | None:
@@ -45,7 +45,7 @@ def wrong_of(check: Callable[[object], object], value: object) -> tuple[str, str
         check(value)
     except PydanticCustomError as error:
         context = error.context or {}
-        return str(context["what"]), str(context["cure"])
+        return str(context["what"]), str(context["hint"])
     return None
 
 
@@ -76,8 +76,8 @@ def label(value: object) -> str:
             f"{quoted(name)} has {len(name)} characters", "a DNS label has at most 63: shorten it"
         )
     better = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    cure = f"write {quoted(better)}: {_RULE}" if better else _RULE
-    raise wrong(f"{quoted(name)} is no DNS label (RFC 1123)", cure)
+    hint = f"write {quoted(better)}: {_RULE}" if better else _RULE
+    raise wrong(f"{quoted(name)} is no DNS label (RFC 1123)", hint)
 
 
 def domain(value: object) -> str:
@@ -88,8 +88,8 @@ def domain(value: object) -> str:
         raise wrong(what, f"use at most {MAX_DOMAIN}")
     if not re.fullmatch(DOMAIN, name) or any(len(part) > 63 for part in name.split(".")):  # noqa: PLR2004  RFC 1123
         better = name.lower().strip(".")
-        cure = f"write {quoted(better)}" if re.fullmatch(DOMAIN, better) else 'use "cluster.local"'
-        raise wrong(f"{quoted(name)} is no DNS domain", cure)
+        hint = f"write {quoted(better)}" if re.fullmatch(DOMAIN, better) else 'use "cluster.local"'
+        raise wrong(f"{quoted(name)} is no DNS domain", hint)
     return name
 
 
@@ -133,8 +133,8 @@ def version(value: object) -> str:
     if re.fullmatch(VERSION, written):
         return written
     minor = re.match(r"v?(1\.[0-9]{1,3})(\.|$)", written)
-    cure = f"write {quoted(minor.group(1))}" if minor else 'write it like "1.36"'
-    raise wrong(f"{quoted(written)} is no Kubernetes minor version", cure)
+    hint = f"write {quoted(minor.group(1))}" if minor else 'write it like "1.36"'
+    raise wrong(f"{quoted(written)} is no Kubernetes minor version", hint)
 
 
 def mac(value: object) -> str:
@@ -142,12 +142,12 @@ def mac(value: object) -> str:
     written = text(value).strip()
     if not re.fullmatch(MAC, written):
         dashes = written.replace("-", ":").lower()
-        cure = (
+        hint = (
             f"write {quoted(dashes)}"
             if re.fullmatch(MAC, dashes)
             else ('write six bytes with colons, such as "0a:58:0a:09:b0:02"')
         )
-        raise wrong(f"{quoted(written)} is no MAC address", cure)
+        raise wrong(f"{quoted(written)} is no MAC address", hint)
     if int(written[:2], 16) & _MULTICAST_BIT:
         what = f"{quoted(written)} is a multicast address, which no card can have"
         raise wrong(what, 'make its first byte even, such as "0a"')

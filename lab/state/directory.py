@@ -86,29 +86,37 @@ def require_own(directory: Path) -> None:
         own = str(path) == real
         wrong = _stranger(path, found, own=own) or _writer(path, found, own=own)
         if wrong:
-            happened, cure = wrong
+            happened, hint = wrong
             raise StateError(
                 f"using the state directory '{directory}'",
                 happened,
-                f"{cure}, or export {VARIABLE}=/a/directory/of/yours",
+                f"{hint}, or export {VARIABLE}=/a/directory/of/yours",
             )
 
 
 def is_trusted(owner: int) -> bool:
     """Whether what the caller writes may be that user's: the caller, root, or who called sudo."""
     me, caller = os.geteuid(), os.environ.get("SUDO_UID", "")
-    return owner in {0, me} or (me == 0 and caller == str(owner))
+    root = Path("/").stat().st_uid  # 0, or what a user namespace shows in its place
+    return owner in {0, root, me} or (me == 0 and caller == str(owner))
 
 
 def writer(directory: Path) -> str:
-    """Who may put files into the directory and is not trusted, in words; empty for nobody."""
-    found = directory.stat()
-    if not is_trusted(found.st_uid):
-        return f"it belongs to {_user(found.st_uid)}"
-    if found.st_mode & stat.S_IWOTH:
-        return "everyone may write it"
-    wrong = _writer(directory, found, own=False)
-    return wrong[0] if wrong else ""
+    """Who may put files into the directory, or another one in its place, and is not trusted.
+
+    In words; empty for nobody.
+    """
+    real = os.path.realpath(directory)
+    for path, found in _way_to(directory):
+        itself = str(path) == real
+        if not is_trusted(found.st_uid):
+            what = "it" if itself else f"'{path}'"
+            return f"{what} belongs to {_user(found.st_uid)}"
+        if itself and found.st_mode & stat.S_IWOTH:
+            return "everyone may write it"
+        if stat.S_ISDIR(found.st_mode) and (wrong := _writer(path, found, own=False)):
+            return wrong[0]
+    return ""
 
 
 def make_own(directory: Path) -> None:
@@ -144,7 +152,7 @@ def _way_to(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _stranger(path: Path, found: os.stat_result, *, own: bool) -> tuple[str, str] | None:
-    """Whose the file is, where that is a stranger, and the cure.
+    """Whose the file is, where that is a stranger, and the hint.
 
     Parameters
     ----------
@@ -156,27 +164,27 @@ def _stranger(path: Path, found: os.stat_result, *, own: bool) -> tuple[str, str
     root = Path("/").stat().st_uid  # 0, or what a user namespace shows in its place
     if owner in ({me} if own else {me, 0, root}):
         return None
-    name, cure = _user(owner), "use one of your own"
+    name, hint = _user(owner), "use one of your own"
     if me == 0:
-        cure = f"run it as {name}, or without {name}'s environment ('sudo -E')"
+        hint = f"run it as {name}, or without {name}'s environment ('sudo -E')"
     elif not found.st_mode & _OTHERS:
-        cure = f"'sudo chown -R $USER {shlex.quote(str(path))}' if 'sudo -E lab' has made it"
-    return f"'{path}' belongs to {name}, and you are {_user(me)}", cure
+        hint = f"'sudo chown -R $USER {shlex.quote(str(path))}' if 'sudo -E lab' has made it"
+    return f"'{path}' belongs to {name}, and you are {_user(me)}", hint
 
 
 def _writer(path: Path, found: os.stat_result, *, own: bool) -> tuple[str, str] | None:
-    """Who may write it beside its owner, and the cure; see :func:`_stranger`."""
+    """Who may write it beside its owner, and the hint; see :func:`_stranger`."""
     mode = found.st_mode
     if stat.S_ISLNK(mode) or not mode & (stat.S_IWOTH | stat.S_IWGRP):
         return None
     if mode & stat.S_ISVTX:
         return (f"'{path}' is for everyone", "use a directory of your own in it") if own else None
-    cure = f"'chmod go-w {shlex.quote(str(path))}'"
+    hint = f"'chmod go-w {shlex.quote(str(path))}'"
     if mode & stat.S_IWOTH:
-        return f"everyone may write '{path}'", cure
+        return f"everyone may write '{path}'", hint
     if _is_alone(found) and not own:
         return None
-    return f"group '{_group(found.st_gid)}' may write '{path}'", cure
+    return f"group '{_group(found.st_gid)}' may write '{path}'", hint
 
 
 def _is_alone(found: os.stat_result) -> bool:

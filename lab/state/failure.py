@@ -1,4 +1,4 @@
-"""What goes wrong with files and the database, in words and with the cure."""
+"""What goes wrong with files and the database, in words and with the hint."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def file_failure(doing: str, error: OSError, elsewhere: str = ELSEWHERE) -> Stat
     return StateError(doing, f"{where}: {words}", _either("put that right and repeat", elsewhere))
 
 
-def _either(cure: str, elsewhere: str) -> str:
-    return f"{cure}, {elsewhere}" if elsewhere else cure
+def _either(hint: str, elsewhere: str) -> str:
+    return f"{hint}, {elsewhere}" if elsewhere else hint
 
 
 def damaged(doing: str, path: Path, words: str) -> StateError:

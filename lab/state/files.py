@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from lab.state.failure import ELSEWHERE, guarded_files
+from lab.state.failure import guarded_files
 
 PRIVATE = 0o600
 _SHOWN = 40
@@ -51,40 +51,8 @@ def read_regular(path: Path, flags: int = 0) -> bytes:
         return content
 
 
-@contextmanager
-def held(path: Path) -> Iterator[tuple[Path, os.stat_result | None]]:
-    """A path that stays that of the file which is there now, and what it is; None without one.
-
-    Where another user may write the directory, the next look at ``path`` may find another file.
-
-    Raises
-    ------
-    OSError
-        When it cannot be looked at.
-
-    """
-    try:
-        file = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except FileNotFoundError:
-        yield path, None
-        return
-    try:
-        yield Path(f"/proc/self/fd/{file}"), os.fstat(file)
-    finally:
-        os.close(file)
-
-
-def write_private(
-    path: Path, text: str, *, like: os.stat_result | None = None, elsewhere: str = ELSEWHERE
-) -> None:
+def write_private(path: Path, text: str) -> None:
     """Write the file; a reader sees the old text or the new one, never a part.
-
-    Parameters
-    ----------
-    like
-        Of the file that is replaced, where its owner must stay the same.
-    elsewhere
-        What else can be tried when it cannot be written; see ``guarded_files``.
 
     Raises
     ------
@@ -92,10 +60,8 @@ def write_private(
         When it cannot be written; what was there before stays.
 
     """
-    with guarded_files(f"writing '{path}'", elsewhere), replacing(path) as file:
+    with guarded_files(f"writing '{path}'"), replacing(path) as file:
         file.write(text.encode())
-        if like is not None:
-            os.fchown(file.fileno(), like.st_uid, like.st_gid)
 
 
 @contextmanager

@@ -194,7 +194,7 @@ def _read(descriptor: int) -> Holder:
     try:
         process, command = json.loads(os.pread(descriptor, 4096, 0))
         return Holder(str(command), int(process))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError, RecursionError):
         return NOBODY_KNOWN
 
 

@@ -186,7 +186,7 @@ def _alone(path: Path, work: Callable[[], None]) -> None:
         Deadline(SETUP_SECONDS).wait(
             "waiting for another process to make the state file's tables",
             lambda: _locked(descriptor),
-            cure=f"see who with 'fuser -v {path}'",
+            hint=f"see who with 'fuser -v {path}'",
         )
         work()
     finally:

@@ -15,7 +15,7 @@ import pytest
 from lab._log import clean
 from lab.matrix.cell import Cell
 from lab.matrix.verdict import GREEN, CellResult
-from lab.scenario.scenario import FAMILIES, Family
+from lab.scenario.terms import FAMILIES, Family
 from lab.suites.session import LabSession
 
 Outcome = tuple[

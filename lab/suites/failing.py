@@ -10,7 +10,7 @@ from lab._errors import DeadlineError, LabError, UsageError
 from lab.cluster.observers.differences import lab_differences
 from lab.cluster.observers.learned import unlearned
 from lab.matrix.failover import Failover, Turn, beats, holder_to_lose
-from lab.providers.failing import Failing, Pace
+from lab.providers.failing import BeatPace, Failing
 from lab.providers.provider import FAILOVER, LabHandle, Provider
 from lab.providers.settling import settled
 from lab.topology import gateways
@@ -19,7 +19,7 @@ from lab.topology.intent import Intent
 _SETTLE_SECONDS = 30.0
 """For routes to follow, after pods are answered again; BGP comes back in 2 to 5 s."""
 _LOOK_SECONDS = 20.0
-_PACE = Pace()
+_PACE = BeatPace()
 
 Say = Callable[[str], None]
 

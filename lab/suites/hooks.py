@@ -14,11 +14,11 @@ import pytest
 
 if TYPE_CHECKING:
     from lab.matrix.verdict import RunResult
-    from lab.suites.open_lab import OpenLab
+    from lab.suites.open_lab import SuiteLab
 
 
 @pytest.hookspec(firstresult=True)
-def pytest_lab_open(name: str) -> OpenLab | None:
+def pytest_lab_open(name: str) -> SuiteLab | None:
     """Open the lab of that name.
 
     Raises

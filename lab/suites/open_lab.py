@@ -14,7 +14,7 @@ from lab.scenario.scenario import Limit
 from lab.topology.intent import Intent
 
 
-class OpenLab(Protocol):
+class SuiteLab(Protocol):
     """One lab that is up, found by its name."""
 
     @property

@@ -20,7 +20,7 @@ from lab.suites import hooks
 from lab.suites.complaint import USAGE, complain
 
 if TYPE_CHECKING:
-    from lab.suites.open_lab import OpenLab
+    from lab.suites.open_lab import SuiteLab
 
 PACKAGE = "lab.suites"
 SUITE = Path(__file__).parent
@@ -58,9 +58,9 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_lab_open(name: str) -> OpenLab:
+def pytest_lab_open(name: str) -> SuiteLab:
     """Open the lab that the lifecycle knows by that name."""
-    lab: OpenLab = resolve_name(OPENER)(name)
+    lab: SuiteLab = resolve_name(OPENER)(name)
     return lab
 
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from lab._deadline import Deadline
+from lab._errors import PreflightError
 from lab._log import say
 from lab.cluster.workload_checks import WorkloadResult, wanted
 from lab.matrix.cell import Cell
@@ -22,16 +23,99 @@ from lab.matrix.explain.causes import with_causes
 from lab.matrix.explain.question import LOOK_SECONDS, Look
 from lab.matrix.failover import Failover
 from lab.matrix.run import PACE, Send, run
-from lab.matrix.sampling import Choice, sample
+from lab.matrix.sampling import LIMIT, Choice, Strategy, sample
 from lab.matrix.verdict import GREEN, CellResult, RunResult
 from lab.providers.provider import MACHINES, Outcome, Probe, ProbeSettings
-from lab.providers.real import RealCluster
+from lab.providers.real import find_cluster
 from lab.providers.settling import settled
-from lab.suites import room
+from lab.state.memory import available
+from lab.state.room import check_room
 from lab.suites.failing import FailoverTest
-from lab.suites.open_lab import OpenLab
-from lab.suites.watch import Watch
+from lab.suites.open_lab import SuiteLab
 from lab.topology.intent import Intent
+
+_BYTES_A_CELL = 10_000
+"""Cell, pytest item, outcome, JUnit and reports; measured: 9.5 KB a cell with 57,000 of them."""
+_STORED_A_CELL = 2_500
+"""result.json, JUnit twice while it is handed over, report.html and journal; measured: 1.5 KB,
+and 2.3 KB where a third of the cells fail."""
+_GIB = 1 << 30
+
+
+def require(cells: int, strategy: Strategy, lab: str) -> None:
+    """Refuse what does not fit.
+
+    A sample by ``node-pairs`` has about :data:`LIMIT` cells; one by ``os-pairs`` always fits.
+
+    Raises
+    ------
+    PreflightError
+        With the figures, and what can be asked instead.
+
+    """
+    whole = strategy == "full"
+    asked = cells if whole else min(cells, LIMIT)
+    needed = asked * _BYTES_A_CELL
+    free = available()
+    if needed > free and strategy != "os-pairs":
+        raise PreflightError(
+            f"asking {'every cell' if whole else 'a sample'} of lab '{lab}'",
+            f"{asked:,} cells need about {needed / _GIB:,.1f} GiB of memory, and this machine "
+            f"has {free / _GIB:,.1f} GiB free",
+            f"--sample {'node-pairs' if cells > LIMIT and whole else 'os-pairs'}, or fewer "
+            "families under 'matrix' in the scenario",
+        )
+
+
+def require_disk(cells: int, directory: Path) -> None:
+    """Refuse to probe what could not be stored afterwards.
+
+    Raises
+    ------
+    FullError
+        With what is free and what is needed.
+
+    """
+    check_room(directory, cells * _STORED_A_CELL)
+
+
+SECONDS = 2.0
+"""Between two looks at least."""
+_SHARE = 20
+"""A look takes a twentieth of the time at most: at an emulated cluster one takes 18 s."""
+
+
+class LivenessWatch:
+    """Looks at the lab now and then.
+
+    Parameters
+    ----------
+    look
+        Raises what is to end the test.
+    clock
+        Seconds, monotonic.
+
+    """
+
+    def __init__(
+        self, look: Callable[[], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._look = look
+        self._clock = clock
+        self._next = 0.0
+
+    def require(self) -> None:
+        """Look now."""
+        began = self._clock()
+        self._look()
+        ended = self._clock()
+        self._next = ended + max(SECONDS, _SHARE * (ended - began))
+
+    def glance(self) -> None:
+        """Look if the last time is long enough ago."""
+        if self._clock() >= self._next:
+            self.require()
+
 
 Progress = Callable[[int, int], None]
 """Told how many of how many probes of a pass have ended."""
@@ -60,11 +144,10 @@ class LabSession:
 
     """
 
-    def __init__(self, lab: OpenLab, choice: Choice = Choice()) -> None:  # noqa: B008  frozen
+    def __init__(self, lab: SuiteLab, choice: Choice = Choice()) -> None:  # noqa: B008  frozen
         self.lab = lab
         self.choice = choice
-        find = getattr(lab.provider, "cluster", None)
-        self.cluster: RealCluster | None = find(lab.handle, lab.intent) if find else None
+        self.cluster = find_cluster(lab.provider, lab.handle, lab.intent)
         self.intent = (
             self.cluster.foreseen()
             if self.cluster
@@ -72,7 +155,7 @@ class LabSession:
         )
         """From the first probe on with what its pods have got."""
         self.product = product(lab.plan, self.intent)
-        room.require(self.product.size, choice.strategy_for(self.product), lab.name)
+        require(self.product.size, choice.strategy_for(self.product), lab.name)
         self.checks = wanted(self.intent) if self.cluster else ()
         self.workloads: Mapping[str, WorkloadResult] = {}
         self.found: Mapping[str, CellResult] = {}
@@ -104,8 +187,8 @@ class LabSession:
             command works on them, or the disk cannot take what will be found.
 
         """
-        room.require_disk(len(chosen), self.lab.handle.directory)
-        watch = Watch(self.lab.require_running)
+        require_disk(len(chosen), self.lab.handle.directory)
+        watch = LivenessWatch(self.lab.require_running)
         with self.lab.used("test", say):
             watch.require()
             started, begun = datetime.now(UTC), time.monotonic()
@@ -196,7 +279,7 @@ class LabSession:
         repeat = self.lab.repeat_with or f"lab test {shlex.quote(self.lab.name)} -k"
         return f"{repeat} {shlex.quote(cell.id)}"
 
-    def _send(self, progress: Progress, intent: Intent, watch: Watch) -> Send:
+    def _send(self, progress: Progress, intent: Intent, watch: LivenessWatch) -> Send:
         lab = self.lab
 
         def send(probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:

@@ -1,13 +1,20 @@
-"""What the plugin does once a lab is open: collect, probe before the first item, hand over."""
+"""What the plugin does once a lab is open: collect, probe before the first item, hand over.
+
+A cell has been judged before its item runs, so there is nothing to set up, to capture or to tear
+down. pytest's own protocol spends a third of the time of a large matrix on that; the reports made
+here are the same. Where another plugin listens to these calls, they are made.
+"""
 
 from __future__ import annotations
 
 import gc
 import sys
+import time
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal, TextIO
 
 import pytest
 
@@ -18,11 +25,96 @@ from lab.matrix.sampling import Choice
 from lab.matrix.verdict import GREEN
 from lab.suites.choice import failed_before
 from lab.suites.complaint import USAGE, complain
-from lab.suites.connectivity import MARKERS, CellItem, LabDirectory, WorkloadItem
-from lab.suites.open_lab import OpenLab
-from lab.suites.progress import ProgressLine
+from lab.suites.connectivity import MARKERS, CellItem, LabDirectory, WorkloadItem, properties
+from lab.suites.open_lab import SuiteLab
 from lab.suites.session import LabSession
-from lab.suites.telling import is_watched, tell
+
+EVERY = 0.1
+"""Seconds between two drawings of the line; the eye asks for no more."""
+
+
+class ProgressLine:
+    """Draws over itself while probes end, and leaves nothing behind."""
+
+    def __init__(self, terminal: TextIO) -> None:
+        self._terminal = terminal
+        self._drawn_at = 0.0
+        self._begun = False
+
+    def pytest_lab_progress(self, done: int, total: int) -> None:
+        """Draw the line, not too often; wipe it when a pass is over."""
+        now = time.monotonic()
+        if done >= total:
+            self._wipe()
+        elif now - self._drawn_at >= EVERY:
+            self._drawn_at = now
+            self._begun = True
+            self._terminal.write(f"\rprobing: {done:,} of {total:,} ")
+            self._terminal.flush()
+
+    def _wipe(self) -> None:
+        if self._begun:
+            self._begun = False
+            self._terminal.write("\r\x1b[K")
+            self._terminal.flush()
+
+
+_CALLS = (
+    "pytest_runtest_setup",
+    "pytest_runtest_call",
+    "pytest_runtest_teardown",
+    "pytest_runtest_makereport",
+    "pytest_exception_interact",
+)
+_OF_FUNCTIONS = {"_pytest", "_hypothesis_pytestplugin", "pytest_benchmark", "pytest_timeout"}
+"""Modules of plugins that listen to them, and do nothing with items that are no functions."""
+_STEPS = ("setuponly", "setupshow", "usepdb", "trace")
+"""Options of pytest that show, or stop at, single calls."""
+
+Phase = Literal["setup", "call", "teardown"]
+
+
+def is_watched(config: pytest.Config) -> bool:
+    """Whether somebody must hear of the calls around a cell's item, or they are to be shown."""
+    if any(config.getoption(name, False) for name in _STEPS):
+        return True
+    return any(
+        one.function.__module__.partition(".")[0] not in _OF_FUNCTIONS
+        for name in _CALLS
+        for one in getattr(config.hook, name).get_hookimpls()
+    )
+
+
+def tell(item: CellItem) -> None:
+    """Report the item's setup, call and teardown, as they would have come out."""
+    hook = item.ihook
+    hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in _reports(item):
+        hook.pytest_runtest_logreport(report=report)
+    hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+
+def _reports(item: CellItem) -> Iterator[pytest.TestReport]:
+    now = time.time()
+    phase, outcome, words = item.outcome()
+    item.user_properties.extend(properties(item.found))
+    keywords: dict[str, Literal[1]] = dict.fromkeys(item.keywords, 1)
+    phases: tuple[Phase, ...] = (
+        ("setup", "teardown") if phase == "setup" else ("setup", "call", "teardown")
+    )
+    for one in phases:
+        yield pytest.TestReport(
+            item.nodeid,
+            item.location,
+            keywords,
+            outcome if one == phase else "passed",
+            words if one == phase else None,
+            one,
+            start=now,
+            stop=now,
+            user_properties=item.user_properties,
+        )
+
 
 SUITE = Path(__file__).parent
 BROKEN = 3
@@ -34,7 +126,7 @@ class LabUnderTest:
     Where the session cannot go on, ``refused`` is the exit code, and nothing more is run.
     """
 
-    def __init__(self, lab: OpenLab, choice: Choice = Choice()) -> None:  # noqa: B008  frozen
+    def __init__(self, lab: SuiteLab, choice: Choice = Choice()) -> None:  # noqa: B008  frozen
         self.session = LabSession(lab, choice)
         self.refused: int | None = None
         self._is_watched: bool | None = None

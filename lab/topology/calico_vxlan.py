@@ -8,8 +8,6 @@ bridge: what they have was seen on nodes of Calico 3.31.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from lab.plan.plan import Plan, PlannedNode
 from lab.topology import machines, vxlan, windows_limits
 from lab.topology.intent import Intent, MachineIntent
@@ -17,8 +15,7 @@ from lab.topology.topology import Topology
 
 OVERLAY = vxlan.Overlay(device="vxlan.calico", vni=4096, port=4789)
 
-NODE_POD = replace(
-    windows_limits.OVERLAY_NODE_POD,
+NODE_POD = windows_limits.OVERLAY_NODE_POD.replace(
     reason="on an overlay network of HNS a Windows node reaches its own pods only, not those of "
     "other nodes",
     source="Kubernetes documentation, Windows: overlay networks (said of flannel; the network "

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from lab.scenario.scenario import Nic
+if TYPE_CHECKING:
+    from lab.scenario.scenario import Nic  # agents on nodes have no pydantic
 
 
 @dataclass(frozen=True, slots=True)

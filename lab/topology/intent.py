@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from lab.scenario.scenario import Os, ProxyMode, Role
+from lab.scenario.terms import Os, ProxyMode, Role
 from lab.topology.daemon import Daemon
 from lab.topology.hardware import SMALL, Hardware
 from lab.topology.logical import Chassis, LogicalNetwork
@@ -157,7 +157,7 @@ class Kubelet:
 
 
 @dataclass(frozen=True, slots=True)
-class Kubernetes:
+class KubernetesIntent:
     """The cluster as a whole, where machines get a real one."""
 
     version: str
@@ -265,7 +265,7 @@ class Intent:
     machines: tuple[MachineIntent, ...]
     pod_mtu: int
     node_mtu: int
-    kubernetes: Kubernetes | None = None
+    kubernetes: KubernetesIntent | None = None
     gateways: tuple[Gateway, ...] = ()
     headless: tuple[HeadlessService, ...] = ()
     logical: LogicalNetwork | None = None

@@ -14,7 +14,7 @@ from lab.topology import proxying
 from lab.topology.intent import MachineIntent, Pod, Route
 from lab.topology.logical import GENEVE_PORT, LogicalNetwork, LogicalPort, LogicalSwitch
 from lab.topology.path import Packet
-from lab.topology.proxying import Choice
+from lab.topology.proxying import ProxyChoice
 from lab.topology.segment import Interface
 from lab.topology.steering import card_of, covers, own_addresses
 from lab.topology.translation import Translation
@@ -86,7 +86,7 @@ class LogicalWalking(Walking):
             None,
         )
         backends = proxying.inside(service, switch.name)
-        chosen = Choice(service, port, backends, refused=not service.backends)
+        chosen = ProxyChoice(service, port, backends, refused=not service.backends)
         if port is None or not backends:
             raise Ends(unserved(machine, packet, chosen))
         self.choices = max(self.choices, len(backends))

@@ -15,7 +15,7 @@ from lab.topology.intent import (
     ForwardingEntry,
     Intent,
     Kubelet,
-    Kubernetes,
+    KubernetesIntent,
     MachineIntent,
     Neighbour,
     Pod,
@@ -25,7 +25,7 @@ from lab.topology.intent import (
     Tunnel,
 )
 from lab.topology.segment import NODE_SEGMENT, Interface, Segment
-from lab.topology.translation import Backend, HeadlessService, Service, Translation
+from lab.topology.translation import Backend, HeadlessService, ProxiedService, Translation
 
 CLUSTER = NODE_SEGMENT
 OUTSIDE = "outside"
@@ -78,7 +78,7 @@ def assemble(plan: Plan, nodes: tuple[MachineIntent, ...], router: MachineIntent
         machines=(*nodes, router, client(plan)),
         pod_mtu=min(mtus, default=plan.node_mtu),
         node_mtu=plan.node_mtu,
-        kubernetes=Kubernetes(
+        kubernetes=KubernetesIntent(
             plan.version,
             str(plan.pod_cidr),
             str(plan.service_cidr),
@@ -315,9 +315,9 @@ class _Common:
     """
 
     def __init__(self) -> None:
-        self._last: tuple[Plan, tuple[Service, ...]] | None = None
+        self._last: tuple[Plan, tuple[ProxiedService, ...]] | None = None
 
-    def of(self, plan: Plan) -> tuple[Service, ...]:
+    def of(self, plan: Plan) -> tuple[ProxiedService, ...]:
         """Those of this very plan, kept until another one is asked for."""
         last = self._last
         if last is None or last[0] is not plan:
@@ -328,10 +328,10 @@ class _Common:
 _SERVICES = _Common()
 
 
-def _services(plan: Plan) -> Iterator[Service]:
+def _services(plan: Plan) -> Iterator[ProxiedService]:
     pods = {pod.name: pod for pod in plan.pods()}
     for service in plan.services:
-        yield Service(
+        yield ProxiedService(
             service.name,
             str(service.address),
             service.ports,

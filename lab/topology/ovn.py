@@ -169,20 +169,20 @@ def check(scenario: Scenario) -> Iterator[Problem]:
 
 
 HAIRPIN_FRAGMENTS = Limit(
-    "OVN-HAIRPIN-FRAGMENTS",
-    Match(families=frozenset({"hairpin"}), protocol="udp", size="large"),
-    "timeout",
-    "a pod's fragmented UDP does not come back to it through its Service: OVN knows hairpin "
+    id="OVN-HAIRPIN-FRAGMENTS",
+    when=Match(families=("hairpin",), protocol="udp", size="large"),
+    fails="timeout",
+    reason="a pod's fragmented UDP does not come back to it through its Service: OVN knows hairpin "
     "traffic by its ports, which later fragments do not carry in the userspace data path",
-    "ovn-kubernetes pull request 4208; ovn-architecture(7); seen with OVN 23.03",
+    source="ovn-kubernetes pull request 4208; ovn-architecture(7); seen with OVN 23.03",
 )
 WINDOWS_NODEPORT = Limit(
-    "WIN-OVN-NODEPORT",
-    Match(families=frozenset({"nodeport"}), entry_os="windows"),
-    "timeout",
-    "a Windows node of an OVN network passes no NodePorts on: it runs no kube-proxy, and is no "
-    "gateway",
-    "Using Windows Server Containers in Kubernetes (1.9), OVS & OVN: only the kubelet is "
+    id="WIN-OVN-NODEPORT",
+    when=Match(families=("nodeport",), entry_os="windows"),
+    fails="timeout",
+    reason="a Windows node of an OVN network passes no NodePorts on: it runs no kube-proxy, and is "
+    "no gateway",
+    source="Using Windows Server Containers in Kubernetes (1.9), OVS & OVN: only the kubelet is "
     "required; ovn-kubernetes, gateway_localnet_windows.go",
 )
 

@@ -15,7 +15,7 @@ from lab.topology.daemon import Daemon, File, Ready
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.logical import Chassis, LogicalNetwork, LogicalPort
 from lab.topology.ovn_northbound import Clause, balancing, wiring
-from lab.topology.translation import Service
+from lab.topology.translation import ProxiedService
 
 _SWITCH_RUN, _OVN_RUN = "/run/openvswitch", "/run/ovn"
 """Where the commands of Open vSwitch and OVN look for their daemons when not told otherwise."""
@@ -71,7 +71,7 @@ def _address(machine: MachineIntent) -> str:
     return machine.interfaces[0].addresses[0].partition("/")[0]
 
 
-def _northbound(network: LogicalNetwork, services: tuple[Service, ...]) -> Daemon:
+def _northbound(network: LogicalNetwork, services: tuple[ProxiedService, ...]) -> Daemon:
     wanted = (*wiring(network), *balancing(network, services))
     return _database(
         "ovn-northbound",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.scenario.scenario import Protocol, ServicePort
+from lab.scenario.terms import Protocol, ServicePort
 from lab.topology import proxying
 from lab.topology.logical import LogicalNetwork, LogicalSwitch
-from lab.topology.translation import Backend, Service
+from lab.topology.translation import Backend, ProxiedService
 
 Clause = tuple[str, ...]
 """One command within a transaction of ovs-vsctl or ovn-nbctl."""
@@ -41,7 +41,7 @@ def _switch_wiring(router: str, switch: LogicalSwitch) -> Iterator[Clause]:
         yield ("lsp-set-addresses", port.name, f"{port.mac} {port.address}")
 
 
-def balancing(network: LogicalNetwork, services: tuple[Service, ...]) -> Iterator[Clause]:
+def balancing(network: LogicalNetwork, services: tuple[ProxiedService, ...]) -> Iterator[Clause]:
     """A load balancer a Service and protocol, in one group that every switch has.
 
     A Service for local backends alone has one of its own on every switch.
@@ -74,7 +74,7 @@ def balancing(network: LogicalNetwork, services: tuple[Service, ...]) -> Iterato
 def _balancer(
     name: str,
     network: LogicalNetwork,
-    service: Service,
+    service: ProxiedService,
     protocol: Protocol,
     backends: tuple[Backend, ...],
 ) -> Clause:
@@ -104,6 +104,6 @@ def _ends(backends: tuple[Backend, ...], port: ServicePort) -> str:
     return ",".join(f"{one.address}:{port.target_port}" for one in backends)
 
 
-def balancer_name(service: Service, protocol: Protocol) -> str:
+def balancer_name(service: ProxiedService, protocol: Protocol) -> str:
     """What the load balancer of a Service is called: ``"everyone/tcp"``."""
     return f"{service.name}/{protocol}"

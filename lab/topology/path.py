@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from lab.scenario.scenario import Protocol
+from lab.scenario.terms import Protocol
 
 HopKind = Literal[
     "endpoint",

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from lab.scenario.scenario import Protocol, ServicePort
+from lab.scenario.terms import Protocol, ServicePort
 from lab.topology.intent import MachineIntent
 from lab.topology.steering import covers, own_addresses
-from lab.topology.translation import Backend, Service, Translation
+from lab.topology.translation import Backend, ProxiedService, Translation
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ProxyChoice:
     """What a node does with packets to a Service."""
 
-    service: Service
+    service: ProxiedService
     port: ServicePort | None
     """None where the Service has no such port."""
     backends: tuple[Backend, ...]
@@ -29,22 +29,22 @@ class Choice:
     """Whether packets are refused where there is no backend; else they are lost."""
 
 
-def local(service: Service, node: str) -> tuple[Backend, ...]:
+def local(service: ProxiedService, node: str) -> tuple[Backend, ...]:
     """The backends on the node."""
     return tuple(one for one in service.backends if one.node == node)
 
 
-def inside(service: Service, node: str) -> tuple[Backend, ...]:
+def inside(service: ProxiedService, node: str) -> tuple[Backend, ...]:
     """The backends of what comes to the Service's own address there."""
     return service.backends if service.inside == "cluster" else local(service, node)
 
 
-def outside(service: Service, node: str) -> tuple[Backend, ...]:
+def outside(service: ProxiedService, node: str) -> tuple[Backend, ...]:
     """The backends of what comes from elsewhere to the Service's port on the node."""
     return service.backends if service.outside == "cluster" else local(service, node)
 
 
-def asked_on(services: Iterable[Service], port: int) -> frozenset[str]:
+def asked_on(services: Iterable[ProxiedService], port: int) -> frozenset[str]:
     """The pods that some of the Services send packets to on that port."""
     return frozenset(
         backend.pod
@@ -56,7 +56,7 @@ def asked_on(services: Iterable[Service], port: int) -> frozenset[str]:
 
 def choice(
     machine: MachineIntent, protocol: Protocol, source: str, target: str, port: int
-) -> Choice | None:
+) -> ProxyChoice | None:
     """What the machine does with a packet; None where it is for no Service.
 
     ``source`` is the packet's as it comes to the machine; of its own packets, one of its own.
@@ -74,12 +74,12 @@ def choice(
     return None
 
 
-def _port(service: Service, protocol: Protocol, number: int) -> ServicePort | None:
+def _port(service: ProxiedService, protocol: Protocol, number: int) -> ServicePort | None:
     fitting = (one for one in service.ports if one.port == number and protocol in one.protocols)
     return next(fitting, None)
 
 
-def _node_ports(translation: Translation) -> Iterator[tuple[Service, ServicePort]]:
+def _node_ports(translation: Translation) -> Iterator[tuple[ProxiedService, ServicePort]]:
     for service in translation.services:
         for port in service.ports:
             if port.node_port is not None:
@@ -87,12 +87,16 @@ def _node_ports(translation: Translation) -> Iterator[tuple[Service, ServicePort
 
 
 def _by_address(
-    node: str, translation: Translation, service: Service, port: ServicePort | None, source: str
-) -> Choice:
+    node: str,
+    translation: Translation,
+    service: ProxiedService,
+    port: ServicePort | None,
+    source: str,
+) -> ProxyChoice:
     if port is None:
-        return Choice(service, None, (), refused=translation.refuses)
+        return ProxyChoice(service, None, (), refused=translation.refuses)
     nobody = not service.backends
-    return Choice(
+    return ProxyChoice(
         service,
         port,
         inside(service, node),
@@ -104,20 +108,20 @@ def _by_address(
 def _by_node_port(
     machine: MachineIntent,
     translation: Translation,
-    service: Service,
+    service: ProxiedService,
     port: ServicePort,
     source: str,
-) -> Choice:
+) -> ProxyChoice:
     """A policy for local backends spares the node's own packets, and its own pods'."""
     refused = not service.backends and translation.refuses
     if service.outside == "cluster":
-        return Choice(service, port, service.backends, masqueraded=True, refused=refused)
+        return ProxyChoice(service, port, service.backends, masqueraded=True, refused=refused)
     if translation.short_circuits:
         if _from_own_pods(translation, source):
-            return Choice(service, port, service.backends, refused=refused)
+            return ProxyChoice(service, port, service.backends, refused=refused)
         if source in own_addresses(machine):
-            return Choice(service, port, service.backends, masqueraded=True, refused=refused)
-    return Choice(service, port, local(service, machine.name), refused=refused)
+            return ProxyChoice(service, port, service.backends, masqueraded=True, refused=refused)
+    return ProxyChoice(service, port, local(service, machine.name), refused=refused)
 
 
 def _from_own_pods(translation: Translation, source: str) -> bool:

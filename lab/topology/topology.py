@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from lab.plan.plan import Plan
 from lab.scenario.findings import Problem
-from lab.scenario.scenario import Limit, Os, Scenario
+from lab.scenario.scenario import Limit, Scenario
+from lab.scenario.terms import Os
 from lab.topology.intent import Intent
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lab.scenario.scenario import Policy, ServicePort
+from lab.scenario.terms import Policy, ServicePort
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Backend:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class ProxiedService:
     """One Service, as this node's kube-proxy must program it."""
 
     name: str
@@ -60,7 +60,7 @@ class Translation:
     local_cidr: str | None
     """None on a node without pods."""
     not_masqueraded: tuple[str, ...]
-    services: tuple[Service, ...]
+    services: tuple[ProxiedService, ...]
     refuses: bool = True
     """Whether packets that no backend is there for are refused, as by kube-proxy on Linux;
     else they are lost."""

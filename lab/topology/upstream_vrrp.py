@@ -14,23 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from ipaddress import IPv4Network
+from ipaddress import AddressValueError, IPv4Network, NetmaskValueError
 
-from lab.plan.addresses import mac
+from lab.plan.addresses import FIRST_NODE_OFFSET, mac
 from lab.plan.hypervisors import VXLAN_OVERHEAD
 from lab.plan.plan import Plan, PlannedNode
 from lab.scenario.findings import Problem, quoted
 from lab.scenario.scenario import Scenario
-from lab.topology import (
-    bird,
-    gateways,
-    keepalived,
-    l2bridge,
-    machines,
-    office,
-    vxlan,
-    windows_limits,
-)
+from lab.topology import bird, gateways, keepalived, l2bridge, machines, vxlan, windows_limits
 from lab.topology.daemon import Daemon
 from lab.topology.intent import (
     ForwardingEntry,
@@ -42,9 +33,55 @@ from lab.topology.intent import (
     Route,
     Tunnel,
 )
-from lab.topology.segment import Segment
+from lab.topology.segment import Interface, Segment
 from lab.topology.speaker import Session, Speaker
 from lab.topology.topology import Topology
+
+SEGMENT = "office"
+CARD = "eth0"
+"""As the report names it."""
+DEFAULT = "172.16.126.0/24"
+
+
+def office_network(plan: Plan) -> IPv4Network:
+    """What the scenario asks for."""
+    return IPv4Network(str(plan.parameters.get("office_cidr", DEFAULT)))
+
+
+def office_card(office: IPv4Network, number: int, mtu: int) -> Interface:
+    """A node has the same number on both of its networks."""
+    address = office[number]
+    return Interface(CARD, SEGMENT, mac(address), (f"{address}/{office.prefixlen}",), mtu)
+
+
+def check_office(scenario: Scenario) -> Iterator[Problem]:
+    """Check that it is a network of its own, with room for every node."""
+    written = scenario.topology.parameters.get("office_cidr", DEFAULT)
+    key = ("topology", "office_cidr")
+    try:
+        office = IPv4Network(str(written))
+    except (AddressValueError, NetmaskValueError, ValueError):
+        yield Problem(key, f"{quoted(written)} is no network", f'write it like "{DEFAULT}"')
+        return
+    others = {
+        "network.cidr": scenario.network.cidr,
+        "kubernetes.pod_cidr": scenario.kubernetes.pod_cidr,
+        "kubernetes.service_cidr": scenario.kubernetes.service_cidr,
+    }
+    for name, other in others.items():
+        if office.overlaps(other):
+            yield Problem(key, f"{office} overlaps {name} ({other})", "use a network of its own")
+    first = int(scenario.network.cidr.network_address)
+    numbers = [int(group.address) - first for group in scenario.nodes if group.address]
+    numbers.append(FIRST_NODE_OFFSET + sum(group.count for group in scenario.nodes))
+    highest = max(numbers)
+    if highest >= office.num_addresses - 1:
+        yield Problem(
+            key,
+            f"a node has the same number on both networks, and {office} has no number {highest}",
+            "use a larger network, or give nodes lower addresses",
+        )
+
 
 CLUSTER_CARD = "eth1"
 """As the report names it."""
@@ -68,13 +105,13 @@ _BIRD_STAGE = 2
 
 def build(plan: Plan) -> Intent:
     """Plan to Intent."""
-    network = office.network(plan)
+    network = office_network(plan)
     nodes = tuple(_node(plan, node, network) for node in plan.nodes)
     bare = machines.assemble(plan, nodes, _router(plan, network))
     cluster, outside = bare.segments
     intent = replace(
         bare,
-        segments=(cluster, Segment(office.SEGMENT, str(network), plan.node_mtu), outside),
+        segments=(cluster, Segment(SEGMENT, str(network), plan.node_mtu), outside),
         gateways=tuple(_gateways(plan)),
     )
     first = {one.node: one.candidates[0] for one in intent.gateways}
@@ -113,18 +150,18 @@ def _node(plan: Plan, planned: PlannedNode, network: IPv4Network) -> MachineInte
     behind = _is_behind(plan, planned)
     of_pods = _behind_gateway(plan, planned) if behind else _overlaid(plan, planned)
     node = machines.node(plan, planned, of_pods)
-    card = office.card(network, _number(plan, planned), plan.node_mtu)
+    card = office_card(network, _number(plan, planned), plan.node_mtu)
     router = str(network[GATEWAY_OFFSET])
     lost = str(plan.router_address)
     node = replace(
         node,
         interfaces=(card, *node.interfaces),
         routes=(
-            Route("default", office.CARD, router),
+            Route("default", CARD, router),
             *(route for route in node.routes if route.destination != "default"),
         ),
         neighbours=(
-            Neighbour(router, mac(network[GATEWAY_OFFSET]), office.CARD),
+            Neighbour(router, mac(network[GATEWAY_OFFSET]), CARD),
             *(one for one in node.neighbours if one.address != lost),
         ),
     )
@@ -214,10 +251,10 @@ def _router(plan: Plan, network: IPv4Network) -> MachineIntent:
     """The office's router: it is on no network of pods or nodes but the office's."""
     router = machines.router(plan)
     card = replace(
-        office.card(network, GATEWAY_OFFSET, plan.node_mtu), name=router.interfaces[0].name
+        office_card(network, GATEWAY_OFFSET, plan.node_mtu), name=router.interfaces[0].name
     )
     cluster = {str(node.address) for node in plan.nodes}
-    nodes = [office.card(network, _number(plan, node), plan.node_mtu) for node in plan.nodes]
+    nodes = [office_card(network, _number(plan, node), plan.node_mtu) for node in plan.nodes]
     return replace(
         router,
         interfaces=(card, *router.interfaces[1:]),
@@ -289,7 +326,7 @@ def _daemons(
 
 def check(scenario: Scenario) -> Iterator[Problem]:
     """Check the office network, the interval of advertisements, and that there is a candidate."""
-    yield from office.check(scenario)
+    yield from check_office(scenario)
     seconds = scenario.topology.parameters.get("advert_seconds", DEFAULT_ADVERT_SECONDS)
     number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if not number or not LEAST_ADVERT_SECONDS <= seconds <= MOST_ADVERT_SECONDS:  # type: ignore[operator]
@@ -326,7 +363,7 @@ TOPOLOGY = Topology(
     parameters={
         "office_cidr": {
             "type": "string",
-            "default": office.DEFAULT,
+            "default": DEFAULT,
             "description": "The office network, where every node's default route leads",
         },
         "behind_gateways": {

@@ -6,7 +6,6 @@ address on the tunnel.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lab.plan.addresses import mac
@@ -51,9 +50,7 @@ def node(  # noqa: PLR0913  what is decided of a node
             gateway_offset=1,
             mtu=plan.node_mtu - VXLAN_OVERHEAD,
             not_masqueraded=not_masqueraded or (str(plan.pod_cidr),),
-            routes=tuple(
-                it for other in others for it in _routes(other, tunnel, bridge, direct=direct)
-            )
+            routes=tuple(_route(other, tunnel, direct=direct) for other in others)
             if tunnel
             else (),
             tunnel=tunnel,
@@ -86,14 +83,9 @@ def _tunnel(plan: Plan, node: PlannedNode, overlay: Overlay) -> Tunnel | None:
     )
 
 
-def _routes(
-    other: PlannedNode, tunnel: Tunnel, bridge: str | None, *, direct: bool
-) -> Iterator[Route]:
-    """To another node's pods; without a bridge, as Felix has it, to its end of the tunnel, too."""
+def _route(other: PlannedNode, tunnel: Tunnel, *, direct: bool) -> Route:
+    """To another node's pods."""
     if direct:
-        yield Route(str(other.pod_cidr), machines.UPLINK, str(other.address))
-        return
+        return Route(str(other.pod_cidr), machines.UPLINK, str(other.address))
     end = str(other.pod_cidr).split("/")[0]
-    if bridge is None:
-        yield Route(f"{end}/32", tunnel.name)
-    yield Route(str(other.pod_cidr), tunnel.name, end, onlink=True)
+    return Route(str(other.pod_cidr), tunnel.name, end, onlink=True)

@@ -4,16 +4,19 @@ It follows what the kernel does with the tables that the Intent asks for: a pod'
 bridge, the translation of Services, the longest prefix, masquerade, the neighbour, the tunnel
 and its forwarding entry, and on the way back what was translated is put back. It knows no
 topology: whatever is written in the Intent's tables is walked.
+
+Each machine is plugged into the switch of the hypervisor that it stands on; between hypervisors
+the frame goes through their tunnel. Of a segment in one piece there is nothing between the cards.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from lab.topology import crossing
 from lab.topology.intent import BLACKHOLE, Intent, MachineIntent, Pod, Route, Tunnel
 from lab.topology.path import Flow, Hop, HopKind, Packet, Path
-from lab.topology.proxying import Choice, choice
+from lab.topology.proxying import ProxyChoice, choice
 from lab.topology.segment import Interface
 from lab.topology.steering import (
     address_of,
@@ -28,6 +31,93 @@ from lab.topology.steering import (
     source_by,
 )
 from lab.topology.translation import Translation
+
+
+def between(
+    intent: Intent,
+    sender: tuple[MachineIntent, Interface],
+    receiver: tuple[MachineIntent, Interface],
+    packet: Packet,
+) -> Iterator[Hop]:
+    """The hops on the hypervisors of both cards, as the frame meets them.
+
+    Parameters
+    ----------
+    intent
+        The lab's.
+    sender, receiver
+        Machines and their cards, on one segment.
+    packet
+        What the frame holds, as its sender wrote it.
+
+    """
+    here, there = (
+        next((one for one in intent.hypervisors if one.name == card.host), None)
+        for _, card in (sender, receiver)
+    )
+    if here is None or there is None:
+        return
+    yield from _port(here, *sender, packet)
+    yield _hop("switch", here, f"switch {_switch(here)}", packet, _switch(here))
+    if here is not there:
+        yield from _tunnelled(here, there, receiver[1].mac, packet)
+        yield _hop("switch", there, f"switch {_switch(there)}", packet, _switch(there))
+    yield from _port(there, *receiver, packet)
+
+
+def _switch(host: MachineIntent) -> str:
+    return host.switch.name if host.switch else ""
+
+
+def _port(
+    host: MachineIntent, machine: MachineIntent, card: Interface, packet: Packet
+) -> Iterator[Hop]:
+    for port in host.switch.ports if host.switch else ():
+        if (port.machine, port.card) == (machine.name, card.name):
+            what = f"port {port.name} of {machine.name}"
+            yield _hop("switch", host, what, packet, port.name)
+
+
+def _tunnelled(
+    here: MachineIntent, there: MachineIntent, mac: str, packet: Packet
+) -> Iterator[Hop]:
+    tunnel, far = here.tunnel, there.tunnel
+    if tunnel is None or far is None:
+        return
+    outer = Packet("udp", tunnel.local, far.local, tunnel.port)
+    yield _end(here, tunnel, packet)
+    entry = f"forwarding entry {mac} on {tunnel.name}"
+    yield _hop("entry", here, entry, outer, carried=packet)
+    yield _hop("firewall", here, "output", outer, carried=packet)
+    way = leaving(here, far.local)
+    if way:
+        yield _hop("route", here, f"route to {way.destination}", outer, carried=packet)
+    known = f"neighbour {far.local} on {tunnel.device}"
+    yield _hop("neighbour", here, known, outer, carried=packet)
+    yield _hop("card", here, f"card {tunnel.device}", outer, tunnel.device, packet)
+    arrives = next(
+        (card.name for card in there.interfaces if far.local in map(bare, card.addresses)),
+        far.device,
+    )
+    yield _hop("card", there, f"card {arrives}", outer, arrives, packet)
+    yield _hop("firewall", there, "input", outer, carried=packet)
+    yield _end(there, far, packet)
+
+
+def _end(host: MachineIntent, tunnel: Tunnel, packet: Packet) -> Hop:
+    return _hop("tunnel", host, f"tunnel {tunnel.name}", packet, tunnel.name)
+
+
+def _hop(  # noqa: PLR0913, PLR0917  a hop is all of these
+    kind: HopKind,
+    host: MachineIntent,
+    what: str,
+    packet: Packet,
+    device: str = "",
+    carried: Packet | None = None,
+) -> Hop:
+    return Hop(kind, host.name, host.name, device, what, packet, carried)
+
 
 _MOST_MACHINES = 16
 """A packet that passes more than these goes in circles."""
@@ -290,7 +380,7 @@ class Walking:
         there, arrived_by = found
         far = card_of(there, arrived_by)
         if far:
-            self.hops += crossing.between(self.intent, (machine, card), (there, far), packet)
+            self.hops += between(self.intent, (machine, card), (there, far), packet)
         self._received(there, arrived_by, packet, carried)
         return there, arrived_by
 
@@ -343,7 +433,7 @@ class Walking:
         )
 
 
-def unserved(machine: MachineIntent, packet: Packet, chosen: Choice) -> str:
+def unserved(machine: MachineIntent, packet: Packet, chosen: ProxyChoice) -> str:
     """Why a Service's packet goes no further, and what becomes of it."""
     name, does = chosen.service.name, "refuses" if chosen.refused else "loses"
     if chosen.port is None:

@@ -7,7 +7,7 @@ nodes really behave like this live with that provider; the two meet only in thei
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from lab.plan.plan import Plan, PlannedNode
 from lab.scenario.scenario import Limit, Match
@@ -16,39 +16,48 @@ from lab.scenario.versions import SUPPORTED, WINDOWS_IMAGES
 KUBERNETES_DOCS = "Kubernetes documentation, Networking on Windows"
 
 NODEPORT_SELF = Limit(
-    "WIN-NODEPORT-SELF",
-    Match(target_kind="nodeport", source_kind="node", source_os="windows", entry="own"),
-    "timeout",
-    "a Windows node cannot reach a NodePort on itself; other nodes and outside clients can",
-    KUBERNETES_DOCS,
+    id="WIN-NODEPORT-SELF",
+    when=Match(target_kind="nodeport", source_kind="node", source_os="windows", entry="own"),
+    fails="timeout",
+    reason="a Windows node cannot reach a NodePort on itself; other nodes and outside clients can",
+    source=KUBERNETES_DOCS,
 )
 HOST_SERVICE = Limit(
-    "WIN-HOST-SERVICE",
-    Match(target_kind="service", source_kind="node", source_os="windows"),
-    "timeout",
-    "a Service address cannot be reached from the Windows node itself, only from its pods",
-    KUBERNETES_DOCS,
+    id="WIN-HOST-SERVICE",
+    when=Match(target_kind="service", source_kind="node", source_os="windows"),
+    fails="timeout",
+    reason="a Service address cannot be reached from the Windows node itself, only from its pods",
+    source=KUBERNETES_DOCS,
 )
 DNS_PARTIAL = Limit(
-    "WIN-DNS-PARTIAL",
-    Match(families=frozenset({"dns"}), source_os="windows", name_form="partial"),
-    "no-such-name",
-    "a Windows pod has one DNS suffix: partly qualified names (svc.namespace) do not resolve",
-    "Kubernetes documentation, Networking on Windows: DNS limitations",
+    id="WIN-DNS-PARTIAL",
+    when=Match(families=("dns",), source_os="windows", name_form="partial"),
+    fails="no-such-name",
+    reason="a Windows pod has one DNS suffix: partly qualified names (svc.namespace) do not "
+    "resolve",
+    source="Kubernetes documentation, Networking on Windows: DNS limitations",
 )
 DNS_SHORT = Limit(
-    "WIN-DNS-SHORT",
-    Match(families=frozenset({"dns", "headless"}), source_os="windows", name_form="short"),
-    "no-such-name",
-    "with wincni, short service names do not resolve in Windows pods; fully qualified ones do",
-    "field report on Windows nodes behind an upstream router (wincni, L2Bridge)",
+    id="WIN-DNS-SHORT",
+    when=Match(
+        families=(
+            "dns",
+            "headless",
+        ),
+        source_os="windows",
+        name_form="short",
+    ),
+    fails="no-such-name",
+    reason="with wincni, short service names do not resolve in Windows pods; fully qualified ones "
+    "do",
+    source="field report on Windows nodes behind an upstream router (wincni, L2Bridge)",
 )
 OVERLAY_NODE_POD = Limit(
-    "WIN-OVERLAY-NODE-POD",
-    Match(families=frozenset({"node-pod"}), source_os="windows", relation="other-node"),
-    "timeout",
-    "with flannel vxlan, a Windows node reaches its own pods only, not those of other nodes",
-    "Kubernetes documentation, Windows: flannel vxlan limitations (flannel 0.12 and later)",
+    id="WIN-OVERLAY-NODE-POD",
+    when=Match(families=("node-pod",), source_os="windows", relation="other-node"),
+    fails="timeout",
+    reason="with flannel vxlan, a Windows node reaches its own pods only, not those of other nodes",
+    source="Kubernetes documentation, Windows: flannel vxlan limitations (flannel 0.12 and later)",
 )
 
 EVERYWHERE: tuple[Limit, ...] = (NODEPORT_SELF, HOST_SERVICE, DNS_PARTIAL)
@@ -72,31 +81,41 @@ class ProxyLimit:
 
 
 AFFINITY = Limit(
-    "WIN-AFFINITY",
-    Match(families=frozenset({"affinity"})),
-    "several-backends",
-    "kube-proxy has session affinity from Windows Server 2022 on; before, it draws lots each time",
-    KUBERNETES_DOCS,
+    id="WIN-AFFINITY",
+    when=Match(families=("affinity",)),
+    fails="several-backends",
+    reason="kube-proxy has session affinity from Windows Server 2022 on; before, it draws lots "
+    "each time",
+    source=KUBERNETES_DOCS,
 )
 UNSERVED = Limit(
-    "WIN-UNSERVED",
-    Match(families=frozenset({"no-endpoints", "ports"}), refusal="refused"),
-    "timeout",
-    "kube-proxy on Windows makes no policy for what has no backend: packets are lost, not refused",
-    "inferred, not tried: kube-proxy's source (pkg/proxy/winkernel, 1.36) skips such Services",
+    id="WIN-UNSERVED",
+    when=Match(
+        families=(
+            "no-endpoints",
+            "ports",
+        ),
+        refusal="refused",
+    ),
+    fails="timeout",
+    reason="kube-proxy on Windows makes no policy for what has no backend: packets are lost, not "
+    "refused",
+    source="inferred, not tried: kube-proxy's source (pkg/proxy/winkernel, 1.36) skips such "
+    "Services",
 )
 SHORT_CIRCUIT = Limit(
-    "WIN-NODEPORT-OWN-PODS",
-    Match(
-        families=frozenset({"nodeport-local"}),
+    id="WIN-NODEPORT-OWN-PODS",
+    when=Match(
+        families=("nodeport-local",),
         source_kind="pod",
         entry="own",
         relation="other-node",
     ),
-    "timeout",
-    "with externalTrafficPolicy Local a Windows node leads its own pods to local backends alone, "
-    "as it does everybody else",
-    "inferred, not tried: kube-proxy's source (pkg/proxy/winkernel, 1.36) has no rule for them",
+    fails="timeout",
+    reason="with externalTrafficPolicy Local a Windows node leads its own pods to local backends "
+    "alone, as it does everybody else",
+    source="inferred, not tried: kube-proxy's source (pkg/proxy/winkernel, 1.36) has no rule for "
+    "them",
 )
 
 OF_PROXY: tuple[ProxyLimit, ...] = (
@@ -118,6 +137,6 @@ def _of_node(node: PlannedNode) -> Iterator[Limit]:
         if node.image in one.images and node.version in one.kubernetes:
             when = one.limit.when
             if when.entry is None:
-                by_address = replace(when, target_kind="service", source=node.name)
-                yield replace(one.limit, when=by_address)
-            yield replace(one.limit, when=replace(when, entry_node=node.name))
+                by_address = when.replace(target_kind="service", source=node.name)
+                yield one.limit.replace(when=by_address)
+            yield one.limit.replace(when=when.replace(entry_node=node.name))

@@ -14,7 +14,7 @@ from kubernetes_programs import HOW, programs
 from lab._deadline import Deadline
 from lab.cluster.api import Api
 from lab.cluster.dns import corefile
-from lab.cluster.probe_manifests import Owner
+from lab.cluster.probe_manifests import ObjectOwner
 from lab.cluster.probe_pods import ProbePods
 from lab.lifecycle.blueprint import Blueprint, draw
 
@@ -73,7 +73,7 @@ def new_pods(api: Api, drawn: Blueprint, kubelets: FakeKubelets) -> Iterator[New
     """Makes the probe pods of a run; pods and Services are gone when the test ends."""
 
     def new(lab: str = "overlay", token: str = SAME) -> ProbePods:
-        return ProbePods(api, drawn.intent, Owner(lab, token), IMAGES)
+        return ProbePods(api, drawn.intent, ObjectOwner(lab, token), IMAGES)
 
     yield new
     kubelets.idle.clear()
@@ -87,7 +87,7 @@ def deployed(
     """Probe pods that the tests of a module leave as they are."""
     api = Api(plane.kubeconfig)
     all_kubelets.check()
-    pods = ProbePods(api, drawn.intent, Owner("overlay", SAME), IMAGES)
+    pods = ProbePods(api, drawn.intent, ObjectOwner("overlay", SAME), IMAGES)
     pods.deploy(Deadline(SECONDS))
     yield pods
     clear(api)

@@ -10,9 +10,8 @@ from ipaddress import ip_network
 from itertools import islice
 
 from lab._deadline import Deadline
-from lab.cluster.api import Api
+from lab.cluster.api import Api, GoneError, LostError, Object, RefusedError
 from lab.cluster.observed import VTEP_ANNOTATION
-from lab.cluster.server import GoneError, LostError, Object, RefusedError
 from lab.topology.intent import Intent, MachineIntent
 
 CALL = 60.0

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from lab._deadline import Deadline
-from lab.cluster import calico, ovn_kubernetes
+from lab.cluster.addons import calico_settings, ovn_kubernetes
 from lab.cluster.api import Api, RefusedError
 from lab.cluster.bundle.manifest import Blob, ContainerImage, Manifest
 from lab.cluster.cluster import cluster
-from lab.cluster.linux import addons
+from lab.cluster.linux import addon_documents
 from lab.lifecycle.blueprint import draw
+
+pytestmark = pytest.mark.slow
 
 SECONDS = 30.0
 STRICT = {"dryRun": "All", "fieldValidation": "Strict"}
@@ -24,8 +26,8 @@ REPOSITORIES = (
     "registry.k8s.io/coredns/coredns",
     "ghcr.io/flannel-io/flannel",
     ovn_kubernetes.IMAGE,
-    *calico.IMAGES,
-    *calico.OPERATOR_IMAGES,
+    *calico_settings.IMAGES,
+    *calico_settings.OPERATOR_IMAGES,
 )
 BUNDLE = Manifest(
     (("kubernetes", "1.36.3"),),
@@ -56,7 +58,7 @@ def path(document: Any) -> str:
 def documents(scenario: str) -> list[Any]:
     """Those of Kubernetes' own kinds."""
     intent = draw(scenario, pods="kubernetes", real=True).intent
-    made = addons.documents(cluster("drill", intent, BUNDLE), intent, BUNDLE)
+    made = addon_documents.documents(cluster("drill", intent, BUNDLE), intent, BUNDLE)
     return [renamed(one) for one in made if one["kind"] in PLURALS]
 
 

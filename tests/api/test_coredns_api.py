@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from api_names import SECONDS, NewPods
 from dns_server import Asked, Dns
 
 from lab._deadline import Deadline
 from lab.lifecycle.blueprint import Blueprint
+
+pytestmark = pytest.mark.slow
 
 
 def test_services_have_their_addresses_and_other_names_do_not_exist_at_once(

@@ -18,6 +18,8 @@ from lab.cluster.labels import NAMESPACE
 from lab.lifecycle.blueprint import Blueprint
 from lab.matrix.cells import cells
 
+pytestmark = pytest.mark.slow
+
 OWN = f"/api/v1/namespaces/{NAMESPACE}"
 
 

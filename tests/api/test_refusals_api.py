@@ -11,11 +11,10 @@ from api_names import IMAGES, SAME, SECONDS, said_at_deadline
 from control_plane import ControlPlane
 
 from lab._deadline import Deadline
-from lab.cluster.api import Api, namespaced
+from lab.cluster.api import Api, LostError, RefusedError, namespaced
 from lab.cluster.labels import NAMESPACE
-from lab.cluster.probe_manifests import Owner, manifests
+from lab.cluster.probe_manifests import ObjectOwner, manifests
 from lab.cluster.probe_pods import ProbePods
-from lab.cluster.server import LostError, RefusedError
 from lab.cluster.versions import versions
 from lab.cluster.workload_checks import wanted
 from lab.cluster.workloads import Workloads
@@ -23,7 +22,9 @@ from lab.lifecycle.blueprint import Blueprint
 from lab.providers.pods.exec_probing import ExecProber
 from lab.providers.provider import Probe, ProbeSettings
 
-OWNER = Owner("overlay", SAME)
+pytestmark = pytest.mark.slow
+
+OWNER = ObjectOwner("overlay", SAME)
 PODS = namespaced("pods", NAMESPACE)
 PROBE = Probe(1, "win1-p1", "tcp", "small", "10.96.0.1", 80, 1450)
 

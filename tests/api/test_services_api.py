@@ -19,21 +19,22 @@ from kubernetes_programs import HOW, image, programs
 from proxied_node import ProxiedNode
 
 from lab._deadline import Deadline
-from lab.cluster.api import Api, namespaced
+from lab.cluster.addons.bridges import ADDON as BRIDGES
+from lab.cluster.api import Api, Object, namespaced
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import cluster
-from lab.cluster.footprint import BRIDGES
 from lab.cluster.labels import NAMESPACE
 from lab.cluster.observers.difference import Look
 from lab.cluster.observers.hops import services as hop
-from lab.cluster.probe_manifests import Owner, backends
+from lab.cluster.probe_manifests import ObjectOwner, backends
 from lab.cluster.probe_pods import ProbePods
 from lab.cluster.proxy import configuration
-from lab.cluster.server import Object
 from lab.lifecycle.blueprint import Blueprint, draw
 from lab.matrix.cells import cells, counts
 from lab.providers.netns import health
 from lab.topology.intent import Intent
+
+pytestmark = pytest.mark.slow
 
 BUNDLE = Manifest((("kubernetes", "1.36.3"),), (), ())
 Start = Callable[..., ProxiedNode]
@@ -51,7 +52,7 @@ def bound(special: Blueprint, plane: ControlPlane, all_kubelets: FakeKubelets) -
     """The probe pods and Services of the scenario, on the cluster."""
     api = Api(plane.kubeconfig)
     all_kubelets.check()
-    pods = ProbePods(api, special.intent, Owner("overlay", SAME), IMAGES)
+    pods = ProbePods(api, special.intent, ObjectOwner("overlay", SAME), IMAGES)
     pods.deploy(Deadline(SECONDS))
     yield pods.bound(Deadline(SECONDS))
     clear(api)
@@ -157,7 +158,7 @@ _OTHERS = ("packets of ", "Service kube-dns, ")
 
 def different(node: ProxiedNode, name: str, bound: Intent) -> list[str]:
     """What differs of Services; DNS and who masquerades what leaves are of other add-ons."""
-    look = Look(bound.machine(name), node.seen(), "kubernetes", BRIDGES)
+    look = Look(bound.machine(name), node.seen(), "kubernetes", BRIDGES.footprint)
     return [str(one) for one in hop.check(look) if not one.object.startswith(_OTHERS)]
 
 

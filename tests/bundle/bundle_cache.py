@@ -39,8 +39,8 @@ def only_one(cache: Path, deadline: Deadline) -> Iterator[None]:
 
         if held := taken():
             say(f"waiting: {cache} is {held}")
-        cure = "let the other run end, or end it, and repeat"
-        deadline.wait(f"locking {cache}", taken, until=lambda held: not held, every=0.2, cure=cure)
+        hint = "let the other run end, or end it, and repeat"
+        deadline.wait(f"locking {cache}", taken, until=lambda held: not held, every=0.2, hint=hint)
         lock.truncate(0)
         print(os.getpid(), file=lock, flush=True)
         for left in cache.glob(f"{UNFINISHED}*"):

@@ -210,4 +210,4 @@ _SIGNS = (
 
 def _cure(wrote: str) -> str:
     """Say what to try, by what the command wrote."""
-    return _CURES[next((cure for sign, cure in _SIGNS if sign in wrote), "other")]
+    return _CURES[next((hint for sign, hint in _SIGNS if sign in wrote), "other")]

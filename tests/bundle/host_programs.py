@@ -41,8 +41,8 @@ def with_libraries(programs: dict[str, Path], deadline: Deadline) -> tuple[Entry
     """Return ``programs`` (path in the image, path here) and the libraries of all of them."""
     for path in programs.values():
         if not path.is_file():
-            cure = f"apt-get install {' '.join(PACKAGES)}"
-            raise PreflightError(f"writing an image with {path}", "there is no such file", cure)
+            hint = f"apt-get install {' '.join(PACKAGES)}"
+            raise PreflightError(f"writing an image with {path}", "there is no such file", hint)
     command = ["ldd", *map(str, programs.values())]
     told = run("looking for the libraries of an image", command, deadline, Path("/"))
     found = {path: Path(path) for path in libraries(told)}

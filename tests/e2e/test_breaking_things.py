@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from lab_command import Lab
+
+pytestmark = pytest.mark.slow
 
 
 def red(lab: Lab, *selection: str, code: int = 1) -> list[dict[str, object]]:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from lab_command import Lab, processes_with
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_broken_inventory_does_not_hold_up_labs_on_namespaces(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

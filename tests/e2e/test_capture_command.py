@@ -6,10 +6,13 @@ import json
 import signal
 from pathlib import Path
 
+import pytest
 from lab_command import ENOUGH_SECONDS, Lab
 
 from lab._deadline import Deadline
 from lab.providers.netns.processes import holders
+
+pytestmark = pytest.mark.slow
 
 STOPS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -signal.SIGKILL}
 CELL = ("master-p1", "worker1-p1", "--protocol", "udp", "--size", "small")

@@ -8,6 +8,8 @@ from xml.etree import ElementTree as ET
 import pytest
 from recipe_runner import ROOT, read_recipe, run_recipe
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("recipe", ["github-hosted.yml", "gitlab-hosted.yml"])
 def test_hosted_recipe_tests_labs_and_keeps_junit_and_reports(recipe: str, tmp_path: Path) -> None:

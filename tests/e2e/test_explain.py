@@ -6,7 +6,10 @@ import json
 from collections import Counter
 from xml.etree import ElementTree as ET
 
+import pytest
 from lab_command import Lab
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_healthy_cell_a_broken_one_and_what_mends_it(lab: Lab) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ET
 
+import pytest
 from lab_command import Lab
 
 from lab._deadline import Deadline
+
+pytestmark = pytest.mark.slow
 
 
 def test_every_report_has_the_failover(lab: Lab) -> None:

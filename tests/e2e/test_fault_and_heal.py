@@ -10,6 +10,8 @@ import subprocess
 import pytest
 from lab_command import Lab
 
+pytestmark = pytest.mark.slow
+
 
 def faults_of(lab: Lab) -> list[tuple[str, str, bool]]:
     document = json.loads(lab.run("status", "overlay", "--json").stdout)
@@ -18,8 +20,13 @@ def faults_of(lab: Lab) -> list[tuple[str, str, bool]]:
 
 def test_a_fault_breaks_the_lab_and_heal_mends_it(lab: Lab) -> None:
     lab.run("up", "overlay")
+    assert "every machine is as intended" in lab.run("status", "overlay", "--deep").stdout
     said = lab.run("fault", "overlay", "wrong-vni", "--node", "worker1").stdout
     assert "'lab heal overlay' takes it out" in said
+    (different,) = json.loads(lab.run("status", "overlay", "--deep", "--json", code=1).stdout)[
+        "differences"
+    ]
+    assert (different["fault"], different["node"]) == ("wrong-vni", "worker1")
     assert faults_of(lab) == [("wrong-vni", "worker1", True)]
     assert "wrong-vni on worker1" in lab.run("status", "overlay").stdout
     cell = "pod-pod/master-p1/worker1-p1/tcp-small"

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from lab_command import Lab, assert_nothing_is_left, processes_with
 
+pytestmark = pytest.mark.slow
+
 AS_PLAIN_USER = ("unshare", "--user", "--map-user=1000", "--map-group=1000", "--")
 MOMENTS = (0.02, 0.15, 0.2, 0.25, 0.3, 0.35)
 """Seconds after which a command is killed; they spread over the whole of a bring-up."""

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from lab_command import ENOUGH_SECONDS, Lab, processes_with
 
+pytestmark = pytest.mark.slow
+
 FILL = "head -c 64M /dev/zero >>$STATE/filler 2>/dev/null"
 HOLDERS = 'pgrep -fc "hybridlab-holder.* $STATE/"'
 

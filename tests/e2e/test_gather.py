@@ -9,7 +9,10 @@ import sqlite3
 import tarfile
 from pathlib import Path
 
+import pytest
 from lab_command import Lab, processes_with
+
+pytestmark = pytest.mark.slow
 
 
 def members(path: Path) -> dict[str, bytes]:

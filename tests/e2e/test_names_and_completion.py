@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from lab_command import Lab
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

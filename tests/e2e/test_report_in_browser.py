@@ -25,7 +25,10 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SECONDS = 60
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=document.title='owned'>\"'&"
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+]
 
 
 @dataclass(frozen=True)

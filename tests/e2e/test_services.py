@@ -11,6 +11,8 @@ from lab_command import Lab
 
 from lab.scenario.loader import find
 
+pytestmark = pytest.mark.slow
+
 
 def judged(lab: Lab, *words: str, code: int = 0) -> list[dict[str, Any]]:
     """The cells of a run."""

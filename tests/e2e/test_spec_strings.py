@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from lab_command import Lab
+
+pytestmark = pytest.mark.slow
 
 SPEC = "k8s-libvirt-1-3-2,compute.os=linux"
 

@@ -15,6 +15,8 @@ from lab_command import ENOUGH_SECONDS, Lab
 
 from lab._deadline import Deadline
 
+pytestmark = pytest.mark.slow
+
 
 def shell(lab: Lab, script: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a bash script in which ``$LAB`` is the command with those words."""

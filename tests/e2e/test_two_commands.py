@@ -13,11 +13,21 @@ from lab_command import Lab, assert_nothing_is_left, processes_with
 
 from lab.scenario.loader import shipped
 
+MOST_FLAKY = {"ovn": 3}
+"""Open vSwitch in user space loses a datagram when its thread does not run for a moment, as on a
+machine that runs other tests too; a cell that a second attempt shows to work is flaky then."""
+
 
 @pytest.mark.parametrize("scenario", shipped())
 def test_scenario_comes_up_and_every_cell_is_as_expected(lab: Lab, scenario: str) -> None:
     lab.run("up", scenario)
-    result = json.loads(lab.run("test", scenario, "--json").stdout)
+    done = lab.run("test", scenario, "--json", code=None)
+    result = json.loads(done.stdout)
+    expected = {"pass", "known-limit"}
+    others = [cell for cell in result["cells"] if cell["verdict"] not in expected]
+    flaky = [cell for cell in others if cell["verdict"] == "flaky"]
+    assert others == flaky[: MOST_FLAKY.get(scenario, 0)]
+    assert done.returncode == (1 if flaky else 0), done.stderr
     assert set(result["counts"]["verdicts"]) >= {"pass", "known-limit"}
     assert result["counts"]["verdicts"]["pass"] > 500
     assert result["counts"]["verdicts"]["known-limit"] > 0

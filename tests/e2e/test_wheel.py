@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from lab_command import assert_nothing_is_left
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 ENOUGH_SECONDS = 300
 

@@ -12,6 +12,8 @@ from lab_command import ENOUGH_SECONDS, Lab, assert_nothing_is_left
 
 from lab._deadline import Deadline
 
+pytestmark = pytest.mark.slow
+
 EMBEDDED = ("nightly", "--provider", "netns")
 UNEXPECTED = """
 exceptions:

@@ -14,7 +14,7 @@ from typing import Any
 
 from lab._deadline import Deadline
 from lab.imaging.golden import GoldenImage
-from lab.imaging.seed import Card, Identity, seed_files, seed_image
+from lab.imaging.seed import Identity, SeedCard, seed_files, seed_image
 from lab.providers.libvirt import documents
 from lab.providers.libvirt.ownership import Owner
 
@@ -141,14 +141,14 @@ def identity(network: Network, folder: Path, instance: str, number: int = 10) ->
         host_key=private,
         host_key_public=public,
         nics=(
-            Card(
+            SeedCard(
                 "mgmt0",
                 mac(number, 0),
                 IPv4Interface(f"{address}/24"),
                 network.address(1),
                 mtu=1400,
             ),
-            Card("eth0", mac(number, 1), mtu=1400),
+            SeedCard("eth0", mac(number, 1), mtu=1400),
         ),
     )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 import hypervisors
 import pytest
@@ -22,3 +24,13 @@ def two_hypervisors() -> Iterator[tuple[hypervisors.Hypervisor, ...]]:
             stack.enter_context(hypervisors.hypervisor(f"host{number}", network, 10 + number))
             for number in (1, 2)
         )
+
+
+@pytest.fixture
+def lab(connected: Any, tmp_path: Path) -> Iterator[Any]:
+    from drill import drill  # noqa: PLC0415  it needs libvirt-python
+
+    with drill(tmp_path) as found:
+        yield found
+        found.run("gc", "--yes", "--older-than", "0s")
+        assert found.left(connected) == set()

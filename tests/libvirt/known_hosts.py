@@ -6,7 +6,7 @@ import fcntl
 import os
 from collections.abc import Callable
 
-from lab.guests.door import ssh_path
+from lab.remote.transport import ssh_path
 
 FILE = ssh_path("~/.ssh/known_hosts")
 

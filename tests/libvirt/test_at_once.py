@@ -4,40 +4,20 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
-from drill import Drill, drill  # noqa: E402
+from drill import Drill  # noqa: E402
 
 from lab._deadline import Deadline  # noqa: E402
 
 pytestmark = pytest.mark.drill
 SILENT = {"BOOTLESS_SILENT": "node router client", "BOOTLESS_SECONDS": "300"}
 """Every machine is waited for, longer than any test."""
-
-
-@pytest.fixture
-def connected() -> Iterator[Any]:
-    try:
-        found = libvirt.open("qemu:///system")
-    except libvirt.libvirtError as error:
-        pytest.skip(f"no libvirtd: {error}")
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def lab(connected: Any, tmp_path: Path) -> Iterator[Drill]:
-    with drill(tmp_path) as found:
-        yield found
-        found.run("gc", "--yes", "--older-than", "0s")
-        assert found.left(connected) == set()
 
 
 def await_running(connected: Any, lab: Drill) -> None:

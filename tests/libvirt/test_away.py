@@ -25,7 +25,7 @@ pytestmark = pytest.mark.drill
 
 def refusal(uri: str) -> PreflightError:
     with pytest.raises(PreflightError, match="connecting to hypervisor 'away'") as raised:
-        connection.connect(Hypervisor("away", uri))
+        connection.connect(Hypervisor(name="away", uri=uri))
     return raised.value
 
 
@@ -41,7 +41,7 @@ def test_a_daemon_that_says_nothing_is_given_up(
 
 
 def test_no_daemon_is_told_with_how_to_start_it(tmp_path: Path) -> None:
-    assert "libvirtd" in refusal(f"qemu+unix:///system?socket={tmp_path}/none").cure
+    assert "libvirtd" in refusal(f"qemu+unix:///system?socket={tmp_path}/none").hint
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_a_key_that_may_not_log_in_is_told(machine: Machine, two_hypervisors: An
     other = two_hypervisors[1].directory / "key"
     error = refusal(machine.uri.replace(f"{machine.directory}/key", str(other)))
     assert "Permission denied" in error.happened
-    assert "keyfile=" in error.cure
+    assert "keyfile=" in error.hint
 
 
 def test_a_host_whose_key_is_not_known_is_told(machine: Machine, tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_host_whose_key_is_not_known_is_told(machine: Machine, tmp_path: Path)
     forgetful.chmod(0o755)
     error = refusal(f"{machine.uri}&command={forgetful}")
     assert "Host key verification failed" in error.happened
-    assert "ssh-keyscan" in error.cure
+    assert "ssh-keyscan" in error.hint
 
 
 def test_a_host_that_is_off_is_told_in_time(machine: Machine) -> None:
@@ -71,7 +71,7 @@ def test_a_host_that_is_off_is_told_in_time(machine: Machine) -> None:
         deadline = Deadline(60)
         error = refusal(machine.uri)
         assert deadline.left() > 0
-        assert "see that the host is on" in error.cure
+        assert "see that the host is on" in error.hint
     finally:
         machine.plug()
 

@@ -56,7 +56,7 @@ def carriage(
     made = {}
     for one in hosts:
         uri = f"qemu+ssh://{one.address}/system"
-        host = Host(Hypervisor(one.name, uri, mtu=mtu))
+        host = Host(Hypervisor(name=one.name, uri=uri, mtu=mtu))
         host.__dict__["shell"] = one.shell()
         made[one.name] = host
     return Carriage(LAB, INTENT, machines, made)

@@ -14,7 +14,7 @@ from bridged_hosts import BRIDGE, BridgedHost, NamespaceShell, bridged_hosts, im
 from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError
 from lab.inventory.inventory import Hypervisor
-from lab.providers.libvirt import carrier, uplink
+from lab.providers.libvirt import carriage, carrier
 from lab.providers.libvirt.carrier import Carrier
 from lab.providers.libvirt.ownership import Owner
 
@@ -219,7 +219,7 @@ def test_a_bridge_that_is_not_there_is_said(two: tuple[BridgedHost, ...]) -> Non
 
 def test_a_hypervisor_that_can_be_an_end_passes(two: tuple[BridgedHost, ...]) -> None:
     before = two[0].links()
-    uplink.check(two[0].shell(), hypervisor(), soon())
+    carriage.check(two[0].shell(), hypervisor(), soon())
     assert two[0].links() == before
 
 
@@ -234,16 +234,18 @@ def test_an_uplink_other_than_the_inventory_says_is_refused(
     two: tuple[BridgedHost, ...], change: dict[str, object], says: str
 ) -> None:
     with pytest.raises(PreflightError, match=says):
-        uplink.check(two[0].shell(), replace(hypervisor(), **change), soon())
+        carriage.check(two[0].shell(), hypervisor().replace(**change), soon())
 
 
 def hypervisor() -> Hypervisor:
-    return Hypervisor("h1", "qemu+ssh://h1.example/system", address="198.18.200.1", mtu=UPLINK)
+    return Hypervisor(
+        name="h1", uri="qemu+ssh://h1.example/system", address="198.18.200.1", mtu=UPLINK
+    )
 
 
 def test_a_user_without_the_right_is_refused_and_told_what_would_help() -> None:
     with namespace() as space:
         nobody = ("setpriv", "--reuid=65534", "--clear-groups", "env", "PATH=/usr/bin:/bin")
         with pytest.raises(PreflightError) as told:
-            uplink.check(NamespaceShell(space, *nobody), hypervisor(), soon())
+            carriage.check(NamespaceShell(space, *nobody), hypervisor(), soon())
     assert "sudo" in str(told.value)

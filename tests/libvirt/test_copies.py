@@ -166,7 +166,7 @@ def tiny(copying: Copying) -> Iterator[Any]:
 def test_no_room_is_said_before_anything_is_copied(copying: Copying, tiny: Any) -> None:
     with pytest.raises(BrokenError, match=r"needs 4 MiB and pool .* has 3 MiB free") as raised:
         copying.ensure(tiny)
-    assert "lab gc" in raised.value.cure
+    assert "lab gc" in raised.value.hint
     assert not list(copying.storage.iterdir())
 
 
@@ -176,5 +176,5 @@ def test_room_that_goes_meanwhile_leaves_no_half_a_copy(copying: Copying, tiny: 
         connection.told("copying", "local"),
     ):
         volumes.copy_in(tiny, NAME, copying.file, lambda _: None)
-    assert "lab gc" in raised.value.cure
+    assert "lab gc" in raised.value.hint
     assert not list(copying.storage.iterdir())

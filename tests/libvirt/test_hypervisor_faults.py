@@ -18,7 +18,7 @@ import pytest
 libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 import sectors  # noqa: E402
-from drill import SCENARIO, Drill, drill  # noqa: E402
+from drill import SCENARIO, Drill  # noqa: E402
 
 from lab._deadline import Deadline  # noqa: E402
 from lab._errors import BrokenError  # noqa: E402
@@ -28,24 +28,6 @@ from lab.providers.libvirt.host import Host  # noqa: E402
 from lab.providers.libvirt.ownership import Owner  # noqa: E402
 from lab.providers.provider import LabHandle  # noqa: E402
 from lab.topology.segment import Segment  # noqa: E402
-
-
-@pytest.fixture
-def connected() -> Iterator[Any]:
-    try:
-        found = libvirt.open("qemu:///system")
-    except libvirt.libvirtError as error:
-        pytest.skip(f"no libvirtd: {error}")
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def lab(connected: Any, tmp_path: Path) -> Iterator[Drill]:
-    with drill(tmp_path) as found:
-        yield found
-        found.run("gc", "--yes", "--older-than", "0s")
-        assert found.left(connected) == set()
 
 
 def silent(lab: Drill, seconds: int) -> Drill:
@@ -166,7 +148,7 @@ def test_more_than_fits_is_refused_with_what_is_free(lab: Drill, connected: Any)
 @pytest.fixture
 def host(connected: Any, tmp_path: Path) -> Host:
     del connected
-    return Host(Hypervisor("local", "qemu:///system", storage=str(tmp_path)))
+    return Host(Hypervisor(name="local", uri="qemu:///system", storage=str(tmp_path)))
 
 
 @pytest.fixture
@@ -195,7 +177,7 @@ def test_a_bridge_that_a_stranger_has_is_said_and_left(
         segment = Segment("cluster", "10.9.0.0/24", 1400)
         with pytest.raises(BrokenError, match="in use") as raised:
             networks.ensure_segment(host.connected, handle, owner_of(handle), segment)
-        assert bridge in raised.value.cure
+        assert bridge in raised.value.hint
         assert networks.find(host.connected, handle, "cluster") is None
         assert stranger.isActive() == running
     finally:

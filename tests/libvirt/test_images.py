@@ -19,9 +19,8 @@ import booting  # noqa: E402
 import small_installer  # noqa: E402
 
 from lab._errors import BrokenError, DeadlineError, PreflightError  # noqa: E402
-from lab.imaging.cache import cache_directory  # noqa: E402
-from lab.imaging.golden import GoldenImage  # noqa: E402
-from lab.imaging.library import Library  # noqa: E402
+from lab.imaging.golden import GoldenImage, cache_directory  # noqa: E402
+from lab.imaging.image_store import ImageStore  # noqa: E402
 from lab.inventory.inventory import STOCK, Hypervisor, ImageSource, Inventory  # noqa: E402
 from lab.providers.libvirt.host import Host  # noqa: E402
 from lab.providers.libvirt.installing import LibvirtInstaller  # noqa: E402
@@ -39,7 +38,7 @@ def objects(connected: Any) -> set[str]:
 @pytest.fixture
 def connected() -> Iterator[Any]:
     try:
-        host = Host(Hypervisor("local", URI))
+        host = Host(Hypervisor(name="local", uri=URI))
         before = objects(host.connected)
     except PreflightError as error:
         pytest.skip(f"no libvirtd: {error.happened}")
@@ -65,12 +64,12 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def golden() -> Any:
     """Images by name, in this user's own cache: built by the first test that asks."""
-    library = Library(cache_directory(STOCK), STOCK)
+    image_store = ImageStore(cache_directory(STOCK), STOCK)
 
     def image(name: str) -> GoldenImage:
         if shutil.which("mmdebstrap") is None:
             pytest.skip("mmdebstrap is not installed")
-        return library.get(name, print)
+        return image_store.get(name, print)
 
     return image
 
@@ -192,10 +191,10 @@ def small_iso(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(str(why))
 
 
-def library_of(folder: Path, recipes: Path, iso: Path) -> Library:
-    inventory = Inventory((), images={"small": ImageSource(str(iso))})
-    host = Host(Hypervisor("local", URI, storage=str(folder), acceleration="tcg"))
-    return Library(folder / "cache", inventory, LibvirtInstaller(host), recipes)
+def image_store_of(folder: Path, recipes: Path, iso: Path) -> ImageStore:
+    inventory = Inventory(images={"small": ImageSource(url=str(iso))})
+    host = Host(Hypervisor(name="local", uri=URI, storage=str(folder), acceleration="tcg"))
+    return ImageStore(folder / "cache", inventory, LibvirtInstaller(host), recipes)
 
 
 @pytest.mark.parametrize("answers", ["initrd", "cidata", "oemdrv"])
@@ -204,13 +203,13 @@ def test_installer_runs_unattended_and_its_disk_boots_by_itself(
 ):
     before = sha256(small_iso.read_bytes()).hexdigest()
     told: list[str] = []
-    library = library_of(folder, recipe(folder, answers), small_iso)
+    image_store = image_store_of(folder, recipe(folder, answers), small_iso)
 
-    image = library.get("small", told.append)
+    image = image_store.get("small", told.append)
 
     story = "\n".join(told)
     assert re.search("partitioning.*copying files.*taking the finished disk home", story, re.DOTALL)
-    assert library.get("small", pytest.fail) == image
+    assert image_store.get("small", pytest.fail) == image
     assert sha256(small_iso.read_bytes()).hexdigest() == before
     assert "small: copying" in (folder / "cache/logs/small.log").read_text(errors="replace")
     said = booting.run_to_its_end(connected, image.disk, folder)
@@ -225,7 +224,7 @@ def test_installer_that_asks_is_ended_at_its_deadline_with_phase_and_console(sma
     (recipes / "small/image.yaml").write_text(text)
 
     with pytest.raises(DeadlineError) as refused:
-        library_of(folder, recipes, small_iso).get("small", print)
+        image_store_of(folder, recipes, small_iso).get("small", print)
 
     assert "small: no answer to: which disk?" in str(refused.value)
     assert not list((folder / "cache/images").iterdir())
@@ -237,7 +236,7 @@ def test_installer_that_goes_down_without_being_done_has_failed(small_iso, folde
     (recipes / "small/answers.conf.j2").write_text('disk=/dev/vda\ndone="almost"\n')
 
     with pytest.raises(BrokenError) as refused:
-        library_of(folder, recipes, small_iso).get("small", print)
+        image_store_of(folder, recipes, small_iso).get("small", print)
 
     assert "went down while copying files" in str(refused.value)
     assert "| almost" in str(refused.value)

@@ -8,39 +8,19 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
-from drill import KILLED, Drill, drill  # noqa: E402
+from drill import KILLED, Drill
 
 pytestmark = pytest.mark.drill
 MOST = 48
 """More calls than an ``up`` of the drill makes, with the image copied."""
 ROUNDS = int(os.environ.get("HYBRIDLAB_KILLS", "6"))
 """How many calls are tried by each test; HYBRIDLAB_KILLS=48 tries all of them."""
-
-
-@pytest.fixture
-def connected() -> Iterator[Any]:
-    try:
-        found = libvirt.open("qemu:///system")
-    except libvirt.libvirtError as error:
-        pytest.skip(f"no libvirtd: {error}")
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def lab(connected: Any, tmp_path: Path) -> Iterator[Drill]:
-    with drill(tmp_path) as found:
-        yield found
-        found.run("gc", "--yes", "--older-than", "0s")
-        assert found.left(connected) == set()
 
 
 def chosen(most: int = MOST) -> list[int]:

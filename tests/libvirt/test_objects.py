@@ -48,7 +48,7 @@ def objects(connected: Any) -> set[str]:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Host]:
-    found = Host(Hypervisor("local", "qemu:///system", storage=str(tmp_path)))
+    found = Host(Hypervisor(name="local", uri="qemu:///system", storage=str(tmp_path)))
     try:
         before = objects(found.connected)
     except PreflightError as error:
@@ -244,10 +244,10 @@ def test_a_saved_domain_goes_with_its_memory(host: Host, lab: LabHandle) -> None
 
 
 def test_an_unreachable_hypervisor_is_named_with_a_cure() -> None:
-    away = Hypervisor("away", "qemu+ssh://root@127.0.0.1:9/system")
+    away = Hypervisor(name="away", uri="qemu+ssh://root@127.0.0.1:9/system")
     with pytest.raises(PreflightError, match="connecting to hypervisor 'away'") as raised:
         connection.connect(away)
-    assert raised.value.cure
+    assert raised.value.hint
 
 
 def test_pools_of_labs_are_told_from_others_by_their_path() -> None:

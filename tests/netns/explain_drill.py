@@ -19,7 +19,7 @@ from pathlib import Path
 from lab._errors import LabError
 from lab.lifecycle.blueprint import draw
 from lab.lifecycle.down import DownRequest, down
-from lab.lifecycle.explaining import Question, bound, explained
+from lab.lifecycle.explaining import ExplainQuestion, bound, explained
 from lab.lifecycle.faults import FaultRequest, heal, put_in
 from lab.lifecycle.interruption import terminable
 from lab.lifecycle.providers import Providers
@@ -30,16 +30,16 @@ from lab.matrix.cells import cells
 from lab.matrix.explain.question import Explanation
 from lab.matrix.faults import registry
 from lab.matrix.faults.fault import Fault
-from lab.matrix.run import Pace, run
+from lab.matrix.run import RunPace, run
 from lab.matrix.verdict import GREEN
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import MACHINES, Outcome, Probe, ProbeSettings
 from lab.providers.settling import settled
-from lab.scenario.loader import shipped
+from lab.scenario.loader import find, shipped
 from lab.state.store import Store
 from lab.topology.intent import Intent
 
-QUICK = Pace(ProbeSettings(1.0, 256), ProbeSettings(1.5, 128), budget=4.0, settle=0.0)
+QUICK = RunPace(ProbeSettings(1.0, 256), ProbeSettings(1.5, 128), budget=4.0, settle=0.0)
 """What fails here stays broken, so that waiting longer for it shows nothing."""
 SAMPLE = 32
 """Cells of each family that are tried for one fault."""
@@ -88,7 +88,7 @@ def brought_up(name: str, directory: Path, of: str = "netns") -> Iterator[OpenLa
     real = MACHINES in provider.abilities
     only = "linux" if real else None
     drawn = draw(name, only, None, provider.pods, real=real)
-    path = Path(drawn.scenario.path)
+    path = find(name)
     options = {"only": only, "pods": provider.pods} if real else {}
     with Store(directory) as store:
         wanted = UpRequest(
@@ -127,8 +127,8 @@ def failures(opened: OpenLab, chosen: Sequence[Cell]) -> list[Cell]:
     return twice or [one.cell for one in red]
 
 
-def question(cell: Cell) -> Question:
-    return Question(cell.source.name, cell.target.name, cell.protocol, cell.size)
+def question(cell: Cell) -> ExplainQuestion:
+    return ExplainQuestion(cell.source.name, cell.target.name, cell.protocol, cell.size)
 
 
 def explain_cell(opened: OpenLab, cell: Cell) -> Explanation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import IPv4Address, IPv4Network
 from typing import Literal
 
-from lab.scenario.scenario import PROTOCOLS, ServicePort
+from lab.scenario.terms import PROTOCOLS, ServicePort
 from lab.topology.intent import (
     Bridge,
     ForwardingEntry,
@@ -19,7 +19,7 @@ from lab.topology.intent import (
     Tunnel,
 )
 from lab.topology.segment import Interface, Segment
-from lab.topology.translation import Backend, Service, Translation
+from lab.topology.translation import Backend, ProxiedService, Translation
 
 Kind = Literal["overlay", "host-gateway"]
 PODS = IPv4Network("10.244.0.0/16")
@@ -70,10 +70,10 @@ def _port(node_port: int) -> tuple[ServicePort, ...]:
     return (ServicePort("", PROTOCOLS, 80, 8080, node_port),)
 
 
-def _services(nodes: list[Node]) -> tuple[Service, ...]:
+def _services(nodes: list[Node]) -> tuple[ProxiedService, ...]:
     pods = [(*pod, node.name) for node in nodes for pod in node.pods]
     single = [
-        Service(
+        ProxiedService(
             f"to-{name}",
             f"10.96.{number // 200}.{number % 200 + 20}",
             _port(30000 + number),
@@ -82,13 +82,13 @@ def _services(nodes: list[Node]) -> tuple[Service, ...]:
         for number, (name, address, node) in enumerate(pods)
     ]
     every = tuple(Backend(*one) for one in pods[:3])
-    shared = Service("shared", "10.96.200.1", _port(32000), every)
-    empty = Service("empty", "10.96.200.2", _port(32001), ())
+    shared = ProxiedService("shared", "10.96.200.1", _port(32000), every)
+    empty = ProxiedService("empty", "10.96.200.2", _port(32001), ())
     return (*single, shared, empty)
 
 
 def _node(
-    kind: Kind, node: Node, nodes: list[Node], services: tuple[Service, ...]
+    kind: Kind, node: Node, nodes: list[Node], services: tuple[ProxiedService, ...]
 ) -> MachineIntent:
     others = [other for other in nodes if other is not node]
     mtu = 1450 if kind == "overlay" else 1500

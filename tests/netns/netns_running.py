@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab.providers.netns import namespaces
-from lab.providers.netns.entry import Entry
+from lab.providers.netns.entry import HolderEntry
 from lab.providers.netns.holding import entry
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import LabHandle
@@ -25,7 +25,7 @@ class Running:
         self.lab, self.intent, self.provider = lab, intent, provider
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> HolderEntry:
         return entry(self.lab)
 
     def ask(

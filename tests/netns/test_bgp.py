@@ -13,11 +13,13 @@ from observed_labs import differences
 from lab._deadline import Deadline
 from lab.matrix.faults import registry as faults
 from lab.plan.planner import make_plan
-from lab.providers.netns import cables, responding
+from lab.providers.netns import provider, responding
 from lab.providers.netns.provider import NetnsProvider
 from lab.scenario.loader import find, load
 from lab.topology import registry
 from lab.topology.intent import Intent
+
+pytestmark = pytest.mark.slow
 
 HOLD_SECONDS = 3
 """The least there is, so that the test is short."""
@@ -28,8 +30,8 @@ NOTICE_SECONDS = 2
 def _intent(peering: str) -> Intent:
     scenario = load(find("calico-bgp"))
     parameters = {"peering": peering, "hold_seconds": HOLD_SECONDS}
-    chosen = replace(scenario.topology, parameters=parameters)
-    plan = make_plan(replace(scenario, topology=chosen, pods_per_node=1))
+    chosen = scenario.topology.replace(**parameters)
+    plan = make_plan(scenario.replace(topology=chosen, pods_per_node=1))
     return replace(registry.intent(plan), kubernetes=None)
 
 
@@ -74,7 +76,7 @@ def test_a_lost_nodes_block_goes_within_the_hold_time_and_comes_back(running: Ru
     assert lost.translation
     block = str(lost.translation.local_cidr)
     others = [one.name for one in running.intent.machines if one.speaker and one.name != lost.name]
-    cables.change(running.entry, running.intent, lost.name, plugged=False)
+    provider.change(running.entry, running.intent, lost.name, plugged=False)
     try:
         deadline = Deadline(HOLD_SECONDS + NOTICE_SECONDS)
         for name in others:
@@ -87,7 +89,7 @@ def test_a_lost_nodes_block_goes_within_the_hold_time_and_comes_back(running: Ru
             left = _wanted(running, name) - {block}
             assert _learned(running, name) == left
     finally:
-        cables.change(running.entry, running.intent, lost.name, plugged=True)
+        provider.change(running.entry, running.intent, lost.name, plugged=True)
     for name in others:
         Deadline(20).wait(
             f"'{name}' learning {block} again",

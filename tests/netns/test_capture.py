@@ -19,7 +19,7 @@ from lab.lifecycle.faults import batches, script
 from lab.matrix.capture.captured import WHOLE, Captured, files
 from lab.matrix.cells import Product, product
 from lab.matrix.faults import registry
-from lab.matrix.faults.fault import Command
+from lab.matrix.faults.fault import FaultCommand
 from lab.matrix.run import probe
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
@@ -65,7 +65,7 @@ def captured(running: Running, cell_id: str, seconds: float = SECONDS) -> Captur
     return once(running.provider, running.lab, running.intent, cell, (), timeout=seconds)
 
 
-def run(running: Running, commands: tuple[Command, ...]) -> None:
+def run(running: Running, commands: tuple[FaultCommand, ...]) -> None:
     for place, lines in batches(commands):
         machine = running.provider.machine(running.lab, running.intent, place)
         done = machine.run(("sh", "-c", script(lines)), Deadline(30))

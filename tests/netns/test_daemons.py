@@ -236,7 +236,7 @@ def test_missing_programs_are_refused_before_anything_is_made(new_lab: NewLab) -
         "no program 'no-such-daemon' (package nobodys-package), needed for 'router' on 'worker2'; "
         "no program 'no-such-client' (package nobodys-package), needed for 'router' on 'worker2'"
     )
-    assert raised.value.cure == "sudo apt-get install --no-install-recommends nobodys-package"
+    assert raised.value.hint == "sudo apt-get install --no-install-recommends nobodys-package"
     assert holding.find(lab) is None
 
 

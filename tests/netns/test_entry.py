@@ -17,7 +17,7 @@ from netns_running import NewLab
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, UsageError
 from lab.providers.netns import holding
-from lab.providers.netns.entry import Entry, Tell
+from lab.providers.netns.entry import HolderEntry, Tell
 from lab.providers.netns.processes import started
 
 LONG = f"60.{os.getpid()}"
@@ -25,7 +25,7 @@ LONG = f"60.{os.getpid()}"
 
 
 @pytest.fixture(scope="module")
-def entry(new_lab: NewLab) -> Iterator[Entry]:
+def entry(new_lab: NewLab) -> Iterator[HolderEntry]:
     lab = new_lab("entered")
     yield holding.start(lab, sys.executable)
     found = holding.find(lab)
@@ -33,7 +33,7 @@ def entry(new_lab: NewLab) -> Iterator[Entry]:
     holding.end((found,))
 
 
-def test_what_a_function_returns_comes_back(entry: Entry) -> None:
+def test_what_a_function_returns_comes_back(entry: HolderEntry) -> None:
     assert entry.call(
         "x", lambda _: {"pid": os.getpid() > 1, "big": "a" * 300_000}, Deadline(5)
     ) == {
@@ -42,17 +42,17 @@ def test_what_a_function_returns_comes_back(entry: Entry) -> None:
     }
 
 
-def test_what_it_raises_comes_back_as_itself(entry: Entry) -> None:
+def test_what_it_raises_comes_back_as_itself(entry: HolderEntry) -> None:
     def fail(_: object) -> NoReturn:
         raise UsageError("asking", "it is wrong", "ask again")
 
     with pytest.raises(UsageError) as raised:
         entry.call("x", fail, Deadline(5))
-    assert raised.value.cure == "ask again"
+    assert raised.value.hint == "ask again"
     assert "in fail" in "".join(raised.value.__notes__)
 
 
-def test_an_error_that_cannot_travel_comes_back_as_text(entry: Entry) -> None:
+def test_an_error_that_cannot_travel_comes_back_as_text(entry: HolderEntry) -> None:
     class OddError(Exception):
         def __init__(self, a: str, b: str) -> None:
             super().__init__(f"{a}{b}")
@@ -64,7 +64,7 @@ def test_an_error_that_cannot_travel_comes_back_as_text(entry: Entry) -> None:
         entry.call("x", fail, Deadline(5))
 
 
-def test_what_it_tells_is_heard_in_order(entry: Entry) -> None:
+def test_what_it_tells_is_heard_in_order(entry: HolderEntry) -> None:
     heard = []
     entry.call(
         "x", lambda tell: [tell(n) for n in range(5)] and None, Deadline(5), heard=heard.append
@@ -72,7 +72,7 @@ def test_what_it_tells_is_heard_in_order(entry: Entry) -> None:
     assert heard == [0, 1, 2, 3, 4]
 
 
-def test_at_the_deadline_it_is_killed_and_the_last_word_reported(entry: Entry) -> None:
+def test_at_the_deadline_it_is_killed_and_the_last_word_reported(entry: HolderEntry) -> None:
     children = []
 
     def slow(tell: Tell) -> None:
@@ -86,12 +86,12 @@ def test_at_the_deadline_it_is_killed_and_the_last_word_reported(entry: Entry) -
     assert started(inside, f"/proc/{entry.pid}/root/proc") is None
 
 
-def test_a_child_that_is_killed_is_an_error(entry: Entry) -> None:
+def test_a_child_that_is_killed_is_an_error(entry: HolderEntry) -> None:
     with pytest.raises(BrokenError, match="was killed"):
         entry.call("x", lambda _: os.kill(os.getpid(), signal.SIGKILL), Deadline(5))
 
 
-def test_apart_all_that_it_starts_ends_with_it(entry: Entry) -> None:
+def test_apart_all_that_it_starts_ends_with_it(entry: HolderEntry) -> None:
     def leave_one(_: object) -> int:
         subprocess.Popen(["sleep", LONG])
         return os.getpid()
@@ -100,7 +100,7 @@ def test_apart_all_that_it_starts_ends_with_it(entry: Entry) -> None:
     Deadline(5).wait("the sleeper to end", lambda: not _running(LONG))
 
 
-def test_it_dies_with_its_caller(entry: Entry) -> None:
+def test_it_dies_with_its_caller(entry: HolderEntry) -> None:
     caller = os.fork()
     if not caller:
         try:
@@ -114,11 +114,11 @@ def test_it_dies_with_its_caller(entry: Entry) -> None:
     Deadline(5).wait("the sleeper to end", lambda: not _running(LONG))
 
 
-def test_a_holder_that_has_gone_or_is_another_is_refused(entry: Entry) -> None:
+def test_a_holder_that_has_gone_or_is_another_is_refused(entry: HolderEntry) -> None:
     with pytest.raises(BrokenError, match="is not there any more"):
-        Entry(entry.pid, entry.started + 1).call("x", lambda _: None, Deadline(5))
+        HolderEntry(entry.pid, entry.started + 1).call("x", lambda _: None, Deadline(5))
     with pytest.raises(BrokenError, match="is not there any more"):
-        Entry(1 << 22, 1).call("x", lambda _: None, Deadline(5))
+        HolderEntry(1 << 22, 1).call("x", lambda _: None, Deadline(5))
 
 
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])

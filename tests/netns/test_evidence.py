@@ -10,10 +10,10 @@ from netns_intents import cluster
 from netns_running import BringUp, NewLab, Running
 
 from lab._deadline import Deadline
-from lab.guests.shell import Completed
 from lab.providers.netns import evidence, resolvers
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.netns.windows import realise
+from lab.remote.shell import Completed
 
 
 def pieces(running: Running) -> dict[str, str]:

@@ -41,6 +41,8 @@ from lab.matrix.explain.finding import Finding, by_hand
 from lab.matrix.faults import registry
 from lab.providers.netns import responding
 
+pytestmark = pytest.mark.slow
+
 SEED = os.environ.get("HYBRIDLAB_SEED", "11")
 FAULTS = registry.faults()
 LEARNED = {"bgp-session-down", "gateway-dead"}

@@ -10,7 +10,7 @@ import pytest
 from lab.cluster.linux.pod_network import RULES, TABLE
 from lab.lifecycle.faults import script
 from lab.matrix.faults import proxied
-from lab.matrix.faults.fault import Change
+from lab.matrix.faults.fault import FaultChange
 
 CASES = Path(__file__).parents[1] / "cases" / "netns"
 ALONE = ("unshare", "--user", "--map-root-user", "--net", "--mount", "--pid", "--fork")
@@ -37,11 +37,11 @@ def listed_after(*steps: str) -> list[str]:
     return done.stdout.split("=\n")[1:]
 
 
-def done(change: Change) -> str:
+def done(change: FaultChange) -> str:
     return script([one.line for one in change.do])
 
 
-def undone(change: Change) -> str:
+def undone(change: FaultChange) -> str:
     return script([one.line for one in change.undo]).replace(RULES, "/run/pods.nft")
 
 
@@ -56,7 +56,7 @@ def undone(change: Change) -> str:
     ],
     ids=["addresses", "node ports", "numgen", "endpoint", "masquerade"],
 )
-def test_it_is_put_back_however_often_it_was_done(change: Change, gone: str) -> None:
+def test_it_is_put_back_however_often_it_was_done(change: FaultChange, gone: str) -> None:
     rules = f"echo '{OWN}' > /run/pods.nft"
     first, nothing, once, twice, back, again = listed_after(
         f"{rules}; {undone(change)}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,15 @@ from observed_labs import differences
 from lab._deadline import Deadline
 from lab._errors import BrokenError, UsageError
 from lab.plan.planner import make_plan
-from lab.providers.failing import Beat, Pace
+from lab.providers.failing import Beat, BeatPace
 from lab.providers.netns import responding
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.settling import settled
 from lab.scenario.loader import find, load
 from lab.suites.failing import FailoverTest
 from lab.topology import registry
+
+pytestmark = pytest.mark.slow
 
 ADVERT_SECONDS = 0.3
 """Shorter than the scenario's, so that the test is."""
@@ -28,8 +29,8 @@ ADVERT_SECONDS = 0.3
 @pytest.fixture(scope="module")
 def running(new_lab: NewLab) -> Iterator[Running]:
     scenario = load(find("upstream-vrrp"))
-    topology = replace(scenario.topology, parameters={"advert_seconds": ADVERT_SECONDS})
-    intent = registry.intent(make_plan(replace(scenario, topology=topology, pods_per_node=1)))
+    topology = scenario.topology.replace(advert_seconds=ADVERT_SECONDS)
+    intent = registry.intent(make_plan(scenario.replace(topology=topology, pods_per_node=1)))
     with pytest.MonkeyPatch.context() as patch:
         program = Path(responding.__file__).with_name("responder.py")
         patch.setattr(responding, "PROGRAM", program)
@@ -98,14 +99,14 @@ def test_nothing_is_taken_away_where_pods_do_not_answer_to_begin_with(running: R
     beat = Beat("node009-p1", "nobody", "10.160.99.99")
     with pytest.raises(BrokenError, match="'node009-p1' has no steady answer from 'nobody'"):
         running.provider.pulse(
-            running.lab, (beat,), lambda: changed.append("changed"), Pace(patience=1.0)
+            running.lab, (beat,), lambda: changed.append("changed"), BeatPace(patience=1.0)
         )
     assert changed == []
 
 
 def test_a_machine_that_is_not_lost_leaves_no_silence(running: Running) -> None:
     beat = Beat("node001-p1", "master3-p1", "10.160.2.4")
-    pace = Pace(calm=0.5, least=1.0)
+    pace = BeatPace(calm=0.5, least=1.0)
     (found,) = running.provider.pulse(running.lab, (beat,), lambda: None, pace)
     assert found.answered >= found.sent - 20
     assert found.seconds < 0.5

@@ -16,7 +16,7 @@ from lab.plan.planner import make_plan
 from lab.providers.netns import responding
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 from lab.scenario.loader import load, meant
-from lab.scenario.scenario import Protocol
+from lab.scenario.terms import Protocol
 from lab.topology import registry
 
 API = "http://api.k8scluster.kubeinit.local:6443/"

@@ -71,7 +71,7 @@ def test_no_user_namespaces_left_is_refused_with_the_command(new_lab: NewLab) ->
     assert seen["error"] == "PreflightError"
     assert "no namespaces" in str(seen["text"])
     assert "No space left on device" in str(seen["text"])
-    assert seen["cure"] == (
+    assert seen["hint"] == (
         "sudo sysctl -w user.max_user_namespaces=15000 user.max_net_namespaces=15000"
     )
 

@@ -153,7 +153,7 @@ def test_a_wrong_name_is_answered_with_the_nearest(overlay: Running) -> None:
 def test_a_lab_that_is_not_up_has_no_machines(overlay: Running, new_lab: NewLab) -> None:
     with pytest.raises(BrokenError, match="its holder is not running") as raised:
         overlay.provider.machine(new_lab("down"), overlay.intent, "worker1")
-    assert "'lab status down'" in raised.value.cure
+    assert "'lab status down'" in raised.value.hint
 
 
 def test_words_with_spaces_survive_the_printed_line(machine: Machines) -> None:

@@ -17,6 +17,8 @@ from lab.providers.netns.provider import NetnsProvider
 from lab.scenario.loader import find, load, shipped
 from lab.topology import registry
 
+pytestmark = pytest.mark.slow
+
 WORKER2 = str(NODES[2])
 VTEP1, VTEP2 = (mac(end, 0x0E) for end in ("10.244.0.0", "10.244.1.0"))
 VXLAN = "ip link add flannel.4096 address {mac} mtu 1450 type vxlan id {vni} dstport {port} local 10.9.176.1 dev eth0 nolearning && ip addr add 10.244.0.0/32 dev flannel.4096 && ip link set flannel.4096 up && for n in 1; do ip route add 10.244.$n.0/24 via 10.244.$n.0 dev flannel.4096 onlink; ip neigh add 10.244.$n.0 lladdr 0e:58:0a:f4:0$n:00 dev flannel.4096 nud permanent; bridge fdb add 0e:58:0a:f4:0$n:00 dev flannel.4096 dst 10.9.176.$((n+1)) self permanent; done"  # noqa: E501  one command line

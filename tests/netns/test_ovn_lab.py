@@ -17,14 +17,14 @@ from lab.providers.netns import daemons, logical_network
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.netns.surroundings import run_directory
 from lab.scenario.loader import find, load
+from lab.scenario.scenario import Services
 from lab.topology import registry
 
 _WHOLE = load(find("ovn"))
-SCENARIO = replace(
-    _WHOLE,
+SCENARIO = _WHOLE.replace(
     nodes=(_WHOLE.nodes[0], _WHOLE.nodes[1], _WHOLE.nodes[3]),
     pods_per_node=1,
-    shared_services=(),
+    services=Services(),
 )
 INTENT = registry.intent(make_plan(SCENARIO))
 

@@ -37,7 +37,7 @@ def test_a_machine_without_nftables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nft, "LIBRARY", "libnftables-not-here.so.1")
     with pytest.raises(PreflightError, match="no libnftables, needed for Services") as raised:
         NetnsProvider().preflight(ANY, cluster("overlay"))
-    assert "sudo apt-get install" in raised.value.cure
+    assert "sudo apt-get install" in raised.value.hint
 
 
 def test_a_kernel_without_vxlan(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +47,7 @@ def test_a_kernel_without_vxlan(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     with pytest.raises(PreflightError, match="no vxlan, needed for overlay tunnels") as raised:
         NetnsProvider().preflight(ANY, cluster("overlay"))
-    assert "sudo modprobe vxlan" in raised.value.cure
+    assert "sudo modprobe vxlan" in raised.value.hint
     NetnsProvider().preflight(ANY, cluster("host-gateway"))
 
 
@@ -55,7 +55,7 @@ def test_a_neighbour_table_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "_neighbour_limit", lambda: 2)
     with pytest.raises(PreflightError, match="checking the neighbour table") as raised:
         NetnsProvider().preflight(ANY, cluster("overlay"))
-    assert raised.value.cure.startswith("sudo sysctl -w net.ipv4.neigh.default.gc_thresh3=")
+    assert raised.value.hint.startswith("sudo sysctl -w net.ipv4.neigh.default.gc_thresh3=")
 
 
 def test_a_running_lab_is_counted_in(bring_up: BringUp, monkeypatch: pytest.MonkeyPatch) -> None:

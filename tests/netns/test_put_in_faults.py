@@ -14,14 +14,15 @@ from observed_labs import differences
 from lab._deadline import Deadline
 from lab.lifecycle.faults import batches, script
 from lab.matrix.faults import registry
-from lab.matrix.faults.fault import Command, Fault, Site
+from lab.matrix.faults.fault import Fault, FaultCommand, FaultSite
 from lab.plan.planner import make_plan
 from lab.providers.netns import responding
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.netns.services import SERVICE_TABLE
-from lab.providers.settling import realised
 from lab.scenario.loader import find, load
 from lab.topology import registry as topologies
+
+pytestmark = pytest.mark.slow
 
 FAULTS = registry.faults()
 KINDS = ("overlay", "hard-way")
@@ -52,14 +53,14 @@ def services(new_lab: NewLab) -> Iterator[Running]:
         yield made
 
 
-def run(running: Running, commands: tuple[Command, ...]) -> None:
+def run(running: Running, commands: tuple[FaultCommand, ...]) -> None:
     for place, lines in batches(commands):
         machine = running.provider.machine(running.lab, running.intent, place)
         done = machine.run(("sh", "-c", script(lines)), Deadline(30))
         assert done.code == 0, done
 
 
-def concerned(fault: Fault, site: Site) -> tuple[str, ...]:
+def concerned(fault: Fault, site: FaultSite) -> tuple[str, ...]:
     """The machines that may show it: its own, and a peer that is a node."""
     return (site.node, *site.peers[-1:]) if fault.peer == "node" else (site.node,)
 
@@ -105,7 +106,7 @@ def rules(running: Running, node: str) -> list[str]:
 
 @pytest.mark.parametrize("name", ["service-backend-stale", "service-rules-missing"])
 def test_every_node_has_its_own_rules_again(services: Running, name: str) -> None:
-    fault, made = FAULTS[name], realised(services.provider, services.intent)
+    fault, made = FAULTS[name], services.provider.realised(services.intent)
     for site in registry.sites(fault, services.intent):
         before = rules(services, site.node)
         for peer in site.peers[-1:] or ("",):

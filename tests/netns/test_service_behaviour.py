@@ -14,9 +14,11 @@ from observed_labs import differences
 
 from lab._deadline import Deadline
 from lab.providers.netns.provider import NetnsProvider
-from lab.scenario.scenario import PROTOCOLS, ServicePort
+from lab.scenario.terms import PROTOCOLS, ServicePort
 from lab.topology.intent import Intent, MachineIntent
-from lab.topology.translation import Backend, Service
+from lab.topology.translation import Backend, ProxiedService
+
+pytestmark = pytest.mark.slow
 
 WEB, NODE_PORT = "10.96.201.1", 32100
 OWN, OTHER = "10.9.176.1", "10.9.176.2"
@@ -28,12 +30,12 @@ PODS = [
 ]
 
 
-def service(*backends: Backend, **more: object) -> Service:
+def service(*backends: Backend, **more: object) -> ProxiedService:
     port = ServicePort("", PROTOCOLS, 80, 8080, NODE_PORT)
-    return replace(Service("web", WEB, (port,), backends), **more)  # type: ignore[arg-type]
+    return replace(ProxiedService("web", WEB, (port,), backends), **more)  # type: ignore[arg-type]
 
 
-def offering(*services: Service, intent: Intent = LINUX) -> Intent:
+def offering(*services: ProxiedService, intent: Intent = LINUX) -> Intent:
     def one(machine: MachineIntent) -> MachineIntent:
         if machine.translation is None:
             return machine
@@ -50,7 +52,7 @@ class Changing:
         self._ports = count(20_000)
         """A UDP client with the port of an older one would be taken for that."""
 
-    def offer(self, *services: Service) -> None:
+    def offer(self, *services: ProxiedService) -> None:
         """What ``lab up`` does after the scenario's Services have changed."""
         before = self.steps(self.running.intent)
         self.running.intent = offering(*services)
@@ -240,7 +242,7 @@ WRONG = [
     ],
 )
 def test_rules_that_are_not_as_intended_are_told(
-    lab: Changing, offered: Service, breaks: str, told: set[tuple[str, str]]
+    lab: Changing, offered: ProxiedService, breaks: str, told: set[tuple[str, str]]
 ) -> None:
     lab.offer(offered)
     assert differences(lab.running, "worker1", "worker2") == ()

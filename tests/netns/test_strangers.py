@@ -247,7 +247,7 @@ def test_a_holder_of_an_earlier_version_is_found_and_ended(common: Path, lab: La
     assert OneLab(lab).marks() == ()
 
 
-# SECURITY.md: Root ends other users' labs only when told to.
+# SECURITY.md: Root ends other users' labs only on request.
 @needs_root
 def test_another_users_holder_is_neither_entered_nor_ended_unless_root_says_so(
     python: str, common: Path, lab: LabHandle
@@ -270,7 +270,7 @@ def test_another_users_holder_is_neither_entered_nor_ended_unless_root_says_so(
     assert started(pid) is None
 
 
-# SECURITY.md: Root ends other users' labs only when told to.
+# SECURITY.md: Root ends other users' labs only on request.
 @needs_root
 @pytest.mark.parametrize("older_than", [None, 0.0])
 def test_with_all_users_root_ends_another_users_lab_and_touches_no_file(

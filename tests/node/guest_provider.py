@@ -47,6 +47,12 @@ class GuestProvider:
     def machine(self, _lab: LabHandle, intent: Intent, name: str) -> NodeMachine:
         return self._fleet.machine(intent, name)
 
+    def cluster(self, _lab: LabHandle, _intent: Intent) -> GuestCluster | None:
+        return None
+
+    def realised(self, intent: Intent) -> Intent:
+        return intent
+
     def observe(
         self,
         _lab: LabHandle,

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.guests.shell import Completed
+from lab.remote.shell import Completed
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.segment import Interface
 
@@ -136,7 +136,7 @@ class World:
 
 
 class Guest:
-    """One guest, and a shell on it: a :class:`lab.guests.shell.GuestShell`."""
+    """One guest, and a shell on it: a :class:`lab.remote.shell.Shell`."""
 
     def __init__(self, name: str, process: subprocess.Popen[bytes], pid: int, world: World) -> None:
         self.name, self.process, self.pid, self.world = name, process, pid, world

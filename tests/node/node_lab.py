@@ -12,14 +12,14 @@ from lab._deadline import Deadline
 from lab.lifecycle.blueprint import Blueprint
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
-from lab.matrix.run import Pace, run
+from lab.matrix.run import RunPace, run
 from lab.matrix.verdict import CellResult
 from lab.providers.node.control import NodeControl
 from lab.providers.node.fleet import Fleet
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 
 SECONDS = 60.0
-_QUICK = Pace(ProbeSettings(0.5, 256), ProbeSettings(0.5, 64), budget=5.0, settle=0.0)
+_QUICK = RunPace(ProbeSettings(0.5, 256), ProbeSettings(0.5, 64), budget=5.0, settle=0.0)
 """For a lab that has been broken: what fails does not get better by waiting."""
 
 
@@ -55,7 +55,7 @@ class NodeLab:
         def send(probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
             return self.fleet.probe_all(self.intent, probes, settings, lambda _: None)
 
-        pace = _QUICK if broken else Pace()
+        pace = _QUICK if broken else RunPace()
         return run(self.cells(), self.limits, send, time.monotonic, lambda one: one.id, pace=pace)
 
 

@@ -16,10 +16,12 @@ from node_lab import NewLab, NodeLab, verdicts
 
 from lab._deadline import Deadline
 from lab.lifecycle.faults import FaultRequest, heal, put_in
-from lab.matrix.run import Pace, run
+from lab.matrix.run import RunPace, run
 from lab.providers.pods.exec_plan import PLACE
 from lab.providers.provider import Outcome, Probe, ProbeSettings
-from lab.topology.intent import Kubernetes
+from lab.topology.intent import KubernetesIntent
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,7 @@ def test_every_cell_passes_quickly(lab: NodeLab) -> None:
         return fleet.probe_all(lab.intent, probes, settings, lambda _: None)
 
     begun = time.monotonic()
-    results = run(lab.cells(), lab.limits, send, time.monotonic, lambda one: one.id, pace=Pace())
+    results = run(lab.cells(), lab.limits, send, time.monotonic, lambda one: one.id, pace=RunPace())
     assert verdicts(results) == {"pass": len(lab.cells())}, [
         (one.cell.id, one.detail) for one in results if one.verdict != "pass"
     ][:5]
@@ -64,7 +66,7 @@ def test_pods_that_are_asked_by_exec_see_the_same(lab: NodeLab) -> None:
         def send(probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
             return fleet.probe_all(lab.intent, probes, settings, lambda _: None)
 
-        results = run(wanted, lab.limits, send, time.monotonic, lambda one: one.id, pace=Pace())
+        results = run(wanted, lab.limits, send, time.monotonic, lambda one: one.id, pace=RunPace())
     finally:
         shutil.rmtree(PLACE)
     amiss = [(one.cell.id, one.verdict, one.detail) for one in results if one.verdict != "pass"]
@@ -101,7 +103,7 @@ def test_a_fault_in_a_pod_of_kubernetes_is_done_from_its_node_and_healed(
 ) -> None:
     real = replace(
         lab.intent,
-        kubernetes=Kubernetes("1.36", "10.244.0.0/16", "10.96.0.0/12", "10.96.0.10"),
+        kubernetes=KubernetesIntent("1.36", "10.244.0.0/16", "10.96.0.0/12", "10.96.0.10"),
     )
     provider = GuestCluster(cluster_fleet(lab), real)
     there = opened(lab, provider, tmp_path / "state", real)

@@ -8,7 +8,7 @@ import pytest
 from guest_provider import GuestProvider, opened
 from node_lab import NodeLab
 
-from lab.lifecycle.explaining import Question, explained
+from lab.lifecycle.explaining import ExplainQuestion, explained
 from lab.lifecycle.faults import FaultRequest, heal, present, put_in
 from lab.lifecycle.session import OpenLab
 from lab.matrix.explain.question import Explanation
@@ -25,7 +25,9 @@ def there(overlay: NodeLab, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def told(there: OpenLab) -> Explanation:
-    return explained(there, Question("worker1-p1", "worker2-p1", "tcp", "small"), SAID.append)
+    return explained(
+        there, ExplainQuestion("worker1-p1", "worker2-p1", "tcp", "small"), SAID.append
+    )
 
 
 @pytest.mark.parametrize(

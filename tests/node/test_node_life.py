@@ -14,6 +14,8 @@ from lab.providers.node.control import NodeControl
 from lab.providers.provider import Probe, ProbeSettings
 from lab.scenario.reserved import OUTSIDE_CIDR
 
+pytestmark = pytest.mark.slow
+
 PHASES = ("clearing", "cards", "holder", "network", "rules", "responder", "ready")
 STRANGER = """
 ip link add docker0 type bridge

@@ -7,6 +7,8 @@ from node_lab import NewLab, failed, verdicts
 
 from lab.providers.provider import Probe, ProbeSettings
 
+pytestmark = pytest.mark.slow
+
 SCENARIOS = ("overlay", "host-gateway", "upstream-tor", "hard-way")
 
 

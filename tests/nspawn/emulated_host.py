@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from lab.imaging.cache import cache_directory
-from lab.imaging.library import Library
+from lab.imaging.golden import cache_directory
+from lab.imaging.image_store import ImageStore
 from lab.inventory.inventory import STOCK
 
 libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
@@ -66,7 +66,7 @@ def emulated_host(
     data = folder / "data.img"
     if not data.exists():
         _write_data(data, folder / "stage", scenarios)
-    image = Library(cache_directory(STOCK), STOCK).get(IMAGE, print)
+    image = ImageStore(cache_directory(STOCK), STOCK).get(IMAGE, print)
     more = (
         f"<disk type='file' device='disk'><driver name='qemu' type='raw' cache='unsafe'/>"
         f"<source file='{data}'/><target dev='vdc' bus='virtio'/></disk>"
@@ -86,8 +86,8 @@ def emulated_host(
 def _write_data(image: Path, stage: Path, scenarios: tuple[Path, ...]) -> None:
     """The file system of the disk; files of the cache are linked into ``stage``, not copied."""
     cache = cache_directory(STOCK)
-    library = Library(cache, STOCK)
-    library.root(IMAGE, print)
+    image_store = ImageStore(cache, STOCK)
+    image_store.root(IMAGE, print)
     for part in ("roots", "bundles", "containers"):
         place = stage / "cache/hybridlab" / part
         place.mkdir(parents=True)

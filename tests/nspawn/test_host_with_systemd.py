@@ -32,7 +32,7 @@ GROUPS = "/sys/fs/cgroup/system.slice/hybridlab-*.scope"
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatedHost]:
     try:
-        connected = Host(Hypervisor("local", "qemu:///system")).connected
+        connected = Host(Hypervisor(name="local", uri="qemu:///system")).connected
     except PreflightError as error:
         pytest.skip(f"no libvirtd: {error.happened}")
     made_bundle()

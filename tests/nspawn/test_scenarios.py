@@ -13,7 +13,7 @@ from bundle.made_bundle import missing_bundle
 from container_labs import ContainerLabs
 
 from lab._deadline import Deadline
-from lab.cluster import calico
+from lab.cluster.addons import calico_settings
 from lab.lifecycle.blueprint import draw
 from lab.lifecycle.bundles import store
 from lab.providers.nspawn import preflight
@@ -87,6 +87,7 @@ CALICO = {
         Fault(
             "wrong-encapsulation", "worker2", "worker1-p1", "worker2-p1", "on worker2, IPPool of-"
         ),
+        Fault("tunnel-udp-dropped", "worker2", "worker1-p1", "worker2-p1", "on worker2, "),
         Fault("felix-killed", "worker1", "worker1-p1", "worker2-p1", "on worker1, program felix"),
     ),
     "calico-bgp": (
@@ -155,13 +156,15 @@ def brought_up(labs: ContainerLabs, scenario: str, pods: Pods, name: str = "") -
 
 
 def judge(labs: ContainerLabs, lab: str, *faults: Fault) -> str:
-    """The whole matrix is as expected, and 'lab explain' names each fault; the matrix's words."""
+    """Matrix green, no machine differs, each fault is named; what the matrix said."""
     said = labs.run("test", lab).stdout
+    labs.run("status", lab, "--deep")
     for fault in faults:
         labs.run("explain", lab, fault.source, fault.target)
         labs.run("fault", lab, *fault.words())
         explained = labs.run("explain", lab, fault.source, fault.target, code=1).stdout
         assert fault.named in explained
+        assert fault.named in labs.run("status", lab, "--deep", code=1).stdout
         labs.run("heal", lab)
         labs.run("explain", lab, fault.source, fault.target)
     return said
@@ -196,7 +199,7 @@ def without_calico() -> str:
     """Why no cluster of Calico's can be made here; empty where the bundle has its images."""
     why = missing_bundle()
     images = {one.name.rpartition(":")[0] for made in store().all() for one in made.images}
-    lacking = sorted(set(calico.IMAGES) - images)
+    lacking = sorted(set(calico_settings.IMAGES) - images)
     return why or (f"no bundle has {', '.join(lacking)}" if lacking else "")
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +20,7 @@ FLOW = (
     "inventory",
     "plan",
     "topology",
-    "guests",
+    "remote",
     "imaging",
     "cluster",
     "providers",
@@ -29,7 +31,7 @@ FLOW = (
     "cli",
 )
 EVERYONE = {"_deadline", "_errors", "_log"}
-THE_DOERS = {"providers", "guests", "imaging"}
+THE_DOERS = {"providers", "remote", "imaging"}
 ONLY_DOERS = {"subprocess", "socket", "ctypes", "libvirt", "paramiko", "winrm", "pycdlib"}
 EXCEPTED = {ROOT / "lifecycle" / "command.py": {"subprocess"}}
 """It starts the lab itself: docs/decisions/0008-nightly-runs-commands.md."""
@@ -115,6 +117,24 @@ def test_command_line_imports_nothing_slow_at_its_top(modules: tuple[Module, ...
         if one.path.parent == ROOT / "cli" and (reached := roots_of(one.top) & SLOW)
     }
     assert not wrong
+
+
+def test_labs_of_namespaces_need_no_package_of_an_extra() -> None:
+    """Every command asks every provider which labs there are."""
+    program = """
+import sys
+sys.modules.update(dict.fromkeys(
+    ("kubernetes", "libvirt", "paramiko", "pycdlib", "requests", "urllib3", "winrm")
+))
+from lab.lifecycle import desk
+from lab.lifecycle.providers import Providers
+providers = Providers()
+print(*(providers[name].name for name in providers))
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert said.stdout.split() == ["fake", "libvirt", "netns", "nspawn"], said.stderr
 
 
 def test_every_package_of_the_flow_exists() -> None:

@@ -17,7 +17,7 @@ from double.script import Answer, Asked
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
-from lab.guests.shell import Completed
+from lab.remote.shell import Completed
 
 Settings = dict[str, Any]
 

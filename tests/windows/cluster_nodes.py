@@ -1,7 +1,4 @@
-"""Windows nodes of clusters, decided from the shipped scenarios; written out, they are goldens.
-
-``python tests/windows/cluster_nodes.py`` writes all goldens anew: read the difference.
-"""
+"""Windows nodes of clusters, decided from the shipped scenarios; written out, they are goldens."""
 
 from __future__ import annotations
 
@@ -15,10 +12,11 @@ from typing import Any
 
 from lab.cluster.bundle.manifest import Blob, ContainerImage, Manifest, Program
 from lab.cluster.cluster import cluster
+from lab.cluster.documents import to_yaml
 from lab.cluster.windows import steps
 from lab.cluster.windows.decided import Decided
-from lab.cluster.windows.join import ByHand, Join
-from lab.cluster.windows.observed import Observed
+from lab.cluster.windows.join import HardWayJoin, Join
+from lab.cluster.windows.observed import WindowsObserved
 from lab.imaging.windows import steps as image_steps
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
@@ -40,7 +38,15 @@ SCENARIOS = {
     "hard-way": "hard-way",
 }
 """Topology, and the shipped scenario that its cluster is made from."""
-BY_HAND = ByHand(b"kubelet's kubeconfig\n", b"CA\n")
+LIKE = {
+    "kubeinit": "overlay",
+    "calico-vxlan": "overlay",
+    "host-gateway": "overlay",
+    "upstream-vrrp": "upstream-tor",
+    "hard-way": "upstream-tor",
+}
+"""Topologies whose golden is the difference from another's."""
+BY_HAND = HardWayJoin(b"kubelet's kubeconfig\n", b"CA\n")
 JOIN = Join(
     endpoint="192.0.2.1:6443",
     token="abcdef.0123456789abcdef",
@@ -104,11 +110,11 @@ def join_of(plan: Decided) -> Join:
     return replace(JOIN, by_hand=BY_HAND) if plan.by_hand else JOIN
 
 
-def seen(year: str) -> Observed:
-    return Observed(BUILDS[year], REVISIONS[year])
+def seen(year: str) -> WindowsObserved:
+    return WindowsObserved(BUILDS[year], REVISIONS[year])
 
 
-def everything(plan: Decided, where: Observed) -> dict[str, Any]:
+def everything(plan: Decided, where: WindowsObserved) -> dict[str, Any]:
     """All that a node is given, step by step, in order."""
     join = join_of(plan)
     vip = str(IPv4Network(plan.network.pod_cidr)[2])
@@ -127,7 +133,7 @@ def everything(plan: Decided, where: Observed) -> dict[str, Any]:
         plan.routes(),
         plan.health(),
     )
-    of_image: tuple[image_steps.Step, ...] = (plan.containerd(where), plan.firewall())
+    of_image: tuple[image_steps.ImageStep, ...] = (plan.containerd(where), plan.firewall())
     return {
         "steps": [
             *({one.name: image_steps.settings(one)} for one in of_image),
@@ -136,7 +142,7 @@ def everything(plan: Decided, where: Observed) -> dict[str, Any]:
     }
 
 
-def readable(value: object) -> object:
+def readable(value: Any) -> Any:
     """Texts of files and JSON within JSON, laid open: a golden is to be read."""
     if isinstance(value, dict):
         return {key: readable(one) for key, one in value.items()}
@@ -149,18 +155,7 @@ def readable(value: object) -> object:
     return value
 
 
-def golden(topology: str, year: str, minor: str) -> str:
+@cache
+def golden(topology: str, year: str = "2022", minor: str = "1.36") -> str:
     made = readable(everything(decided(topology, minor), seen(year)))
-    return json.dumps(made, indent=1) + "\n"
-
-
-def path(topology: str, year: str, minor: str) -> Path:
-    return GOLDEN / topology / f"{year}-{minor}.json"
-
-
-CASES = [(topology, year, minor) for topology in SCENARIOS for year in BUILDS for minor in MINORS]
-
-if __name__ == "__main__":
-    for case in CASES:
-        path(*case).parent.mkdir(parents=True, exist_ok=True)
-        path(*case).write_text(golden(*case))
+    return to_yaml(made["steps"])

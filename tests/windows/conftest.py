@@ -10,8 +10,8 @@ from double.guest import Guest
 from windows_guests import NewGuest, NewShell, reach, traces
 
 from lab._deadline import Deadline
-from lab.guests.jumps import JUMPS
-from lab.guests.windows_shell import WindowsShell
+from lab.remote.connection import JUMPS
+from lab.remote.windows import WindowsShell
 
 
 @pytest.fixture
@@ -51,12 +51,6 @@ def new_guest(_nothing_left_of_guests: None, tmp_path: Path) -> Iterator[NewGues
 @pytest.fixture
 def guest(new_guest: NewGuest) -> Guest:
     return new_guest()
-
-
-@pytest.fixture(params=["https", "http"])
-def either_guest(request: pytest.FixtureRequest, new_guest: NewGuest) -> Guest:
-    """One over TLS, and one whose messages NTLM seals."""
-    return new_guest(encrypted=request.param == "https")
 
 
 @pytest.fixture

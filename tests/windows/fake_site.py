@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab._errors import BrokenError
-from lab.imaging.windows.machine import Address, Building, Glance, Machine
+from lab.imaging.windows.machine import Address, Building, Glance, InstallationMachine
 
 PICTURE = b"\x89PNG\r\n\x1a\nnothing"
 
@@ -18,7 +18,7 @@ PICTURE = b"\x89PNG\r\n\x1a\nnothing"
 class FakeMachine:
     """A machine that says what it is told to say."""
 
-    asked: Machine
+    asked: InstallationMachine
     at: Address
     console: bytearray = field(default_factory=bytearray)
     resets: int = 0
@@ -80,7 +80,7 @@ class FakeSite:
             if one.asked.site == site:
                 one.removed = True
 
-    def begin(self, machine: Machine) -> Building:
+    def begin(self, machine: InstallationMachine) -> Building:
         if self.refuses is not None:
             raise self.refuses
         if machine.overlay is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import tree_sitter
@@ -157,12 +157,26 @@ class Script:
         raise KeyError(variable)
 
 
+@cache
 def load(name: str) -> Script:
     return Script(name, (FOLDER / name).read_bytes())
 
 
-def names() -> tuple[str, ...]:
-    return tuple(sorted(path.name for path in FOLDER.iterdir() if path.suffix in {".ps1", ".psm1"}))
+def names(folder: str = "") -> tuple[str, ...]:
+    """Scripts and modules of ``images/windows``, or of a folder there."""
+    found = (FOLDER / folder).iterdir()
+    return tuple(
+        sorted(str(path.relative_to(FOLDER)) for path in found if path.suffix in {".ps1", ".psm1"})
+    )
+
+
+@cache
+def imported(name: str) -> Script:
+    """The modules that a script imports, or that a module is read with."""
+    first, second = load("hybridlab.psm1"), load("cluster/cluster.psm1")
+    if name.startswith("cluster/") and name != second.name:
+        return Script("modules.psm1", first.source + second.source)
+    return first
 
 
 def line(node: Node) -> int:

@@ -17,11 +17,13 @@ from windows_guests import trouble
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.cluster.cluster import ClusterNode
-from lab.cluster.windows import bring_up, places, running
+from lab.cluster.windows import bring_up, places
 from lab.cluster.windows.bring_up import NodeStep
-from lab.guests import reboot as reboots
-from lab.guests.windows_shell import WindowsShell
-from lab.guests.windows_steps import StepError
+from lab.remote import windows_steps as reboots
+from lab.remote.windows import WindowsShell
+from lab.remote.windows_steps import StepError
+
+pytestmark = pytest.mark.slow
 
 NAMES = [
     *("survey", "earlier-life", "features", "bundle", "containerd", "images"),
@@ -61,7 +63,7 @@ def node(guest: Guest) -> Node:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(bring_up, "LOOK_SECONDS", 0.02)
     monkeypatch.setattr(reboots, "LOOK_SECONDS", 0.02)
 
 
@@ -73,7 +75,7 @@ def way(windows_shell: WindowsShell, api: Api) -> Way:
     def made(topology: str = "overlay", **changes: object) -> tuple[NodeStep, ...]:
         plan = decided(topology)
         given = {"shell": windows_shell, "join": lambda: join_of(plan), "api": api, **changes}
-        return bring_up.steps(plan.cluster, plan.intent, plan.node, plan.manifest, **given)
+        return bring_up.bring_up_steps(plan.cluster, plan.intent, plan.node, plan.manifest, **given)
 
     return made
 
@@ -237,8 +239,8 @@ def test_hns_that_refuses_is_told_and_not_waited_for(node: Node, short_way: Way)
 def test_node_that_never_comes_back_is_given_up_with_the_last_that_was_seen(
     node: Node, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "BACK_SECONDS", 4.0)
-    monkeypatch.setattr(running, "ONE_LOOK_SECONDS", 1.0)
+    monkeypatch.setattr(bring_up, "BACK_SECONDS", 4.0)
+    monkeypatch.setattr(bring_up, "ONE_LOOK_SECONDS", 1.0)
     step = up_to(way(), "network")
 
     def away(_: str) -> None:
@@ -252,13 +254,13 @@ def test_node_that_never_comes_back_is_given_up_with_the_last_that_was_seen(
     words = str(caught.value)
     assert "waiting for 'win1' to be back with its HNS networks" in words
     assert "'win1' is away" in words
-    assert "C:\\hybridlab\\log" in caught.value.cure
+    assert "C:\\hybridlab\\log" in caught.value.hint
 
 
 def test_networks_that_never_come_are_given_up_with_what_there_is(
     node: Node, short_way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "BACK_SECONDS", 0.5)
+    monkeypatch.setattr(bring_up, "BACK_SECONDS", 0.5)
     node.looks_until_made = 10_000
     step = up_to(short_way(), "network")
     with pytest.raises(DeadlineError, match="hns-make is Running, it has no HNS network"):

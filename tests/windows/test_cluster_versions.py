@@ -9,7 +9,7 @@ from cluster_nodes import MINORS, SCENARIOS, decided, manifest, seen
 
 from lab.cluster import rules
 from lab.cluster.windows import images, judged, versions
-from lab.cluster.windows.observed import Observed, too_old, year_of
+from lab.cluster.windows.observed import WindowsObserved, too_old, year_of
 
 
 def kubelet(minor):
@@ -72,7 +72,7 @@ def test_bridge_needs_no_gate_for_overlays():
 
 @pytest.mark.parametrize(("revision", "dsr"), [(1553, False), (1554, True)])
 def test_windows_2019_has_direct_server_return_from_one_update_on(revision, dsr):
-    old = Observed(17763, revision)
+    old = WindowsObserved(17763, revision)
     command = proxy("1.33", old)
     assert f"--enable-dsr={str(dsr).lower()}" in command.split()
     assert ("WinDSR" in command) == dsr
@@ -106,7 +106,7 @@ def test_four_minors_are_known(version, fine):
     ],
 )
 def test_windows_that_is_too_old_for_a_topology_is_told_why(build, revision, topology, said):
-    found = too_old(Observed(build, revision), topology)
+    found = too_old(WindowsObserved(build, revision), topology)
     assert (said in str(found)) if said else found is None
 
 

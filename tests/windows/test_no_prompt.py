@@ -21,8 +21,8 @@ import sparse
 from media_maker import PLAIN, Boots
 
 from lab._errors import PreflightError
-from lab.imaging.windows.eltorito import no_prompt, overlay
-from lab.imaging.windows.iso import read
+from lab.imaging.windows.medium import read
+from lab.imaging.windows.no_prompt import overlay
 
 
 def digest(path: Path) -> str:
@@ -51,9 +51,9 @@ def test_guest_sees_the_medium_with_the_other_loader(tmp_path, sectors, scratch)
     before, out = digest(made), tmp_path / "a layer.qcow2"
     found = read(made)
     overlay(made, found, out)
-    (patch,) = no_prompt(found)
+    where = found.boots[1].extent
     expected = bytearray(made.read_bytes())
-    place = slice(patch.offset, patch.offset + len(patch.content))
+    place = slice(where.offset, where.offset + where.length)
     assert bytes(expected[place]) == PLAIN.uefi
     expected[place] = PLAIN.uefi_no_prompt
     assert flat(out) == bytes(expected)
@@ -110,7 +110,7 @@ def test_medium_without_such_a_loader_is_refused_and_nothing_made(tmp_path, boot
     with pytest.raises(PreflightError, match=words) as raised:
         overlay(made, read(made), out)
     assert str(made) in raised.value.doing
-    assert "firmware bios" in raised.value.cure
+    assert "firmware bios" in raised.value.hint
     assert not out.exists()
 
 

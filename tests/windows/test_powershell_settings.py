@@ -9,15 +9,18 @@ import types
 import typing
 
 import pytest
-from powershell_syntax import Script, line, load, within
+from powershell_syntax import Script, line, load, names, within
 
 from lab.imaging.windows import steps
-from lab.imaging.windows.bootstrap_settings import (
-    BootstrapSettings,
+from lab.imaging.windows.release import WantedImage
+from lab.imaging.windows.settings import (
+    CloneCard,
+    CloneSettings,
+    Region,
+    Settings,
     clone_document,
     settings_document,
 )
-from lab.imaging.windows.settings import CloneCard, CloneSettings, Region
 
 ALL = (
     steps.PatchLevel(17763, 379, "reasons"),
@@ -25,7 +28,7 @@ ALL = (
     steps.Features(),
     steps.Containerd("C:\\c.tgz", "0" * 64, "pause:3"),
     steps.HnsClean(),
-    steps.Firewall((steps.Rule("kubelet", "TCP", ("10250",)),)),
+    steps.Firewall((steps.FirewallRule("kubelet", "TCP", ("10250",)),)),
     steps.OpenSsh("ssh-ed25519 AAAA x"),
     steps.Observe(),
     steps.Proxy(None, None),
@@ -38,7 +41,7 @@ ALL = (
 NESTED = {
     ("clone.ps1", "$cardShape"): CloneCard,
     ("clone.ps1", "$regionShape"): Region,
-    ("firewall.ps1", "$ruleShape"): steps.Rule,
+    ("firewall.ps1", "$ruleShape"): steps.FirewallRule,
     ("registry-mirrors.ps1", "$mirrorShape"): steps.Mirror,
     ("settings.ps1", "$valueShape"): steps.RegistryValue,
 }
@@ -72,8 +75,11 @@ def clone():
     return CloneSettings("WIN1", "secret", "ssh-ed25519 AAAA x", "192.0.2.10", (card,), None)
 
 
-def test_every_step_is_put_to_the_test():
-    assert tuple(type(step) for step in ALL) == steps.STEPS
+def test_every_step_has_its_script_and_every_script_its_step():
+    ours = {"bootstrap.ps1", "clone.ps1", steps.MODULE}
+    assert {f"{step.name}.ps1" for step in ALL} | ours == set(names())
+    assert len({step.name for step in ALL}) == len(ALL)
+    assert all(step.deadline_s > 0 for step in ALL)
 
 
 @pytest.mark.parametrize("step", ALL, ids=lambda step: step.name)
@@ -90,9 +96,11 @@ def test_nested_objects_are_read_as_they_are_written(where, of):
 
 def test_bootstrap_reads_what_is_written_for_it():
     read = shape("bootstrap.ps1", "$shape")
-    written = BootstrapSettings("2022", "virtio", "core", "ssh-ed25519 AAAA x", True, None)
-    assert read == kinds(BootstrapSettings)
-    assert set(json.loads(settings_document(written))) == set(read)
+    wanted = WantedImage("2022", "standard", "core")
+    settings = Settings(wanted, "bios", "virtio", None, "BUILD", "Secret-Password.1")
+    written = json.loads(settings_document(settings, "ssh-ed25519 AAAA x", has_openssh=True))
+    kinds_of = {key: "bool" if value is True else "string" for key, value in written.items()}
+    assert read == {**kinds_of, "openssh": "string?"}
 
 
 def test_clone_reads_what_is_written_for_it_and_no_password():

@@ -1,21 +1,24 @@
-"""The stand-in of Setup reads answer files strictly: what it does not know, it refuses."""
+"""The product's answer files and commands, as the strict stand-in of Setup reads them."""
 
 from __future__ import annotations
 
-import base64
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from stand_in.guest import answer
-from stand_in.guest.answer import AnswerError
+from stand_in.guest import answer, order
+from stand_in.orders import GOLDEN, golden
 
+from lab.imaging.windows import answer as product
 from lab.imaging.windows.answer import answer_file, clone_answer_file, driver_paths
-from lab.imaging.windows.release import Wanted
+from lab.imaging.windows.release import WantedImage
 from lab.imaging.windows.settings import CloneSettings, Settings
+from lab.imaging.windows.steps import golden_steps
 
+TEMPLATES = Path(__file__).parents[2] / "images" / "windows"
 PASSWORD = 'Pa"ss <&>\u00e9\u20ac'
 SETTINGS = Settings(
-    Wanted("2022", "standard", "core"), "bios", "virtio", None, "HYBRIDLAB", PASSWORD
+    WantedImage("2022", "standard", "core"), "bios", "virtio", None, "HYBRIDLAB", PASSWORD
 )
 
 
@@ -78,88 +81,20 @@ def test_a_clone_s_answer_file_has_no_installation() -> None:
     assert told.password == PASSWORD
 
 
-BROKEN = {
-    "element": ("<AcceptEula>", "<Surprise>1</Surprise><AcceptEula>", "unknown element .*Surprise"),
-    "element of a known name elsewhere": (
-        "<AcceptEula>",
-        "<ComputerName>X</ComputerName><AcceptEula>",
-        "unknown element .*UserData/ComputerName",
-    ),
-    "element in a leaf": ("<DiskID>0</DiskID>", "<DiskID><B/></DiskID>", "unknown element .*/B"),
-    "element of no namespace": (
-        "<AcceptEula>true</AcceptEula>",
-        '<AcceptEula xmlns="">true</AcceptEula>',
-        "unknown element",
-    ),
-    "component": ("Microsoft-Windows-SQMApi", "Microsoft-Windows-IE", "unknown component"),
-    "pass": ('pass="generalize"', 'pass="auditUser"', "unknown pass 'auditUser'"),
-    "attribute": ("<DriverPaths>", '<DriverPaths color="red">', "unknown attribute"),
-    "action": ('wcm:action="add"', 'wcm:action="modify"', "unknown attribute"),
-    "architecture": ('processorArchitecture="amd64"', 'processorArchitecture="x86"', "looks for"),
-    "text between elements": ("<DriverPaths>", "<DriverPaths>hello", "has text: 'hello"),
-    "leaf twice": (
-        "<AcceptEula>true</AcceptEula>",
-        "<AcceptEula>true</AcceptEula><AcceptEula>true</AcceptEula>",
-        "AcceptEula twice",
-    ),
-    "licence not accepted": (
-        "<AcceptEula>true</AcceptEula>",
-        "<AcceptEula>false</AcceptEula>",
-        "shows the licence",
-    ),
-    "value": ("<WillWipeDisk>true", "<WillWipeDisk>yes", "WillWipeDisk is 'yes'"),
-    "order": ("<Order>2</Order>", "<Order>3</Order>", r"Order is \[1, 3"),
-    "size and extend": (
-        "<Extend>true</Extend>",
-        "<Extend>true</Extend><Size>9</Size>",
-        "either Size or Extend",
-    ),
-    "partition that is not created": (
-        "<PartitionID>2</PartitionID>\n              <Format>",
-        "<PartitionID>9</PartitionID>\n              <Format>",
-        r"not created: \[9\]",
-    ),
-    "long name": (
-        "<ComputerName>HYBRIDLAB<",
-        "<ComputerName>HYBRIDLAB0123456<",
-        "ComputerName is 'HYBRIDLAB0123456'",
-    ),
-    "document type": (
-        "<unattend ",
-        '<!DOCTYPE unattend SYSTEM "x"><unattend ',
-        "a document type is not taken",
-    ),
-    "no XML": ("</unattend>", "", "no XML"),
-}
+def test_the_golden_order_is_the_product_s() -> None:
+    """What the stand-in is to be told, in order: it stops at the first that is another."""
+    assert golden() == {
+        "windowsPE": [one.line for one in product.WINDOWS_PE],
+        "specialize": [one.line for one in product.SPECIALIZE],
+        "first-logon": [one.line for one in product.first_logon("bootstrap.ps1")],
+        "bootstrap steps": steps("bootstrap.ps1"),
+        "steps": [step.name for step in golden_steps("2022", "")],
+        "clone specialize": [one.line for one in product.CLONE_SPECIALIZE],
+        "clone first-logon": [one.line for one in product.first_logon("clone.ps1")],
+        "clone steps": steps("clone.ps1"),
+    }, f"if that is meant, write it into {GOLDEN}"
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_what_is_unknown_or_stops_setup_is_refused(name: str) -> None:
-    there, instead, words = BROKEN[name]
-    text = installation()
-    assert there in text
-    with pytest.raises(AnswerError, match=words):
-        read(text.replace(there, instead, 1))
-
-
-def test_a_password_has_to_be_encoded_as_setup_reads_it() -> None:
-    text = installation()
-    right = base64.b64encode((PASSWORD + "AdministratorPassword").encode("utf-16-le")).decode()
-    wrong = base64.b64encode(PASSWORD.encode("utf-16-le")).decode()
-    assert right in text
-    with pytest.raises(AnswerError, match="without the ending 'AdministratorPassword'"):
-        read(text.replace(right, wrong))
-    with pytest.raises(AnswerError, match="not encoded"):
-        read(text.replace(right, "###"))
-
-
-def test_a_command_that_is_too_long_is_refused() -> None:
-    text = installation().replace("cmd /c echo hybridlab: phase winpe", f"cmd /c {'x' * 260}")
-    with pytest.raises(AnswerError, match=r"a command of \d+ characters; from 1 to 259"):
-        read(text)
-
-
-def test_drivers_need_key_values_of_their_own() -> None:
-    text = installation().replace('wcm:keyValue="2"', 'wcm:keyValue="1"')
-    with pytest.raises(AnswerError, match="keyValues of their own"):
-        read(text)
+def steps(name: str) -> list[str]:
+    module = (TEMPLATES / "hybridlab.psm1").read_text(encoding="utf-8")
+    return order.steps((TEMPLATES / name).read_text(encoding="utf-8"), module)

@@ -24,8 +24,8 @@ from stand_in.product import NAME, remove_sites  # noqa: E402
 
 from lab._errors import BrokenError, DeadlineError, LabError  # noqa: E402
 from lab.imaging import recipes  # noqa: E402
-from lab.imaging.library import Library  # noqa: E402
-from lab.imaging.windows import following  # noqa: E402
+from lab.imaging.image_store import ImageStore  # noqa: E402
+from lab.imaging.windows import monitor  # noqa: E402
 from lab.imaging.windows.phases import ORDER  # noqa: E402
 from lab.inventory.inventory import MANAGEMENT, Hypervisor, Inventory  # noqa: E402
 from lab.providers.libvirt import sites  # noqa: E402
@@ -103,7 +103,7 @@ def build(
         pytest.skip(str(why))
     for one in (tmp_path, *tmp_path.parents[:2]):
         one.chmod(one.stat().st_mode | 0o055)
-    monkeypatch.setattr(following, "EMULATED", PATIENCE)
+    monkeypatch.setattr(monitor, "EMULATED", PATIENCE)
     told: list[str] = []
     places: set[Path] = set()
     images = tmp_path / "cache" / "images"
@@ -121,15 +121,15 @@ def build(
         iso = setup_iso.make(tmp_path, system, order=orders.golden(), mutants=fault.names)
         media = {"iso": iso, "virtio-win": beside_maker.virtio_win(tmp_path / "virtio-win.iso")}
         media["openssh"] = beside_maker.openssh(tmp_path / "openssh.zip")
-        host = Host(Hypervisor("local", "qemu:///system", acceleration="tcg"))
-        library = Library(
+        host = Host(Hypervisor(name="local", uri="qemu:///system", acceleration="tcg"))
+        image_store = ImageStore(
             tmp_path / "cache",
-            Inventory((host.hypervisor,)),
+            Inventory(hypervisors={"local": host.hypervisor}),
             LibvirtInstaller(host, MANAGEMENT),
             _recipes(tmp_path / "images", fault.phase),
         )
-        library.remember(NAME, media)
-        library.get(NAME, tell)
+        image_store.remember(NAME, media)
+        image_store.get(NAME, tell)
         return told
 
     run.told, run.cache = told, tmp_path / "cache"  # type: ignore[attr-defined]

@@ -8,32 +8,21 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 pytest.importorskip("pycdlib", reason="pycdlib is not installed")
 
-import beside_maker  # noqa: E402
-from stand_in import linux, orders, setup_iso  # noqa: E402
-from stand_in.product import LAB, NAME, Product, firmware, product  # noqa: E402
+import beside_maker
+from stand_in import linux, orders, setup_iso
+from stand_in.product import LAB, NAME, Product, firmware, product
 
 pytestmark = pytest.mark.machines
 TWO = Path(__file__).parent / "stand_in" / "two.yaml"
 NODES = ("win1", "win2")
-
-
-@pytest.fixture
-def connected() -> Iterator[Any]:
-    try:
-        found = libvirt.open("qemu:///system")
-    except libvirt.libvirtError as error:
-        pytest.skip(f"no libvirtd: {error}")
-    yield found
-    found.close()
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import media_maker
 import pytest
 
 from lab._errors import PreflightError
-from lab.imaging import inputs, recipes, remembered, source
-from lab.imaging.windows import beside, iso
+from lab.imaging import image_store, inputs, recipes, source
+from lab.imaging.windows import inspection, medium
 from lab.imaging.windows.release import RELEASES, Release
 from lab.inventory.inventory import ImageSource, Inventory
 
@@ -22,7 +22,7 @@ RELEASE = RELEASES["2022"]
 
 @pytest.mark.parametrize("release", RELEASES.values(), ids=RELEASES)
 def test_the_whole_medium_of_drivers_is_taken(release: Release, tmp_path: Path) -> None:
-    beside.check_drivers(beside_maker.virtio_win(tmp_path / "virtio-win.iso"), release)
+    inspection.check_drivers(beside_maker.virtio_win(tmp_path / "virtio-win.iso"), release)
 
 
 def test_a_medium_of_drivers_without_this_release_is_refused_with_those_it_has(
@@ -30,14 +30,14 @@ def test_a_medium_of_drivers_without_this_release_is_refused_with_those_it_has(
 ) -> None:
     old = beside_maker.virtio_win(tmp_path / "old.iso", releases=("2k16", "2k19"))
     with pytest.raises(PreflightError, match="'viostor/2k22/amd64', but for 2k16, 2k19") as refused:
-        beside.check_drivers(old, RELEASE)
-    assert "has this release" in refused.value.cure
+        inspection.check_drivers(old, RELEASE)
+    assert "has this release" in refused.value.hint
 
 
 def test_a_medium_without_the_cards_driver_is_refused(tmp_path: Path) -> None:
     part = beside_maker.virtio_win(tmp_path / "part.iso", drivers=("viostor",))
     with pytest.raises(PreflightError, match="no folder 'NetKVM'"):
-        beside.check_drivers(part, RELEASE)
+        inspection.check_drivers(part, RELEASE)
 
 
 def _windows(folder: Path) -> Path:
@@ -80,11 +80,11 @@ def test_what_is_no_medium_of_drivers_is_refused(
     make: Callable[[Path], Path], words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(PreflightError, match=words):
-        beside.check_drivers(make(tmp_path), RELEASE)
+        inspection.check_drivers(make(tmp_path), RELEASE)
 
 
 def test_an_archive_of_openssh_is_taken(tmp_path: Path) -> None:
-    beside.check_openssh(beside_maker.openssh(tmp_path / "OpenSSH-Win64.zip"))
+    inspection.check_openssh(beside_maker.openssh(tmp_path / "OpenSSH-Win64.zip"))
 
 
 def _another(folder: Path) -> Path:
@@ -115,12 +115,12 @@ def test_what_is_no_archive_of_openssh_is_refused(
     make: Callable[[Path], Path], words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(PreflightError, match=words):
-        beside.check_openssh(make(tmp_path))
+        inspection.check_openssh(make(tmp_path))
 
 
 def test_a_pipe_is_no_medium_and_nobody_waits_for_it(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match="it is no file"):
-        iso.read(_pipe(tmp_path))
+        medium.read(_pipe(tmp_path))
 
 
 @pytest.mark.parametrize("name", [source.VIRTIO, source.OPENSSH])
@@ -130,12 +130,12 @@ def test_a_wrong_file_is_refused_when_it_is_given_and_when_the_inventory_has_it(
     recipe = recipes.load("windows-server-2022")
     wrong = _zeros(tmp_path)
     with pytest.raises(PreflightError, match="reading"):
-        remembered.remember(tmp_path / "cache", Inventory(()), recipe, {name: wrong})
+        image_store.remember(tmp_path / "cache", Inventory(), recipe, {name: wrong})
     assert not (tmp_path / "cache").exists()
     images = {
-        recipe.name: ImageSource(str(media_maker.make(tmp_path))),
-        "virtio-win": ImageSource(str(beside_maker.virtio_win(tmp_path / "virtio-win.iso"))),
+        recipe.name: ImageSource(url=str(media_maker.make(tmp_path))),
+        "virtio-win": ImageSource(url=str(beside_maker.virtio_win(tmp_path / "virtio-win.iso"))),
     }
     image = next(need.image for need in source.needs(recipe) if need.name == name)
     with pytest.raises(PreflightError, match="reading"):
-        inputs.check(recipe, Inventory((), images=images | {image: ImageSource(str(wrong))}))
+        inputs.check(recipe, Inventory(images=images | {image: ImageSource(url=str(wrong))}))

@@ -26,22 +26,24 @@ from windows_guests import NewGuest
 from lab._errors import BrokenError, DeadlineError, PreflightError
 from lab.imaging import recipes
 from lab.imaging.golden import GoldenImage
+from lab.imaging.image_store import ImageStore
 from lab.imaging.job import UNFINISHED
-from lab.imaging.library import Library
-from lab.imaging.windows import following, record
+from lab.imaging.recipe import Deadlines
+from lab.imaging.windows import build, monitor
 from lab.imaging.windows.machine import Address
-from lab.imaging.windows.steps import GOLDEN_ORDER
+from lab.imaging.windows.steps import golden_steps
 from lab.inventory.inventory import ImageSource, Inventory, Secret
 
 NAME = "windows-server-2022"
 STEP = re.compile(r"hybridlab\\([a-z-]+)\.ps1")
 UP = "2026-11-21T10:00:00.0000000Z 100\r\n"
+GOLDEN_ORDER = tuple(step.name for step in golden_steps("2022", ""))
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No wait between two looks: the table answers at once."""
-    monkeypatch.setattr(following, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +77,15 @@ def answering(guest: Guest, fails: str = "") -> None:
 
 
 class Bench:
-    """A library whose installations are in a :class:`FakeSite`."""
+    """An image store whose installations are in a :class:`FakeSite`."""
 
     def __init__(self, folder: Path, media: dict[str, Path], guest: Guest) -> None:
         self.guest = guest
         at = Address("127.0.0.1", None, guest.ssh.port, guest.winrm.port)
         self.site = FakeSite(at, self.prepared)
         self.cache = folder / "cache"
-        images = {name: ImageSource(str(path)) for name, path in media.items()}
-        self.library = Library(self.cache, Inventory((), images=images), self.site)  # type: ignore[arg-type]
+        images = {name: ImageSource(url=str(path)) for name, path in media.items()}
+        self.image_store = ImageStore(self.cache, Inventory(images=images), self.site)  # type: ignore[arg-type]
         self.told: list[str] = []
         self.story: Callable[[FakeMachine], None] = self.usual
 
@@ -105,11 +107,11 @@ class Bench:
 
     def admit(self) -> None:
         """The guest takes the password and the key of this build, as the answer medium says."""
-        kept = record.load(self.scratch)
+        kept = build.load_record(self.scratch)
         assert kept is not None
         self.guest.service.password = kept.password
         Path(self.guest.directory / "authorized_keys").write_text(
-            f"{_public(self.scratch / record.KEY)} build\n"
+            f"{_public(self.scratch / build.KEY)} build\n"
         )
 
     @property
@@ -118,7 +120,7 @@ class Bench:
         return found
 
     def build(self) -> GoldenImage:
-        return self.library.get(NAME, self.told.append)
+        return self.image_store.get(NAME, self.told.append)
 
     def left(self) -> list[str]:
         return sorted(path.name for path in (self.cache / "images").iterdir())
@@ -152,7 +154,7 @@ def test_an_installation_becomes_a_golden_image_and_nothing_secret_is_left(bench
     told = "\n".join(bench.told)
     for words in ("SERVERSTANDARDCORE", "ready: steps are run", "step 'sysprep'", "home"):
         assert words in told
-    assert bench.library.get(NAME, pytest.fail) == image
+    assert bench.image_store.get(NAME, pytest.fail) == image
 
 
 def test_the_machine_gets_what_recipe_and_media_say(bench: Bench, media: dict[str, Path]) -> None:
@@ -180,7 +182,7 @@ def test_a_command_that_is_killed_while_windows_installs_itself_is_gone_on_with(
     assert not bench.site.begun[0].removed
     assert "goes on by itself" in bench.told[-1]
     mode = stat.S_IMODE((bench.scratch / UNFINISHED).stat().st_mode)
-    assert mode == stat.S_IMODE((bench.scratch / record.KEY).stat().st_mode) == 0o600
+    assert mode == stat.S_IMODE((bench.scratch / build.KEY).stat().st_mode) == 0o600
 
     bench.site.begun[0].console.clear()
     bench.story = bench.usual
@@ -201,7 +203,7 @@ def test_steps_that_are_done_are_not_done_again(bench: Bench) -> None:
     bench.guest.script.rules.insert(1, (re.compile(r"features\.ps1"), killed))
     with pytest.raises(KeyboardInterrupt):
         bench.build()
-    kept = record.load(bench.scratch)
+    kept = build.load_record(bench.scratch)
     assert kept is not None
     assert kept.stage == "steps"
     assert kept.steps == ("patch-level", "wsman")
@@ -256,8 +258,9 @@ def test_a_phase_that_is_stuck_is_named(
 ) -> None:
     recipe = recipes.load(NAME)
     assert recipe.windows is not None
-    short = dict.fromkeys(recipe.windows.deadlines, 0)
-    stuck = replace(recipe, windows=replace(recipe.windows, deadlines=short))
+    short = Deadlines.model_construct(**dict.fromkeys(Deadlines.model_fields, 0))
+    windows = recipe.windows.model_copy(update={"deadlines": short})
+    stuck = replace(recipe, windows=windows)
     monkeypatch.setattr(recipes, "load", lambda *_: stuck)
     bench.story = lambda one: None if one.console else one.say(f"hybridlab: phase {phase}")
     with pytest.raises(DeadlineError) as late:
@@ -330,10 +333,10 @@ def test_what_cannot_be_begun_leaves_nothing(bench: Bench) -> None:
 
 def test_a_wrong_medium_is_refused_before_any_machine_is_made(bench: Bench, tmp_path: Path) -> None:
     other = media_maker.make(tmp_path, year="2019", channel="evaluation")
-    images = {NAME: ImageSource(str(other)), "virtio-win": ImageSource(str(other))}
-    library = Library(bench.cache, Inventory((), images=images), bench.site)  # type: ignore[arg-type]
+    images = {NAME: ImageSource(url=str(other)), "virtio-win": ImageSource(url=str(other))}
+    image_store = ImageStore(bench.cache, Inventory(images=images), bench.site)  # type: ignore[arg-type]
     with pytest.raises(PreflightError, match="medium of Windows Server 2019"):
-        library.get(NAME, print)
+        image_store.get(NAME, print)
     assert not bench.site.begun
     assert not (bench.cache / "images").exists()
 
@@ -349,11 +352,11 @@ def volume_medium(
     return {**media, NAME: media_maker.make(folder, year="2022", channel="volume")}
 
 
-def with_key(bench: Bench, media: dict[str, Path], **secret: Any) -> Library:
-    """The library of an inventory that has a product key, and media of its own."""
-    images = {name: ImageSource(str(path)) for name, path in media.items()}
-    inventory = Inventory((), images=images, secrets={"product-key": Secret(**secret)})
-    return Library(bench.cache, inventory, bench.site)  # type: ignore[arg-type]
+def with_key(bench: Bench, media: dict[str, Path], **secret: Any) -> ImageStore:
+    """The image store of an inventory that has a product key, and media of its own."""
+    images = {name: ImageSource(url=str(path)) for name, path in media.items()}
+    inventory = Inventory(images=images, secrets={"product-key": Secret(**secret)})
+    return ImageStore(bench.cache, inventory, bench.site)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("by", ["file", "environment"])
@@ -367,9 +370,9 @@ def test_the_inventorys_product_key_goes_to_setup_and_nowhere_else(
     (tmp_path / "key").write_text(f"{KEY.lower()}\n")
     monkeypatch.setenv("THE_KEY", KEY)
     place = {"file": tmp_path / "key"} if by == "file" else {"environment": "THE_KEY"}
-    library = with_key(bench, volume_medium, **place)
+    image_store = with_key(bench, volume_medium, **place)
 
-    image = library.get(NAME, bench.told.append)
+    image = image_store.get(NAME, bench.told.append)
 
     answers = bench.site.begun[0].asked.answers
     assert f"<Key>{KEY}</Key>".encode() in answers
@@ -378,14 +381,14 @@ def test_the_inventorys_product_key_goes_to_setup_and_nowhere_else(
     assert not any(KEY.encode() in path.read_bytes() for path in image.disk.parent.iterdir())
     (tmp_path / "key").unlink()
     monkeypatch.delenv("THE_KEY")
-    assert library.get(NAME, pytest.fail) == image, "a key is no part of what an image is"
+    assert image_store.get(NAME, pytest.fail) == image, "a key is no part of what an image is"
 
 
 def test_evaluation_media_take_no_key_and_the_inventorys_is_not_asked_for(
     bench: Bench, media: dict[str, Path]
 ) -> None:
-    library = with_key(bench, media, environment="NOT_SET")
-    library.get(NAME, bench.told.append)
+    image_store = with_key(bench, media, environment="NOT_SET")
+    image_store.get(NAME, bench.told.append)
     assert not re.search(rb"<Key>\w{5}-", bench.site.begun[0].asked.answers)
 
 
@@ -417,13 +420,13 @@ def test_a_product_key_whose_file_is_gone_is_refused(
 
 
 def test_a_firmware_that_is_asked_for_is_that_of_machine_answers_and_image(bench: Bench) -> None:
-    bench.library.choose(NAME, "uefi")
+    bench.image_store.choose(NAME, "uefi")
     image = bench.build()
     asked = bench.site.begun[0].asked
     assert (asked.firmware, image.firmware) == ("uefi", "uefi")
     assert asked.overlay is not None
     assert b"<Type>EFI</Type>" in asked.answers
-    assert bench.library.get(NAME, pytest.fail) == image
+    assert bench.image_store.get(NAME, pytest.fail) == image
 
 
 def test_an_interrupted_installation_of_another_firmware_is_told_and_left_alone(
@@ -436,7 +439,7 @@ def test_an_interrupted_installation_of_another_firmware_is_told_and_left_alone(
     bench.story = killed
     with pytest.raises(KeyboardInterrupt):
         bench.build()
-    bench.library.choose(NAME, "uefi")
+    bench.image_store.choose(NAME, "uefi")
     bench.told.clear()
     (kept,) = bench.left()
     bench.story = lambda _: (_ for _ in ()).throw(BrokenError("looking", "it is gone"))

@@ -25,7 +25,7 @@ import boot_disc  # noqa: E402
 import media_maker  # noqa: E402
 
 from lab._deadline import Deadline  # noqa: E402
-from lab.imaging.library import Library  # noqa: E402
+from lab.imaging.image_store import ImageStore  # noqa: E402
 from lab.inventory.inventory import STOCK  # noqa: E402
 from lab.providers.libvirt import sites  # noqa: E402
 from lab.providers.libvirt.host import Host  # noqa: E402
@@ -75,9 +75,11 @@ class Builder:
 
     def gc(self, *, yes: bool) -> tuple[str, ...]:
         """Sites that 'lab image gc' finds, without its look at copies that others may need."""
-        library = Library(self.folder / "cache", STOCK)
-        library.gc((), yes)
-        return sites.collect(Host(STOCK.hypervisors[0]), library.is_building, yes=yes).names
+        image_store = ImageStore(self.folder / "cache", STOCK)
+        image_store.gc((), yes)
+        return sites.collect(
+            Host(STOCK.hypervisors["local"]), image_store.is_building, yes=yes
+        ).names
 
     def until(self, words: str, process: subprocess.Popen[str]) -> str:
         """What it has said, once it has said that."""

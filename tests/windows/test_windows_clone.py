@@ -20,7 +20,7 @@ pytest.importorskip("pycdlib", reason="pycdlib is not installed")
 import boot_disc  # noqa: E402
 
 from lab.imaging.golden import GoldenImage  # noqa: E402
-from lab.imaging.medium import label_of  # noqa: E402
+from lab.imaging.medium import opened  # noqa: E402
 from lab.inventory.inventory import Hypervisor  # noqa: E402
 from lab.lifecycle.blueprint import draw  # noqa: E402
 from lab.providers.libvirt import (  # noqa: E402
@@ -33,7 +33,7 @@ from lab.providers.libvirt import (  # noqa: E402
     windows_machines,
 )
 from lab.providers.libvirt.host import Host  # noqa: E402
-from lab.providers.libvirt.machine_recipe import Recipe  # noqa: E402
+from lab.providers.libvirt.machine_recipe import MachineRecipe  # noqa: E402
 from lab.providers.libvirt.networks import Management  # noqa: E402
 from lab.providers.libvirt.ownership import Owner  # noqa: E402
 from lab.providers.machines import keyring  # noqa: E402
@@ -64,7 +64,7 @@ class Place:
     digests: list[str] = field(default_factory=list)
     """Of the images that were made."""
 
-    def recipe(self, firmware: Any = "bios", storage: Any = "virtio") -> Recipe:
+    def recipe(self, firmware: Any = "bios", storage: Any = "virtio") -> MachineRecipe:
         disk = boot_disc.disk(self.folder / f"golden-{firmware}-{storage}.qcow2", SAYS)
         digest = os.urandom(32).hex()
         self.digests.append(digest)
@@ -83,13 +83,13 @@ class Place:
             storage=storage,
         )
         images.ensure(self.host.connected, self.host.hypervisor.storage, image, lambda _: None)
-        return Recipe(self.lab, self.machine, image, False, 1400, "10.201.7.10", 24)
+        return MachineRecipe(self.lab, self.machine, image, False, 1400, "10.201.7.10", 24)
 
-    def made(self, recipe: Recipe) -> str:
+    def made(self, recipe: MachineRecipe) -> str:
         owner = replace(self.owner, machine=self.machine.name, made_from=recipe.digest())
         return machines.ensure(self.host, recipe, owner, lambda _: None)
 
-    def meet(self, recipe: Recipe) -> None:
+    def meet(self, recipe: MachineRecipe) -> None:
         name = self.machine.name
         windows_machines.meet(
             self.host, recipe, lambda: machines.console_text(self.host, self.lab, name)
@@ -109,7 +109,7 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    host = Host(Hypervisor("local", "qemu:///system", acceleration="tcg"))
+    host = Host(Hypervisor(name="local", uri="qemu:///system", acceleration="tcg"))
     try:
         connected = libvirt.open("qemu:///system")
     except libvirt.libvirtError as error:
@@ -166,7 +166,8 @@ def test_the_medium_of_a_clone_is_what_windows_looks_for(place: Place) -> None:
     assert content is not None
     seed = place.folder / "seed.iso"
     seed.write_bytes(content)
-    assert label_of(seed) == "HYBRIDLAB"
+    with opened(seed, "reading", "") as found:
+        assert found.label == "HYBRIDLAB"
     assert place.machine.name.encode() in content
     assert keyring.password(place.lab, place.machine.name).encode() not in content
 

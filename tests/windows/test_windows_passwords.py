@@ -9,11 +9,17 @@ import answers
 import pytest
 
 from lab._errors import PreflightError
-from lab.imaging.windows.passwords import LENGTH, MASK, encoded, masked, random_password
-from lab.imaging.windows.product_key import product_key
-from lab.imaging.windows.release import Wanted
+from lab.imaging.windows.credentials import (
+    LENGTH,
+    MASK,
+    encoded,
+    masked,
+    product_key,
+    random_password,
+)
+from lab.imaging.windows.release import WantedImage
 
-WANTED = Wanted("2022", "datacenter", "core")
+WANTED = WantedImage("2022", "datacenter", "core")
 
 
 def test_random_passwords_meet_the_complexity_rule_and_are_never_the_same():
@@ -54,7 +60,7 @@ def test_password_outside_ascii_is_encoded_whole():
 
 @pytest.mark.parametrize("name", [*answers.INSTALLATIONS, *answers.CLONES])
 def test_masked_answer_file_has_no_secret_and_is_otherwise_the_same(name):
-    document = answers.golden(name).decode()
+    document = answers.documents()[name].decode()
     shown = masked(document)
     assert encoded(answers.PASSWORD, "Password") not in shown
     assert encoded(answers.PASSWORD, "AdministratorPassword") not in shown
@@ -67,7 +73,7 @@ def test_masked_answer_file_has_no_secret_and_is_otherwise_the_same(name):
 
 
 def test_public_key_is_shown():
-    document = answers.golden("2022-datacenter-core-bios-volume-virtio").decode()
+    document = answers.documents()["2022-datacenter-core-bios-volume-virtio"].decode()
     assert masked(document).count("WX4NM-KYWYW-QJJR4-XV3QB-6VM33") == 2
 
 

@@ -14,13 +14,10 @@ from lab._errors import PreflightError, UsageError
 from lab.cli.main import main
 from lab.imaging import inputs, recipes
 from lab.imaging.recipe import Recipe, Windows, WindowsPhase
-from lab.imaging.windows.decision import decided
-from lab.imaging.windows.passwords import MASK
-from lab.imaging.windows.preview import clone_preview
-from lab.imaging.windows.product_key import secret_of
+from lab.imaging.windows.answer import clone_preview, decided
+from lab.imaging.windows.credentials import MASK, secret_of
 from lab.imaging.windows.release import RELEASES
-from lab.imaging.windows.settings import Region
-from lab.imaging.windows.time_zones import TIME_ZONES
+from lab.imaging.windows.settings import TIME_ZONES, Region
 from lab.inventory.inventory import STOCK, ImageSource
 
 NAMES = [f"windows-server-{year}" for year in RELEASES]
@@ -44,7 +41,7 @@ def test_shipped_recipe_is_of_its_release_and_has_every_template(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_phase_has_a_deadline(name):
-    assert set(windows(recipes.load(name)).deadlines) == set(get_args(WindowsPhase))
+    assert set(windows(recipes.load(name)).minutes) == set(get_args(WindowsPhase))
 
 
 def test_known_media_are_told_apart_by_their_digests():
@@ -76,7 +73,7 @@ def test_what_a_recipe_says_of_windows_is_what_is_installed(tmp_path):
         ("virtio: true", "virtio: false"),
         ("  vcpus: 2\n", f"  vcpus: 3{more}"),
     )
-    deadlines = windows(recipe).deadlines
+    deadlines = windows(recipe).minutes
     assert (deadlines["copy"], deadlines["first-logon"], deadlines["disk"]) == (90, 7, 10)
     settings = decided(windows(recipe), "uefi", "retail", "Secret-Password.1")
     assert settings.wanted.name == "Windows Server 2022 SERVERDATACENTER"
@@ -96,14 +93,14 @@ def test_what_a_recipe_leaves_out_has_a_default(tmp_path):
 def test_missing_medium_is_asked_for_by_its_name(tmp_path):
     with pytest.raises(PreflightError, match="the ISO of Windows Server 2022") as refused:
         inputs.found(recipes.load("windows-server-2022"), STOCK, tmp_path, lambda _: None)
-    assert "[images.windows-server-2022] path =" in refused.value.cure
+    assert "[images.windows-server-2022] path =" in refused.value.hint
 
 
 def test_unknown_medium_is_taken(tmp_path):
     iso = tmp_path / "some.iso"
     iso.write_bytes(b"not one of the known")
-    source = ImageSource(str(iso), None)
-    inventory = replace(STOCK, images={"windows-server-2022": source, "virtio-win": source})
+    source = ImageSource(url=str(iso), sha256=None)
+    inventory = STOCK.replace(images={"windows-server-2022": source, "virtio-win": source})
     recipe = recipes.load("windows-server-2022")
     found = inputs.found(recipe, inventory, tmp_path / "downloads", lambda _: None)
     assert found["iso"].startswith("sha256:")

@@ -17,41 +17,31 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 pytest.importorskip("pycdlib", reason="pycdlib is not installed")
 
-import boot_disc  # noqa: E402
+import boot_disc
 
-from lab._deadline import Deadline  # noqa: E402
-from lab._errors import BrokenError, DeadlineError, PreflightError  # noqa: E402
-from lab.imaging.windows.following import Watch  # noqa: E402
-from lab.imaging.windows.machine import Disc, Machine  # noqa: E402
-from lab.imaging.windows.phases import ORDER  # noqa: E402
-from lab.inventory.inventory import MANAGEMENT, Hypervisor  # noqa: E402
-from lab.providers.libvirt import media, sites  # noqa: E402
-from lab.providers.libvirt.host import Host  # noqa: E402
-from lab.providers.libvirt.windows_site import LibvirtSite  # noqa: E402
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError, PreflightError
+from lab.imaging.windows.machine import InstallationMachine, VendorMedium
+from lab.imaging.windows.monitor import InstallMonitor
+from lab.imaging.windows.phases import ORDER
+from lab.inventory.inventory import MANAGEMENT, Hypervisor
+from lab.providers.libvirt import media, sites
+from lab.providers.libvirt.host import Host
+from lab.providers.libvirt.installing import LibvirtSite
 
 pytestmark = pytest.mark.machines
-LOCAL = Hypervisor("local", "qemu:///system", acceleration="tcg")
+LOCAL = Hypervisor(name="local", uri="qemu:///system", acceleration="tcg")
 SCHEMA = Path("/usr/share/libvirt/schemas/domain.rng")
-NewMachine = Callable[..., Machine]
+NewMachine = Callable[..., InstallationMachine]
 READY = (
     "hybridlab: phase winpe",
     "hybridlab: key ssh-ed25519 AAAA",
     f"hybridlab: certificate {'a' * 64}",
     "hybridlab: phase ready",
 )
-
-
-@pytest.fixture
-def connected() -> Iterator[Any]:
-    try:
-        found = libvirt.open("qemu:///system")
-    except libvirt.libvirtError as error:
-        pytest.skip(f"no libvirtd: {error}")
-    yield found
-    found.close()
 
 
 def objects(connected: Any, site: Path) -> set[str]:
@@ -72,7 +62,7 @@ def folder(connected: Any, tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def asked(folder: Path) -> NewMachine:
-    def make(*said: str, then: str = "halt", **changes: Any) -> Machine:
+    def make(*said: str, then: str = "halt", **changes: Any) -> InstallationMachine:
         iso = boot_disc.disc(folder.with_name("setup.iso"), boot_disc.lines(*said), then)
         facts = {
             "image": "stand-in",
@@ -83,19 +73,19 @@ def asked(folder: Path) -> NewMachine:
             "vcpus": 1,
             "firmware": "bios",
             "storage": "virtio",
-            "setup": Disc(iso, sha256(iso.read_bytes()).hexdigest()),
+            "setup": VendorMedium(iso, sha256(iso.read_bytes()).hexdigest()),
             "overlay": None,
             "virtio": None,
             "answers": b"answers" * 999,
         }
-        return Machine(**{**facts, **changes})
+        return InstallationMachine(**{**facts, **changes})
 
     return make
 
 
-def watch(folder: Path, machine: Any, minutes: float = 2.0) -> Watch:
+def watch(folder: Path, machine: Any, minutes: float = 2.0) -> InstallMonitor:
     told: list[str] = []
-    return Watch(
+    return InstallMonitor(
         "stand-in",
         machine,
         dict.fromkeys(ORDER, minutes / 10),  # it is emulated: ten times as long
@@ -283,5 +273,5 @@ def test_a_medium_that_qemu_cannot_read_is_refused_with_the_cure(
     monkeypatch.setattr(media, "reader", lambda _: media.Reader(64055, frozenset({64055})))
     with pytest.raises(PreflightError, match=r"QEMU .* may not") as refused:
         LibvirtSite(LOCAL, MANAGEMENT).begin(wanted)
-    assert "chmod" in refused.value.cure
+    assert "chmod" in refused.value.hint
     assert objects(connected, folder) == set()

@@ -12,10 +12,10 @@ from windows_guests import NewGuest, NewShell, encoded, lines, trouble
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError, UsageError
-from lab.guests.link import SESSIONS, LostError, UnreachableError
-from lab.guests.shell import Completed, GuestShell
-from lab.guests.windows_shell import WindowsShell
-from lab.guests.winrm_errors import CertificateError, FaultError, PasswordError
+from lab.remote.shell import Completed, ConnectionLostError, Shell, UnreachableError
+from lab.remote.transport import SESSIONS
+from lab.remote.windows import WindowsShell
+from lab.remote.winrm_connection import CertificateError, FaultError, PasswordError
 
 PROGRAM = "C:\\tools\\it.exe"
 CLIXML = (
@@ -25,32 +25,19 @@ CLIXML = (
 )
 
 
-def test_it_is_a_guest_shell(guest: Guest, windows_shell: WindowsShell) -> None:
-    one: GuestShell = windows_shell
+def test_it_is_a_shell(guest: Guest, windows_shell: WindowsShell) -> None:
+    one: Shell = windows_shell
     guest.script.on("it.exe", stdout=b"said\r\n")
     assert one.run([PROGRAM], Deadline(20)) == Completed(0, "said\r\n", "")
 
 
-def test_output_errors_and_exit_code_come_over_both_transports(
-    either_guest: Guest, new_windows_shell: NewShell
-) -> None:
-    either_guest.script.on("it.exe", code=3, stdout="h\u00e9\u20ac".encode(), stderr=b"oh")
-    done = new_windows_shell(either_guest).run([PROGRAM, "a b"], Deadline(20))
+def test_output_errors_and_exit_code_come_back(guest: Guest, new_windows_shell: NewShell) -> None:
+    guest.script.on("it.exe", code=3, stdout="h\u00e9\u20ac".encode(), stderr=b"oh")
+    done = new_windows_shell(guest).run([PROGRAM, "a b"], Deadline(20))
     assert done == Completed(3, "h\u00e9\u20ac", "oh")
-    asked = either_guest.script.asked[-1]
+    asked = guest.script.asked[-1]
     assert asked.line == f'{PROGRAM} "a b"'
     assert (asked.skips_cmd, asked.codepage, asked.user) == (True, "65001", USER)
-
-
-def test_what_travels_over_http_is_sealed(new_guest: NewGuest, new_windows_shell: NewShell) -> None:
-    guest = new_guest(encrypted=False)
-    guest.script.on("SECRETWORD", stdout=b"SECRETWORD back")
-    new_windows_shell(guest).run([PROGRAM, "SECRETWORD"], Deadline(20), b"SECRETWORD in")
-    assert guest.service.wire
-    for kind, body in guest.service.wire:
-        assert kind.startswith("multipart/encrypted")
-        assert b"SECRETWORD" not in body
-        assert b"Envelope" not in body
 
 
 @pytest.mark.parametrize("code", [0, 1, 1641, 3010, 3221225786, -1073741510])
@@ -70,12 +57,12 @@ def test_errors_in_clixml_are_text(guest: Guest, windows_shell: WindowsShell) ->
     assert windows_shell.stream([PROGRAM], Deadline(20), print).stderr == "it is broken\n"
 
 
-def test_input_is_bytes_and_ends(either_guest: Guest, new_windows_shell: NewShell) -> None:
+def test_input_is_bytes_and_ends(guest: Guest, new_windows_shell: NewShell) -> None:
     every = bytes(range(256)) * 1024
-    either_guest.script.on("it.exe", lambda asked: Answer(0, str(len(asked.stdin)).encode()))
-    done = new_windows_shell(either_guest).run([PROGRAM], Deadline(20), every)
+    guest.script.on("it.exe", lambda asked: Answer(0, str(len(asked.stdin)).encode()))
+    done = new_windows_shell(guest).run([PROGRAM], Deadline(20), every)
     assert done.stdout == str(len(every))
-    assert either_guest.script.asked[-1].stdin == every
+    assert guest.script.asked[-1].stdin == every
 
 
 def test_a_command_without_input_finds_it_at_its_end(
@@ -97,7 +84,7 @@ def test_input_that_was_lost_is_said_and_not_given_twice(
     guest.shells.longest_wait = 0.1
     guest.script.on("it.exe")
     trouble(guest, "Send", "drop", after=True)
-    with pytest.raises(LostError, match="a part of its input was lost"):
+    with pytest.raises(ConnectionLostError, match="a part of its input was lost"):
         windows_shell.run([PROGRAM], Deadline(20), b"x" * 300_000)
     assert guest.shells.verbs.count("Send") == 1
     assert guest.shells.signals == [PROGRAM]
@@ -139,15 +126,15 @@ def test_a_command_that_is_silent_for_long_is_asked_again(
 
 
 def test_the_deadline_ends_the_command_and_its_shell(
-    either_guest: Guest, new_windows_shell: NewShell
+    guest: Guest, new_windows_shell: NewShell
 ) -> None:
-    shell = new_windows_shell(either_guest)
+    shell = new_windows_shell(guest)
     shell.wait(Deadline(20))
-    either_guest.script.on("it.exe", pieces=[(b"begun\r\n", b"")], held=threading.Event())
+    guest.script.on("it.exe", pieces=[(b"begun\r\n", b"")], held=threading.Event())
     with pytest.raises(DeadlineError, match=r"not done within 1.5 s, and ended.*'begun'"):
         shell.run([PROGRAM], Deadline(1.5))
-    assert either_guest.shells.signals == [PROGRAM]
-    assert not either_guest.shells.open
+    assert guest.shells.signals == [PROGRAM]
+    assert not guest.shells.open
     assert shell.run(["cmd", "/d", "/c", "exit 0"], Deadline(20)).code == 0
 
 
@@ -164,7 +151,7 @@ def test_a_guest_that_answers_nothing_ends_at_the_deadline_too(
 def test_a_command_that_could_not_be_ended_is_said_to_run_perhaps(
     guest: Guest, windows_shell: WindowsShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.guests.winrm_command.CLEAN_SECONDS", 0.5)
+    monkeypatch.setattr("lab.remote.winrm.CLEAN_SECONDS", 0.5)
     guest.script.on("it.exe", held=threading.Event())
     for action in ("Signal", "Signal", "Delete", "Delete"):
         trouble(guest, action, "status", code=503)
@@ -175,9 +162,8 @@ def test_a_command_that_could_not_be_ended_is_said_to_run_perhaps(
 
 
 def test_a_connection_that_is_closed_while_nothing_was_said_is_made_anew(
-    either_guest: Guest, new_windows_shell: NewShell
+    guest: Guest, new_windows_shell: NewShell
 ) -> None:
-    guest = either_guest
     guest.script.on("it.exe", code=5, pieces=[(b"one ", b""), (b"two", b"")])
     trouble(guest, "Receive", "drop")
     assert new_windows_shell(guest).run([PROGRAM], Deadline(20)) == Completed(5, "one two", "")
@@ -190,7 +176,9 @@ def test_output_that_may_have_been_lost_is_said_with_the_exit_code(
 ) -> None:
     guest.script.on("it.exe", code=5, pieces=[(b"one ", b""), (b"two", b"")])
     trouble(guest, "Receive", kind, after=True)
-    with pytest.raises(LostError, match=r"ended with exit code 5, but the connection broke"):
+    with pytest.raises(
+        ConnectionLostError, match=r"ended with exit code 5, but the connection broke"
+    ):
         windows_shell.run([PROGRAM], Deadline(20))
     assert lines(guest) == [PROGRAM]
 
@@ -198,48 +186,48 @@ def test_output_that_may_have_been_lost_is_said_with_the_exit_code(
 @pytest.mark.parametrize("after", [False, True], ids=["not begun", "begun"])
 @pytest.mark.parametrize("kind", ["drop", "reset"])
 def test_a_command_that_may_have_begun_is_never_begun_again(
-    either_guest: Guest, new_windows_shell: NewShell, kind: str, after: bool
+    guest: Guest, new_windows_shell: NewShell, kind: str, after: bool
 ) -> None:
-    either_guest.script.on("it.exe")
-    trouble(either_guest, "Command", kind, after=after)
-    with pytest.raises(LostError, match="whether the command was begun is not known"):
-        new_windows_shell(either_guest).run([PROGRAM], Deadline(20))
-    assert either_guest.shells.verbs.count("Command") == int(after)
-    assert not either_guest.shells.open
+    guest.script.on("it.exe")
+    trouble(guest, "Command", kind, after=after)
+    with pytest.raises(ConnectionLostError, match="whether the command was begun is not known"):
+        new_windows_shell(guest).run([PROGRAM], Deadline(20))
+    assert guest.shells.verbs.count("Command") == int(after)
+    assert not guest.shells.open
 
 
 @pytest.mark.parametrize("kind", ["drop", "reset"])
 def test_before_the_command_a_lost_connection_is_made_anew(
-    either_guest: Guest, new_windows_shell: NewShell, kind: str
+    guest: Guest, new_windows_shell: NewShell, kind: str
 ) -> None:
-    either_guest.script.on("it.exe", stdout=b"ran")
-    trouble(either_guest, "Create", kind)
-    assert new_windows_shell(either_guest).run([PROGRAM], Deadline(20)).stdout == "ran"
+    guest.script.on("it.exe", stdout=b"ran")
+    trouble(guest, "Create", kind)
+    assert new_windows_shell(guest).run([PROGRAM], Deadline(20)).stdout == "ran"
 
 
 def test_a_connection_that_died_unseen_is_made_anew(
-    either_guest: Guest, new_windows_shell: NewShell
+    guest: Guest, new_windows_shell: NewShell
 ) -> None:
-    shell = new_windows_shell(either_guest)
-    either_guest.script.on("it.exe")
+    shell = new_windows_shell(guest)
+    guest.script.on("it.exe")
     shell.run([PROGRAM], Deadline(20))
-    either_guest.winrm.cut()
-    Deadline(5).wait("cutting", lambda: either_guest.winrm.connections() == 0)
+    guest.winrm.cut()
+    Deadline(5).wait("cutting", lambda: guest.winrm.connections() == 0)
     shell.run([PROGRAM], Deadline(20))
-    assert either_guest.service.logins == ["NTLM", "NTLM"]
-    assert lines(either_guest) == [PROGRAM, PROGRAM]
+    assert guest.service.logins == ["NTLM", "NTLM"]
+    assert lines(guest) == [PROGRAM, PROGRAM]
 
 
-def test_one_connection_is_kept(either_guest: Guest, new_windows_shell: NewShell) -> None:
-    shell = new_windows_shell(either_guest)
-    either_guest.script.on("it.exe")
+def test_one_connection_is_kept(guest: Guest, new_windows_shell: NewShell) -> None:
+    shell = new_windows_shell(guest)
+    guest.script.on("it.exe")
     for _ in range(3):
         shell.run([PROGRAM], Deadline(20))
-    assert either_guest.service.logins == ["NTLM"]
+    assert guest.service.logins == ["NTLM"]
     shell.close()
-    Deadline(5).wait("closing", lambda: either_guest.winrm.connections() == 0)
+    Deadline(5).wait("closing", lambda: guest.winrm.connections() == 0)
     shell.run([PROGRAM], Deadline(20))
-    assert either_guest.service.logins == ["NTLM", "NTLM"]
+    assert guest.service.logins == ["NTLM", "NTLM"]
 
 
 def restart(guest: Guest, *, forgets: bool) -> None:
@@ -251,17 +239,17 @@ def restart(guest: Guest, *, forgets: bool) -> None:
 
 
 def test_a_service_that_comes_back_and_remembers_is_listened_to(
-    new_guest: NewGuest, new_windows_shell: NewShell
+    guest: Guest, windows_shell: WindowsShell
 ) -> None:
-    guest = new_guest(encrypted=False)
-    windows_shell = new_windows_shell(guest)
     gate = threading.Event()
     guest.script.on("it.exe", stdout=b"all of it", held=gate)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(windows_shell.run, [PROGRAM], Deadline(30))
         restart(guest, forgets=False)
         gate.set()
-        assert running.result().stdout == "all of it"
+        # It went without TLS's close: during a request, what it sent last may be lost.
+        said = running.exception() or running.result().stdout
+        assert said == "all of it" or "it has ended with exit code 0, but" in str(said)
     assert lines(guest) == [PROGRAM]
 
 
@@ -272,7 +260,7 @@ def test_a_service_that_comes_back_and_has_forgotten_is_said(
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(windows_shell.run, [PROGRAM], Deadline(30))
         restart(guest, forgets=True)
-        with pytest.raises(LostError, match="no longer knows the command"):
+        with pytest.raises(ConnectionLostError, match="no longer knows the command"):
             running.result()
     assert lines(guest) == [PROGRAM]
 
@@ -280,13 +268,15 @@ def test_a_service_that_comes_back_and_has_forgotten_is_said(
 def test_a_service_that_stays_away_is_given_up(
     guest: Guest, windows_shell: WindowsShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.guests.winrm_command.AWAY_SECONDS", 0.6)
+    monkeypatch.setattr("lab.remote.winrm.AWAY_SECONDS", 0.6)
     guest.script.on("it.exe", held=threading.Event())
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(windows_shell.run, [PROGRAM], Deadline(30))
         Deadline(10).wait("waiting for it to run", lambda: "Receive" in guest.shells.verbs)
         guest.winrm.stop()
-        with pytest.raises(LostError, match=r"connection refused, and not back within 0.6 s"):
+        with pytest.raises(
+            ConnectionLostError, match=r"connection refused, and not back within 0.6 s"
+        ):
             running.result()
     guest.shells.forget()
 
@@ -296,7 +286,7 @@ def test_a_message_that_is_too_large_is_said(guest: Guest, windows_shell: Window
     guest.service.max_envelope = 5_000
     with pytest.raises(FaultError, match="413: 'win1' takes no message of that size") as caught:
         windows_shell.run([PROGRAM, "x" * 10_000], Deadline(20))
-    assert "in a file" in caught.value.cure
+    assert "in a file" in caught.value.hint
 
 
 @pytest.mark.parametrize("status", [500, 503])
@@ -312,7 +302,7 @@ def test_a_quota_is_said_with_its_cure(guest: Guest, windows_shell: WindowsShell
     guest.shells.max_shells = 0
     with pytest.raises(FaultError, match=r"maximum number of 0 concurrent shells") as caught:
         windows_shell.run([PROGRAM], Deadline(20))
-    assert "MaxShellsPerUser" in caught.value.cure
+    assert "MaxShellsPerUser" in caught.value.hint
     guest.shells.max_shells, guest.shells.max_commands = 30, 0
     with pytest.raises(FaultError, match="maximum number of 0 concurrent operations"):
         windows_shell.run([PROGRAM], Deadline(20))
@@ -330,14 +320,14 @@ def test_a_reply_that_is_no_xml_is_said(
 
 
 def test_another_password_is_refused_once_and_kept_out_of_the_message(
-    either_guest: Guest, new_windows_shell: NewShell
+    guest: Guest, new_windows_shell: NewShell
 ) -> None:
-    shell = new_windows_shell(either_guest, password="other-secret")
+    shell = new_windows_shell(guest, password="other-secret")
     with pytest.raises(PasswordError, match=f"401: the password of user '{USER}'") as caught:
         shell.run([PROGRAM], Deadline(20))
-    assert either_guest.service.refused == 1
+    assert guest.service.refused == 1
     assert "other-secret" not in f"{caught.value} {shell!r}"
-    assert not lines(either_guest)
+    assert not lines(guest)
 
 
 # SECURITY.md: Connections are encrypted, and hosts are known beforehand.
@@ -377,7 +367,7 @@ def test_a_port_without_tls_is_said(new_guest: NewGuest, new_windows_shell: NewS
 
 
 def test_threads_have_their_commands_at_the_same_time(
-    either_guest: Guest, new_windows_shell: NewShell
+    guest: Guest, new_windows_shell: NewShell
 ) -> None:
     together = threading.Barrier(SESSIONS)
 
@@ -385,8 +375,8 @@ def test_threads_have_their_commands_at_the_same_time(
         together.wait(20)
         return Answer(0, asked.line.encode() + asked.stdin)
 
-    either_guest.script.on("it.exe", answer)
-    shell = new_windows_shell(either_guest)
+    guest.script.on("it.exe", answer)
+    shell = new_windows_shell(guest)
     with ThreadPoolExecutor(SESSIONS) as pool:
         given = [str(number) for number in range(SESSIONS)]
         done = list(pool.map(lambda n: shell.run([PROGRAM, n], Deadline(30), n.encode()), given))
@@ -466,6 +456,6 @@ def test_without_pywinrm_the_extra_is_named(
     monkeypatch.setitem(__import__("sys").modules, "winrm.protocol", None)
     with pytest.raises(PreflightError, match="pywinrm") as caught:
         windows_shell.run([PROGRAM], Deadline(20))
-    assert caught.value.cure == "pip install 'hybridlab[windows]'"
+    assert caught.value.hint == "pip install 'hybridlab[windows]'"
     assert PASSWORD not in str(caught.value)
     assert not lines(guest)

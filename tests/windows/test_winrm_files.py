@@ -14,9 +14,9 @@ from windows_guests import NewGuest, NewShell, jump, lines
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, UsageError
-from lab.guests.link import HostKeyError, LostError
-from lab.guests.windows_shell import WindowsShell
-from lab.guests.winrm_errors import CertificateError
+from lab.remote.shell import ConnectionLostError, HostKeyError
+from lab.remote.windows import WindowsShell
+from lab.remote.winrm_connection import CertificateError
 
 PLACE = "C:\\hybridlab\\it.bin"
 BUSY = 180.0
@@ -85,12 +85,12 @@ def host(new_guest: NewGuest) -> Guest:
 
 
 def test_commands_and_files_go_through_a_host(
-    host: Guest, either_guest: Guest, new_windows_shell: NewShell, tmp_path: Path
+    host: Guest, guest: Guest, new_windows_shell: NewShell, tmp_path: Path
 ) -> None:
-    shell = new_windows_shell(either_guest, jump=jump(host, tmp_path / "known"))
-    either_guest.script.on("it.exe", lambda asked: Answer(0, asked.stdin))
+    shell = new_windows_shell(guest, jump=jump(host, tmp_path / "known"))
+    guest.script.on("it.exe", lambda asked: Answer(0, asked.stdin))
     shell.wait(Deadline(BUSY))
-    tries, logins = len(lines(either_guest)), len(host.ssh_service.logins)
+    tries, logins = len(lines(guest)), len(host.ssh_service.logins)
     assert logins <= tries, "one link to it is shared"
     content = b"x" * MIB
     assert len(shell.run(["C:\\it.exe"], Deadline(BUSY), content).stdout) == MIB
@@ -133,7 +133,7 @@ def test_a_link_that_breaks_while_a_command_runs_is_made_anew(
 def test_output_that_a_host_may_have_swallowed_is_said(
     host: Guest, new_guest: NewGuest, new_windows_shell: NewShell, tmp_path: Path
 ) -> None:
-    guest = new_guest(encrypted=False)
+    guest = new_guest()
     shell = new_windows_shell(guest, jump=jump(host, tmp_path / "known"))
     gate = threading.Event()
     guest.script.on("it.exe", code=6, stdout=b"all", held=gate)
@@ -147,6 +147,8 @@ def test_output_that_a_host_may_have_swallowed_is_said(
         )
         host.ssh.cut()
         gate.set()
-        with pytest.raises(LostError, match="ended with exit code 6, but the connection broke"):
+        with pytest.raises(
+            ConnectionLostError, match="ended with exit code 6, but the connection broke"
+        ):
             running.result()
     assert lines(guest) == ["C:\\it.exe"]

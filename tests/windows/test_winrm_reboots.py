@@ -12,10 +12,17 @@ from windows_guests import trouble
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.guests import reboot as module
-from lab.guests.reboot import Boot, ask, boot, boot_of, prove, reboot, restarted, run_with_reboot
-from lab.guests.shell import Completed
-from lab.guests.windows_shell import WindowsShell
+from lab.remote import windows_steps as module
+from lab.remote.windows import WindowsShell
+from lab.remote.windows_steps import (
+    Boot,
+    ask,
+    boot,
+    parse_boot,
+    prove,
+    reboot,
+    restarted,
+)
 
 
 class Computer:
@@ -56,7 +63,7 @@ def computer(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> Computer:
     ],
 )
 def test_a_boot_is_read_from_what_the_guest_says(text: str, read: Boot | None) -> None:
-    assert boot_of(text, 7) == read
+    assert parse_boot(text, 7) == read
 
 
 @pytest.mark.parametrize(
@@ -136,20 +143,3 @@ def test_a_machine_that_cannot_say_when_it_started_is_said(
     guest.script.on("LastBootUpTime", code=1, stderr=b"no CIM")
     with pytest.raises(BrokenError, match="reading when 'win1' was started: it said 'no CIM'"):
         reboot(windows_shell, Deadline(20))
-
-
-@pytest.mark.parametrize(("code", "asks"), [(0, 0), (1, 0), (3010, 1), (1641, 0)])
-def test_exit_codes_that_ask_for_a_reboot_get_one(
-    computer: Computer, windows_shell: WindowsShell, code: int, asks: int
-) -> None:
-    def act() -> Completed:
-        if code == 1641:  # the installer restarts it itself
-            computer.start_anew()
-        return windows_shell.run(["C:\\setup.exe"], Deadline(20))
-
-    computer.guest.script.on("setup.exe", code=code)
-    assert run_with_reboot(windows_shell, act, Deadline(30)).code == code
-    asked = [one.line for one in computer.guest.script.asked if "shutdown.exe" in one.line]
-    assert len(asked) == asks
-    started = computer.at == "2026-11-21T11:23:20.0000000Z"
-    assert started is (code in {3010, 1641})

@@ -12,16 +12,10 @@ from windows_guests import lines
 
 from lab._deadline import Deadline
 from lab._errors import UsageError
-from lab.guests import reboot as reboots
-from lab.guests.shell import Completed
-from lab.guests.windows_shell import WindowsShell
-from lab.guests.windows_steps import (
-    StepError,
-    StepResult,
-    result_of,
-    run_step,
-    run_step_and_reboot,
-)
+from lab.remote import windows_steps as reboots
+from lab.remote.shell import Completed
+from lab.remote.windows import WindowsShell
+from lab.remote.windows_steps import StepError, StepResult, result_of, run_step, run_step_and_reboot
 
 SCRIPT, MODULE = b"# a step\r\n", b"# a module\r\n"
 COMMAND = (
@@ -66,7 +60,7 @@ def test_the_settings_of_a_step_that_fails_are_removed_too(
         StepError, match=r"running step 'time-zone' on 'win1': .*: no zone"
     ) as caught:
         run_step(windows_shell, SCRIPT, MODULE, "time-zone", {"a": "secret"}, Deadline(30))
-    assert "C:\\hybridlab\\log\\time-zone.log" in caught.value.cure
+    assert "C:\\hybridlab\\log\\time-zone.log" in caught.value.hint
     assert not Path(guest.root / "C" / "hybridlab" / "time-zone.json").exists()
 
 

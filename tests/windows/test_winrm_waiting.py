@@ -11,22 +11,22 @@ from windows_guests import NewGuest, NewShell, trouble
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
-from lab.guests import windows_waiting
-from lab.guests.link import HostKeyError
-from lab.guests.windows_shell import WindowsShell
-from lab.guests.winrm_errors import CertificateError, PasswordError
+from lab.remote import windows
+from lab.remote.shell import HostKeyError
+from lab.remote.windows import WindowsShell
+from lab.remote.winrm_connection import CertificateError, PasswordError
 
 
-def test_it_waits_until_both_let_it_in(either_guest: Guest, new_windows_shell: NewShell) -> None:
-    either_guest.stop()
+def test_it_waits_until_both_let_it_in(guest: Guest, new_windows_shell: NewShell) -> None:
+    guest.stop()
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(new_windows_shell(either_guest).wait, Deadline(30))
-        either_guest.winrm.start()
-        Deadline(10).wait("waiting for WinRM", lambda: either_guest.service.logins)
+        waiting = pool.submit(new_windows_shell(guest).wait, Deadline(30))
+        guest.winrm.start()
+        Deadline(10).wait("waiting for WinRM", lambda: guest.service.logins)
         assert not waiting.done()
-        either_guest.ssh.start()
+        guest.ssh.start()
         waiting.result()
-    assert either_guest.ssh_service.logins
+    assert guest.ssh_service.logins
 
 
 def test_nobody_listening_is_what_it_saw_last(guest: Guest, windows_shell: WindowsShell) -> None:
@@ -85,10 +85,10 @@ def test_another_host_key_ends_it_at_once(guest: Guest, new_windows_shell: NewSh
 def test_a_refused_password_ends_it_before_the_account_is_locked(
     guest: Guest, new_windows_shell: NewShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(windows_waiting, "REFUSED_SECONDS", 0.05)
+    monkeypatch.setattr(windows, "REFUSED_SECONDS", 0.05)
     with pytest.raises(PasswordError):
         new_windows_shell(guest, password="wrong").wait(Deadline(60))
-    assert guest.service.refused == windows_waiting.REFUSALS < 10
+    assert guest.service.refused == windows.REFUSALS < 10
 
 
 def test_between_refusals_nothing_is_tried(guest: Guest, new_windows_shell: NewShell) -> None:
@@ -100,7 +100,7 @@ def test_between_refusals_nothing_is_tried(guest: Guest, new_windows_shell: NewS
 def test_a_password_that_is_taken_later_is_enough(
     guest: Guest, windows_shell: WindowsShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(windows_waiting, "REFUSED_SECONDS", 0.05)
+    monkeypatch.setattr(windows, "REFUSED_SECONDS", 0.05)
     own, guest.service.password = guest.service.password, "not yet"
     refused = threading.Event()
     with ThreadPoolExecutor(1) as pool:
@@ -109,4 +109,4 @@ def test_a_password_that_is_taken_later_is_enough(
         guest.service.password = own
         refused.set()
         waiting.result()
-    assert 1 <= guest.service.refused < windows_waiting.REFUSALS
+    assert 1 <= guest.service.refused < windows.REFUSALS

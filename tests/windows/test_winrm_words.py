@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab._errors import UsageError
-from lab.guests import powershell
-from lab.guests.clixml import readable
-from lab.guests.command_line import started
-from lab.guests.reboot import QUERY
-from lab.guests.shell import Reach
-from lab.guests.windows_paths import sftp_path
-from lab.guests.windows_reach import WindowsReach
-from lab.guests.winrm_endpoint import endpoint
+from lab.remote.shell import Reach, WindowsReach
+from lab.remote.windows import sftp_path
+from lab.remote.windows_commands import (
+    SCRIPT_LONGEST,
+    encoded_command,
+    fits_command_line,
+    interactive_script,
+    quote,
+    readable,
+    started,
+    wrap_script,
+)
+from lab.remote.windows_steps import QUERY
+from lab.remote.winrm_connection import WinrmPool, pinned_digest, service_url
 
 CASES = Path(__file__).parents[1] / "cases" / "windows"
 CLIXML = sorted((CASES / "clixml").glob("*.in"))
@@ -110,8 +117,8 @@ def test_what_cannot_be_a_command_line_is_refused(command: list[str]) -> None:
     "script",
     [
         QUERY,
-        powershell.whole("Get-Item -Path 'C:\\x'"),
-        powershell.interactive("C:\\it's.exe", 'a "b" \u2019'),
+        wrap_script("Get-Item -Path 'C:\\x'"),
+        interactive_script("C:\\it's.exe", 'a "b" \u2019'),
     ],
     ids=["boot", "whole", "interactive"],
 )
@@ -122,15 +129,15 @@ def test_our_scripts_parse(script: str) -> None:
 
 
 def test_a_literal_ends_at_no_quote_that_is_in_it() -> None:
-    assert powershell.quoted("it's \u2018so\u2019") == "'it''s \u2018\u2018so\u2019\u2019'"
+    assert quote("it's \u2018so\u2019") == "'it''s \u2018\u2018so\u2019\u2019'"
 
 
 def test_a_script_that_just_fits_makes_a_line_that_cmd_takes() -> None:
-    longest = "x" * powershell.LONGEST
-    assert powershell.fits(longest)
-    assert not powershell.fits(f"{longest}x")
-    assert not powershell.fits("\U0001f600" * (powershell.LONGEST // 2 + 1))
-    line = started(powershell.encoded(longest)).line
+    longest = "x" * SCRIPT_LONGEST
+    assert fits_command_line(longest)
+    assert not fits_command_line(f"{longest}x")
+    assert not fits_command_line("\U0001f600" * (SCRIPT_LONGEST // 2 + 1))
+    line = started(encoded_command(longest)).line
     assert len(f"cmd /c {line}") <= 8_191
     assert base64.b64decode(line.split()[-1]).decode("utf-16-le") == longest
 
@@ -153,32 +160,24 @@ def reach(**changes: object) -> WindowsReach:
 
 
 @pytest.mark.parametrize(
-    ("given_", "url"),
+    ("changes", "url"),
     [
-        ({"certificate": PIN}, "https://192.0.2.5:5986/wsman"),
-        ({"certificate": PIN.upper(), "port": 15986}, "https://192.0.2.5:15986/wsman"),
-        ({"port": 5985}, "http://192.0.2.5:5985/wsman"),
-        ({"port": 15985}, "http://192.0.2.5:15985/wsman"),
-        ({"certificate": PIN, "address": "2001:db8::5"}, "https://[2001:db8::5]:5986/wsman"),
+        ({}, "https://192.0.2.5:5986/wsman"),
+        ({"port": 15986}, "https://192.0.2.5:15986/wsman"),
+        ({"address": "2001:db8::5"}, "https://[2001:db8::5]:5986/wsman"),
     ],
 )
-def test_where_to_knock(given_: dict[str, object], url: str) -> None:
-    found = endpoint(reach(**given_))
-    assert found.url == url
-    assert found.certificate in {PIN, ""}
-    assert "secret" not in repr(found)
+def test_the_service_is_reached_by_https_alone(changes: dict[str, object], url: str) -> None:
+    assert service_url(reach(certificate=PIN, **changes)) == url
 
 
-@pytest.mark.parametrize(
-    "given_",
-    [
-        {},
-        {"certificate": PIN, "port": 5985},
-        {"certificate": "ab" * 20},
-        {"certificate": "zz" * 32},
-    ],
-    ids=["TLS without a pin", "a pin without TLS", "SHA-1", "no hex"],
-)
-def test_what_does_not_fit_together_is_refused(given_: dict[str, object]) -> None:
-    with pytest.raises(UsageError):
-        endpoint(reach(**given_))
+@pytest.mark.parametrize("written", [PIN, PIN.upper(), ":".join(re.findall("..", PIN))])
+def test_a_pin_may_be_written_in_any_usual_way(written: str) -> None:
+    assert pinned_digest(reach(certificate=written)) == PIN
+    assert "secret" not in repr(reach(certificate=written))
+
+
+@pytest.mark.parametrize("pin", ["", "ab" * 20, "zz" * 32], ids=["none", "SHA-1", "no hex"])
+def test_a_machine_without_a_valid_pin_is_refused(pin: str) -> None:
+    with pytest.raises(UsageError, match="not a SHA-256 digest"):
+        WinrmPool(reach(certificate=pin), None)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from lab.guests.shell import Reach
-from lab.guests.windows_reach import WindowsReach
-from lab.guests.windows_shell import WindowsShell
+from lab.remote.shell import Reach, WindowsReach
+from lab.remote.windows import WindowsShell
 
 if __name__ == "__main__":
     host_key, keyfile, port, *command = sys.argv[1:]

@@ -10,9 +10,8 @@ from pathlib import Path
 from double.guest import PASSWORD, USER, Guest
 from double.wsman import Trouble
 
-from lab.guests.shell import Jump, Reach
-from lab.guests.windows_reach import WindowsReach
-from lab.guests.windows_shell import WindowsShell
+from lab.remote.shell import Jump, Reach, WindowsReach
+from lab.remote.windows import WindowsShell
 
 NewGuest = Callable[..., Guest]
 NewShell = Callable[..., WindowsShell]

@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from lab.scenario.scenario import Os
+from lab.scenario.terms import Os
 
 SYSTEMS: tuple[Os, ...] = ("linux", "windows")
 

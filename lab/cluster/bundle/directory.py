@@ -15,15 +15,30 @@ from hashlib import sha256
 from os import fsencode
 from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
+
 from lab._errors import PreflightError, UsageError
 from lab._log import quantity
-from lab.cluster.bundle import archives, catalogue, document, oci
-from lab.cluster.bundle.manifest import KUBERNETES, ContainerImage, Manifest, Program
-from lab.cluster.bundle.scratch import Scratch, guarded
-from lab.cluster.bundle.store import Store
+from lab.cluster.bundle import catalogue
+from lab.cluster.bundle.blobs import Scratch
+from lab.cluster.bundle.images import LARGEST, read_archive
+from lab.cluster.bundle.manifest import (
+    KUBERNETES,
+    PATCH,
+    SHORT,
+    Component,
+    ContainerImage,
+    Manifest,
+    Program,
+    Version,
+    first_problem,
+    is_program_name,
+)
+from lab.cluster.bundle.store import BundleStore
+from lab.imaging.cache import guarded
 from lab.imaging.job import Say
 from lab.scenario.findings import did_you_mean
-from lab.scenario.scenario import Os
+from lab.scenario.terms import Os
 from lab.scenario.versions import unsupported
 
 VERSIONS = "versions.json"
@@ -39,7 +54,7 @@ _HEAD = 4096
 
 
 def create(
-    store: Store, source: Path, systems: Sequence[Os], kubernetes: str | None, say: Say
+    store: BundleStore, source: Path, systems: Sequence[Os], kubernetes: str | None, say: Say
 ) -> Manifest:
     """The bundle of a directory.
 
@@ -62,7 +77,7 @@ def create(
     if not there:
         raise UsageError(doing, "there is no such directory", "name one that has a versions.json")
     versions = _versions(source, doing)
-    _check_version(versions[KUBERNETES], kubernetes, doing)
+    _check_version(versions.get(KUBERNETES, ""), kubernetes, doing)
     with guarded(doing):
         own = tuple(os for os, name in _FOLDERS.items() if (source / name).exists())
         taken = tuple(systems) or own
@@ -81,7 +96,7 @@ def create(
             tuple(_images(source / IMAGES, taken, into, say)),
         )
 
-    name = sha256(fsencode(source.resolve())).hexdigest()[: document.SHORT]
+    name = sha256(fsencode(source.resolve())).hexdigest()[:SHORT]
     return store.add(f"directory-{name}", fill, say, goes_on=False)
 
 
@@ -95,32 +110,22 @@ def _versions(source: Path, doing: str) -> dict[str, str]:
                 'write one: {"kubernetes": "1.36.1", "containerd": "2.3.7", ...}',
             )
         with path.open("rb") as file:
-            content = file.read(oci.LARGEST)
+            content = file.read(LARGEST)
     try:
-        found = oci.parsed(content)
-    except ValueError as error:
-        raise PreflightError(doing, f"'{path}': {error}", "write JSON into it") from error
-    versions = found if isinstance(found, dict) else {}
-    well = all(
-        document.COMPONENT.fullmatch(name)
-        and isinstance(version, str)
-        and document.VERSION.fullmatch(version)
-        for name, version in versions.items()
-    )
-    if not well or KUBERNETES not in versions:
+        versions = TypeAdapter(dict[Component, Version]).validate_json(content, strict=True)
+    except ValidationError as error:
         raise PreflightError(
             doing,
-            f"'{path}' is no object of components and their versions with a 'kubernetes' in it",
+            f"'{path}': {first_problem(error)}",
             'write it like {"kubernetes": "1.36.1", "containerd": "2.3.7"}, without a "v"',
-        )
-    return dict(versions)
+        ) from error
+    return versions
 
 
 def _check_version(own: str, asked: str | None, doing: str) -> None:
-    if not document.PATCH.fullmatch(own):
-        raise PreflightError(
-            doing, f"'{own}' is no version of Kubernetes", 'write one such as "1.36.1"'
-        )
+    if not PATCH.fullmatch(own):
+        happened = f"'{own}' in '{VERSIONS}' is no version of Kubernetes"
+        raise PreflightError(doing, happened, 'write one such as "1.36.1"')
     why = unsupported(own.rpartition(".")[0])
     if why is not None:
         raise PreflightError(doing, f"Kubernetes {own} {why}", "build another one")
@@ -176,7 +181,7 @@ def _problems(found: Mapping[Os, Mapping[str, Path]]) -> Iterator[str]:
                 yield f"nobody knows a program '{folder}/{name}' ({hint})"
             elif not path.is_file():
                 yield f"'{folder}/{name}' is no file"
-            elif not document.PROGRAM.fullmatch(name):
+            elif not is_program_name(name):
                 yield f"'{folder}/{name}' is no name of a program"
             elif not _runs(os, path):
                 yield f"'{folder}/{name}' is no program for {os} on amd64"
@@ -207,7 +212,7 @@ def _images(
     paths = sorted(folder.glob("[!.]*.tar"))
     say(f"copying {quantity(len(paths), 'image archive')}")
     for path in paths:
-        for image in archives.images(path, SOURCE, into):
+        for image in read_archive(path, SOURCE, into):
             if image.os not in systems:
                 continue
             before = seen.setdefault((image.name, image.os, image.os_version), path)

@@ -1,23 +1,74 @@
-"""What a bundle holds: pure data, the same in the file ``manifest.json``."""
+"""What a bundle holds: frozen data, and its one spelling in the file ``manifest.json``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from hashlib import sha256
+from typing import Annotated
 
-from lab.scenario.scenario import Os
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+
+from lab._errors import PreflightError
+from lab.plan.canonical import plain
+from lab.scenario.findings import cut
+from lab.scenario.terms import Os
 
 KUBERNETES = "kubernetes"
 """The component whose version is the bundle's own."""
+FILE = "manifest.json"
+SHORT = 12
+"""Hex digits of a digest in a directory's name, and in messages."""
+PATCH = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,6}")
+"""Versions of Kubernetes."""
+_PATH = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(
+    rf"(?=[^/]*[.:]|localhost/)[a-zA-Z0-9.-]+(?::\d+)?/{_PATH}(?:/{_PATH})*:\w[\w.-]{{0,127}}"
+)
+"""The grammar of distribution/reference, with a registry and a tag and without a digest."""
+
+
+def is_full_name(name: str) -> bool:
+    """Whether an image's name says registry, path and tag: ``registry.k8s.io/pause:3.10.2``."""
+    return _IMAGE.fullmatch(name) is not None
+
+
+def is_program_name(name: str) -> bool:
+    """Whether a program may be called so: ``cni/bridge``. On a medium names have 64 characters."""
+    return re.fullmatch(r"(cni/)?[A-Za-z0-9][A-Za-z0-9._-]{0,59}", name) is not None
+
+
+def checked(holds: Callable[[str], object], what: str) -> AfterValidator:
+    """Refuse a text that is none: for ``Annotated[str, checked(..., "version")]``."""
+
+    def check(value: str) -> str:
+        if not holds(value):
+            raise ValueError(f"{cut(value)!a} is no {what}")
+        return value
+
+    return AfterValidator(check)
+
+
+Component = Annotated[
+    str, checked(re.compile(r"[a-z0-9][a-z0-9.-]{0,39}").fullmatch, "name of a component")
+]
+Version = Annotated[str, checked(re.compile(r"[0-9][A-Za-z0-9.+-]{0,63}").fullmatch, "version")]
+_Sha256 = Annotated[str, checked(re.compile(r"[0-9a-f]{64}").fullmatch, "SHA-256")]
+_Program = Annotated[str, checked(is_program_name, "name of a program")]
+_Image = Annotated[str, checked(is_full_name, "full name of an image")]
+_Text = Annotated[str, checked(str.isprintable, "text that can be printed")]
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
     """Bytes in the bundle, below ``blobs/sha256``."""
 
-    sha256: str
+    sha256: _Sha256
     """Hex."""
-    size: int
+    size: Annotated[int, Field(ge=0)]
     """Bytes."""
 
 
@@ -25,13 +76,13 @@ class Blob:
 class Program:
     """One executable of one operating system (amd64)."""
 
-    name: str
+    name: _Program
     """As it is called: ``"kubelet"``, ``"cni/bridge"``, ``"kubelet.exe"``."""
-    component: str
+    component: _Text
     """``"kubernetes"``, ``"containerd"``, ``"cni-plugins"``, ..."""
     os: Os
     blob: Blob
-    source: str
+    source: _Text
     """Where it was had from: an address, or the words of who built it."""
 
 
@@ -39,7 +90,7 @@ class Program:
 class Layer:
     """One layer of a container image."""
 
-    media_type: str
+    media_type: _Text
     blob: Blob
 
 
@@ -47,22 +98,26 @@ class Layer:
 class ContainerImage:
     """One container image for one platform; an image for several has several of these."""
 
-    name: str
+    name: _Image
     """In full: ``"registry.k8s.io/pause:3.10.2"``."""
     os: Os
-    os_version: str | None
+    os_version: _Text | None
     """Of a Windows image: the build it was made for, ``"10.0.20348.2762"``."""
     manifest: Blob
     config: Blob
     layers: tuple[Layer, ...]
-    source: str
+    source: _Text
+
+    def blobs(self) -> tuple[Blob, ...]:
+        """Its manifest, its configuration and its layers."""
+        return (self.manifest, self.config, *(layer.blob for layer in self.layers))
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """A whole bundle."""
 
-    versions: tuple[tuple[str, str], ...]
+    versions: tuple[tuple[Component, Version], ...]
     """Component and version, in the order of names: ``("kubernetes", "1.36.1")``."""
     programs: tuple[Program, ...]
     images: tuple[ContainerImage, ...]
@@ -71,6 +126,16 @@ class Manifest:
     def kubernetes(self) -> str:
         """The Kubernetes version, ``"1.36.1"``."""
         return self.version(KUBERNETES)
+
+    @property
+    def digest(self) -> str:
+        """Hex SHA-256 of ``manifest.json``: the bundle's own."""
+        return sha256(self.encoded()).hexdigest()
+
+    @property
+    def short(self) -> str:
+        """The beginning of the digest, which the bundle's directory is called by."""
+        return self.digest[:SHORT]
 
     def version(self, component: str) -> str:
         """Version of a component; KeyError if the bundle has none."""
@@ -93,11 +158,76 @@ class Manifest:
                 return image
         raise KeyError(f"{repository} ({os})")
 
+    def systems(self) -> frozenset[Os]:
+        """The operating systems that it has programs for."""
+        return frozenset(one.os for one in self.programs)
+
     def blobs(self) -> Iterator[Blob]:
         """Every blob, some of them more than once."""
         for program in self.programs:
             yield program.blob
         for image in self.images:
-            yield image.manifest
-            yield image.config
-            yield from (layer.blob for layer in image.layers)
+            yield from image.blobs()
+
+    def ordered(self) -> Manifest:
+        """The same with everything in its one order."""
+        return Manifest(
+            tuple(sorted(self.versions)),
+            tuple(sorted(self.programs, key=lambda one: (one.os, one.name))),
+            tuple(sorted(self.images, key=lambda one: (one.name, one.os, one.os_version or ""))),
+        )
+
+    def encoded(self) -> bytes:
+        """The bytes of ``manifest.json``; the same content gives the same bytes."""
+        found = json.dumps(plain(self.ordered()), indent=1, sort_keys=True, ensure_ascii=False)
+        return (found + "\n").encode()
+
+
+def decode(content: bytes, where: str) -> Manifest:
+    """The manifest in a file, if the lab wrote it.
+
+    Parameters
+    ----------
+    where
+        The file, for messages.
+
+    Raises
+    ------
+    PreflightError
+        What is wrong with it, and at which place of the file.
+
+    """
+    try:
+        found = TypeAdapter(Manifest).validate_json(content, strict=True)
+    except ValidationError as error:
+        raise _foreign(where, first_problem(error)) from error
+    if not PATCH.fullmatch(dict(found.versions).get(KUBERNETES, "")):
+        raise _foreign(where, "versions: there is no Kubernetes version such as '1.36.1'")
+    named = (
+        *(f"component '{name}'" for name, _ in found.versions),
+        *(f"program '{one.name}' for {one.os}" for one in found.programs),
+        *(f"image '{one.name}' for {one.os} {one.os_version or ''}" for one in found.images),
+    )
+    for what, count in Counter(named).items():
+        if count > 1:
+            raise _foreign(where, f"{cut(what.rstrip())} is there {count} times")
+    if found.encoded() != content:
+        raise _foreign(where, "it is not as the lab writes it")
+    return found
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first thing that is wrong with a document, with its place: a clause."""
+    first = error.errors(include_url=False)[0]
+    place = ascii(".".join(cut(str(part)) for part in first["loc"]) or "the file")[1:-1]
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{place}: {message[:1].lower()}{message[1:]}"
+
+
+def _foreign(where: str, problem: str) -> PreflightError:
+    return PreflightError(
+        f"reading the bundle's '{where}'",
+        problem,
+        "it is damaged, or not the lab's: remove its directory, and make the bundle anew with "
+        "'lab bundle create'",
+    )

@@ -10,23 +10,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+import tarfile
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from lab._errors import BrokenError, PreflightError
-from lab.cluster.bundle import document, names, oci, whole
-from lab.cluster.bundle.document import SHORT
-from lab.cluster.bundle.manifest import Blob, ContainerImage, Manifest
-from lab.cluster.bundle.scratch import guarded, settle
-from lab.cluster.bundle.sewn import Piece, Sewn, tar
-from lab.cluster.bundle.store import Store
+from lab.cluster.bundle.blobs import settle
+from lab.cluster.bundle.manifest import FILE, SHORT, Blob, ContainerImage, Manifest
+from lab.cluster.bundle.store import MEDIA, BundleStore, digest_file, seal
 from lab.imaging import medium as iso
+from lab.imaging.cache import guarded
 from lab.imaging.job import MORE_ROOM
-from lab.scenario.scenario import Os
+from lab.scenario.terms import Os
 from lab.state.lock import lab_lock
 
 LABEL = "HYBRIDBUNDLE"
@@ -34,7 +36,10 @@ _LAYOUT = 1
 """Goes up with every change of what is on the medium, or how."""
 _WAIT = 1800.0
 """Seconds to wait for another one that makes the same medium."""
-_COPY_BYTES = 1 << 20
+_LONGEST = 60
+"""Characters of an archive's name; Joliet's names have 64 with the ending."""
+_INDEX = "application/vnd.oci.image.index.v1+json"
+_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _HEADERS = 1 << 20
 """Bytes of an ISO beside its files, at most."""
 
@@ -45,18 +50,24 @@ def program_path(name: str) -> str:
 
 
 def image_path(name: str) -> str:
-    """Where an image's archive is on the medium, by its full name."""
-    return f"images/{names.file(name)}"
+    """Where an image's archive is on the medium: ``images/registry.k8s.io_pause_3.10.2.tar``.
+
+    A name that is too long for Joliet loses its middle to a hash.
+    """
+    plain = name.replace("/", "_").replace(":", "_")
+    if len(plain) > _LONGEST:
+        plain = f"{plain[: _LONGEST - 9]}_{sha256(name.encode()).hexdigest()[:8]}"
+    return f"images/{plain}.tar"
 
 
 def identity(manifest: Manifest, system: Os) -> str:
     """Hex SHA-256 of all that decides what is on the medium."""
-    parts = (LABEL, str(_LAYOUT), system, document.digest(manifest))
+    parts = (LABEL, str(_LAYOUT), system, manifest.digest)
     return sha256("\n".join(parts).encode()).hexdigest()
 
 
 def medium(
-    store: Store, manifest: Manifest, system: Os, say: Callable[[str], None] = lambda _: None
+    store: BundleStore, manifest: Manifest, system: Os, say: Callable[[str], None] = lambda _: None
 ) -> Path:
     """The medium for guests of an operating system, made if it is not there.
 
@@ -71,7 +82,7 @@ def medium(
     path = _path(store, manifest, system)
     if path.is_file():
         return path
-    lock = store.lock(f"medium-{document.digest(manifest)[:SHORT]}-{system}")
+    lock = store.lock(f"medium-{manifest.short}-{system}")
     with lab_lock(lock, "making a bundle medium", wait=_WAIT, say=say):
         if not path.is_file():
             check(store, manifest, system)
@@ -82,7 +93,7 @@ def medium(
     return path
 
 
-def unpack(store: Store, manifest: Manifest, system: Os, into: Path) -> None:
+def unpack(store: BundleStore, manifest: Manifest, system: Os, into: Path) -> None:
     """Write what would be on the medium into a new directory.
 
     Raises
@@ -91,15 +102,16 @@ def unpack(store: Store, manifest: Manifest, system: Os, into: Path) -> None:
         When it cannot be written.
 
     """
-    for name, pieces in _files(store, manifest, system):
+    into.mkdir(parents=True)
+    for name, file in _files(store, manifest, system, into).items():
         path = into / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with Sewn(pieces) as source, path.open("xb") as out:
-            shutil.copyfileobj(source, out, _COPY_BYTES)
-        path.chmod(0o555 if name.startswith(("bin/", "cni/")) else 0o444)
+        if path != file:
+            path.parent.mkdir(exist_ok=True)
+            shutil.copyfile(file, path)
+        path.chmod(0o555 if _is_program(name) else 0o444)
 
 
-def check(store: Store, manifest: Manifest, system: Os) -> None:
+def check(store: BundleStore, manifest: Manifest, system: Os) -> None:
     """See that a medium is there, or that what it would be made from is whole.
 
     Nobody looks at a program again once it is on a medium, and media stay on hypervisors.
@@ -115,86 +127,124 @@ def check(store: Store, manifest: Manifest, system: Os) -> None:
     try:
         store.verify(manifest, lambda _: None, (system,))
     except BrokenError as error:
-        raise PreflightError(error.doing, error.happened, error.cure) from error
+        raise PreflightError(error.doing, error.happened, error.hint) from error
 
 
-def _path(store: Store, manifest: Manifest, system: Os) -> Path:
+def _path(store: BundleStore, manifest: Manifest, system: Os) -> Path:
     name = f"{system}-{identity(manifest, system)[:SHORT]}.iso"
-    return store.directory(manifest) / whole.MEDIA / name
+    return store.directory(manifest) / MEDIA / name
 
 
-def _write(store: Store, manifest: Manifest, system: Os, path: Path) -> None:
-    pieces = dict(_files(store, manifest, system))
+def _write(store: BundleStore, manifest: Manifest, system: Os, path: Path) -> None:
     draft = path.with_name(f".{path.name}.partial")
     try:
-        with ExitStack() as opened:
-            files = {name: opened.enter_context(Sewn(parts)) for name, parts in pieces.items()}
-            _room(path.parent, sum(file.length for file in files.values()))
-            programs = [name for name in files if name.startswith(("bin/", "cni/"))]
+        _room(path.parent, manifest, system)
+        with TemporaryDirectory(prefix=".images-", dir=path.parent) as place, ExitStack() as opened:
+            contents = {
+                name: (opened.enter_context(file.open("rb")), file.stat().st_size)
+                for name, file in _files(store, manifest, system, Path(place)).items()
+            }
             with draft.open("w+b") as out:
-                contents = {name: (file, file.length) for name, file in files.items()}
-                iso.write(LABEL, contents, out, programs)
+                iso.write(LABEL, contents, out, [name for name in contents if _is_program(name)])
         settle(draft)
-        whole.seal(draft)
-        whole.digest_file(draft).replace(whole.digest_file(path))
+        seal(draft)
+        digest_file(draft).replace(digest_file(path))
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
-        whole.digest_file(draft).unlink(missing_ok=True)
+        digest_file(draft).unlink(missing_ok=True)
 
 
-def _files(store: Store, manifest: Manifest, system: Os) -> Iterator[tuple[str, list[Piece]]]:
-    """Path on the medium, and what stands there."""
+def _is_program(name: str) -> bool:
+    return name.startswith(("bin/", "cni/"))
 
-    def piece(blob: Blob) -> Piece:
-        return store.blob(manifest, blob), blob
 
-    yield document.FILE, [document.encoded(manifest)]
+def _files(store: BundleStore, manifest: Manifest, system: Os, place: Path) -> Mapping[str, Path]:
+    """Path on the medium, and the file for it: the bundle's own, or one written to ``place``."""
+    files = {FILE: place / FILE}
+    files[FILE].write_bytes(manifest.encoded())
     for program in manifest.programs:
         if program.os == system:
-            yield program_path(program.name), [piece(program.blob)]
+            path = store.blob(manifest, program.blob)
+            if path.stat().st_size != program.blob.size:
+                raise OSError(0, f"it has not {program.blob.size:,} bytes", str(path))
+            files[program_path(program.name)] = path
     images: dict[str, list[ContainerImage]] = {}
     for image in manifest.images:
         if image.os == system:
             images.setdefault(image.name, []).append(image)
     for name, of_it in images.items():
-        yield image_path(name), tar(_archive(name, of_it, piece))
+        file = files[image_path(name)] = place / image_path(name)
+        file.parent.mkdir(exist_ok=True)
+        _archive(name, of_it, lambda blob: store.blob(manifest, blob), file)
+    return files
 
 
 def _archive(
-    name: str, images: list[ContainerImage], piece: Callable[[Blob], Piece]
-) -> list[tuple[str, Piece]]:
-    """The members of an OCI archive of one image, for one Windows build or several."""
-    kinds = [_media_type(piece(one.manifest)) for one in images]
-    parts: dict[str, Piece] = {}
-    for one in images:
-        for blob in (one.manifest, one.config, *(layer.blob for layer in one.layers)):
-            parts[f"blobs/sha256/{blob.sha256}"] = piece(blob)
-    media_type, top = kinds[0], images[0].manifest
-    if len(images) > 1:
-        below = oci.index(images, kinds, {})
-        media_type, top = oci.INDEX, Blob(sha256(below).hexdigest(), len(below))
-        parts[f"blobs/sha256/{top.sha256}"] = below
-    notes = {oci.CONTAINERD_NAME: name, oci.REFERENCE: name.rpartition(":")[2]}
-    return [
-        ("oci-layout", oci.written({"imageLayoutVersion": "1.0.0"})),
-        ("index.json", oci.index_of_one(media_type, top, notes)),
-        *sorted(parts.items()),
-    ]
+    name: str, images: list[ContainerImage], where: Callable[[Blob], Path], file: Path
+) -> None:
+    """Write an OCI archive of one image, for one Windows build or several."""
+    members: dict[str, bytes | Path] = {
+        f"blobs/sha256/{blob.sha256}": where(blob) for one in images for blob in one.blobs()
+    }
+    top, *others = (_described(one, where(one.manifest)) for one in images)
+    if others:
+        below = _index(top, *others)
+        digest = sha256(below).hexdigest()
+        members[f"blobs/sha256/{digest}"] = below
+        top = {"mediaType": _INDEX, "digest": f"sha256:{digest}", "size": len(below)}
+    top.pop("platform", None)
+    notes = {
+        "io.containerd.image.name": name,
+        "org.opencontainers.image.ref.name": name.rpartition(":")[2],
+    }
+    first = {
+        "oci-layout": _json({"imageLayoutVersion": "1.0.0"}),
+        "index.json": _index({**top, "annotations": notes}),
+    }
+    with tarfile.open(file, "w", format=tarfile.GNU_FORMAT) as tar:
+        for path, content in (*first.items(), *sorted(members.items())):
+            member = tarfile.TarInfo(path)
+            if isinstance(content, bytes):
+                member.size = len(content)
+                tar.addfile(member, BytesIO(content))
+                continue
+            member.size = content.stat().st_size
+            with content.open("rb") as blob:
+                tar.addfile(member, blob)
 
 
-def _media_type(piece: Piece) -> str:
-    assert not isinstance(piece, bytes), "a manifest is a blob"
-    content = piece[0].read_bytes()
-    return oci.media_type(oci.document(content, f"manifest '{piece[0]}'"))
+def _described(image: ContainerImage, manifest: Path) -> dict[str, object]:
+    """The descriptor of an image's manifest, by the media type that the manifest has."""
+    platform = {"architecture": "amd64", "os": image.os}
+    if image.os_version:
+        platform["os.version"] = image.os_version
+    return {
+        "mediaType": json.loads(manifest.read_bytes()).get("mediaType") or _MANIFEST,
+        "digest": f"sha256:{image.manifest.sha256}",
+        "size": image.manifest.size,
+        "platform": platform,
+    }
 
 
-def _room(directory: Path, files: int) -> None:
+def _index(*manifests: Mapping[str, object]) -> bytes:
+    return _json({"schemaVersion": 2, "mediaType": _INDEX, "manifests": manifests})
+
+
+def _json(document: Mapping[str, object]) -> bytes:
+    """JSON with one spelling: the same bundle gives the same media."""
+    return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
+
+
+def _room(directory: Path, manifest: Manifest, system: Os) -> None:
+    """See that there is room for the medium, and beside it for the archives that go on it."""
+    programs = sum(one.blob.size for one in manifest.programs if one.os == system)
+    images = sum(blob.size for one in manifest.images if one.os == system for blob in one.blobs())
     figures = os.statvfs(directory)
     free = figures.f_bavail * figures.f_frsize
-    if free < files + _HEADERS:
+    if free < programs + 2 * images + _HEADERS:
         raise PreflightError(
             f"writing a bundle medium to '{directory}'",
-            f"it takes {files >> 20} MiB, and {free >> 20} MiB are free",
+            f"it takes {(programs + 2 * images) >> 20} MiB, and {free >> 20} MiB are free",
             MORE_ROOM,
         )

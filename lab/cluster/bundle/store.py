@@ -12,6 +12,7 @@ A bundle's directory gets its name when it is whole, by one rename: what is ther
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterator
@@ -21,26 +22,35 @@ from pathlib import Path
 
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab._log import quantity
-from lab.cluster.bundle import document, whole
-from lab.cluster.bundle.document import SHORT
-from lab.cluster.bundle.garbage import PARTIAL, Collected, found_stat, remove, size_of
-from lab.cluster.bundle.manifest import Blob, Manifest
-from lab.cluster.bundle.scratch import BLOBS, ELSEWHERE, Scratch, guarded, settle
+from lab.cluster.bundle.blobs import (
+    BLOBS,
+    Scratch,
+    damage,
+    lower_case,
+    opened,
+    settle,
+)
+from lab.cluster.bundle.manifest import FILE, SHORT, Blob, Manifest, decode
+from lab.imaging.cache import ELSEWHERE, PARTIAL, guarded, remove, require_own, size
 from lab.imaging.job import Say
 from lab.scenario import versions
-from lab.scenario.scenario import Os
+from lab.scenario.terms import Os
 from lab.state.failure import file_failure
 from lab.state.lock import HeldError, holder, lab_lock
 
+MEDIA = "media"
+"""Of a bundle's directory, where its media are."""
 _NAME = re.compile(r"[0-9a-f]{12}")
 """Of a bundle's directory; whatever else is there is not the lab's."""
 _WAIT = 6 * 3600.0
 """Seconds to wait for another one to make a bundle: downloads on a slow line."""
+_SHOWN = 8
+"""Damaged files that a message names."""
 _MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedBundle:
     """One directory of the store."""
 
     digest: str
@@ -56,7 +66,17 @@ class Listed:
     """Why it is unusable; empty if it is not."""
 
 
-class Store:
+@dataclass(frozen=True, slots=True)
+class CollectedBundles:
+    """What ``gc`` has found."""
+
+    found: tuple[str, ...]
+    """Paths, relative to the cache."""
+    bytes: int
+    removed: bool
+
+
+class BundleStore:
     """Bundles below one cache directory."""
 
     def __init__(self, cache: Path) -> None:
@@ -66,7 +86,7 @@ class Store:
 
     def directory(self, manifest: Manifest) -> Path:
         """Where a bundle is, or would be."""
-        return self._root / document.digest(manifest)[:SHORT]
+        return self._root / manifest.short
 
     def blob(self, manifest: Manifest, blob: Blob) -> Path:
         """Where a blob of a bundle is."""
@@ -91,10 +111,10 @@ class Store:
                 f"looking for bundle '{digest}'", how, "give a digest that 'lab bundle list' prints"
             )
         made = self._read(found[0])
-        if not document.digest(made).startswith(digest):
+        if not made.digest.startswith(digest):
             raise UsageError(
                 f"looking for bundle '{digest}'",
-                f"there is '{document.digest(made)}' only",
+                f"there is '{made.digest}' only",
                 "give a digest that 'lab bundle list' prints",
             )
         return made
@@ -114,7 +134,7 @@ class Store:
 
         """
         of_it = [one for one in self._whole() if _minor(one.kubernetes) == minor]
-        fitting = [one for one in of_it if _systems(one).issuperset(systems)]
+        fitting = [one for one in of_it if one.systems().issuperset(systems)]
         if not fitting:
             wanted = " and ".join(sorted(systems))
             raise PreflightError(
@@ -126,7 +146,7 @@ class Store:
             )
         return max(fitting, key=self._age)
 
-    def list(self) -> tuple[Listed, ...]:
+    def list(self) -> tuple[ListedBundle, ...]:
         """Every bundle, the damaged ones too."""
         return tuple(self._listed(name) for name in self._names())
 
@@ -145,30 +165,31 @@ class Store:
         Raises
         ------
         BrokenError
-            Naming every blob that is gone or is another one, what it belongs to, and every medium
-            that is not as it was written.
+            Names the first blobs that are missing or damaged, with what they belong to, and media
+            that are not as they were written; and how many more there are.
 
         """
-        name = document.digest(manifest)[:SHORT]
-        seen: set[Blob] = set()
-        problems: list[str] = []
-        for owner, blob in whole.owned(manifest, systems):
-            if blob not in seen:
-                seen.add(blob)
-                problems += (
-                    f"{owner}: {one}" for one in whole.damage(self.blob(manifest, blob), blob)
-                )
-        cure = "make it anew as it was made ('lab bundle create'): that mends it"
-        media = () if systems else whole.media(self.directory(manifest))
-        if not problems:
-            cure = "remove what is damaged: the next 'lab up' that needs it writes it anew"
-        problems += (problem for one in media if (problem := whole.medium_damage(one)))
-        if problems:
-            raise BrokenError(f"verifying bundle '{name}'", "; ".join(problems), cure)
-        size = sum(blob.size for blob in seen)
+        owners: dict[Blob, str] = {}
+        for owner, blob in _owned(manifest, systems):
+            owners.setdefault(blob, owner)
+        wrong = [
+            f"{owner}: {problem}"
+            for blob, owner in owners.items()
+            if (problem := damage(self.blob(manifest, blob), blob))
+        ]
+        hint = "make it anew as it was made ('lab bundle create'): that mends it"
+        if not wrong:
+            hint = "remove what is damaged: the next 'lab up' that needs it writes it anew"
+        media = () if systems else sorted((self.directory(manifest) / MEDIA).glob("*.iso"))
+        wrong += (problem for one in media if (problem := _medium_damage(one)))
+        if wrong:
+            more = [f"and {len(wrong) - _SHOWN} more"] if len(wrong) > _SHOWN else []
+            happened = "; ".join([*wrong[:_SHOWN], *more])
+            raise BrokenError(f"verifying bundle '{manifest.short}'", happened, hint)
+        read = sum(blob.size for blob in owners) / _MIB
         beside = f", and {quantity(len(media), 'finished medium')}" if media else ""
-        figures = f"{quantity(len(seen), 'blob')}, {size / _MIB:.0f} MiB{beside}"
-        say(f"bundle '{name}': all is whole: {figures}")
+        figures = f"{quantity(len(owners), 'blob')}, {read:.0f} MiB{beside}"
+        say(f"bundle '{manifest.short}': all is whole: {figures}")
 
     def add(
         self, name: str, fill: Callable[[Scratch], Manifest], say: Say, *, goes_on: bool
@@ -187,6 +208,7 @@ class Store:
             Whether what an interrupted try has left is used: blobs by their digests.
 
         """
+        require_own(self._cache, self._root)
         scratch = self._root / f".{name}{PARTIAL}"
         with guarded("making a bundle"):
             self._root.mkdir(parents=True, exist_ok=True)
@@ -201,13 +223,13 @@ class Store:
                     remove(scratch)
             try:
                 made = Scratch(scratch)
-                return self._adopt(made, document.settled(fill(made)), say)
+                return self._adopt(made, fill(made).ordered(), say)
             except BaseException:
                 if not goes_on:
                     shutil.rmtree(scratch, ignore_errors=True)
                 raise
 
-    def gc(self, in_use: Collection[str], yes: bool) -> Collected:
+    def gc(self, in_use: Collection[str], yes: bool) -> CollectedBundles:
         """Find, and with ``yes`` remove, bundles that a newer one of their minor stands for.
 
         So do damaged ones, those of minors that labs no longer have, and what was interrupted.
@@ -221,12 +243,13 @@ class Store:
 
         """
         found = [*self._old(in_use), *self._dead()]
-        size = sum(size_of(path) for path in found)
+        total = sum(size(path) for path in found)
         if yes:
+            require_own(self._cache, self._root)
             for path in found:
                 self._collect(path)
         names = tuple(str(path.relative_to(self._cache)) for path in found)
-        return Collected(names, size, yes)
+        return CollectedBundles(names, total, yes)
 
     def _collect(self, path: Path) -> None:
         """Remove a directory, unless somebody has begun to make something in it meanwhile."""
@@ -236,11 +259,8 @@ class Store:
 
     def _adopt(self, made: Scratch, manifest: Manifest, say: Say) -> Manifest:
         """Give a finished bundle its name."""
-        for problem in document.wrong(manifest):
-            raise BrokenError("making a bundle", problem)
-        made.tidy(manifest.blobs())
-        made.write(document.FILE, document.encoded(manifest))
-        made.settle()
+        decode(manifest.encoded(), f"{FILE} of the new bundle")
+        made.finish(manifest)
         final = self.directory(manifest)
         lock = self.lock(final.name)  # the same may be made from elsewhere at the same time
         with (
@@ -277,24 +297,17 @@ class Store:
         return tuple(name for name in found if _NAME.fullmatch(name))
 
     def _read(self, name: str) -> Manifest:
-        path = self._root / name / document.FILE
+        path = self._root / name / FILE
+        doing, hint = f"reading bundle '{name}'", "lab bundle gc --yes"
         try:
-            with whole.opened(path) as file:
+            with opened(path) as file:
                 content = file.read()
         except OSError as error:
-            raise PreflightError(
-                f"reading bundle '{name}'",
-                f"'{path}': {(error.strerror or str(error)).lower()}",
-                "lab bundle gc --yes",
-            ) from error
-        found = hashlib.sha256(content).hexdigest()[:SHORT]
-        manifest = document.decoded(content, str(path))
-        if found != name:
-            raise PreflightError(
-                f"reading bundle '{name}'",
-                f"'{path}' is another bundle's: its digest begins with {found}",
-                "lab bundle gc --yes",
-            )
+            raise PreflightError(doing, f"'{path}': {lower_case(error)}", hint) from error
+        manifest = decode(content, str(path))
+        if manifest.short != name:
+            happened = f"'{path}' is another bundle's: its digest begins with {manifest.short}"
+            raise PreflightError(doing, happened, hint)
         return manifest
 
     def _whole(self) -> Iterator[Manifest]:
@@ -304,24 +317,24 @@ class Store:
             except LabError:
                 continue
 
-    def _listed(self, name: str) -> Listed:
-        size = size_of(self._root / name)
+    def _listed(self, name: str) -> ListedBundle:
+        taken = size(self._root / name)
         try:
             found = self._read(name)
         except LabError as error:
-            return Listed(name, "", (), 0, 0, size, error.happened)
-        return Listed(
+            return ListedBundle(name, "", (), 0, 0, taken, error.happened)
+        return ListedBundle(
             name,
             found.kubernetes,
-            tuple(sorted(_systems(found))),
+            tuple(sorted(found.systems())),
             len(found.programs),
             len(found.images),
-            size,
+            taken,
             "",
         )
 
     def _age(self, manifest: Manifest) -> tuple[tuple[int, ...], float]:
-        made = found_stat(self.directory(manifest) / document.FILE)
+        made = _stat(self.directory(manifest) / FILE)
         version = tuple(int(part) for part in manifest.kubernetes.split("."))
         return version, made.st_mtime if made else 0.0
 
@@ -330,7 +343,7 @@ class Store:
         for one in self._whole():
             minor = _minor(one.kubernetes)
             if minor in versions.SUPPORTED:
-                kept.add(self.directory(self.newest(minor, _systems(one))).name)
+                kept.add(self.directory(self.newest(minor, one.systems())).name)
         for name in self._names():
             if name not in kept:
                 yield self._root / name
@@ -349,9 +362,58 @@ class Store:
         return self._cache / "locks" / f"bundle-{name}"
 
 
-def _systems(manifest: Manifest) -> frozenset[Os]:
-    return frozenset(one.os for one in manifest.programs)
-
-
 def _minor(version: str) -> str:
     return version.rpartition(".")[0]
+
+
+def seal(medium: Path) -> None:
+    """Write down beside a finished medium what its SHA-256 is."""
+    digest_file(medium).write_text(f"{_sha256(medium)}\n", encoding="ascii")
+
+
+def digest_file(medium: Path) -> Path:
+    """Where that is written."""
+    return medium.with_name(f"{medium.name}.sha256")
+
+
+def _medium_damage(medium: Path) -> str:
+    """What is wrong with a finished medium, a clause; empty if it is as it was written."""
+    try:
+        with opened(digest_file(medium)) as file:
+            sealed = file.read().decode("ascii", errors="replace").strip()
+    except OSError as error:
+        beside = "has nothing beside it that says what it must be"
+        return f"medium '{medium}' {beside}: {lower_case(error)}"
+    try:
+        found = _sha256(medium)
+    except OSError as error:
+        return f"medium '{medium}': {lower_case(error)}"
+    return "" if found == sealed else f"medium '{medium}' is another one: its SHA-256 is {found}"
+
+
+def _sha256(path: Path) -> str:
+    with opened(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _owned(manifest: Manifest, systems: Collection[Os]) -> Iterator[tuple[str, Blob]]:
+    """Every blob for some operating systems (all, if empty), and what it belongs to."""
+    for program in manifest.programs:
+        if not systems or program.os in systems:
+            yield f"program '{program.name}' ({program.os})", program.blob
+    for image in manifest.images:
+        if systems and image.os not in systems:
+            continue
+        owner = f"image '{image.name}' ({image.os})"
+        yield f"{owner}, its manifest", image.manifest
+        yield f"{owner}, its configuration", image.config
+        for number, layer in enumerate(image.layers, 1):
+            yield f"{owner}, layer {number}", layer.blob
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    """None where somebody has just taken it away."""
+    try:
+        return path.stat()
+    except OSError:
+        return None

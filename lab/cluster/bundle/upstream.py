@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import http.client
+import json
 import lzma
 import re
 import tarfile
@@ -10,22 +10,24 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 from lab._errors import PreflightError, UsageError
 from lab.cluster import rules
-from lab.cluster.bundle import catalogue, distribution, oci
+from lab.cluster.bundle import catalogue, images
+from lab.cluster.bundle.blobs import Scratch, settle
 from lab.cluster.bundle.catalogue import Asset
-from lab.cluster.bundle.distribution import Registries
 from lab.cluster.bundle.manifest import KUBERNETES, Blob, Manifest, Program
-from lab.cluster.bundle.scratch import Scratch, guarded, settle
-from lab.cluster.bundle.store import Store
-from lab.imaging.download import fetch
+from lab.cluster.bundle.store import BundleStore
+from lab.imaging.cache import guarded
+from lab.imaging.download import Web, fetch
 from lab.imaging.job import Say
 from lab.imaging.source import listed
 from lab.inventory.inventory import Inventory
-from lab.scenario.scenario import Os
+from lab.scenario.findings import cut
+from lab.scenario.terms import Os
 from lab.scenario.versions import SUPPORTED, unsupported
 
 INSTEAD = (
@@ -33,18 +35,18 @@ INSTEAD = (
     "lab bundle create --from DIRECTORY"
 )
 TRUSTING = "ask the mirror's keeper, or take the mirror out of the inventory"
-_BARE = re.compile(r"[0-9a-fA-F]{64}")
+_HEX = re.compile(r"[0-9a-fA-F]{64}")
 _VERSION = re.compile(r"([0-9]{1,2}\.[0-9]{1,4})(\.[0-9]{1,6})?")
 
 
-def web(inventory: Inventory) -> Registries:
+def web(inventory: Inventory) -> Web:
     """How upstream is reached: the inventory's mirrors and proxies."""
-    return Registries(inventory.mirrors, inventory.proxies, INSTEAD, TRUSTING)
+    return Web(inventory.mirrors, inventory.proxies.by_name(), INSTEAD, TRUSTING)
 
 
 def create(  # noqa: PLR0913, PLR0917  a bundle is made of all these
-    store: Store,
-    reached: Registries,
+    store: BundleStore,
+    reached: Web,
     kubernetes: str,
     systems: Sequence[Os],
     say: Say,
@@ -79,24 +81,24 @@ def create(  # noqa: PLR0913, PLR0917  a bundle is made of all these
         versions |= rules.add_on(one)
 
     def fill(into: Scratch) -> Manifest:
-        fetching = _Fetching(reached, into, say)
+        releases = _Releases(reached, into, say)
         programs = [
             program
             for asset in catalogue.assets(versions, systems)
-            for program in fetching.programs(asset, versions[asset.component])
+            for program in releases.programs(asset, versions[asset.component])
         ]
-        images = [
+        pulled = [
             image
             for wanted in catalogue.images(versions, systems, add_ons)
-            for image in distribution.pull(reached, wanted, into, say)
+            for image in images.pull(reached, wanted, into, say)
         ]
-        return Manifest(tuple(sorted(versions.items())), tuple(programs), tuple(images))
+        return Manifest(tuple(sorted(versions.items())), tuple(programs), tuple(pulled))
 
     name = "-".join(("upstream", version, *sorted(systems), *sorted(add_ons)))
     return store.add(name, fill, say, goes_on=True)
 
 
-def _patch(reached: Registries, kubernetes: str) -> str:
+def _patch(reached: Web, kubernetes: str) -> str:
     doing = f"making a bundle of Kubernetes {kubernetes}"
     found = _VERSION.fullmatch(kubernetes)
     if found is None:
@@ -111,101 +113,78 @@ def _patch(reached: Registries, kubernetes: str) -> str:
     url = catalogue.newest_patch(kubernetes)
     said = reached.text(url, f"looking for the newest Kubernetes {kubernetes}").strip()
     if not re.fullmatch(rf"v{re.escape(kubernetes)}\.[0-9]{{1,6}}", said):
-        raise PreflightError(doing, f"{url} says {said[:40]!r}", INSTEAD)
+        raise PreflightError(doing, f"{url} says {cut(said)!r}", INSTEAD)
     return said.removeprefix("v")
 
 
-class _Sums:
-    """Digests of released files, each list asked for once."""
+@dataclass(frozen=True, slots=True)
+class _Releases:
+    """Fetches released files into a bundle; each list of digests is asked for once."""
 
-    def __init__(self, reached: Registries) -> None:
-        self._web = reached
-        self._lists: dict[str, str] = {}
-
-    def of(self, asset: Asset) -> str | None:
-        """``sha256:`` and hex; None where upstream publishes none.
-
-        Raises
-        ------
-        PreflightError
-            When the list cannot be had, or the file is not in it.
-
-        """
-        file = asset.url.rpartition("/")[2]
-        where = asset.sums or asset.release
-        assert where is not None, "the catalogue says one of the two"
-        doing = f"looking for the checksum of {asset.url}"
-        if where not in self._lists:
-            self._lists[where] = self._web.text(where, doing)
-        said = self._lists[where]
-        if asset.sums is None:
-            return self._of_release(said, file, where, doing)
-        bare = said.strip()
-        found = f"sha256:{bare.lower()}" if _BARE.fullmatch(bare) else listed(said, file)
-        if found is None:
-            raise PreflightError(doing, f"{where} does not list '{file}'", INSTEAD)
-        return found
-
-    def _of_release(self, said: str, file: str, where: str, doing: str) -> str | None:
-        """GitHub knows the digest of what was uploaded since June 2025."""
-        try:
-            files = {one["name"]: one.get("digest") for one in oci.parsed(said)["assets"]}
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise PreflightError(
-                doing, f"{where} is no description of a release", INSTEAD
-            ) from None
-        if file not in files:
-            raise PreflightError(doing, f"{where} has no file '{file}'", INSTEAD)
-        digest = files[file]
-        return None if digest is None else str(digest)
-
-
-class _Fetching:
-    """Fetches released files into a bundle."""
-
-    def __init__(self, reached: Registries, into: Scratch, say: Say) -> None:
-        self._web = reached
-        self._into = into
-        self._say = say
-        self._sums = _Sums(reached)
+    web: Web
+    into: Scratch
+    say: Say
+    lists: dict[str, str] = field(default_factory=dict)
 
     def programs(self, asset: Asset, version: str) -> Iterator[Program]:
         """The programs of one released file."""
-        digest = self._sums.of(asset)
-        self._say(f"{asset.component} {version}: {asset.url.rpartition('/')[2]}")
+        url = asset.url
+        digest = self._digest(asset)
+        self.say(f"{asset.component} {version}: {url.rpartition('/')[2]}")
+        source = url if digest else f"{url} (no checksum is published)"
         if digest is None:
-            self._say(f"note: nobody publishes a checksum of {asset.url}: it is taken as it comes")
-            source = f"{asset.url} (no checksum is published)"
-            blob = self._unchecked(asset.url)
-        else:
-            source = asset.url
-            blob = self._checked(asset.url, digest)
+            self.say(f"note: nobody publishes a checksum of {url}: it is taken as it comes")
+        blob = self._fetched(url, digest)
         if asset.program:
             yield Program(asset.program, asset.component, asset.os, blob, source)
             return
         for member, program in asset.members:
-            with _member(self._into.path(blob), member, asset.url) as content:
-                found = self._into.keep(content, f"unpacking '{member}' of {asset.url}")
+            with _member(self.into.path(blob), member, url) as content:
+                found = self.into.keep(content, f"unpacking '{member}' of {url}")
             yield Program(program, asset.component, asset.os, found, source)
 
-    def _checked(self, url: str, digest: str) -> Blob:
-        algorithm, _, digits = digest.partition(":")
-        path = self._into.blobs / digits
+    def _digest(self, asset: Asset) -> str | None:
+        """``sha256:`` or ``sha512:`` and hex; None where upstream publishes none."""
+        file = asset.url.rpartition("/")[2]
+        where = asset.sums or asset.release
+        assert where is not None, "the catalogue says one of the two"
+        doing = f"looking for the checksum of {asset.url}"
+        if where not in self.lists:
+            self.lists[where] = self.web.text(where, doing)
+        said = self.lists[where].strip()
+        if asset.sums is None:
+            return _published(said, file, where, doing)
+        found = f"sha256:{said.lower()}" if _HEX.fullmatch(said) else listed(said, file)
+        if found is None:
+            raise PreflightError(doing, f"{where} does not list '{file}'", INSTEAD)
+        return found
+
+    def _fetched(self, url: str, digest: str | None) -> Blob:
+        algorithm, _, digits = (digest or "").partition(":")
+        path = self.into.blobs / (digits or "unchecked")
         with guarded(f"downloading {url}"):
-            fetch(self._web, url, path, digest, self._say)
+            if digest is None:
+                path.unlink(missing_ok=True)
+            fetch(self.web, url, path, digest, self.say)
             settle(path)
         if algorithm == "sha256":
             return Blob(digits, path.stat().st_size)
-        return self._into.keep_file(path)
+        return self.into.keep_file(path)
 
-    def _unchecked(self, url: str) -> Blob:
-        doing = f"downloading {url}"
-        try:
-            with self._web.open(url, {}) as answer:
-                answer.take_time()
-                return self._into.keep(answer, doing)
-        except (OSError, http.client.HTTPException) as error:
-            raise self._web.refused(url, doing, error) from error
+
+def _published(said: str, file: str, where: str, doing: str) -> str | None:
+    """What GitHub says of a release's file; it knows what was uploaded since June 2025."""
+    try:
+        digests = {one["name"]: one.get("digest") for one in json.loads(said)["assets"]}
+        digest = digests[file]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        happened = f"{where} is no description of a release with a file '{file}'"
+        raise PreflightError(doing, happened, INSTEAD) from None
+    if digest is None:
+        return None
+    if not _HEX.fullmatch(str(digest).removeprefix("sha256:")):
+        raise PreflightError(doing, f"{where} says {cut(str(digest))!r}, no SHA-256", INSTEAD)
+    return str(digest)
 
 
 @contextmanager

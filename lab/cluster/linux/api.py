@@ -11,8 +11,8 @@ from lab._errors import BrokenError
 from lab.cluster.cluster import API_PORT, Cluster, ClusterNode
 from lab.cluster.documents import Document
 from lab.cluster.linux.doing import failure
-from lab.cluster.linux.site import Site
-from lab.guests.shell import Completed
+from lab.cluster.linux.site import ClusterSite
+from lab.remote.shell import Completed
 
 ADMIN = "/etc/kubernetes/admin.conf"
 CALL_SECONDS = 60.0
@@ -34,7 +34,7 @@ class ClusterApi:
 
     """
 
-    def __init__(self, cluster: Cluster, site: Site) -> None:
+    def __init__(self, cluster: Cluster, site: ClusterSite) -> None:
         self._name = cluster.control_planes()[0].name
         self._site = site
 
@@ -61,7 +61,7 @@ class ClusterApi:
             lambda: self._said((*own, "get", "--raw", "/readyz"), deadline),
             until=lambda said: said.strip() == "ok",
             every=AGAIN_SECONDS,
-            cure=f"see its log: 'crictl ps -a' or 'journalctl' on '{name}'",
+            hint=f"see its log: 'crictl ps -a' or 'journalctl' on '{name}'",
         )
 
     def apply(self, documents: Sequence[Document], deadline: Deadline) -> None:
@@ -101,7 +101,7 @@ class ClusterApi:
             f"waiting for node '{node.name}' to register",
             lambda: self.ask(asked, deadline).strip(),
             every=AGAIN_SECONDS,
-            cure=f"see 'journalctl -u kubelet' on '{node.name}'",
+            hint=f"see 'journalctl -u kubelet' on '{node.name}'",
         )
         has = json.loads(seen)["spec"].get("podCIDR")
         if has == node.pod_cidr:

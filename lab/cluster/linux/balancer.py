@@ -6,7 +6,7 @@ from ipaddress import ip_interface
 
 from lab.cluster import pace
 from lab.cluster.cluster import API_PORT, Cluster
-from lab.cluster.linux.operations import Operations, Service, WriteFile, inputs
+from lab.cluster.linux.operations import Operations, SystemdUnit, WriteFile, inputs
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.segment import NODE_SEGMENT
 
@@ -28,7 +28,7 @@ def machine(cluster: Cluster, intent: Intent) -> MachineIntent | None:
 def balancing(cluster: Cluster, intent: Intent, patience: int) -> Operations:
     """HAProxy with the control planes behind it; it comes with the machine's image."""
     config = WriteFile(CONFIG, configuration(cluster, intent, patience))
-    return (config, Service("haproxy.service", inputs((config,))))
+    return (config, SystemdUnit("haproxy.service", inputs((config,))))
 
 
 def configuration(cluster: Cluster, intent: Intent, patience: int = 1) -> str:

@@ -9,14 +9,14 @@ from lab.cluster import kubeadm
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import Cluster, ClusterNode
 from lab.cluster.kubeadm import Surroundings, Ticket
-from lab.cluster.linux import addons, by_hand, by_hand_worker, preparation, readiness
+from lab.cluster.linux import addon_documents, by_hand, by_hand_worker, preparation, readiness
 from lab.cluster.linux.api import ClusterApi
-from lab.cluster.linux.by_hand_making import ByHand
+from lab.cluster.linux.by_hand_making import HardWay
 from lab.cluster.linux.doing import Hand
 from lab.cluster.linux.joining import API_SECONDS, Joining
 from lab.cluster.linux.operations import Operations, public
 from lab.cluster.linux.parallel import on_each
-from lab.cluster.linux.site import Site
+from lab.cluster.linux.site import ClusterSite
 from lab.plan.canonical import digest
 from lab.topology.intent import Intent
 
@@ -37,7 +37,7 @@ class ClusterStep:
 
 
 def steps(
-    cluster: Cluster, intent: Intent, manifest: Manifest, site: Site
+    cluster: Cluster, intent: Intent, manifest: Manifest, site: ClusterSite
 ) -> tuple[ClusterStep, ...]:
     """In order: ``nodes``, ``control-plane``, ``workers``, ``add-ons``, ``ready``.
 
@@ -50,7 +50,7 @@ def steps(
 
 
 def rejoin(
-    cluster: Cluster, intent: Intent, manifest: Manifest, site: Site, names: Sequence[str]
+    cluster: Cluster, intent: Intent, manifest: Manifest, site: ClusterSite, names: Sequence[str]
 ) -> None:
     """Take Linux nodes out of the cluster, whatever state they are in, and bring them in again.
 
@@ -73,12 +73,12 @@ class _Making:
     cluster: Cluster
     intent: Intent
     manifest: Manifest
-    site: Site
+    site: ClusterSite
 
     def steps(self) -> tuple[tuple[str, tuple[object, ...], Callable[[], None]], ...]:
         """Each step with what it depends on."""
         joining = self._planned()
-        waves = addons.waves(self.cluster, self.intent, self.manifest)
+        waves = addon_documents.waves(self.cluster, self.intent, self.manifest)
         names = [node.name for node in self.cluster.nodes]
         return (
             ("nodes", tuple(self._prepared(node) for node in self._linux()), self._nodes),
@@ -128,9 +128,9 @@ class _Making:
             (kubeadm.join(cluster, node, none, around), node.pod_cidr) for node in workers
         ]
 
-    def _way(self) -> Joining | ByHand:
+    def _way(self) -> Joining | HardWay:
         if self.cluster.how == "by-hand":
-            return ByHand(self.cluster, self.intent, self.site)
+            return HardWay(self.cluster, self.intent, self.site)
         return Joining(self.cluster, self.intent, self.manifest, self.site)
 
     def _nodes(self) -> None:
@@ -155,7 +155,7 @@ class _Making:
     def _add_ons(self) -> None:
         api = ClusterApi(self.cluster, self.site)
         seconds = API_SECONDS
-        for wave in addons.waves(self.cluster, self.intent, self.manifest):
+        for wave in addon_documents.waves(self.cluster, self.intent, self.manifest):
             if wave.after:
                 deadline = self.site.deadline(readiness.READY_SECONDS)
                 readiness.wait_for_daemon_set(self.cluster, self.site, wave.after, deadline)

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lab.cluster import kubeadm, kubeconfig, pace
-from lab.cluster.certificates import Pair, Subject
+from lab.cluster.certificates import CertificateSubject, Pair
 from lab.cluster.cluster import API_PORT, Cluster, ClusterNode
 from lab.cluster.documents import Document, to_yaml
 from lab.cluster.kubeadm import Surroundings
 from lab.cluster.linux import medium
-from lab.cluster.linux.operations import Operation, Operations, Service, WriteFile, inputs
+from lab.cluster.linux.operations import Operation, Operations, SystemdUnit, WriteFile, inputs
 from lab.topology.intent import Intent
 
 PKI = "/etc/kubernetes/pki"
@@ -49,7 +49,7 @@ BLANK = PlaneKeys(Pair("", ""), Pair("", ""), "", {})
 
 def subjects(
     cluster: Cluster, intent: Intent, node: ClusterNode, around: Surroundings
-) -> dict[str, Subject]:
+) -> dict[str, CertificateSubject]:
     """Every certificate of a controller."""
     service = kubeadm.first_service(cluster)
     api = (
@@ -62,12 +62,12 @@ def subjects(
     )
     local = ("localhost", "127.0.0.1", node.name, node.address)
     return {
-        "apiserver": Subject("kube-apiserver", (), api),
-        "apiserver-kubelet-client": Subject(KUBELET_CLIENT),
-        "etcd": Subject(f"etcd-{node.name}", (), local),
-        "admin": Subject("admin", ("system:masters",)),
-        "controller-manager": Subject("system:kube-controller-manager"),
-        "scheduler": Subject("system:kube-scheduler"),
+        "apiserver": CertificateSubject("kube-apiserver", (), api),
+        "apiserver-kubelet-client": CertificateSubject(KUBELET_CLIENT),
+        "etcd": CertificateSubject(f"etcd-{node.name}", (), local),
+        "admin": CertificateSubject("admin", ("system:masters",)),
+        "controller-manager": CertificateSubject("system:kube-controller-manager"),
+        "scheduler": CertificateSubject("system:kube-scheduler"),
     }
 
 
@@ -92,7 +92,7 @@ def plane(
     }
     # set off and not waited for: etcd is ready when most of its members are
     services = tuple(
-        Service(f"{name}.service", inputs(read[name]), wait=False, seconds=_START_SECONDS)
+        SystemdUnit(f"{name}.service", inputs(read[name]), wait=False, seconds=_START_SECONDS)
         for name in units
     )
     return (*links, *files, *units.values(), *services)

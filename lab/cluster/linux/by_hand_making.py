@@ -15,11 +15,11 @@ from lab.cluster.linux.doing import Hand
 from lab.cluster.linux.joining import API_SECONDS, REGISTER_SECONDS
 from lab.cluster.linux.operations import Operations, Run
 from lab.cluster.linux.parallel import on_each
-from lab.cluster.linux.site import Site
+from lab.cluster.linux.site import ClusterSite
 from lab.topology.intent import Intent
 
 
-class ByHand:
+class HardWay:
     """Makes one cluster without kubeadm.
 
     Parameters
@@ -31,7 +31,7 @@ class ByHand:
 
     """
 
-    def __init__(self, cluster: Cluster, intent: Intent, site: Site) -> None:
+    def __init__(self, cluster: Cluster, intent: Intent, site: ClusterSite) -> None:
         self._cluster = cluster
         self._intent = intent
         self._site = site

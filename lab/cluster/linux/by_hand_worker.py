@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lab.cluster import kubeadm, proxy
-from lab.cluster.certificates import Pair, Subject
+from lab.cluster.certificates import CertificateSubject, Pair
 from lab.cluster.cluster import Cluster, ClusterNode
 from lab.cluster.documents import Document, to_yaml
 from lab.cluster.linux import kubelet, medium
 from lab.cluster.linux.by_hand import kubeconfig_file, pair_files
-from lab.cluster.linux.operations import Operation, Operations, Service, WriteFile, inputs
+from lab.cluster.linux.operations import Operation, Operations, SystemdUnit, WriteFile, inputs
 
 PROGRAMS = ("kubelet", "kube-proxy", "kubectl")
 _PROXY_UNIT = "kube-proxy.service"
@@ -32,12 +32,12 @@ BLANK = WorkerKeys("", Pair("", ""), Pair("", ""))
 """For a digest, which must not depend on keys."""
 
 
-def subjects(node: ClusterNode) -> dict[str, Subject]:
+def subjects(node: ClusterNode) -> dict[str, CertificateSubject]:
     """The worker's certificates; its kubelet asks and answers with the same one."""
     own = (node.name, node.address)
     return {
-        "kubelet": Subject(f"system:node:{node.name}", ("system:nodes",), own),
-        "proxy": Subject("system:kube-proxy", ("system:node-proxier",)),
+        "kubelet": CertificateSubject(f"system:node:{node.name}", ("system:nodes",), own),
+        "proxy": CertificateSubject("system:kube-proxy", ("system:node-proxier",)),
     }
 
 
@@ -63,8 +63,8 @@ def worker(cluster: Cluster, node: ClusterNode, keys: WorkerKeys, patience: int 
         *common,
         *own,
         *proxies,
-        Service(kubelet.UNIT, inputs((*common, *own))),
-        Service(_PROXY_UNIT, inputs((*common, *proxies))),
+        SystemdUnit(kubelet.UNIT, inputs((*common, *own))),
+        SystemdUnit(_PROXY_UNIT, inputs((*common, *proxies))),
     )
 
 

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from lab.cluster.linux import daemons
 from lab.cluster.linux.doing import Hand
 from lab.cluster.linux.parallel import on_each
-from lab.cluster.linux.site import Site
+from lab.cluster.linux.site import ClusterSite
 from lab.topology.daemon import LOG, Daemon
 from lab.topology.intent import Intent
 
@@ -17,7 +17,7 @@ _RUNS = "active"
 """What systemd says of a unit that does; one that dies again and again is "activating"."""
 
 
-def ailments(intent: Intent, site: Site) -> Mapping[str, str]:
+def ailments(intent: Intent, site: ClusterSite) -> Mapping[str, str]:
     """By machine, what is the matter with the first of its daemons that does not run.
 
     Raises

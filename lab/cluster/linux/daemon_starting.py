@@ -11,7 +11,7 @@ from lab.cluster.linux import daemons
 from lab.cluster.linux.daemon_looking import last_words
 from lab.cluster.linux.doing import Hand
 from lab.cluster.linux.parallel import on_each
-from lab.cluster.linux.site import Site
+from lab.cluster.linux.site import ClusterSite
 from lab.topology.daemon import LOG, Daemon
 from lab.topology.intent import Intent
 
@@ -30,7 +30,7 @@ class _Sight:
         return self.words
 
 
-def start(intent: Intent, site: Site) -> None:
+def start(intent: Intent, site: ClusterSite) -> None:
     """Have every daemon run that the lab starts itself; what runs as it should is left alone.
 
     Raises
@@ -49,7 +49,7 @@ def start(intent: Intent, site: Site) -> None:
         _stage({name: some for name, some in now.items() if some}, site)
 
 
-def _stage(wanted: Mapping[str, tuple[Daemon, ...]], site: Site) -> None:
+def _stage(wanted: Mapping[str, tuple[Daemon, ...]], site: ClusterSite) -> None:
     def begin(name: str) -> None:
         for one in wanted[name]:
             Hand(name, site).do(daemons.started(one))
@@ -64,7 +64,7 @@ def _stage(wanted: Mapping[str, tuple[Daemon, ...]], site: Site) -> None:
         site.say(f"{name}: {', '.join(one.name for one in some)} ready")
 
 
-def _await_ready(name: str, daemon: Daemon, site: Site) -> None:
+def _await_ready(name: str, daemon: Daemon, site: ClusterSite) -> None:
     ready, hand = daemon.ready, Hand(name, site)
     doing = f"waiting for {daemon.name} on '{name}' to be ready ('{ready.pattern}')"
     log = ("cat", f"{daemon.directory}/{LOG}")
@@ -83,5 +83,5 @@ def _await_ready(name: str, daemon: Daemon, site: Site) -> None:
         look,
         until=lambda seen: seen.ready,
         every=_LOOK_SECONDS,
-        cure=f"'lab exec {name} cat {daemon.directory}/{LOG}' shows its log",
+        hint=f"'lab exec {name} cat {daemon.directory}/{LOG}' shows its log",
     )

@@ -10,15 +10,13 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from lab.cluster import calico, ovn_kubernetes
-from lab.cluster.linux.operations import Operations, Run, Service, WriteFile, inputs
+from lab.cluster.addons.registry import addons
+from lab.cluster.linux.operations import Operations, Run, SystemdUnit, WriteFile, inputs
 from lab.topology import bird
 from lab.topology.daemon import LOG, Daemon
 from lab.topology.intent import Intent, MachineIntent
 
 KEPT = "/etc/hybridlab/daemons"
-_WITH_OWN = calico.TOPOLOGIES | ovn_kubernetes.TOPOLOGIES
-"""Topologies whose network add-on brings the nodes' daemons."""
 
 
 def wanted(intent: Intent) -> Mapping[str, tuple[Daemon, ...]]:
@@ -50,13 +48,25 @@ def unfit(intent: Intent) -> str:
 
 def packages(intent: Intent) -> Mapping[str, frozenset[str]]:
     """By machine: the Debian packages that its image must have."""
+    ours = wanted(intent)
     found = {
-        name: frozenset(one.package for one in daemons) for name, daemons in wanted(intent).items()
+        one.name: frozenset(daemon.package for daemon in ours.get(one.name, ()))
+        | _of_cluster(intent, one)
+        for one in intent.machines
     }
-    if intent.kubernetes and intent.topology in ovn_kubernetes.TOPOLOGIES:
-        switched = (one.name for one in intent.machines if one.chassis and one.os == "linux")
-        found |= dict.fromkeys(switched, frozenset({ovn_kubernetes.PACKAGE}))
-    return found
+    return {name: packages for name, packages in found.items() if packages}
+
+
+def _of_cluster(intent: Intent, machine: MachineIntent) -> frozenset[str]:
+    """Those of the network add-on; and what kube-proxy runs, where it is no pod but a unit."""
+    addon = addons().get(intent.topology)
+    if intent.kubernetes is None or addon is None or machine.os != "linux":
+        return frozenset()
+    planes = (one.kubelet for one in intent.machines if one.kubelet)
+    by_hand = any(one.role == "control-plane" and one.pod_cidr is None for one in planes)
+    unit = by_hand and machine.kubelet and machine.kubelet.pod_cidr
+    iptables = unit and intent.kubernetes.proxy_mode == "iptables"
+    return addon.packages(machine) | (frozenset({"iptables"}) if iptables else frozenset())
 
 
 def started(daemon: Daemon) -> Operations:
@@ -73,7 +83,7 @@ def started(daemon: Daemon) -> Operations:
             f"{lacking} || {{ echo '{daemon.command[0]} is not installed' >&2; exit 1; }}",
         ),
         unless=lacking,
-        cure=f"build the machine's image anew, with package '{daemon.package}' in its recipe",
+        hint=f"build the machine's image anew, with package '{daemon.package}' in its recipe",
     )
     return (
         there,
@@ -85,7 +95,7 @@ def started(daemon: Daemon) -> Operations:
             unless=f"test -d {shlex.quote(daemon.directory)}",
         ),
         written,
-        Service(unit(daemon), inputs((*files, written))),
+        SystemdUnit(unit(daemon), inputs((*files, written))),
     )
 
 
@@ -93,7 +103,8 @@ def _of(intent: Intent, machine: MachineIntent) -> Iterator[Daemon]:
     if intent.kubernetes is None:
         yield from machine.daemons
         return
-    if machine.kubelet and intent.topology in _WITH_OWN:
+    addon = addons().get(intent.topology)
+    if machine.kubelet and addon and addon.routing_daemons:
         return
     for one in machine.daemons:
         yield replace(one, ready=bird.UP) if one.name == bird.NAME else one

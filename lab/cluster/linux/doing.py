@@ -14,15 +14,15 @@ from lab.cluster import signatures
 from lab.cluster.linux.operations import (
     QUICK_SECONDS,
     Enabled,
-    Link,
     Operation,
     Remove,
     Run,
-    Service,
+    Symlink,
+    SystemdUnit,
     WriteFile,
 )
-from lab.cluster.linux.site import Site
-from lab.guests.shell import Completed
+from lab.cluster.linux.site import ClusterSite
+from lab.remote.shell import Completed
 
 _LOOK = """for path; do
     if [ -L "$path" ]; then echo "link $(readlink "$path")"
@@ -55,7 +55,7 @@ class Hand:
 
     """
 
-    def __init__(self, name: str, site: Site) -> None:
+    def __init__(self, name: str, site: ClusterSite) -> None:
         self._name = name
         self._site = site
 
@@ -73,7 +73,9 @@ class Hand:
         changed: list[str] = []
         for kind, group in groupby(operations, _kind):
             if kind == "files":
-                changed += self._files([one for one in group if isinstance(one, WriteFile | Link)])
+                changed += self._files(
+                    [one for one in group if isinstance(one, WriteFile | Symlink)]
+                )
                 continue
             for one in group:
                 changed += self._one(one)
@@ -83,7 +85,7 @@ class Hand:
         """Run a command that only looks, whatever code it ends with."""
         return self._site.shell(self._name).run(command, self._site.deadline(seconds))
 
-    def _files(self, files: Sequence[WriteFile | Link]) -> Iterator[str]:
+    def _files(self, files: Sequence[WriteFile | Symlink]) -> Iterator[str]:
         look = ("sh", "-c", _LOOK, "look", *(one.path for one in files))
         there = self._checked(look, QUICK_SECONDS).stdout.splitlines()
         wrong = [one for one, seen in zip(files, there, strict=True) if seen != _wanted(one)]
@@ -101,14 +103,14 @@ class Hand:
                 line = shlex.join(one.command)
                 guard = f"if {one.unless}; then exit {_NEED_NOT}; fi; " if one.unless else ""
                 words = ("sh", "-c", f"{guard}exec {line}")
-                if self._checked(words, one.seconds, doing=line, cure=one.cure).code == 0:
+                if self._checked(words, one.seconds, doing=line, hint=one.hint).code == 0:
                     yield f"ran {line}"
             case Remove():
                 listed = " ".join(one.paths)  # patterns are the shell's to follow
                 script = f"ls -d {listed} 2>/dev/null; for each in {listed}; do {_GONE}; done"
                 gone = self._checked(("sh", "-c", script), QUICK_SECONDS).stdout.splitlines()
                 yield from (f"removed {path}" for path in gone)
-            case Service():
+            case SystemdUnit():
                 yield from self._service(one)
             case Enabled():
                 script = f"systemctl is-enabled --quiet {one.unit} && exit {_NEED_NOT}; "
@@ -116,7 +118,7 @@ class Hand:
                 if self._checked(("sh", "-c", script), QUICK_SECONDS).code == 0:
                     yield f"enabled {one.unit}"
 
-    def _service(self, one: Service) -> Iterator[str]:
+    def _service(self, one: SystemdUnit) -> Iterator[str]:
         stamp = f"{_STAMPS}/{one.unit}"
         how = "" if one.wait else "--no-block "
         ready = "active" if one.wait else "active|activating"
@@ -139,42 +141,42 @@ mkdir -p {_STAMPS} && echo {one.inputs} >{stamp}"""
         seconds: float,
         stdin: bytes = b"",
         doing: str = "",
-        cure: str = "",
+        hint: str = "",
     ) -> Completed:
         done = self._site.shell(self._name).run(command, self._site.deadline(seconds), stdin)
         if done.code in {0, _NEED_NOT}:
             return done
         words = doing or " ".join(command[:2])
         said = done.stderr.strip() or done.stdout.strip() or "it says nothing"
-        raise failure(f"running '{words}' on '{self._name}'", done.code, said, cure)
+        raise failure(f"running '{words}' on '{self._name}'", done.code, said, hint)
 
 
-def failure(doing: str, code: int, said: str, cure: str = "") -> BrokenError:
+def failure(doing: str, code: int, said: str, hint: str = "") -> BrokenError:
     """A command that failed: the last lines it said, and what is known of such words."""
     tail = " / ".join(line.strip() for line in said.splitlines()[-_TAIL_LINES:] if line.strip())
     known = signatures.match(said.splitlines())
     if known:
-        return BrokenError(doing, f"exit code {code}: {tail}; {known[0].cause}", known[0].cure)
-    return BrokenError(doing, f"exit code {code}: {tail}", cure)
+        return BrokenError(doing, f"exit code {code}: {tail}; {known[0].cause}", known[0].hint)
+    return BrokenError(doing, f"exit code {code}: {tail}", hint)
 
 
 def _kind(one: Operation) -> str:
-    return "files" if isinstance(one, WriteFile | Link) else "others"
+    return "files" if isinstance(one, WriteFile | Symlink) else "others"
 
 
-def _wanted(one: WriteFile | Link) -> str:
+def _wanted(one: WriteFile | Symlink) -> str:
     """What :data:`_LOOK` says where it is as it should be."""
-    if isinstance(one, Link):
+    if isinstance(one, Symlink):
         return f"link {one.target}"
     return f"file {one.mode:o} {sha256(one.content.encode()).hexdigest()}"
 
 
-def _archive(files: Iterable[WriteFile | Link]) -> bytes:
+def _archive(files: Iterable[WriteFile | Symlink]) -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         for one in files:
             entry = tarfile.TarInfo(one.path.lstrip("/"))
-            if isinstance(one, Link):
+            if isinstance(one, Symlink):
                 entry.type, entry.linkname = tarfile.SYMTYPE, one.target
                 tar.addfile(entry)
                 continue

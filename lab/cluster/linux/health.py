@@ -9,10 +9,10 @@ from lab._errors import LabError
 from lab.cluster.cluster import Cluster
 from lab.cluster.linux import readiness
 from lab.cluster.linux.api import ClusterApi
-from lab.cluster.linux.site import Site
+from lab.cluster.linux.site import ClusterSite
 
 
-def ailments(cluster: Cluster, site: Site, deadline: Deadline) -> Mapping[str, str]:
+def ailments(cluster: Cluster, site: ClusterSite, deadline: Deadline) -> Mapping[str, str]:
     """Each node that is not Ready and why; the first control plane where no API answers.
 
     Never raises.

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from lab.cluster.cluster import Cluster
-from lab.cluster.linux.operations import Operations, Run, Service, WriteFile, inputs
+from lab.cluster.linux.operations import Operations, Run, SystemdUnit, WriteFile, inputs
 from lab.cluster.underlay import underlay
 from lab.topology.intent import Intent, MachineIntent
 
@@ -61,7 +61,7 @@ def _with_own_kernel() -> Operations:
 def _with_kernel_of_host() -> Operations:
     """Nothing that another container or the host would notice."""
     required = (
-        Run(there, unless=shlex.join(there), cure=f"run 'modprobe {name}' on the host of the lab")
+        Run(there, unless=shlex.join(there), hint=f"run 'modprobe {name}' on the host of the lab")
         for name, there in _MODULES.items()
     )
     return (*required, *_settings(_SETTINGS))
@@ -144,4 +144,4 @@ ExecStart={_NETWORK}
 WantedBy=multi-user.target
 """,
     )
-    return (script, unit, Service(_NETWORK_UNIT, inputs((script, unit))))
+    return (script, unit, SystemdUnit(_NETWORK_UNIT, inputs((script, unit))))

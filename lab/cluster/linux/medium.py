@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from lab.cluster.bundle import names
 from lab.cluster.bundle.manifest import ContainerImage, Manifest
-from lab.cluster.linux.operations import Link, Operations, Run, WriteFile
+from lab.cluster.bundle.medium import image_path
+from lab.cluster.linux.operations import Operations, Run, Symlink, WriteFile
 
 PLACE = "/run/hybridlab/bundle"
 LABEL = "HYBRIDBUNDLE"
@@ -44,23 +44,23 @@ WantedBy=multi-user.target
     return (unit, Run(("systemctl", "enable", "--quiet", "--now", UNIT), unless=there))
 
 
-def programs(wanted: Iterable[str]) -> Iterator[Link]:
+def programs(wanted: Iterable[str]) -> Iterator[Symlink]:
     """Programs of the medium where a shell and systemd find them."""
     for name in wanted:
-        yield Link(f"{PROGRAMS}/{name}", f"{PLACE}/bin/{name}")
+        yield Symlink(f"{PROGRAMS}/{name}", f"{PLACE}/bin/{name}")
 
 
-def cni_programs(manifest: Manifest) -> Iterator[Link]:
+def cni_programs(manifest: Manifest) -> Iterator[Symlink]:
     """Every CNI plugin of the bundle where containerd looks for them."""
     for program in manifest.programs:
         kind, _, name = program.name.rpartition("/")
         if program.os == "linux" and kind == "cni":
-            yield Link(f"{CNI_PROGRAMS}/{name}", f"{PLACE}/cni/{name}")
+            yield Symlink(f"{CNI_PROGRAMS}/{name}", f"{PLACE}/cni/{name}")
 
 
 def image_file(name: str) -> str:
     """The image's path on the medium, in the machine."""
-    return f"{PLACE}/images/{names.file(name)}"
+    return f"{PLACE}/{image_path(name)}"
 
 
 def imported(image: ContainerImage) -> Run:
@@ -74,5 +74,5 @@ def imported(image: ContainerImage) -> Run:
         ("ctr", "-n", "k8s.io", "images", "import", "--local", image_file(image.name)),
         unless=there,
         seconds=IMPORT_SECONDS,
-        cure="see that the bundle holds: 'lab bundle verify'",
+        hint="see that the bundle holds: 'lab bundle verify'",
     )

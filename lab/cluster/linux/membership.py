@@ -89,11 +89,16 @@ def left(cluster: Cluster) -> Operations:
     were.
     """
     beside = footprint(cluster.topology)
-    named = "|".join((*proxy.TABLES[cluster.proxy_mode], *beside.tables))
+    of_proxy = proxy.TABLES[cluster.proxy_mode]
+    tables = [f"{family}:{name}" for family in ("ip", "ip6") for name in of_proxy]
+    named = "|".join((*tables, *(f"*:{name}" for name in beside.tables)))
     lines = [f"cd /sys/class/net; for one in {' '.join(beside.devices)}; do"]
     lines += ['  if [ -e "$one" ]; then ip link delete "$one"; fi', "done"]
     lines += ["nft list tables | while read -r _ family name; do"]
-    lines += [f'  case "$name" in {named}) nft delete table "$family" "$name";; esac', "done"]
+    lines += [
+        f'  case "$family:$name" in {named}) nft delete table "$family" "$name";; esac',
+        "done",
+    ]
     lines += [f"ovs-vsctl --timeout=10 --if-exists del-br {one}" for one in beside.switches]
     lines += [f"ip route flush root {cluster.pod_cidr}"]
     return (
@@ -128,5 +133,5 @@ def _kubeadm(verb: str, seconds: float, skipped: tuple[str, ...] = ()) -> Run:
     return Run(
         ("kubeadm", verb, "--config", _CONFIG, *skip),
         seconds=seconds,
-        cure="run 'lab up' again: what is half done is taken away first",
+        hint="run 'lab up' again: what is half done is taken away first",
     )

@@ -24,7 +24,7 @@ class WriteFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class Symlink:
     """A symbolic link to ``target``; its directories are made."""
 
     path: str
@@ -46,11 +46,11 @@ class Run:
     unless: str = ""
     seconds: float = QUICK_SECONDS
     """On hardware."""
-    cure: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class SystemdUnit:
     """A unit that starts with the machine and runs with these inputs.
 
     It is started anew when they are others than those that it was last started with.
@@ -71,13 +71,13 @@ class Enabled:
     unit: str
 
 
-Operation = WriteFile | Link | Remove | Run | Service | Enabled
+Operation = WriteFile | Symlink | Remove | Run | SystemdUnit | Enabled
 Operations = tuple[Operation, ...]
 
 
 def inputs(files: Iterable[Operation]) -> str:
-    """The hash that :class:`Service` wants, of those operations that are files."""
-    return digest(*(one for one in files if isinstance(one, WriteFile | Link)))
+    """The hash that :class:`SystemdUnit` wants, of those operations that are files."""
+    return digest(*(one for one in files if isinstance(one, WriteFile | Symlink)))
 
 
 def told(operations: Iterable[Operation]) -> Iterator[str]:
@@ -86,14 +86,14 @@ def told(operations: Iterable[Operation]) -> Iterator[str]:
         match one:
             case WriteFile():
                 yield f"write {one.path} ({one.mode:04o}, {len(one.content)} characters)"
-            case Link():
+            case Symlink():
                 yield f"link {one.path} -> {one.target}"
             case Remove():
                 yield f"remove {' '.join(one.paths)}"
             case Run():
                 but = f" unless {one.unless}" if one.unless else ""
                 yield f"run {shlex.join(one.command)}{but}"
-            case Service():
+            case SystemdUnit():
                 yield f"service {one.unit}" + ("" if one.wait else " (not waited for)")
             case Enabled():
                 yield f"enable {one.unit}"

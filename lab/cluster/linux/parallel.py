@@ -54,9 +54,9 @@ def _raise(failed: dict[str, BaseException]) -> None:
             raise error
     if known:
         told = "".join(f"\n  {error.doing}: {error.happened}" for error in known.values())
-        cures = dict.fromkeys(error.cure for error in known.values() if error.cure)
+        hints = dict.fromkeys(error.hint for error in known.values() if error.hint)
         raise BrokenError(
             f"working on {', '.join(sorted(known))}",
             f"each of them failed:{told}",
-            "; ".join(cures),
+            "; ".join(hints),
         )

@@ -1,7 +1,7 @@
 """The pod network of one Linux node, as far as the node itself has it. Pure.
 
-flannel's CNI configuration, or a bridge with the node's part of the pod network, and the table
-that masquerades what the Intent says; none of it where Calico or ovn-kubernetes do both themselves.
+A bridge with the node's part of the pod network, and the table that masquerades what the Intent
+says: network add-ons that do not do both themselves use these.
 """
 
 from __future__ import annotations
@@ -9,36 +9,24 @@ from __future__ import annotations
 import json
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
-from lab.cluster import calico, flannel, ovn_kubernetes
-from lab.cluster.cluster import Cluster
-from lab.cluster.linux import external_bridge
-from lab.cluster.linux.operations import Operation, Operations, Remove, Service, WriteFile, inputs
-from lab.topology.intent import Intent, MachineIntent
+from lab.cluster.linux.operations import Operations, SystemdUnit, WriteFile, inputs
+from lab.topology.intent import MachineIntent
 from lab.topology.translation import Translation
 
+FLANNEL_CONFIG = "/etc/cni/net.d/10-flannel.conflist"
 BRIDGE_CONFIG = "/etc/cni/net.d/10-hybridlab.conflist"
 TABLE = "hybridlab-pods"
 RULES = "/etc/hybridlab/pods.nft"
 """Makes the table as it should be, whatever is there."""
-_UNIT = "hybridlab-pods.service"
+_POD_NETWORK_UNIT = "hybridlab-pods.service"
 
 
-def on_node(cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
-    """CNI configuration and masquerading of a node that runs pods."""
+def masqueraded(machine: MachineIntent) -> Operations:
+    """The table that masquerades what the Intent says, made at every start."""
     assert machine.translation is not None, "a node that runs pods"
-    if cluster.topology in calico.TOPOLOGIES:
-        return (Remove((flannel.CNI_CONFIG, BRIDGE_CONFIG)),)
-    if cluster.topology in ovn_kubernetes.TOPOLOGIES:
-        return (Remove((flannel.CNI_CONFIG, BRIDGE_CONFIG)), *external_bridge.made(machine))
-    if cluster.topology in flannel.TOPOLOGIES:
-        config = WriteFile(flannel.CNI_CONFIG, flannel.cni_config(cluster, intent))
-        other: Operation = Remove((BRIDGE_CONFIG,))
-    else:
-        config = WriteFile(BRIDGE_CONFIG, bridge_config(machine))
-        other = Remove((flannel.CNI_CONFIG,))
     rules = WriteFile(RULES, masquerade(machine.translation))
-    unit = WriteFile(f"/etc/systemd/system/{_UNIT}", _service(machine))
-    return (other, config, rules, unit, Service(_UNIT, inputs((rules, unit))))
+    unit = WriteFile(f"/etc/systemd/system/{_POD_NETWORK_UNIT}", _service(machine))
+    return (rules, unit, SystemdUnit(_POD_NETWORK_UNIT, inputs((rules, unit))))
 
 
 def bridge_config(machine: MachineIntent) -> str:

@@ -7,18 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.cluster import calico, dns, flannel, kubeadm, ovn_kubernetes
+from lab.cluster import dns, kubeadm
+from lab.cluster.addons.registry import addons
 from lab.cluster.bundle.manifest import ContainerImage, Manifest
 from lab.cluster.cluster import Cluster, ClusterNode
-from lab.cluster.linux import (
-    balancer,
-    kubelet,
-    machine,
-    medium,
-    membership,
-    pod_network,
-    runtime,
-)
+from lab.cluster.linux import balancer, kubelet, machine, medium, membership, runtime
 from lab.cluster.linux.operations import Enabled, Operation, Operations, Run, WriteFile
 from lab.topology.intent import Intent
 
@@ -39,12 +32,7 @@ def repositories(cluster: Cluster, node: ClusterNode) -> tuple[str, ...]:
     if cluster.how == "kubeadm":
         found.append(_PROXY_IMAGE)
         found += _PLANE_IMAGES if node.role == "control-plane" else ()
-    if cluster.topology in flannel.TOPOLOGIES:
-        found.append(flannel.IMAGE)
-    if cluster.topology in calico.TOPOLOGIES:
-        found += calico.images(cluster)
-    if cluster.topology in ovn_kubernetes.TOPOLOGIES:
-        found.append(ovn_kubernetes.IMAGE)
+    found += addons()[cluster.topology].images(cluster)
     return tuple(sorted(found))
 
 
@@ -59,7 +47,7 @@ def prepared(cluster: Cluster, intent: Intent, node: ClusterNode, manifest: Mani
         *head,
         resolver,
         *_kubelet(cluster),
-        *pod_network.on_node(cluster, intent, own),
+        *addons()[cluster.topology].prepare_node(cluster, intent, own),
         *runtime.running(manifest, cluster.host),
         *(medium.imported(image) for image in images(cluster, node, manifest)),
         *_member_running(cluster),

@@ -11,7 +11,7 @@ from lab._errors import DeadlineError, LabError
 from lab.cluster import dns, signatures
 from lab.cluster.cluster import Cluster
 from lab.cluster.linux.api import AGAIN_SECONDS, ClusterApi
-from lab.cluster.linux.site import Site
+from lab.cluster.linux.site import ClusterSite
 
 READY_SECONDS = 300.0
 """For all nodes together, on hardware, once all have joined."""
@@ -40,7 +40,9 @@ def unready(nodes: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> dic
     return {name: why for name, why in said.items() if why != "Ready"}
 
 
-def wait_for_nodes(cluster: Cluster, site: Site, names: Iterable[str], deadline: Deadline) -> None:
+def wait_for_nodes(
+    cluster: Cluster, site: ClusterSite, names: Iterable[str], deadline: Deadline
+) -> None:
     """Wait until the nodes are Ready.
 
     Raises
@@ -92,7 +94,7 @@ def rollout(found: Sequence[Mapping[str, Any]], name: str) -> dict[str, str]:
 
 
 def wait_for_daemon_set(
-    cluster: Cluster, site: Site, daemon_set: tuple[str, str], deadline: Deadline
+    cluster: Cluster, site: ClusterSite, daemon_set: tuple[str, str], deadline: Deadline
 ) -> None:
     """Wait until a DaemonSet, by namespace and name, is ready on every node that it is meant for.
 
@@ -110,11 +112,11 @@ def wait_for_daemon_set(
         lambda: rollout(json.loads(api.ask(asked, deadline))["items"], name),
         until=lambda missing: not missing,
         every=AGAIN_SECONDS,
-        cure=f"kubectl -n {namespace} describe pods",
+        hint=f"kubectl -n {namespace} describe pods",
     )
 
 
-def wait_for_dns(cluster: Cluster, site: Site, deadline: Deadline) -> None:
+def wait_for_dns(cluster: Cluster, site: ClusterSite, deadline: Deadline) -> None:
     """Wait until as many CoreDNS as there should be are ready, and so answer.
 
     Raises
@@ -131,7 +133,7 @@ def wait_for_dns(cluster: Cluster, site: Site, deadline: Deadline) -> None:
         lambda: _pods(api.ask(("get", "pods", *label, "-o", "json"), deadline)),
         until=lambda pods: sum(said == "ready" for said in pods.values()) >= wanted,
         every=AGAIN_SECONDS,
-        cure="kubectl -n kube-system describe pods -l k8s-app=kube-dns",
+        hint="kubectl -n kube-system describe pods -l k8s-app=kube-dns",
     )
 
 
@@ -155,11 +157,11 @@ def _state(pod: Mapping[str, Any]) -> str:
 
 
 def _explained(
-    cluster: Cluster, site: Site, last: Mapping[str, str], deadline: Deadline
+    cluster: Cluster, site: ClusterSite, last: Mapping[str, str], deadline: Deadline
 ) -> DeadlineError:
     systems = {node.name: node.os for node in cluster.nodes}
     parts: list[str] = []
-    cures: list[str] = []
+    hints: list[str] = []
     for name, why in last.items():
         log = _kubelet_log(site, name) if systems[name] == "linux" else ""
         known = signatures.match((why, *log.splitlines()))
@@ -168,15 +170,15 @@ def _explained(
         part += f"; {known[0].cause}" if known else ""
         part += "".join(f"\n    {line}" for line in tail)
         parts.append(part)
-        cures += [known[0].cure] if known else []
-    cure = cures[0] if cures else f"journalctl -u kubelet on '{next(iter(last))}'"
+        hints += [known[0].hint] if known else []
+    hint = hints[0] if hints else f"journalctl -u kubelet on '{next(iter(last))}'"
     seconds = f"not Ready within {deadline.seconds:g} s"
     return DeadlineError(
-        "waiting for the nodes to be Ready", f"{seconds}: {'; '.join(parts)}", cure
+        "waiting for the nodes to be Ready", f"{seconds}: {'; '.join(parts)}", hint
     )
 
 
-def _kubelet_log(site: Site, name: str) -> str:
+def _kubelet_log(site: ClusterSite, name: str) -> str:
     command = ("journalctl", "--no-pager", "-o", "cat", "-u", "kubelet", "-n", str(_LOG_LINES))
     try:
         return site.shell(name).run(command, site.deadline(LOG_SECONDS)).stdout

@@ -7,7 +7,7 @@ import json
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.host import HostTraits
 from lab.cluster.linux import medium
-from lab.cluster.linux.operations import Operation, Operations, Service, WriteFile, inputs
+from lab.cluster.linux.operations import Operation, Operations, SystemdUnit, WriteFile, inputs
 
 SOCKET = "unix:///run/containerd/containerd.sock"
 PAUSE = "registry.k8s.io/pause"
@@ -32,7 +32,7 @@ def running(manifest: Manifest, host: HostTraits) -> Operations:
         config,
         unit,
     )
-    return (*files, Service(UNIT, inputs((*links, config, unit))))
+    return (*files, SystemdUnit(UNIT, inputs((*links, config, unit))))
 
 
 def configuration(sandbox: str, host: HostTraits) -> str:

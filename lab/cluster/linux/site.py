@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab._deadline import Deadline
-from lab.guests.shell import GuestShell
+from lab.remote.shell import Shell
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ClusterSite:
     """The world of one lab, as far as its cluster has to do with it."""
 
-    shell: Callable[[str], GuestShell]
+    shell: Callable[[str], Shell]
     """A shell on a machine, by its name; asked only while a step runs."""
     management: Mapping[str, str]
     """Each machine's address on the management network, by its name."""

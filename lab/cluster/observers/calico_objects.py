@@ -10,7 +10,15 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lab.cluster.calico import BGP, POOL_KIND, SYSTEM, TOPOLOGIES, pool, stored, system
+from lab.cluster.addons.calico_settings import (
+    BGP,
+    POOL_KIND,
+    SYSTEM,
+    TOPOLOGIES,
+    pool,
+    stored,
+    system,
+)
 from lab.cluster.observers.difference import Difference, Kind
 from lab.cluster.observers.facts import CalicoFacts, NodeFacts
 from lab.cluster.observers.questions import ADMIN

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.cluster.observers.facts import NodeFacts
-from lab.cluster.signatures import Match, match
+from lab.cluster.signatures import SignatureMatch, match
 
 _LAST = 5
 """Log lines that are shown where none is known."""
@@ -20,13 +20,13 @@ Condition = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnosis:
+class NodeDiagnosis:
     """Of a node that is not Ready."""
 
     node: str
     condition: str
     """The last condition seen, in words."""
-    known: tuple[Match, ...]
+    known: tuple[SignatureMatch, ...]
     """What of the signature table its logs have; the first one is the likeliest cause."""
     down: tuple[str, ...]
     """Programs that do not run, with their states."""
@@ -34,9 +34,9 @@ class Diagnosis:
     """The log lines that say it."""
 
     @property
-    def cure(self) -> str:
+    def hint(self) -> str:
         """What to try; empty where nothing is known."""
-        return self.known[0].cure if self.known else ""
+        return self.known[0].hint if self.known else ""
 
     @property
     def cause(self) -> str:
@@ -60,7 +60,7 @@ def diagnose(  # noqa: PLR0913, PLR0917  all that is known of a node
     containerd: Sequence[str],
     facts: NodeFacts | None = None,
     others: Sequence[str] = (),
-) -> Diagnosis:
+) -> NodeDiagnosis:
     """What is known of a node that never gets Ready.
 
     Parameters
@@ -80,7 +80,7 @@ def diagnose(  # noqa: PLR0913, PLR0917  all that is known of a node
     lines = (*kubelet, *containerd, *others, *_unit_lines(facts))
     known = match((*lines, _message(_ready(conditions))))
     shown = tuple(one.line for one in known[:_LAST]) or _last(kubelet) or _last(lines)
-    return Diagnosis(node, _condition(conditions), known, tuple(_down(facts)), shown)
+    return NodeDiagnosis(node, _condition(conditions), known, tuple(_down(facts)), shown)
 
 
 def _ready(conditions: Iterable[Condition]) -> Condition | None:

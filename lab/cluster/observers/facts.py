@@ -33,7 +33,7 @@ class Counter:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class LinkFacts:
     """A network device, whatever its kind."""
 
     name: str
@@ -92,7 +92,7 @@ class PodFacts:
 
     name: str
     """The pod's, or the name of its network namespace where nobody knows more."""
-    links: tuple[Link, ...]
+    links: tuple[LinkFacts, ...]
     routes: tuple[Route, ...]
     neighbours: tuple[SeenNeighbour, ...]
     listening: tuple[tuple[str, int], ...] | None
@@ -145,7 +145,7 @@ class NodeFacts:
     """``"linux"`` or ``"windows"``."""
     version: str
     """Of the operating system: ``"Debian GNU/Linux 12"``, ``"20348.587"``."""
-    links: tuple[Link, ...] = ()
+    links: tuple[LinkFacts, ...] = ()
     bridges: tuple[Bridge, ...] = ()
     tunnels: tuple[Tunnel, ...] = ()
     learning: tuple[str, ...] = ()
@@ -191,7 +191,7 @@ class NodeFacts:
         """Whether that part of the questions was answered."""
         return what not in dict(self.absent)
 
-    def link(self, name: str) -> Link | None:
+    def link(self, name: str) -> LinkFacts | None:
         """The device of that name."""
         return next((link for link in self.links if link.name == name), None)
 

@@ -8,24 +8,224 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from ipaddress import ip_address
 from typing import Any, Protocol, TypeVar
 
 from lab._deadline import Deadline
 from lab.cluster.observers import (
     calico_objects,
-    devices,
     iptables,
     logical_facts,
     nftables,
     node_software,
     sessions,
 )
-from lab.cluster.observers.facts import Counter, NodeFacts, PodFacts, Unit
+from lab.cluster.observers.facts import Counter, LinkFacts, NodeFacts, PodFacts, SeenNeighbour, Unit
 from lab.cluster.observers.logical_facts import Databases, Switching
-from lab.cluster.observers.questions import Answer, answers, command
+from lab.cluster.observers.passage import Barrier
+from lab.cluster.observers.questions import CommandAnswer, answers, command
 from lab.cluster.observers.rules import Ruleset, joined
-from lab.guests.shell import Completed
-from lab.topology.intent import Resolver
+from lab.remote.shell import Completed
+from lab.topology.intent import (
+    Bridge,
+    ForwardingEntry,
+    Neighbour,
+    ProxyNeighbour,
+    Resolver,
+    Route,
+    Tunnel,
+)
+
+Entry = Mapping[str, Any]
+
+_CAST = "unicast"
+_ORDINARY_QUEUES = {"noqueue", "pfifo_fast", "fq_codel", "fq", "mq", "pfifo", "clsact", "ingress"}
+"""Queueing disciplines that a system sets by itself, and hooks that do nothing by themselves."""
+_SLOWING = {"tbf", "htb", "netem", "police", "hfsc", "cbs", "sfb", "red"}
+_ERRORS = ("errors", "dropped")
+
+
+def links(entries: Iterable[Entry], ports: Iterable[Entry] = ()) -> tuple[LinkFacts, ...]:
+    """Every device, from ``ip -details address`` and ``bridge -details link``."""
+    hairpin = {str(port.get("ifname")): port.get("hairpin") for port in ports}
+    return tuple(_link(entry, hairpin) for entry in entries)
+
+
+def _link(entry: Entry, hairpin: Mapping[str, object]) -> LinkFacts:
+    flags = entry.get("flags", ())
+    name = str(entry.get("ifname", ""))
+    said = hairpin.get(name)
+    master = entry.get("master")
+    return LinkFacts(
+        name=name,
+        kind=_kind(entry),
+        mac=str(entry.get("address", "")).lower(),
+        addresses=_addresses(entry),
+        mtu=int(entry.get("mtu", 0)),
+        up="UP" in flags,
+        carrier="LOWER_UP" in flags and entry.get("operstate") not in {"DOWN", "LOWERLAYERDOWN"},
+        master=str(master) if master else None,
+        hairpin=said if isinstance(said, bool) else None,
+    )
+
+
+def _kind(entry: Entry) -> str:
+    if entry.get("link_type") == "loopback":
+        return "loopback"
+    return str(entry.get("linkinfo", {}).get("info_kind", ""))
+
+
+def _addresses(entry: Entry) -> tuple[str, ...]:
+    return tuple(
+        f"{one['local']}/{one['prefixlen']}"
+        for one in entry.get("addr_info", ())
+        if one.get("family") == "inet" and "local" in one
+    )
+
+
+def bridges(seen: Iterable[LinkFacts]) -> tuple[Bridge, ...]:
+    """Those of the devices that are bridges."""
+    return tuple(
+        Bridge(link.name, link.mac, link.addresses, link.mtu)
+        for link in seen
+        if link.kind == "bridge"
+    )
+
+
+def tunnels(entries: Iterable[Entry]) -> tuple[Tunnel, ...]:
+    """Those that are VXLAN devices."""
+    return tuple(_tunnel(entry) for entry in entries if _kind(entry) == "vxlan")
+
+
+def _tunnel(entry: Entry) -> Tunnel:
+    data = _data(entry)
+    return Tunnel(
+        name=str(entry["ifname"]),
+        vni=int(data.get("id", 0)),
+        port=int(data.get("port", 0)),
+        local=str(data.get("local", "")),
+        device=str(data.get("link", "")),
+        mac=str(entry.get("address", "")).lower(),
+        addresses=_addresses(entry),
+        mtu=int(entry.get("mtu", 0)),
+    )
+
+
+def learning(entries: Iterable[Entry]) -> tuple[str, ...]:
+    """Names of the VXLAN devices that learn."""
+    return tuple(
+        str(entry["ifname"])
+        for entry in entries
+        if _kind(entry) == "vxlan" and _data(entry).get("learning") is True
+    )
+
+
+def _data(entry: Entry) -> Entry:
+    data = entry.get("linkinfo", {}).get("info_data", {})
+    return data if isinstance(data, Mapping) else {}
+
+
+def routes(entries: Iterable[Entry]) -> tuple[Route, ...]:
+    """The best route of each destination: the one of the lowest metric, the first of several."""
+    best: dict[str, tuple[int, Route]] = {}
+    for entry in entries:
+        destination = str(entry.get("dst", ""))
+        metric = int(entry.get("metric", 0))
+        if destination not in best or metric < best[destination][0]:
+            best[destination] = (metric, _route(destination, entry))
+    return tuple(route for _, route in best.values())
+
+
+def _route(destination: str, entry: Entry) -> Route:
+    kind = str(entry.get("type", _CAST))
+    via = entry.get("gateway")
+    flags = entry.get("flags", ())
+    device = str(entry.get("dev", "")) if kind == _CAST else kind
+    if kind == _CAST and ("dead" in flags or "linkdown" in flags):
+        device = f"{device} (down)"
+    source = None if entry.get("protocol") == "kernel" else entry.get("prefsrc")
+    return Route(destination, device, str(via) if via else None, "onlink" in flags, source=source)
+
+
+def neighbours(entries: Iterable[Entry]) -> tuple[SeenNeighbour, ...]:
+    """Every IPv4 neighbour entry that is one machine's, in the order of addresses."""
+    found = [_neighbour(entry) for entry in entries if _is_machine(str(entry.get("dst", "")))]
+    return tuple(
+        sorted(found, key=lambda one: (one.neighbour.device, ip_address(one.neighbour.address)))
+    )
+
+
+def _neighbour(entry: Entry) -> SeenNeighbour:
+    state = entry.get("state", ())
+    return SeenNeighbour(
+        Neighbour(
+            str(entry["dst"]), str(entry.get("lladdr", "")).lower(), str(entry.get("dev", ""))
+        ),
+        "|".join(str(one) for one in state) if isinstance(state, list) else str(state),
+    )
+
+
+def _is_machine(text: str) -> bool:
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return False
+    return address.version == 4 and not address.is_multicast  # noqa: PLR2004  IPv4
+
+
+def forwarding(entries: Iterable[Entry]) -> tuple[ForwardingEntry, ...]:
+    """The entries that name a tunnel's end."""
+    return tuple(
+        ForwardingEntry(
+            str(entry.get("mac", "")).lower(), str(entry.get("ifname", "")), str(entry["dst"])
+        )
+        for entry in entries
+        if "dst" in entry
+    )
+
+
+def proxies(entries: Iterable[Entry]) -> tuple[ProxyNeighbour, ...]:
+    """The addresses that the node answers ARP for."""
+    return tuple(
+        ProxyNeighbour(str(entry["dst"]), str(entry.get("dev", "")))
+        for entry in entries
+        if "dst" in entry
+    )
+
+
+def shapers(entries: Iterable[Entry]) -> tuple[Barrier, ...]:
+    """Queueing disciplines that slow or lose packets, from ``tc qdisc``."""
+    return tuple(_shaper(entry) for entry in entries if entry.get("kind") in _SLOWING)
+
+
+def _shaper(entry: Entry) -> Barrier:
+    device, kind = str(entry.get("dev", "")), str(entry["kind"])
+    options = entry.get("options", {})
+    said = " ".join(f"{key} {_plain(value)}" for key, value in options.items() if value)
+    return Barrier(
+        where=device,
+        rule=f"{kind} {said}".strip(),
+        packets=int(entry.get("drops", 0)),
+        shows=f"tc -statistics qdisc show dev {device}",
+        mends=f"tc qdisc del dev {device} root",
+    )
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{key} {_plain(inner)}" for key, inner in value.items())
+    return str(value)
+
+
+def counters(entries: Iterable[Entry]) -> Iterator[Counter]:
+    """Packets, errors and drops of every device."""
+    for entry in entries:
+        said = entry.get("stats64") or entry.get("stats") or {}
+        for way, words in (("rx", "received"), ("tx", "sent")):
+            for key, value in said.get(way, {}).items():
+                if key == "packets" or (key.endswith(_ERRORS) and value):
+                    yield Counter(f"{entry.get('ifname')} {words} {key}", int(value))
+
 
 _OFF = ("disabled", "masked")
 _FORWARD = "ipv4/ip_forward"
@@ -73,7 +273,7 @@ def facts(stdout: str, stderr: str) -> NodeFacts:
     said = dict(answers(stdout, stderr))
     read = _Reading(said)
     entries, ports = read.json("address"), read.json("ports")
-    seen = devices.links(entries, ports)
+    seen = links(entries, ports)
     rules = _rules(read)
     settings = _settings(read.text("settings"))
     forward = dict(settings).get(_FORWARD)
@@ -81,18 +281,18 @@ def facts(stdout: str, stderr: str) -> NodeFacts:
         os="linux",
         version=_version(read.text("release")),
         links=seen,
-        bridges=devices.bridges(seen),
-        tunnels=devices.tunnels(entries),
-        learning=devices.learning(entries),
-        routes=devices.routes(read.json("route")),
-        neighbours=devices.neighbours(read.json("neighbour")),
-        forwarding=devices.forwarding(read.json("forwarding")),
-        proxies=devices.proxies(read.json("proxy")),
+        bridges=bridges(seen),
+        tunnels=tunnels(entries),
+        learning=learning(entries),
+        routes=routes(read.json("route")),
+        neighbours=neighbours(read.json("neighbour")),
+        forwarding=forwarding(read.json("forwarding")),
+        proxies=proxies(read.json("proxy")),
         forwards=None if forward is None else forward == "1",
         settings=settings,
         translations=rules.translations,
         barriers=rules.barriers,
-        shapers=devices.shapers(read.json("queues")),
+        shapers=shapers(read.json("queues")),
         listening=_listening(read.text("sockets")),
         pods=_pods(said) if "sandboxes" in said else None,
         sandboxes=_sandboxes(read.one("sandboxes")),
@@ -114,7 +314,7 @@ def facts(stdout: str, stderr: str) -> NodeFacts:
     )
 
 
-def _switching(read: _Reading, said: Mapping[str, Answer]) -> Switching | None:
+def _switching(read: _Reading, said: Mapping[str, CommandAnswer]) -> Switching | None:
     flows = {
         name.removeprefix("flows "): answer.text
         for name, answer in said.items()
@@ -140,7 +340,7 @@ _Read = TypeVar("_Read")
 class _Reading:
     """Answers, and what could not be had of them."""
 
-    def __init__(self, said: Mapping[str, Answer]) -> None:
+    def __init__(self, said: Mapping[str, CommandAnswer]) -> None:
         self._said = said
         self.absent = {name: one.trouble for name, one in said.items() if one.trouble}
 
@@ -212,19 +412,21 @@ def _listening(text: str) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(found))
 
 
-def _pods(said: Mapping[str, Answer]) -> tuple[PodFacts, ...]:
+def _pods(said: Mapping[str, CommandAnswer]) -> tuple[PodFacts, ...]:
     names = [key.split()[1] for key in said if key.startswith("pod ") and key.endswith(" address")]
     return tuple(_pod(name, said, f"pod {name} ", None) for name in names)
 
 
-def _pod(name: str, said: Mapping[str, Answer], before: str, resolver: Resolver | None) -> PodFacts:
+def _pod(
+    name: str, said: Mapping[str, CommandAnswer], before: str, resolver: Resolver | None
+) -> PodFacts:
     read = _Reading(said)
-    seen = devices.links(read.json(f"{before}address"))
+    seen = links(read.json(f"{before}address"))
     return PodFacts(
         name=name,
         links=tuple(link for link in seen if link.kind != "loopback"),
-        routes=devices.routes(read.json(f"{before}route")),
-        neighbours=devices.neighbours(read.json(f"{before}neighbour")),
+        routes=routes(read.json(f"{before}route")),
+        neighbours=neighbours(read.json(f"{before}neighbour")),
         listening=_listening(read.text(f"{before}sockets")),
         resolver=resolver,
     )
@@ -272,7 +474,7 @@ def _units(text: str) -> tuple[Unit, ...]:
 
 
 def _counters(read: _Reading, entries: Iterable[Mapping[str, Any]]) -> Iterator[Counter]:
-    yield from devices.counters(entries)
+    yield from counters(entries)
     yield from _pairs(read.text("counters"))
     for line in read.text("conntrack").splitlines():
         words = line.split()

@@ -16,7 +16,7 @@ from lab.cluster.observers.passage import End
 from lab.topology import proxying
 from lab.topology.intent import Intent
 from lab.topology.logical import LogicalNetwork, LogicalPort, LogicalSwitch
-from lab.topology.translation import Service
+from lab.topology.translation import ProxiedService
 
 _NORTH = "ovn-nbctl --no-leader-only"
 _SOUTH = "ovn-sbctl --no-leader-only"
@@ -98,7 +98,7 @@ class _Judged:
 
     def __init__(self, intent: Intent, network: LogicalNetwork, seen: Databases) -> None:
         self._network, self._seen = network, seen
-        self._services: tuple[Service, ...] = next(
+        self._services: tuple[ProxiedService, ...] = next(
             (one.translation.services for one in intent.machines if one.translation), ()
         )
         self._chassis = {one.name: one.chassis for one in intent.machines if one.chassis}
@@ -229,7 +229,7 @@ class _Judged:
         )
 
     def _service(
-        self, service: Service, serving: Mapping[str, Mapping[_Key, set[End]]]
+        self, service: ProxiedService, serving: Mapping[str, Mapping[_Key, set[End]]]
     ) -> Iterator[Difference]:
         for port in service.ports:
             for protocol in port.protocols:

@@ -126,7 +126,7 @@ def _of_node(intent: Intent, machine: MachineIntent, seen: Software) -> Iterator
 
 
 def _programs(intent: Intent, machine: MachineIntent, seen: Software) -> Iterator[Difference]:
-    from lab.cluster.flannel import NAMESPACE, TOPOLOGIES, subnet_line  # noqa: PLC0415  the same
+    from lab.cluster.addons.flannel import NAMESPACE, TOPOLOGIES, subnet_line  # noqa: PLC0415  the same
 
     assert machine.kubelet, "asked of nodes alone"
     if machine.translation and machine.chassis is None:  # OVN does without

@@ -132,7 +132,7 @@ _TAIL = "exit 0\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandAnswer:
     """To one question."""
 
     text: str
@@ -150,7 +150,7 @@ def command(what: What) -> tuple[str, ...]:
     return ("sh", "-c", _HEAD + asked[what] + _TAIL)
 
 
-def answers(stdout: str, stderr: str) -> Mapping[str, Answer]:
+def answers(stdout: str, stderr: str) -> Mapping[str, CommandAnswer]:
     """Every question that was asked, by its name, with its answer."""
     complaints = dict(_sections(stderr))
     return {name: _answer(body, complaints.get(name, [])) for name, body in _sections(stdout)}
@@ -166,14 +166,14 @@ def _sections(text: str) -> list[tuple[str, list[str]]]:
     return found
 
 
-def _answer(body: list[str], complaints: list[str]) -> Answer:
+def _answer(body: list[str], complaints: list[str]) -> CommandAnswer:
     ends = [number for number, line in enumerate(body) if line.startswith(f"{MARK}= ")]
     if not ends:
-        return Answer("", "it was cut off")
+        return CommandAnswer("", "it was cut off")
     end = body[ends[-1]].removeprefix(f"{MARK}= ")
     if end.startswith(_ABSENT):
-        return Answer("", f"there is no '{end.removeprefix(_ABSENT).strip()}'")
+        return CommandAnswer("", f"there is no '{end.removeprefix(_ABSENT).strip()}'")
     if end != "0":
         said = "; ".join(line.strip() for line in complaints if line.strip())
-        return Answer("", f"exit code {end}" + (f": {said}" if said else ""))
-    return Answer("\n".join(body[: ends[-1]]).strip("\n"))
+        return CommandAnswer("", f"exit code {end}" + (f": {said}" if said else ""))
+    return CommandAnswer("\n".join(body[: ends[-1]]).strip("\n"))

@@ -2,27 +2,217 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from lab._errors import BrokenError
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError, LabError
 from lab._log import say
 from lab.cluster.bundle import medium
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import Cluster, ClusterNode
-from lab.cluster.windows import failures, flannel, judged, kubelet, places
+from lab.cluster.signatures import match
+from lab.cluster.windows import flannel, judged, kubelet, places, steps
 from lab.cluster.windows.decided import Decided
 from lab.cluster.windows.join import Join, NodeApi
-from lab.cluster.windows.observed import Observed
-from lab.cluster.windows.running import Runner, said
-from lab.guests.windows_shell import WindowsShell
-from lab.guests.windows_steps import StepError
+from lab.cluster.windows.observed import WindowsObserved
 from lab.imaging.windows import steps as image_steps
-from lab.imaging.windows.steps import Mirror
+from lab.imaging.windows.steps import MODULE, Mirror, script
 from lab.plan.canonical import digest
+from lab.remote.shell import ConnectionLostError, UnreachableError
+from lab.remote.windows import DIRECTORY, WindowsShell
+from lab.remote.windows_commands import quote
+from lab.remote.windows_steps import StepError, StepResult, reboot, run_step, run_step_and_reboot
 from lab.topology.intent import Intent
+
+FOLDER = "cluster"
+"""Of the Windows scripts: those of a node."""
+SHARED = "cluster.psm1"
+LOOK_SECONDS = 2.0
+"""Between two looks at a node that is away, or not there yet."""
+ONE_LOOK_SECONDS = 90.0
+"""For one look: a connection, three small files and a PowerShell."""
+REBOOT_SECONDS = 900.0
+BACK_SECONDS = 600.0
+"""For HNS networks: public recipes wait some minutes, see docs/decisions/0019-windows-nodes.md."""
+_BESIDE: Mapping[str, tuple[str, ...]] = {"hns-network": ("hns-make.ps1",)}
+"""What a step sends along, since a task of its own runs it."""
+_PRIVATE = 0o600
+
+
+class Runner:
+    """Runs steps on one node.
+
+    Parameters
+    ----------
+    shell
+        The node.
+    patience
+        What every deadline is multiplied by: 1 with KVM.
+
+    """
+
+    def __init__(self, shell: WindowsShell, patience: int = 1) -> None:
+        self.shell = shell
+        self._patience = patience
+        self._sent: set[str] = set()
+
+    def seconds(self, seconds: float) -> Deadline:
+        """A deadline, with the machine's slowness counted in."""
+        return Deadline(seconds * self._patience)
+
+    def run(self, step: steps.ClusterStep, deadline: Deadline | None = None) -> StepResult:
+        """Run a step of a node.
+
+        Raises
+        ------
+        StepError, DeadlineError, BrokenError
+            As :func:`lab.remote.windows_steps.run_step` does.
+
+        """
+        until = deadline or self.seconds(step.deadline_s)
+        for beside in {SHARED, *_BESIDE.get(step.name, ())} - self._sent:
+            content = script(f"{FOLDER}/{beside}")
+            self.shell.put(content, f"{DIRECTORY}\\{beside}", _PRIVATE, until)
+            self._sent.add(beside)
+        content = script(f"{FOLDER}/{step.name}.ps1")
+        return run_step(self.shell, content, script(MODULE), step.name, steps.settings(step), until)
+
+    def run_of_image(self, step: image_steps.ImageStep) -> StepResult:
+        """Run a step that images have, too; where it asks for one, the machine is restarted."""
+        content = script(f"{step.name}.ps1")
+        given = image_steps.settings(step)
+        until = self.seconds(step.deadline_s + REBOOT_SECONDS)
+        return run_step_and_reboot(self.shell, content, script(MODULE), step.name, given, until)
+
+    def run_though_cut_off(self, step: image_steps.ImageStep) -> StepResult:
+        """Run a step of images that takes the machine off the net; cut off, it is run again."""
+        until = self.seconds(step.deadline_s + BACK_SECONDS)
+        content, given = script(f"{step.name}.ps1"), image_steps.settings(step)
+        while True:
+            try:
+                return run_step(self.shell, content, script(MODULE), step.name, given, until)
+            except (ConnectionLostError, UnreachableError):
+                self.shell.wait(until)
+
+    def reboot(self) -> None:
+        """Restart the node, and wait until it takes commands and files again."""
+        reboot(self.shell, self.seconds(REBOOT_SECONDS))
+
+    def wait_until(
+        self,
+        doing: str,
+        step: steps.ClusterStep,
+        lacks: Callable[[Mapping[str, Any]], str],
+        seconds: float | None = None,
+    ) -> Mapping[str, Any]:
+        """Ask, by a step that changes nothing, until nothing is lacking; its last facts.
+
+        The machine may be away meanwhile: what that is like counts as what was seen.
+
+        Parameters
+        ----------
+        doing
+            What is waited for, in words.
+        step
+            What is asked.
+        lacks
+            What its facts lack, in words; empty if nothing. It may raise for what no waiting mends.
+        seconds
+            How long; None for ``BACK_SECONDS``.
+
+        Raises
+        ------
+        DeadlineError
+            With the last that was lacking, or with how the machine was away.
+        BrokenError
+            As ``lacks`` does.
+
+        """
+        deadline = self.seconds(BACK_SECONDS if seconds is None else seconds)
+        last: dict[str, Any] = {}
+        met = ""
+
+        def look() -> str:
+            nonlocal met
+            own = Deadline(min(deadline.left(), ONE_LOOK_SECONDS * self._patience))
+            try:
+                self.shell.wait(own)
+                facts = self.run(step, own).facts
+            except (ConnectionLostError, UnreachableError, DeadlineError) as error:
+                # A look that the end of the wait cuts off says less than the one before it.
+                if not met or deadline.left() > 0.0:
+                    met = f"'{self.shell.name}' is away: {error.happened}"
+                return met
+            except StepError as error:  # HNS may be too busy to answer
+                met = error.happened
+                return met
+            last.clear()
+            last.update(facts)
+            met = lacks(facts)
+            return met
+
+        hint = f"look at its console, and at {DIRECTORY}\\log there"
+        deadline.wait(doing, look, until=lambda seen: not seen, every=LOOK_SECONDS, hint=hint)
+        return last
+
+
+def said(facts: Mapping[str, Any], name: str, doing: str) -> Any:
+    """A fact by its name.
+
+    Raises
+    ------
+    BrokenError
+        When the step has not told it.
+
+    """
+    if name not in facts:
+        raise BrokenError(doing, f"its answer has no '{name}': {dict(facts)}")
+    return facts[name]
+
+
+TAIL = 60
+"""Lines of a log that are read."""
+_TOLD = 5
+_SECONDS = 60.0
+
+
+def log_tail(shell: WindowsShell, service: str, deadline: Deadline) -> tuple[str, ...]:
+    """The last lines of a service's log; none where they cannot be had. Never raises."""
+    path = quote(places.log(service))
+    script = (
+        f"if (Test-Path -LiteralPath {path}) {{\n"
+        f"    Get-Content -LiteralPath {path} -Tail {TAIL}\n"
+        "}\n"
+    )
+    try:
+        done = shell.powershell(script, deadline)
+    except LabError:
+        return ()
+    return tuple(line.rstrip() for line in done.stdout.splitlines() if line.strip())
+
+
+def explained(error: StepError, service: str, tail: Iterable[str]) -> StepError:
+    """The error with the end of a log, and with its cause and hint where they are known. Pure."""
+    lines = tuple(tail)
+    found = match((*error.happened.splitlines(), *lines))
+    happened = error.happened
+    if lines:
+        happened += f"\n  {service} says last:\n    " + "\n    ".join(lines[-_TOLD:])
+    else:
+        happened += f"\n  {service} has said nothing in {places.log(service)}"
+    if not found:
+        return StepError(error.doing, happened, error.hint)
+    first = found[0]
+    return StepError(error.doing, f"{happened}\n  that means: {first.cause}", first.hint)
+
+
+def explain(shell: WindowsShell, error: StepError, service: str) -> StepError:
+    """As :func:`explained`, with the log as it is now."""
+    return explained(error, service, log_tail(shell, service, Deadline(_SECONDS)))
+
 
 _FORM = "1"
 """Changes when the steps do something else for the same inputs."""
@@ -42,7 +232,7 @@ class NodeStep:
 
 
 @dataclass(frozen=True)
-class BringUp:
+class WindowsBringUp:
     """One Windows node's way into its cluster."""
 
     plan: Decided
@@ -75,11 +265,11 @@ class BringUp:
         return NodeStep(name, digest(_FORM, self.plan.node.name, name, *inputs), run)
 
     @cached_property
-    def seen(self) -> Observed:
+    def seen(self) -> WindowsObserved:
         """The node's Windows, which stays what it is."""
         facts = self._surveyed()
         doing = f"reading which Windows '{self.plan.node.name}' runs"
-        return Observed(said(facts, "build", doing), said(facts, "revision", doing))
+        return WindowsObserved(said(facts, "build", doing), said(facts, "revision", doing))
 
     def _surveyed(self) -> Mapping[str, Any]:
         return self.runner.run(self.plan.survey()).facts
@@ -142,12 +332,12 @@ class BringUp:
                 self.runner.run(self.plan.join(self.join()))
             self.runner.run(self.plan.kubelet(self.seen, start=True))
         except StepError as error:
-            raise failures.explain(self.runner.shell, error, service) from error
+            raise explain(self.runner.shell, error, service) from error
         try:
             self.api.set_pod_cidr(self.plan.node, self.runner.seconds(REGISTER_SECONDS))
         except BrokenError as error:
-            told = StepError(f"joining '{name}'", f"{error.doing}: {error.happened}", error.cure)
-            raise failures.explain(self.runner.shell, told, service) from error
+            told = StepError(f"joining '{name}'", f"{error.doing}: {error.happened}", error.hint)
+            raise explain(self.runner.shell, told, service) from error
         say(f"{name}: joined")
 
     def _network(self) -> None:
@@ -180,8 +370,8 @@ class BringUp:
         except BrokenError as error:
             if self.plan.network.maker != "flannel":
                 raise
-            told = StepError(error.doing, error.happened, error.cure)
-            raise failures.explain(self.runner.shell, told, flannel.TASK) from error
+            told = StepError(error.doing, error.happened, error.hint)
+            raise explain(self.runner.shell, told, flannel.TASK) from error
 
     def _lacks_networks(self, facts: Mapping[str, Any]) -> str:
         wanted = self.plan.hns_network()
@@ -238,7 +428,7 @@ def _named(facts: Mapping[str, Any]) -> str:
     return f"its networks are {', '.join(names)}" if names else "it has no HNS network"
 
 
-def steps(  # noqa: PLR0913, PLR0917  a node's way is made of all these
+def bring_up_steps(  # noqa: PLR0913, PLR0917  a node's way is made of all these
     cluster: Cluster,
     intent: Intent,
     node: ClusterNode,
@@ -268,4 +458,4 @@ def steps(  # noqa: PLR0913, PLR0917  a node's way is made of all these
 
     """
     plan = Decided(cluster, intent, node, manifest, mirrors)
-    return BringUp(plan, Runner(shell, patience), join, api).steps()
+    return WindowsBringUp(plan, Runner(shell, patience), join, api).steps()

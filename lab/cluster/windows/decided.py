@@ -1,32 +1,275 @@
-"""Every step of a node with its settings, decided from plan, bundle and what was observed. Pure."""
+"""Every step of a node with its settings, decided from plan, bundle and what was observed. Pure.
+
+Forms: flannel's overlay from sig-windows-tools (flannel-overlay.yml), win-bridge's from its own
+``sample-v2.conf``, wincni's from the guide "Using Windows Server Containers in Kubernetes". All are
+of version 2 of HNS' endpoint policies, as containerd's pods need them.
+
+As ``New-HnsNetwork`` of microsoft/SDN builds it. The adapter is not in it: the step on the node
+finds it by the node's address, because its name has spaces and changes.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 
 from lab.cluster.bundle import medium
 from lab.cluster.bundle.manifest import Manifest, Program
 from lab.cluster.cluster import Cluster, ClusterNode
-from lab.cluster.windows import (
-    cni,
-    flannel,
-    hns,
-    images,
-    kubelet,
-    network,
-    places,
-    proxy,
-    steps,
-)
+from lab.cluster.windows import flannel, images, kubelet, network, places, steps, versions
 from lab.cluster.windows.join import Join
-from lab.cluster.windows.network import NodeNetwork
-from lab.cluster.windows.observed import Observed
+from lab.cluster.windows.kubelet import logged
+from lab.cluster.windows.network import ENDPOINT_OFFSET, WindowsPodNetwork
+from lab.cluster.windows.observed import WindowsObserved
 from lab.imaging.windows import steps as image_steps
-from lab.imaging.windows.steps import Mirror, Rule
+from lab.imaging.windows.steps import FirewallRule, Mirror
 from lab.topology.intent import Intent
 
-SERVICES = ("containerd", kubelet.SERVICE, proxy.SERVICE)
+Document = dict[str, object]
+_CAPABILITIES = {"portMappings": True, "dns": True}
+
+
+def configuration(cluster: Cluster, network: WindowsPodNetwork) -> tuple[str, str] | None:
+    """Path and text of the plugin's file; None where somebody else writes it."""
+    if network.plugin is None:
+        return None
+    if network.plugin.startswith("flannel+"):
+        return f"{places.CNI_CONF}\\10-flannel.conf", text(_flannel(cluster, network))
+    made = _static if network.plugin == "sdnbridge" else _win_bridge
+    return f"{places.CNI_CONF}\\10-{network.name}.conf", text(made(cluster, network))
+
+
+def text(document: Document) -> str:
+    """As it lies in a file."""
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _flannel(cluster: Cluster, network: WindowsPodNetwork) -> Document:
+    assert network.plugin is not None, "asked before"
+    delegate = network.plugin.removeprefix("flannel+")
+    delegated: Document = {"type": delegate}
+    if delegate == "sdnoverlay":
+        delegated["AdditionalArgs"] = list(_policies(network, "SDNROUTE", provider=True))
+    elif delegate == "sdnbridge":
+        delegated["AdditionalArgs"] = list(_policies(network, "SDNRoute"))
+        delegated["optionalFlags"] = {"forceBridgeGateway": True}
+    else:
+        delegated["apiVersion"] = 2
+        delegated["policies"] = list(_policies(network, "SDNRoute", lower=True))
+        delegated["dns"] = _dns(cluster)
+        delegated["loopbackDSR"] = True
+    return {
+        "name": network.name,
+        "cniVersion": "0.2.0",
+        "type": "flannel",
+        "capabilities": _CAPABILITIES,
+        "delegate": delegated,
+    }
+
+
+def _win_bridge(cluster: Cluster, network: WindowsPodNetwork) -> Document:
+    document: Document = {
+        "name": network.name,
+        "cniVersion": "0.3.1",
+        "type": "win-bridge",
+        "apiVersion": 2,
+        "capabilities": _CAPABILITIES,
+        "dns": _dns(cluster),
+        "policies": list(_policies(network, "SDNRoute", lower=True)),
+        "loopbackDSR": True,
+    }
+    if cluster.topology != "upstream-vrrp":
+        # Without it HNS gives the addresses, and its gateway (network + 1) is the pods'.
+        document["ipam"] = {
+            "type": "host-local",
+            "ranges": [[_range(network)]],
+            "dataDir": "/var/lib/cni/networks",
+        }
+    return document
+
+
+def _range(network: WindowsPodNetwork) -> Document:
+    """All that pods may have: not the two first addresses, which are HNS' and the node's own."""
+    subnet = IPv4Network(network.pod_cidr)
+    return {"subnet": network.pod_cidr, "rangeStart": str(subnet[ENDPOINT_OFFSET + 1])}
+
+
+def _static(cluster: Cluster, network: WindowsPodNetwork) -> Document:
+    return {
+        "name": network.name,
+        "cniVersion": "0.2.0",
+        "type": "sdnbridge",
+        "capabilities": _CAPABILITIES,
+        "ipam": {
+            "environment": "azure",
+            "subnet": network.pod_cidr,
+            "routes": [{"GW": network.endpoint_address}],
+        },
+        "dns": {
+            "Nameservers": [cluster.dns_address],
+            "Search": [f"svc.{cluster.domain}"],
+        },
+        "AdditionalArgs": list(_policies(network, "SDNRoute")),
+    }
+
+
+def _dns(cluster: Cluster) -> Document:
+    return {"nameservers": [cluster.dns_address], "search": [f"svc.{cluster.domain}"]}
+
+
+def _policies(
+    network: WindowsPodNetwork, route: str, *, provider: bool = False, lower: bool = False
+) -> Iterable[Document]:
+    """Endpoint policies; ``lower`` for win-bridge, whose keys are written small."""
+    values: list[Document] = [
+        {"Type": "OutBoundNAT", "Settings": {"Exceptions": list(network.exceptions)}}
+    ]
+    values += [
+        {"Type": route, "Settings": {"DestinationPrefix": prefix, "NeedEncap": True}}
+        for prefix in network.encapsulated
+    ]
+    if provider:
+        settings = {"ProviderAddress": network.provider_address}
+        values.append({"Type": "ProviderAddress", "Settings": settings})
+    name, value = ("name", "value") if lower else ("Name", "Value")
+    return ({name: "EndpointPolicy", value: one} for one in values)
+
+
+EXTERNAL = "External"
+"""A network that is there only so that the virtual switch is: its making drops the link, and that
+of all later ones does not (start-kubelet.ps1 of microsoft/SDN)."""
+_EXTERNAL_PREFIX = "192.168.255.0/30"
+_EXTERNAL_GATEWAY = "192.168.255.1"
+_EXTERNAL_VSID = 9999
+"""Any but the overlay's own."""
+HOST_COMPARTMENT = 1
+
+
+def external(network: WindowsPodNetwork) -> Document:
+    """The network that makes the virtual switch, of the same kind as the one that is wanted."""
+    subnet: Document = {"AddressPrefix": _EXTERNAL_PREFIX, "GatewayAddress": _EXTERNAL_GATEWAY}
+    if network.kind == "Overlay":
+        subnet["Policies"] = [{"Type": "VSID", "VSID": _EXTERNAL_VSID}]
+    return {"Type": network.kind, "Name": EXTERNAL, "Subnets": [subnet]}
+
+
+def own(network: WindowsPodNetwork) -> Document:
+    """The l2bridge of the pods."""
+    subnet = {"AddressPrefix": network.pod_cidr, "GatewayAddress": network.gateway}
+    return {"Type": network.kind, "Name": network.name, "Subnets": [subnet]}
+
+
+def networks(network: WindowsPodNetwork) -> tuple[Document, ...]:
+    """Those that the lab makes, in order; none where Calico makes them all."""
+    if network.maker == "calico":
+        return ()
+    if network.kind == "Overlay":
+        return (external(network),)
+    return external(network), own(network)
+
+
+def endpoint(network: WindowsPodNetwork) -> Document | None:
+    """The node's own endpoint; None where flannel or Calico makes it."""
+    if network.maker != "lab":
+        return None
+    return {
+        "Name": network.endpoint,
+        "IPAddress": network.endpoint_address,
+        "GatewayAddress": "0.0.0.0",  # noqa: S104  on the link, says HNS' language
+        "Policies": [],
+    }
+
+
+def attachment() -> Document:
+    """How an endpoint becomes one of the host."""
+    return {"SystemType": "Host", "CompartmentId": HOST_COMPARTMENT}
+
+
+SERVICE = "kube-proxy"
+NETWORK_VARIABLE = "KUBE_NETWORK"
+
+
+def command(
+    cluster: Cluster,
+    node: ClusterNode,
+    network: WindowsPodNetwork,
+    observed: WindowsObserved,
+    source_vip: str | None,
+) -> str:
+    """The service's command line.
+
+    Parameters
+    ----------
+    cluster, node, network
+        Of which it is.
+    observed
+        The node's Windows: an old 2019 has no Direct Server Return.
+    source_vip
+        Address that it sends from; an overlay needs one, a bridge has none.
+
+    """
+    assert (network.kind == "Overlay") == (source_vip is not None), "an overlay alone has one"
+    given = [
+        "--windows-service",
+        "--v=2",
+        "--proxy-mode=kernelspace",
+        f"--hostname-override={node.name}",
+        f"--kubeconfig={places.PROXY_CONF}",
+        f"--cluster-cidr={cluster.pod_cidr}",
+        f"--bind-address={node.address}",
+        f"--enable-dsr={str(observed.dsr).lower()}",
+    ]
+    if source_vip is not None:
+        given.append(f"--source-vip={source_vip}")
+    elif network.endpoint != "cbr0":
+        given.append(f"--root-hnsendpoint-name={network.endpoint}")
+    if versions.takes_gates(node.version):
+        gates = ["WinDSR=true"] if observed.dsr else []
+        gates += ["WinOverlay=true"] if network.kind == "Overlay" else []
+        given += [f"--feature-gates={','.join(gates)}"] if gates else []
+    return logged(SERVICE, "kube-proxy.exe", given)
+
+
+def environment(network: WindowsPodNetwork) -> tuple[str, ...]:
+    """Of the service."""
+    return (f"{NETWORK_VARIABLE}={network.name}",)
+
+
+def source_vip_request(network: WindowsPodNetwork) -> str:
+    """What host-local is asked: one address of the pods' own, so that no pod gets it."""
+    document = {
+        "cniVersion": "0.2.0",
+        "name": network.name,
+        "ipam": {
+            "type": "host-local",
+            "ranges": [[{"subnet": network.pod_cidr}]],
+            "dataDir": "/var/lib/cni/networks",
+        },
+    }
+    return json.dumps(document)
+
+
+def endpoint_request(network: WindowsPodNetwork) -> str:
+    """As above for flannel's bridge: the very address of its endpoint (network + 2).
+
+    flannel's plugin hands host-local the whole pod CIDR, of which that is the first free one.
+    """
+    address = network.endpoint_address
+    document = {
+        "cniVersion": "0.2.0",
+        "name": network.name,
+        "ipam": {
+            "type": "host-local",
+            "ranges": [[{"subnet": network.pod_cidr, "rangeStart": address, "rangeEnd": address}]],
+            "dataDir": "/var/lib/cni/networks",
+        },
+    }
+    return json.dumps(document)
+
+
+SERVICES = ("containerd", kubelet.SERVICE, SERVICE)
 """In the order in which they start: each depends on the one before."""
 _OF_CONTAINERD = frozenset(
     {"containerd.exe", "containerd-shim-runhcs-v1.exe", "ctr.exe", "crictl.exe"}
@@ -45,7 +288,7 @@ class Decided:
     mirrors: tuple[Mirror, ...] = ()
 
     @property
-    def network(self) -> NodeNetwork:
+    def network(self) -> WindowsPodNetwork:
         """Its pod network; UsageError where the topology has none on Windows."""
         return network.node_network(self.cluster, self.intent, self.node)
 
@@ -62,7 +305,7 @@ class Decided:
         """What an earlier life left."""
         return steps.NodeLeave(
             stop=tuple(reversed(SERVICES)),
-            services=(proxy.SERVICE, kubelet.SERVICE),
+            services=(SERVICE, kubelet.SERVICE),
             tasks=(flannel.TASK, "hns-make"),
             paths=(
                 places.KUBELET_CONF,
@@ -94,7 +337,7 @@ class Decided:
         )
         return steps.NodeBundle(medium.LABEL, files, tuple(reversed(SERVICES)))
 
-    def containerd(self, seen: Observed) -> image_steps.Containerd:
+    def containerd(self, seen: WindowsObserved) -> image_steps.Containerd:
         """The runtime, whose programs the bundle has brought."""
         return image_steps.Containerd(None, None, images.pause(self.manifest, seen.build))
 
@@ -102,7 +345,7 @@ class Decided:
         """The lab's own registry."""
         return image_steps.RegistryMirrors(self.mirrors)
 
-    def images(self, seen: Observed) -> steps.NodeImages:
+    def images(self, seen: WindowsObserved) -> steps.NodeImages:
         """Its container images."""
         wanted = images.for_build(self.manifest, seen.build)
         return steps.NodeImages(
@@ -132,15 +375,15 @@ class Decided:
     def firewall(self) -> image_steps.Firewall:
         """What the node lets in: its kubelet, NodePorts, and the tunnel where there is one."""
         rules = [
-            Rule("kubelet", "TCP", (str(kubelet.PORT),)),
-            Rule("nodeports-tcp", "TCP", ("30000-32767",)),
-            Rule("nodeports-udp", "UDP", ("30000-32767",)),
+            FirewallRule("kubelet", "TCP", (str(kubelet.PORT),)),
+            FirewallRule("nodeports-tcp", "TCP", ("30000-32767",)),
+            FirewallRule("nodeports-udp", "UDP", ("30000-32767",)),
         ]
         if self.network.port is not None:
-            rules.append(Rule("vxlan", "UDP", (str(self.network.port),)))
+            rules.append(FirewallRule("vxlan", "UDP", (str(self.network.port),)))
         return image_steps.Firewall(tuple(rules))
 
-    def kubelet(self, seen: Observed, *, start: bool) -> steps.NodeService:
+    def kubelet(self, seen: WindowsObserved, *, start: bool) -> steps.NodeService:
         """The kubelet; before ``kubeadm join`` it has no configuration to start with."""
         pause = images.pause(self.manifest, seen.build)
         return steps.NodeService(
@@ -166,14 +409,14 @@ class Decided:
 
     def hns_network(self) -> steps.HnsNetwork | None:
         """Networks that the lab makes; None where somebody else makes them all."""
-        made, own = hns.networks(self.network), hns.endpoint(self.network)
+        made, own = networks(self.network), endpoint(self.network)
         if not made:
             return None
         return steps.HnsNetwork(
             address=self.node.address,
             networks=tuple(_json(one) for one in made),
             endpoint=None if own is None else _json(own),
-            attachment=_json(hns.attachment()),
+            attachment=_json(attachment()),
         )
 
     def hns_state(self) -> steps.HnsState:
@@ -202,7 +445,7 @@ class Decided:
 
     def plugin_files(self) -> steps.NodeFiles | None:
         """The plugin's configuration, alone in its folder; written last: it makes a node Ready."""
-        made = cni.configuration(self.cluster, self.network)
+        made = configuration(self.cluster, self.network)
         if made is None:
             return None
         return steps.NodeFiles((), (steps.NodeFile(*made),), alone=(places.CNI_CONF,))
@@ -210,9 +453,7 @@ class Decided:
     def source_vip(self) -> steps.SourceVip | None:
         """The address that no pod may get; None where nobody hands it out."""
         one = self.network
-        request = (
-            proxy.source_vip_request(one) if one.kind == "Overlay" else proxy.endpoint_request(one)
-        )
+        request = source_vip_request(one) if one.kind == "Overlay" else endpoint_request(one)
         if one.kind != "Overlay" and one.maker != "flannel":
             return None
         return steps.SourceVip(
@@ -224,14 +465,14 @@ class Decided:
             endpoint=one.endpoint if one.maker == "calico" else None,
         )
 
-    def proxy(self, seen: Observed, source_vip: str | None) -> steps.NodeService:
+    def proxy(self, seen: WindowsObserved, source_vip: str | None) -> steps.NodeService:
         """kube-proxy."""
         vip = source_vip if self.network.kind == "Overlay" else None
         return steps.NodeService(
-            service=proxy.SERVICE,
-            command=proxy.command(self.cluster, self.node, self.network, seen, vip),
+            service=SERVICE,
+            command=command(self.cluster, self.node, self.network, seen, vip),
             depends=(kubelet.SERVICE,),
-            environment=proxy.environment(self.network),
+            environment=environment(self.network),
             flags_file=None,
             watched=(places.PROXY_CONF,),
             start=True,
@@ -255,9 +496,9 @@ class Decided:
         return steps.NodeHealth(SERVICES, tasks)
 
 
-def _logging(one: NodeNetwork) -> tuple[str, ...]:
+def _logging(one: WindowsPodNetwork) -> tuple[str, ...]:
     tasks = (flannel.TASK,) if one.maker == "flannel" else ()
-    return (kubelet.SERVICE, proxy.SERVICE, *tasks)
+    return (kubelet.SERVICE, SERVICE, *tasks)
 
 
 def _place(program: str) -> str:
@@ -271,6 +512,6 @@ def _secret(path: str, content: bytes) -> steps.NodeFile:
     return steps.NodeFile(path, content.decode("ascii"), secret=True)
 
 
-def _json(document: hns.Document) -> str:
+def _json(document: Document) -> str:
 
     return json.dumps(document, separators=(",", ":"))

@@ -10,13 +10,13 @@ import json
 
 from lab.cluster.cluster import API_PORT, Cluster, ClusterNode
 from lab.cluster.windows import places
-from lab.cluster.windows.network import NodeNetwork
+from lab.cluster.windows.network import WindowsPodNetwork
 
 TASK = "flanneld"
 """The scheduler has it as ``hybridlab-flanneld``."""
 
 
-def net_conf(cluster: Cluster, network: NodeNetwork) -> str:
+def net_conf(cluster: Cluster, network: WindowsPodNetwork) -> str:
     """``net-conf.json``, the same as on the Linux nodes.
 
     On Windows flanneld takes no VNI below 4096 and no other port than 4789; the scenario is

@@ -10,7 +10,7 @@ from lab.cluster.cluster import ClusterNode
 
 
 @dataclass(frozen=True, slots=True)
-class ByHand:
+class HardWayJoin:
     """What a node has instead of a token where nobody uses kubeadm."""
 
     kubelet_kubeconfig: bytes = field(repr=False)
@@ -32,7 +32,7 @@ class Join:
     proxy_kubeconfig: bytes = field(repr=False)
     network_kubeconfig: bytes | None = field(default=None, repr=False)
     """flanneld's; None where none runs."""
-    by_hand: ByHand | None = None
+    by_hand: HardWayJoin | None = None
 
 
 class NodeApi(Protocol):

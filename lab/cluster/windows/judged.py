@@ -12,7 +12,7 @@ from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import Cluster, ClusterNode
 from lab.cluster.windows import images, network, places, steps, versions
 from lab.cluster.windows.decided import Decided
-from lab.cluster.windows.observed import Observed, too_old, year_of
+from lab.cluster.windows.observed import WindowsObserved, too_old, year_of
 from lab.imaging.windows.release import RELEASES
 from lab.topology.intent import Intent
 
@@ -34,7 +34,7 @@ def refused(
     return tuple(f"{node.name}: {reason}" for reason in reasons if reason)
 
 
-def unfit(decided: Decided, seen: Observed) -> str | None:
+def unfit(decided: Decided, seen: WindowsObserved) -> str | None:
     """Why the Windows that was found cannot take part; None if it can. Pure."""
     lacking = images.missing(decided.manifest, seen.build)
     return too_old(seen, decided.cluster.topology) or (lacking[0] if lacking else None)

@@ -37,7 +37,7 @@ DOCUMENTED_ONLY = {
 
 
 @dataclass(frozen=True, slots=True)
-class NodeNetwork:
+class WindowsPodNetwork:
     """The pod network of one Windows node."""
 
     name: str
@@ -65,7 +65,7 @@ class NodeNetwork:
     port: int | None
 
 
-def node_network(cluster: Cluster, intent: Intent, node: ClusterNode) -> NodeNetwork:
+def node_network(cluster: Cluster, intent: Intent, node: ClusterNode) -> WindowsPodNetwork:
     """What the topology is on this node.
 
     Raises
@@ -88,10 +88,10 @@ def node_network(cluster: Cluster, intent: Intent, node: ClusterNode) -> NodeNet
     return _bridge(cluster, intent, node)
 
 
-def _overlay(cluster: Cluster, intent: Intent, node: ClusterNode) -> NodeNetwork:
+def _overlay(cluster: Cluster, intent: Intent, node: ClusterNode) -> WindowsPodNetwork:
     tunnel = intent.machine(node.name).tunnel
     assert tunnel is not None, "an overlay's node with pods has one"
-    return NodeNetwork(
+    return WindowsPodNetwork(
         name=f"flannel.{tunnel.vni}",
         kind="Overlay",
         maker="flannel",
@@ -109,8 +109,8 @@ def _overlay(cluster: Cluster, intent: Intent, node: ClusterNode) -> NodeNetwork
     )
 
 
-def _calico(cluster: Cluster, node: ClusterNode) -> NodeNetwork:
-    return NodeNetwork(
+def _calico(cluster: Cluster, node: ClusterNode) -> WindowsPodNetwork:
+    return WindowsPodNetwork(
         name="Calico",
         kind="Overlay",
         maker="calico",
@@ -128,13 +128,13 @@ def _calico(cluster: Cluster, node: ClusterNode) -> NodeNetwork:
     )
 
 
-def _bridge(cluster: Cluster, intent: Intent, node: ClusterNode) -> NodeNetwork:
+def _bridge(cluster: Cluster, intent: Intent, node: ClusterNode) -> WindowsPodNetwork:
     machine = intent.machine(node.name)
     assert machine.translation is not None, "every node with pods has one"
     flannel = cluster.topology in FLANNEL
     own = (f"{node.address}/32",) if cluster.topology in {"host-gateway", "hard-way"} else ()
     routes = tuple(route for route in machine.routes if route.destination != "default")
-    return NodeNetwork(
+    return WindowsPodNetwork(
         name="cbr0" if flannel else "l2bridge",
         kind="L2Bridge",
         maker="flannel" if flannel else "lab",

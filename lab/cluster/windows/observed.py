@@ -13,7 +13,7 @@ CALICO = {17763: 1432, 20348: 169}
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class WindowsObserved:
     """What a node says of itself."""
 
     build: int
@@ -35,7 +35,7 @@ class Observed:
         return f"{self.build}.{self.revision}"
 
 
-def too_old(observed: Observed, topology: str) -> str | None:
+def too_old(observed: WindowsObserved, topology: str) -> str | None:
     """What keeps this Windows out of a topology; None if nothing does.
 
     Sources: KB4489899 for overlay networks on 2019, Calico's requirements for Calico.

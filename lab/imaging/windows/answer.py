@@ -1,26 +1,54 @@
-"""Answer files: what Setup is told, and what a clone of a golden image is told.
+"""Answer files and the small CD that they are on: for Setup, and for a clone of a golden image.
 
-The templates are ``images/windows/*.xml.j2``; what they are filled in with is decided here. The
-commands are :mod:`lab.imaging.windows.commands`, what must hold of a document is checked by
-:mod:`lab.imaging.windows.answer_rules`.
+The templates are ``images/windows/*.xml.j2``; what they are filled in with is decided here. Windows
+looks for the answer file in the root of every drive, and the first-logon command looks for the
+script there, so that no drive letter is fixed and the label is ours to choose.
+
+Each command's line is run without a shell of its own. What it says on the first serial port has no
+space before the ``>``, which ``echo`` would write too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
+from xml.etree import ElementTree as ET
 
-from lab._errors import UsageError
+from lab._errors import BrokenError, UsageError
 from lab.imaging import recipes
-from lab.imaging.windows.commands import (
-    CLONE_SPECIALIZE,
-    SPECIALIZE,
-    WINDOWS_PE,
-    first_logon,
+from lab.imaging.medium import medium
+from lab.imaging.recipe import Recipe, Windows
+from lab.imaging.windows.credentials import (
+    HIDDEN,
+    encoded,
+    masked,
+    product_key,
+    random_password,
 )
-from lab.imaging.windows.passwords import encoded
-from lab.imaging.windows.settings import CloneSettings, Firmware, Region, Settings
+from lab.imaging.windows.medium import Channel
+from lab.imaging.windows.release import Edition, Surface
+from lab.imaging.windows.settings import (
+    CLONE,
+    OPENSSH,
+    SETTINGS,
+    CloneSettings,
+    Firmware,
+    Region,
+    Settings,
+    clone_document,
+    settings_document,
+)
 
+LABEL = "HYBRIDLAB"
+ANSWER = "autounattend.xml"
+CLONE_ANSWER = "Unattend.xml"
+"""The name that is looked for outside Windows PE."""
+MODULE = "hybridlab.psm1"
+BOOTSTRAP = "bootstrap.ps1"
+CLONE_SCRIPT = "clone.ps1"
+BUILD_NAME = "HYBRIDLAB"
+"""What the computer is called while its image is made."""
 DRIVERS: tuple[str, ...] = (
     "viostor",
     "vioscsi",
@@ -37,8 +65,87 @@ machines have or may have. Not among them: qxldod (we have no QXL) and viofs (wa
 LETTERS = "DEFGH"
 """Where a CD may be in Windows PE: the installation medium is D, the others follow in the order
 of their ports. Setup goes on where a path is not there."""
+_CURE = "mend it, or write templates: windows into the recipe"
 PARTITION: Mapping[Firmware, int] = {"bios": 2, "uefi": 3}
 """Number of the partition that Windows goes to."""
+Script = Literal["bootstrap.ps1", "clone.ps1"]
+"""What is run at the first logon of an installation, and of a clone."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCommand:
+    """One command."""
+
+    line: str
+    """As Windows is to run it."""
+    why: str
+    """Goes into the answer file beside it."""
+
+
+def _says(phase: str) -> AnswerCommand:
+    return AnswerCommand(f"cmd /c echo hybridlab: phase {phase}> COM1", f"Tell the host: {phase}")
+
+
+WINDOWS_PE: tuple[AnswerCommand, ...] = (_says("winpe"),)
+"""Before Setup looks at the disk."""
+SPECIALIZE: tuple[AnswerCommand, ...] = (
+    _says("specialize"),
+    AnswerCommand("net user Administrator /active:yes", "Let the administrator log in"),
+    AnswerCommand(
+        r'reg.exe add "HKLM\SOFTWARE\Policies\Microsoft\Windows NT\CurrentVersion\NetworkList'
+        r'\Signatures\FirstNetwork" /v Category /t REG_DWORD /d 1 /f',
+        "Take the first network for a private one",
+    ),
+)
+"""At the first start of an installation from its disk."""
+CLONE_SPECIALIZE: tuple[AnswerCommand, ...] = (
+    *SPECIALIZE,
+    AnswerCommand(
+        "net user Administrator /logonpasswordchg:no",
+        "Ask the administrator for no new password, as sysprep leaves it",
+    ),
+)
+"""At the first start of a clone. A generalised image now and then asks for a new password at the
+first logon, where nobody is to answer (kubernetes-sigs/image-builder, pull request 2117); Amazon's
+EC2Launch clears the mark in the same pass."""
+_POLICY = 'powershell -Command "Set-ExecutionPolicy -ExecutionPolicy RemoteSigned -Force"'
+_RUN = "powershell.exe -NoProfile -NonInteractive -ExecutionPolicy Bypass"
+
+
+def takes_own_key(windows: Windows, channel: Channel) -> bool:
+    """Whether the inventory's product key is asked for: the recipe has none, the medium may."""
+    return windows.key is None and channel != "evaluation"
+
+
+def decided(
+    windows: Windows, firmware: Firmware, channel: Channel, password: str, own: str | None = None
+) -> Settings:
+    """All that the answer file says.
+
+    Parameters
+    ----------
+    channel
+        Of the medium at hand.
+    password
+        Of the administrator, for this installation alone.
+    own
+        The inventory's product key; None for none. It gives way to the recipe's.
+
+    Raises
+    ------
+    PreflightError
+        When recipe and medium do not agree on a product key.
+
+    """
+    return Settings(
+        wanted=windows.wanted,
+        firmware=firmware,
+        storage="virtio" if windows.virtio else "sata",
+        key=product_key(windows.wanted, channel, windows.key or own),
+        computer_name=BUILD_NAME,
+        administrator_password=password,
+        region=windows.region,
+    )
 
 
 def answer_file(
@@ -139,6 +246,168 @@ def _rendered(name: str, values: Mapping[str, Any], templates: Mapping[str, byte
         raise UsageError(
             "making the answer file",
             f"template '{error.name if isinstance(error, TemplateSyntaxError) else name}': {error}",
-            "mend it, or write templates: windows into the recipe",
+            _CURE,
         ) from error
-    return "".join(f"{line}\n" for line in lines if line.strip()).encode()
+    document = "".join(f"{line}\n" for line in lines if line.strip()).encode()
+    try:
+        ET.fromstring(document)  # noqa: S314  our own
+    except ET.ParseError as error:
+        raise UsageError(
+            "making the answer file", f"template '{name}' makes no XML: {error}", _CURE
+        ) from error
+    return document
+
+
+def install_medium(
+    settings: Settings,
+    authorized_key: str,
+    templates: Mapping[str, bytes],
+    *,
+    drivers: tuple[str, ...] = DRIVERS,
+    openssh: bytes | None = None,
+) -> bytes:
+    """The answer medium of an installation. Secret: it holds the administrator's password.
+
+    Parameters
+    ----------
+    authorized_key
+        Who may log in over SSH.
+    templates
+        Files of the recipe's template folder: answer templates and scripts.
+    openssh
+        Win32-OpenSSH's release archive; None where Windows is to fetch its own.
+
+    Raises
+    ------
+    BrokenError
+        When a script is not among the templates.
+
+    """
+    files = {
+        ANSWER: answer_file(settings, drivers, templates),
+        SETTINGS: settings_document(settings, authorized_key, has_openssh=openssh is not None),
+        **_scripts(templates, BOOTSTRAP, MODULE),
+    }
+    if openssh is not None:
+        files[OPENSSH] = openssh
+    return medium(LABEL, files)
+
+
+def clone_medium(settings: CloneSettings, templates: Mapping[str, bytes]) -> bytes:
+    """The answer medium of a clone. Secret, as the other is.
+
+    Raises
+    ------
+    BrokenError
+        As for an installation.
+
+    """
+    files = {
+        CLONE_ANSWER: clone_answer_file(settings, templates),
+        CLONE: clone_document(settings),
+        **_scripts(templates, CLONE_SCRIPT, MODULE),
+    }
+    return medium(LABEL, files)
+
+
+def _scripts(templates: Mapping[str, bytes], *names: str) -> dict[str, bytes]:
+    missing = [name for name in names if name not in templates]
+    if missing:
+        raise BrokenError(
+            f"making the medium '{LABEL}'",
+            f"the recipe's templates have no {' and no '.join(missing)}",
+            'write "templates: windows" into the recipe, or copy that folder',
+        )
+    return {name: templates[name] for name in names}
+
+
+def first_logon(script: Script) -> tuple[AnswerCommand, ...]:
+    """At the first logon, as administrator; each waits for the one before it."""
+    return (
+        _says("first-logon"),
+        AnswerCommand(rf"cmd.exe /c {_POLICY}", "Let PowerShell run local scripts"),
+        AnswerCommand(
+            rf"%SystemDrive%\Windows\SysWOW64\cmd.exe /c {_POLICY}",
+            "Let 32-bit PowerShell run local scripts",
+        ),
+        AnswerCommand(_scan(script), f"Run {script}, whatever letter its medium has"),
+    )
+
+
+def _scan(script: Script) -> str:
+    """Look for a script in the root of every drive, and run it; say so if there is none."""
+    return (
+        f'{_RUN} -Command "'
+        "$found = Get-PSDrive -PSProvider FileSystem "
+        f"| ForEach-Object {{ Join-Path -Path $_.Root -ChildPath '{script}' }} "
+        "| Where-Object { Test-Path -LiteralPath $_ } | Select-Object -First 1; "
+        f"if ($found) {{ {_RUN} -File $found }} "
+        f"else {{ cmd.exe /c 'echo hybridlab: failed first-logon: no drive has {script}> COM1' }}; "
+        'exit $LASTEXITCODE"'
+    )
+
+
+def install_preview(  # noqa: PLR0913  each may be said on the command line
+    recipe: Recipe,
+    channel: Channel,
+    firmware: Firmware | None = None,
+    edition: Edition | None = None,
+    surface: Surface | None = None,
+    *,
+    has_key: bool = False,
+) -> str:
+    """``autounattend.xml``; None for what the recipe says.
+
+    ``has_key``: the inventory has a product key for it, which is neither read nor shown.
+
+    Raises
+    ------
+    UsageError
+        When the recipe is not of Windows.
+    PreflightError
+        When recipe and medium do not agree on a product key.
+
+    """
+    windows = _windows(recipe)
+    asked = {"edition": edition, "surface": surface}
+    windows = windows.model_copy(update={name: one for name, one in asked.items() if one})
+    assert recipe.firmware != "kernel", "the reader of recipes has looked"
+    settings = decided(
+        windows,
+        firmware or recipe.firmware,
+        channel,
+        random_password(),
+        HIDDEN if has_key and takes_own_key(windows, channel) else None,
+    )
+    return masked(answer_file(settings, templates=recipe.templates).decode())
+
+
+def clone_preview(recipe: Recipe) -> str:
+    """``Unattend.xml`` of a clone called ``WIN1``.
+
+    Raises
+    ------
+    UsageError
+        When the recipe is not of Windows.
+
+    """
+    settings = CloneSettings(
+        computer_name="WIN1",
+        administrator_password=random_password(),
+        authorized_key="",
+        management_address="",
+        cards=(),
+        time_server=None,
+        region=_windows(recipe).region,
+    )
+    return masked(clone_answer_file(settings, templates=recipe.templates).decode())
+
+
+def _windows(recipe: Recipe) -> Windows:
+    if recipe.windows is None:
+        raise UsageError(
+            f"making the answer file of image '{recipe.name}'",
+            f"it is no image of Windows, but made by '{recipe.kind}'",
+            "'lab image list' shows the kind of each",
+        )
+    return recipe.windows

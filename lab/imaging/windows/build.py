@@ -6,31 +6,95 @@ steps are done) is in the build's directory, so a build that was killed goes on 
 
 from __future__ import annotations
 
-import os
+import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
+from lab._deadline import Deadline
 from lab._errors import LabError, PreflightError
-from lab.imaging import disks, inputs, secret, source, tools
-from lab.imaging.job import Built, Job
+from lab.imaging import inputs, source, tools
+from lab.imaging.cloud import adopt
+from lab.imaging.job import UNFINISHED, BuildJob, Built
 from lab.imaging.recipe import Windows
-from lab.imaging.windows import record as records
-from lab.imaging.windows.bootstrap_settings import OPENSSH, BootstrapSettings
-from lab.imaging.windows.decision import decided, takes_own_key
-from lab.imaging.windows.following import Watch
-from lab.imaging.windows.handover import Handover
-from lab.imaging.windows.machine import Building, Disc, Machine, Site
-from lab.imaging.windows.media import Channel
-from lab.imaging.windows.product_key import checked, secret_of
-from lab.imaging.windows.record import Record
+from lab.imaging.windows import inspection, no_prompt
+from lab.imaging.windows.answer import decided, install_medium, takes_own_key
+from lab.imaging.windows.credentials import (
+    MASK,
+    checked,
+    masked,
+    random_password,
+    read_secret,
+    secret_of,
+)
+from lab.imaging.windows.machine import (
+    Building,
+    InstallationMachine,
+    InstallationSite,
+    VendorMedium,
+)
+from lab.imaging.windows.medium import Channel, read
+from lab.imaging.windows.monitor import InstallMonitor
+from lab.imaging.windows.phases import EMULATED, Progress
+from lab.imaging.windows.steps import MODULE, ImageStep, Sysprep, golden_steps, settings
+from lab.remote.shell import Reach, WindowsReach
+from lab.remote.windows_steps import answers
+from lab.state.files import write_private
+
+if TYPE_CHECKING:
+    from lab.remote.windows import WindowsShell
+
+Stage = Literal["making", "installing", "steps", "sealing", "taking"]
+"""Its machine is made; Setup and our script run; steps run over the shell; sysprep runs; its disk
+comes home."""
+KEY = "key"
+"""The private key of this build, beside the record; OpenSSH's format, mode 0600."""
+
 
 _CONTENT = 24 << 30
 """Bytes that an installed server takes twice while its disk comes home, desktop included. [I]"""
+_WITNESS_SECONDS = 90.0
+"""For asking a machine that is being given up; most take no question any more."""
 
 
-def build(job: Job) -> Built:
+@dataclass(frozen=True, slots=True)
+class BuildRecord:
+    """What cannot be seen of the machine itself."""
+
+    stage: Stage
+    password: str = field(repr=False)
+    """The administrator's. Secret."""
+    steps: tuple[str, ...] = ()
+    """Those that are done."""
+    resets: int = 0
+    """How often the machine was reset that was heard of."""
+
+
+def load_record(directory: Path) -> BuildRecord | None:
+    """The record in a build's directory; None if there is none, or what is there is none."""
+    try:
+        found = json.loads((directory / UNFINISHED).read_text(encoding="utf-8"))
+        steps = tuple(found["steps"])
+        return BuildRecord(found["stage"], found["password"], steps, found["resets"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _save(directory: Path, record: BuildRecord) -> None:
+    """Write it down; nobody else can read it."""
+    write_private(directory / UNFINISHED, json.dumps(asdict(record)) + "\n")
+
+
+def _forget(directory: Path) -> None:
+    """There is nothing to go on with any more."""
+    for name in (UNFINISHED, KEY, f"{KEY}.pub"):
+        (directory / name).unlink(missing_ok=True)
+
+
+def build(job: BuildJob) -> Built:
     """Fill the scratch directory with the disk, or go on with an installation that is under way.
 
     Raises
@@ -61,19 +125,19 @@ def build(job: Job) -> Built:
         )
         raise
     machine.remove()
-    records.forget(job.scratch)
+    _forget(job.scratch)
     return Built(virtual_gib=size)
 
 
-def _parts(job: Job) -> Windows:
+def _parts(job: BuildJob) -> Windows:
     assert job.recipe.windows is not None, "chosen by the recipe's kind"
     return job.recipe.windows
 
 
-def _resumed(job: Job, site: Site) -> tuple[Building, Record] | None:
+def _resumed(job: BuildJob, site: InstallationSite) -> tuple[Building, BuildRecord] | None:
     """The machine that an earlier command has left; what cannot be gone on with is removed."""
-    record = records.load(job.scratch)
-    if record is not None and record.stage != "making" and (job.scratch / records.KEY).exists():
+    record = load_record(job.scratch)
+    if record is not None and record.stage != "making" and (job.scratch / KEY).exists():
         machine = site.find(job.scratch)
         if machine is not None:
             job.tell(f"going on with the installation in {machine.where}")
@@ -87,60 +151,47 @@ def _resumed(job: Job, site: Site) -> tuple[Building, Record] | None:
     return None
 
 
-def _begun(job: Job, site: Site) -> tuple[Building, Record]:
+def _begun(job: BuildJob, site: InstallationSite) -> tuple[Building, BuildRecord]:
     """A machine that has just been started."""
-    from lab.guests.keys import make_key_pair  # noqa: PLC0415  slow, and an extra
-    from lab.imaging.windows.passwords import random_password  # noqa: PLC0415  as above
+    from lab.remote.keys import make_key_pair  # noqa: PLC0415  slow, and an extra
 
     job.room(min(_CONTENT, job.recipe.disk_gib << 30) // 2, "the installed disk")
-    record = Record("making", random_password())
+    record = BuildRecord("making", random_password())
     pair = make_key_pair(f"hybridlab build of {job.recipe.name}")
     asked = _machine(job, record, pair.public)
-    _write_private(job.scratch / records.KEY, pair.private)
-    records.save(job.scratch, record)
+    write_private(job.scratch / KEY, pair.private)
+    _save(job.scratch, record)
     try:
         job.tell("making the machine that it is installed in")
         machine = site.begin(asked)
     except BaseException:
-        records.forget(job.scratch)  # begin() has taken away what it had made
+        _forget(job.scratch)  # begin() has taken away what it had made
         raise
     record = replace(record, stage="installing")
-    records.save(job.scratch, record)
+    _save(job.scratch, record)
     shutil.rmtree(job.scratch / "work", ignore_errors=True)
     how = "on KVM" if machine.accelerated else "emulated, which takes many hours"
     job.tell(f"started {machine.where}, {how}")
     return machine, record
 
 
-def _machine(job: Job, record: Record, public_key: str) -> Machine:
+def _machine(job: BuildJob, record: BuildRecord, public_key: str) -> InstallationMachine:
     """The media read, the answers written; nothing is on a hypervisor yet."""
-    from lab.imaging.windows import eltorito, inspection, iso  # noqa: PLC0415  a slow extra
-    from lab.imaging.windows.answer_medium import install_medium  # noqa: PLC0415  the same
-
     recipe, parts = job.recipe, _parts(job)
     assert recipe.firmware != "kernel", "the reader of recipes has looked"
     digests = inputs.found(recipe, job.inventory, job.downloads, job.say)
     setup = _disc(job, source.ISO, digests)
     assert setup is not None, "found() has looked"
-    medium = iso.read(setup.path)
+    medium = read(setup.path)
     image = inspection.choose(medium, parts.wanted)
     job.tell(f"{image.name} ('{image.display_name}'), {medium.channel} medium '{medium.label}'")
-    settings = decided(
+    answered = decided(
         parts, recipe.firmware, medium.channel, record.password, _own_key(job, medium.channel)
     )
     openssh = inputs.provided(job, source.OPENSSH)
-    bootstrap = BootstrapSettings(
-        release=parts.wanted.year,
-        storage=settings.storage,
-        surface=parts.wanted.surface,
-        authorized_key=public_key.strip(),
-        virtio=parts.virtio,
-        openssh=OPENSSH if openssh else None,
-    )
-    answers = install_medium(
-        settings,
-        medium.channel,
-        bootstrap,
+    disc = install_medium(
+        answered,
+        public_key.strip(),
         recipe.templates,
         openssh=openssh.read_bytes() if openssh else None,
     )
@@ -149,8 +200,8 @@ def _machine(job: Job, record: Record, public_key: str) -> Machine:
         work = job.scratch / "work"
         work.mkdir()
         overlay = work / "setup.qcow2"
-        eltorito.overlay(setup.path, medium, overlay)
-    return Machine(
+        no_prompt.overlay(setup.path, medium, overlay)
+    return InstallationMachine(
         image=recipe.name,
         site=job.scratch,
         architecture=recipe.architecture,
@@ -158,36 +209,36 @@ def _machine(job: Job, record: Record, public_key: str) -> Machine:
         memory_mib=parts.memory_mib,
         vcpus=parts.vcpus,
         firmware=recipe.firmware,
-        storage=settings.storage,
+        storage=answered.storage,
         setup=setup,
         overlay=overlay,
         virtio=_disc(job, source.VIRTIO, digests),
-        answers=answers,
+        answers=disc,
     )
 
 
-def _own_key(job: Job, channel: Channel) -> str | None:
+def _own_key(job: BuildJob, channel: Channel) -> str | None:
     """The inventory's product key, where it has one and the medium may take one."""
     secrets = job.inventory.secrets
     name = secret_of(job.recipe.name, secrets)
     if name is None or not takes_own_key(_parts(job), channel):
         return None
     job.tell(f"the product key is that of [secrets.{name}]")
-    return checked(name, secret.value(name, secrets[name], job.doing))
+    return checked(name, read_secret(name, secrets[name], job.doing))
 
 
-def _disc(job: Job, name: str, digests: Mapping[str, str]) -> Disc | None:
+def _disc(job: BuildJob, name: str, digests: Mapping[str, str]) -> VendorMedium | None:
     path = inputs.provided(job, name)
-    return None if path is None else Disc(path, digests[name].rpartition(":")[2])
+    return None if path is None else VendorMedium(path, digests[name].rpartition(":")[2])
 
 
-def _finished(job: Job, machine: Building, record: Record) -> int:
+def _finished(job: BuildJob, machine: Building, record: BuildRecord) -> int:
     """Follow it to the end of its installation, and take its disk home; its size in GiB."""
     handover = Handover(job, machine, record)
-    watch = Watch(
+    watch = InstallMonitor(
         image=job.recipe.name,
         machine=machine,
-        minutes=_parts(job).deadlines,
+        minutes=_parts(job).minutes,
         logs=job.downloads.parent / "logs",
         tell=job.tell,
         resets_before=record.resets,
@@ -206,12 +257,12 @@ def _finished(job: Job, machine: Building, record: Record) -> int:
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     machine.bring_home(work / "disk")
-    size = disks.adopt(job, work / "disk")
+    size = adopt(job, work / "disk")
     shutil.rmtree(work)
     return size
 
 
-def _give_up(job: Job, machine: Building) -> None:
+def _give_up(job: BuildJob, machine: Building) -> None:
     """Take away what has failed; where even that fails, the next command does it."""
     try:
         machine.remove()
@@ -219,17 +270,125 @@ def _give_up(job: Job, machine: Building) -> None:
         job.tell(f"{machine.where} is left: {error.happened}; the next build removes it")
         _unreachable(job)
         return
-    records.forget(job.scratch)
+    _forget(job.scratch)
 
 
-def _unreachable(job: Job) -> None:
+def _unreachable(job: BuildJob) -> None:
     """Have the next command remove what this one could not."""
-    record = records.load(job.scratch)
+    record = load_record(job.scratch)
     if record is not None:
-        records.save(job.scratch, replace(record, stage="making"))
+        _save(job.scratch, replace(record, stage="making"))
 
 
-def _write_private(path: Path, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(text)
+class Handover:
+    """What this command does in the machine, and what it keeps of that for the next one."""
+
+    def __init__(self, job: BuildJob, machine: Building, record: BuildRecord) -> None:
+        self.record = record
+        self._job = job
+        self._machine = machine
+        self._patience = 1 if machine.accelerated else EMULATED
+
+    def reached(self, stage: Stage) -> None:
+        """Keep how far it is."""
+        self._keep(replace(self.record, stage=stage))
+
+    def reset(self, resets: int) -> None:
+        """Keep how often it was reset."""
+        self._keep(replace(self.record, resets=resets))
+
+    def run_steps(self, watch: InstallMonitor) -> None:
+        """Log in by both shells, with what it said on COM1 and nothing else, and run the steps.
+
+        After this it generalises itself. Steps that are done are not done again.
+
+        Raises
+        ------
+        DeadlineError, BrokenError
+            Which shell does not let us in, or which step fails, and with what words.
+
+        """
+        recipe = self._job.recipe
+        assert recipe.windows is not None, "chosen by the recipe's kind"
+        self.reached("steps")
+        shell = self._shell(watch.progress)
+        try:
+            self._job.tell("ready: logging in by WinRM and by SSH, with the keys from COM1")
+            self._enter(shell, watch)
+            for step in golden_steps(recipe.windows.wanted.year, watch.progress.certificate):
+                if step.name not in self.record.steps:
+                    self._run(shell, step)
+                    self._keep(replace(self.record, steps=(*self.record.steps, step.name)))
+        except LabError as error:
+            raise self._told(error, watch) from error
+        finally:
+            shell.close()
+        self.reached("sealing")
+
+    def witness(self, progress: Progress) -> str:
+        """Fetch what the machine tells of itself, where its shells take commands; where it is."""
+        if not progress.key or not progress.certificate:
+            return ""
+        folder = self._job.downloads.parent / "logs" / f"{self._job.recipe.name}-guest"
+        shell = self._shell(progress)
+        fetched = 0
+        try:
+            for name, content in answers(shell, Deadline(_WITNESS_SECONDS)):
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_text(self._hidden(content), encoding="utf-8")
+                fetched += 1
+        except LabError as error:
+            if not fetched:
+                return f"its logs cannot be fetched ({error.happened})"
+        finally:
+            shell.close()
+        return f"its own logs are in '{folder}'"
+
+    def _hidden(self, content: bytes) -> str:
+        """A log without this build's password, and without product keys."""
+        return masked(content.decode(errors="replace").replace(self.record.password, MASK))
+
+    def _keep(self, record: BuildRecord) -> None:
+        self.record = record
+        _save(self._job.scratch, record)
+
+    def _shell(self, progress: Progress) -> WindowsShell:
+        from lab.remote.windows import WindowsShell  # noqa: PLC0415  slow, and an extra
+
+        where = self._machine.address()
+        reach = Reach(
+            name=self._job.recipe.name,
+            address=where.address,
+            user=self._job.recipe.user,
+            keyfile=self._job.scratch / KEY,
+            host_key=progress.key,
+            port=where.ssh_port,
+            jump=where.jump,
+        )
+        way = WindowsReach(reach, self.record.password, progress.certificate, port=where.winrm_port)
+        return WindowsShell(way)
+
+    def _enter(self, shell: WindowsShell, watch: InstallMonitor) -> None:
+        shell.wait(Deadline(watch.seconds("ready")))
+
+    def _run(self, shell: WindowsShell, step: ImageStep) -> None:
+        from lab.remote.windows_steps import run_step, run_step_and_reboot  # noqa: PLC0415  slow
+
+        self._job.tell(f"ready: step '{step.name}'")
+        files = self._job.recipe.templates
+        given = (files[f"{step.name}.ps1"], files[MODULE], step.name, settings(step))
+        deadline = Deadline(step.deadline_s * self._patience)
+        if isinstance(step, Sysprep):
+            run_step(shell, *given, deadline)  # its reboot is the shut-down
+            return
+        result = run_step_and_reboot(shell, *given, deadline)
+        self._job.tell(
+            f"ready: step '{step.name}' {'changed something' if result.changed else 'had nothing'}"
+            + (", and the machine was restarted" if result.reboot else "")
+        )
+
+    def _told(self, error: LabError, watch: InstallMonitor) -> LabError:
+        """The error with what can be seen of the machine from outside."""
+        with suppress(LabError):
+            watch.look()
+        return type(error)(error.doing, f"{error.happened}; {watch.evidence()}", error.hint)

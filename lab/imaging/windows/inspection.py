@@ -1,21 +1,31 @@
-"""What a medium is good for: which of its images is meant, which key goes with it, who it serves.
+"""What media are good for: which image of Microsoft's is meant, and what goes beside it.
 
-Pure: what is wrong is said on the host, before Setup says no more than "No images are available".
+What is wrong is said on the host, before anything boots: Setup says no more than "No images are
+available", and without its drivers, minutes later, that there is no disk.
 """
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
+from pathlib import Path
 
-from lab._errors import PreflightError, UsageError
-from lab.imaging.windows.media import WindowsImage, WindowsMedium
-from lab.imaging.windows.release import RELEASES, Release, Wanted
+from lab._errors import PreflightError
+from lab.imaging.medium import Medium, opened
+from lab.imaging.windows.medium import WindowsImage, WindowsMedium
+from lab.imaging.windows.release import RELEASES, Release, WantedImage
 
 ARCHITECTURE = "x86_64"
 """The only one that Windows Server's containers are made for."""
 _SERVERS = "give the ISO of Windows Server 2019, 2022 or 2025"
+_STORAGE, _CARD = "viostor", "NetKVM"
+"""Folders of the drivers without which nothing can be installed, or reached."""
+_DRIVERS_CURE = "give the whole virtio-win ISO, of a version that has this release"
+_DAEMON = "sshd.exe"
+_OPENSSH_CURE = "give OpenSSH-Win64.zip of a release of Win32-OpenSSH"
+_ARCHIVE_MOST = 256 << 20
+"""Bytes; the archive has some 5 MB, and goes onto the answer medium."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +39,7 @@ class Use:
     """Why it cannot; empty if it can."""
 
 
-def choose(medium: WindowsMedium, wanted: Wanted) -> WindowsImage:
+def choose(medium: WindowsMedium, wanted: WantedImage) -> WindowsImage:
     """The image that is asked for.
 
     Raises
@@ -47,49 +57,14 @@ def choose(medium: WindowsMedium, wanted: Wanted) -> WindowsImage:
     releases = sorted({release.name for image in medium.images if (release := _release(image))})
     if releases and wanted.release.name not in releases:
         happened = f"it is a medium of {' and '.join(releases)}"
-        cure = f"give the ISO of {wanted.release.name}, or build the image of {releases[0]}"
+        hint = f"give the ISO of {wanted.release.name}, or build the image of {releases[0]}"
     else:
         happened = "there is no such image on it"
-        cure = "ask for one of those that it holds, or give another ISO"
-    raise PreflightError(doing, f"{happened}; {held(medium)}", cure)
+        hint = "ask for one of those that it holds, or give another ISO"
+    raise PreflightError(doing, f"{happened}; {held(medium)}", hint)
 
 
-def by_name(medium: WindowsMedium, text: str) -> WindowsImage:
-    """The image that somebody calls by NAME, or by DISPLAYNAME as DISM prints it.
-
-    Raises
-    ------
-    UsageError
-        When none or several are called so, with what the medium holds.
-
-    """
-    doing = f"looking for '{text}' on the medium '{medium.path}'"
-    asked = " ".join(text.lower().split())
-    for names in ({one.index: one.name for one in medium.images}, _displayed(medium)):
-        found = [number for number, name in names.items() if name.lower() == asked]
-        if len(found) == 1:
-            return medium.images[found[0] - 1]
-        if found:
-            several = " and ".join(map(str, found))
-            happened = f"images {several} are both called so; {held(medium)}"
-            raise UsageError(doing, happened, "give the name that the list has first")
-    known = [name for one in medium.images for name in (one.name, one.display_name)]
-    near = get_close_matches(text, known, 1)
-    cure = f"did you mean '{near[0]}'?" if near else "give one of the names that it holds"
-    raise UsageError(doing, f"there is no image of that name; {held(medium)}", cure)
-
-
-def key_for(medium: WindowsMedium, wanted: Wanted) -> str | None:
-    """The product key that an answer file gives: Microsoft's KMS client key.
-
-    None for evaluation media: with any key Setup finds no image on them.
-    """
-    if medium.channel == "evaluation":
-        return None
-    return wanted.release.keys[wanted.edition]
-
-
-def uses(medium: WindowsMedium, recipes: Mapping[str, Wanted]) -> tuple[Use, ...]:
+def uses(medium: WindowsMedium, recipes: Mapping[str, WantedImage]) -> tuple[Use, ...]:
     """What each recipe would have of a medium, in the order of their names."""
     found = []
     for recipe, wanted in sorted(recipes.items()):
@@ -114,6 +89,59 @@ def held(medium: WindowsMedium) -> str:
 def version(image: WindowsImage) -> str:
     """``build 20348.587``."""
     return f"build {image.build}.{image.revision}"
+
+
+def check_drivers(path: Path, release: Release) -> None:
+    """See that the virtio-win medium has the drivers of disk and card for a release.
+
+    Raises
+    ------
+    PreflightError
+        When it cannot be read, is something else, or has no drivers for that release.
+
+    """
+    with opened(path, f"reading the virtio-win medium '{path}'", _DRIVERS_CURE) as medium:
+        for driver in (_STORAGE, _CARD):
+            folder = f"/{driver}/{release.drivers}/amd64"
+            if not any(name.lower().endswith(".inf") for name in medium.names(folder)):
+                raise PreflightError(medium.doing, _lack(medium, driver, folder), _DRIVERS_CURE)
+
+
+def check_openssh(path: Path) -> None:
+    """See that a file is an archive with Win32-OpenSSH's server in it.
+
+    Raises
+    ------
+    PreflightError
+        When it is not.
+
+    """
+    doing = f"reading the archive of OpenSSH '{path}'"
+    try:
+        size = path.stat().st_size
+        if not path.is_file():
+            raise PreflightError(doing, "it is no file", _OPENSSH_CURE)
+        if size > _ARCHIVE_MOST:
+            what = f"it has {size:,} bytes, which is no archive of OpenSSH"
+            raise PreflightError(doing, what, _OPENSSH_CURE)
+        with zipfile.ZipFile(path) as archive:
+            names = [
+                name.replace("\\", "/").rpartition("/")[2].lower() for name in archive.namelist()
+            ]
+    except zipfile.BadZipFile as error:
+        raise PreflightError(doing, "it is no whole ZIP archive", _OPENSSH_CURE) from error
+    except OSError as error:
+        raise PreflightError(doing, f"{error.strerror}", "check the path") from error
+    if _DAEMON not in names:
+        raise PreflightError(doing, f"it holds no '{_DAEMON}'", _OPENSSH_CURE)
+
+
+def _lack(medium: Medium, driver: str, folder: str) -> str:
+    called = f"the medium '{medium.label}'"
+    releases = [name for name in medium.names(f"/{driver}") if not name.startswith(".")]
+    if not releases:
+        return f"{called} has no folder '{driver}': it is not the virtio-win ISO"
+    return f"{called} has no driver in '{folder[1:]}', but for {', '.join(sorted(releases))}"
 
 
 def _server(doing: str, medium: WindowsMedium) -> None:
@@ -154,7 +182,3 @@ def _release(image: WindowsImage) -> Release | None:
         if image.name.lower().startswith(release.name.lower()):
             return release
     return None
-
-
-def _displayed(medium: WindowsMedium) -> dict[int, str]:
-    return {one.index: one.display_name for one in medium.images}

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from lab.guests.shell import Jump
-from lab.guests.windows_reach import WINRM_TLS_PORT
-from lab.imaging.recipe import Architecture
-from lab.imaging.windows.settings import Firmware, Storage
+from lab.remote.shell import WINRM_TLS_PORT, Jump
+
+if TYPE_CHECKING:
+    from lab.imaging.recipe import Architecture
+    from lab.imaging.windows.settings import Firmware, Storage
 
 
 @dataclass(frozen=True, slots=True)
-class Disc:
+class VendorMedium:
     """A vendor's medium: a file of this machine that nobody copies where it can be helped."""
 
     path: Path
@@ -26,7 +27,7 @@ class Disc:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class InstallationMachine:
     """What is asked for."""
 
     image: str
@@ -39,10 +40,10 @@ class Machine:
     vcpus: int
     firmware: Firmware
     storage: Storage
-    setup: Disc
+    setup: VendorMedium
     overlay: Path | None
     """A small qcow2 file on top of ``setup``, read instead of it; None to read that itself."""
-    virtio: Disc | None
+    virtio: VendorMedium | None
     answers: bytes
     """The answer medium: an ISO image. Secret."""
 
@@ -101,7 +102,7 @@ class Building(Protocol):
         """Take it away with all that belongs to it. Safe to repeat."""
 
 
-class Site(Protocol):
+class InstallationSite(Protocol):
     """Where such machines can be."""
 
     def find(self, site: Path) -> Building | None:
@@ -110,7 +111,7 @@ class Site(Protocol):
     def remove(self, site: Path) -> None:
         """Take away what an earlier command has left for that directory, half made or whole."""
 
-    def begin(self, machine: Machine) -> Building:
+    def begin(self, machine: InstallationMachine) -> Building:
         """Make it and start it; what an earlier command has left half made goes first.
 
         Raises

@@ -1,18 +1,54 @@
 """How far an installation has come: told from outside, from what the host sees of it. Pure.
 
-The guest says its phases on COM1 where it can. Where nothing of ours runs in it yet (firmware,
-Setup that partitions and copies, Windows between two of its own starts) growth of the disk and
-reboots tell. Phases go forwards only; one that was too quick to be seen is passed over.
+The guest says its phases on its first serial port where it can: a line each, ended by CR LF::
+
+    hybridlab: phase winpe|specialize|first-logon|sysprep|ready
+    hybridlab: step <name>                a step of ours begins
+    hybridlab: failed <name>: <message>   a step of ours has failed; nothing follows
+    hybridlab: key ssh-ed25519 AAAA...    the guest's SSH host key
+    hybridlab: certificate <64 hex>       SHA-256 of the guest's WinRM certificate (DER)
+
+``key`` and ``certificate`` come before ``phase ready``, which comes when both ports are open.
+Where nothing of ours runs in it yet (firmware, Setup that partitions and copies, Windows between
+two of its own starts) growth of the disk and reboots tell. Phases go forwards only; one that was
+too quick to be seen is passed over.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from lab.imaging.recipe import WindowsPhase
-from lab.imaging.windows.words import Heard, heard
+if TYPE_CHECKING:
+    from lab.imaging.recipe import WindowsPhase
+
+PREFIX = "hybridlab: "
+Word = Literal["phase", "step", "failed", "key", "certificate"]
+_LINE = re.compile(
+    re.escape(PREFIX) + r"(?P<word>phase|step|failed|key|certificate) (?P<rest>\S.*?)\s*$"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """One line that was meant for us."""
+
+    word: Word
+    rest: str
+
+
+def heard(line: str) -> Heard | None:
+    """What a line of the console says to us; None for all others.
+
+    The line may begin with what firmware or another program has left on it.
+    """
+    found = _LINE.search(line)
+    if found is None:
+        return None
+    return Heard(found["word"], found["rest"])  # type: ignore[arg-type]
+
 
 Ending = Literal["", "failed", "down", "again", "loops"]
 """Why nothing is to be waited for any more: a step of ours failed, the machine went down before
@@ -34,6 +70,9 @@ DISK_BEGUN = 1 << 20
 """Bytes that the disk has grown by since Setup began, when it is being partitioned. [I]"""
 COPY_BEGUN = 256 << 20
 """The same, when files are being laid down: more than empty file systems take. [I]"""
+EMULATED = 10
+"""How many times longer a phase may take where the processor is emulated: a guess, since no Windows
+has been run so."""
 KEPT = 16_384
 """Characters of the console that are kept for messages."""
 _SAYS: Mapping[str, WindowsPhase] = {

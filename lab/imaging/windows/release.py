@@ -75,7 +75,7 @@ RELEASES: Mapping[Year, Release] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedImage:
     """Which of a medium's images is asked for."""
 
     year: Year

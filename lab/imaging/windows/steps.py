@@ -1,6 +1,6 @@
 """Steps over the shell of a Windows guest: their typed parameters, deadlines and order.
 
-A step is a script ``images/windows/<name>.ps1``. :func:`lab.guests.windows_steps.run_step` sends it
+A step is a script ``images/windows/<name>.ps1``. :func:`lab.remote.windows_steps.run_step` sends it
 with the shared module and a JSON file of settings, and reads its answer. Keys of that file are the
 fields of the dataclasses here; a test holds both together.
 """
@@ -23,7 +23,15 @@ _MINUTE = 60
 
 
 @dataclass(frozen=True, slots=True)
-class PatchLevel:
+class ImageStep:
+    """A step; its fields are its settings."""
+
+    name: ClassVar[str]
+    deadline_s: ClassVar[int]
+
+
+@dataclass(frozen=True, slots=True)
+class PatchLevel(ImageStep):
     """Refuse a Windows that is too old, or bring it up to date."""
 
     build: int
@@ -41,7 +49,7 @@ class PatchLevel:
 
 
 @dataclass(frozen=True, slots=True)
-class Time:
+class Time(ImageStep):
     """Time zone, and where the time comes from."""
 
     zone: str
@@ -57,7 +65,7 @@ HyperV = Literal["none", "full", "without-hypervisor"]
 
 
 @dataclass(frozen=True, slots=True)
-class Features:
+class Features(ImageStep):
     """Roles and features of Windows."""
 
     features: tuple[str, ...] = ("Containers",)
@@ -68,7 +76,7 @@ class Features:
 
 
 @dataclass(frozen=True, slots=True)
-class Containerd:
+class Containerd(ImageStep):
     """containerd from a release archive that lies on the guest, or whose programs are there."""
 
     archive: str | None
@@ -92,7 +100,7 @@ class Containerd:
 
 
 @dataclass(frozen=True, slots=True)
-class HnsClean:
+class HnsClean(ImageStep):
     """What an earlier life left in the Host Networking Service is removed."""
 
     stop: tuple[str, ...] = ("kubelet", "kube-proxy", "flanneld", "containerd")
@@ -105,7 +113,7 @@ class HnsClean:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class FirewallRule:
     """What a node lets in."""
 
     name: str
@@ -117,17 +125,17 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Firewall:
+class Firewall(ImageStep):
     """The inbound rules of a node."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[FirewallRule, ...]
 
     name: ClassVar[str] = "firewall"
     deadline_s: ClassVar[int] = 3 * _MINUTE
 
 
 @dataclass(frozen=True, slots=True)
-class OpenSsh:
+class OpenSsh(ImageStep):
     """OpenSSH is put right again."""
 
     authorized_key: str
@@ -139,7 +147,7 @@ class OpenSsh:
 
 
 @dataclass(frozen=True, slots=True)
-class Observe:
+class Observe(ImageStep):
     """What the node's network is now, and how its services are; changes nothing."""
 
     services: tuple[str, ...] = ("containerd", "kubelet", "kube-proxy", "flanneld")
@@ -155,7 +163,7 @@ class Observe:
 
 
 @dataclass(frozen=True, slots=True)
-class Proxy:
+class Proxy(ImageStep):
     """Through which proxy the guest goes; None for none."""
 
     http: str | None
@@ -180,7 +188,7 @@ class Mirror:
 
 
 @dataclass(frozen=True, slots=True)
-class RegistryMirrors:
+class RegistryMirrors(ImageStep):
     """Mirrors of registries, for containerd."""
 
     mirrors: tuple[Mirror, ...]
@@ -222,7 +230,7 @@ OF_RELEASE: Mapping[Year, tuple[RegistryValue, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSettings:
+class NodeSettings(ImageStep):
     """Settings of a node: registry, dynamic ports, what Defender leaves alone."""
 
     registry: tuple[RegistryValue, ...]
@@ -236,7 +244,7 @@ class NodeSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class WsMan:
+class WsMan(ImageStep):
     """WinRM is checked, its quotas are put right."""
 
     certificate: str | None = None
@@ -249,7 +257,7 @@ class WsMan:
 
 
 @dataclass(frozen=True, slots=True)
-class SysprepPrepare:
+class SysprepPrepare(ImageStep):
     """The installation is made ready for sysprep, or refused."""
 
     packages: tuple[str, ...] = (
@@ -265,7 +273,7 @@ class SysprepPrepare:
 
 
 @dataclass(frozen=True, slots=True)
-class Sysprep:
+class Sysprep(ImageStep):
     """The installation is generalized, and shuts itself down some minutes after the answer."""
 
     settle_seconds: int = 5
@@ -277,62 +285,15 @@ class Sysprep:
 
     name: ClassVar[str] = "sysprep"
     deadline_s: ClassVar[int] = 2 * _MINUTE
-    """Of the answer alone; for the shut-down see ``SHUT_OFF_S``."""
+    """Of the answer alone: the shut-down has the recipe's deadline of its phase."""
 
 
-SHUT_OFF_S = 30 * _MINUTE
-"""From sysprep's answer until the guest is off: minutes with KVM, and a factor for slow disks."""
-
-Step = (
-    PatchLevel
-    | Time
-    | Features
-    | Containerd
-    | HnsClean
-    | Firewall
-    | OpenSsh
-    | Observe
-    | Proxy
-    | RegistryMirrors
-    | NodeSettings
-    | WsMan
-    | SysprepPrepare
-    | Sysprep
-)
-STEPS: tuple[type[Step], ...] = (
-    PatchLevel,
-    Time,
-    Features,
-    Containerd,
-    HnsClean,
-    Firewall,
-    OpenSsh,
-    Observe,
-    Proxy,
-    RegistryMirrors,
-    NodeSettings,
-    WsMan,
-    SysprepPrepare,
-    Sysprep,
-)
-"""All there are."""
-GOLDEN_ORDER: tuple[str, ...] = (
-    "patch-level",
-    "wsman",
-    "features",
-    "settings",
-    "sysprep-prepare",
-    "sysprep",
-)
-"""Those of a golden image, in their order. What refuses comes first; features bring the services
-whose registry values are set then; nothing may be pending when sysprep begins, which is the last:
-after its answer the guest generalizes itself and shuts down."""
-
-
-def golden_steps(
-    year: Year, certificate: str, hyper_v: HyperV = "without-hypervisor"
-) -> tuple[Step, ...]:
+def golden_steps(year: Year, certificate: str) -> tuple[ImageStep, ...]:
     """What is done to an installation of a release before it becomes a golden image, in order.
+
+    What refuses comes first; features bring the services whose registry values are set then;
+    nothing may be pending when sysprep begins, which is the last: after its answer the guest
+    generalizes itself and shuts down.
 
     Parameters
     ----------
@@ -340,23 +301,20 @@ def golden_steps(
         The release.
     certificate
         SHA-256 of the certificate that its WinRM was pinned to, 64 hex digits.
-    hyper_v
-        What of Hyper-V is installed.
 
     """
     release = RELEASES[year]
-    made: tuple[Step, ...] = (
+    return (
         PatchLevel(release.build, release.least_revision, release.why),
         WsMan(certificate),
-        Features(hyper_v=hyper_v),
+        Features(),
         NodeSettings((*EVERY_RELEASE, *OF_RELEASE[year])),
         SysprepPrepare(),
         Sysprep(),
     )
-    return tuple(sorted(made, key=lambda step: GOLDEN_ORDER.index(step.name)))
 
 
-def settings(step: Step) -> dict[str, Any]:
+def settings(step: ImageStep) -> dict[str, Any]:
     """The step's settings, as JSON holds them and its script reads them."""
     return asdict(step)
 

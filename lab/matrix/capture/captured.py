@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lab.matrix.capture.conclusion import Conclusion
 from lab.matrix.capture.matching import Matched, Way
-from lab.matrix.capture.pcapng import Interface, Noted, pcapng
+from lab.matrix.capture.pcapng import CaptureInterface, Noted, pcapng
 from lab.matrix.capture.trace import Trace
 from lab.matrix.cell import Cell, Expectation
 from lab.matrix.verdict import GREEN, Verdict
@@ -64,12 +64,12 @@ def files(captured: Captured) -> Iterator[tuple[str, bytes]]:
     yield WHOLE, pcapng(list(interfaces.values()))
 
 
-def _interface(captured: Captured, tap: Tap) -> Interface:
+def _interface(captured: Captured, tap: Tap) -> CaptureInterface:
     taken = next(one for one in captured.taken if one.tap == tap)
     matched = captured.matched
     comments = {id(one.frame): _COMMENTS[one.way] for one in matched.passed if one.tap == tap}
     comments |= {id(one.frame): _ERROR for one in matched.errors if one.tap == tap}
-    return Interface(
+    return CaptureInterface(
         f"{tap.place}:{tap.device}",
         f"device {tap.device} in the network namespace of {tap.place}",
         [Noted(frame, comments.get(id(frame), "")) for frame in taken.frames],

@@ -45,7 +45,7 @@ class Outer:
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class PacketEnds:
     """The ends of a packet; ports are None of later fragments and of what has none."""
 
     protocol: int
@@ -54,9 +54,11 @@ class Flow:
     target: str
     target_port: int | None
 
-    def reversed(self) -> Flow:
+    def reversed(self) -> PacketEnds:
         """The way that an answer goes."""
-        return Flow(self.protocol, self.target, self.target_port, self.source, self.source_port)
+        return PacketEnds(
+            self.protocol, self.target, self.target_port, self.source, self.source_port
+        )
 
     def __str__(self) -> str:
         return f"{_end(self.source, self.source_port)} > {_end(self.target, self.target_port)}"
@@ -72,14 +74,14 @@ class Quoted:
 
     kind: int
     code: int
-    flow: Flow | None
+    flow: PacketEnds | None
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class InnerPacket:
     """An IPv4 packet, out of every tunnel."""
 
-    flow: Flow
+    flow: PacketEnds
     ident: int
     offset: int
     """Bytes of the datagram before this fragment."""
@@ -127,7 +129,7 @@ class Decoded:
 
     target_mac: str
     outers: tuple[Outer, ...] = ()
-    inside: Inside | None = None
+    inside: InnerPacket | None = None
     arp: Arp | None = None
 
 
@@ -161,7 +163,7 @@ def _arp(body: bytes) -> Arp | None:
     return Arp(operation == 1, _address(sender), _address(target))
 
 
-def _ip(body: bytes, outers: tuple[Outer, ...]) -> tuple[tuple[Outer, ...], Inside | None]:
+def _ip(body: bytes, outers: tuple[Outer, ...]) -> tuple[tuple[Outer, ...], InnerPacket | None]:
     if len(body) < _FIXED.size or body[0] >> 4 != 4:  # noqa: PLR2004  IP's version
         return outers, None
     first, total, ident, cut, protocol, source, target = _FIXED.unpack_from(body)
@@ -180,30 +182,32 @@ def _ip(body: bytes, outers: tuple[Outer, ...]) -> tuple[tuple[Outer, ...], Insi
                 return deeper, inside
     cut_short = bool(offset or more)
     if offset:
-        flow = Flow(protocol, ends[0], None, ends[1], None)
-        return outers, Inside(flow, ident, offset, cut_short, length, 0)
+        flow = PacketEnds(protocol, ends[0], None, ends[1], None)
+        return outers, InnerPacket(flow, ident, offset, cut_short, length, 0)
     return outers, _first(protocol, ends, ident, cut_short, length, rest)
 
 
 def _first(  # noqa: PLR0913, PLR0917  what stands in an IPv4 header
     protocol: int, ends: tuple[str, str], ident: int, fragment: bool, length: int, rest: bytes
-) -> Inside:
+) -> InnerPacket:
     """A whole packet, or the first part of one."""
     if protocol == _ICMP:
-        flow = Flow(protocol, ends[0], None, ends[1], None)
-        return Inside(flow, ident, 0, fragment, length, 0, error=_error(rest))
+        flow = PacketEnds(protocol, ends[0], None, ends[1], None)
+        return InnerPacket(flow, ident, 0, fragment, length, 0, error=_error(rest))
     if protocol not in {_TCP, _UDP} or len(rest) < _PORTS.size:
-        return Inside(Flow(protocol, ends[0], None, ends[1], None), ident, 0, fragment, length, 0)
+        return InnerPacket(
+            PacketEnds(protocol, ends[0], None, ends[1], None), ident, 0, fragment, length, 0
+        )
     source_port, target_port = _PORTS.unpack_from(rest)
-    flow = Flow(protocol, ends[0], source_port, ends[1], target_port)
+    flow = PacketEnds(protocol, ends[0], source_port, ends[1], target_port)
     if protocol == _UDP:
         digest = crc32(rest[_UDP_BYTES : _UDP_BYTES + _DIGESTED])
-        return Inside(flow, ident, 0, fragment, length, digest)
+        return InnerPacket(flow, ident, 0, fragment, length, digest)
     if len(rest) < _TCP_HEADER.size:
-        return Inside(flow, ident, 0, fragment, length, 0)
+        return InnerPacket(flow, ident, 0, fragment, length, 0)
     _, _, sequence, acknowledged, size, flags = _TCP_HEADER.unpack_from(rest)
     data = max(length - (size >> 4) * 4, 0)
-    return Inside(flow, ident, 0, fragment, length, 0, sequence, acknowledged, flags, data)
+    return InnerPacket(flow, ident, 0, fragment, length, 0, sequence, acknowledged, flags, data)
 
 
 def _error(rest: bytes) -> Quoted | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from lab.matrix.capture.frames import NAMES, Arp, Decoded, Flow, Inside, Quoted, decode
+from lab.matrix.capture.frames import NAMES, Arp, Decoded, InnerPacket, PacketEnds, Quoted, decode
 from lab.providers.capture import Frame, Taken, Tap
 
 Way = Literal["there", "back"]
@@ -40,7 +40,7 @@ class Passed:
     tap: Tap
     frame: Frame
     decoded: Decoded
-    inside: Inside
+    inside: InnerPacket
     way: Way
 
 
@@ -50,7 +50,7 @@ class Refused:
 
     tap: Tap
     frame: Frame
-    inside: Inside
+    inside: InnerPacket
     error: Quoted
 
 
@@ -102,8 +102,8 @@ class _Reading:
     def __init__(self, taken: Taken) -> None:
         self.tap = taken.tap
         self._arps: list[Arp] = []
-        self.packets: list[tuple[Frame, Decoded, Inside, Flow]] = []
-        whole: dict[tuple[object, ...], Flow] = {}
+        self.packets: list[tuple[Frame, Decoded, InnerPacket, PacketEnds]] = []
+        whole: dict[tuple[object, ...], PacketEnds] = {}
         read = [(frame, decode(frame.data)) for frame in taken.frames]
         for _, decoded in read:
             if decoded.inside and decoded.inside.fragment and not decoded.inside.offset:
@@ -125,20 +125,20 @@ class _Reading:
                 yield Unanswered(self.tap, address, asked.count(address))
 
 
-def _datagram(inside: Inside) -> tuple[object, ...]:
+def _datagram(inside: InnerPacket) -> tuple[object, ...]:
     flow = inside.flow
     return inside.ident, flow.protocol, flow.source, flow.target, inside.fragment
 
 
-def _way(flow: Flow, there: set[Flow]) -> Way | None:
+def _way(flow: PacketEnds, there: set[PacketEnds]) -> Way | None:
     if flow in there:
         return "there"
     return "back" if flow.reversed() in there else None
 
 
-def _closure(read: Sequence[_Reading], asked: Asked) -> Mapping[Tap, set[Flow]]:
+def _closure(read: Sequence[_Reading], asked: Asked) -> Mapping[Tap, set[PacketEnds]]:
     """The probe's flows at each tap, as its questions have them."""
-    found: dict[Tap, set[Flow]] = {one.tap: set(_seeds(one, asked)) for one in read}
+    found: dict[Tap, set[PacketEnds]] = {one.tap: set(_seeds(one, asked)) for one in read}
     marks: dict[_Mark, Way] = {}
     growing = True
     while growing:
@@ -158,7 +158,7 @@ def _closure(read: Sequence[_Reading], asked: Asked) -> Mapping[Tap, set[Flow]]:
     return found
 
 
-def _seeds(one: _Reading, asked: Asked) -> Iterator[Flow]:
+def _seeds(one: _Reading, asked: Asked) -> Iterator[PacketEnds]:
     if one.tap.place != asked.place:
         return
     for frame, _, inside, flow in one.packets:
@@ -170,7 +170,7 @@ def _seeds(one: _Reading, asked: Asked) -> Iterator[Flow]:
             yield flow
 
 
-def _mark(inside: Inside) -> _Mark:
+def _mark(inside: InnerPacket) -> _Mark:
     """What of a packet stays the same from the one who sends it to the one who takes it."""
     flow = inside.flow
     if inside.sequence or inside.acknowledged:

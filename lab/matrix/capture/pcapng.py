@@ -33,7 +33,7 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True)
-class Interface:
+class CaptureInterface:
     """What was taken down at one device."""
 
     name: str
@@ -43,7 +43,7 @@ class Interface:
     missed: int = 0
 
 
-def pcapng(interfaces: Sequence[Interface]) -> bytes:
+def pcapng(interfaces: Sequence[CaptureInterface]) -> bytes:
     """One file with all of the interfaces, its packets in the order of time."""
     packets = sorted(
         (
@@ -68,7 +68,7 @@ def _section() -> bytes:
     return _block(_SECTION, body, [(_APPLICATION, b"hybridlab")])
 
 
-def _interface(one: Interface) -> bytes:
+def _interface(one: CaptureInterface) -> bytes:
     body = struct.pack("<HHI", _ETHERNET, 0, SNAP_BYTES)
     options = [
         (_NAME, one.name.encode()),
@@ -91,7 +91,7 @@ def _packet(number: int, noted: Noted) -> bytes:
     return _block(_PACKET, body, options)
 
 
-def _statistics(number: int, one: Interface) -> bytes:
+def _statistics(number: int, one: CaptureInterface) -> bytes:
     last = max((noted.frame.at for noted in one.packets), default=0)
     body = struct.pack("<I", number) + _moment(last)
     return _block(_STATISTICS, body, [(_DROPPED, struct.pack("<Q", one.missed))])

@@ -20,7 +20,7 @@ _POD_CARD = "eth0"
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
+class CapturePoint:
     """Where to listen, and for what."""
 
     taps: tuple[tuple[Tap, str], ...]
@@ -34,11 +34,11 @@ class Listening:
     """Whose each MAC is, in words."""
     end: str = ""
     """Where the Intent itself leads no further, and why; empty where the answer comes back."""
-    onward: Listening | None = None
+    onward: CapturePoint | None = None
     """Of what the DNS server asks another one before it answers."""
 
 
-def listening(intent: Intent, cell: Cell) -> Listening:
+def listening(intent: Intent, cell: Cell) -> CapturePoint:
     """Where to listen for a cell's probe.
 
     Raises
@@ -51,7 +51,7 @@ def listening(intent: Intent, cell: Cell) -> Listening:
     owners = dict(_owners(intent))
     if intent.logical:
         around = tuple(_around(intent, cell))
-        return Listening(around, (), _asked(intent, cell, ()), ends, owners)
+        return CapturePoint(around, (), _asked(intent, cell, ()), ends, owners)
     flow = flow_of(cell)
     paths = walk(intent, flow)
     ways = tuple((stations(one.there), stations(_answer(one))) for one in paths)
@@ -61,7 +61,7 @@ def listening(intent: Intent, cell: Cell) -> Listening:
     onward = _onward(intent, paths[0], owners) if flow.forwarded else None
     taps |= dict(onward.taps) if onward else {}
     asked = _asked(intent, cell, ways)
-    return Listening(tuple(taps.items()), ways, asked, ends, owners, paths[0].end, onward)
+    return CapturePoint(tuple(taps.items()), ways, asked, ends, owners, paths[0].end, onward)
 
 
 def _answer(path: Path) -> tuple[Hop, ...]:
@@ -75,7 +75,7 @@ def _answer(path: Path) -> tuple[Hop, ...]:
     return path.back[leaves[-1] :]
 
 
-def _onward(intent: Intent, path: Path, owners: Mapping[str, str]) -> Listening | None:
+def _onward(intent: Intent, path: Path, owners: Mapping[str, str]) -> CapturePoint | None:
     """Of the question that the DNS server of a path asks the services node's."""
     front, server = intent.services_node, path.there[-1].place
     if front is None or server == front.machine or not path.back:
@@ -88,7 +88,7 @@ def _onward(intent: Intent, path: Path, owners: Mapping[str, str]) -> Listening 
     target = frozenset({(front.address, flow.port)})
     asked = Asked(server, "udp", frozenset({bare(pod.address)}), target)
     ends = frozenset({front.machine})
-    return Listening(tuple(taps.items()), ways, asked, ends, owners, one.end)
+    return CapturePoint(tuple(taps.items()), ways, asked, ends, owners, one.end)
 
 
 def _owners(intent: Intent) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lab.matrix.capture.frames import Inside
+from lab.matrix.capture.frames import InnerPacket
 from lab.matrix.capture.matching import Matched, Passed, Refused, Unanswered, Way
 from lab.providers.capture import Tap
 from lab.topology.stations import Passing, Station
@@ -212,7 +212,7 @@ def _seen(found: Sequence[Passed]) -> Sight:
     )
 
 
-def _covered(packets: Iterable[Inside]) -> int:
+def _covered(packets: Iterable[InnerPacket]) -> int:
     """Bytes that were seen, each counted once; what ends by force and what confirms has none."""
     pieces: dict[object, list[tuple[int, int]]] = defaultdict(list)
     for one in packets:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lab.cluster.footprint import bird_of
-from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.matrix.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.topology.intent import Intent
 
 
-def _change(intent: Intent, node: str, peer: str) -> Change:
+def _change(intent: Intent, node: str, peer: str) -> FaultChange:
     machine = intent.machine(node)
     assert machine.speaker is not None, "a site has one"
     session = next(one for one in machine.speaker.sessions if one.machine == peer)
@@ -17,10 +17,10 @@ def _change(intent: Intent, node: str, peer: str) -> Change:
     return change(node, [control.disable(session)], [control.enable(session)])
 
 
-def _sites(intent: Intent) -> Iterator[Site]:
+def _sites(intent: Intent) -> Iterator[FaultSite]:
     for machine in intent.machines:
         if machine.speaker and machine.speaker.sessions:
-            yield Site(machine.name, tuple(one.machine for one in machine.speaker.sessions))
+            yield FaultSite(machine.name, tuple(one.machine for one in machine.speaker.sessions))
 
 
 FAULT = Fault(

@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lab.cluster.calico import POOL_KIND, TOPOLOGIES, pool, stored
+from lab.cluster.addons.calico_settings import POOL_KIND, TOPOLOGIES, pool, stored
 from lab.cluster.linux.api import ADMIN
-from lab.matrix.faults.fault import Change, Site, change
+from lab.matrix.faults.fault import FaultChange, FaultSite, change
 from lab.matrix.faults.parts import kubelets
 from lab.topology.intent import Intent
 
@@ -17,13 +17,13 @@ KUBECTL = f"kubectl --kubeconfig={ADMIN} --request-timeout=20s"
 NEEDS = "Calico, as a cluster's network"
 
 
-def sites(intent: Intent) -> Iterator[Site]:
+def sites(intent: Intent) -> Iterator[FaultSite]:
     """The Linux nodes of a cluster of Calico's."""
     if intent.topology in TOPOLOGIES:
-        yield from (Site(one.name) for one in kubelets(intent))
+        yield from (FaultSite(one.name) for one in kubelets(intent))
 
 
-def pool_changed(intent: Intent, node: str, wrong: Mapping[str, Any]) -> Change:
+def pool_changed(intent: Intent, node: str, wrong: Mapping[str, Any]) -> FaultChange:
     """A node's pool with other values than it should have."""
     kubelet = intent.machine(node).kubelet
     assert kubelet is not None, "a site is a node"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.matrix.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.matrix.faults.parts import kubelets
 from lab.topology.intent import Intent
 
@@ -11,7 +11,7 @@ _KEPT = "/etc/cni/kept-of-net.d"
 """In the same file system, and read by nobody."""
 
 
-def _change(_: Intent, node: str, __: str) -> Change:
+def _change(_: Intent, node: str, __: str) -> FaultChange:
     each = 'for one in {there}/*; do [ ! -e "$one" ] || mv -f "$one" {to}/; done'
     return change(
         node,
@@ -24,7 +24,7 @@ FAULT = Fault(
     name="cni-config-missing",
     title="a node has no CNI configuration: its pods go on, and new ones get no network",
     needs="a CNI plugin, which the nodes of clusters have",
-    sites=lambda intent: (Site(one.name) for one in kubelets(intent)),
+    sites=lambda intent: (FaultSite(one.name) for one in kubelets(intent)),
     change=_change,
     also=("cni-missing", "no-cni", "cni-config-gone"),
 )

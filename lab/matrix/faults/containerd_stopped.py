@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from lab.matrix.faults.fault import Fault, Site, change
+from lab.matrix.faults.fault import Fault, FaultSite, change
 from lab.matrix.faults.parts import kubelets
 
 FAULT = Fault(
     name="containerd-stopped",
     title="containerd of a node is stopped: its pods go on, and none can be started",
     needs="containerd, which the nodes of clusters have",
-    sites=lambda intent: (Site(one.name) for one in kubelets(intent)),
+    sites=lambda intent: (FaultSite(one.name) for one in kubelets(intent)),
     change=lambda _, node, __: change(
         node, ["systemctl stop containerd"], ["systemctl start containerd"]
     ),

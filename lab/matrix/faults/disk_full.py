@@ -6,7 +6,7 @@ for it may be the disk of the machine that the lab runs on.
 
 from __future__ import annotations
 
-from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.matrix.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.matrix.faults.parts import kubelets
 from lab.topology.intent import Intent
 
@@ -16,7 +16,7 @@ _THERE = f"grep -q '^{_SOURCE} {_PLACE} ' /proc/mounts"
 _BYTES = 65536
 
 
-def _change(_: Intent, node: str, __: str) -> Change:
+def _change(_: Intent, node: str, __: str) -> FaultChange:
     mount = f"mount -t tmpfs -o size={_BYTES},mode=755 {_SOURCE} {_PLACE}"
     return change(
         node,
@@ -29,7 +29,7 @@ FAULT = Fault(
     name="disk-full",
     title="the file system of a node's pod logs is full: no container can be started there",
     needs="a kubelet, which the nodes of clusters have",
-    sites=lambda intent: (Site(one.name) for one in kubelets(intent)),
+    sites=lambda intent: (FaultSite(one.name) for one in kubelets(intent)),
     change=_change,
     also=("no-space-left", "full-disk", "enospc"),
 )

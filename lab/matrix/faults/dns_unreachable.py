@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.matrix.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.matrix.faults.parts import barred, central, hosts, probes
 from lab.topology.intent import Intent
 
 _PORT = 53
 
 
-def _change(intent: Intent, node: str, _: str) -> Change:
+def _change(intent: Intent, node: str, _: str) -> FaultChange:
     asked = f"meta l4proto {{ tcp, udp }} th dport {_PORT} counter drop"
     if intent.machine(node).kind == "services":
         return barred(node, FAULT.name, "input", -150, [asked])
@@ -21,14 +21,14 @@ def _change(intent: Intent, node: str, _: str) -> Change:
     return barred(node, FAULT.name, "prerouting", -300, [f"ip daddr {server} {asked}"])
 
 
-def _sites(intent: Intent) -> Iterator[Site]:
+def _sites(intent: Intent) -> Iterator[FaultSite]:
     if any(pod.role == "dns" for machine in intent.machines for pod in machine.pods):
-        yield from (Site(one.name) for one in hosts(intent))
+        yield from (FaultSite(one.name) for one in hosts(intent))
     if intent.services_node:
-        yield Site(intent.services_node.machine)
+        yield FaultSite(intent.services_node.machine)
 
 
-def _by_access_list(intent: Intent, node: str, server: str) -> Change:
+def _by_access_list(intent: Intent, node: str, server: str) -> FaultChange:
     """On the node's logical switch: what is between pods is none of the kernel's."""
     does = "ovn-nbctl --no-leader-only --timeout=10"
     matches = [f"'ip4.dst == {server} && {one}.dst == {_PORT}'" for one in ("udp", "tcp")]

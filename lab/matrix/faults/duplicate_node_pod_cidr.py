@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from ipaddress import ip_interface
 
-from lab.matrix.faults.fault import Change, Fault, change
+from lab.matrix.faults.fault import Fault, FaultChange, change
 from lab.matrix.faults.parts import hosts, with_others, without_address
 from lab.topology.commands import replace_route
 from lab.topology.intent import Intent, MachineIntent
 
 
-def _change(intent: Intent, node: str, peer: str) -> Change:
+def _change(intent: Intent, node: str, peer: str) -> FaultChange:
     machine, other = intent.machine(node), intent.machine(peer)
     assert machine.bridge is not None, "a site has one"
     assert other.bridge is not None, "a peer has one"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.matrix.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.matrix.faults.parts import bare, hosts, probes, without_address
 from lab.topology.intent import Intent
 
 _CARD = "eth0"
 
 
-def _change(intent: Intent, node: str, peer: str) -> Change:
+def _change(intent: Intent, node: str, peer: str) -> FaultChange:
     taken = next(
         f"{bare(pod.address)}/32" for one in intent.machines for pod in one.pods if pod.name == peer
     )
@@ -23,14 +23,14 @@ def _change(intent: Intent, node: str, peer: str) -> Change:
     )
 
 
-def _sites(intent: Intent) -> Iterator[Site]:
+def _sites(intent: Intent) -> Iterator[FaultSite]:
     every = [(one.name, pod.name) for one in hosts(intent) for pod in probes(one)]
     for machine in hosts(intent):
         own = [pod.name for pod in probes(machine)]
         peers = [pod for where, pod in every if where != machine.name]
         peers += own if len(own) > 1 else []
         if peers:
-            yield Site(machine.name, tuple(peers))
+            yield FaultSite(machine.name, tuple(peers))
 
 
 FAULT = Fault(

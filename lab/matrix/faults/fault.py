@@ -12,7 +12,7 @@ Peer = Literal["node", "pod"]
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class FaultCommand:
     """One shell line, and the pod or machine on which it is run as root."""
 
     place: str
@@ -20,19 +20,19 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FaultChange:
     """What breaks, and what mends.
 
     ``undo`` leads to what the Intent says, whatever of ``do`` was done, and is as good when it
     is repeated.
     """
 
-    do: tuple[Command, ...]
-    undo: tuple[Command, ...]
+    do: tuple[FaultCommand, ...]
+    undo: tuple[FaultCommand, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class FaultSite:
     """A machine that a fault can be done on, and the other ends there are to choose from."""
 
     node: str
@@ -49,8 +49,8 @@ class Fault:
     """One sentence for a person."""
     needs: str
     """What a machine must have for it, in words: ``"a tunnel"``."""
-    sites: Callable[[Intent], Iterable[Site]]
-    change: Callable[[Intent, str, str], Change]
+    sites: Callable[[Intent], Iterable[FaultSite]]
+    change: Callable[[Intent, str, str], FaultChange]
     """From the Intent, the machine and the peer (empty where there is none)."""
     peer: Peer | None = None
     """What the other end is; None for a fault that concerns one machine."""
@@ -60,8 +60,9 @@ class Fault:
     """A shell line that fails on a machine whose kernel or tools cannot do it."""
 
 
-def change(place: str, do: Iterable[str], undo: Iterable[str]) -> Change:
+def change(place: str, do: Iterable[str], undo: Iterable[str]) -> FaultChange:
     """A change of one machine or pod."""
-    return Change(
-        tuple(Command(place, line) for line in do), tuple(Command(place, line) for line in undo)
+    return FaultChange(
+        tuple(FaultCommand(place, line) for line in do),
+        tuple(FaultCommand(place, line) for line in undo),
     )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.matrix.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.matrix.faults.parts import carriers, hosts
 from lab.topology.commands import replace_entry
 from lab.topology.intent import ForwardingEntry, Intent, MachineIntent
 
 
-def _change(intent: Intent, node: str, peer: str) -> Change:
+def _change(intent: Intent, node: str, peer: str) -> FaultChange:
     entries = _entries(intent.machine(node), intent.machine(peer))
     return change(
         node,
@@ -25,12 +25,12 @@ def _entries(machine: MachineIntent, peer: MachineIntent) -> tuple[ForwardingEnt
     return tuple(one for one in machine.forwarding if one.remote == end)
 
 
-def _sites(intent: Intent) -> Iterator[Site]:
+def _sites(intent: Intent) -> Iterator[FaultSite]:
     ends = (*hosts(intent), *intent.hypervisors)
     for machine in carriers(intent):
         peers = [one.name for one in ends if _entries(machine, one)]
         if peers:
-            yield Site(machine.name, tuple(peers))
+            yield FaultSite(machine.name, tuple(peers))
 
 
 FAULT = Fault(

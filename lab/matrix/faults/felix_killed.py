@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.matrix.faults import calico_parts
-from lab.matrix.faults.fault import Change, Fault, change
+from lab.matrix.faults.fault import Fault, FaultChange, change
 from lab.topology.intent import Intent
 
 _SERVICE = "/etc/service/enabled/felix"
@@ -11,7 +11,7 @@ _ASKED = "nsenter --target $(pgrep -o -f '[r]unsvdir -P /etc/service/enabled') -
 _SECONDS = 20
 
 
-def _change(_: Intent, node: str, __: str) -> Change:
+def _change(_: Intent, node: str, __: str) -> FaultChange:
     """Its container's runit starts it again, unless that is told not to."""
     runs = "pgrep -f '[c]alico-node -felix' > /dev/null"
     back = f"for second in $(seq {_SECONDS}); do ! {runs} || break; sleep 1; done; {runs}"

@@ -5,8 +5,8 @@ So it goes where a full disk had the kubelet remove images, and none can be pull
 
 from __future__ import annotations
 
-from lab.cluster.flannel import IMAGE, TOPOLOGIES
-from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.cluster.addons.flannel import IMAGE, TOPOLOGIES
+from lab.matrix.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.matrix.faults.parts import kubelets
 from lab.topology.intent import Intent
 
@@ -15,7 +15,7 @@ _IMAGES = "ctr --namespace k8s.io images"
 _SECONDS = 40
 
 
-def _change(_: Intent, node: str, __: str) -> Change:
+def _change(_: Intent, node: str, __: str) -> FaultChange:
     each = "for one in $({images} ls -q 2> /dev/null | grep '^{of}'); do {does}; done"
     renamed = _IMAGES + " tag --force {old} {new} > /dev/null && " + _IMAGES + " rm {old}"
     away = renamed.format(old='"$one"', new=f'"{_KEPT}$one"')
@@ -40,7 +40,7 @@ FAULT = Fault(
     title="flanneld of a node was killed and its image is gone: it does not start again",
     needs="flannel, as a cluster's network",
     sites=lambda intent: (
-        Site(one.name) for one in kubelets(intent) if intent.topology in TOPOLOGIES
+        FaultSite(one.name) for one in kubelets(intent) if intent.topology in TOPOLOGIES
     ),
     change=_change,
     also=("flannel-down", "flanneld-down", "flannel-killed"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.matrix.faults.fault import Change, Command, Fault, Site
+from lab.matrix.faults.fault import Fault, FaultChange, FaultCommand, FaultSite
 from lab.matrix.faults.parts import bare, barred
 from lab.topology.intent import Intent
 
@@ -16,21 +16,21 @@ _HOOK = "output"
 _CHAIN = f"type filter hook {_HOOK} priority 0;"
 
 
-def _change(intent: Intent, node: str, peer: str) -> Change:
+def _change(intent: Intent, node: str, peer: str) -> FaultChange:
     """Nobody is told its MAC any more; what the node behind it knows is forgotten at once."""
     gateway = next(one for one in intent.gateways if one.node == peer)
     address = bare(gateway.address)
     told = f"arp saddr ip {address} counter drop"
     mute = barred(node, f"{_NAME} {peer}", _HOOK, 0, [told], "arp")
-    forgotten = Command(peer, f"ip neighbour flush to {address} dev {gateway.device}")
-    return Change((*mute.do, forgotten), mute.undo)
+    forgotten = FaultCommand(peer, f"ip neighbour flush to {address} dev {gateway.device}")
+    return FaultChange((*mute.do, forgotten), mute.undo)
 
 
-def _sites(intent: Intent) -> Iterator[Site]:
+def _sites(intent: Intent) -> Iterator[FaultSite]:
     for machine in intent.machines:
         peers = tuple(one.node for one in intent.gateways if one.holder == machine.name)
         if peers:
-            yield Site(machine.name, peers)
+            yield FaultSite(machine.name, peers)
 
 
 FAULT = Fault(

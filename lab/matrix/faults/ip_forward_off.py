@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.matrix.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.matrix.faults.parts import probes
 from lab.topology.intent import Intent
 
 _SETTING = "/proc/sys/net/ipv4/ip_forward"
 
 
-def _change(_: Intent, node: str, __: str) -> Change:
+def _change(_: Intent, node: str, __: str) -> FaultChange:
     return change(node, [f"echo 0 > {_SETTING}"], [f"echo 1 > {_SETTING}"])
 
 
@@ -18,7 +18,7 @@ FAULT = Fault(
     title="a node, or the router, does not forward packets (ip_forward is 0)",
     needs="pods, or to be the router",
     sites=lambda intent: (
-        Site(one.name)
+        FaultSite(one.name)
         for one in intent.machines
         if one.forwards and (probes(one) or one.kind == "router")
     ),

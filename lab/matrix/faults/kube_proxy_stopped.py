@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.matrix.faults.fault import Fault, Site, change
+from lab.matrix.faults.fault import Fault, FaultSite, change
 from lab.matrix.faults.parts import kubelets
 
 _TELL = "pkill -{signal} -x kube-proxy"
@@ -12,7 +12,7 @@ FAULT = Fault(
     title="kube-proxy of a node is stopped by a signal: its rules stay as they are",
     needs="kube-proxy, which clusters have",
     sites=lambda intent: (
-        Site(one.name) for one in kubelets(intent) if one.translation and one.chassis is None
+        FaultSite(one.name) for one in kubelets(intent) if one.translation and one.chassis is None
     ),
     change=lambda _, node, __: change(
         node, [_TELL.format(signal="STOP")], [f"{_TELL.format(signal='CONT')} || true"]

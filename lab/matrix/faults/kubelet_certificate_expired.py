@@ -7,7 +7,7 @@ may read its own.
 from __future__ import annotations
 
 from lab.cluster.linux.api import ADMIN
-from lab.matrix.faults.fault import Change, Command, Fault, Site
+from lab.matrix.faults.fault import Fault, FaultChange, FaultCommand, FaultSite
 from lab.matrix.faults.parts import kubelets
 from lab.topology.intent import Intent
 
@@ -19,7 +19,7 @@ _ANNOTATION = "hybridlab.io/expired"
 _ASK = "--request-timeout=20s"
 
 
-def _change(intent: Intent, node: str, _: str) -> Change:
+def _change(intent: Intent, node: str, _: str) -> FaultChange:
     plane = _authority(intent)
     ask = f"kubectl --kubeconfig={ADMIN} {_ASK}"
     forget = f"{ask} annotate node {node} {_ANNOTATION}-"
@@ -36,15 +36,15 @@ def _change(intent: Intent, node: str, _: str) -> Change:
         "systemctl restart kubelet",
     )
     back = f"mv -fT {_KEPT} {_CURRENT}; rm -f {_EXPIRED}; systemctl restart kubelet"
-    return Change(
+    return FaultChange(
         (
-            Command(plane, _signed(node, f"{ask} patch node {node} --patch-file patch")),
-            *(Command(node, line) for line in put),
-            Command(plane, forget),
+            FaultCommand(plane, _signed(node, f"{ask} patch node {node} --patch-file patch")),
+            *(FaultCommand(node, line) for line in put),
+            FaultCommand(plane, forget),
         ),
         (
-            Command(node, f"if [ -L {_KEPT} ]; then {back}; fi"),
-            Command(plane, f"{forget} || true"),
+            FaultCommand(node, f"if [ -L {_KEPT} ]; then {back}; fi"),
+            FaultCommand(plane, f"{forget} || true"),
         ),
     )
 
@@ -78,7 +78,7 @@ FAULT = Fault(
     name="kubelet-certificate-expired",
     title="the certificate of a node's kubelet has expired, and it cannot start with it",
     needs="a kubelet that has joined by kubeadm",
-    sites=lambda intent: (Site(one.name) for one in kubelets(intent) if _authority(intent)),
+    sites=lambda intent: (FaultSite(one.name) for one in kubelets(intent) if _authority(intent)),
     change=_change,
     also=("certificate-expired", "expired-certificate", "kubelet-down"),
     asks="command -v openssl",

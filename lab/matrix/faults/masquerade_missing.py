@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.matrix.faults import proxied
-from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.matrix.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.matrix.faults.parts import hosts, nft
 from lab.providers.netns import gateway_rules
 from lab.providers.netns.gateway_rules import GATEWAY_TABLE
@@ -12,7 +12,7 @@ from lab.topology.intent import Intent, MachineIntent
 from lab.topology.translation import Translation
 
 
-def _change(intent: Intent, node: str, _: str) -> Change:
+def _change(intent: Intent, node: str, _: str) -> FaultChange:
     translation = intent.machine(node).translation
     assert translation is not None, "a site has one"
     machine = intent.machine(node)
@@ -29,7 +29,7 @@ def _change(intent: Intent, node: str, _: str) -> Change:
     )
 
 
-def _of_gateway(node: str, translation: Translation, port: str) -> Change:
+def _of_gateway(node: str, translation: Translation, port: str) -> FaultChange:
     chain = f"ip {GATEWAY_TABLE} {LEAVING}"
     marked, pods = gateway_rules.leaving_rules(translation, port)
     flushed = f"flush chain {chain}"
@@ -52,7 +52,7 @@ FAULT = Fault(
     name="masquerade-missing",
     title="packets of a node's pods leave the cluster with the pod's own address",
     needs="to masquerade what pods send to the outside",
-    sites=lambda intent: (Site(one.name) for one in hosts(intent) if _is_site(intent, one)),
+    sites=lambda intent: (FaultSite(one.name) for one in hosts(intent) if _is_site(intent, one)),
     change=_change,
     also=("no-masquerade", "ip-masq-missing", "snat-missing"),
 )

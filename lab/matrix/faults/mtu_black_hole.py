@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.matrix.faults.fault import Change, Command, Fault, Site, change
+from lab.matrix.faults.fault import Fault, FaultChange, FaultCommand, FaultSite, change
 from lab.matrix.faults.parts import barred, card, carriers, probes
 from lab.topology.intent import Intent
 
@@ -10,7 +10,7 @@ _LESS = 200
 """Bytes taken off; both sizes are far from those of small probes and from full packets."""
 
 
-def _change(intent: Intent, node: str, _: str) -> Change:
+def _change(intent: Intent, node: str, _: str) -> FaultChange:
     machine = intent.machine(node)
     bridge, tunnel = machine.bridge, machine.tunnel
     if machine.switch and tunnel:  # a bridge tells nobody what it cannot pass on
@@ -28,9 +28,9 @@ def _change(intent: Intent, node: str, _: str) -> Change:
         -150,
         ["icmp type destination-unreachable icmp code frag-needed counter drop"],
     )
-    small = Command(node, f"ip link set dev {bridge.name} mtu {bridge.mtu - _LESS}")
-    back = Command(node, f"ip link set dev {bridge.name} mtu {bridge.mtu}")
-    return Change((small, *silent.do), (back, *silent.undo))
+    small = FaultCommand(node, f"ip link set dev {bridge.name} mtu {bridge.mtu - _LESS}")
+    back = FaultCommand(node, f"ip link set dev {bridge.name} mtu {bridge.mtu}")
+    return FaultChange((small, *silent.do), (back, *silent.undo))
 
 
 FAULT = Fault(
@@ -38,7 +38,7 @@ FAULT = Fault(
     title="a node's bridge, or a hypervisor's tunnel, has too small an MTU, and nobody is told",
     needs="pods, or to be one of several hypervisors of the lab's own",
     sites=lambda intent: (
-        Site(one.name)
+        FaultSite(one.name)
         for one in carriers(intent)
         if (one.bridge and probes(one)) or (one.switch and one.tunnel)
     ),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.matrix.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.matrix.faults.parts import carriers, wire
 from lab.topology.commands import tables
 from lab.topology.intent import Intent
 
 
-def _change(intent: Intent, node: str, _: str) -> Change:
+def _change(intent: Intent, node: str, _: str) -> FaultChange:
     machine = intent.machine(node)
     device = wire(machine)
     up = f"ip link set dev {device} up"
@@ -19,7 +19,7 @@ FAULT = Fault(
     name="node-link-down",
     title="a node's card on the nodes' network is down",
     needs="to be a node, or a hypervisor of the lab's own",
-    sites=lambda intent: (Site(one.name) for one in carriers(intent)),
+    sites=lambda intent: (FaultSite(one.name) for one in carriers(intent)),
     change=_change,
     also=("link-down", "cable-pulled"),
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from lab.matrix.faults.fault import Change, Fault, Site
+from lab.matrix.faults.fault import Fault, FaultChange, FaultSite
 from lab.matrix.faults.parts import barred, hosts
 from lab.topology.intent import Intent, MachineIntent
 
 
-def _change(intent: Intent, node: str, _: str) -> Change:
+def _change(intent: Intent, node: str, _: str) -> FaultChange:
     ports = _ports(intent.machine(node))
     bars = (
         f"meta l4proto {{ tcp, udp }} th dport {min(ports)}-{max(ports)} "
@@ -30,7 +30,9 @@ FAULT = Fault(
     name="nodeport-blocked",
     title="a node's firewall loses what comes for its NodePorts",
     needs="NodePorts",
-    sites=lambda intent: (Site(one.name) for one in hosts(intent) if _ports(one) and _serves(one)),
+    sites=lambda intent: (
+        FaultSite(one.name) for one in hosts(intent) if _ports(one) and _serves(one)
+    ),
     change=_change,
     also=("nodeports-blocked", "node-port-blocked"),
 )

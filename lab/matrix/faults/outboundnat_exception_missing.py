@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.matrix.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.matrix.faults.parts import hosts, nft
 from lab.providers.netns.services import LEAVING, SERVICE_TABLE, leaving_rules
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.translation import Translation
 
 
-def _change(intent: Intent, node: str, _: str) -> Change:
+def _change(intent: Intent, node: str, _: str) -> FaultChange:
     translation = intent.machine(node).translation
     assert translation is not None, "a site has one"
     wrong = replace(translation, not_masqueraded=translation.not_masqueraded[1:])
@@ -33,7 +33,7 @@ FAULT = Fault(
     name="outboundnat-exception-missing",
     title="a Windows node's OutBoundNAT lacks the exception for the pods' range",
     needs="Windows, and an OutBoundNAT with exceptions",
-    sites=lambda intent: (Site(one.name) for one in hosts(intent) if _is_site(one)),
+    sites=lambda intent: (FaultSite(one.name) for one in hosts(intent) if _is_site(one)),
     change=_change,
     also=("outbound-nat", "outboundnat"),
 )

@@ -5,14 +5,14 @@ By chance at the node's firewall, for not every kernel has ``netem``.
 
 from __future__ import annotations
 
-from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.matrix.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.matrix.faults.parts import barred, card, carriers, nft, wire
 from lab.topology.intent import Intent
 
 _PERCENT = 30
 
 
-def _change(intent: Intent, node: str, _: str) -> Change:
+def _change(intent: Intent, node: str, _: str) -> FaultChange:
     machine = intent.machine(node)
     if machine.chassis:
         return _behind_a_switch(node, wire(machine))
@@ -21,7 +21,7 @@ def _change(intent: Intent, node: str, _: str) -> Change:
     return barred(node, FAULT.name, "prerouting", -400, [lost])
 
 
-def _behind_a_switch(node: str, device: str) -> Change:
+def _behind_a_switch(node: str, device: str) -> FaultChange:
     """Of what is sent: a switch in user space has its own copy of what arrives."""
     table = "netdev firewall-packet-loss"
     hook = f"type filter hook egress device {device} priority 0; policy accept;"
@@ -38,7 +38,7 @@ FAULT = Fault(
     name="packet-loss",
     title=f"{_PERCENT} % of the packets that arrive at a node's card are lost",
     needs="to be a node, or a hypervisor of the lab's own",
-    sites=lambda intent: (Site(one.name) for one in carriers(intent)),
+    sites=lambda intent: (FaultSite(one.name) for one in carriers(intent)),
     change=_change,
     also=("loss", "lossy"),
 )

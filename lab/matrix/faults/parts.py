@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 
-from lab.matrix.faults.fault import Change, Site, change
+from lab.matrix.faults.fault import FaultChange, FaultSite, change
 from lab.topology.commands import remade_tunnel
 from lab.topology.intent import Intent, MachineIntent, Pod, Tunnel
 from lab.topology.machines import CLUSTER
@@ -44,18 +44,18 @@ def probes(machine: MachineIntent) -> tuple[Pod, ...]:
     return tuple(pod for pod in machine.pods if pod.role == "probe")
 
 
-def tunnelled(intent: Intent) -> Iterator[Site]:
+def tunnelled(intent: Intent) -> Iterator[FaultSite]:
     """The nodes and hypervisors that have a tunnel."""
-    return (Site(one.name) for one in carriers(intent) if one.tunnel)
+    return (FaultSite(one.name) for one in carriers(intent) if one.tunnel)
 
 
-def tunnel_remade(machine: MachineIntent, wrong: Callable[[Tunnel], Tunnel]) -> Change:
+def tunnel_remade(machine: MachineIntent, wrong: Callable[[Tunnel], Tunnel]) -> FaultChange:
     """The machine's tunnel as another one, made of the right one."""
     right = _tunnel(machine)
     return change(machine.name, remade_tunnel(machine, wrong(right)), remade_tunnel(machine, right))
 
 
-def tunnel_barred(machine: MachineIntent, what: str, verdict: str) -> Change:
+def tunnel_barred(machine: MachineIntent, what: str, verdict: str) -> FaultChange:
     """The tunnel's packets at the machine's own firewall: ``"drop"`` or ``"reject"``."""
     rule = f"udp dport {_tunnel(machine).port} counter {verdict}"
     return barred(machine.name, what, "input", -150, [rule])
@@ -66,13 +66,13 @@ def _tunnel(machine: MachineIntent) -> Tunnel:
     return machine.tunnel
 
 
-def with_others(machines: Iterable[MachineIntent]) -> Iterator[Site]:
+def with_others(machines: Iterable[MachineIntent]) -> Iterator[FaultSite]:
     """Each of the machines, with all the others as peers; none where there are no others."""
     names = [one.name for one in machines]
     for name in names:
         peers = tuple(one for one in names if one != name)
         if peers:
-            yield Site(name, peers)
+            yield FaultSite(name, peers)
 
 
 def card(machine: MachineIntent) -> Interface:
@@ -117,7 +117,7 @@ def nft(*lines: str) -> str:
 
 def barred(  # noqa: PLR0913, PLR0917  a table of netfilter is all of these
     node: str, what: str, hook: str, priority: int, rules: Iterable[str], family: str = "ip"
-) -> Change:
+) -> FaultChange:
     """A machine's own firewall with these rules, in a table of their own.
 
     Parameters

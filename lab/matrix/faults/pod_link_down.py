@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.matrix.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.matrix.faults.parts import hosts, probes
 from lab.topology.intent import Intent
 
 
-def _change(intent: Intent, node: str, peer: str) -> Change:
+def _change(intent: Intent, node: str, peer: str) -> FaultChange:
     port = next(pod.port for pod in intent.machine(node).pods if pod.name == peer)
     return change(node, [f"ip link set dev {port} down"], [f"ip link set dev {port} up"])
 
@@ -17,7 +17,7 @@ FAULT = Fault(
     title="a pod's port on its node is down",
     needs="pods",
     sites=lambda intent: (
-        Site(one.name, tuple(pod.name for pod in probes(one))) for one in hosts(intent)
+        FaultSite(one.name, tuple(pod.name for pod in probes(one))) for one in hosts(intent)
     ),
     change=_change,
     peer="pod",

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from lab.cluster.labels import NAMESPACE
 from lab.cluster.linux.pod_network import RULES, TABLE
-from lab.matrix.faults.fault import Change, change
+from lab.matrix.faults.fault import FaultChange, change
 from lab.topology.intent import Intent
 
 _PROXY = "ip kube-proxy"
@@ -24,13 +24,13 @@ def translates(intent: Intent) -> bool:
     return intent.kubernetes is None or intent.kubernetes.proxy_mode == "nftables"
 
 
-def without_services(node: str, fault: str) -> Change:
+def without_services(node: str, fault: str) -> FaultChange:
     """No address and no port of a Service is translated."""
     emptied = "; ".join(f"flush map {_PROXY} {name}" for name in _MAPS)
     return _kept(node, fault, "map", " ".join(_MAPS), f"nft {shlex.quote(emptied)}")
 
 
-def stale_backend(node: str, fault: str, service: str, address: str, nobody: str) -> Change:
+def stale_backend(node: str, fault: str, service: str, address: str, nobody: str) -> FaultChange:
     """What a Service leads to the one address is led to the other."""
     own = rf"s#^\tchain \([^ ]*-{NAMESPACE}/{service}/[^ ]*\) {{$#\1#p"
     chains = f"$(nft list table {_PROXY} | sed -n {shlex.quote(own)})"
@@ -39,7 +39,7 @@ def stale_backend(node: str, fault: str, service: str, address: str, nobody: str
     return _kept(node, fault, "chain", chains, written, service)
 
 
-def without_masquerading(node: str) -> Change:
+def without_masquerading(node: str) -> FaultChange:
     """What pods send to the outside leaves as it is."""
     return change(
         node,
@@ -50,7 +50,7 @@ def without_masquerading(node: str) -> Change:
 
 def _kept(  # noqa: PLR0913, PLR0917  what is kept, and where, is all of these
     node: str, fault: str, kind: str, names: str, breaks: str, service: str = ""
-) -> Change:
+) -> FaultChange:
     file = _file(fault, service)
     listed = f'echo "flush {kind} {_PROXY} $one"; nft list {kind} {_PROXY} "$one"'
     nothing = "{ echo 'kube-proxy has nothing of it here' >&2; exit 1; }"

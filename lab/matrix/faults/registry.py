@@ -9,7 +9,7 @@ from pkgutil import iter_modules
 
 import lab.matrix.faults
 from lab._errors import UsageError
-from lab.matrix.faults.fault import Fault, Site
+from lab.matrix.faults.fault import Fault, FaultSite
 from lab.topology.intent import Intent
 
 _LEAST = 3
@@ -54,12 +54,12 @@ def _nearest(name: str, known: Mapping[str, Fault]) -> str:
     return f"{hint}'lab fault --list' shows every fault"
 
 
-def sites(fault: Fault, intent: Intent) -> tuple[Site, ...]:
+def sites(fault: Fault, intent: Intent) -> tuple[FaultSite, ...]:
     """Where the fault can be done in a lab, in the Intent's order."""
     return tuple(fault.sites(intent))
 
 
-def choose(fault: Fault, intent: Intent, doing: str, node: str = "", peer: str = "") -> Site:
+def choose(fault: Fault, intent: Intent, doing: str, node: str = "", peer: str = "") -> FaultSite:
     """The machine and the one peer that the fault is done on.
 
     Parameters
@@ -101,11 +101,13 @@ def _here(intent: Intent) -> list[str]:
     return [one.name for one in faults().values() if sites(one, intent)]
 
 
-def _with_peer(fault: Fault, intent: Intent, chosen: list[Site], doing: str, peer: str) -> Site:
+def _with_peer(
+    fault: Fault, intent: Intent, chosen: list[FaultSite], doing: str, peer: str
+) -> FaultSite:
     if fault.peer is None:
         if peer:
             raise UsageError(doing, "it concerns one machine alone", "leave '--peer' out")
-        return Site(chosen[0].node)
+        return FaultSite(chosen[0].node)
     fitting = [one for one in chosen if peer in {"", *one.peers}]
     if not fitting:
         known = list(dict.fromkeys(name for one in chosen for name in one.peers))
@@ -114,7 +116,7 @@ def _with_peer(fault: Fault, intent: Intent, chosen: list[Site], doing: str, pee
         if peer not in _named(intent):
             why = f"there is no {fault.peer} '{peer}'"
         raise UsageError(doing, why, f"{_meant(peer, known)}--peer {_either(known)}")
-    return Site(fitting[0].node, (peer or fitting[0].peers[0],))
+    return FaultSite(fitting[0].node, (peer or fitting[0].peers[0],))
 
 
 def _named(intent: Intent) -> set[str]:

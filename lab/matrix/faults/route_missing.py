@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.matrix.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.matrix.faults.parts import hosts
 from lab.topology.commands import replace_route
 from lab.topology.intent import BLACKHOLE, Intent, MachineIntent, Route
 
 
-def _change(intent: Intent, node: str, peer: str) -> Change:
+def _change(intent: Intent, node: str, peer: str) -> FaultChange:
     route = _route(intent.machine(node), intent.machine(peer))
     assert route is not None, "a site has one"
     gone = f"ip route del {route.destination} dev {route.device}"
@@ -24,11 +24,11 @@ def _route(machine: MachineIntent, peer: MachineIntent) -> Route | None:
     return next((one for one in static if cidr and one.destination == cidr), None)
 
 
-def _sites(intent: Intent) -> Iterator[Site]:
+def _sites(intent: Intent) -> Iterator[FaultSite]:
     for machine in intent.machines:
         peers = [one.name for one in hosts(intent) if _route(machine, one)]
         if peers:
-            yield Site(machine.name, tuple(peers))
+            yield FaultSite(machine.name, tuple(peers))
 
 
 FAULT = Fault(

@@ -7,16 +7,16 @@ from dataclasses import replace
 from ipaddress import ip_network
 
 from lab.matrix.faults import proxied
-from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.matrix.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.matrix.faults.parts import central, hosts, nft
 from lab.providers.netns.service_rules import service_rules
 from lab.providers.netns.services import SERVICE_TABLE
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.ovn_northbound import balancer_name
-from lab.topology.translation import Service, Translation
+from lab.topology.translation import ProxiedService, Translation
 
 
-def _change(intent: Intent, node: str, peer: str) -> Change:
+def _change(intent: Intent, node: str, peer: str) -> FaultChange:
     where = next(one for one in intent.machines if peer in {pod.name for pod in one.pods})
     assert where.translation is not None, "it has pods"
     nobody = str(ip_network(str(where.translation.local_cidr))[-2])
@@ -33,7 +33,7 @@ def _change(intent: Intent, node: str, peer: str) -> Change:
     return change(node, [_written(wrong, names)], [_written(right, names)])
 
 
-def _of_balancer(intent: Intent, peer: str, nobody: str) -> Change:
+def _of_balancer(intent: Intent, peer: str, nobody: str) -> FaultChange:
     """In the databases, so that it is every node's: each load balancer of the pod's Service."""
     service = next(_balanced(intent, peer))
     backend = service.backends[0].address
@@ -52,7 +52,7 @@ def _of_balancer(intent: Intent, peer: str, nobody: str) -> Change:
     return change(central(intent), do, undo)
 
 
-def _balanced(intent: Intent, pod: str) -> Iterator[Service]:
+def _balanced(intent: Intent, pod: str) -> Iterator[ProxiedService]:
     """The Services of the whole cluster that this pod alone stands behind."""
     translation = intent.machine(central(intent)).translation
     for service in translation.services if translation else ():
@@ -60,7 +60,7 @@ def _balanced(intent: Intent, pod: str) -> Iterator[Service]:
             yield service
 
 
-def _chains(machine: MachineIntent, service: Service) -> dict[str, list[str]]:
+def _chains(machine: MachineIntent, service: ProxiedService) -> dict[str, list[str]]:
     """The rules of every chain that is made of a Service."""
     assert machine.translation is not None, "a site has one"
     alone: Translation = replace(machine.translation, services=(service,))
@@ -84,24 +84,24 @@ def _written(chains: dict[str, list[str]], names: Sequence[str]) -> str:
     )
 
 
-def _single(machine: MachineIntent, pod: str) -> Iterator[Service]:
+def _single(machine: MachineIntent, pod: str) -> Iterator[ProxiedService]:
     """The Services that this pod alone stands behind, and that the machine translates."""
     for service in machine.translation.services if machine.translation else ():
         if [one.pod for one in service.backends] == [pod] and _chains(machine, service):
             yield service
 
 
-def _sites(intent: Intent) -> Iterator[Site]:
+def _sites(intent: Intent) -> Iterator[FaultSite]:
     if intent.logical:
         every = [pod.name for one in hosts(intent) for pod in one.pods]
         peers = tuple(pod for pod in every if any(_balanced(intent, pod)))
-        yield from [Site(central(intent), peers)] if peers else []
+        yield from [FaultSite(central(intent), peers)] if peers else []
         return
     for machine in hosts(intent) if proxied.translates(intent) else ():
         pods = (pod.name for one in hosts(intent) for pod in one.pods)
         peers = tuple(pod for pod in pods if any(_single(machine, pod)))
         if peers:
-            yield Site(machine.name, peers)
+            yield FaultSite(machine.name, peers)
 
 
 FAULT = Fault(

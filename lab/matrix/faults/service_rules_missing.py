@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.matrix.faults import proxied
-from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.matrix.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.matrix.faults.parts import central, hosts, many, nft
 from lab.providers.netns.service_rules import service_rules
 from lab.providers.netns.services import SERVICE_TABLE
@@ -11,7 +11,7 @@ from lab.topology.intent import Intent
 from lab.topology.ovn_northbound import BALANCERS
 
 
-def _change(intent: Intent, node: str, _: str) -> Change:
+def _change(intent: Intent, node: str, _: str) -> FaultChange:
     translation = intent.machine(node).translation
     assert translation is not None, "a site has one"
     if intent.logical:
@@ -29,7 +29,7 @@ def _change(intent: Intent, node: str, _: str) -> Change:
     return change(node, [empty], [empty, *filled])
 
 
-def _of_switch(intent: Intent, node: str) -> Change:
+def _of_switch(intent: Intent, node: str) -> FaultChange:
     """The node's logical switch without the group of load balancers that each has."""
     does = "ovn-nbctl --no-leader-only --timeout=10"
     found = f"$({does} --bare --columns=_uuid find Load_Balancer_Group name={BALANCERS})"
@@ -46,7 +46,7 @@ FAULT = Fault(
     title="a node translates no Service at all, as where kube-proxy has not done its work",
     needs="Services, on a cluster by kube-proxy's nftables mode",
     sites=lambda intent: (
-        Site(one.name)
+        FaultSite(one.name)
         for one in hosts(intent)
         if one.translation and one.translation.services and proxied.translates(intent)
     ),

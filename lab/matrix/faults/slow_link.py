@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.matrix.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.matrix.faults.parts import carriers, wire
 from lab.topology.intent import Intent
 
@@ -10,7 +10,7 @@ _SHAPE = "tbf rate 1mbit burst 16kb latency 100ms"
 """A large probe of 64 KiB then takes half a second."""
 
 
-def _change(intent: Intent, node: str, _: str) -> Change:
+def _change(intent: Intent, node: str, _: str) -> FaultChange:
     device = wire(intent.machine(node))
     there = f"tc qdisc show dev {device} | grep -q '^qdisc tbf'"
     return change(
@@ -24,7 +24,7 @@ FAULT = Fault(
     name="slow-link",
     title="a node's card sends one megabit a second",
     needs="to be a node, or a hypervisor of the lab's own",
-    sites=lambda intent: (Site(one.name) for one in carriers(intent)),
+    sites=lambda intent: (FaultSite(one.name) for one in carriers(intent)),
     change=_change,
     also=("slow", "bandwidth"),
     asks=f"tc qdisc add dev lo root {_SHAPE} && tc qdisc del dev lo root",

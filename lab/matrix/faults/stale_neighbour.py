@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.matrix.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.matrix.faults.parts import bare, card, carriers, probes
 from lab.topology.commands import replace_neighbour
 from lab.topology.intent import Intent, MachineIntent, Neighbour
@@ -13,7 +13,7 @@ _NOBODY = "02:00:00:00:00:01"
 """Locally administered; the lab gives out none that begin so."""
 
 
-def _change(intent: Intent, node: str, peer: str) -> Change:
+def _change(intent: Intent, node: str, peer: str) -> FaultChange:
     entry = _entry(intent.machine(node), intent.machine(peer))
     assert entry is not None, "a site has one"
     return change(
@@ -31,7 +31,7 @@ def _entry(machine: MachineIntent, peer: MachineIntent) -> Neighbour | None:
     return next((known[end] for end in ends if end in known), None)
 
 
-def _sites(intent: Intent) -> Iterator[Site]:
+def _sites(intent: Intent) -> Iterator[FaultSite]:
     """Where packets of pods pass: a node without any sends nothing to its neighbours.
 
     Open vSwitch learns its tunnels' neighbours from every packet that comes, and would mend it.
@@ -47,7 +47,7 @@ def _sites(intent: Intent) -> Iterator[Site]:
         asked = (one for one in ends if one is not machine and (one.forwards or not one.chassis))
         peers = [one.name for one in asked if _entry(machine, one)]
         if peers:
-            yield Site(machine.name, tuple(peers))
+            yield FaultSite(machine.name, tuple(peers))
 
 
 FAULT = Fault(

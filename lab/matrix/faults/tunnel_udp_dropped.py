@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.matrix.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.matrix.faults.parts import card, carriers, tunnel_barred
 from lab.topology.intent import Intent
 from lab.topology.logical import GENEVE_PORT
@@ -12,7 +12,7 @@ _PRIORITY = 100
 """Before that of the one flow that switches everything."""
 
 
-def _change(intent: Intent, node: str, _: str) -> Change:
+def _change(intent: Intent, node: str, _: str) -> FaultChange:
     machine = intent.machine(node)
     if machine.chassis is None:
         return tunnel_barred(machine, _NAME, "drop")
@@ -29,7 +29,9 @@ FAULT = Fault(
     name=_NAME,
     title="a node loses the tunnel's UDP packets without a word",
     needs="a tunnel",
-    sites=lambda intent: (Site(one.name) for one in carriers(intent) if one.tunnel or one.chassis),
+    sites=lambda intent: (
+        FaultSite(one.name) for one in carriers(intent) if one.tunnel or one.chassis
+    ),
     change=_change,
     also=("udp-4789-dropped", "udp-dropped", "vxlan-dropped"),
 )

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.matrix.faults.fault import Change, Command, Fault
+from lab.matrix.faults.fault import Fault, FaultChange, FaultCommand
 from lab.matrix.faults.parts import card, nodes, while_up, with_others
 from lab.topology.commands import tables
 from lab.topology.intent import Intent
 from lab.topology.segment import Interface
 
 
-def _change(intent: Intent, node: str, peer: str) -> Change:
+def _change(intent: Intent, node: str, peer: str) -> FaultChange:
     machine, twin = intent.machine(node), intent.machine(peer)
     own, other = card(machine), card(twin)
     set_mac = f"ip link set dev {own.name} address"
-    return Change(
-        (Command(node, f"{set_mac} {other.mac}"),),
+    return FaultChange(
+        (FaultCommand(node, f"{set_mac} {other.mac}"),),
         (
-            Command(node, f"{set_mac} {own.mac}"),
-            Command(node, while_up(own.name, tables(machine, own.name))),
-            Command(peer, while_up(other.name, (*_announced(other), *tables(twin, other.name)))),
+            FaultCommand(node, f"{set_mac} {own.mac}"),
+            FaultCommand(node, while_up(own.name, tables(machine, own.name))),
+            FaultCommand(
+                peer, while_up(other.name, (*_announced(other), *tables(twin, other.name)))
+            ),
         ),
     )
 

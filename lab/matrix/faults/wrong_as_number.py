@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.cluster.calico import SYSTEM, system
+from lab.cluster.addons.calico_settings import SYSTEM, system
 from lab.matrix.faults import calico_parts
-from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.matrix.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.topology.intent import Intent
 
 _WRONG = 65_000
 """Of those for private use (RFC 6996), and of no node."""
 
 
-def _change(intent: Intent, node: str, _: str) -> Change:
+def _change(intent: Intent, node: str, _: str) -> FaultChange:
     right = system(intent, intent.machine(node))
     told = f"{calico_parts.KUBECTL} annotate --overwrite node {node} {SYSTEM}="
     return change(intent.control_plane(), [f"{told}{_WRONG}"], [f"{told}{right}"])
 
 
-def _sites(intent: Intent) -> Iterator[Site]:
+def _sites(intent: Intent) -> Iterator[FaultSite]:
     for site in calico_parts.sites(intent):
         if system(intent, intent.machine(site.node)):
             yield site

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lab.cluster.calico import VXLAN
+from lab.cluster.addons.calico_settings import VXLAN
 from lab.matrix.faults import calico_parts
-from lab.matrix.faults.fault import Change, Command, Fault
+from lab.matrix.faults.fault import Fault, FaultChange, FaultCommand
 from lab.topology.intent import Intent
 
 _SECONDS = 30
 
 
-def _change(intent: Intent, node: str, _: str) -> Change:
+def _change(intent: Intent, node: str, _: str) -> FaultChange:
     """Undone once the control plane's own route to the block is what it was."""
     wrong = "Never" if intent.topology == VXLAN else "Always"
     made = calico_parts.pool_changed(intent, node, {"vxlanMode": wrong})
@@ -23,7 +23,7 @@ def _change(intent: Intent, node: str, _: str) -> Change:
         return made
     there = f"ip route show {block} | grep -q 'dev {ways[0].device}'"
     wait = f"for second in $(seq {_SECONDS}); do ! {there} || break; sleep 1; done; {there}"
-    return replace(made, undo=(*made.undo, Command(central.name, wait)))
+    return replace(made, undo=(*made.undo, FaultCommand(central.name, wait)))
 
 
 FAULT = Fault(

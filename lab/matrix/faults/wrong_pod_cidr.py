@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from ipaddress import ip_network
 
-from lab.cluster.flannel import SUBNET, TOPOLOGIES, subnet_line
-from lab.matrix.faults.fault import Change, Fault, Site, change
+from lab.cluster.addons.flannel import SUBNET, TOPOLOGIES, subnet_line
+from lab.matrix.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.matrix.faults.parts import kubelets
 from lab.topology.intent import Intent
 
 
-def _change(intent: Intent, node: str, _: str) -> Change:
+def _change(intent: Intent, node: str, _: str) -> FaultChange:
     kubelet = intent.machine(node).kubelet
     assert kubelet, "a site has one"
     assert kubelet.pod_cidr, "a site has one"
@@ -44,7 +44,7 @@ FAULT = Fault(
     title="flannel on a node hands out addresses of another pod CIDR than the Node's",
     needs="flannel, as a cluster's network",
     sites=lambda intent: (
-        Site(one.name) for one in kubelets(intent) if intent.topology in TOPOLOGIES
+        FaultSite(one.name) for one in kubelets(intent) if intent.topology in TOPOLOGIES
     ),
     change=_change,
     also=("wrong-podcidr", "wrong-subnet", "pod-cidr-mismatch"),

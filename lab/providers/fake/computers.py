@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab.guests.shell import Jump, Reach
 from lab.providers.fake.provider import Call, FakeProvider
 from lab.providers.provider import MACHINES, Ability, LabHandle
+from lab.remote.shell import Jump, Reach
 from lab.topology.intent import Intent
 
 BLANK = b"\x89PNG\r\n\x1a\n"

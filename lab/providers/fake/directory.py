@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, ip_address, ip_interface, ip_network
 
 from lab.topology.intent import Intent, MachineIntent, Pod
-from lab.topology.translation import Service
+from lab.topology.translation import ProxiedService
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def _ways(machine: MachineIntent) -> Iterator[tuple[IPv4Network, str]]:
         yield IPv4Network(ip_network(prefix)), route.device
 
 
-def _zone(intent: Intent, services: set[Service]) -> dict[str, str]:
+def _zone(intent: Intent, services: set[ProxiedService]) -> dict[str, str]:
     """Every name under the namespace that the pods' resolvers search first."""
     namespaces = {
         pod.resolver.search[0]

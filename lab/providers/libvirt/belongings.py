@@ -10,7 +10,7 @@ from lab._log import say
 from lab.providers.libvirt import connection
 from lab.providers.libvirt.connection import controller_id
 from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.layout import Layout
+from lab.providers.libvirt.layout import LibvirtLayout
 from lab.providers.libvirt.ownership import Owner
 from lab.providers.provider import LabHandle, Mark
 
@@ -43,7 +43,7 @@ def marks(hosts: Iterable[Host], *, all_users: bool = False) -> tuple[Mark, ...]
 
 
 def destroy(
-    lab: LabHandle, decided: Layout | None, hosts: Mapping[str, Host], owner: str = ""
+    lab: LabHandle, decided: LibvirtLayout | None, hosts: Mapping[str, Host], owner: str = ""
 ) -> tuple[str, ...]:
     """Take away every object of the owner's with the lab's token; say what was removed.
 
@@ -85,7 +85,7 @@ def destroy(
     return tuple(removed)
 
 
-def _left_there(name: str, decided: Layout | None, error: LabError) -> str:
+def _left_there(name: str, decided: LibvirtLayout | None, error: LabError) -> str:
     """What of a lab is left on a hypervisor, and why."""
     machines = decided.on(name) if decided else ()
     what = f"the networks, disks and machines of it ({', '.join(machines)})" if machines else "all"

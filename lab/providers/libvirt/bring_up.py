@@ -32,15 +32,15 @@ from lab.providers.libvirt.carriage import Carriage
 from lab.providers.libvirt.connection import controller_id
 from lab.providers.libvirt.guests import LibvirtGuests
 from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.layout import Layout
-from lab.providers.libvirt.machine_recipe import Recipe
+from lab.providers.libvirt.layout import LibvirtLayout
+from lab.providers.libvirt.machine_recipe import MachineRecipe
 from lab.providers.libvirt.networks import Management
 from lab.providers.libvirt.ownership import Owner
 from lab.providers.machines import keyring
 from lab.providers.machines.management import SUBNET_BITS
 from lab.providers.machines.steps import on_machines, recorded
 from lab.providers.provider import LabHandle, Step
-from lab.scenario.scenario import Os
+from lab.scenario.terms import Os
 from lab.state.lock import lab_lock
 from lab.topology.intent import Intent, MachineIntent
 
@@ -54,7 +54,7 @@ ALL_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
-class BringUp:
+class LibvirtBringUp:
     """One lab's way up."""
 
     lab: LabHandle
@@ -65,7 +65,7 @@ class BringUp:
     """The golden image of a recipe's name, built if it is not there."""
     digest_of: Callable[[str], str]
     """Its digest, without building it."""
-    decide: Callable[[], Layout]
+    decide: Callable[[], LibvirtLayout]
     bundled: Bundled | None = None
     """What its cluster is made from; None where pods are namespaces."""
 
@@ -75,16 +75,16 @@ class BringUp:
         hardware = [plain(machine.hardware) for machine in self.intent.machines]
         segments = plain(self.intent.segments)
         cards = [plain(machine.interfaces) for machine in self.intent.machines]
-        hypervisors = plain(self.inventory.hypervisors)
+        hypervisors = plain([*self.inventory.hypervisors.values()])
         recipes = {name: self.digest_of(name) for name in self._recipes()}
-        mtus = sorted({one.mtu for one in self.inventory.hypervisors})
+        mtus = sorted({one.mtu for one in self.inventory.hypervisors.values()})
         bundle = (self.bundled.digest,) if self.bundled else ()
         return (
             Step("place", _digest(token, hardware, hypervisors), self._place),
             Step("images", _digest(token, recipes, *bundle), self._images),
             Step(
                 "networks",
-                _digest(token, segments, str(self.inventory.management), mtus),
+                _digest(token, segments, str(self.inventory.management.cidr), mtus),
                 self._networks,
             ),
             Step("machines", _digest(token, hardware, cards, recipes, *bundle), self._machines),
@@ -98,7 +98,7 @@ class BringUp:
         return tuple(dict.fromkeys(machine.hardware.image for machine in self.intent.machines))
 
     @cached_property
-    def _layout(self) -> Layout:
+    def _layout(self) -> LibvirtLayout:
         return recorded(self.lab, layout.load(self.lab))
 
     def _used(self) -> tuple[Host, ...]:
@@ -114,7 +114,7 @@ class BringUp:
             )
         self._settle(decided)
 
-    def _settle(self, decided: Layout) -> None:
+    def _settle(self, decided: LibvirtLayout) -> None:
         if self.bundled:
             decided = replace(decided, bundle=self.bundled.digest)
         layout.save(self.lab, decided)
@@ -164,7 +164,7 @@ class BringUp:
         owner = self._owner()
         for host in self._used():
             asked = Management(
-                self._layout.on(host.name), self.inventory.management, host.hypervisor.mtu
+                self._layout.on(host.name), self.inventory.management.cidr, host.hypervisor.mtu
             )
             with host.told(f"making the networks of lab '{self.lab.name}'"):
                 networks.ensure_management(host.connected, self.lab, owner, asked)
@@ -204,7 +204,7 @@ class BringUp:
     def _boot(
         self, host: Host, machine: MachineIntent, guests: LibvirtGuests
     ) -> Callable[[], None]:
-        recipe = Recipe(
+        recipe = MachineRecipe(
             lab=self.lab,
             machine=machine,
             image=self.image_of(machine.hardware.image),
@@ -234,7 +234,7 @@ class BringUp:
         return f"{folder}/{_medium_file(self.bundled, machine.os)}"
 
     @staticmethod
-    def _greet(host: Host, recipe: Recipe, guests: LibvirtGuests, before: str) -> None:
+    def _greet(host: Host, recipe: MachineRecipe, guests: LibvirtGuests, before: str) -> None:
         """Wait for its shell; a Windows machine has to say its keys before anyone can knock."""
         lab, name = recipe.lab, recipe.machine.name
         if recipe.is_windows:

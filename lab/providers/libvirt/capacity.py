@@ -11,7 +11,7 @@ from lab._errors import PreflightError
 from lab.inventory.inventory import Hypervisor
 from lab.providers.libvirt import connection, domains, layout, volumes
 from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.layout import Layout
+from lab.providers.libvirt.layout import LibvirtLayout
 from lab.providers.libvirt.placement import Capacity, place
 from lab.providers.provider import LabHandle
 from lab.topology.intent import Intent
@@ -27,7 +27,7 @@ _MIB = 1 << 20
 _UNKNOWN_GIB = 1 << 20
 
 
-def decide(lab: LabHandle, intent: Intent, hosts: Mapping[str, Host]) -> Layout:
+def decide(lab: LabHandle, intent: Intent, hosts: Mapping[str, Host]) -> LibvirtLayout:
     """Where every machine goes; what is there already stays where it is.
 
     Raises
@@ -47,7 +47,7 @@ def decide(lab: LabHandle, intent: Intent, hosts: Mapping[str, Host]) -> Layout:
     accelerated = {name: known[name] if name in known else hosts[name].accelerated for name in used}
     homes = {name: hosts[name].hypervisor for name in used}
     windows = tuple(machine.name for machine in intent.machines if machine.os == "windows")
-    return Layout(machines, accelerated, homes, before.users if before else {}, windows)
+    return LibvirtLayout(machines, accelerated, homes, before.users if before else {}, windows)
 
 
 def labs_at_once(

@@ -2,18 +2,79 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from lab._deadline import Deadline
-from lab.providers.libvirt import carrier, uplink
+from lab._errors import PreflightError
+from lab.inventory import uri
+from lab.inventory.inventory import Hypervisor
+from lab.providers.libvirt import carrier
 from lab.providers.libvirt.boots import in_parallel
 from lab.providers.libvirt.carrier import Carrier
 from lab.providers.libvirt.host import Host
+from lab.providers.libvirt.links import Links
 from lab.providers.libvirt.ownership import Owner
 from lab.providers.provider import LabHandle
+from lab.remote.shell import Shell
 from lab.topology.intent import Intent
+
+
+def check(shell: Shell, hypervisor: Hypervisor, deadline: Deadline) -> None:
+    """See that a hypervisor can be one end of tunnels; nothing is made that stays.
+
+    Raises
+    ------
+    PreflightError
+        When it cannot: no right to, no VXLAN, another address or a smaller MTU than the
+        inventory says.
+
+    """
+    links = Links(shell, deadline)
+    links.try_vxlan()
+    address = tunnel_end(hypervisor)
+    doing = f"looking for the uplink of hypervisor '{hypervisor.name}'"
+    held = links.holds(address)
+    if held is None:
+        raise PreflightError(
+            doing,
+            f"none of its devices has the address {address}",
+            f"give '{hypervisor.name}' in the inventory the 'address' by which the other "
+            "hypervisors reach it",
+        )
+    device, mtu = held
+    if mtu < hypervisor.mtu:
+        raise PreflightError(
+            doing,
+            f"its device '{device}' has an MTU of {mtu}, and the inventory says {hypervisor.mtu}",
+            f"write 'mtu = {mtu}' for '{hypervisor.name}' into the inventory",
+        )
+
+
+def tunnel_end(hypervisor: Hypervisor) -> str:
+    """The IPv4 address of a hypervisor's end of the tunnels.
+
+    Raises
+    ------
+    PreflightError
+        When the inventory has none and the host of its URI is no address that can be found.
+
+    """
+    if hypervisor.address is not None:
+        return hypervisor.address
+    host = uri.parse(hypervisor.uri).host
+    doing = f"finding the address of hypervisor '{hypervisor.name}'"
+    hint = f"give '{hypervisor.name}' an 'address' in the inventory"
+    if host is None:
+        raise PreflightError(doing, "its URI names no host", hint)
+    try:
+        found = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_DGRAM)
+    except OSError as error:
+        raise PreflightError(doing, f"'{host}' of its URI: {error}", hint) from error
+    return str(found[0][4][0])
+
 
 T = TypeVar("T")
 SECONDS = 60.0
@@ -41,7 +102,7 @@ class Carriage:
 
         """
         self._on_each(
-            lambda host: uplink.check(host.shell, host.hypervisor, self.deadline), self._joined()
+            lambda host: check(host.shell, host.hypervisor, self.deadline), self._joined()
         )
 
     def make(self, owner: Owner) -> tuple[str, ...]:
@@ -69,7 +130,7 @@ class Carriage:
 
     def _planned(self) -> tuple[Carrier, ...]:
         joined = self._joined()
-        ends = {name: uplink.tunnel_end(self.hosts[name].hypervisor) for name in joined}
+        ends = {name: tunnel_end(self.hosts[name].hypervisor) for name in joined}
         taken = self._on_each(
             lambda host: carrier.taken(host.shell, self.lab.token, self.deadline), joined
         )

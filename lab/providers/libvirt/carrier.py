@@ -13,11 +13,11 @@ from hashlib import sha256
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.guests.shell import GuestShell
 from lab.providers.libvirt import names
 from lab.providers.libvirt.links import Links, Vxlan, write_alias
 from lab.providers.libvirt.ownership import Owner
 from lab.providers.provider import LabHandle
+from lab.remote.shell import Shell
 from lab.topology.intent import Intent
 
 PORT = 14789
@@ -106,7 +106,7 @@ def vni(token: str, segment: str, taken: Collection[int]) -> int:
     )
 
 
-def taken(shell: GuestShell, token: str, deadline: Deadline) -> frozenset[int]:
+def taken(shell: Shell, token: str, deadline: Deadline) -> frozenset[int]:
     """The VNIs that others than the lab use on that hypervisor."""
     return frozenset(
         one.vni
@@ -115,12 +115,12 @@ def taken(shell: GuestShell, token: str, deadline: Deadline) -> frozenset[int]:
     )
 
 
-def differences(shell: GuestShell, carrier: Carrier, deadline: Deadline) -> tuple[str, ...]:
+def differences(shell: Shell, carrier: Carrier, deadline: Deadline) -> tuple[str, ...]:
     """What of a tunnel end is not as it must be; empty when all is."""
     return tuple(_differences(Links(shell, deadline), carrier))
 
 
-def ensure(shell: GuestShell, carrier: Carrier, owner: Owner, deadline: Deadline) -> bool:
+def ensure(shell: Shell, carrier: Carrier, owner: Owner, deadline: Deadline) -> bool:
     """Have the tunnel end as it must be; whether anything had to be done.
 
     Raises
@@ -149,7 +149,7 @@ def ensure(shell: GuestShell, carrier: Carrier, owner: Owner, deadline: Deadline
     return True
 
 
-def remove(shell: GuestShell, token: str, deadline: Deadline) -> tuple[str, ...]:
+def remove(shell: Shell, token: str, deadline: Deadline) -> tuple[str, ...]:
     """Take away every tunnel end of the lab with that token; their names. Safe to repeat."""
     links = Links(shell, deadline)
     gone = [one.device for one in links.vxlans() if _of_lab(one, token)]
@@ -158,12 +158,12 @@ def remove(shell: GuestShell, token: str, deadline: Deadline) -> tuple[str, ...]
     return tuple(gone)
 
 
-def remove_one(shell: GuestShell, device: str, deadline: Deadline) -> None:
+def remove_one(shell: Shell, device: str, deadline: Deadline) -> None:
     """Take one tunnel end away, which must be known to be ours."""
     Links(shell, deadline).delete(device, f"removing tunnel end '{device}'")
 
 
-def marks(shell: GuestShell, deadline: Deadline) -> tuple[tuple[str, Owner], ...]:
+def marks(shell: Shell, deadline: Deadline) -> tuple[tuple[str, Owner], ...]:
     """Every tunnel end that carries our mark, by device, and whose it is."""
     return tuple((one.device, one.owner) for one in Links(shell, deadline).vxlans() if one.owner)
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from lab._errors import BrokenError, PreflightError
-from lab.guests.door import ssh_path
 from lab.inventory.inventory import Hypervisor
+from lab.remote.transport import ssh_path
 
 if TYPE_CHECKING:
     import libvirt
@@ -173,9 +173,9 @@ def reason(error: Exception) -> str:
 def _cure(said: str, hypervisor: Hypervisor) -> str:
     if is_forbidden(said, hypervisor):
         return _ADMIT
-    for sign, cure in _CURES:
+    for sign, hint in _CURES:
         if sign.lower() in said.lower():
-            return cure
+            return hint
     return f"try 'virsh -c \"{hypervisor.uri}\" version', or 'lab doctor'"
 
 
@@ -186,7 +186,7 @@ def is_forbidden(said: str, hypervisor: Hypervisor) -> bool:
 
 
 @contextmanager
-def told(doing: str, hypervisor: str, cure: str = "") -> Iterator[None]:
+def told(doing: str, hypervisor: str, hint: str = "") -> Iterator[None]:
     """Put libvirt's refusals into words.
 
     Raises
@@ -211,7 +211,7 @@ def told(doing: str, hypervisor: str, cure: str = "") -> Iterator[None]:
         raise BrokenError(
             f"{doing} on hypervisor '{hypervisor}'",
             reason(error),
-            cure or _cure_of(reason(error), lost=lost),
+            hint or _cure_of(reason(error), lost=lost),
         ) from error
 
 

@@ -60,7 +60,7 @@ class Domain:
 
 
 @dataclass(frozen=True, slots=True)
-class Installation:
+class InstallerDomain:
     """A virtual machine that runs an installer."""
 
     name: str
@@ -168,7 +168,7 @@ def domain(spec: Domain, owner: Owner) -> str:
     return _fill("domain.xml", owner, **asdict(spec))
 
 
-def installation(spec: Installation) -> str:
+def installation(spec: InstallerDomain) -> str:
     """The document of a virtual machine that runs an installer."""
     return _fill("installation.xml", None, **asdict(spec))
 

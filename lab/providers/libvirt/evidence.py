@@ -5,26 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from lab._deadline import Deadline
-from lab.providers.libvirt import (
-    connection,
-    console,
-    domains,
-    machines,
-    networks,
-    pictures,
-    windows_evidence,
-)
+from lab._errors import LabError
+from lab.providers.libvirt import connection, console, domains, machines, networks, pictures
 from lab.providers.libvirt.guests import LibvirtGuests
 from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.layout import Layout
+from lab.providers.libvirt.layout import LibvirtLayout
 from lab.providers.provider import SLOW_EVIDENCE_SECONDS, Evidence, LabHandle
+from lab.remote.windows_steps import answers
+
+
+def windows_pieces(guests: LibvirtGuests, machine: str, deadline: Deadline) -> Iterator[Evidence]:
+    """Every answer that it gives; what cannot be had says why. Never raises."""
+    try:
+        for name, content in answers(guests.windows_shell(machine), deadline):
+            yield Evidence(f"{machine}/windows/{name}", content)
+    except LabError as error:
+        yield Evidence(f"{machine}/windows/missing.txt", f"{error}\n".encode())
+
 
 OfCluster = Callable[[LibvirtGuests], Iterator[tuple[str, bytes]]]
 """What nodes and API show of a cluster: path and content."""
 
 
 def pieces(
-    lab: LabHandle, decided: Layout, hosts: Mapping[str, Host], cluster: OfCluster | None = None
+    lab: LabHandle,
+    decided: LibvirtLayout,
+    hosts: Mapping[str, Host],
+    cluster: OfCluster | None = None,
 ) -> Iterator[Evidence]:
     """Every piece; one that cannot be had says why."""
     for name in decided.hypervisors():
@@ -36,7 +43,7 @@ def pieces(
         if cluster is None:
             yield from guests.logs(decided.machines, Deadline(SLOW_EVIDENCE_SECONDS))
         for machine in decided.windows:
-            yield from windows_evidence.pieces(guests, machine, Deadline(SLOW_EVIDENCE_SECONDS))
+            yield from windows_pieces(guests, machine, Deadline(SLOW_EVIDENCE_SECONDS))
         for path, content in cluster(guests) if cluster else ():
             yield Evidence(path, content)
 

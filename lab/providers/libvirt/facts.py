@@ -37,13 +37,13 @@ class Storage:
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class ShellFacts:
     """What a shell on the hypervisor shows."""
 
     survey: Survey | None
     refusal: str
     """Why there is none; empty where there is."""
-    cure: str
+    hint: str
     offset: float | None
     """Seconds that its clock is ahead of ours; None for this machine's own."""
     unreached: tuple[tuple[str, str], ...] = ()
@@ -72,7 +72,7 @@ class Facts:
     """Devices of networks that are ours."""
     owners: tuple[Owner, ...]
     """Of all objects with our mark."""
-    inside: Inside
+    inside: ShellFacts
 
 
 def gather(host: Host, peers: tuple[Hypervisor, ...]) -> Facts:
@@ -92,7 +92,6 @@ def gather(host: Host, peers: tuple[Hypervisor, ...]) -> Facts:
     kib = sum(stats.get(part, 0) for part in ("free", "buffers", "cached"))
     capabilities = _capabilities(connected, "kvm") or _capabilities(connected, "qemu")
     ours, strangers = _networks(connected)
-    tried, storage = _trials(host)
     return Facts(
         libvirt=int(connected.getLibVersion()),
         qemu=int(connected.getVersion()),
@@ -102,8 +101,8 @@ def gather(host: Host, peers: tuple[Hypervisor, ...]) -> Facts:
         available_mib=kib // 1024,
         uefi="efi" in _values(capabilities, "os/enum[@name='firmware']/value"),
         nested=_is_nested(capabilities),
-        trials=tried,
-        storage=storage,
+        trials=acceleration.tried_on(connected),
+        storage=_storage(host),
         networks=strangers,
         bridges=ours,
         owners=tuple(owner for _, owner in host.owners()),
@@ -111,15 +110,13 @@ def gather(host: Host, peers: tuple[Hypervisor, ...]) -> Facts:
     )
 
 
-def _trials(host: Host) -> tuple[tuple[Trial, ...], Storage]:
-    """What guests run, and the room for them: both need a place on the storage."""
+def _storage(host: Host) -> Storage:
     library = connection.load()
     try:
         with scratch.pool(host.connected, host.hypervisor) as pool:
-            storage = Storage(int(pool.info()[3]) >> 30, "")
-            return acceleration.tried_on(host.connected, pool), storage
+            return Storage(int(pool.info()[3]) >> 30, "")
     except library.libvirtError as error:
-        return (), Storage(None, connection.reason(error))
+        return Storage(None, connection.reason(error))
 
 
 def _capabilities(connected: libvirt.virConnect, kind: str) -> ET.Element | None:
@@ -158,7 +155,7 @@ def _networks(
     return frozenset(ours), tuple(strangers)
 
 
-def _inside(host: Host, peers: tuple[Hypervisor, ...]) -> Inside:
+def _inside(host: Host, peers: tuple[Hypervisor, ...]) -> ShellFacts:
     try:
         shell = host.shell
         before = time.time()
@@ -166,15 +163,15 @@ def _inside(host: Host, peers: tuple[Hypervisor, ...]) -> Inside:
         after = time.time()
         found = survey.read(done.stdout)
     except LabError as error:
-        return Inside(None, error.happened, error.cure, None)
+        return ShellFacts(None, error.happened, error.hint, None)
     except ValueError:
         said = (done.stderr or done.stdout).strip().splitlines()
-        cure = "install iproute2 there"
-        return Inside(None, f"it does not answer as expected: {said[-1:]}", cure, None)
+        hint = "install iproute2 there"
+        return ShellFacts(None, f"it does not answer as expected: {said[-1:]}", hint, None)
     is_here = uri.parse(host.hypervisor.uri).host is None
     offset = None if is_here else found.clock - (before + after) / 2
     unreached = _unreached(host, peers)
-    return Inside(found, "", "", offset, tuple(unreached or ()), has_ping=unreached is not None)
+    return ShellFacts(found, "", "", offset, tuple(unreached or ()), has_ping=unreached is not None)
 
 
 def _unreached(host: Host, peers: tuple[Hypervisor, ...]) -> list[tuple[str, str]] | None:

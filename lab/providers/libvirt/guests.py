@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
 from lab.cluster.observers.facts import NodeFacts
-from lab.guests.shell import GuestShell, Reach
 from lab.providers.libvirt import names, networks, windows
 from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.layout import Layout
+from lab.providers.libvirt.layout import LibvirtLayout
 from lab.providers.libvirt.windows import WindowsMachine
 from lab.providers.machines import keyring
 from lab.providers.machines.guests import EMULATION, LOOK_SECONDS, Guests
 from lab.providers.machines.keyring import Pins
 from lab.providers.node.probing import Prober
 from lab.providers.provider import LabHandle, Machine, Outcome, Probe, ProbeSettings
+from lab.remote.shell import Reach, Shell
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
-    from lab.guests.ssh import SshShell
-    from lab.guests.windows_shell import WindowsShell
+    from lab.remote.ssh import SshShell
+    from lab.remote.windows import WindowsShell
 
 
 class LibvirtGuests(Guests):
     """Every machine of one lab; the connections are opened when they are first used."""
 
-    def __init__(self, lab: LabHandle, layout: Layout, hosts: Mapping[str, Host]) -> None:
+    def __init__(self, lab: LabHandle, layout: LibvirtLayout, hosts: Mapping[str, Host]) -> None:
         linux = [name for name in layout.machines if name not in layout.windows]
         super().__init__(lab, linux, cluster=bool(layout.bundle))
         self._layout = layout
@@ -40,7 +40,7 @@ class LibvirtGuests(Guests):
 
     def close(self) -> None:
         """Give every connection up."""
-        shells: tuple[GuestShell, ...] = (*self._shells.values(), *self._windows_shells.values())
+        shells: tuple[Shell, ...] = (*self._shells.values(), *self._windows_shells.values())
         for shell in shells:
             shell.close()
         self._shells.clear()
@@ -76,7 +76,7 @@ class LibvirtGuests(Guests):
 
     def reach(self, machine: str) -> Reach:
         """All that is needed to get a shell on it."""
-        from lab.guests.hypervisor import jump_to  # noqa: PLC0415  not for a lab that is local
+        from lab.providers.libvirt.hypervisor_ssh import jump_to  # noqa: PLC0415  not for a lab that is local
 
         return Reach(
             name=machine,
@@ -103,7 +103,7 @@ class LibvirtGuests(Guests):
             )
         return pins
 
-    def shell(self, machine: str) -> GuestShell:
+    def shell(self, machine: str) -> Shell:
         """A shell on the machine; always the same one."""
         if machine in self._layout.windows:
             return self.windows_shell(machine)
@@ -112,7 +112,7 @@ class LibvirtGuests(Guests):
     def linux_shell(self, machine: str) -> SshShell:
         """A shell on a Linux machine; always the same one."""
         if machine not in self._shells:
-            from lab.guests.ssh import SshShell  # noqa: PLC0415  slow, and an extra
+            from lab.remote.ssh import SshShell  # noqa: PLC0415  slow, and an extra
 
             self._shells[machine] = SshShell(self.reach(machine))
         return self._shells[machine]
@@ -120,8 +120,8 @@ class LibvirtGuests(Guests):
     def windows_shell(self, machine: str) -> WindowsShell:
         """A shell on a Windows machine; always the same one."""
         if machine not in self._windows_shells:
-            from lab.guests.windows_reach import WindowsReach  # noqa: PLC0415  few labs have one
-            from lab.guests.windows_shell import WindowsShell  # noqa: PLC0415  slow, and an extra
+            from lab.remote.shell import WindowsReach  # noqa: PLC0415  few labs have one
+            from lab.remote.windows import WindowsShell  # noqa: PLC0415  slow, and an extra
 
             password = keyring.password(self._lab, machine)
             reach = WindowsReach(self.reach(machine), password, self._pins(machine).certificate)

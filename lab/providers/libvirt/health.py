@@ -9,7 +9,7 @@ from lab.providers.libvirt import domains, names, networks
 from lab.providers.libvirt.carriage import Carriage
 from lab.providers.libvirt.guests import LibvirtGuests
 from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.layout import Layout
+from lab.providers.libvirt.layout import LibvirtLayout
 from lab.providers.machines.steps import Ailments, look_inside
 from lab.providers.provider import LabHandle, Liveness
 from lab.topology.intent import Intent
@@ -21,7 +21,7 @@ NOTHING = "nothing"
 def look(
     lab: LabHandle,
     intent: Intent,
-    decided: Layout,
+    decided: LibvirtLayout,
     hosts: Mapping[str, Host],
     beyond: Mapping[str, Ailments],
 ) -> Liveness:
@@ -76,7 +76,9 @@ def judge(states: Mapping[str, str], missing: tuple[str, ...]) -> Liveness:
 _WORDS = {NOTHING: "not there", **domains.WORDS}
 
 
-def machine_states(lab: LabHandle, decided: Layout, hosts: Mapping[str, Host]) -> Mapping[str, str]:
+def machine_states(
+    lab: LabHandle, decided: LibvirtLayout, hosts: Mapping[str, Host]
+) -> Mapping[str, str]:
     """The state of every machine's domain, in the layout's order."""
     states: dict[str, str] = {}
     for machine, where in decided.machines.items():
@@ -88,7 +90,7 @@ def machine_states(lab: LabHandle, decided: Layout, hosts: Mapping[str, Host]) -
 
 
 def _missing_networks(
-    lab: LabHandle, intent: Intent, decided: Layout, hosts: Mapping[str, Host]
+    lab: LabHandle, intent: Intent, decided: LibvirtLayout, hosts: Mapping[str, Host]
 ) -> tuple[str, ...]:
     missing: list[str] = []
     for name in decided.hypervisors():

@@ -27,7 +27,7 @@ from lab.providers.libvirt.ownership import Owner
 if TYPE_CHECKING:
     import libvirt
 
-    from lab.guests.shell import GuestShell
+    from lab.remote.shell import Shell
 
 _TUNNEL_SECONDS = 60.0
 """For a shell on the hypervisor and three commands."""
@@ -81,13 +81,13 @@ class Host:
             if self._listed:
                 raise
             gone = f"hypervisor '{self.name}' is not in the inventory any more"
-            cure = f"{error.cure}; {gone}: write it into lab.toml again, with its whole URI"
-            raise PreflightError(error.doing, error.happened, cure) from error
+            hint = f"{error.hint}; {gone}: write it into lab.toml again, with its whole URI"
+            raise PreflightError(error.doing, error.happened, hint) from error
 
     @cached_property
-    def shell(self) -> GuestShell:
+    def shell(self) -> Shell:
         """A shell on the hypervisor itself."""
-        from lab.guests.hypervisor import shell_of  # noqa: PLC0415  few labs need it
+        from lab.providers.libvirt.hypervisor_ssh import shell_of  # noqa: PLC0415  few labs need it
 
         return shell_of(self.hypervisor)
 
@@ -135,9 +135,9 @@ class Host:
         return self.hypervisor.parallel_boots or 2 * self.threads
 
     @contextmanager
-    def told(self, doing: str, cure: str = "") -> Iterator[None]:
+    def told(self, doing: str, hint: str = "") -> Iterator[None]:
         """Put libvirt's refusals into words; see :func:`connection.told`."""
-        with connection.told(doing, self.name, cure):
+        with connection.told(doing, self.name, hint):
             yield
 
     def lab_pool(self, token: str) -> libvirt.virStoragePool | None:

@@ -22,7 +22,7 @@ hypervisor, and that the hypervisor's key is not checked."""
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class LibvirtLayout:
     """Where a lab's machines are."""
 
     machines: Mapping[str, str]
@@ -51,23 +51,23 @@ class Layout:
         return tuple(name for name, where in self.machines.items() if where == hypervisor)
 
 
-def load(lab: LabHandle) -> Layout | None:
+def load(lab: LabHandle) -> LibvirtLayout | None:
     """The lab's layout; None before it was decided, or when it was lost."""
     try:
         found = json.loads(read_private(lab.directory / FILE))
         homes = {name: _hypervisor(fields) for name, fields in found["homes"].items()}
         windows = tuple(found.get("windows", ()))
         bundle = str(found.get("bundle", ""))
-        return Layout(
+        return LibvirtLayout(
             found["machines"], found["accelerated"], homes, found["users"], windows, bundle
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
-def save(lab: LabHandle, layout: Layout) -> None:
+def save(lab: LabHandle, layout: LibvirtLayout) -> None:
     """Write it down, before any machine is made."""
-    homes = {name: replace(one, uri=_kept(one.uri)) for name, one in layout.homes.items()}
+    homes = {name: one.replace(uri=_kept(one.uri)) for name, one in layout.homes.items()}
     content = json.dumps(plain(replace(layout, homes=homes)), indent=1)
     write_private(lab.directory / FILE, content + "\n")
 

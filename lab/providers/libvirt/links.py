@@ -16,8 +16,8 @@ from urllib.parse import parse_qs, urlencode
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError
-from lab.guests.shell import Completed, GuestShell
 from lab.providers.libvirt.ownership import Owner
+from lab.remote.shell import Completed, Shell
 
 FLOOD = "00:00:00:00:00:00"
 """A forwarding entry of this address says where frames to unknown addresses go."""
@@ -82,7 +82,7 @@ class Vxlan:
 class Links:
     """The devices of one hypervisor, by a shell on it."""
 
-    def __init__(self, shell: GuestShell, deadline: Deadline) -> None:
+    def __init__(self, shell: Shell, deadline: Deadline) -> None:
         self._shell = shell
         self._deadline = deadline
 
@@ -216,7 +216,7 @@ def _vxlans(links: Sequence[dict[str, Any]]) -> Iterator[Vxlan]:
 
 def _refuse(doing: str, done: Completed) -> NoReturn:
     said = " ".join(done.stderr.split()) or f"exit {done.code}"
-    for signs, why, cure in _REFUSALS:
+    for signs, why, hint in _REFUSALS:
         if any(sign in said for sign in signs):
-            raise PreflightError(doing, f"{why}: {said}", cure)
+            raise PreflightError(doing, f"{why}: {said}", hint)
     raise BrokenError(doing, said)

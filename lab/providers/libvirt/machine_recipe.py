@@ -22,7 +22,7 @@ _FORM = "1"
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class MachineRecipe:
     """All that one machine is made from. Two equal recipes make the same machine."""
 
     lab: LabHandle
@@ -37,7 +37,8 @@ class Recipe:
 
     def digest(self) -> str:
         """Hash of all that makes another machine of it; not of its network's configuration."""
-        hardware = asdict(self.machine.hardware)
+        nics = tuple(nic.model_dump() for nic in self.machine.hardware.nics)
+        hardware = asdict(self.machine.hardware) | {"nics": nics}
         cards = [(card.name, card.mac, card.segment, card.mtu) for card in self.machine.interfaces]
         own = () if self.is_windows else (keyring.host_key(self.lab, self.machine.name).public,)
         keys = (keyring.client_public(self.lab), *own)
@@ -53,8 +54,7 @@ class Recipe:
 
     def identity(self) -> Identity:
         """What the machine finds on its seed, if it runs Linux."""
-        from lab.imaging.seed import Card as SeedCard  # noqa: PLC0415  an extra
-        from lab.imaging.seed import Identity  # noqa: PLC0415  an extra
+        from lab.imaging.seed import Identity, SeedCard  # noqa: PLC0415  an extra
 
         key = keyring.host_key(self.lab, self.machine.name)
         first = SeedCard(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.guests.shell import GuestShell
 from lab.providers.libvirt import (
     console,
     documents,
@@ -19,9 +18,10 @@ from lab.providers.libvirt import (
     windows_machines,
 )
 from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.machine_recipe import Recipe, console_volume
+from lab.providers.libvirt.machine_recipe import MachineRecipe, console_volume
 from lab.providers.libvirt.ownership import Owner
 from lab.providers.provider import LabHandle
+from lab.remote.shell import Shell
 
 if TYPE_CHECKING:
     import libvirt
@@ -39,7 +39,7 @@ _HEARD_BYTES = 1 << 16
 """Of the console's end, looked at while a machine is waited for."""
 
 
-def ensure(host: Host, recipe: Recipe, owner: Owner, say: Callable[[str], None]) -> str:
+def ensure(host: Host, recipe: MachineRecipe, owner: Owner, say: Callable[[str], None]) -> str:
     """Have the machine running; what it was before: ``"new"``, or a state of its domain.
 
     One that was made from something else is made anew.
@@ -65,14 +65,14 @@ def ensure(host: Host, recipe: Recipe, owner: Owner, say: Callable[[str], None])
     return "new"
 
 
-def _has_given_up(host: Host, recipe: Recipe, domain: libvirt.virDomain) -> bool:
+def _has_given_up(host: Host, recipe: MachineRecipe, domain: libvirt.virDomain) -> bool:
     """Whether it runs, and its kernel has panicked: it would never answer."""
     if recipe.is_windows or domains.state(domain) != "running":
         return False
     return console.has_given_up(console_text(host, recipe.lab, recipe.machine.name, _HEARD_BYTES))
 
 
-def _stop(host: Host, recipe: Recipe, domain: libvirt.virDomain) -> None:
+def _stop(host: Host, recipe: MachineRecipe, domain: libvirt.virDomain) -> None:
     """Cut its power, and forget what it said: nobody is to take its last words for the next."""
     domain.destroy()
     pool = host.lab_pool(recipe.lab.token)
@@ -81,7 +81,7 @@ def _stop(host: Host, recipe: Recipe, domain: libvirt.virDomain) -> None:
         volumes.remove(pool, console_volume(recipe.machine.name))
 
 
-def _make(host: Host, recipe: Recipe, owner: Owner) -> libvirt.virDomain:
+def _make(host: Host, recipe: MachineRecipe, owner: Owner) -> libvirt.virDomain:
     """Disk, seed and definition, anew."""
     lab, machine, image = recipe.lab, recipe.machine, recipe.image
     pool = host.lab_pool(lab.token)
@@ -101,7 +101,7 @@ def _make(host: Host, recipe: Recipe, owner: Owner) -> libvirt.virDomain:
 
 
 def _linux(
-    recipe: Recipe,
+    recipe: MachineRecipe,
     owner: Owner,
     golden: images.HostImage,
     disk: str,
@@ -131,7 +131,7 @@ def _linux(
     return documents.domain(spec, owner)
 
 
-def reach(host: Host, recipe: Recipe, shell: GuestShell) -> None:
+def reach(host: Host, recipe: MachineRecipe, shell: Shell) -> None:
     """Wait until the machine takes a command over SSH.
 
     Raises
@@ -157,11 +157,11 @@ def reach(host: Host, recipe: Recipe, shell: GuestShell) -> None:
             continue
         doing = f"waiting for machine '{name}' to answer over SSH"
         story = f"{console.phase(said)}; the last of its console:{console.tail(said)}"
-        cure = f"'lab console {recipe.lab.name} {name}'; 'lab gather {recipe.lab.name}'"
+        hint = f"'lab console {recipe.lab.name} {name}'; 'lab gather {recipe.lab.name}'"
         if why is not None:
-            raise BrokenError(doing, f"{why}; {story}", cure)
+            raise BrokenError(doing, f"{why}; {story}", hint)
         raise DeadlineError(
-            doing, f"no answer within {deadline.seconds:g} s; {last}; {story}", cure
+            doing, f"no answer within {deadline.seconds:g} s; {last}; {story}", hint
         )
 
 
@@ -177,7 +177,7 @@ def _hopeless(host: Host, lab: LabHandle, name: str, said: str) -> str | None:
     return "it runs, and will never answer" if console.has_given_up(said) else None
 
 
-def set_clock(shell: GuestShell) -> None:
+def set_clock(shell: Shell) -> None:
     """Put the clock of a resumed guest right: it stood still with its memory."""
     deadline = Deadline(60.0)
     said = shell.run(("date", "+%s.%N"), deadline).stdout

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from lab._errors import PreflightError
-from lab.imaging.windows.machine import Disc
+from lab.imaging.windows.machine import VendorMedium
 from lab.inventory import uri
 from lab.inventory.inventory import Hypervisor
 from lab.providers.libvirt import images
@@ -30,7 +30,7 @@ _DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedMedium:
     """A medium as the hypervisor reads it."""
 
     path: str
@@ -51,7 +51,7 @@ def is_own(hypervisor: Hypervisor) -> bool:
     return uri.parse(hypervisor.uri).host is None
 
 
-def place(host: Host, disc: Disc, what: str, say: Callable[[str], None]) -> Placed:
+def place(host: Host, disc: VendorMedium, what: str, say: Callable[[str], None]) -> PlacedMedium:
     """Have a medium where the hypervisor can read it.
 
     Raises
@@ -65,12 +65,14 @@ def place(host: Host, disc: Disc, what: str, say: Callable[[str], None]) -> Plac
     if is_own(host.hypervisor):
         path = disc.path.resolve()
         check(path, reader(host.connected), what)
-        return Placed(str(path), foreign=True)
+        return PlacedMedium(str(path), foreign=True)
     shared = images.pool(host.connected, host.hypervisor.storage)
-    return Placed(images.ensure_file(shared, kept_name(disc), disc.path, what, say), foreign=False)
+    return PlacedMedium(
+        images.ensure_file(shared, kept_name(disc), disc.path, what, say), foreign=False
+    )
 
 
-def kept_name(disc: Disc) -> str:
+def kept_name(disc: VendorMedium) -> str:
     """The name of a medium that a hypervisor keeps."""
     return f"medium-{disc.sha256[:_DIGITS]}.iso"
 

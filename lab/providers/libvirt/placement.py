@@ -139,7 +139,7 @@ def mtu(inventory: Inventory, hosts: Sequence[str], asked: int) -> int:
         When it would be too small for what stands on it.
 
     """
-    used = [inventory.hypervisor(name) for name in dict.fromkeys(hosts)]
+    used = [inventory.hypervisors[name] for name in dict.fromkeys(hosts)]
     if len(used) < 2:  # noqa: PLR2004  one hypervisor has no network between
         return asked
     narrowest = min(used, key=lambda one: one.mtu)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab._errors import LabError
 from lab._log import say
 from lab.imaging.golden import GoldenImage
 from lab.inventory.inventory import Inventory
+from lab.providers.diagnosis import Diagnosis
 from lab.providers.libvirt import (
     belongings,
     capacity,
@@ -23,16 +25,16 @@ from lab.providers.libvirt import (
     prediction,
     windows,
 )
-from lab.providers.libvirt.bring_up import BringUp
+from lab.providers.libvirt.bring_up import LibvirtBringUp
 from lab.providers.libvirt.carriage import Carriage
 from lab.providers.libvirt.evidence import OfCluster
 from lab.providers.libvirt.guests import LibvirtGuests
 from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.layout import Layout
+from lab.providers.libvirt.layout import LibvirtLayout
 from lab.providers.libvirt.placed import Placed
 from lab.providers.libvirt.placement import mtu
 from lab.providers.machines import fitness
-from lab.providers.machines.provider import MachinesProvider
+from lab.providers.machines.base import MachinesProvider
 from lab.providers.machines.steps import other_machines, own_network, recorded
 from lab.providers.provider import (
     CAPTURE,
@@ -42,13 +44,15 @@ from lab.providers.provider import (
     LabHandle,
     Liveness,
     Mark,
+    Provider,
     Step,
 )
+from lab.providers.setup import ProviderSetup
 from lab.topology.cost import Cost
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
-    from lab.imaging.library import Library
+    from lab.imaging.image_store import ImageStore
 
 
 class LibvirtProvider(MachinesProvider):
@@ -66,27 +70,29 @@ class LibvirtProvider(MachinesProvider):
 
     def __init__(self, inventory: Inventory) -> None:
         super().__init__(inventory)
-        self._hosts = {one.name: Host(one) for one in inventory.hypervisors}
+        self._hosts = {one.name: Host(one) for one in inventory.hypervisors.values()}
 
-    def _hosts_with(self, decided: Layout | None) -> Mapping[str, Host]:
+    def _hosts_with(self, decided: LibvirtLayout | None) -> Mapping[str, Host]:
         """The inventory's hypervisors, and those that the lab alone still knows of."""
         for name, home in (decided.homes if decided else {}).items():
             self._hosts.setdefault(name, Host(home, listed=False))
         return self._hosts
 
     @cached_property
-    def _library(self) -> Library:
-        from lab.imaging.library import Library  # noqa: PLC0415  'down' builds no image
+    def _image_store(self) -> ImageStore:
+        from lab.imaging.image_store import ImageStore  # noqa: PLC0415  'down' builds no image
         from lab.providers.libvirt.installing import LibvirtInstaller  # noqa: PLC0415  the same
 
         first = next(iter(self._hosts.values()))
-        installer = LibvirtInstaller(first, self._inventory.management)
-        return Library(self._cache, self._inventory, installer)
+        installer = LibvirtInstaller(first, self._inventory.management.cidr)
+        return ImageStore(self._cache, self._inventory, installer)
 
     def banner(self, intent: Intent | None) -> str:
         """One sentence: which provider, and where its machines are."""
         del intent
-        listed = ", ".join(f"{one.name} ({one.uri})" for one in self._inventory.hypervisors)
+        listed = ", ".join(
+            f"{one.name} ({one.uri})" for one in self._inventory.hypervisors.values()
+        )
         few = "hypervisor" if len(self._hosts) == 1 else "hypervisors"
         return f"{self.name}: virtual machines on {few} {listed}"
 
@@ -99,7 +105,7 @@ class LibvirtProvider(MachinesProvider):
             When that is too little for a cluster.
 
         """
-        return mtu(self._inventory, [one.name for one in self._inventory.hypervisors], asked)
+        return mtu(self._inventory, [*self._inventory.hypervisors], asked)
 
     def cost(self, intent: Intent) -> Cost:
         """What the lab is predicted to take here, from nothing; no hypervisor is asked.
@@ -112,10 +118,10 @@ class LibvirtProvider(MachinesProvider):
         """
         windows.require(intent, self._require)
         built = {
-            name: self._library.peek(name) is not None
+            name: self._image_store.peek(name) is not None
             for name in dict.fromkeys(machine.hardware.image for machine in intent.machines)
         }
-        return prediction.predict(intent, self._inventory.hypervisors, built)
+        return prediction.predict(intent, tuple(self._inventory.hypervisors.values()), built)
 
     def unfit(self, intent: Intent) -> str:
         """Why there can be no such lab of virtual machines."""
@@ -126,6 +132,14 @@ class LibvirtProvider(MachinesProvider):
         sums = (sum(one.hardware.memory_mib for one in intent.machines) for intent in intents)
         hypervisors = [host.hypervisor for host in self._hosts.values()]
         return capacity.labs_at_once(hypervisors, max(sums, default=1))
+
+    def examine(self, state: Path) -> tuple[Diagnosis, ...]:
+        """What every hypervisor lacks; on each a tiny guest is started and ended."""
+        del state
+        from lab.providers.libvirt import doctor  # noqa: PLC0415  only 'lab doctor' asks
+
+        missing = doctor.is_installed()
+        return (missing,) if missing else doctor.examine(self._inventory)
 
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Reach every hypervisor, and see that images, names and room are there.
@@ -155,25 +169,25 @@ class LibvirtProvider(MachinesProvider):
         fitness.require_fit(intent)
         fitness.require_packages(intent, self._packages)
         windows.require(intent, self._require)
-        return BringUp(
+        return LibvirtBringUp(
             lab=lab,
             intent=intent,
             inventory=self._inventory,
             hosts=self._hosts,
             image_of=self._image,
-            digest_of=self._library.digest,
+            digest_of=self._image_store.digest,
             decide=lambda: self._layout(lab, intent),
             bundled=self._bundled(lab, intent),
         ).steps()
 
     def _require(self, image: str) -> None:
-        if self._library.peek(image) is None:
-            self._library.require(image)
+        if self._image_store.peek(image) is None:
+            self._image_store.require(image)
 
     def _image(self, name: str) -> GoldenImage:
-        return self._library.get(name, say)
+        return self._image_store.get(name, say)
 
-    def _layout(self, lab: LabHandle, intent: Intent) -> Layout:
+    def _layout(self, lab: LabHandle, intent: Intent) -> LibvirtLayout:
         return capacity.decide(lab, intent, self._hosts)
 
     def liveness(self, lab: LabHandle, intent: Intent) -> Liveness:
@@ -188,7 +202,7 @@ class LibvirtProvider(MachinesProvider):
         except LabError as error:
             return Liveness("broken", str(error), again_from="machines")
 
-    def _look(self, lab: LabHandle, intent: Intent, decided: Layout) -> Liveness:
+    def _look(self, lab: LabHandle, intent: Intent, decided: LibvirtLayout) -> Liveness:
         own, hosts = own_network(intent), self._hosts_with(decided)
         return health.look(lab, own, decided, hosts, self._beyond_network(lab, intent))
 
@@ -266,3 +280,8 @@ class LibvirtProvider(MachinesProvider):
         """Save every machine's memory to disk and stop it; the names of those that ran."""
         del intent
         return self._placed(lab).suspend()
+
+
+def make(setup: ProviderSetup) -> Provider:
+    """Machines of the inventory, or of this machine where it names none."""
+    return LibvirtProvider(setup.machines())

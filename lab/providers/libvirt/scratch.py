@@ -24,8 +24,8 @@ Purpose = Literal["trial", "install"]
 
 _NAME = re.compile(r"hybridlab-(?P<purpose>trial|install)-(?P<made>[0-9]{10,12})-[0-9a-f]{8}")
 _FORGOTTEN_SECONDS: dict[str, float] = {"trial": 900.0, "install": 25 * 3600.0}
-"""No trial takes so long: two guests, each with a deadline of a minute. No recipe gives an
-installation more than 24 hours."""
+"""``trial`` is a look at the storage, of a moment. No recipe gives an installation more than 24
+hours."""
 
 
 def name_at(now: float, purpose: Purpose = "trial") -> str:

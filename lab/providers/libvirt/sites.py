@@ -33,7 +33,7 @@ emulated too."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class SiteMark:
     """Whose a site is."""
 
     image: str
@@ -60,21 +60,21 @@ def new_name(site: Path) -> str:
     return f"hybridlab-windows-{int(time.time())}-{token(site)}"
 
 
-def write(mark: Mark) -> str:
+def write(mark: SiteMark) -> str:
     """The metadata element, to be put between ``<metadata>`` and ``</metadata>``."""
     ET.register_namespace("hybridlab-build", NAMESPACE)
     fields = {"image": mark.image, "site": str(mark.site), "controller": mark.controller}
     return ET.tostring(ET.Element(_TAG, fields), encoding="unicode")
 
 
-def read(document: str) -> Mark | None:
+def read(document: str) -> SiteMark | None:
     """Whose the object with this XML is; None for what is no site's."""
     element = ET.fromstring(document).find(f"metadata/{_TAG}")  # noqa: S314  libvirt's own document
     if element is None:
         return None
     found = element.attrib
     try:
-        return Mark(found["image"], Path(found["site"]), found["controller"])
+        return SiteMark(found["image"], Path(found["site"]), found["controller"])
     except KeyError:
         return None
 
@@ -161,5 +161,5 @@ def _named(connected: libvirt.virConnect) -> Iterator[tuple[str, re.Match[str]]]
                 yield one.name(), found
 
 
-def _mark(one: libvirt.virDomain | libvirt.virNetwork) -> Mark | None:
+def _mark(one: libvirt.virDomain | libvirt.virNetwork) -> SiteMark | None:
     return read(one.XMLDesc())

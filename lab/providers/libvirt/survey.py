@@ -15,7 +15,7 @@ SCRIPT = "date +%s.%N; ip -json -4 route show; echo; ip -json address show"
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class KernelRoute:
     """A way of the main table that is no default route."""
 
     network: IPv4Network
@@ -28,7 +28,7 @@ class Survey:
 
     clock: float
     """Seconds since 1970."""
-    routes: tuple[Route, ...]
+    routes: tuple[KernelRoute, ...]
     uplink: str | None
     """Device of the default route."""
     mtus: dict[str, int]
@@ -55,7 +55,7 @@ def read(printed: str) -> Survey:
     return Survey(
         clock=float(clock.replace("N", "0")),  # a date without nanoseconds prints the letter
         routes=tuple(
-            Route(IPv4Network(str(way["dst"])), str(way.get("dev", "")))
+            KernelRoute(IPv4Network(str(way["dst"])), str(way.get("dev", "")))
             for way in ways
             if way.get("dst") != "default"
         ),

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from lab._deadline import Deadline
 from lab._errors import PreflightError, UsageError
-from lab.guests.shell import Completed, GuestShell
 from lab.providers.provider import Outcome, Probe
+from lab.remote.shell import Completed, Shell
 from lab.topology.intent import Intent, MachineIntent
 
 WITHOUT = "'--only linux' (make: ONLY=linux) goes on without Windows nodes"
@@ -29,7 +29,7 @@ class WindowsMachine:
 
     name: str
     lab: str
-    shell: GuestShell
+    shell: Shell
 
     def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
         """Run a command to its end; see :class:`lab.providers.provider.Machine`."""
@@ -70,7 +70,7 @@ def require(intent: Intent, check: Callable[[str], None]) -> None:
             raise PreflightError(
                 f"checking the images of scenario '{intent.scenario}'",
                 f"node '{node}' wants image '{image}': {error.happened}",
-                f"{error.cure}; or {WITHOUT}",
+                f"{error.hint}; or {WITHOUT}",
             ) from error
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.guests.shell import GuestShell
 from lab.imaging import recipes
 from lab.imaging.recipe import WindowsPhase
 from lab.imaging.windows import phases
@@ -21,17 +20,18 @@ from lab.imaging.windows.phases import Progress, Seen
 from lab.imaging.windows.settings import CloneCard, CloneSettings, Region
 from lab.providers.libvirt import console, documents, domains, drives, names, volumes
 from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.machine_recipe import Recipe, console_volume
+from lab.providers.libvirt.machine_recipe import MachineRecipe, console_volume
 from lab.providers.machines import keyring, management
 from lab.providers.machines.keyring import Pins
+from lab.remote.shell import Shell
 from lab.topology.intent import MachineIntent
 from lab.topology.segment import Interface
 
 if TYPE_CHECKING:
     import libvirt
 
-    from lab.guests.windows_shell import WindowsShell
     from lab.providers.libvirt.ownership import Owner
+    from lab.remote.windows import WindowsShell
 
 SPEAK_SECONDS = {True: 1800.0, False: 18_000.0}
 """From the first start to its keys on the console, by whether KVM works. Not measured: no Windows
@@ -58,7 +58,7 @@ def seed_volume(machine: str) -> str:
     return f"{machine}.seed"
 
 
-def settings(recipe: Recipe, region: Region) -> CloneSettings:
+def settings(recipe: MachineRecipe, region: Region) -> CloneSettings:
     """Who the clone is. Secret.
 
     ``region``: language and time, as its image was installed with.
@@ -83,9 +83,9 @@ def settings(recipe: Recipe, region: Region) -> CloneSettings:
     )
 
 
-def medium_of(recipe: Recipe) -> bytes:
+def medium_of(recipe: MachineRecipe) -> bytes:
     """The medium that tells a clone who it is. Secret."""
-    from lab.imaging.windows.answer_medium import clone_medium  # noqa: PLC0415  an extra
+    from lab.imaging.windows.answer import clone_medium  # noqa: PLC0415  an extra
 
     made_from = recipes.load(recipe.image.name)
     assert made_from.windows is not None, "its image's first boot is Windows'"
@@ -113,7 +113,7 @@ def card(machine: MachineIntent, interface: Interface) -> CloneCard:
 
 
 def define(
-    host: Host, recipe: Recipe, owner: Owner, disk: str, pool: libvirt.virStoragePool
+    host: Host, recipe: MachineRecipe, owner: Owner, disk: str, pool: libvirt.virStoragePool
 ) -> str:
     """Write its medium, and the document of its domain; what it said in an earlier life goes."""
     from lab.providers.libvirt import ownership  # noqa: PLC0415  as its caller does
@@ -145,7 +145,7 @@ def define(
     return documents.windows(spec, ownership.write(owner))
 
 
-def meet(host: Host, recipe: Recipe, said: Callable[[], str]) -> None:
+def meet(host: Host, recipe: MachineRecipe, said: Callable[[], str]) -> None:
     """Wait until it has said its keys, pin them, and take its medium away; at once if they are.
 
     Parameters
@@ -171,10 +171,10 @@ def meet(host: Host, recipe: Recipe, said: Callable[[], str]) -> None:
             drives.discard(found[0], pool, seed_volume(name))
 
 
-def _heard(host: Host, recipe: Recipe, said: Callable[[], str]) -> Pins:
+def _heard(host: Host, recipe: MachineRecipe, said: Callable[[], str]) -> Pins:
     lab, name = recipe.lab, recipe.machine.name
     doing = f"waiting for machine '{name}' to say its keys on its console"
-    cure = f"'lab console {lab.name} {name}'; 'lab screenshot {lab.name} {name}'"
+    hint = f"'lab console {lab.name} {name}'; 'lab screenshot {lab.name} {name}'"
     deadline = Deadline(SPEAK_SECONDS[recipe.accelerated])
     progress = phases.begin(time.monotonic())
 
@@ -189,14 +189,14 @@ def _heard(host: Host, recipe: Recipe, said: Callable[[], str]) -> Pins:
         if progress.phase == "ready" and progress.key and progress.certificate:
             return True
         if progress.ending:
-            raise BrokenError(doing, _ended(progress, text), cure)
+            raise BrokenError(doing, _ended(progress, text), hint)
         return False
 
     try:
         deadline.wait(doing, look, every=_LOOK_SECONDS)
     except DeadlineError as error:
         raise DeadlineError(
-            doing, f"it has not within {deadline.seconds:g} s; {_where(progress)}", cure
+            doing, f"it has not within {deadline.seconds:g} s; {_where(progress)}", hint
         ) from error
     return Pins(progress.key, progress.certificate)
 
@@ -215,7 +215,7 @@ def _where(progress: Progress) -> str:
     return f"{_SAID[progress.phase]}{step}; the last of its console:{console.tail(progress.tail)}"
 
 
-def reach(recipe: Recipe, shell: GuestShell) -> None:
+def reach(recipe: MachineRecipe, shell: Shell) -> None:
     """Wait until it takes a command.
 
     Raises

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from lab._errors import PreflightError
 from lab.cluster import rules
-from lab.cluster.bundle import document, medium
+from lab.cluster.bundle import medium
 from lab.cluster.bundle.manifest import Manifest
-from lab.cluster.bundle.store import Store
+from lab.cluster.bundle.store import BundleStore
 from lab.cluster.cluster import Cluster, cluster
 from lab.cluster.host import VIRTUAL_MACHINE, HostTraits
 from lab.cluster.windows import judged
@@ -21,14 +21,14 @@ from lab.topology.intent import Intent
 class Bundled:
     """A lab's cluster, and what it is made from."""
 
-    store: Store
+    store: BundleStore
     manifest: Manifest
     cluster: Cluster
 
     @property
     def digest(self) -> str:
         """The bundle's."""
-        return document.digest(self.manifest)
+        return self.manifest.digest
 
     def check(self) -> None:
         """See that the bundle is whole, as far as its media are still to be written.
@@ -65,21 +65,21 @@ def of(
 
     """
     assert intent.kubernetes is not None, "asked for where pods are Kubernetes' alone"
-    store = Store(cache)
+    store = BundleStore(cache)
     manifest = store.get(kept) if kept else _newest(store, intent)
     made = Bundled(store, manifest, cluster(lab.name, intent, manifest, host))
     _refuse(lab, intent, made)
     return made
 
 
-def _newest(store: Store, intent: Intent) -> Manifest:
+def _newest(store: BundleStore, intent: Intent) -> Manifest:
     assert intent.kubernetes is not None, "asked for by the caller"
     systems = {machine.os for machine in intent.machines if machine.kubelet}
     try:
         return store.newest(intent.kubernetes.version, systems)
     except PreflightError as error:
-        cure = f"{error.cure}; or '--pods namespaces' for a lab without Kubernetes"
-        raise PreflightError(error.doing, error.happened, cure) from error
+        hint = f"{error.hint}; or '--pods namespaces' for a lab without Kubernetes"
+        raise PreflightError(error.doing, error.happened, hint) from error
 
 
 def _refuse(lab: LabHandle, intent: Intent, made: Bundled) -> None:

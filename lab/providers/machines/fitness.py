@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from lab._errors import PreflightError
-from lab.cluster import calico, calico_operator, flannel, ovn_kubernetes
+from lab.cluster.addons.registry import addons
 from lab.cluster.linux import daemons
 from lab.topology.intent import Intent
-
-_ROUTED = frozenset({"upstream-tor", "upstream-vrrp", "hard-way"})
-"""Topologies whose clusters need no network add-on: the nodes' bridges and the routes around them
-do, which the router has, or daemons of the lab's own."""
-WITH_CLUSTER = flannel.TOPOLOGIES | calico.TOPOLOGIES | ovn_kubernetes.TOPOLOGIES | _ROUTED
-"""Topologies that a real cluster's pod network can be made for."""
 
 
 def unfit(intent: Intent) -> str:
@@ -23,17 +17,13 @@ def unfit(intent: Intent) -> str:
         return f"topology '{intent.topology}' has daemons on its machines: {why}"
     if intent.kubernetes is None:
         return ""
-    if intent.topology not in WITH_CLUSTER:
+    addon = addons().get(intent.topology)
+    if addon is None:
         return (
-            f"no bundle has the network add-on of topology '{intent.topology}', "
+            f"there is no network add-on for topology '{intent.topology}', "
             "so there is no Kubernetes cluster of it yet"
         )
-    if intent.topology in flannel.TOPOLOGIES:
-        return flannel.unfit(intent)
-    windows = any(machine.kubelet and machine.os == "windows" for machine in intent.machines)
-    if windows and intent.topology in calico.TOPOLOGIES:
-        return calico_operator.unfit(intent)
-    return ""
+    return addon.unfit(intent)
 
 
 def require_fit(intent: Intent) -> None:
@@ -58,7 +48,7 @@ def require_fit(intent: Intent) -> None:
 
 
 def require_packages(intent: Intent, packages_of: Callable[[str], Collection[str] | None]) -> None:
-    """See that the machines' images have the daemons that they are to run.
+    """See that the machines' images have the programs that they are to run.
 
     Parameters
     ----------
@@ -80,7 +70,8 @@ def require_packages(intent: Intent, packages_of: Callable[[str], Collection[str
     if lacking:
         told = (f"'{image}' has no {', '.join(sorted(names))}" for image, names in lacking.items())
         raise PreflightError(
-            f"looking for the daemons of scenario '{intent.scenario}' in its machines' images",
+            f"looking for the programs of scenario '{intent.scenario}' in its machines' images",
             "; ".join(told),
-            "name the packages in the image's recipe, or use image 'debian-12'",
+            "name the packages in a recipe of your own, made from 'debian-12', which has those of "
+            "every shipped scenario",
         )

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Self
 from lab._deadline import Deadline
 from lab._errors import LabError
 from lab._log import say
-from lab.cluster.linux.site import Site
+from lab.cluster.linux.site import ClusterSite
 from lab.cluster.observed import PodLink
 from lab.cluster.observers.facts import NodeFacts
 from lab.cluster.observers.gathering import LinuxNode, logs
-from lab.guests.shell import GuestShell, Reach
 from lab.providers.capture import Taken, Tap
 from lab.providers.node.control import NodeControl
 from lab.providers.node.fleet import Fleet
@@ -30,10 +29,11 @@ from lab.providers.provider import (
     Probe,
     ProbeSettings,
 )
+from lab.remote.shell import Reach, Shell
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
-    from lab.guests.windows_shell import WindowsShell
+    from lab.remote.windows import WindowsShell
 
 APPLY_SECONDS = 60.0
 LOOK_SECONDS = 10.0
@@ -100,7 +100,7 @@ class Guests(ABC):
         """All that is needed to log in to it by SSH."""
 
     @abstractmethod
-    def shell(self, machine: str) -> GuestShell:
+    def shell(self, machine: str) -> Shell:
         """A shell on the machine; always the same one."""
 
     @abstractmethod
@@ -124,9 +124,9 @@ class Guests(ABC):
         return Fleet(self._controls, cluster=bool(self._pods_token))
 
     @property
-    def site(self) -> Site:
+    def site(self) -> ClusterSite:
         """The machines as those see them that start programs on them."""
-        return Site(self.shell, {}, self._lab.directory, say, self.patience)
+        return ClusterSite(self.shell, {}, self._lab.directory, say, self.patience)
 
     def links(self, deadline: Deadline) -> tuple[PodLink, ...]:
         """How a cluster's pods are plugged in, on every machine that says so in time."""

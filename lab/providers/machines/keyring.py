@@ -52,7 +52,7 @@ def ensure(lab: LabHandle, machines: Iterable[str]) -> None:
         When they cannot be written.
 
     """
-    from lab.guests.keys import make_key_pair  # noqa: PLC0415  slow, and an extra
+    from lab.remote.keys import make_key_pair  # noqa: PLC0415  slow, and an extra
 
     directory = lab.directory / _DIRECTORY
     make_private(directory)
@@ -83,7 +83,7 @@ def ensure_passwords(lab: LabHandle, machines: Iterable[str]) -> None:
         When they cannot be written.
 
     """
-    from lab.imaging.windows.passwords import random_password  # noqa: PLC0415  few labs need it
+    from lab.imaging.windows.credentials import random_password  # noqa: PLC0415  few labs need it
 
     make_private(lab.directory / _DIRECTORY)
     for machine in machines:

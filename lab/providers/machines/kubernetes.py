@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -11,39 +13,73 @@ from typing import Never
 from lab._deadline import Deadline
 from lab._errors import LabError
 from lab._log import say
+from lab.cluster.addons.registry import addons
 from lab.cluster.api import Api
 from lab.cluster.bind import foreseen
 from lab.cluster.cluster import API_PORT, ClusterNode
-from lab.cluster.flannel import TOPOLOGIES as WITH_FLANNEL
+from lab.cluster.labels import NAMESPACE
 from lab.cluster.linux import bring_up as linux
 from lab.cluster.linux import health
 from lab.cluster.linux.api import ADMIN, ClusterApi
 from lab.cluster.linux.by_hand import PKI
-from lab.cluster.linux.entrance import Entrance
+from lab.cluster.linux.joining import Entrance
 from lab.cluster.linux.parallel import on_each
-from lab.cluster.linux.site import Site
+from lab.cluster.linux.site import ClusterSite
 from lab.cluster.observers.facts import NodeFacts
 from lab.cluster.observers.gathering import RECENTLY, LinuxNode, WindowsNode, gather, logs
 from lab.cluster.observers.windows import observe as observe_windows
-from lab.cluster.probe_manifests import Owner
+from lab.cluster.probe_manifests import ObjectOwner
 from lab.cluster.probe_pods import ProbePods
 from lab.cluster.versions import NodeVersion, versions
-from lab.cluster.windows import bring_up as windows
-from lab.cluster.windows.join import ByHand, Join
+from lab.cluster.windows import bring_up
+from lab.cluster.windows.join import HardWayJoin, Join
 from lab.cluster.workload_checks import WorkloadResult, nodes, unmade
 from lab.cluster.workloads import Workloads
 from lab.imaging.windows import steps as image_steps
 from lab.plan.canonical import digest
 from lab.providers.machines.bundles import Bundled
-from lab.providers.machines.cluster_pods import ClusterPod
 from lab.providers.machines.guests import Guests
 from lab.providers.netns.tls import FINGERPRINT, fingerprint
 from lab.providers.node.dialects import named
 from lab.providers.pods.exec_probing import ExecProber
 from lab.providers.provider import LabHandle, Machine, Outcome, Probe, ProbeSettings, Step
-from lab.scenario.scenario import Os
+from lab.remote.shell import Completed, Shell
+from lab.scenario.terms import Os
 from lab.state.files import write_private
 from lab.topology.intent import Intent
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPod:
+    """One probe pod."""
+
+    name: str
+    lab: str
+    plane: str
+    """The control plane that is asked."""
+    shell: Shell
+    """On it."""
+
+    def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
+        """Run a command to its end; see :class:`lab.providers.provider.Machine`."""
+        seconds = str(math.ceil(deadline.left()) + 1)
+        words = ("timeout", "-s", "KILL", seconds, *self._words("exec", command))
+        return self.shell.run(words, deadline)
+
+    def attach(self, command: Sequence[str]) -> int:
+        """Run a command with this terminal as its own; an empty one is a shell."""
+        return self.shell.attach(self._words("exec", command or ("sh",), "-it"))
+
+    def command_line(self, command: Sequence[str]) -> str:
+        """The shell line that does the same by hand."""
+        return shlex.join(
+            ("lab", "ssh", self.lab, self.plane, "--", *self._words("exec", command or ("sh",)))
+        )
+
+    def _words(self, verb: str, command: Sequence[str], *flags: str) -> tuple[str, ...]:
+        head = ("kubectl", f"--kubeconfig={ADMIN}", f"--namespace={NAMESPACE}", verb)
+        return (*head, *flags, self.name, "--", *command)
+
 
 KUBECONFIG = "secrets/cluster.conf"
 """In the lab's own directory: the administrator's, for the lab's own questions."""
@@ -59,7 +95,7 @@ Opened = Callable[[], Guests]
 
 
 @dataclass(frozen=True)
-class Kubernetes:
+class MachinesCluster:
     """One lab's cluster.
 
     Parameters
@@ -264,19 +300,19 @@ class Kubernetes:
             image_steps.settings(image_steps.Observe()),
         )
 
-    def _linux(self, site: Site) -> tuple[linux.ClusterStep, ...]:
+    def _linux(self, site: ClusterSite) -> tuple[linux.ClusterStep, ...]:
         return linux.steps(self.bundled.cluster, self.intent, self.bundled.manifest, site)
 
-    def _nowhere(self) -> Site:
+    def _nowhere(self) -> ClusterSite:
         """For the steps' digests: what they are made from, not where it runs."""
 
         def none(name: str) -> Never:
             raise AssertionError(name)
 
-        return Site(none, {}, self.lab.directory, say)
+        return ClusterSite(none, {}, self.lab.directory, say)
 
-    def _site(self, guests: Guests) -> Site:
-        return Site(
+    def _site(self, guests: Guests) -> ClusterSite:
+        return ClusterSite(
             shell=guests.shell,
             management={one.name: guests.address(one.name) for one in self.intent.machines},
             directory=self.lab.directory,
@@ -299,7 +335,7 @@ class Kubernetes:
 
     def _windows_node(self, guests: Guests, node: ClusterNode) -> None:
         site = self._site(guests)
-        steps = windows.steps(
+        steps = bring_up.bring_up_steps(
             self.bundled.cluster,
             self.intent,
             node,
@@ -312,19 +348,17 @@ class Kubernetes:
         for step in steps:
             step.run()
 
-    def _ticket(self, site: Site, node: ClusterNode) -> Join:
+    def _ticket(self, site: ClusterSite, node: ClusterNode) -> Join:
         """What lets one Windows node in."""
         made, entrance = self.bundled.cluster, Entrance(self.bundled.cluster, site)
         deadline = site.deadline(_API_SECONDS)
-        flannel = "system:serviceaccount:kube-flannel:flannel"
+        account = addons()[made.topology].account
         proxy = entrance.kubeconfig("system:kube-proxy", (), deadline)
-        network = (
-            entrance.kubeconfig(flannel, (), deadline) if made.topology in WITH_FLANNEL else None
-        )
+        network = entrance.kubeconfig(account, (), deadline) if account else None
         endpoint = f"{made.endpoint}:{API_PORT}"
         if made.how == "by-hand":
             own = entrance.kubeconfig(f"system:node:{node.name}", ("system:nodes",), deadline)
-            by_hand = ByHand(own, entrance.ca(deadline).encode())
+            by_hand = HardWayJoin(own, entrance.ca(deadline).encode())
             return Join(endpoint, "", "", proxy, network, by_hand)
         return Join(endpoint, entrance.token(deadline), entrance.ca_hash(deadline), proxy, network)
 
@@ -339,8 +373,8 @@ class Kubernetes:
         with self.api(guests, deadline) as api:
             yield ProbePods(api, self.intent, self._owner(), self._images())
 
-    def _owner(self) -> Owner:
-        return Owner(self.lab.name, self.lab.token)
+    def _owner(self) -> ObjectOwner:
+        return ObjectOwner(self.lab.name, self.lab.token)
 
     def _images(self) -> Mapping[Os, str]:
         systems = {node.os for node in self.bundled.cluster.nodes if node.pod_cidr}

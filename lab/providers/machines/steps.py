@@ -75,9 +75,9 @@ def on_machines(
     if wanted:
         steps.append(Step(DAEMONS, digest(wanted), start_daemons))
     if bundled:
-        from lab.providers.machines.kubernetes import Kubernetes  # noqa: PLC0415  few labs
+        from lab.providers.machines.kubernetes import MachinesCluster  # noqa: PLC0415  few labs
 
-        steps += Kubernetes(lab, intent, bundled, opened).steps()
+        steps += MachinesCluster(lab, intent, bundled, opened).steps()
     return tuple(steps)
 
 

@@ -67,7 +67,7 @@ class Ability:
     there: bool
     detail: str
     """What the kernel said, where it is not there."""
-    cure: str
+    hint: str
     """The command, or the sentence, that mends it."""
 
 
@@ -154,8 +154,8 @@ def abilities(*, tunnels: bool, switches: bool = False) -> tuple[Ability, ...]:
         kernel = scratch("probing the kernel's abilities", try_all, Deadline(_SECONDS))
     except OSError as error:
         detail = f"{error.filename or 'fork'}: {error.strerror}"
-        cure = world_cure(str(error.filename), error.errno or 0)
-        return (Ability(name, needs, False, detail, cure), library)
+        hint = world_cure(str(error.filename), error.errno or 0)
+        return (Ability(name, needs, False, detail, hint), library)
     return (Ability(name, needs, True, "", ""), library, *kernel)
 
 
@@ -193,29 +193,29 @@ def _reading(path: str) -> int | None:
 
 def _tried(trial: _Trial) -> Ability:
     one = NamespaceOperations("near", _INDEXES, (trial.operation,))
-    cure = f"sudo modprobe {trial.module}   (or a kernel that has it)"
+    hint = f"sudo modprobe {trial.module}   (or a kernel that has it)"
     if trial.file and Path(trial.file).exists():
-        cure = f"run as root, or: sudo chmod 0666 {trial.file}"
-    return _outcome(trial.name, trial.needs, lambda: namespaces.apply((one,)), cure)
+        hint = f"run as root, or: sudo chmod 0666 {trial.file}"
+    return _outcome(trial.name, trial.needs, lambda: namespaces.apply((one,)), hint)
 
 
 def _rules() -> Ability:
-    cure = f"sudo modprobe -a {_NFT_MODULES}   (or a kernel that has them)"
-    return _outcome("nftables", "Services", lambda: nft.load(_RULES, "scratch"), cure)
+    hint = f"sudo modprobe -a {_NFT_MODULES}   (or a kernel that has them)"
+    return _outcome("nftables", "Services", lambda: nft.load(_RULES, "scratch"), hint)
 
 
 def _ingress() -> Ability:
-    cure = "sudo modprobe nf_tables   (or a kernel with CONFIG_NETFILTER_INGRESS)"
-    return _outcome("ingress rules", _SWITCHES, lambda: nft.load(_INGRESS, "scratch"), cure)
+    hint = "sudo modprobe nf_tables   (or a kernel with CONFIG_NETFILTER_INGRESS)"
+    return _outcome("ingress rules", _SWITCHES, lambda: nft.load(_INGRESS, "scratch"), hint)
 
 
 def _found(_: object) -> None:
     """Finding it is all that is wanted of the library here."""
 
 
-def _outcome(name: str, needs: str, attempt: Callable[[], None], cure: str) -> Ability:
+def _outcome(name: str, needs: str, attempt: Callable[[], None], hint: str) -> Ability:
     try:
         attempt()
     except LabError as error:
-        return Ability(name, needs, False, error.happened, cure)
+        return Ability(name, needs, False, error.happened, hint)
     return Ability(name, needs, True, "", "")

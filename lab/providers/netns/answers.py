@@ -18,7 +18,7 @@ EchoDatagram = Callable[[bytes, bytes], tuple[bytes, bool] | Later | None]
 """From a datagram and its sender (address:port) to the answer, and whether it may fragment."""
 
 
-class Answer(NamedTuple):
+class ResponderAnswer(NamedTuple):
     """What to send on a connection, and what to do after."""
 
     data: bytes
@@ -26,7 +26,7 @@ class Answer(NamedTuple):
     """``close``, ``read`` on, or ``drain`` what else the client sends and then close."""
 
 
-Converse = Callable[[bytearray, bytes, bool], Answer | Later | None]
+Converse = Callable[[bytearray, bytes, bool], ResponderAnswer | Later | None]
 """From all that came, the client, and whether it was answered before; None to read on. The answer
 that comes later is sent as it is, and the connection closed."""
 
@@ -34,19 +34,19 @@ that comes later is sent as it is, and the connection closed."""
 def http(endpoint: bytes) -> Converse:
     """HTTP as :mod:`lab.providers.netns.protocol` has it."""
 
-    def converse(data: bytearray, client: bytes, greeted: bool) -> Answer | None:
+    def converse(data: bytearray, client: bytes, greeted: bool) -> ResponderAnswer | None:
         try:
             request = protocol.read_request(data)
         except protocol.RequestError as error:
-            return Answer(protocol.refusal(error, endpoint, client), "drain")
+            return ResponderAnswer(protocol.refusal(error, endpoint, client), "drain")
         if request is None:
             return None
         end = request.body_at + request.length
         if len(data) < end:
             waits = request.waits and not greeted
-            return Answer(protocol.CONTINUE, "read") if waits else None
+            return ResponderAnswer(protocol.CONTINUE, "read") if waits else None
         body = bytes(data[request.body_at : end])
-        return Answer(protocol.respond(request, body, endpoint, client), "close")
+        return ResponderAnswer(protocol.respond(request, body, endpoint, client), "close")
 
     return converse
 
@@ -55,12 +55,12 @@ def health_check(service: str, local: int) -> Converse:
     """What kube-proxy says on a Service's health check port, whatever is asked there."""
     said = health.answer(service, local)
 
-    def converse(data: bytearray, _client: bytes, _greeted: bool) -> Answer | None:
+    def converse(data: bytearray, _client: bytes, _greeted: bool) -> ResponderAnswer | None:
         try:
             request = protocol.read_request(data)
         except protocol.RequestError:
-            return Answer(said, "drain")
-        return None if request is None else Answer(said, "close")
+            return ResponderAnswer(said, "drain")
+        return None if request is None else ResponderAnswer(said, "close")
 
     return converse
 
@@ -88,14 +88,14 @@ def dns_stream(
 ) -> Converse:
     """DNS over TCP, one question a connection."""
 
-    def converse(data: bytearray, _client: bytes, _greeted: bool) -> Answer | Later | None:
+    def converse(data: bytearray, _client: bytes, _greeted: bool) -> ResponderAnswer | Later | None:
         if (wire := protocol.unframe(data)) is None:
             return None
         if elsewhere and elsewhere.asked(wire):
             ask, question = elsewhere.ask, wire
             return Later(lambda then: ask(question, lambda said: then(protocol.frame(said))))
         reply = dnswire.answer(wire, records)
-        return Answer(b"" if reply is None else protocol.frame(reply), "close")
+        return ResponderAnswer(b"" if reply is None else protocol.frame(reply), "close")
 
     return converse
 

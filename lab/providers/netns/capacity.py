@@ -37,7 +37,7 @@ _THRESHOLD3, _NAME = 4, 1
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class NetnsNeed:
     """What a lab needs of the machine."""
 
     namespaces: int
@@ -53,7 +53,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class NetnsRoom:
     """What the machine has."""
 
     neighbour_limit: int
@@ -66,7 +66,7 @@ class Room:
     """Free."""
 
 
-def need(intent: Intent) -> Need:
+def need(intent: Intent) -> NetnsNeed:
     """What this intent needs.
 
     Neighbours: an entry on ``lo`` for each machine, which talks to itself, and one for each
@@ -77,7 +77,7 @@ def need(intent: Intent) -> Need:
         learnt += _learnt(machine.routes, machine.neighbours)
         for pod in machine.pods:
             learnt += _learnt((Route("default", "eth0", pod.gateway),), pod.neighbours)
-    return Need(len(names_of(intent)), learnt, cost(intent).memory_mib)
+    return NetnsNeed(len(names_of(intent)), learnt, cost(intent).memory_mib)
 
 
 def _learnt(routes: tuple[Route, ...], neighbours: tuple[Neighbour, ...]) -> int:
@@ -85,11 +85,11 @@ def _learnt(routes: tuple[Route, ...], neighbours: tuple[Neighbour, ...]) -> int
     return len({route.via for route in routes if route.via} - known)
 
 
-def room() -> Room:
+def room() -> NetnsRoom:
     """Read the figures."""
     processes = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     limit = _number("/proc/sys/user/max_net_namespaces")
-    return Room(
+    return NetnsRoom(
         neighbour_limit=_neighbour_limit(),
         neighbours_used=_neighbours_used(),
         descriptors=_finite(resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
@@ -99,7 +99,7 @@ def room() -> Room:
     )
 
 
-def judge(need: Need, room: Room) -> None:
+def judge(need: NetnsNeed, room: NetnsRoom) -> None:
     """Refuse what does not fit.
 
     Raises
@@ -147,8 +147,8 @@ def labs_at_once(cores: int | None = None) -> int:
     return max(1, (cores or os.cpu_count() or 1) // _CORES_A_LAB)
 
 
-def _refusal(what: str, happened: str, cure: str) -> PreflightError:
-    return PreflightError(f"checking {what}", happened, cure)
+def _refusal(what: str, happened: str, hint: str) -> PreflightError:
+    return PreflightError(f"checking {what}", happened, hint)
 
 
 def _rounded(number: int) -> int:
@@ -191,7 +191,7 @@ def raise_descriptors() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def note_need(need: Need) -> None:
+def note_need(need: NetnsNeed) -> None:
     """Inside a holder: leave word of the lab's need for the preflight of others."""
     Path(NEED_FILE).write_text(str(need.neighbours), encoding="ascii")
 

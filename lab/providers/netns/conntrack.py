@@ -43,7 +43,7 @@ End = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class UdpConnection:
     """One UDP connection."""
 
     asked: End
@@ -52,11 +52,11 @@ class Flow:
     """Its first direction, as the kernel writes it: by that it is known."""
 
 
-def is_stale(machine: MachineIntent, translation: Translation) -> Callable[[Flow], bool]:
+def is_stale(machine: MachineIntent, translation: Translation) -> Callable[[UdpConnection], bool]:
     """Which connections the machine leads to backends that are not there any more. Pure."""
     served = dict(_served(machine, translation))
 
-    def stale(flow: Flow) -> bool:
+    def stale(flow: UdpConnection) -> bool:
         backends = served.get(flow.asked)
         return bool(backends) and flow.answers not in backends  # type: ignore[operator]
 
@@ -88,14 +88,14 @@ def forget_stale(machines: Iterable[MachineIntent]) -> None:
                 _forget([flow for flow in flows if stale(flow)])
 
 
-def _flows() -> list[Flow]:
+def _flows() -> list[UdpConnection]:
     """Every UDP connection of the namespace that the thread is in."""
     with _opened() as channel:
         channel.send(_message(_GET, _DUMP, _FAMILY))
         return list(_listed(channel))
 
 
-def _forget(flows: Iterable[Flow]) -> None:
+def _forget(flows: Iterable[UdpConnection]) -> None:
     with _opened() as channel:
         for flow in flows:
             body = _FAMILY + attribute(_ORIGINAL | 0x8000, flow.original)
@@ -113,7 +113,7 @@ def _message(kind: int, flags: int, body: bytes) -> bytes:
     return _HEADER.pack(_HEADER.size + len(body), kind, _REQUEST | flags, 1, 0) + body
 
 
-def _listed(channel: socket.socket) -> Iterator[Flow]:
+def _listed(channel: socket.socket) -> Iterator[UdpConnection]:
     while True:
         data = channel.recv(_BUFFER)
         while data:
@@ -128,7 +128,7 @@ def _listed(channel: socket.socket) -> Iterator[Flow]:
             data = data[(length + 3) & ~3 :]
 
 
-def read(body: bytes) -> Flow | None:
+def read(body: bytes) -> UdpConnection | None:
     """One connection; None where it is not UDP. Pure.
 
     Raises
@@ -141,7 +141,7 @@ def read(body: bytes) -> Flow | None:
     original, reply = _tuple(parts[_ORIGINAL]), _tuple(parts[_REPLY])
     if original[0] != socket.IPPROTO_UDP:
         return None
-    return Flow(original[2], reply[1], parts[_ORIGINAL])
+    return UdpConnection(original[2], reply[1], parts[_ORIGINAL])
 
 
 def _tuple(body: bytes) -> tuple[int, End, End]:

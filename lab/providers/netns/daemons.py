@@ -43,7 +43,7 @@ _END_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningDaemon:
     """A daemon that was started, by its process as the holder numbers it."""
 
     machine: str
@@ -139,7 +139,7 @@ def _begin(one: _Placed, alive: _Alive, deadline: Deadline) -> None:
         process = _spawn(one, one.daemon.command, log.fileno())
     since = started(process.pid)
     if since is not None:
-        running = Running(one.machine, one.daemon.name, process.pid, since)
+        running = RunningDaemon(one.machine, one.daemon.name, process.pid, since)
         with open(_RECORD, "a", encoding="utf-8") as record:  # noqa: PTH123  one line more
             record.write(json.dumps(asdict(running)) + "\n")
     alive.add(one, process)
@@ -277,13 +277,13 @@ def _remove(directory: Path) -> None:
         rmtree(directory)
 
 
-def _recorded(root: str) -> Iterator[Running]:
+def _recorded(root: str) -> Iterator[RunningDaemon]:
     try:
         text = Path(f"{root}{_RECORD}").read_text(encoding="utf-8")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return
     for line in text.splitlines():
-        yield Running(**json.loads(line))
+        yield RunningDaemon(**json.loads(line))
 
 
 def ailment(holder: int, intent: Intent) -> str:
@@ -326,7 +326,7 @@ def _ended(root: str, intent: Intent) -> str:
     return f"{what}; the last of its log:{'' if said.startswith(_BELOW) else ' '}{said}"
 
 
-def _stopped(one: Running) -> str:
+def _stopped(one: RunningDaemon) -> str:
     return f"'{one.name}' on '{one.machine}' is stopped, by a signal or a debugger"
 
 

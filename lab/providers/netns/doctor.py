@@ -18,4 +18,4 @@ def _told(ability: Ability) -> Diagnosis:
         return Diagnosis(SUBJECT, ability.name, "ok", f"tried, for {ability.needs}")
     seen = f"needed for {ability.needs}: {ability.detail}"
     level: Level = "warn" if ability.name in FOR_SWITCHES else "fail"
-    return Diagnosis(SUBJECT, ability.name, level, seen, ability.cure)
+    return Diagnosis(SUBJECT, ability.name, level, seen, ability.hint)

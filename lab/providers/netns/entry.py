@@ -35,7 +35,7 @@ taken between a look and the wait."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class HolderEntry:
     """The way into one holder: its process id as seen here, and when that process started."""
 
     pid: int

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import LabError
-from lab.guests.shell import Completed
 from lab.providers.netns import daemons, holding, namespaces, responding
 from lab.providers.netns.compile import namespaces as names_of
 from lab.providers.netns.isolation import RESOLV_DIRECTORY
 from lab.providers.netns.machine import NetnsMachine
 from lab.providers.netns.processes import HolderProcess
 from lab.providers.provider import EVIDENCE_SECONDS, Evidence, LabHandle
+from lab.remote.shell import Completed
 from lab.topology.intent import Intent
 
 _SYSCTLS = """

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from lab._deadline import Deadline
 from lab.providers.netns import namespaces
-from lab.providers.netns.entry import Entry
+from lab.providers.netns.entry import HolderEntry
 from lab.providers.netns.links import addresses, links
 from lab.providers.netns.netlink import Socket
 from lab.topology.intent import Intent
@@ -14,7 +14,7 @@ from lab.topology.intent import Intent
 _SECONDS = 10.0
 
 
-def holders(entry: Entry, intent: Intent) -> Mapping[str, tuple[str, ...]]:
+def holders(entry: HolderEntry, intent: Intent) -> Mapping[str, tuple[str, ...]]:
     """Machines that have the address on their card, by the node whose gateway it is."""
     machines = dict.fromkeys(name for one in intent.gateways for name in one.candidates)
 

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lab.providers.netns.service_rules import MASQUERADE_MARK, chain, collection
-from lab.scenario.scenario import ServicePort
+from lab.scenario.terms import ServicePort
 from lab.topology import proxying
 from lab.topology.intent import Bridge, MachineIntent
-from lab.topology.translation import Service, Translation
+from lab.topology.translation import ProxiedService, Translation
 
 GATEWAY_TABLE = "ovn-kubernetes"
 SWITCH_TABLE = "open-vswitch"
@@ -46,7 +46,7 @@ class _NodePort:
     """One port on the node, and where it leads."""
 
     name: str
-    service: Service
+    service: ProxiedService
     port: ServicePort
     local: tuple[str, ...]
     """Addresses and ports of the Service's backends on this node."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
 from lab.providers.netns.abilities import world_cure
-from lab.providers.netns.entry import Entry
+from lab.providers.netns.entry import HolderEntry
 from lab.providers.netns.processes import (
     LAB_HOLDER,
     TOKEN_VARIABLE,
@@ -35,7 +35,7 @@ def start(
     kind: HolderKind = LAB_HOLDER,
     seconds: float = _START_SECONDS,
     before: Sequence[str] = (),
-) -> Entry:
+) -> HolderEntry:
     """Start a holder for the lab, and return the way into it.
 
     It is given up when it has not said a word for so many ``seconds``. ``before`` are words that
@@ -70,7 +70,7 @@ def start(
     since = started(pid)
     if since is None:
         raise BrokenError(doing, f"process {pid} ended at once", "run 'lab up' again")
-    return Entry(pid, since)
+    return HolderEntry(pid, since)
 
 
 def _line(doing: str, process: subprocess.Popen[bytes], seconds: float) -> dict[str, object]:
@@ -100,7 +100,7 @@ def find(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderProcess | None:
     return next(filter(is_it, holders(kind, hidden=True)), None)
 
 
-def entry(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> Entry:
+def entry(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderEntry:
     """The way into the lab's holder.
 
     Raises
@@ -116,7 +116,7 @@ def entry(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> Entry:
             "its holder is not running",
             f"'lab status {lab.name}' says how to bring it up again",
         )
-    return Entry(holder.pid, holder.started)
+    return HolderEntry(holder.pid, holder.started)
 
 
 def destroy(lab: LabHandle, owner: str, kind: HolderKind = LAB_HOLDER) -> tuple[HolderProcess, ...]:
@@ -189,7 +189,7 @@ def end(found: tuple[HolderProcess, ...]) -> None:
             f"ending the holder of lab '{holder.lab}', process {holder.pid}",
             holder.gone,
             every=0.001,
-            cure=f"look at what it waits for: cat /proc/{holder.pid}/stack",
+            hint=f"look at what it waits for: cat /proc/{holder.pid}/stack",
         )
 
 

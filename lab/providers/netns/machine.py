@@ -10,15 +10,14 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lab._deadline import Deadline
 from lab._log import quantity
-from lab.guests.shell import Completed
 from lab.providers.netns import surroundings, syscalls
-from lab.providers.netns.entry import Entry, Tell
+from lab.providers.netns.entry import HolderEntry, Tell
 from lab.providers.netns.isolation import RESOLV_DIRECTORY, RESOLVER_FILE
 from lab.providers.netns.programs import search_path
+from lab.remote.shell import Completed
 
 _NOT_FOUND, _NOT_RUNNABLE, _SIGNALLED = 127, 126, 128
 """Exit codes as a shell gives them."""
@@ -29,10 +28,8 @@ class NetnsMachine:
     """A network namespace of the lab, with its own host name and, for a pod, resolver file."""
 
     name: str
-    entry: Entry
+    entry: HolderEntry
     pod: bool
-    shares_files: ClassVar[bool] = True
-    """What is written there is written on the machine that the lab is on."""
 
     def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
         """Run a command to its end, its standard input empty, and return what it wrote.

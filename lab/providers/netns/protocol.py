@@ -57,7 +57,7 @@ class RequestError(ValueError):
         super().__init__(why)
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """One HTTP request whose head has come."""
 
     method: bytes
@@ -89,7 +89,7 @@ def echo_request(address: str, port: int, body: bytes) -> bytes:
     return head % (address.encode(), port, len(body)) + body
 
 
-def read_request(data: bytes | bytearray) -> Request | None:
+def read_request(data: bytes | bytearray) -> HttpRequest | None:
     """Read the head of a request; None while it is incomplete.
 
     Raises
@@ -108,7 +108,7 @@ def read_request(data: bytes | bytearray) -> Request | None:
     line, *headers = bytes(data[:end]).split(b"\r\n")
     method, target = _request_line(line)
     length, waits = _framing(headers)
-    return Request(method, target, end + len(_END), length, waits)
+    return HttpRequest(method, target, end + len(_END), length, waits)
 
 
 def _request_line(line: bytes) -> tuple[bytes, bytes]:
@@ -143,7 +143,7 @@ def _framing(headers: list[bytes]) -> tuple[int, bool]:
     return int(text), waits
 
 
-def respond(request: Request, body: bytes, endpoint: bytes, client: bytes) -> bytes:
+def respond(request: HttpRequest, body: bytes, endpoint: bytes, client: bytes) -> bytes:
     """The answer to a whole request."""
     match request.method, request.target:
         case b"GET", b"/" | b"/readyz":

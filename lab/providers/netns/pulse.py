@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from lab._errors import BrokenError
-from lab.providers.failing import Beat, Pace, Silence
+from lab.providers.failing import Beat, BeatPace, Silence
 from lab.providers.netns import netexec
 from lab.providers.netns.entry import Tell
 from lab.providers.netns.protocol import datagram, nonce_of
@@ -87,7 +87,7 @@ class _Pair:
 
 
 def pulse(
-    enter: Callable[[str], None], beats: Sequence[Beat], pace: Pace, tell: Tell
+    enter: Callable[[str], None], beats: Sequence[Beat], pace: BeatPace, tell: Tell
 ) -> tuple[Silence, ...]:
     """Beat until all is calm, tell ``"steady"``, and go on until all is calm again.
 
@@ -127,7 +127,7 @@ def _open(enter: Callable[[str], None], beat: Beat) -> _Pair:
     return _Pair(beat, sock)
 
 
-def _go_on(pairs: Sequence[_Pair], pace: Pace, least: float) -> None:
+def _go_on(pairs: Sequence[_Pair], pace: BeatPace, least: float) -> None:
     """Beat for at least so long, and then until all is calm or patience is at its end."""
     known = {one.sock.fileno(): one for one in pairs}
     begun = due = now = time.monotonic()

@@ -40,7 +40,7 @@ _DEFER_SECONDS = 5
 """How long the kernel keeps a silent client to itself; its own timers round it up."""
 
 
-class Endpoint(NamedTuple):
+class AnsweringNamespace(NamedTuple):
     """One namespace, and what answers there."""
 
     namespace: str
@@ -57,11 +57,11 @@ class Endpoint(NamedTuple):
         return own + 2 * (self.dns is not None)
 
 
-def read_config(text: str) -> tuple[Endpoint, ...]:
+def read_config(text: str) -> tuple[AnsweringNamespace, ...]:
     """Read the configuration; ValueError or KeyError if it is not as the module says."""
     entries: list[dict[str, Any]] = json.loads(text)
     return tuple(
-        Endpoint(
+        AnsweringNamespace(
             one["namespace"],
             one["name"],
             tuple(one["tcp"]),
@@ -85,7 +85,7 @@ def allow_descriptors(wanted: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
 
 
-def listen(server: serving.Server, endpoints: Sequence[Endpoint]) -> None:
+def listen(server: serving.SocketServer, endpoints: Sequence[AnsweringNamespace]) -> None:
     """Open every socket in its namespace; the calling thread ends where it began.
 
     Raises
@@ -114,7 +114,7 @@ def _enter(path: str) -> None:
         os.close(there)
 
 
-def _open(server: serving.Server, endpoint: Endpoint) -> None:
+def _open(server: serving.SocketServer, endpoint: AnsweringNamespace) -> None:
     name = endpoint.name.encode()
     for port in endpoint.tcp:
         server.add_stream(_stream(endpoint, port), answers.http(name))
@@ -130,7 +130,9 @@ def _open(server: serving.Server, endpoint: Endpoint) -> None:
         server.add_datagrams(_datagrams(endpoint, DNS_PORT), datagram)
 
 
-def _elsewhere(server: serving.Server, endpoint: Endpoint) -> answers.Elsewhere | None:
+def _elsewhere(
+    server: serving.SocketServer, endpoint: AnsweringNamespace
+) -> answers.Elsewhere | None:
     if endpoint.forward is None:
         return None
     sock = socket.socket(socket.AF_INET, _DATAGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
@@ -140,14 +142,14 @@ def _elsewhere(server: serving.Server, endpoint: Endpoint) -> answers.Elsewhere 
     return answers.Elsewhere(forwarder.ask, endpoint.forward["but"])
 
 
-def _stream(endpoint: Endpoint, port: int) -> socket.socket:
+def _stream(endpoint: AnsweringNamespace, port: int) -> socket.socket:
     sock = _bound(endpoint, socket.SOCK_STREAM, port)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, _DEFER_SECONDS)
     sock.listen(serving.BACKLOG)
     return sock
 
 
-def _datagrams(endpoint: Endpoint, port: int) -> socket.socket:
+def _datagrams(endpoint: AnsweringNamespace, port: int) -> socket.socket:
     sock = _bound(endpoint, socket.SOCK_DGRAM, port)
     sock.setsockopt(socket.IPPROTO_IP, serving.IP_PKTINFO, 1)
     try:
@@ -157,7 +159,7 @@ def _datagrams(endpoint: Endpoint, port: int) -> socket.socket:
     return sock
 
 
-def _bound(endpoint: Endpoint, kind: int, port: int) -> socket.socket:
+def _bound(endpoint: AnsweringNamespace, kind: int, port: int) -> socket.socket:
     where = f"{'UDP' if kind == socket.SOCK_DGRAM else 'TCP'} port {port}"
     try:
         sock = socket.socket(socket.AF_INET, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
@@ -172,7 +174,7 @@ def _bound(endpoint: Endpoint, kind: int, port: int) -> socket.socket:
 
 def main(arguments: Sequence[str]) -> int:
     """Open everything, say so, and serve."""
-    with serving.Server() as server:
+    with serving.SocketServer() as server:
         try:
             _prepare(server, arguments[0])
         except (OSError, ValueError, KeyError, IndexError) as error:
@@ -183,7 +185,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _prepare(server: serving.Server, config: str) -> None:
+def _prepare(server: serving.SocketServer, config: str) -> None:
     """Open every socket of the configuration file."""
     with open(config, encoding="utf-8") as file:  # noqa: PTH123  pathlib is slow to import here
         endpoints = read_config(file.read())

@@ -24,7 +24,7 @@ from lab.providers.provider import PROBE_PORT
 from lab.scenario.reserved import DNS_SERVICE, SECOND_POD_PORT
 from lab.topology import proxying
 from lab.topology.intent import Intent, MachineIntent
-from lab.topology.translation import Service
+from lab.topology.translation import ProxiedService
 
 PROGRAM = Path(__file__).with_name("responder.py")
 _RECORD = "/run/responder.json"
@@ -94,9 +94,9 @@ def _forward(intent: Intent) -> Forward | None:
     return Forward(front.address, f"{intent.domain}.".lower()) if front else None
 
 
-def _services(intent: Intent) -> Iterator[Service]:
+def _services(intent: Intent) -> Iterator[ProxiedService]:
     """Every Service that the lab translates, once."""
-    found: dict[str, Service] = {}
+    found: dict[str, ProxiedService] = {}
     for machine in intent.machines:
         for service in machine.translation.services if machine.translation else ():
             found.setdefault(service.name, service)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from lab.scenario.scenario import Protocol, ServicePort
+from lab.scenario.terms import Protocol, ServicePort
 from lab.topology import proxying
-from lab.topology.translation import Backend, Service, Translation
+from lab.topology.translation import Backend, ProxiedService, Translation
 
 MASQUERADE_MARK = 0x4000
 """The bit of the packet mark that kube-proxy uses."""
@@ -40,7 +40,7 @@ class _Port:
     """One port of a Service on one node, and what its chains are named after."""
 
     name: str
-    service: Service
+    service: ProxiedService
     port: ServicePort
     protocols: tuple[Protocol, ...]
     local: tuple[Backend, ...]
@@ -66,7 +66,7 @@ def service_rules(translation: Translation, node: str) -> Rules:
     return rules
 
 
-def _ports(service: Service, local: tuple[Backend, ...]) -> Iterator[_Port]:
+def _ports(service: ProxiedService, local: tuple[Backend, ...]) -> Iterator[_Port]:
     several = len(service.ports) > 1
     for port in service.ports:
         name = f"{service.name}/{port.name}" if several else service.name

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
 
-from lab.providers.netns.answers import Answer, Converse, EchoDatagram, Later
+from lab.providers.netns.answers import Converse, EchoDatagram, Later, ResponderAnswer
 
 CONNECTION_SECONDS = 10.0
 """A connection ends after this long, done or not; longer than any probe waits."""
@@ -71,7 +71,7 @@ class _Connection:
         self.deadline = time.monotonic() + CONNECTION_SECONDS
 
 
-class Server:
+class SocketServer:
     """Sockets that listen, and the connections they brought; those it closes at its end."""
 
     def __init__(self) -> None:
@@ -160,9 +160,9 @@ class Server:
             return
         except ConnectionError:
             data = b""
-        answer = converse(bytearray(data), client, False) if data else Answer(b"", "close")
+        answer = converse(bytearray(data), client, False) if data else ResponderAnswer(b"", "close")
         sent = 0
-        if isinstance(answer, Answer) and answer.then == "close":
+        if isinstance(answer, ResponderAnswer) and answer.then == "close":
             sent = _sent(sock, answer.data)
             if sent == len(answer.data):
                 sock.close()
@@ -171,7 +171,7 @@ class Server:
         self._hold(connection)
         connection.received += data
         self._held += len(data)
-        if isinstance(answer, Answer):
+        if isinstance(answer, ResponderAnswer):
             answer = answer._replace(data=answer.data[sent:])
         if answer is not None:
             self._continue(connection, answer)
@@ -211,7 +211,7 @@ class Server:
             if answer is not None:
                 self._continue(connection, answer)
 
-    def _continue(self, connection: _Connection, answer: Answer | Later) -> None:
+    def _continue(self, connection: _Connection, answer: ResponderAnswer | Later) -> None:
         connection.answered = True
         if isinstance(answer, Later):
             answer.begin(lambda data: self._finish(connection, data))
@@ -222,7 +222,7 @@ class Server:
     def _finish(self, connection: _Connection, data: bytes) -> None:
         """Send the answer that somebody else has given, if the client is still there."""
         if self._connections.get(connection.sock.fileno()) is connection:
-            self._continue(connection, Answer(data, "close"))
+            self._continue(connection, ResponderAnswer(data, "close"))
 
     def _write(self, connection: _Connection) -> None:
         descriptor = connection.sock.fileno()

@@ -38,7 +38,7 @@ _SECONDS_EACH = 0.1
 
 
 @dataclass(frozen=True)
-class BringUp:
+class NetnsBringUp:
     """One lab's way up; ``intent`` is what its machines can really have."""
 
     lab: LabHandle

@@ -9,19 +9,96 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import astuple
+from pathlib import Path
 from typing import Any
 
 from lab._deadline import Deadline
 from lab._errors import LabError, UsageError
 from lab.providers.netns import capacity, namespaces
-from lab.providers.netns.entry import Tell
+from lab.providers.netns.entry import HolderEntry, Tell
+from lab.providers.netns.evidence import LOOKS, transcript
 from lab.providers.netns.machine import NetnsMachine
-from lab.providers.node import gathering, sandboxes, station, wire
-from lab.providers.node.work import Cluster, Down, Gather, Hearing, Linking, Probing, Running, Up
+from lab.providers.node import looking, place, record, sandboxes, station, wire
+from lab.providers.node.work import (
+    ClusterPods,
+    Down,
+    Gather,
+    Hearing,
+    Linking,
+    PodCommand,
+    Probing,
+    Up,
+)
+from lab.remote.shell import Completed
+
+_SECONDS = 20.0
+"""For one command; each takes milliseconds on any machine that is well."""
+_NOT_RUN = 127
+
+Piece = Callable[[tuple[str, str]], None]
+
+
+def gather(heard: Piece, deadline: Deadline) -> None:
+    """Tell every piece, path and text; where one cannot be had, the text says why."""
+    for path in (looking.RECORD, looking.SCRIPT, place.ENTER):
+        with suppress(FileNotFoundError):
+            heard((path.name, path.read_text(encoding="utf-8", errors="replace")))
+    for file, command in LOOKS:
+        heard((f"machine/{file}", transcript(command, _done(command, deadline))))
+    try:
+        _gather_inside(station.entry(), heard, deadline)
+    except LabError as error:
+        heard(("pods.txt", f"{error}\n"))
+
+
+def _gather_inside(entry: HolderEntry, heard: Piece, deadline: Deadline) -> None:
+    there = record.read()
+    own = there.machine if there else ""
+
+    def look_around(_: object) -> tuple[tuple[str, ...], list[tuple[str, str]]]:
+        own_files = sorted(Path("/run").glob("responder*"))
+        said = [(one.name, one.read_text(encoding="utf-8", errors="replace")) for one in own_files]
+        return namespaces.named(), said
+
+    names, files = entry.call("looking round the holder", look_around, deadline)
+    for piece in files:
+        heard(piece)
+    for name in names:
+        if name != own:
+            _gather_pod(NetnsMachine(name, entry, pod=True), heard, deadline)
+
+
+def _gather_pod(pod: NetnsMachine, heard: Piece, deadline: Deadline) -> None:
+    looks = iter(LOOKS)
+
+    def told(done: Completed) -> None:
+        file, command = next(looks)
+        heard((f"{pod.name}/{file}", transcript(command, done)))
+
+    pod.run_each([command for _, command in LOOKS], deadline, told)
+
+
+def _done(command: Sequence[str], deadline: Deadline) -> Completed:
+    try:
+        done = subprocess.run(  # noqa: S603  one that is written down here
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=min(_SECONDS, deadline.left()),
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Completed(_NOT_RUN, "", f"{error}\n")
+    return Completed(
+        done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+    )
+
 
 _OUTCOMES_A_LINE = 256
 _LIFE_SECONDS = 1.0
@@ -85,7 +162,7 @@ def _down(_: Down, deadline: Deadline) -> None:
     station.down(deadline, _phase)
 
 
-def _run(order: Running, deadline: Deadline) -> list[Any]:
+def _run(order: PodCommand, deadline: Deadline) -> list[Any]:
     done = _machine(order.pod).run(order.command, deadline)
     return [done.code, done.stdout, done.stderr]
 
@@ -97,7 +174,7 @@ def _probe(order: Probing, deadline: Deadline) -> None:
         _say(wire.outcomes(found[start : start + _OUTCOMES_A_LINE]))
 
 
-def _in_sandboxes(order: Probing, cluster: Cluster) -> list[Any]:
+def _in_sandboxes(order: Probing, cluster: ClusterPods) -> list[Any]:
     from lab.providers.netns import prober  # noqa: PLC0415  not on the way of the other verbs
 
     capacity.raise_descriptors()
@@ -167,7 +244,7 @@ def _gather(_: Gather, deadline: Deadline) -> None:
     def heard(piece: tuple[str, str]) -> None:
         _say(wire.line("piece", list(piece)))
 
-    gathering.gather(heard, deadline)
+    gather(heard, deadline)
 
 
 _VERBS: Mapping[str, Callable[[Any, Deadline], Any]] = {

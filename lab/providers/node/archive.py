@@ -84,7 +84,7 @@ def _packages(module: str) -> Iterator[str]:
 
 
 def _imported(module: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(_source(module).read_bytes())):
+    for node in _statements(ast.parse(_source(module).read_bytes())):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -92,6 +92,14 @@ def _imported(module: str) -> Iterator[str]:
         else:
             continue
         yield from (name for name in names if _is_ours(name))
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every part of a module but those that are for type checkers alone."""
+    for child in ast.iter_child_nodes(tree):
+        if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
+            yield child
+            yield from _statements(child)
 
 
 def _is_ours(name: str) -> bool:

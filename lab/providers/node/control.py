@@ -12,7 +12,6 @@ from typing import Any
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
 from lab.cluster.observed import PodLink
-from lab.guests.shell import Completed, GuestShell
 from lab.providers.capture import Taken, Tap
 from lab.providers.node import wire
 from lab.providers.node.archive import build
@@ -20,18 +19,19 @@ from lab.providers.node.listening import joined
 from lab.providers.node.looking import QUESTION
 from lab.providers.node.place import DIRECTORY, ENTER, archive
 from lab.providers.node.work import (
-    Cluster,
+    ClusterPods,
     Down,
     Gather,
     Hearing,
     Linking,
     Order,
+    PodCommand,
     Probing,
-    Running,
     Up,
     work,
 )
 from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings
+from lab.remote.shell import Completed, Shell
 from lab.topology.intent import Intent, MachineIntent
 
 _PICKLE = 4
@@ -110,12 +110,12 @@ class NodeControl:
     """
 
     def __init__(
-        self, name: str, shell: GuestShell, by_hand: Sequence[str] = (), token: str = ""
+        self, name: str, shell: Shell, by_hand: Sequence[str] = (), token: str = ""
     ) -> None:
         self.name = name
         self.shell = shell
         self.by_hand = tuple(by_hand)
-        self._cluster = Cluster(name, token) if token else None
+        self._cluster = ClusterPods(name, token) if token else None
 
     def up(
         self,
@@ -232,7 +232,7 @@ class NodeControl:
 
     def run_in_pod(self, pod: str, command: Sequence[str], deadline: Deadline) -> Completed:
         """Run a command in a pod to its end; see :class:`NodeMachine`."""
-        order = Running(_share(deadline), pod, tuple(command))
+        order = PodCommand(_share(deadline), pod, tuple(command))
         answer = self._told("run", order, deadline)
         try:
             return Completed(*wire.read_completed(answer.done[0]))

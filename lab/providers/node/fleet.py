@@ -176,7 +176,7 @@ class Fleet:
             raise BrokenError(
                 f"{doing}: {len(failed)} of {len(found)} failed",
                 "; ".join(f"{name}: {one.doing}: {one.happened}" for name, one in failed.items()),
-                first.cure,
+                first.hint,
             )
 
 

@@ -19,12 +19,12 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.cluster.labels import POD_VARIABLE, TOKEN_VARIABLE
 from lab.cluster.observed import PodLink
-from lab.guests.shell import Completed
 from lab.providers.netns import syscalls
 from lab.providers.netns.links import Link, default_routes, links
 from lab.providers.netns.netlink import Socket
 from lab.providers.netns.processes import started
-from lab.providers.node.work import Cluster
+from lab.providers.node.work import ClusterPods
+from lab.remote.shell import Completed
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ _INSIDE = "eth0"
 
 
 @dataclass(frozen=True, slots=True)
-class Carrier:
+class SandboxProcess:
     """A process of a pod."""
 
     pod: str
@@ -53,7 +53,7 @@ class Carrier:
         return f"/proc/{self.pid}/ns/net"
 
 
-def carriers() -> Iterator[Carrier]:
+def carriers() -> Iterator[SandboxProcess]:
     """One process of each pod; of pods of one name and token the youngest counts."""
     youngest: dict[tuple[str, str], tuple[int, int]] = {}
     for entry in os.listdir(_PROC):  # noqa: PTH208  names are wanted, not paths
@@ -65,7 +65,7 @@ def carriers() -> Iterator[Carrier]:
             if carried and since is not None and since >= youngest.get(carried, (0, 0))[0]:
                 youngest[carried] = (since, int(entry))
     for (pod, token), (_, pid) in sorted(youngest.items()):
-        yield Carrier(pod, token, pid)
+        yield SandboxProcess(pod, token, pid)
 
 
 def _carried(environment: bytes) -> tuple[str, str] | None:
@@ -81,9 +81,9 @@ def _carried(environment: bytes) -> tuple[str, str] | None:
 class Sandboxes:
     """The network namespaces of one run's pods, held open, and that of the machine itself."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterPods) -> None:
         self._cluster = cluster
-        self._carriers: dict[str, Carrier] = {}
+        self._carriers: dict[str, SandboxProcess] = {}
         self._spaces: dict[str, int] = {}
 
     def __enter__(self) -> Self:
@@ -161,7 +161,7 @@ def machine(pod: str) -> SandboxMachine | None:
 class SandboxMachine:
     """A pod of Kubernetes as a place to run this machine's programs in: its network, its DNS."""
 
-    carrier: Carrier
+    carrier: SandboxProcess
 
     def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
         """Run a command to its end, its standard input empty.

@@ -16,7 +16,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.providers.netns import holding, namespaces, nft, readiness, resolvers, responding
 from lab.providers.netns.compile import compile_machine
-from lab.providers.netns.entry import Entry
+from lab.providers.netns.entry import HolderEntry
 from lab.providers.netns.isolation import RESOLVER_FILE
 from lab.providers.netns.links import addresses, links
 from lab.providers.netns.netlink import Socket
@@ -90,7 +90,7 @@ def down(deadline: Deadline, phase: Phase) -> None:
         place.ENTER.unlink(missing_ok=True)
 
 
-def entry() -> Entry:
+def entry() -> HolderEntry:
     """The way into the holder.
 
     Raises
@@ -104,7 +104,7 @@ def entry() -> Entry:
         raise BrokenError(
             "entering the pods", "the holder of the pods is not running", "run 'lab up' again"
         )
-    return Entry(found[0].pid, found[0].started)
+    return HolderEntry(found[0].pid, found[0].started)
 
 
 def _holders() -> tuple[HolderProcess, ...]:
@@ -120,7 +120,7 @@ def _alone(deadline: Deadline) -> Iterator[None]:
             "waiting for an earlier command to end its work",
             lambda: _locked(lock),
             every=0.1,
-            cure="see what it does: ps ax | grep hybridlab",
+            hint="see what it does: ps ax | grep hybridlab",
         )
         yield
     finally:
@@ -135,7 +135,7 @@ def _locked(lock: int) -> bool:
     return True
 
 
-def _leave_word(entry: Entry, work: Work) -> None:
+def _leave_word(entry: HolderEntry, work: Work) -> None:
     responder = responding.running(entry.pid)
     if responder is None:
         raise BrokenError(
@@ -184,7 +184,7 @@ def _ensure_bridge_filter(machine: MachineIntent) -> None:
     if machine.bridge is None or _BRIDGE_SETTINGS.is_dir():
         return
     doing = "loading the kernel module 'br_netfilter'"
-    cure = "boot the machine with a kernel that has it"
+    hint = "boot the machine with a kernel that has it"
     try:
         done = subprocess.run(
             ["modprobe", "br_netfilter"],  # noqa: S607  where it is differs between distributions
@@ -193,9 +193,9 @@ def _ensure_bridge_filter(machine: MachineIntent) -> None:
             check=False,
         )
     except FileNotFoundError:
-        raise BrokenError(doing, "there is no 'modprobe'", cure) from None
+        raise BrokenError(doing, "there is no 'modprobe'", hint) from None
     if not _BRIDGE_SETTINGS.is_dir():
-        raise BrokenError(doing, done.stderr.strip() or "it is there, without settings", cure)
+        raise BrokenError(doing, done.stderr.strip() or "it is there, without settings", hint)
 
 
 def _ensure_resolver_file() -> None:
@@ -204,17 +204,19 @@ def _ensure_resolver_file() -> None:
         Path(RESOLVER_FILE).touch(0o644)
 
 
-def _hold(name: str, deadline: Deadline) -> Entry:
+def _hold(name: str, deadline: Deadline) -> HolderEntry:
     lab = LabHandle(name, DIRECTORY, secrets.token_hex(8))
     return holding.start(lab, sys.executable, NODE_HOLDER, deadline.left())
 
 
-def _inside(entry: Entry, doing: str, function: Callable[[], None], deadline: Deadline) -> None:
+def _inside(
+    entry: HolderEntry, doing: str, function: Callable[[], None], deadline: Deadline
+) -> None:
     entry.call(doing, lambda _: function(), deadline)
 
 
 def _build(
-    entry: Entry,
+    entry: HolderEntry,
     work: Work,
     operations: tuple[NamespaceOperations, ...],
     deadline: Deadline,

@@ -8,7 +8,7 @@
     {"piece": ["worker1/links.txt", "…"]}  a piece of evidence
     {"ready": 4711}                        the agent's process, once every tap is open
     {"taken": [place, device, missed, trouble, [[at, direction, length, base64], ...]]}
-    {"failed": ["BrokenError", doing, happened, cure]}
+    {"failed": ["BrokenError", doing, happened, hint]}
     {"done": null}                         the answer, and the last line
 
 What a guest says is never trusted to be any of these.
@@ -48,7 +48,7 @@ def line(kind: str, value: Any) -> bytes:
 
 def failure(error: LabError) -> bytes:
     """An error as a line."""
-    return line("failed", [type(error).__name__, error.doing, error.happened, error.cure])
+    return line("failed", [type(error).__name__, error.doing, error.happened, error.hint])
 
 
 def outcomes(found: list[Outcome]) -> bytes:
@@ -91,9 +91,9 @@ def read(said: bytes) -> tuple[str, Any]:
 
 def read_failure(value: Any, machine: str) -> LabError:
     """The error that a guest speaks of, with the machine's name."""
-    kind, doing, happened, cure = _texts(value, 4)
+    kind, doing, happened, hint = _texts(value, 4)
     known = DeadlineError if kind == "DeadlineError" else BrokenError
-    return known(f"{doing} on machine '{machine}'", happened, cure)
+    return known(f"{doing} on machine '{machine}'", happened, hint)
 
 
 def read_piece(value: Any) -> tuple[str, str]:

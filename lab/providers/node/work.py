@@ -67,7 +67,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterPods:
     """The pods of one run on a cluster, as a node's agent finds them."""
 
     machine: str
@@ -80,7 +80,7 @@ class Cluster:
 class Linking(Order):
     """Say how the pods are plugged in."""
 
-    cluster: Cluster
+    cluster: ClusterPods
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +101,12 @@ class Probing(Order):
 
     probes: tuple[Probe, ...]
     settings: ProbeSettings
-    cluster: Cluster | None = None
+    cluster: ClusterPods | None = None
     """Where the pods are Kubernetes' own; None where they are the lab's namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
-class Running(Order):
+class PodCommand(Order):
     """Run a command in a pod."""
 
     pod: str
@@ -120,7 +120,7 @@ class Hearing(Order):
     taps: tuple[Tap, ...]
     limit: int
     """Bytes kept of each."""
-    cluster: Cluster | None = None
+    cluster: ClusterPods | None = None
     """Where the pods are Kubernetes' own; None where they are the lab's namespaces."""
 
 

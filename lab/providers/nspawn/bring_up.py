@@ -13,17 +13,17 @@ from pathlib import Path
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab._log import say
-from lab.imaging.library import Library
+from lab.imaging.image_store import ImageStore
 from lab.inventory.inventory import Inventory
 from lab.plan.canonical import digest
 from lab.providers.machines import keyring
 from lab.providers.machines.bundles import Bundled
 from lab.providers.machines.steps import on_machines, recorded
-from lab.providers.netns.entry import Entry
+from lab.providers.netns.entry import HolderEntry
 from lab.providers.nspawn import cgroups, containers, holder, layout, networks
 from lab.providers.nspawn.containers import Container
 from lab.providers.nspawn.guests import ContainerGuests
-from lab.providers.nspawn.layout import Layout
+from lab.providers.nspawn.layout import NspawnLayout
 from lab.providers.nspawn.prepared import prepared
 from lab.providers.provider import LabHandle, Step
 from lab.topology.intent import Intent
@@ -35,13 +35,13 @@ _UP = frozenset({"running", "degraded"})
 
 
 @dataclass(frozen=True)
-class BringUp:
+class NspawnBringUp:
     """One lab's way up."""
 
     lab: LabHandle
     intent: Intent
     inventory: Inventory
-    library: Library
+    image_store: ImageStore
     cache: Path
     bundled: Bundled | None
     """What its cluster is made from; None where pods are namespaces."""
@@ -49,7 +49,7 @@ class BringUp:
     def steps(self) -> tuple[Step, ...]:
         """``images``, ``networks``, ``machines``, and those of machines that run."""
         token = self.lab.token
-        recipes = {name: self.library.digest(name) for name in self._images_wanted()}
+        recipes = {name: self.image_store.digest(name) for name in self._images_wanted()}
         bundle = self.bundled.digest if self.bundled else ""
         hardware = [machine.hardware for machine in self.intent.machines]
         cards = [machine.interfaces for machine in self.intent.machines]
@@ -65,7 +65,7 @@ class BringUp:
 
     def _images(self) -> None:
         """Decide what the lab is made from, and have it."""
-        roots = {name: self.library.root(name, say) for name in self._images_wanted()}
+        roots = {name: self.image_store.root(name, say) for name in self._images_wanted()}
         ready = None
         if self.bundled:
             ready = prepared(self.cache, self.bundled.store, self.bundled.manifest, say)
@@ -74,16 +74,16 @@ class BringUp:
         management = (
             before.management
             if before
-            else networks.free_range(self.inventory.management, self.lab.token)
+            else networks.free_range(self.inventory.management.cidr, self.lab.token)
         )
-        decided = Layout(
+        decided = NspawnLayout(
             roots, management, names, self.bundled.digest if self.bundled else "", ready
         )
         layout.save(self.lab, decided)
         self.__dict__.pop("_layout", None)
 
     @cached_property
-    def _layout(self) -> Layout:
+    def _layout(self) -> NspawnLayout:
         return recorded(self.lab, layout.load(self.lab))
 
     def _networks(self) -> None:
@@ -120,7 +120,7 @@ class BringUp:
         if started:
             say(f"booted {', '.join(started)} in {time.monotonic() - began:.1f} s")
 
-    def _remove_strangers(self, entry: Entry, there: Mapping[str, containers.Leader]) -> None:
+    def _remove_strangers(self, entry: HolderEntry, there: Mapping[str, containers.Leader]) -> None:
         """Switch machines off that the scenario has no more, or that are to be made anew."""
         wanted = {
             one.name: one for one in containers.containers(self.lab, self.intent, self._layout)
@@ -129,12 +129,14 @@ class BringUp:
             if name not in wanted or not containers.made_from(wanted[name]):
                 containers.remove(entry, self.lab, name)
 
-    def _prepare(self, one: Container, entry: Entry) -> None:
+    def _prepare(self, one: Container, entry: HolderEntry) -> None:
         if not containers.made_from(one):
             containers.remove(entry, self.lab, one.name)
             containers.write_disk(one)
 
-    def _wait(self, guests: ContainerGuests, entry: Entry, name: str, deadline: Deadline) -> None:
+    def _wait(
+        self, guests: ContainerGuests, entry: HolderEntry, name: str, deadline: Deadline
+    ) -> None:
         """Wait until a machine's systemd says that it is up."""
 
         def look() -> str:

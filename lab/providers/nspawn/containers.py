@@ -21,16 +21,15 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.imaging.seed import Card as SeedCard
-from lab.imaging.seed import Identity, light_tree
+from lab.imaging.seed import Identity, SeedCard, light_tree
 from lab.providers.machines import keyring
 from lab.providers.machines.management import DEVICE, management_mac
 from lab.providers.netns import syscalls
-from lab.providers.netns.entry import Entry
+from lab.providers.netns.entry import HolderEntry
 from lab.providers.netns.processes import started
 from lab.providers.nspawn import cgroups, prepared, start_script
 from lab.providers.nspawn.cgroups import Hierarchies, Limits
-from lab.providers.nspawn.layout import MACHINES, Layout, disk
+from lab.providers.nspawn.layout import MACHINES, NspawnLayout, disk
 from lab.providers.nspawn.start_script import Port, Start
 from lab.providers.provider import LabHandle
 from lab.state.files import read_private
@@ -62,7 +61,7 @@ class Container:
 
     lab: LabHandle
     machine: MachineIntent
-    layout: Layout
+    layout: NspawnLayout
     number: int
     """Its place in the intent: its devices in the holder are named by it."""
 
@@ -162,7 +161,7 @@ def port(machine: int, card: int) -> str:
     return f"m{machine}c{card}"
 
 
-def containers(lab: LabHandle, intent: Intent, layout: Layout) -> tuple[Container, ...]:
+def containers(lab: LabHandle, intent: Intent, layout: NspawnLayout) -> tuple[Container, ...]:
     """Every machine of a lab."""
     return tuple(
         Container(lab, machine, layout, number) for number, machine in enumerate(intent.machines)
@@ -233,7 +232,7 @@ def made_from(one: Container) -> bool:
 
 
 def switch_on(
-    entry: Entry, one: Container, hierarchies: Hierarchies, bridges: Mapping[str, str]
+    entry: HolderEntry, one: Container, hierarchies: Hierarchies, bridges: Mapping[str, str]
 ) -> None:
     """Start a machine whose disk is there. It boots on its own afterwards.
 
@@ -346,7 +345,7 @@ def switch_off(holder: int, machine: str) -> None:
     )
 
 
-def remove(entry: Entry, lab: LabHandle, machine: str) -> None:
+def remove(entry: HolderEntry, lab: LabHandle, machine: str) -> None:
     """Switch a machine off and take its disk away.
 
     Raises
@@ -368,7 +367,7 @@ def remove(entry: Entry, lab: LabHandle, machine: str) -> None:
         shutil.rmtree(own)
 
 
-def log(entry: Entry, machine: str) -> str:
+def log(entry: HolderEntry, machine: str) -> str:
     """What systemd-nspawn and the start script have said of a machine."""
 
     def inside() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -11,20 +11,79 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from lab._errors import BrokenError
-from lab.guests.local import LocalShell
-from lab.guests.shell import Reach
 from lab.providers.machines import keyring
 from lab.providers.machines.guests import EMULATION, Guests
 from lab.providers.nspawn import holder as holders
 from lab.providers.nspawn import preflight
-from lab.providers.nspawn.cgroups import Hierarchies
+from lab.providers.nspawn.cgroups import OUTSIDE, Hierarchies
 from lab.providers.nspawn.containers import Leader, leaders
-from lab.providers.nspawn.layout import Layout
-from lab.providers.nspawn.shell import container_shell
+from lab.providers.nspawn.layout import NspawnLayout
+from lab.providers.nspawn.start_script import DROPPED
 from lab.providers.provider import LabHandle
+from lab.remote.local import LocalShell
+from lab.remote.shell import Reach
 
 if TYPE_CHECKING:
-    from lab.guests.windows_shell import WindowsShell
+    from lab.remote.windows import WindowsShell
+
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_JOIN = """while [ "$1" != -- ]; do
+    echo $$ >"$1/cgroup.procs" || exit
+    shift
+done
+shift
+exec "$@"
+"""
+
+
+def enter(leader: int, groups: Sequence[Path]) -> tuple[str, ...]:
+    """The words before a command that has to run in a container, with no more rights than it has.
+
+    Parameters
+    ----------
+    leader
+        Process id of the container's systemd.
+    groups
+        The machine's control group in each hierarchy.
+
+    """
+    lost = ",".join(f"-{one.removeprefix('CAP_').lower()}" for one in DROPPED)
+    return (
+        *("sh", "-c", _JOIN, "sh", *(str(one / OUTSIDE) for one in groups), "--"),
+        *("nsenter", "--target", str(leader)),
+        *("--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--root", "--wd", "--"),
+        *("env", "--ignore-environment", f"PATH={_PATH}", "HOME=/root", "LANG=C.UTF-8"),
+        "TERM=xterm-256color",
+        *("setpriv", f"--bounding-set={lost}", "--"),
+    )
+
+
+def container_shell(
+    name: str, leader: Callable[[], int | None], groups: Callable[[], Sequence[Path]]
+) -> LocalShell:
+    """A shell on the container.
+
+    Parameters
+    ----------
+    name
+        The machine's, for messages.
+    leader
+        Finds its systemd; None while it is off. It is another process after a reboot.
+    groups
+        Finds its control group in each hierarchy.
+
+    """
+
+    def inside() -> tuple[str, ...]:
+        process = leader()
+        if process is None:
+            raise BrokenError(
+                f"entering machine '{name}'", "it is switched off", "'lab up' switches it on"
+            )
+        return enter(process, groups())
+
+    return LocalShell(become=False, inside=inside, machine=f"machine '{name}'")
+
 
 PROBES_A_PROCESSOR = 16
 """All machines share this one's processors: with 256 at once on two, pods of four nodes left 15 of
@@ -43,7 +102,7 @@ class ContainerGuests(Guests):
 
     at_once = PROBES_A_PROCESSOR * (os.cpu_count() or 1)
 
-    def __init__(self, lab: LabHandle, layout: Layout, holder: int | None) -> None:
+    def __init__(self, lab: LabHandle, layout: NspawnLayout, holder: int | None) -> None:
         super().__init__(lab, layout.machines, cluster=bool(layout.bundle))
         self._layout = layout
         self._holder = holder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lab.providers.netns import holding
-from lab.providers.netns.entry import Entry
+from lab.providers.netns.entry import HolderEntry
 from lab.providers.netns.processes import HolderKind, HolderProcess
 from lab.providers.nspawn import cgroups
 from lab.providers.nspawn.cgroups import HOLDER, ROOT, Hierarchies
@@ -25,7 +25,7 @@ def find(lab: LabHandle) -> HolderProcess | None:
     return holding.find(lab, KIND)
 
 
-def entry(lab: LabHandle) -> Entry:
+def entry(lab: LabHandle) -> HolderEntry:
     """The way into the lab's holder.
 
     Raises
@@ -37,7 +37,7 @@ def entry(lab: LabHandle) -> Entry:
     return holding.entry(lab, KIND)
 
 
-def ensure(lab: LabHandle, python: str) -> Entry:
+def ensure(lab: LabHandle, python: str) -> HolderEntry:
     """The way into the lab's holder, which is started if there is none.
 
     Raises

@@ -20,7 +20,7 @@ _FIRST_HOST = 10
 
 
 @dataclass(frozen=True)
-class Layout:
+class NspawnLayout:
     """A lab's images, management range and bundle."""
 
     roots: Mapping[str, Path]
@@ -43,10 +43,10 @@ class Layout:
         return str(self.management[_FIRST_HOST + self.machines.index(machine)])
 
 
-_READER = TypeAdapter(Layout)
+_READER = TypeAdapter(NspawnLayout)
 
 
-def load(lab: LabHandle) -> Layout | None:
+def load(lab: LabHandle) -> NspawnLayout | None:
     """The lab's layout; None before it was decided, or when it cannot be read."""
     try:
         found = _READER.validate_json(read_private(lab.directory / FILE))
@@ -56,7 +56,7 @@ def load(lab: LabHandle) -> Layout | None:
     return found if enough else None
 
 
-def save(lab: LabHandle, layout: Layout) -> None:
+def save(lab: LabHandle, layout: NspawnLayout) -> None:
     """Keep it, before any machine is made."""
     write_private(lab.directory / FILE, _READER.dump_json(layout, indent=1).decode() + "\n")
 

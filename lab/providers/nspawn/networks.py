@@ -10,9 +10,9 @@ from ipaddress import IPv4Interface, IPv4Network
 from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError
 from lab.providers.machines.management import ranges
-from lab.providers.netns.entry import Entry
+from lab.providers.netns.entry import HolderEntry
 from lab.providers.nspawn.containers import MANAGEMENT_BRIDGE
-from lab.providers.nspawn.layout import Layout
+from lab.providers.nspawn.layout import NspawnLayout
 from lab.providers.provider import LabHandle
 from lab.topology.segment import Segment
 
@@ -58,7 +58,9 @@ def _taken(routes: str) -> Iterable[IPv4Network]:
             yield IPv4Interface(destination).network
 
 
-def make(entry: Entry, lab: LabHandle, layout: Layout, segments: Sequence[Segment]) -> None:
+def make(
+    entry: HolderEntry, lab: LabHandle, layout: NspawnLayout, segments: Sequence[Segment]
+) -> None:
     """Make what is not there yet: the bridges, and the cable with this machine's address.
 
     Raises
@@ -98,7 +100,7 @@ def make(entry: Entry, lab: LabHandle, layout: Layout, segments: Sequence[Segmen
     )
 
 
-def missing(entry: Entry, lab: LabHandle, segments: Sequence[Segment]) -> str:
+def missing(entry: HolderEntry, lab: LabHandle, segments: Sequence[Segment]) -> str:
     """What of the networks is not there, in words; empty where all is."""
 
     def inside() -> set[str]:

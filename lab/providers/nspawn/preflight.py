@@ -49,7 +49,7 @@ _KERNEL_MODULES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class NspawnNeed:
     """What a lab takes of the machine."""
 
     inotify: int
@@ -57,7 +57,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class NspawnRoom:
     """What the machine has left."""
 
     inotify_limit: int
@@ -65,7 +65,7 @@ class Room:
     memory_mib: int
 
 
-def need(intent: Intent) -> Need:
+def need(intent: Intent) -> NspawnNeed:
     """What a lab with a cluster takes; without one each machine counts as a plain one. Pure."""
     inotify = memory = 0
     for machine in intent.machines:
@@ -77,13 +77,13 @@ def need(intent: Intent) -> Need:
             inotify += INOTIFY_CONTROL_PLANE
         else:
             inotify += INOTIFY_NODE
-    return Need(inotify, memory)
+    return NspawnNeed(inotify, memory)
 
 
-def room() -> Room:
+def room() -> NspawnRoom:
     """Read the figures of this machine."""
     limit = int(Path("/proc/sys/fs/inotify/max_user_instances").read_text(encoding="ascii"))
-    return Room(limit, inotify_instances(os.geteuid()), available() // _MIB)
+    return NspawnRoom(limit, inotify_instances(os.geteuid()), available() // _MIB)
 
 
 def inotify_instances(user: int) -> int:
@@ -101,7 +101,7 @@ def inotify_instances(user: int) -> int:
     return found
 
 
-def judge(needed: Need, there: Room) -> Iterator[Diagnosis]:
+def judge(needed: NspawnNeed, there: NspawnRoom) -> Iterator[Diagnosis]:
     """What of a lab does not fit. Pure."""
     wanted = needed.inotify + there.inotify_used
     if wanted > there.inotify_limit:
@@ -119,7 +119,7 @@ def judge(needed: Need, there: Room) -> Iterator[Diagnosis]:
         )
 
 
-def labs_at_once(needs: Sequence[Need], there: Room) -> int:
+def labs_at_once(needs: Sequence[NspawnNeed], there: NspawnRoom) -> int:
     """How many labs fit beside what runs, each as large as the largest; at least one. Pure."""
     inotify = max((one.inotify for one in needs), default=1)
     memory = max((one.memory_mib for one in needs), default=1)
@@ -313,5 +313,5 @@ def _ok(check: str, seen: str) -> Diagnosis:
     return Diagnosis(SUBJECT, check, "ok", seen)
 
 
-def _fail(check: str, seen: str, cure: str) -> Diagnosis:
-    return Diagnosis(SUBJECT, check, "fail", seen, cure)
+def _fail(check: str, seen: str, hint: str) -> Diagnosis:
+    return Diagnosis(SUBJECT, check, "fail", seen, hint)

@@ -20,7 +20,7 @@ from lab._errors import BrokenError, PreflightError
 from lab._log import quantity
 from lab.cluster.bundle import medium
 from lab.cluster.bundle.manifest import Manifest
-from lab.cluster.bundle.store import Store
+from lab.cluster.bundle.store import BundleStore
 from lab.imaging.job import MORE_ROOM
 from lab.state.failure import guarded_files
 from lab.state.lock import lab_lock
@@ -40,7 +40,9 @@ _ROOM = 3
 _DATABASES = "*.db"
 
 
-def prepared(cache: Path, store: Store, manifest: Manifest, say: Callable[[str], None]) -> Path:
+def prepared(
+    cache: Path, store: BundleStore, manifest: Manifest, say: Callable[[str], None]
+) -> Path:
     """The directory with the bundle's files and the store, made if it is not there.
 
     Raises
@@ -65,7 +67,9 @@ def place(cache: Path, manifest: Manifest) -> Path:
     return cache / _FOLDER / medium.identity(manifest, "linux")[:_SHORT]
 
 
-def _prepare(final: Path, store: Store, manifest: Manifest, say: Callable[[str], None]) -> None:
+def _prepare(
+    final: Path, store: BundleStore, manifest: Manifest, say: Callable[[str], None]
+) -> None:
     medium.check(store, manifest, "linux")
     draft = final.with_name(f".{final.name}.partial")
     began = time.monotonic()

@@ -7,32 +7,33 @@ directory, so that a lab whose holder has ended is switched on again as it was.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
-from lab._errors import LabError, PreflightError, UsageError
+from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab.cluster.host import HostTraits
-from lab.inventory.inventory import Inventory
-from lab.providers.failing import Beat, Pace, Silence
+from lab.providers.diagnosis import Diagnosis
+from lab.providers.failing import Beat, BeatPace, Silence
 from lab.providers.machines import fitness
-from lab.providers.machines.provider import MachinesProvider
+from lab.providers.machines.base import MachinesProvider
 from lab.providers.machines.steps import look_inside, other_machines, own_network, recorded
-from lab.providers.netns import capacity, gateway_holders, holding
-from lab.providers.nspawn import (
-    cgroups,
-    containers,
-    failing,
-    holder,
-    layout,
-    networks,
-    preflight,
-    prepared,
-)
-from lab.providers.nspawn.bring_up import BringUp
+from lab.providers.netns import capacity, gateway_holders, holding, pulse, syscalls
+from lab.providers.netns.entry import HolderEntry, Tell
+from lab.providers.netns.isolation import NETNS_DIRECTORY
+from lab.providers.netns.processes import NODE_HOLDER, holders
+from lab.providers.node.sandboxes import carriers
+from lab.providers.nspawn import cgroups, containers, holder, layout, networks, preflight, prepared
+from lab.providers.nspawn.bring_up import NspawnBringUp
+from lab.providers.nspawn.containers import port
 from lab.providers.nspawn.guests import ContainerGuests
-from lab.providers.nspawn.layout import Layout
+from lab.providers.nspawn.layout import NspawnLayout
+from lab.providers.nspawn.networks import configure
 from lab.providers.provider import (
     CAPTURE,
     CLUSTER,
@@ -43,13 +44,98 @@ from lab.providers.provider import (
     LabHandle,
     Liveness,
     Mark,
+    Provider,
     Step,
 )
+from lab.providers.setup import ProviderSetup
 from lab.topology.cost import Cost
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
-    from lab.imaging.library import Library
+    from lab.imaging.image_store import ImageStore
+
+_SECONDS = 10.0
+
+
+def plug(entry: HolderEntry, intent: Intent, machine: str, *, plugged: bool) -> None:
+    """Pull, or plug in, every cable of the machine at the switch's end.
+
+    The management cable stays: the machine can still be looked at.
+
+    Raises
+    ------
+    BrokenError
+        When the lab is not there.
+
+    """
+    lines = tuple(
+        f"link set {name} {'up' if plugged else 'down'}" for name in ports(intent, machine)
+    )
+    what = "plugging in" if plugged else "pulling"
+    entry.call(
+        f"{what} the cables of '{machine}'",
+        lambda _: configure(lines),
+        Deadline(_SECONDS),
+    )
+
+
+def ports(intent: Intent, machine: str) -> tuple[str, ...]:
+    """The holder's ends of a machine's cables, without the management cable. Pure."""
+    number, found = next(
+        (number, one) for number, one in enumerate(intent.machines) if one.name == machine
+    )
+    return tuple(port(number, card) for card in range(1, len(found.interfaces) + 1))
+
+
+def measure(
+    entry: HolderEntry,
+    lab: LabHandle,
+    beats: Sequence[Beat],
+    change: Callable[[], None],
+    pace: BeatPace,
+) -> tuple[Silence, ...]:
+    """Send datagrams from pod to pod in a steady beat, and call ``change`` once all answer.
+
+    Raises
+    ------
+    BrokenError
+        Where not every pair is answered to begin with; nothing was changed then.
+
+    """
+
+    def inside(tell: Tell) -> tuple[Silence, ...]:
+        with ExitStack() as stack:
+            of_cluster = {one.pod: one.network for one in carriers() if one.token == lab.token}
+            spaces: dict[str, int] = {}
+            for pod, path in (of_cluster or dict(_namespaces())).items():
+                spaces[pod] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                stack.callback(os.close, spaces[pod])
+            spoken = [
+                replace(one, dialect="netexec" if one.target in of_cluster else one.dialect)
+                for one in beats
+            ]
+            return pulse.pulse(lambda pod: _enter(spaces, pod), spoken, pace, tell)
+
+    return entry.call(
+        f"measuring in lab '{lab.name}'",
+        inside,
+        Deadline(3 * pace.patience),
+        heard=lambda _: change(),
+    )
+
+
+def _namespaces() -> Iterator[tuple[str, str]]:
+    """Every pod that is a namespace on a machine, as the lab's holder sees them."""
+    for found in holders(NODE_HOLDER):
+        directory = f"/proc/{found.pid}/root{NETNS_DIRECTORY}"
+        yield from ((name, f"{directory}/{name}") for name in os.listdir(directory))  # noqa: PTH208  names are wanted, not paths
+
+
+def _enter(spaces: dict[str, int], pod: str) -> None:
+    if pod not in spaces:
+        raise BrokenError(f"entering pod '{pod}'", "no process of it runs", "run 'lab up' again")
+    syscalls.setns(spaces[pod], syscalls.CLONE_NEWNET)
+
 
 MACHINE_SECONDS, NODE_SECONDS, CLUSTER_SECONDS, PLANE_SECONDS = 0.8, 3.0, 35.0, 30.0
 """Measured on two cores: a machine's boot, a node's preparation, the first control plane with
@@ -66,23 +152,16 @@ class NspawnProvider(MachinesProvider):
     name = "nspawn"
     abilities = frozenset({MACHINES, CLUSTER, CAPTURE, FAILOVER})
 
-    def __init__(self, inventory: Inventory) -> None:
-        super().__init__(inventory)
-
     @cached_property
-    def _library(self) -> Library:
-        from lab.imaging.library import Library  # noqa: PLC0415  'down' builds no image
+    def _image_store(self) -> ImageStore:
+        from lab.imaging.image_store import ImageStore  # noqa: PLC0415  'down' builds no image
 
-        return Library(self._cache, self._inventory)
+        return ImageStore(self._cache, self._inventory)
 
     def banner(self, intent: Intent | None) -> str:
         """One sentence: which provider."""
         del intent
         return f"{self.name}: system containers on this machine, with its kernel"
-
-    def node_mtu(self, asked: int) -> int:
-        """What is asked: one kernel carries it all."""
-        return asked
 
     def cost(self, intent: Intent) -> Cost:
         """What the lab is predicted to take here, from nothing."""
@@ -90,7 +169,7 @@ class NspawnProvider(MachinesProvider):
         nodes = [one for one in machines if one.kubelet and intent.kubernetes]
         planes = [one for one in nodes if one.kubelet and one.kubelet.role == "control-plane"]
         images = dict.fromkeys(one.hardware.image for one in machines)
-        unbuilt = sum(not self._library.has_root(name) for name in images)
+        unbuilt = sum(not self._image_store.has_root(name) for name in images)
         seconds = ROOT_SECONDS * unbuilt + MACHINE_SECONDS * len(machines)
         if nodes:
             seconds += CLUSTER_SECONDS + NODE_SECONDS * len(nodes)
@@ -114,6 +193,10 @@ class NspawnProvider(MachinesProvider):
         needs = [preflight.need(intent) for intent in intents]
         return min(capacity.labs_at_once(), preflight.labs_at_once(needs, preflight.room()))
 
+    def examine(self, state: Path) -> tuple[Diagnosis, ...]:
+        """What this machine lacks for system containers."""
+        return preflight.examine(state)
+
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Check root, programs, kernel, control groups, inotify instances, memory and the bundle.
 
@@ -132,7 +215,7 @@ class NspawnProvider(MachinesProvider):
             raise PreflightError(
                 f"checking this machine for scenario '{intent.scenario}'",
                 "; ".join(one.seen for one in found),
-                "\n       ".join(dict.fromkeys(one.cure for one in found)),
+                "\n       ".join(dict.fromkeys(one.hint for one in found)),
             )
         bundled = self._bundled(lab, intent)
         if bundled and not prepared.place(self._cache, bundled.manifest).is_dir():
@@ -156,7 +239,9 @@ class NspawnProvider(MachinesProvider):
             )
         fitness.require_packages(intent, self._packages)
         bundled = self._bundled(lab, intent)
-        return BringUp(lab, intent, self._inventory, self._library, self._cache, bundled).steps()
+        return NspawnBringUp(
+            lab, intent, self._inventory, self._image_store, self._cache, bundled
+        ).steps()
 
     def _host_traits(self) -> HostTraits:
         return preflight.traits()
@@ -185,7 +270,7 @@ class NspawnProvider(MachinesProvider):
         except LabError as error:
             return Liveness("broken", str(error), again_from="networks")
 
-    def _look(self, lab: LabHandle, intent: Intent, decided: Layout) -> Liveness:
+    def _look(self, lab: LabHandle, intent: Intent, decided: NspawnLayout) -> Liveness:
         entry = holder.entry(lab)
         lost = networks.missing(entry, lab, intent.segments)
         if lost:
@@ -281,17 +366,17 @@ class NspawnProvider(MachinesProvider):
 
     def cut_off(self, lab: LabHandle, intent: Intent, machine: str) -> None:
         """Pull every cable of the machine but the one that the lab reaches it by."""
-        failing.plug(holder.entry(lab), intent, machine, plugged=False)
+        plug(holder.entry(lab), intent, machine, plugged=False)
 
     def join_again(self, lab: LabHandle, intent: Intent, machine: str) -> None:
         """Plug every cable of the machine in."""
-        failing.plug(holder.entry(lab), intent, machine, plugged=True)
+        plug(holder.entry(lab), intent, machine, plugged=True)
 
     def pulse(
-        self, lab: LabHandle, beats: Sequence[Beat], change: Callable[[], None], pace: Pace
+        self, lab: LabHandle, beats: Sequence[Beat], change: Callable[[], None], pace: BeatPace
     ) -> tuple[Silence, ...]:
         """Send datagrams in a steady beat, and call ``change`` once all are answered."""
-        return failing.measure(holder.entry(lab), lab, beats, change, pace)
+        return measure(holder.entry(lab), lab, beats, change, pace)
 
     def suspend(self, lab: LabHandle, intent: Intent) -> tuple[str, ...]:
         """Freeze every machine where it is, in memory; the names of those that ran."""
@@ -315,3 +400,8 @@ def _piece(path: str, make: Callable[[], str]) -> Evidence:
         return Evidence(path, make().encode())
     except LabError as error:
         return Evidence(f"{path}.missing", f"{error}\n".encode())
+
+
+def make(setup: ProviderSetup) -> Provider:
+    """Machines of the inventory, or of this machine where it names none."""
+    return NspawnProvider(setup.machines())

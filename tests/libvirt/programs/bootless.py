@@ -34,10 +34,10 @@ import libvirt
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
-from lab.guests.shell import Completed
 from lab.imaging.golden import GoldenImage
 from lab.providers.libvirt import bring_up, machines, provider
 from lab.providers.libvirt.guests import LibvirtGuests
+from lab.remote.shell import Completed
 
 CHANGING = {
     libvirt.virConnect: (
@@ -84,7 +84,7 @@ def watched(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
     return act
 
 
-class Library:
+class OneImageStore:
     """One golden image, whatever is asked for."""
 
     def __init__(self, disk: Path) -> None:
@@ -142,8 +142,8 @@ def main() -> None:
     for kind, names in CHANGING.items():
         for name in names:
             setattr(kind, name, watched(f"{kind.__name__}.{name}", getattr(kind, name)))
-    library = Library(Path(os.environ["BOOTLESS_IMAGE"]))
-    provider.LibvirtProvider._library = library  # type: ignore[assignment]
+    image_store = OneImageStore(Path(os.environ["BOOTLESS_IMAGE"]))
+    provider.LibvirtProvider._image_store = image_store  # type: ignore[assignment]
     LibvirtGuests.shell = lambda _self, name: Shell(name)  # type: ignore[assignment, method-assign, return-value]
     LibvirtGuests.apply = lambda _self, _intent: None  # type: ignore[method-assign]
     LibvirtGuests.ailments = lambda _self, _intent: {}  # type: ignore[method-assign]

@@ -47,5 +47,5 @@ try:
     seen["removed"] = len(provider.destroy(lab))
     seen["left"] = holding.find(lab) is not None
 except LabError as error:
-    seen.update(error=type(error).__name__, text=str(error), cure=error.cure)
+    seen.update(error=type(error).__name__, text=str(error), hint=error.hint)
 print(json.dumps(seen))

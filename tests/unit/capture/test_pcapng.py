@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.matrix.capture.pcapng import Interface, Noted, pcapng
+from lab.matrix.capture.pcapng import CaptureInterface, Noted, pcapng
 from lab.providers.capture import Direction, Frame
 
 SYN = (
@@ -29,8 +29,12 @@ def frame(at: int = AT, direction: Direction = "out") -> Frame:
 def two() -> bytes:
     return pcapng(
         [
-            Interface("worker1:eth0", "one", [Noted(frame(AT + 5, "in"), "the question")], 3),
-            Interface("master:eth0", "other", [Noted(frame()), Noted(frame(AT + 9, "other"))]),
+            CaptureInterface(
+                "worker1:eth0", "one", [Noted(frame(AT + 5, "in"), "the question")], 3
+            ),
+            CaptureInterface(
+                "master:eth0", "other", [Noted(frame()), Noted(frame(AT + 9, "other"))]
+            ),
         ]
     )
 
@@ -95,7 +99,7 @@ def test_tshark_reads_times_interfaces_directions_and_comments(tshark: str, tmp_
 
 def test_an_empty_capture_is_a_file_that_tshark_reads(tshark: str, tmp_path: Path) -> None:
     path = tmp_path / "empty.pcapng"
-    path.write_bytes(pcapng([Interface("worker1:eth0", "nothing passed", [])]))
+    path.write_bytes(pcapng([CaptureInterface("worker1:eth0", "nothing passed", [])]))
     done = subprocess.run(
         [tshark, "-n", "-r", str(path)], capture_output=True, text=True, check=False, timeout=60
     )

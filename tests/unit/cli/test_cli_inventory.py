@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from broken_files import BrokenFiles
 from click.testing import CliRunner, Result
+from golden_files import check_golden
 
 from lab._errors import LabError
 from lab.cli.main import command
@@ -16,8 +17,8 @@ from lab.lifecycle import doctor
 from lab.providers.diagnosis import Diagnosis
 
 CASES = Path(__file__).parents[2] / "cases"
+BROKEN = BrokenFiles(CASES / "inventory" / "broken.txt", ".toml", "inventory").read()
 EVERYTHING = CASES / "inventory" / "valid" / "everything.toml"
-REGENERATE = os.environ.get("LAB_REGENERATE") == "1" and "CI" not in os.environ
 
 
 def run(*words: str, **environment: str | None) -> Result:
@@ -32,11 +33,7 @@ def run(*words: str, **environment: str | None) -> Result:
 def test_help_is_as_it_was(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "90")
     shown = CliRunner().invoke(command, [*words.split(), "--help"], prog_name="lab").stdout
-    expected = CASES / "cli" / f"{words.replace(' ', '-')}.txt"
-    if REGENERATE:
-        expected.write_text(shown, encoding="utf-8")
-        pytest.fail(f"wrote {expected.name}; run again without LAB_REGENERATE")
-    assert shown == expected.read_text(encoding="utf-8")
+    check_golden(CASES / "cli" / f"{words.replace(' ', '-')}.txt", shown)
 
 
 def test_valid_file_is_said_to_be_valid() -> None:
@@ -45,8 +42,8 @@ def test_valid_file_is_said_to_be_valid() -> None:
     assert done.stdout == f"{EVERYTHING}: valid, 2 hypervisors\n"
 
 
-def test_every_finding_is_printed_and_the_code_is_2() -> None:
-    file = CASES / "inventory" / "many-at-once.toml"
+def test_every_finding_is_printed_and_the_code_is_2(tmp_path: Path) -> None:
+    file = BROKEN["many-at-once"].write(tmp_path)
     done = run("inventory", "check", str(file))
     assert done.return_value == 2
     assert len(done.stdout.splitlines()) == 8
@@ -54,8 +51,8 @@ def test_every_finding_is_printed_and_the_code_is_2() -> None:
     assert done.stderr == f"{file} has 8 errors\n"
 
 
-def test_findings_are_json_on_request() -> None:
-    file = CASES / "inventory" / "unknown-key-at-top.toml"
+def test_findings_are_json_on_request(tmp_path: Path) -> None:
+    file = BROKEN["unknown-key-at-top"].write(tmp_path)
     done = run("inventory", "check", str(file), "--json")
     assert done.return_value == 2
     assert json.loads(done.stdout) == {
@@ -67,7 +64,7 @@ def test_findings_are_json_on_request() -> None:
                 "line": 1,
                 "col": 1,
                 "what": '"ownr" is no key of the inventory',
-                "cure": 'did you mean "owner"?',
+                "hint": 'did you mean "owner"?',
             }
         ],
     }
@@ -88,7 +85,7 @@ def test_no_file_at_all_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     )
     assert isinstance(done.exception, LabError)
     assert done.exception.exit_code == 2
-    assert "docs/lab.example.toml" in done.exception.cure
+    assert "docs/lab.example.toml" in done.exception.hint
 
 
 def test_inventory_is_shown_with_its_secrets_place_alone() -> None:

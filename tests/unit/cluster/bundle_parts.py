@@ -134,26 +134,42 @@ def described(kind: str, content: bytes, **more: object) -> dict[str, object]:
 
 
 OCI = "application/vnd.oci.image"
+MANIFEST = f"{OCI}.manifest.v1+json"
+DOCKER = "application/vnd.docker.distribution.manifest.v2+json"
+DOCKER_PARTS = (
+    "application/vnd.docker.container.image.v1+json",
+    "application/vnd.docker.image.rootfs.diff.tar.gzip",
+)
 
 
 class Image:
     """One image for one platform, as a registry or an OCI archive has it."""
 
-    def __init__(self, name: str, os: str = "linux", build: str | None = None) -> None:
+    def __init__(
+        self, name: str, os: str = "linux", build: str | None = None, kind: str = MANIFEST
+    ) -> None:
         plain = layer(f"{name} {os} {build}")
         self.layer = gzip.compress(plain, mtime=0)
         self.config = config([plain], os, build)
-        self.manifest = json.dumps(
-            {
-                "schemaVersion": 2,
-                "mediaType": f"{OCI}.manifest.v1+json",
-                "config": described(f"{OCI}.config.v1+json", self.config),
-                "layers": [described(f"{OCI}.layer.v1.tar+gzip", self.layer)],
-            }
-        ).encode()
         self.platform = {"os": os, "architecture": "amd64"}
         if build:
             self.platform["os.version"] = build
+        self.describe(kind)
+
+    def describe(self, kind: str) -> None:
+        """Write its manifest."""
+        kinds = (f"{OCI}.config.v1+json", f"{OCI}.layer.v1.tar+gzip")
+        of_config, of_layer = DOCKER_PARTS if kind == DOCKER else kinds
+        self.kind = kind
+        self.manifest = json.dumps(
+            {
+                "schemaVersion": 2,
+                "mediaType": kind,
+                "config": described(of_config, self.config),
+                "layers": [described(of_layer, self.layer)],
+            },
+            indent=3,
+        ).encode()
 
     @property
     def blobs(self) -> dict[str, bytes]:
@@ -161,7 +177,7 @@ class Image:
         return {sha256(content): content for content in found}
 
     def entry(self, **more: object) -> dict[str, object]:
-        return described(f"{OCI}.manifest.v1+json", self.manifest, platform=self.platform, **more)
+        return described(self.kind, self.manifest, platform=self.platform, **more)
 
 
 def index(entries: list[dict[str, object]]) -> bytes:
@@ -190,7 +206,7 @@ def directory(place: Path, *, windows: bool = False) -> Path:
         put(place / "linux-amd64" / name, elf(name))
     for name in IMAGES:
         file = name.replace("/", "_").replace(":", "_")
-        put(place / "images" / f"{file}.tar", docker_archive(name))
+        put(place / "images" / f"{file}.tar", oci_archive(name, [Image(name)]))
     if windows:
         for name in WINDOWS:
             put(place / "windows-amd64" / name, pe(name))

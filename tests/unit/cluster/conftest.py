@@ -6,27 +6,55 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import registry as registries
 import upstream_site
 
 from lab.cluster import rules
-from lab.cluster.bundle.store import Store
+from lab.cluster.bundle.store import BundleStore
 from lab.imaging import download
 
 PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+VERSIONS = {**rules.components("1.36"), "kubernetes": "1.36.1"}
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "cache")
+def store(tmp_path: Path) -> BundleStore:
+    return BundleStore(tmp_path / "cache")
+
+
+@pytest.fixture(scope="session")
+def release_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[registries.Registry]:
+    """A registry with the images of Kubernetes 1.36.1."""
+    if registries.MISSING:
+        pytest.skip(f"not installed: {', '.join(registries.MISSING)}")
+    with registries.running(tmp_path_factory.mktemp("registry")) as found:
+        upstream_site.push_images(found, VERSIONS)
+        yield found
 
 
 @pytest.fixture
-def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[upstream_site.Site]:
-    """Upstream with Kubernetes 1.36.1; nobody's proxy and account, and no pauses."""
+def registry(
+    release_registry: registries.Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> registries.Registry:
+    """That registry, trusted, with the user's account and nobody's proxy."""
     for name in PROXIES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".netrc").write_text(f"machine 127.0.0.1 login me password {registries.PASSWORD}\n")
+    (home / ".netrc").chmod(0o600)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("SSL_CERT_FILE", str(release_registry.authority))
+    return release_registry
+
+
+@pytest.fixture
+def site(
+    registry: registries.Registry, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[upstream_site.Site]:
+    """Upstream with Kubernetes 1.36.1, and no pauses."""
     monkeypatch.setattr(download.time, "sleep", lambda _: None)
-    with upstream_site.running() as found:
-        found.release({**rules.components("1.36"), "kubernetes": "1.36.1"})
+    monkeypatch.setattr(download, "_BUSY_TRIES", 0)
+    with upstream_site.running(registry) as found:
+        found.release(VERSIONS)
         yield found

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from ipaddress import IPv4Address
 
-from lab.cluster import calico, ovn_kubernetes
+from lab.cluster.addons import calico_settings, ovn_kubernetes
 from lab.cluster.bundle.manifest import Blob, ContainerImage, Manifest, Program
 from lab.cluster.cluster import Cluster, ClusterNode, cluster
 from lab.cluster.kubeadm import Surroundings
@@ -38,7 +38,7 @@ def bundle(version: str = "1.36.3") -> Manifest:
     names = [f"registry.k8s.io/{one.format(v=version)}" for one in REPOSITORIES]
     names.append("ghcr.io/flannel-io/flannel:v0.28.10")
     names.append(f"{ovn_kubernetes.IMAGE}:release-1.2")
-    operator, *others = (*calico.OPERATOR_IMAGES, *calico.IMAGES)
+    operator, *others = (*calico_settings.OPERATOR_IMAGES, *calico_settings.IMAGES)
     names += [f"{operator}:v1.40.8", *(f"{one}:v3.31.5" for one in others)]
     return Manifest(
         (("kubernetes", version),),
@@ -65,7 +65,7 @@ def case(
 ) -> Case:
     found = load(find(scenario))
     minor = version.rpartition(".")[0]
-    found = replace(found, kubernetes=replace(found.kubernetes, version=minor))
+    found = found.replace(kubernetes=found.kubernetes.replace(version=minor))
     if planes:
         found = with_control_planes(found, planes)
     intent = on_real_ones(intent_of(make_plan(found)))
@@ -80,10 +80,10 @@ def case(
 
 def with_control_planes(scenario: Scenario, count: int) -> Scenario:
     groups = tuple(
-        replace(group, count=count) if group.role == "control-plane" else group
+        group.replace(count=count) if group.role == "control-plane" else group
         for group in scenario.nodes
     )
-    return replace(scenario, nodes=groups)
+    return scenario.replace(nodes=groups)
 
 
 def linux_only(one: Case) -> Case:

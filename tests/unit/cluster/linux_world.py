@@ -18,8 +18,8 @@ from lab._errors import BrokenError
 from lab.cluster import certificates
 from lab.cluster.certificates import Pair
 from lab.cluster.linux import membership
-from lab.cluster.linux.site import Site
-from lab.guests.shell import Completed, GuestShell
+from lab.cluster.linux.site import ClusterSite
+from lab.remote.shell import Completed, Shell
 
 CA = "/etc/kubernetes/pki/ca.crt"
 NEED_NOT = 113
@@ -56,11 +56,11 @@ class World:
     def __post_init__(self) -> None:
         self.machines = {name: FakeMachine(name, self) for name in self.names}
 
-    def site(self, directory: Path) -> Site:
+    def site(self, directory: Path) -> ClusterSite:
         management = {name: f"192.168.251.{n}" for n, name in enumerate(self.names, 10)}
-        return Site(self.shell, management, directory, self.said.append)
+        return ClusterSite(self.shell, management, directory, self.said.append)
 
-    def shell(self, name: str) -> GuestShell:
+    def shell(self, name: str) -> Shell:
         return self.machines[name]
 
     def ran(self, words: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 ``worker1.txt`` is what node worker1 of scenario ``overlay`` answered on the embedded provider.
 No Windows was asked: :func:`windows` writes what ``observe.ps1`` would say of a node that is as
-intended, in the forms of the sources that :mod:`lab.cluster.observers.hns` names.
+intended, in the forms of the sources that :mod:`lab.cluster.observers.windows` names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
 from lab.topology import registry
 from lab.topology.intent import Intent, MachineIntent, Pod
-from lab.topology.translation import Service
+from lab.topology.translation import ProxiedService
 
 CASES = Path(__file__).parents[2] / "cases/observers"
 WORKER1 = (CASES / "worker1.txt").read_text()
@@ -191,13 +191,13 @@ def _balancers(machine: MachineIntent, whole: Intent) -> list[Said]:
     ]
 
 
-def _entrances(service: Service) -> list[tuple[int, list[str]]]:
+def _entrances(service: ProxiedService) -> list[tuple[int, list[str]]]:
     found: list[tuple[int, list[str]]] = [(one.port, [service.address]) for one in service.ports]
     return [*found, *((port, []) for port in service.node_ports())]
 
 
 def _balancer(
-    service: Service, ids: dict[str, str], protocol: int, port: int, vips: list[str]
+    service: ProxiedService, ids: dict[str, str], protocol: int, port: int, vips: list[str]
 ) -> Said:
     elb = {
         "Type": "ELB",

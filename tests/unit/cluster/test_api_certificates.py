@@ -11,14 +11,17 @@ from typing import Any, Self
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.cluster.certificates import Subject, authority, issued
-from lab.providers.machines.kubernetes import Kubernetes
+from lab.cluster.certificates import CertificateSubject, authority, issued
+from lab.providers.machines.kubernetes import MachinesCluster
 from lab.providers.netns.tls import fingerprint
 from lab.providers.provider import LabHandle, Outcome, Probe, ProbeSettings
 
 PLANES = ("controller-01", "controller-02", "controller-03")
 CA = authority("kubernetes")
-WRITTEN = {name: issued(CA, Subject("kube-apiserver", (), (name,))).certificate for name in PLANES}
+WRITTEN = {
+    name: issued(CA, CertificateSubject("kube-apiserver", (), (name,))).certificate
+    for name in PLANES
+}
 SEEN = {name: fingerprint(ssl.PEM_cert_to_DER_cert(text)) for name, text in WRITTEN.items()}
 
 
@@ -61,7 +64,7 @@ def answered(*backends: Sequence[str], **written: str | None) -> tuple[list[Any]
     nodes = [SimpleNamespace(name=name, os="linux") for name in PLANES]
     cluster = SimpleNamespace(nodes=nodes, control_planes=lambda: nodes)
     lab = LabHandle("lab", Path("/nowhere"), "token")
-    made = Kubernetes(lab, None, SimpleNamespace(cluster=cluster), lambda: machines)  # type: ignore[arg-type]  # as much as is used
+    made = MachinesCluster(lab, None, SimpleNamespace(cluster=cluster), lambda: machines)  # type: ignore[arg-type]  # as much as is used
     probes = [Probe(key, "a", "tcp", "small", "10.0.0.1", 80, 1450) for key in found]
     outcomes = made.probe(None, probes, ProbeSettings(1.0, 4), lambda _: None)  # type: ignore[arg-type]
     return [outcomes[key].backends for key in found], machines.read

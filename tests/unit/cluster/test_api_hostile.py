@@ -13,9 +13,8 @@ from rude_server import CLOSED, Conduct, RudeServer, certified, frame, kubeconfi
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
 from lab.cluster import waiting
-from lab.cluster.api import Api
+from lab.cluster.api import Api, LostError
 from lab.cluster.exec_stream import ExecResult
-from lab.cluster.server import LostError
 
 pytest.importorskip("kubernetes")
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"

@@ -9,7 +9,7 @@ import pytest
 from lab._errors import BrokenError
 from lab.cluster.bind import bind, bound_as, foreseen, observed_in
 from lab.cluster.observed import (
-    Observed,
+    ClusterObserved,
     ObservedNode,
     ObservedPod,
     ObservedService,
@@ -29,7 +29,7 @@ INTENT = DRAWN.intent
 VTEP = "8e:00:00:00:00:01"
 
 
-def observed(intent: Intent = INTENT) -> Observed:
+def observed(intent: Intent = INTENT) -> ClusterObserved:
     """A cluster that has given every pod another address than planned."""
     pods = []
     for machine in intent.machines:
@@ -42,7 +42,7 @@ def observed(intent: Intent = INTENT) -> Observed:
                 (one for one in machine.pods if one.role == "probe"), hosts, strict=False
             )
         ]
-    return Observed(
+    return ClusterObserved(
         pods=tuple(pods),
         dns=(
             ObservedPod("coredns-a", "worker2", "10.244.2.9", "Running", ready=True, trouble=""),
@@ -132,7 +132,7 @@ def test_without_any_dns_pod_the_cells_stay_and_fail_later() -> None:
     "change", [lambda seen: seen, lambda seen: replace(seen, dns=(), links=())]
 )
 def test_what_an_intent_was_bound_to_is_found_in_it_and_survives_the_journal(
-    change: Callable[[Observed], Observed],
+    change: Callable[[ClusterObserved], ClusterObserved],
 ) -> None:
     bound = bind(INTENT, change(observed()))
     written = to_text(observed_in(INTENT, bound))
@@ -153,24 +153,24 @@ def test_cells_have_the_same_ids_before_and_after_and_ask_real_addresses() -> No
     assert names == {"to-master-p1.hybridlab-probe.svc.cluster.local."}
 
 
-def lose(name: str) -> Callable[[Observed], Observed]:
+def lose(name: str) -> Callable[[ClusterObserved], ClusterObserved]:
     return lambda seen: replace(seen, pods=tuple(one for one in seen.pods if one.name != name))
 
 
-def change_pod(name: str, **facts: object) -> Callable[[Observed], Observed]:
+def change_pod(name: str, **facts: object) -> Callable[[ClusterObserved], ClusterObserved]:
     return lambda seen: replace(
         seen, pods=tuple(replace(one, **facts) if one.name == name else one for one in seen.pods)
     )
 
 
-def change_service(name: str, **facts: object) -> Callable[[Observed], Observed]:
+def change_service(name: str, **facts: object) -> Callable[[ClusterObserved], ClusterObserved]:
     return lambda seen: replace(
         seen,
         services=tuple(replace(one, **facts) if one.name == name else one for one in seen.services),
     )
 
 
-def change_node(name: str, **facts: object) -> Callable[[Observed], Observed]:
+def change_node(name: str, **facts: object) -> Callable[[ClusterObserved], ClusterObserved]:
     return lambda seen: replace(
         seen, nodes=tuple(replace(one, **facts) if one.name == name else one for one in seen.nodes)
     )
@@ -217,7 +217,9 @@ def change_node(name: str, **facts: object) -> Callable[[Observed], Observed]:
         (lambda seen: replace(seen, nodes=seen.nodes[1:]), "the cluster has no node 'master'"),
     ],
 )
-def test_what_disagrees_is_named(change: Callable[[Observed], Observed], complaint: str) -> None:
+def test_what_disagrees_is_named(
+    change: Callable[[ClusterObserved], ClusterObserved], complaint: str
+) -> None:
     with pytest.raises(BrokenError) as raised:
         bind(INTENT, change(observed()))
     assert complaint in raised.value.happened

@@ -14,8 +14,8 @@ import pytest
 from lab._deadline import Deadline
 from lab.cluster.bundle import directory, medium
 from lab.cluster.bundle.manifest import Manifest
-from lab.cluster.bundle.store import Store
-from lab.imaging.medium import extract
+from lab.cluster.bundle.store import BundleStore
+from lab.imaging.medium import opened
 
 PROGRAMS = ("containerd", "ctr")
 MISSING = [name for name in PROGRAMS if shutil.which(name) is None]
@@ -40,7 +40,7 @@ Ctr = Callable[..., str]
 
 
 @pytest.fixture
-def made(store: Store, tmp_path: Path) -> Manifest:
+def made(store: BundleStore, tmp_path: Path) -> Manifest:
     source = parts.directory(tmp_path / "given", windows=True)
     return directory.create(store, source, (), None, print)
 
@@ -84,8 +84,8 @@ def test_it_imports_the_archives_of_the_medium_under_their_full_names(store, mad
     image = medium.medium(store, made, "linux")
     for name in (ETCD, PAUSE):
         archive = tmp_path / "image.tar"
-        with archive.open("wb") as out:
-            extract(image, f"/{medium.image_path(name)}", out)
+        with opened(image, "reading", "") as found:
+            archive.write_bytes(found.read(f"/{medium.image_path(name)}"))
         ctr("images", "import", str(archive))
     assert image_list(ctr) == {
         name: f"sha256:{made.image(name.rpartition(':')[0]).manifest.sha256}"

@@ -14,7 +14,7 @@ from lab._errors import PreflightError
 from lab.cluster import rules
 from lab.cluster.bundle import catalogue, directory
 from lab.cluster.bundle.manifest import Manifest
-from lab.cluster.bundle.store import Store
+from lab.cluster.bundle.store import BundleStore
 from lab.cluster.cluster import Cluster, cluster
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
@@ -32,7 +32,7 @@ def cases(name: str) -> list[Any]:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     place = tmp_path_factory.mktemp("whole")
     source = parts.directory(place / "given", windows=True)
-    return directory.create(Store(place / "cache"), source, (), None, print)
+    return directory.create(BundleStore(place / "cache"), source, (), None, print)
 
 
 def decided(scenario: str, bundle: Manifest) -> Cluster:

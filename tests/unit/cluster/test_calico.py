@@ -10,15 +10,14 @@ import pytest
 from linux_clusters import Case, bundle, case, linux_only
 
 from lab._errors import PreflightError
-from lab.cluster import calico, calico_manifests, calico_operator, rules
-from lab.cluster.footprint import CALICO
-from lab.cluster.linux import addons, daemons, membership, preparation
+from lab.cluster import rules
+from lab.cluster.addons import calico_manifests, calico_operator, calico_settings
+from lab.cluster.addons.registry import addons
+from lab.cluster.linux import addon_documents, daemons, membership, preparation
 from lab.cluster.linux.operations import Remove, Run
-from lab.cluster.unverified import UNVERIFIED, unverified
-from lab.topology.registry import topologies
 
 SCENARIOS = ("calico-vxlan", "calico-bgp", "calico-bgp-tor")
-WINDOWS_IMAGES = calico.OPERATOR_IMAGES
+WINDOWS_IMAGES = calico_settings.OPERATOR_IMAGES
 
 
 def one(documents: Any, kind: str, name: str = "default") -> Any:
@@ -27,7 +26,7 @@ def one(documents: Any, kind: str, name: str = "default") -> Any:
 
 
 def every(given: Case) -> tuple[Any, ...]:
-    return addons.documents(given.cluster, given.intent, given.manifest)
+    return addon_documents.documents(given.cluster, given.intent, given.manifest)
 
 
 def selected(given: Case) -> dict[str, str | None]:
@@ -64,7 +63,7 @@ def test_both_ways_have_the_same_settings(scenario: str) -> None:
     plain = {(d["kind"], d["metadata"]["name"]): d.get("spec") for d in every(made)}
     for key, spec in settings.items():
         assert plain[key].items() >= spec.items()
-    assert (calico.NAMESPACE, calico.DAEMON_SET) in {
+    assert (calico_settings.NAMESPACE, calico_settings.DAEMON_SET) in {
         (d["metadata"].get("namespace"), d["metadata"]["name"]) for d in every(made)
     }
 
@@ -131,11 +130,12 @@ def test_a_node_that_leaves_loses_all_that_calico_made_on_it() -> None:
     made = linux_only(case("calico-vxlan"))
     operations = membership.left(made.cluster)
     (script,) = (o.command[-1] for o in operations if isinstance(o, Run) and o.command[0] == "sh")
-    for name in (*CALICO.devices, *CALICO.tables):
+    made_by_calico = addons()["calico-bgp"].footprint
+    for name in (*made_by_calico.devices, *made_by_calico.tables):
         assert name in script
     assert "kube-proxy" in script
     removed = {path for o in operations if isinstance(o, Remove) for path in o.paths}
-    assert removed >= set(CALICO.paths)
+    assert removed >= set(made_by_calico.paths)
     assert f"/etc/cni/net.d/{calico_manifests.CNI_CONFIG}" in removed
 
 
@@ -144,7 +144,7 @@ def test_in_a_mesh_all_nodes_are_one_system() -> None:
     settings = one(every(made), "BGPConfiguration")
     assert settings == {"asNumber": 64512, "nodeToNodeMeshEnabled": True}
     assert "BGPPeer" not in {d["kind"] for d in every(made)}
-    assert not addons.of_nodes(made.cluster, made.intent)
+    assert not addon_documents.node_documents(made.cluster, made.intent)
     assert not daemons.wanted(made.intent), "Calico brings its own BIRD"
 
 
@@ -156,7 +156,7 @@ def test_with_the_router_each_node_is_a_system_and_the_router_knows_them() -> No
     assert (peer["peerIP"], peer["asNumber"]) == ("10.30.0.1", 64512)
     numbers = {
         document["metadata"]["name"]: document["metadata"]["annotations"]
-        for document in addons.of_nodes(made.cluster, made.intent)
+        for document in addon_documents.node_documents(made.cluster, made.intent)
     }
     (bird,) = daemons.wanted(made.intent)["router"]
     for node in made.cluster.nodes:
@@ -170,7 +170,7 @@ def test_with_the_router_each_node_is_a_system_and_the_router_knows_them() -> No
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_kinds_that_the_operator_brings_come_after_it(scenario: str) -> None:
     made = case(scenario)
-    waves = addons.waves(made.cluster, made.intent, made.manifest)
+    waves = addon_documents.waves(made.cluster, made.intent, made.manifest)
     first, second, third, _names = (wave.documents for wave in waves)
     assert "tigera-operator" in {d["metadata"]["name"] for d in first if d["kind"] == "Deployment"}
     assert {d["apiVersion"] for d in second} == {"operator.tigera.io/v1"}
@@ -187,11 +187,11 @@ def test_a_bundle_without_calico_is_refused_naming_every_image(scenario: str) ->
     )
     with pytest.raises(PreflightError) as raised:
         rules.require(bare, made.cluster)
-    for image in calico.IMAGES:
+    for image in calico_settings.IMAGES:
         assert f"image '{image}'" in raised.value.happened
     for image in WINDOWS_IMAGES:
         assert image not in raised.value.happened
-    assert "lab bundle create --with calico" in raised.value.cure
+    assert "lab bundle create --with calico" in raised.value.hint
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -200,14 +200,13 @@ def test_the_images_that_are_asked_for_are_put_on_every_linux_node(scenario: str
     for node in made.cluster.nodes:
         if node.os == "linux":
             held = set(preparation.repositories(made.cluster, node))
-            assert held >= {*calico.IMAGES, *WINDOWS_IMAGES}
+            assert held >= {*calico_settings.IMAGES, *WINDOWS_IMAGES}
 
 
 def test_what_nobody_has_run_is_said_of_clusters_alone() -> None:
     made = case("calico-bgp")
-    assert "unverified: Calico's operator" in unverified(made.intent)
-    assert not unverified(replace(made.intent, kubernetes=None))
+    unverified = addons()["calico-bgp"].unverified
+    assert "Calico's operator" in unverified(made.intent)
     linux = tuple(one for one in made.intent.machines if one.os == "linux")
     assert not unverified(replace(made.intent, machines=linux))
-    assert not unverified(case("overlay").intent)
-    assert set(UNVERIFIED) <= set(topologies())
+    assert not addons()["overlay"].unverified(case("overlay").intent)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab.cluster.calico import pool, stored
+from lab.cluster.addons.calico_settings import pool, stored
 from lab.cluster.observers import calico_objects
 from lab.cluster.observers.difference import Difference
 from lab.cluster.observers.facts import CalicoFacts, NodeFacts

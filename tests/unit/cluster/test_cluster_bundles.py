@@ -10,9 +10,9 @@ import bundle_parts as parts
 import pytest
 
 from lab._errors import PreflightError, UsageError
-from lab.cluster.bundle import directory, document, medium
+from lab.cluster.bundle import directory, medium
 from lab.cluster.bundle.manifest import Manifest
-from lab.cluster.bundle.store import Store
+from lab.cluster.bundle.store import BundleStore
 from lab.plan.planner import make_plan
 from lab.providers.machines import bundles
 from lab.providers.machines.bundles import Bundled
@@ -37,13 +37,15 @@ def source(tmp_path: Path) -> Path:
     return parts.directory(tmp_path / "given", windows=True)
 
 
-def made(store: Store, source: Path, version: str = "1.36.1", *systems: str) -> Manifest:
+def made(store: BundleStore, source: Path, version: str = "1.36.1", *systems: str) -> Manifest:
     versions = {**parts.VERSIONS, "kubernetes": version}
     (source / "versions.json").write_text(json.dumps(versions))
     for name in parts.IMAGES[:4]:
         file = name.replace("/", "_").replace(":", "_")
         named = name.replace("v1.36.1", f"v{version}")
-        (source / "images" / f"{file}.tar").write_bytes(parts.docker_archive(named))
+        (source / "images" / f"{file}.tar").write_bytes(
+            parts.oci_archive(named, [parts.Image(named)])
+        )
     return directory.create(store, source, systems, None, print)
 
 
@@ -53,7 +55,7 @@ def chosen(tmp_path: Path, wanted: Intent) -> Bundled:
 
 
 def test_the_newest_bundle_that_has_the_systems_of_the_nodes_is_taken(
-    store: Store, source: Path, tmp_path: Path, overlay: Intent
+    store: BundleStore, source: Path, tmp_path: Path, overlay: Intent
 ) -> None:
     both = made(store, source)
     linux = made(store, source, "1.36.2", "linux")
@@ -62,7 +64,7 @@ def test_the_newest_bundle_that_has_the_systems_of_the_nodes_is_taken(
 
 
 def test_without_one_for_windows_that_is_said(
-    store: Store, source: Path, tmp_path: Path, overlay: Intent
+    store: BundleStore, source: Path, tmp_path: Path, overlay: Intent
 ) -> None:
     made(store, source, "1.36.1", "linux")
     with pytest.raises(PreflightError, match="has programs for linux and windows"):
@@ -70,7 +72,7 @@ def test_without_one_for_windows_that_is_said(
 
 
 def test_damage_is_named_before_anything_is_made_as_long_as_there_is_no_medium(
-    store: Store, source: Path, tmp_path: Path, overlay: Intent
+    store: BundleStore, source: Path, tmp_path: Path, overlay: Intent
 ) -> None:
     both = made(store, source)
     found = chosen(tmp_path, overlay)
@@ -94,7 +96,7 @@ def test_damage_is_named_before_anything_is_made_as_long_as_there_is_no_medium(
 
 
 def test_every_kubelet_that_does_not_go_with_the_control_plane_is_named(
-    store: Store, source: Path, tmp_path: Path, overlay: Intent
+    store: BundleStore, source: Path, tmp_path: Path, overlay: Intent
 ) -> None:
     made(store, source)
 
@@ -115,12 +117,12 @@ def test_every_kubelet_that_does_not_go_with_the_control_plane_is_named(
     with pytest.raises(PreflightError) as refused:
         chosen(tmp_path, kubelets("1.34"))
     assert "kubelet 1.34 (node 'worker1'; it has 1.36.1)" in refused.value.happened
-    assert "leave the node's own 'version' out of the scenario" in refused.value.cure
+    assert "leave the node's own 'version' out of the scenario" in refused.value.hint
 
 
-def test_a_lab_stays_with_its_bundle(store: Store, source: Path) -> None:
+def test_a_lab_stays_with_its_bundle(store: BundleStore, source: Path) -> None:
     both = made(store, source)
-    full = document.digest(both)
+    full = both.digest
     assert store.get(full) == both
     with pytest.raises(UsageError, match=f"there is '{full}' only"):
         store.get(full[:12] + "0" * 52)

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from linux_clusters import case, linux_only
 
-from lab.cluster.linux import addons
+from lab.cluster.linux import addon_documents
+from lab.cluster.probe_manifests import ObjectOwner, manifests
+from lab.lifecycle.blueprint import draw
 
 SCENARIOS = ("overlay", "host-gateway", "hard-way", "calico-vxlan", "calico-bgp-tor", "ovn")
 OF_THE_ADD_ONS = ("operator.tigera.io/v1", "projectcalico.org/v3", "crd.projectcalico.org/v1")
@@ -33,12 +35,23 @@ def test_nothing_in_a_document_is_unknown_to_its_kind(scenario: str, windows: bo
     one = case(scenario) if windows else linux_only(case(scenario))
     plain = [
         document
-        for document in addons.documents(one.cluster, one.intent, one.manifest)
+        for document in addon_documents.documents(one.cluster, one.intent, one.manifest)
         if document["apiVersion"] not in OF_THE_ADD_ONS
     ]
     assert len(plain) > 4
     for document in plain:
         assert returned(document) == document, document["metadata"]["name"]
+
+
+@pytest.mark.parametrize("scenario", ["overlay", "services", "kubeinit"])
+def test_nothing_in_a_probe_pod_or_service_is_unknown_to_its_kind(scenario: str) -> None:
+    owner, images = ObjectOwner("mine", "abc"), {"linux": "agnhost:l", "windows": "agnhost:w"}
+    made = manifests(draw(scenario).intent, owner, images)
+    for kind, documents in (("Pod", made.pods), ("Service", made.services)):
+        assert documents
+        for document in documents:
+            assert document["kind"] == kind
+            assert returned(document) == document, document["metadata"]["name"]
 
 
 def test_a_misspelt_key_is_seen() -> None:

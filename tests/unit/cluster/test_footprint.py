@@ -7,15 +7,19 @@ from typing import Any
 
 import pytest
 
-from lab.cluster.footprint import CALICO, FLANNEL, LAB, bird_of, footprint
+from lab.cluster.addons.calico import Calico
+from lab.cluster.addons.flannel import Flannel
+from lab.cluster.footprint import LAB, bird_of, footprint
 from lab.cluster.observers import nftables
 from lab.cluster.observers.difference import Difference
 from lab.cluster.observers.differences import differences, lab_differences
-from lab.cluster.observers.facts import Link, NodeFacts, SeenSession
+from lab.cluster.observers.facts import LinkFacts, NodeFacts, SeenSession
 from lab.cluster.observers.passage import Masquerade, Translations
 from lab.cluster.observers.sessions import differences as of_sessions
 from lab.lifecycle.blueprint import draw
 from lab.topology.intent import BLACKHOLE, Intent, MachineIntent, Route
+
+CALICO, FLANNEL = Calico.footprint, Flannel.footprint
 
 POOLS = ("10.244.0.0/26", "10.244.0.64/26", "10.244.0.128/26")
 
@@ -86,7 +90,9 @@ def seen(machine: MachineIntent) -> NodeFacts:
     read = nftables.read(NFT, but=frozenset())
     names = [card.name for card in machine.interfaces]
     names += [pod.port for pod in machine.pods] + ([machine.tunnel.name] if machine.tunnel else [])
-    links = [Link(one, "", "", (), 0, up=True, carrier=True) for one in [*names, "cali0123456789a"]]
+    links = [
+        LinkFacts(one, "", "", (), 0, up=True, carrier=True) for one in [*names, "cali0123456789a"]
+    ]
     cards = {card.name: card for card in machine.interfaces}
     links = [
         replace(one, mac=cards[one.name].mac, addresses=cards[one.name].addresses)
@@ -116,6 +122,18 @@ def test_nothing_that_calico_makes_on_a_healthy_node_is_accused(scenario: str) -
     assert differences(machine, seen(machine), by="kubernetes", beside=CALICO) == ()
     alone = replace(intent, machines=(machine,))
     assert lab_differences(alone, {"worker1": seen(machine)}, by="kubernetes") == ()
+
+
+def test_felix_may_set_a_route_to_the_end_of_a_tunnel_and_may_not() -> None:
+    machine = node(intent_of("calico-vxlan"))
+    ends = [route.via for route in machine.routes if route.device == "vxlan.calico"]
+    facts = seen(machine)
+    assert ends == ["10.244.0.0", "10.244.0.128"]
+    there = (*facts.routes, *(Route(f"{end}/32", "vxlan.calico") for end in ends))
+    elsewhere = (*facts.routes, Route(f"{ends[0]}/32", "eth0"))
+    for routes, kind in ((facts.routes, set()), (there, set()), (elsewhere, {"stray-route"})):
+        found = differences(machine, replace(facts, routes=routes), by="kubernetes", beside=CALICO)
+        assert kinds(found) == kind
 
 
 def test_without_the_declaration_it_is() -> None:

@@ -51,8 +51,8 @@ def test_nothing_that_all_containers_share_is_changed_by_one_of_them() -> None:
 
 
 def test_a_module_that_the_host_lacks_is_its_owners_to_load() -> None:
-    asked = [one for one in prepared(SHARED) if isinstance(one, Run) and "modprobe" in one.cure]
-    assert [one.cure for one in asked] == [
+    asked = [one for one in prepared(SHARED) if isinstance(one, Run) and "modprobe" in one.hint]
+    assert [one.hint for one in asked] == [
         f"run 'modprobe {name}' on the host of the lab" for name in ("overlay", "br_netfilter")
     ]
 

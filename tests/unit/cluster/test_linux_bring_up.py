@@ -15,7 +15,7 @@ from lab._errors import BrokenError, DeadlineError
 from lab.cluster import kubeconfig
 from lab.cluster.linux import bring_up, health, membership
 from lab.cluster.linux.api import ClusterApi
-from lab.cluster.linux.entrance import Entrance
+from lab.cluster.linux.joining import Entrance
 
 CASES = {
     "overlay": lambda: linux_only(case("overlay")),

@@ -9,7 +9,7 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from lab.cluster import certificates
-from lab.cluster.certificates import Subject
+from lab.cluster.certificates import CertificateSubject
 from lab.cluster.keys import DIRECTORY, Keys
 
 CA = certificates.authority("test")
@@ -21,7 +21,7 @@ def extended(pem: str) -> list[object]:
 
 
 def test_a_certificate_is_its_authoritys_and_has_the_names_it_was_made_for() -> None:
-    pair = certificates.issued(CA, Subject("api", ("group",), ("api.lab", "10.0.0.1")))
+    pair = certificates.issued(CA, CertificateSubject("api", ("group",), ("api.lab", "10.0.0.1")))
     found = x509.load_pem_x509_certificate(pair.certificate.encode())
     found.verify_directly_issued_by(x509.load_pem_x509_certificate(CA.certificate.encode()))
     names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -34,12 +34,12 @@ def test_a_certificate_is_its_authoritys_and_has_the_names_it_was_made_for() -> 
 
 
 def test_one_that_only_asks_cannot_answer() -> None:
-    pair = certificates.issued(CA, Subject("system:kube-proxy"))
+    pair = certificates.issued(CA, CertificateSubject("system:kube-proxy"))
     assert extended(pair.certificate) == [ExtendedKeyUsageOID.CLIENT_AUTH]
 
 
 def test_openssl_takes_the_pair(tmp_path: Path) -> None:
-    pair = certificates.issued(CA, Subject("api", (), ("localhost",)))
+    pair = certificates.issued(CA, CertificateSubject("api", (), ("localhost",)))
     (tmp_path / "c").write_text(pair.certificate)
     (tmp_path / "k").write_text(pair.key)
     ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tmp_path / "c", tmp_path / "k")
@@ -62,7 +62,7 @@ def test_no_key_is_in_a_repr() -> None:
 
 # SECURITY.md: Secrets are each lab's own.
 def test_keys_are_made_once_and_kept_private(tmp_path: Path) -> None:
-    subject = Subject("x", (), ("h",))
+    subject = CertificateSubject("x", (), ("h",))
     first = (Keys(tmp_path).authority(), Keys(tmp_path).issued("x", subject))
     again = (Keys(tmp_path).authority(), Keys(tmp_path).issued("x", subject))
     assert first == again
@@ -73,7 +73,7 @@ def test_keys_are_made_once_and_kept_private(tmp_path: Path) -> None:
 
 
 def test_another_address_or_authority_makes_another_certificate(tmp_path: Path) -> None:
-    first = Keys(tmp_path).issued("x", Subject("x", (), ("h",)))
-    assert Keys(tmp_path).issued("x", Subject("x", (), ("h", "i"))) != first
+    first = Keys(tmp_path).issued("x", CertificateSubject("x", (), ("h",)))
+    assert Keys(tmp_path).issued("x", CertificateSubject("x", (), ("h", "i"))) != first
     (tmp_path / DIRECTORY / "ca.json").unlink()
-    assert Keys(tmp_path).issued("x", Subject("x", (), ("h",))) != first
+    assert Keys(tmp_path).issued("x", CertificateSubject("x", (), ("h",))) != first

@@ -12,8 +12,8 @@ from linux_world import World
 
 from lab._errors import BrokenError, DeadlineError
 from lab.cluster.linux import daemon_looking, daemon_starting, daemons
-from lab.cluster.linux.operations import Service, WriteFile
-from lab.cluster.linux.site import Site
+from lab.cluster.linux.operations import SystemdUnit, WriteFile
+from lab.cluster.linux.site import ClusterSite
 from lab.cluster.underlay import underlay
 from lab.topology.intent import Intent
 
@@ -36,7 +36,7 @@ def world_of(intent: Intent) -> World:
     return world
 
 
-def quick(world: World, directory: Path) -> Site:
+def quick(world: World, directory: Path) -> ClusterSite:
     site = world.site(directory)
     return replace(site, patience=0)
 
@@ -63,9 +63,9 @@ def test_a_unit_starts_with_the_machine_from_what_is_kept_on_its_disk() -> None:
     assert "ExecStartPre=cp -a /etc/hybridlab/daemons/keepalived/. /run/keepalived/" in unit
     assert "StandardOutput=append:/run/keepalived/log" in unit
     assert "WantedBy=multi-user.target" in unit
-    (service,) = (one for one in made if isinstance(one, Service))
+    (service,) = (one for one in made if isinstance(one, SystemdUnit))
     changed = replace(keepalived, files=(replace(keepalived.files[0], text="other\n"),))
-    (other,) = (one for one in daemons.started(changed) if isinstance(one, Service))
+    (other,) = (one for one in daemons.started(changed) if isinstance(one, SystemdUnit))
     assert service.inputs != other.inputs, "a change starts it anew"
 
 

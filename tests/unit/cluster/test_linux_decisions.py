@@ -12,12 +12,13 @@ import pytest
 from linux_clusters import Case, bundle, case
 
 from lab._errors import PreflightError
-from lab.cluster import dns, flannel, kubeadm, pace, rules
+from lab.cluster import dns, kubeadm, pace, rules
+from lab.cluster.addons import flannel
 from lab.cluster.bundle.manifest import Manifest
-from lab.cluster.linux import addons, by_hand, pod_network, preparation
+from lab.cluster.linux import addon_documents, by_hand, pod_network, preparation
 from lab.cluster.linux.balancer import configuration
 from lab.cluster.linux.balancer import machine as balancing_machine
-from lab.cluster.linux.operations import Enabled, Link, Run, Service, WriteFile
+from lab.cluster.linux.operations import Enabled, Run, Symlink, SystemdUnit, WriteFile
 from lab.plan.planner import make_plan
 from lab.scenario.loader import load
 from lab.topology.intent import MachineIntent
@@ -34,7 +35,7 @@ def nodes(one: Case) -> list[MachineIntent]:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_every_workload_stays_on_linux_and_pulls_nothing(scenario: str) -> None:
     one = case(scenario)
-    documents = addons.documents(one.cluster, one.intent, one.manifest)
+    documents = addon_documents.documents(one.cluster, one.intent, one.manifest)
     workloads = [document for document in documents if document["kind"] in WORKLOADS]
     assert workloads
     for document in workloads:
@@ -46,7 +47,7 @@ def test_every_workload_stays_on_linux_and_pulls_nothing(scenario: str) -> None:
 def test_nothing_else_is_applied_with_the_dns() -> None:
     for scenario in ("overlay", "host-gateway", "calico-vxlan", "calico-bgp-tor", "ovn"):
         one = case(scenario)
-        waves = addons.waves(one.cluster, one.intent, one.manifest)
+        waves = addon_documents.waves(one.cluster, one.intent, one.manifest)
         made = {document["metadata"]["name"] for wave in waves[:-1] for document in wave.documents}
         assert "coredns" not in made, scenario
         assert waves[-1].documents == dns.documents(one.cluster, one.manifest), scenario
@@ -58,7 +59,7 @@ def test_every_image_of_a_workload_is_on_every_node_it_may_land_on(scenario: str
     one = case(scenario)
     wanted = {
         container["image"]
-        for document in addons.documents(one.cluster, one.intent, one.manifest)
+        for document in addon_documents.documents(one.cluster, one.intent, one.manifest)
         if document["kind"] in WORKLOADS
         for container in document["spec"]["template"]["spec"]["containers"]
     }
@@ -82,7 +83,7 @@ def test_every_unit_that_is_written_starts_with_the_machine(scenario: str) -> No
             and operation.path.startswith("/etc/systemd/system/")
             and ".d/" not in operation.path
         }
-        started = {op.unit for op in done if isinstance(op, Service | Enabled)}
+        started = {op.unit for op in done if isinstance(op, SystemdUnit | Enabled)}
         started |= {op.command[-1] for op in done if isinstance(op, Run) and "--now" in op.command}
         started -= {"swap.target"}
         assert units == started, node.name
@@ -95,7 +96,7 @@ def test_every_program_that_is_linked_is_asked_of_the_bundle(scenario: str) -> N
         if node.os != "linux":
             continue
         done = preparation.prepared(one.cluster, one.intent, node, one.manifest)
-        linked = {op.path.rpartition("/")[2] for op in done if isinstance(op, Link)}
+        linked = {op.path.rpartition("/")[2] for op in done if isinstance(op, Symlink)}
         needs = rules.missing(replace(one.manifest, programs=()), one.cluster)
         asked = {what.split("'")[1].rpartition("/")[2] for what in needs if "program " in what}
         beside = {"crictl", "flannel", "flanneld"}  # of the bundle, wanted or not

@@ -11,18 +11,18 @@ from lab._errors import BrokenError, DeadlineError
 from lab.cluster.linux.doing import Hand
 from lab.cluster.linux.operations import (
     Enabled,
-    Link,
     Operations,
     Remove,
     Run,
-    Service,
+    Symlink,
+    SystemdUnit,
     WriteFile,
     inputs,
     printed,
     public,
 )
-from lab.cluster.linux.site import Site
-from lab.guests.local import LocalShell
+from lab.cluster.linux.site import ClusterSite
+from lab.remote.local import LocalShell
 
 SYSTEMCTL = """#!/bin/sh
 echo "$@" >>"$UNITS/log"
@@ -56,14 +56,14 @@ def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def hand(tmp_path: Path, units: Path) -> Hand:
     del units
     shell = LocalShell(become=False)
-    return Hand("here", Site(lambda _name: shell, {}, tmp_path, lambda _text: None))
+    return Hand("here", ClusterSite(lambda _name: shell, {}, tmp_path, lambda _text: None))
 
 
 def test_files_and_links_are_written_once_with_their_modes(hand: Hand, tmp_path: Path) -> None:
     wanted: Operations = (
         WriteFile(f"{tmp_path}/deep/er/file", "text\n"),
         WriteFile(f"{tmp_path}/secret", "key\n", 0o600, secret=True),
-        Link(f"{tmp_path}/bin/program", "/somewhere/else"),
+        Symlink(f"{tmp_path}/bin/program", "/somewhere/else"),
     )
     assert len(hand.do(wanted)) == 3
     assert (tmp_path / "deep/er/file").read_text() == "text\n"
@@ -87,7 +87,7 @@ def test_a_link_gives_way_to_a_file_and_its_target_stays(hand: Hand, tmp_path: P
     hand.do((WriteFile(f"{tmp_path}/path", "new\n"),))
     assert not (tmp_path / "path").is_symlink()
     assert (tmp_path / "target").read_text() == "kept\n"
-    hand.do((Link(f"{tmp_path}/path", "target"),))
+    hand.do((Symlink(f"{tmp_path}/path", "target"),))
     assert (tmp_path / "path").readlink() == Path("target")
 
 
@@ -106,8 +106,8 @@ def test_a_command_with_words_that_a_shell_would_read_gets_them_as_they_are(
 
 def test_a_failed_command_tells_its_last_words(hand: Hand) -> None:
     with pytest.raises(BrokenError, match=r"on 'here': exit code 7: one / two") as caught:
-        hand.do((Run(("sh", "-c", "echo one >&2; echo two >&2; exit 7"), cure="think"),))
-    assert caught.value.cure == "think"
+        hand.do((Run(("sh", "-c", "echo one >&2; echo two >&2; exit 7"), hint="think"),))
+    assert caught.value.hint == "think"
 
 
 def test_a_command_that_does_not_end_is_ended(hand: Hand) -> None:
@@ -127,26 +127,26 @@ def test_patterns_are_removed_and_what_is_gone_already_is_no_matter(
 
 
 def test_a_service_starts_anew_only_when_what_it_reads_is_another(hand: Hand, units: Path) -> None:
-    service = Service("x.service", "one")
+    service = SystemdUnit("x.service", "one")
     assert hand.do((service,)) == ("started x.service",)
     assert (units / "x.service.enabled").exists()
     assert hand.do((service,)) == ()
-    assert hand.do((Service("x.service", "two"),)) == ("started x.service",)
+    assert hand.do((SystemdUnit("x.service", "two"),)) == ("started x.service",)
 
 
 def test_a_service_that_has_died_is_started(hand: Hand, units: Path) -> None:
-    hand.do((Service("x.service", "one"),))
+    hand.do((SystemdUnit("x.service", "one"),))
     (units / "x.service.active").write_text("failed\n")
-    assert hand.do((Service("x.service", "one"),)) == ("started x.service",)
+    assert hand.do((SystemdUnit("x.service", "one"),)) == ("started x.service",)
 
 
 def test_a_service_that_is_starting_is_left_alone_only_where_it_is_not_waited_for(
     hand: Hand, units: Path
 ) -> None:
-    hand.do((Service("x.service", "one"),))
+    hand.do((SystemdUnit("x.service", "one"),))
     (units / "x.service.active").write_text("activating\n")
-    assert hand.do((Service("x.service", "one", wait=False),)) == ()
-    assert hand.do((Service("x.service", "one"),)) == ("started x.service",)
+    assert hand.do((SystemdUnit("x.service", "one", wait=False),)) == ()
+    assert hand.do((SystemdUnit("x.service", "one"),)) == ("started x.service",)
 
 
 def test_a_service_that_does_not_start_tells_its_log_and_what_it_means(
@@ -154,17 +154,19 @@ def test_a_service_that_does_not_start_tells_its_log_and_what_it_means(
 ) -> None:
     (units / "broken").touch()
     with pytest.raises(BrokenError, match=r"systemctl restart x\.service.*unknown flag"):
-        hand.do((Service("x.service", "one"),))
+        hand.do((SystemdUnit("x.service", "one"),))
 
 
 def test_a_service_killed_between_writing_and_starting_starts_the_next_time(
     hand: Hand, tmp_path: Path
 ) -> None:
     unit = WriteFile(f"{tmp_path}/x.conf", "old\n")
-    hand.do((unit, Service("x.service", inputs((unit,)))))
+    hand.do((unit, SystemdUnit("x.service", inputs((unit,)))))
     changed = WriteFile(f"{tmp_path}/x.conf", "new\n")
     hand.do((changed,))  # and killed
-    assert hand.do((changed, Service("x.service", inputs((changed,))))) == ("started x.service",)
+    assert hand.do((changed, SystemdUnit("x.service", inputs((changed,))))) == (
+        "started x.service",
+    )
 
 
 def test_an_enabled_unit_is_not_started(hand: Hand, units: Path) -> None:

@@ -1,17 +1,16 @@
 """What becomes of each scenario's Linux machines, held by files.
 
-After a wanted change: ``LAB_REGENERATE=1 pytest tests/unit/cluster/test_linux_golden.py``,
-and read the difference.
+After a wanted change, see :mod:`golden_files`.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from golden_files import check_golden
 from linux_clusters import Case, case
 
 from lab.cluster import kubeadm, kubeconfig
@@ -19,7 +18,7 @@ from lab.cluster.certificates import Pair
 from lab.cluster.documents import to_yaml
 from lab.cluster.kubeadm import Ticket
 from lab.cluster.linux import (
-    addons,
+    addon_documents,
     balancer,
     by_hand,
     by_hand_worker,
@@ -30,7 +29,6 @@ from lab.cluster.linux import (
 from lab.cluster.linux.operations import printed
 
 CASES = Path(__file__).parents[2] / "cases" / "cluster"
-REGENERATE = os.environ.get("LAB_REGENERATE") == "1" and "CI" not in os.environ
 TICKET = Ticket("abcdef.0123456789abcdef", f"sha256:{'0' * 64}", "1" * 64)
 BLANK = Pair("CERTIFICATE\n", "KEY\n")
 
@@ -54,7 +52,7 @@ def prepared(one: Case, name: str) -> str:
 
 
 def added(one: Case) -> str:
-    return to_yaml(addons.documents(one.cluster, one.intent, one.manifest))
+    return to_yaml(addon_documents.documents(one.cluster, one.intent, one.manifest))
 
 
 def plane(one: Case, name: str) -> str:
@@ -126,7 +124,6 @@ FILES: dict[str, Callable[[], str]] = {
     "upstream-vrrp/haproxy.cfg": lambda: balancing(case("upstream-vrrp")),
     "upstream-vrrp/node-master1.txt": lambda: prepared(case("upstream-vrrp"), "master1"),
     "upstream-vrrp/daemons-master1.txt": lambda: daemons_of(case("upstream-vrrp"), "master1"),
-    "upstream-vrrp/daemons-node001.txt": lambda: daemons_of(case("upstream-vrrp"), "node001"),
     "upstream-vrrp/add-ons.yaml": lambda: added(case("upstream-vrrp")),
     "hard-way/node-controller-0.txt": lambda: prepared(case("hard-way"), "controller-0"),
     "hard-way/node-worker-0.txt": lambda: prepared(case("hard-way"), "worker-0"),
@@ -138,22 +135,63 @@ FILES: dict[str, Callable[[], str]] = {
 }
 
 
+ALIKE = {
+    "overlay-three-planes/haproxy.cfg": (
+        "hard-way/haproxy.cfg",
+        "kubeinit/haproxy.cfg",
+        "upstream-vrrp/haproxy.cfg",
+    ),
+    "overlay-three-planes/join-master2.yaml": (
+        "kubeinit/join-controller-02.yaml",
+        "overlay/join-worker1.yaml",
+        "upstream-vrrp/join-master2.yaml",
+    ),
+    "overlay/add-ons.yaml": (
+        "host-gateway/add-ons.yaml",
+        "kubeinit/add-ons.yaml",
+        "upstream-tor/add-ons.yaml",
+    ),
+    "overlay/init.yaml": (
+        "calico-vxlan/init.yaml",
+        "host-gateway/init.yaml",
+        "kubeinit/init.yaml",
+        "overlay-three-planes/init.yaml",
+        "overlay/init-emulated.yaml",
+        "ovn/init.yaml",
+        "upstream-tor/init.yaml",
+    ),
+    "overlay/node-worker1.txt": (
+        "host-gateway/node-worker1.txt",
+        "kubeinit/node-compute-03.txt",
+        "overlay/node-master.txt",
+        "ovn/node-worker1.txt",
+        "upstream-tor/node-node001.txt",
+    ),
+    "upstream-tor/add-ons.yaml": (
+        "calico-vxlan/add-ons.yaml",
+        "hard-way/add-ons.yaml",
+        "ovn/add-ons.yaml",
+        "upstream-vrrp/add-ons.yaml",
+    ),
+    "upstream-tor/init.yaml": ("upstream-vrrp/init.yaml",),
+    "upstream-tor/node-node001.txt": (
+        "hard-way/node-worker-0.txt",
+        "upstream-vrrp/node-master1.txt",
+    ),
+}
+"""Files that are kept as their difference from another."""
+LIKE = {name: other for other, names in ALIKE.items() for name in names}
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_scenario_becomes_what_its_file_says(name: str) -> None:
-    path = CASES / name
-    made = FILES[name]()
-    if REGENERATE and (not path.exists() or path.read_text(encoding="utf-8") != made):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(made, encoding="utf-8")
-        pytest.fail(f"wrote {name}; run again without LAB_REGENERATE")
-    assert made == path.read_text(encoding="utf-8")
+    like = FILES[LIKE[name]]() if name in LIKE else None
+    check_golden(CASES / name, FILES[name](), like)
 
 
 def test_every_file_is_of_a_case() -> None:
-    there = {str(path.relative_to(CASES)) for path in CASES.rglob("*") if path.is_file()}
-    assert {
-        name for name in there if name.split("/")[0] in {one.split("/")[0] for one in FILES}
-    } == set(FILES)
+    there = {str(path.relative_to(CASES)) for path in CASES.glob("*/*") if path.is_file()}
+    assert there == {f"{name}.diff" if name in LIKE else name for name in FILES}
 
 
 @pytest.mark.parametrize("minor", ["1.33", "1.34", "1.35", "1.36"])

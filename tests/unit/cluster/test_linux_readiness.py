@@ -13,7 +13,7 @@ from lab._errors import BrokenError, DeadlineError
 from lab.cluster.linux import readiness
 from lab.cluster.linux.api import ClusterApi
 from lab.cluster.linux.parallel import on_each
-from lab.guests.shell import Completed
+from lab.remote.shell import Completed
 
 
 def node(**condition: str) -> dict:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.cluster.observers import devices, nft_words
+from lab.cluster.observers import linux, nft_words
 from lab.cluster.observers.linux import facts
 from lab.cluster.observers.passage import Masquerade
 from lab.cluster.observers.questions import answers, command
@@ -15,7 +15,7 @@ MARK = {"meta": {"key": "mark"}}
 
 
 def test_the_route_of_the_lowest_metric_counts() -> None:
-    found = devices.routes(
+    found = linux.routes(
         [
             {"dst": "default", "gateway": "198.18.0.1", "dev": "mgmt0", "metric": 5000},
             {"dst": "default", "gateway": "10.9.176.1", "dev": "eth0", "metric": 100},
@@ -26,12 +26,12 @@ def test_the_route_of_the_lowest_metric_counts() -> None:
 
 
 def test_a_route_whose_device_is_down_says_so() -> None:
-    (found,) = devices.routes([{"dst": "10.0.0.0/8", "dev": "eth0", "flags": ["dead", "linkdown"]}])
+    (found,) = linux.routes([{"dst": "10.0.0.0/8", "dev": "eth0", "flags": ["dead", "linkdown"]}])
     assert found.device == "eth0 (down)"
 
 
 def test_a_link_without_carrier_is_up_and_carries_nothing() -> None:
-    (found,) = devices.links(
+    (found,) = linux.links(
         [{"ifname": "eth0", "flags": ["UP", "NO-CARRIER"], "operstate": "DOWN", "mtu": 1500}]
     )
     assert (found.up, found.carrier) == (True, False)
@@ -39,7 +39,7 @@ def test_a_link_without_carrier_is_up_and_carries_nothing() -> None:
 
 def test_a_tunnel_that_learns_is_told() -> None:
     entry = {"ifname": "v", "linkinfo": {"info_kind": "vxlan", "info_data": {"learning": True}}}
-    assert devices.learning([entry]) == ("v",)
+    assert linux.learning([entry]) == ("v",)
 
 
 @pytest.mark.parametrize(

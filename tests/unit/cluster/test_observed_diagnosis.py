@@ -29,7 +29,7 @@ def test_a_condition_alone_is_told_with_what_it_is_known_to_mean() -> None:
         "node 'worker1': Ready is False (KubeletNotReady, container runtime network not ready"
     )
     assert [one.id for one in found.known] == ["cni-not-initialized"]
-    assert "conf_dir" in found.cure
+    assert "conf_dir" in found.hint
 
 
 def test_what_stops_kubelet_comes_before_what_follows_from_it() -> None:
@@ -46,7 +46,7 @@ def test_what_stops_kubelet_comes_before_what_follows_from_it() -> None:
 def test_a_node_that_never_registered_is_told_so() -> None:
     found = diagnose("win1", [], [FLAG], [])
     assert "it has not registered" in str(found)
-    assert found.cure.startswith("take the flag out")
+    assert found.hint.startswith("take the flag out")
 
 
 def test_where_nothing_is_known_the_last_complaints_are_shown() -> None:
@@ -57,7 +57,7 @@ def test_where_nothing_is_known_the_last_complaints_are_shown() -> None:
     ]
     found = diagnose("worker1", [PLAIN], log, [])
     assert found.known == ()
-    assert found.cure == ""
+    assert found.hint == ""
     assert found.lines == (log[1],)
     assert str(found).endswith(f"\n  {log[1]}")
 

@@ -12,7 +12,7 @@ from observed_nodes import CASES, WORKER1, intent
 
 from lab.cluster.observers.difference import Kind
 from lab.cluster.observers.differences import differences, lab_differences, settled
-from lab.cluster.observers.facts import Counter, Link, NodeFacts, PodFacts, rises
+from lab.cluster.observers.facts import Counter, LinkFacts, NodeFacts, PodFacts, rises
 from lab.cluster.observers.linux import facts
 from lab.cluster.observers.passage import Translations
 from lab.matrix.explain import finding
@@ -173,7 +173,7 @@ def test_a_pod_of_kubernetes_that_has_the_address_of_one_beside_it_is_told_by_it
     one, other = (pod for pod in whole.machine("worker1").pods if pod.role == "probe")
 
     def inside(space: str, mac: str, *addresses: str) -> PodFacts:
-        card = Link("eth0", "veth", mac, addresses, 1450, up=True, carrier=True)
+        card = LinkFacts("eth0", "veth", mac, addresses, 1450, up=True, carrier=True)
         return PodFacts(space, (card,), (), (), None)
 
     there = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.cluster.observers.differences import as_held, differences
-from lab.cluster.observers.facts import Link, NodeFacts
+from lab.cluster.observers.facts import LinkFacts, NodeFacts
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
 from lab.topology import registry
@@ -14,7 +14,7 @@ INTENT = registry.intent(make_plan(load(find("upstream-vrrp"))))
 def seen(*virtual: str, machine: str = "master1") -> NodeFacts:
     card = INTENT.machine(machine).interfaces[1]
     addresses = (*card.addresses, *virtual)
-    link = Link(card.name, "", card.mac, addresses, card.mtu, up=True, carrier=True)
+    link = LinkFacts(card.name, "", card.mac, addresses, card.mtu, up=True, carrier=True)
     absent = tuple((name, "not asked") for name in ("route", "neighbour"))
     return NodeFacts("linux", "", links=(link,), absent=absent)
 

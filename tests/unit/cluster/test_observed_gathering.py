@@ -11,11 +11,10 @@ from observed_nodes import WORKER1, intent, windows
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.cluster.observers.gathering import LinuxNode, WindowsNode, gather, logs
-from lab.cluster.observers.wide import PATHS, table
-from lab.guests.shell import Completed
+from lab.cluster.observers.gathering import PATHS, LinuxNode, WindowsNode, gather, logs, table
 from lab.imaging.windows import steps
-from lab.lifecycle.scrub import scrub
+from lab.lifecycle.evidence import scrub
+from lab.remote.shell import Completed
 
 SWAP = "E1121 1 run.go:72] failed to run Kubelet: running with swap on is not supported"
 TOKEN = "abcdef.0123456789abcdef"

@@ -9,8 +9,7 @@ import pytest
 
 from lab.cluster.observers.facts import NodeFacts, Software, Unit
 from lab.cluster.observers.node_software import differences, read
-from lab.matrix.explain.bearing import first_hop
-from lab.matrix.explain.explainer import Explainer
+from lab.matrix.explain.explainer import Explainer, first_hop
 from lab.matrix.explain.finding import FAULT_OF
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load

@@ -10,9 +10,10 @@ import pytest
 from linux_clusters import Case, bundle, case
 
 from lab._errors import PreflightError
-from lab.cluster import kubeadm, ovn_kubernetes, rules
-from lab.cluster.linux import addons, daemons, preparation
-from lab.cluster.linux.operations import Service, WriteFile
+from lab.cluster import kubeadm, rules
+from lab.cluster.addons import ovn_kubernetes
+from lab.cluster.linux import addon_documents, daemons, preparation
+from lab.cluster.linux.operations import SystemdUnit, WriteFile
 from lab.cluster.underlay import underlay
 
 
@@ -22,19 +23,18 @@ def made() -> Case:
 
 
 def documents(made: Case) -> list[Any]:
-    return list(addons.documents(made.cluster, made.intent, made.manifest))
+    return list(addon_documents.documents(made.cluster, made.intent, made.manifest))
 
 
-def test_every_linux_node_keeps_its_part_of_the_plan(made: Case) -> None:
-    given = {
-        one["metadata"]["name"]: json.loads(one["metadata"]["annotations"][ovn_kubernetes.SUBNETS])
-        for one in addons.of_nodes(made.cluster, made.intent)
-    }
+def test_every_linux_node_keeps_its_part_of_the_plan_and_is_a_zone(made: Case) -> None:
+    nodes = [one["metadata"] for one in addon_documents.node_documents(made.cluster, made.intent)]
+    given = {one["name"]: json.loads(one["annotations"][ovn_kubernetes.SUBNETS]) for one in nodes}
     assert given == {
         "master": {"default": ["10.0.1.0/24"]},
         "worker1": {"default": ["10.0.2.0/24"]},
         "worker2": {"default": ["10.0.3.0/24"]},
     }
+    assert all(one["labels"] == {"k8s.ovn.org/zone-name": one["name"]} for one in nodes)
 
 
 def test_settings_are_the_scenarios(made: Case) -> None:
@@ -49,22 +49,28 @@ def test_settings_are_the_scenarios(made: Case) -> None:
     }
 
 
-def test_databases_are_where_the_intent_has_them_and_nodes_daemons_everywhere(made: Case) -> None:
-    assert made.intent.logical is not None
+def test_every_node_is_a_zone_with_its_own_databases(made: Case) -> None:
     where = {
         one["metadata"]["name"]: one["spec"]["template"]["spec"]
         for one in documents(made)
         if one["kind"] in {"Deployment", "DaemonSet"} and one["metadata"]["name"] != "coredns"
     }
-    for name in ("ovnkube-db", "ovnkube-master"):
-        assert where[name]["nodeSelector"]["kubernetes.io/hostname"] == made.intent.logical.central
+    assert set(where) == {"ovnkube-control-plane", "ovnkube-node"}
+    assert "node-role.kubernetes.io/control-plane" in where["ovnkube-control-plane"]["nodeSelector"]
     assert where["ovnkube-node"]["nodeSelector"] == {"kubernetes.io/os": "linux"}
+    commands = [one["command"][1] for one in where["ovnkube-node"]["containers"]]
+    assert commands == [
+        *("local-nb-ovsdb", "local-sb-ovsdb", "run-ovn-northd", "ovnkube-controller-with-node"),
+        "ovn-controller",
+    ]
     for pod in where.values():
         volumes = {one["name"] for one in pod["volumes"]}
         for container in pod["containers"]:
             assert {one["name"] for one in container["volumeMounts"]} <= volumes
             paths = [one["mountPath"] for one in container["volumeMounts"]]
             assert len(paths) == len(set(paths))
+            environment = {one["name"]: one.get("value") for one in container["env"]}
+            assert environment["OVN_ENABLE_INTERCONNECT"] == "true"
 
 
 def test_ovns_load_balancers_stand_for_kube_proxy(made: Case) -> None:
@@ -86,7 +92,7 @@ def test_the_card_is_itself_until_the_switch_takes_it_over(made: Case) -> None:
     assert "add-br br-ex" in script
     assert "add-port br-ex eth0" in script
     assert "ip address replace 10.20.0.11/24 dev br-ex" in script
-    units = [one.unit for one in done if isinstance(one, Service)]
+    units = [one.unit for one in done if isinstance(one, SystemdUnit)]
     assert units.index("openvswitch-switch.service") < units.index(
         "hybridlab-external-bridge.service"
     )
@@ -109,4 +115,4 @@ def test_a_bundle_without_it_is_refused_naming_the_image(made: Case) -> None:
     )
     with pytest.raises(PreflightError, match=f"image '{ovn_kubernetes.IMAGE}:") as raised:
         rules.require(bare, linux)
-    assert "lab bundle create --with ovn" in raised.value.cure
+    assert "lab bundle create --with ovn" in raised.value.hint

@@ -4,13 +4,13 @@ import json
 from typing import Any
 
 from lab.cluster.labels import POD_VARIABLE, SERVICE, TOKEN_VARIABLE
-from lab.cluster.probe_manifests import Owner, manifests, services
+from lab.cluster.probe_manifests import ObjectOwner, manifests, services
 from lab.cluster.workload_checks import CHECKS, Values, judge, pod, sources, wanted
 from lab.lifecycle.blueprint import draw
 
 INTENT = draw("overlay").intent
 IMAGES = {"linux": "agnhost:l", "windows": "agnhost:w"}
-MADE = manifests(INTENT, Owner("mine", "abc"), IMAGES)
+MADE = manifests(INTENT, ObjectOwner("mine", "abc"), IMAGES)
 
 
 def by_name(objects: tuple[dict[str, Any], ...]) -> dict[str, dict[str, Any]]:
@@ -137,8 +137,8 @@ def test_each_workload_check_fails_by_itself() -> None:
 
 
 def test_workload_pod_takes_its_values_from_both_sources() -> None:
-    secret, config = sources(Owner("mine", "abc"), VALUES)
-    made = pod(MACHINE, Owner("mine", "abc"), IMAGES)
+    secret, config = sources(ObjectOwner("mine", "abc"), VALUES)
+    made = pod(MACHINE, ObjectOwner("mine", "abc"), IMAGES)
     variables = made["spec"]["containers"][0]["env"]
     keys = [next(iter(one["valueFrom"].values())) for one in variables]
     assert secret["stringData"][keys[0]["key"]] == "geheim"
@@ -148,7 +148,7 @@ def test_workload_pod_takes_its_values_from_both_sources() -> None:
 
 
 SPECIAL = draw("services").intent
-SPECIAL_MADE = manifests(SPECIAL, Owner("services", "abc"), IMAGES)
+SPECIAL_MADE = manifests(SPECIAL, ObjectOwner("services", "abc"), IMAGES)
 
 
 def test_special_services_have_the_fields_that_kubernetes_has_for_them() -> None:

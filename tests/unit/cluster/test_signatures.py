@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.cluster.signatures import Match, in_log, match, table
+from lab.cluster.signatures import SignatureMatch, in_log, match, table
 
 OBSERVERS = Path(__file__).parents[2] / "cases/observers"
 CASES: dict[str, dict[str, str]] = json.loads((OBSERVERS / "signatures.json").read_text())
@@ -33,14 +33,14 @@ def test_cause_and_cure_have_no_hole_left(name: str) -> None:
     (found,) = match([CASES[name]["line"]])
     groups = next(re.compile(one.pattern).groupindex for one in table() if one.id == name)
     for group in groups:
-        assert f"{{{group}}}" not in found.cause + found.cure
+        assert f"{{{group}}}" not in found.cause + found.hint
 
 
 @pytest.mark.parametrize("one", table(), ids=lambda one: one.id)
 def test_an_entry_says_everything(one) -> None:
-    assert all((one.of, one.pattern, one.cause, one.cure, one.source, one.versions))
+    assert all((one.of, one.pattern, one.cause, one.hint, one.source, one.versions))
     assert not one.cause.endswith(".")
-    assert not one.cure.endswith(".")
+    assert not one.hint.endswith(".")
 
 
 def test_a_line_that_comes_again_is_told_once_with_its_number_and_last_place() -> None:
@@ -68,8 +68,8 @@ def test_what_is_found_in_a_log_has_its_place_and_how_often() -> None:
 def test_what_the_line_says_stands_in_cause_and_cure() -> None:
     (found,) = match([CASES["node-name-forbidden"]["line"]])
     assert found.cause == "kubelet calls itself WIN1, but its certificate is for win1"
-    assert str(found) == f"{found.cause}; try: {found.cure}"
-    assert isinstance(found, Match)
+    assert str(found) == f"{found.cause}; try: {found.hint}"
+    assert isinstance(found, SignatureMatch)
 
 
 def test_no_signature_begins_with_something_that_fits_everything() -> None:

@@ -1,4 +1,4 @@
-"""Upstream, small: release addresses and a registry that wants tokens, in one web server."""
+"""Upstream, small: release addresses in one web server, and beside it a registry."""
 
 from __future__ import annotations
 
@@ -12,29 +12,24 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import bundle_parts as parts
+from registry import Registry
 
-from lab.cluster.bundle import catalogue
-from lab.cluster.bundle.distribution import Registries
+from lab.cluster.bundle import catalogue, upstream
+from lab.imaging.download import Web
 
-TOKEN = "a-token"
 BUILDS = ("10.0.17763.6054", "10.0.20348.2762", "10.0.14393.1", "10.0.26100.100")
-HOSTS = (
-    "dl.k8s.io",
-    "github.com",
-    "api.github.com",
-    "registry.k8s.io",
-    "ghcr.io",
-    "registry-1.docker.io",
-)
+HOSTS = ("dl.k8s.io", "github.com", "api.github.com")
+REGISTRIES = ("registry.k8s.io", "ghcr.io")
 
 
 class Site(ThreadingHTTPServer):
-    """Answers for every host of ``HOSTS`` below ``/<host>/``; ``files`` and ``says`` are open."""
+    """Answers for every host of ``HOSTS`` below ``/<host>/``."""
 
     daemon_threads = True
 
-    def __init__(self) -> None:
+    def __init__(self, registry: Registry) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self.registry = registry
         self.files: dict[str, bytes] = {}
         self.says: dict[str, list[tuple[int, dict[str, str]]]] = {}
         """What to answer the next times that a path is asked for, instead."""
@@ -48,14 +43,13 @@ class Site(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
 
-    @property
-    def store(self) -> str:
-        """The same server by another name: a redirect leads to another host."""
-        return f"http://localhost:{self.server_address[1]}"
+    def mirrors(self) -> dict[str, str]:
+        hosts = {f"https://{host}/": f"{self.url}/{host}/" for host in HOSTS}
+        base = f"https://{self.registry.address}/v2"
+        return hosts | {f"https://{host}/v2/": f"{base}/{host}/" for host in REGISTRIES}
 
-    def web(self) -> Registries:
-        mirrors = {f"https://{host}/": f"{self.url}/{host}/" for host in HOSTS}
-        return Registries({**mirrors, "https://auth.example/": f"{self.url}/auth/"}, {})
+    def web(self) -> Web:
+        return Web(self.mirrors(), {}, upstream.INSTEAD, upstream.TRUSTING)
 
     def paths(self) -> list[str]:
         return [path for path, _ in self.asked]
@@ -65,8 +59,6 @@ class Site(ThreadingHTTPServer):
         self.files["/dl.k8s.io/release/stable-1.36.txt"] = b"v1.36.1\n"
         for asset in catalogue.assets(versions, catalogue.SYSTEMS):
             self._asset(asset)
-        for wanted in catalogue.images(versions, catalogue.SYSTEMS):
-            self._image(wanted.name, wanted.systems)
 
     def path(self, url: str) -> str:
         return "/" + url.removeprefix("https://")
@@ -99,21 +91,26 @@ class Site(ThreadingHTTPServer):
             before = json.loads(self.files.get(path, b'{"assets": []}'))["assets"]
             self.files[path] = json.dumps({"assets": [*before, one]}).encode()
 
-    def _image(self, name: str, systems: tuple[str, ...]) -> None:
-        images = [parts.Image(name)]
-        if "windows" in systems:
-            images += [parts.Image(name, "windows", build) for build in BUILDS]
-        host, _, rest = name.partition("/")
-        path, _, tag = rest.rpartition(":")
-        base = f"/{host}/v2/{path}"
-        other = {**images[0].entry(), "platform": {"os": "linux", "architecture": "arm64"}}
-        top = parts.index([other, *(image.entry() for image in images)])
-        self.files[f"{base}/manifests/{tag}"] = top
-        for image in images:
-            self.files[f"{base}/manifests/sha256:{parts.sha256(image.manifest)}"] = image.manifest
-            for content in (image.config, image.layer):
-                self.files[f"/store/{parts.sha256(content)}"] = content
-                self.files[f"{base}/blobs/sha256:{parts.sha256(content)}"] = content
+
+def push_images(registry: Registry, versions: dict[str, str]) -> None:
+    """Put every image there that a bundle of these versions is made of."""
+    for wanted in catalogue.images(versions, catalogue.SYSTEMS):
+        images = [parts.Image(wanted.name)]
+        if "windows" in wanted.systems:
+            images += [parts.Image(wanted.name, "windows", build) for build in BUILDS]
+        push(registry, wanted.name, images)
+
+
+def push(registry: Registry, name: str, images: list[parts.Image]) -> None:
+    """Put an image for some platforms there, and beside them one that labs do not have."""
+    repository, _, tag = name.rpartition(":")
+    other = parts.Image(name)
+    other.config = parts.config([parts.layer(name)], machine="arm64")
+    other.describe(parts.MANIFEST)
+    other.platform = {"os": "linux", "architecture": "arm64"}
+    for image in (other, *images):
+        registry.push_image(repository, image)
+    registry.push(repository, tag, parts.index([one.entry() for one in (other, *images)]))
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -121,23 +118,13 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.0"
 
     def do_GET(self) -> None:
-        path, _, query = self.path.partition("?")
+        path = self.path.partition("?")[0]
         self.server.asked.append((self.path, dict(self.headers)))
         if path in self.server.stops:
             self.server.stops[path].set()
         elif self.server.says.get(path):
             code, headers = self.server.says[path].pop(0)
             self._end(code, headers)
-        elif path == "/auth/token":
-            self._send(json.dumps({"token": TOKEN} if "scope" in query else {}).encode())
-        elif "/v2/" in path and self.headers.get("Authorization") != f"Bearer {TOKEN}":
-            repository = path.partition("/v2/")[2].rpartition("/")[0].rpartition("/")[0]
-            realm = 'Bearer realm="https://auth.example/token",service="it"'
-            scope = f'scope="repository:{repository}:pull"'
-            self._end(401, {"WWW-Authenticate": f"{realm},{scope}"})
-        elif "/blobs/" in path and path in self.server.files:
-            digest = path.rpartition(":")[2]
-            self._end(307, {"Location": f"{self.server.store}/store/{digest}"})
         elif path in self.server.files:
             self._send(self.server.files[path])
         else:
@@ -159,8 +146,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(206 if wanted else 200)
         if wanted:
             self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-        if "/manifests/" in path:
-            self.send_header("Docker-Content-Digest", f"sha256:{parts.sha256(content)}")
         self.send_header("Content-Length", str(len(content) - start))
         self.end_headers()
         rest = content[start:]
@@ -173,8 +158,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def running() -> Iterator[Site]:
-    site = Site()
+def running(registry: Registry) -> Iterator[Site]:
+    site = Site(registry)
     thread = threading.Thread(target=site.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:

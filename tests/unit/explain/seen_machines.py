@@ -7,7 +7,7 @@ from functools import cache
 
 from seen_logical import databases, switching
 
-from lab.cluster.observers.facts import Link, NodeFacts, PodFacts, SeenNeighbour, SeenSession
+from lab.cluster.observers.facts import LinkFacts, NodeFacts, PodFacts, SeenNeighbour, SeenSession
 from lab.cluster.observers.passage import End, Masquerade, Translated, Translations
 from lab.matrix.cells import Product, product
 from lab.plan.plan import Plan
@@ -53,7 +53,9 @@ def seen(machine: MachineIntent) -> NodeFacts:
             links.append(replace(port, master=switch.name))
     for pod in machine.pods:
         port = link(pod.port, "veth", "0e:00:00:00:00:01", (), pod.mtu)
-        links.append(Link(*port_parts(port), master=bridge.name if bridge else None, hairpin=True))
+        links.append(
+            LinkFacts(*port_parts(port), master=bridge.name if bridge else None, hairpin=True)
+        )
     return NodeFacts(
         os="linux",
         version="",
@@ -75,12 +77,12 @@ def seen(machine: MachineIntent) -> NodeFacts:
     )
 
 
-def port_parts(one: Link) -> tuple[object, ...]:
+def port_parts(one: LinkFacts) -> tuple[object, ...]:
     return one.name, one.kind, one.mac, one.addresses, one.mtu, one.up, one.carrier
 
 
-def link(name: str, kind: str, mac: str, addresses: tuple[str, ...], mtu: int) -> Link:
-    return Link(name, kind, mac, addresses, mtu, up=True, carrier=True)
+def link(name: str, kind: str, mac: str, addresses: tuple[str, ...], mtu: int) -> LinkFacts:
+    return LinkFacts(name, kind, mac, addresses, mtu, up=True, carrier=True)
 
 
 def inside(pod: Pod) -> PodFacts:

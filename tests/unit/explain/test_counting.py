@@ -9,7 +9,7 @@ from seen_machines import lab
 
 from lab._errors import BrokenError, LabError
 from lab.cluster.observers.facts import Counter, NodeFacts
-from lab.matrix.explain.counting import FEWEST, lost
+from lab.matrix.explain.question import FEWEST, lost
 from lab.matrix.explain.scope import flow_of
 from lab.topology.path import Hop, Path
 from lab.topology.walk import walk

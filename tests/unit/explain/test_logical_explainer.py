@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from seen_machines import lab, whole
 
-from lab.cluster.observers.facts import Link, NodeFacts
+from lab.cluster.observers.facts import LinkFacts, NodeFacts
 from lab.cluster.observers.logical_facts import Databases, SeenSwitch, Switching
 from lab.cluster.observers.passage import Barrier, End
 from lab.matrix.explain.explainer import Explainer
@@ -93,7 +93,7 @@ def unplugged(seen: Seen, device: str) -> Seen:
 
 
 def card_down(seen: Seen, node: str) -> Seen:
-    def down(one: Link) -> Link:
+    def down(one: LinkFacts) -> LinkFacts:
         return replace(one, up=False, carrier=False) if one.name == "eth0" else one
 
     return {**seen, node: replace(seen[node], links=tuple(map(down, seen[node].links)))}

@@ -204,7 +204,7 @@ def test_an_end_called_by_its_address_or_with_its_port_is_told_by_its_name(
     port = next(one.port for one in ports if one.name == "master:to-win1-p1")
     with pytest.raises(UsageError) as refused:
         choose(matrix, source, target.format(port=port), doing="explaining")
-    assert refused.value.cure.startswith(meant)
+    assert refused.value.hint.startswith(meant)
 
 
 def test_what_would_ask_itself_is_told_so() -> None:
@@ -212,4 +212,4 @@ def test_what_would_ask_itself_is_told_so() -> None:
     with pytest.raises(UsageError) as refused:
         choose(matrix, "master-p1", "master-p1", doing="explaining")
     assert refused.value.happened == "nothing asks itself by its name"
-    assert "'to-master-p1'" in refused.value.cure
+    assert "'to-master-p1'" in refused.value.hint

@@ -6,7 +6,7 @@ import pytest
 import small_lab
 
 from lab.providers.fake.directory import Directory, source_address
-from lab.providers.fake.reach import candidates, outcome
+from lab.providers.fake.provider import candidates, outcome
 from lab.providers.provider import Probe
 
 INTENT = small_lab.intent()

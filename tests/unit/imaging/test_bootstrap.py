@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import io
 import platform
+import stat
+import subprocess
+import sys
 import tarfile
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,7 +16,7 @@ import pytest
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
 from lab.imaging import bootstrap, recipes, tools
-from lab.imaging.job import Job
+from lab.imaging.job import BuildJob
 from lab.inventory.inventory import ImageSource, Inventory
 
 TEMPLATES = {
@@ -24,8 +28,8 @@ TEMPLATES = {
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Job:
-    return Job(recipes.load("debian-12"), tmp_path, tmp_path, Inventory(()), None, print)
+def job(tmp_path: Path) -> BuildJob:
+    return BuildJob(recipes.load("debian-12"), tmp_path, tmp_path, Inventory(), None, print)
 
 
 def test_tree_is_packed_as_roots_with_programs_that_can_be_run():
@@ -84,12 +88,12 @@ def test_host_without_a_mirror_is_refused_with_what_to_write(job, monkeypatch):
 def test_mirror_of_the_inventory_is_used(job):
     found = bootstrap.sources(job.recipe, "http://near.example/debian")
     assert [one.line() for one in found] == ["deb http://near.example/debian bookworm main"]
-    assert Inventory((), images={"debian-12": ImageSource("x")}).images["debian-12"].url == "x"
+    assert Inventory(images={"debian-12": ImageSource(url="x")}).images["debian-12"].url == "x"
 
 
 def test_progress_is_told_and_chatter_is_not(job):
     told: list[str] = []
-    job = Job(job.recipe, job.scratch, job.downloads, job.inventory, None, told.append)
+    job = BuildJob(job.recipe, job.scratch, job.downloads, job.inventory, None, told.append)
     for line in ("I: extracting archives...", "I: success in 4 seconds", "Get:1 x y", "W: odd..."):
         bootstrap._heard(job, line)
     assert told == ["image 'debian-12': extracting archives"]
@@ -131,5 +135,32 @@ def _state(stat: Path) -> str:
 
 def test_what_a_program_says_is_heard_while_it_runs():
     heard: list[str] = []
-    tools.run("testing", ["tar", "--version"], Deadline(20), heard=heard.append)
+    tools.run("testing", ["tar", "--version"], Deadline(20), on_line=heard.append)
     assert heard[0].startswith("tar (GNU tar)")
+
+
+@pytest.mark.parametrize("program", ["python", "dd", "skopeo"])
+def test_a_program_that_writes_more_to_a_file_than_it_may_is_ended(tmp_path, monkeypatch, program):
+    file = tmp_path / "file"
+    # A signal ends dd; Python ignores it, and prints the error of write(2).
+    scripts = {
+        "python": f"exec {sys.executable} -c \"open('{file}', 'wb').write(bytes(9000))\"",
+        "dd": f"exec dd if=/dev/zero of={file} bs=1000 count=9",
+        "skopeo": "echo 'SIGXFSZ: file size limit exceeded'; echo 'goroutine 1:'; exit 2",
+    }
+    (tmp_path / "tar").write_text(f"#!/bin/sh\n{scripts[program]}\n")
+    (tmp_path / "tar").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(tools.FileLimitError, match="more than 4,096 bytes to one file"):
+        tools.run("testing", ["tar"], Deadline(20), file_limit=4096)
+    if program != "skopeo":
+        assert file.stat().st_size == 4096
+
+
+def test_an_unnamed_file_is_private_and_has_no_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with tools.unnamed_file() as file:
+        file.write_text("secret")
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert subprocess.check_output(["cat", file], text=True) == "secret"
+        assert list(tmp_path.iterdir()) == []

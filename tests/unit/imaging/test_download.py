@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError
-from lab.imaging import download
+from lab.imaging import download, tools
 from lab.imaging.download import Web, fetch
 
 CONTENT = bytes(range(256)) * 4096
@@ -21,6 +25,7 @@ def digest(content: bytes, algorithm: str = "sha256") -> str:
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download.time, "sleep", lambda _: None)
+    monkeypatch.setattr(download, "_BUSY_TRIES", 0)
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha512"])
@@ -71,7 +76,7 @@ def test_server_without_ranges_is_asked_for_all_of_it(web, tmp_path):
 def test_connection_that_always_breaks_is_given_up_and_its_part_stays(web, tmp_path):
     web.files["/disk"] = CONTENT
     web.breaks_after = [1000, *([0] * 9)]
-    with pytest.raises(BrokenError, match=r"5 times without a byte more; 1,000 bytes are there"):
+    with pytest.raises(BrokenError, match=r"bytes remaining to read; 1,000 bytes are there"):
         fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(CONTENT), print)
     assert (tmp_path / "disk.part").stat().st_size == 1000
 
@@ -101,7 +106,7 @@ def test_missing_file_is_refused_with_the_address(web, tmp_path):
 
 
 def test_host_that_does_not_answer_is_refused(tmp_path):
-    with pytest.raises(PreflightError, match="refused"):
+    with pytest.raises(PreflightError, match="connect to"):
         fetch(PLAIN, "http://127.0.0.1:9/disk", tmp_path / "disk", digest(CONTENT), print)
 
 
@@ -158,19 +163,20 @@ def test_account_does_not_follow_a_redirect_to_another_host(web, tmp_path, monke
     assert ["Authorization" in headers for headers in web.headers] == [True, True, True, False]
 
 
-def test_busy_server_is_asked_again_when_it_said_and_given_up_in_the_end(
-    web, tmp_path, monkeypatch
-):
-    waited: list[float] = []
-    monkeypatch.setattr(download.time, "sleep", waited.append)
+def test_busy_server_is_asked_again_and_given_up_in_the_end(web, tmp_path, monkeypatch):
     web.files["/disk"] = CONTENT
-    web.busy = [(429, "3"), (503, None), (429, "Sat, 21 Nov 2026 20:00:00 GMT")]
+    web.files["/sums"] = b"text"
+    monkeypatch.setattr(download, "_BUSY_TRIES", 4)
+    web.busy = [(429, "1")]
+    (tmp_path / "disk.part").write_bytes(CONTENT[:1000])
     fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(CONTENT), print)
-    assert waited == [3.0, 4.0, 8.0]
+    assert web.asked == [("/disk", "bytes=1000-")] * 2
+    web.busy = [(503, None)]
+    assert PLAIN.text(f"{web.url}/sums", "asking") == "text"
+    monkeypatch.setattr(download, "_BUSY_SECONDS", 1)
     web.busy = [(429, "9999")] * 9
     with pytest.raises(PreflightError, match="429"):
         fetch(PLAIN, f"{web.url}/disk", tmp_path / "again", digest(CONTENT), print)
-    assert waited[3:] == [60.0] * 4
 
 
 OK = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"
@@ -179,18 +185,19 @@ NO_RANGE = b"HTTP/1.1 416 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 @pytest.mark.parametrize("length", [b"abc", b"-5", b"9" * 5000])
-def test_a_length_that_is_none_is_no_length(rude, tmp_path, length):
+def test_a_length_that_is_none_is_refused(rude, tmp_path, length):
     url = rude(lambda _: OK + b"Content-Length: " + length + b"\r\n\r\n" + CONTENT)
-    fetch(PLAIN, url, tmp_path / "disk", digest(CONTENT), print)
-    assert (tmp_path / "disk").read_bytes() == CONTENT
+    with pytest.raises(PreflightError, match=r"Invalid Content-Length|bytes or more"):
+        fetch(PLAIN, url, tmp_path / "disk", digest(CONTENT), print)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (lambda _: NO_RANGE, "416 No"),
-        (lambda asked: NO_RANGE if b"Range" in asked else HALF, "without a byte more"),
-        (lambda _: HALF, "without a byte more"),
+        (lambda _: NO_RANGE, "416 Requested Range"),
+        (lambda asked: NO_RANGE if b"Range" in asked else HALF, "416 Requested Range"),
+        (lambda _: HALF, "Cannot resume"),
     ],
     ids=["never", "no parts", "half again and again"],
 )
@@ -209,29 +216,30 @@ def test_a_redirect_to_no_address_is_refused(rude, tmp_path, place):
 
 @pytest.mark.parametrize("drop", [b"a", b"HTTP/1.1 100 Continue\r\n\r\n"])
 def test_a_head_that_drips_is_given_up(rude, tmp_path, monkeypatch, drop):
-    monkeypatch.setattr(download, "_STALL_SECONDS", 0.3)
+    monkeypatch.setattr(download, "_WINDOW_SECONDS", 1)
     url = rude(lambda _: b"" if drop[:1] == b"H" else b"HTTP/1.1 200 OK\r\nX: ", drop)
-    with pytest.raises(PreflightError, match=r"timed out|takes too long"):
+    with pytest.raises(PreflightError, match="too slow"):
         fetch(PLAIN, url, tmp_path / "disk", digest(CONTENT), print)
 
 
 def test_a_small_file_that_drips_is_given_up_and_a_large_one_may_take_its_time(
     rude, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(download, "_STALL_SECONDS", 0.3)
+    monkeypatch.setattr(download, "_CONNECT_SECONDS", 1)
+    monkeypatch.setattr(download, "_FLOOR", 1)
     drop = b"x"
-    url = rude(lambda _: OK + b"Content-Length: 20\r\n\r\n", drop)
-    with pytest.raises(PreflightError, match=r"timed out|takes too long"):
+    url = rude(lambda _: OK + b"Content-Length: 30\r\n\r\n", drop)
+    with pytest.raises(PreflightError, match="timed out"):
         PLAIN.text(url, "asking")
-    fetch(PLAIN, url, tmp_path / "disk", digest(drop * 20), print)
+    fetch(PLAIN, url, tmp_path / "disk", digest(drop * 30), print)
 
 
 @pytest.mark.parametrize("head", [b"", b"Content-Length: 9000000000\r\n"], ids=["open", "huge"])
 def test_a_large_file_that_drips_is_given_up_and_its_part_stays(rude, tmp_path, monkeypatch, head):
-    monkeypatch.setattr(download, "_WINDOW_SECONDS", 0.3)
-    monkeypatch.setattr(download, "_room", lambda *_: None)
+    monkeypatch.setattr(download, "_WINDOW_SECONDS", 1)
+    monkeypatch.setattr(download, "_free", lambda _: 1 << 40)
     url = rude(lambda _: OK + head + b"\r\n", b"x")
-    with pytest.raises(BrokenError, match=r"it drips: .* bytes are there"):
+    with pytest.raises(BrokenError, match=r"too slow\. .* bytes are there"):
         fetch(PLAIN, url, tmp_path / "disk", digest(CONTENT), print)
     assert set((tmp_path / "disk.part").read_bytes()) == {ord("x")}
 
@@ -246,14 +254,89 @@ def test_more_than_there_must_be_is_not_taken(rude, tmp_path, monkeypatch, size,
     assert not list(tmp_path.glob("disk*"))
 
 
-def test_what_comes_fast_enough_is_no_drip_however_long_it_takes(rude, tmp_path, monkeypatch):
-    monkeypatch.setattr(download, "_WINDOW_SECONDS", 0.01)
-    monkeypatch.setattr(download, "_FLOOR", 1)
-    url = rude(lambda _: OK + b"Content-Length: 20\r\n\r\n", b"x")
-    fetch(PLAIN, url, tmp_path / "disk", digest(b"x" * 20), print, 20)
+def test_a_list_without_an_end_is_given_up_before_the_disk_is_full(rude, monkeypatch):
+    monkeypatch.setattr(download, "_SMALL", 8)
+    with pytest.raises(PreflightError, match="or more, and must have 8 at most"):
+        PLAIN.text(rude(lambda _: OK + b"\r\n", b"xxxx"), "asking")
 
 
 def test_half_a_list_is_not_taken_for_all_of_it(rude):
     url = rude(lambda _: OK + b"Content-Length: 8\r\n\r\nv1.36.1")
-    with pytest.raises(PreflightError, match="7 bytes read, 1 more expected"):
+    with pytest.raises(PreflightError, match="1 bytes remaining"):
         PLAIN.text(url, "asking")
+
+
+def left_after_kill(script: str, place: Path, started: Callable[[], bool]) -> list[str]:
+    """What is in the directory for temporary files when that script is killed at its work."""
+    place.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], env={**os.environ, "TMPDIR": str(place)}
+    )
+    try:
+        Deadline(60).wait("waiting for the script to work", started, every=0.02)
+    finally:
+        process.kill()
+        process.wait(60)
+    return [path.name for path in place.iterdir()]
+
+
+@pytest.mark.parametrize(
+    "call", ["Web({}, {}).text(url, '')", "fetch(Web({}, {}), url, x, 'sha256:', print)"]
+)
+def test_nothing_stays_of_a_download_that_is_killed(rude, tmp_path, call):
+    asked: list[bytes] = []
+
+    def answer(request: bytes) -> bytes:
+        asked.append(request)
+        return OK + b"Content-Length: 4000000\r\n\r\n"
+
+    script = (
+        "from pathlib import Path; from lab.imaging.download import Web, fetch\n"
+        f"url = {rude(answer, b'x')!r}; x = Path({str(tmp_path / 'disk')!r}); {call}"
+    )
+    assert left_after_kill(script, tmp_path / "temporary", lambda: bool(asked)) == []
+
+
+def test_an_empty_file_is_one(web, tmp_path):
+    web.files["/disk"] = b""
+    fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(b""), print)
+    assert (tmp_path / "disk").read_bytes() == b""
+
+
+def test_without_a_digest_nothing_is_gone_on_with(web, tmp_path):
+    web.files["/disk"] = CONTENT
+    (tmp_path / "disk.part").write_bytes(b"x" * 1000)
+    fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", None, print)
+    assert web.asked == [("/disk", None)]
+    assert (tmp_path / "disk").read_bytes() == CONTENT
+
+
+def test_neither_address_nor_account_is_on_a_command_line(web, tmp_path, monkeypatch):
+    commands: list[str] = []
+    plain = tools.run
+
+    def run(doing, command, *arguments, **named):
+        commands.append(" ".join(command))
+        plain(doing, command, *arguments, **named)
+
+    monkeypatch.setattr(tools, "run", run)
+    url = web.url.replace("//", "//me:secret@")
+    web.files['/a"b\\c[1-2]'] = CONTENT
+    fetch(PLAIN, f'{url}/a"b\\c[1-2]', tmp_path / "disk", digest(CONTENT), print)
+    assert web.headers[0]["Authorization"] == "Basic bWU6c2VjcmV0"
+    assert commands == ["curl --disable --config -"]
+    assert not any("secret" in command or "http" in command for command in commands)
+
+
+def test_a_program_is_told_the_inventorys_proxies_and_no_others():
+    assert PLAIN.environment() == {}
+    told = Web({}, {"https": "http://proxy:1", "no_proxy": "near"}).environment()
+    assert {name for name in told if told[name]} == {"https_proxy", "no_proxy"}
+    assert told["HTTP_PROXY"] == told["http_proxy"] == told["ALL_PROXY"] == ""
+
+
+def test_without_curl_the_package_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(tools, "_find", lambda name: None if name == "curl" else "/bin/true")
+    with pytest.raises(PreflightError, match="'curl' not found") as refused:
+        fetch(PLAIN, "http://127.0.0.1:9/disk", tmp_path / "disk", digest(b""), print)
+    assert refused.value.hint == "apt-get install curl"

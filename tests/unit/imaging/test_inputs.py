@@ -10,7 +10,7 @@ import pytest
 
 from lab._errors import PreflightError
 from lab.imaging import download, inputs, source
-from lab.imaging.job import Job
+from lab.imaging.job import BuildJob
 from lab.imaging.recipe import Cloud, Iso, Recipe
 from lab.inventory.inventory import ImageSource, Inventory
 
@@ -27,7 +27,7 @@ PLAIN = Recipe(
     first_boot="cloud-init",
     user="root",
     bootstrap=None,
-    cloud=Cloud("https://vendor.example/tiny.qcow2", None, None),
+    cloud=Cloud(url="https://vendor.example/tiny.qcow2"),
     iso=None,
     windows=None,
     templates={},
@@ -38,29 +38,23 @@ ISO = replace(
     cloud=None,
     iso=Iso(
         medium="the first DVD",
-        sha256=None,
         kernel="/k",
         initrd="/i",
-        arguments="",
+        arguments="quiet",
         answers="initrd",
-        memory_mib=512,
-        vcpus=1,
+        memory=512,
         minutes=1,
         done="done",
-        mirror=None,
-        suite=None,
-        packages=(),
-        phases=(),
     ),
 )
 
 
 def stock(**image: str) -> Inventory:
-    return Inventory((), images={"tiny": ImageSource(**image)} if image else {})
+    return Inventory(images={"tiny": ImageSource(**image)} if image else {})
 
 
 def cloud(url: str, sha256: str | None = None, checksums: str | None = None) -> Recipe:
-    return replace(PLAIN, cloud=Cloud(url, sha256, checksums))
+    return replace(PLAIN, cloud=Cloud(url=url, sha256=sha256, checksums=checksums))
 
 
 @pytest.mark.parametrize(
@@ -71,9 +65,15 @@ def cloud(url: str, sha256: str | None = None, checksums: str | None = None) -> 
         (PLAIN, stock(url="http://near.example/t"), "http://near.example/t", None, None),
         (PLAIN, stock(url="/srv/t.qcow2"), None, "/srv/t.qcow2", None),
         (PLAIN, stock(url="file:///srv/a%20b"), None, "/srv/a b", None),
-        (cloud("https://v.example/t", "cd"), stock(), "https://v.example/t", None, "sha256:cd"),
         (
-            cloud("https://v.example/t", "cd"),
+            cloud("https://v.example/t", SHA256),
+            stock(),
+            "https://v.example/t",
+            None,
+            f"sha256:{SHA256}",
+        ),
+        (
+            cloud("https://v.example/t", SHA256),
             stock(sha256="ab"),
             "https://v.example/t",
             None,
@@ -154,7 +154,7 @@ def test_missing_medium_is_refused_with_what_to_get_and_where_to_put_it(tmp_path
     with pytest.raises(PreflightError, match="it needs the first DVD") as refused:
         inputs.found(ISO, stock(), tmp_path, print)
     assert refused.value.exit_code == 4
-    assert '[images.tiny] path = "/where/it/is.iso"' in refused.value.cure
+    assert '[images.tiny] path = "/where/it/is.iso"' in refused.value.hint
     assert inputs.known(ISO, stock(), tmp_path) is None
 
 
@@ -191,7 +191,7 @@ def test_local_file_that_is_not_there_is_refused(tmp_path):
 def test_download_becomes_the_input_and_is_forgotten_after(web, tmp_path):
     web.files["/tiny.qcow2"] = CONTENT
     recipe = cloud(f"{web.url}/tiny.qcow2", SHA256)
-    job = Job(recipe, tmp_path, tmp_path, stock(), None, print)
+    job = BuildJob(recipe, tmp_path, tmp_path, stock(), None, print)
     file = inputs.provide(job)
     assert file.read_bytes() == CONTENT
     inputs.forget(job)

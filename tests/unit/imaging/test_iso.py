@@ -13,8 +13,8 @@ pytest.importorskip("pycdlib", reason="pycdlib is not installed")
 
 from lab._errors import PreflightError
 from lab.imaging import iso, medium
-from lab.imaging.installer import Installation
-from lab.imaging.library import Library
+from lab.imaging.image_store import ImageStore
+from lab.imaging.job import Installation
 from lab.inventory.inventory import ImageSource, Inventory
 
 pytestmark = pytest.mark.skipif(not shutil.which("qemu-img"), reason="qemu-img is not installed")
@@ -44,7 +44,7 @@ class Recorded:
         subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", str(disk), "8M"], check=True)
 
 
-def library(folder: Path, answers: str, installer: Recorded | None, more: str = "") -> Library:
+def library(folder: Path, answers: str, installer: Recorded | None, more: str = "") -> ImageStore:
     own = folder / "recipes/small"
     own.mkdir(parents=True)
     (own / "image.yaml").write_text(
@@ -57,8 +57,8 @@ def library(folder: Path, answers: str, installer: Recorded | None, more: str = 
     (own / "plain").write_text("{{ as it is }}\n")
     vendor = folder / "vendor.iso"
     vendor.write_bytes(medium.medium("VENDOR", {"vmlinuz": b"kernel", "initrd": b"ramdisk"}))
-    inventory = Inventory((), images={"small": ImageSource(str(vendor))})
-    return Library(folder / "cache", inventory, installer, folder / "recipes")
+    inventory = Inventory(images={"small": ImageSource(url=str(vendor))})
+    return ImageStore(folder / "cache", inventory, installer, folder / "recipes")
 
 
 def test_answers_in_the_initramfs_follow_the_vendors_own(tmp_path):
@@ -80,7 +80,8 @@ def test_answers_on_a_medium_carry_the_label_that_the_installer_looks_for(answer
     installer = Recorded()
     library(tmp_path, answers, installer).get("small", print)
     (tmp_path / "answers.iso").write_bytes(installer.answers)
-    assert medium.label_of(tmp_path / "answers.iso") == label
+    with medium.opened(tmp_path / "answers.iso", "reading", "") as found:
+        assert found.label == label
     assert installer.initrd == b"ramdisk"
 
 
@@ -119,6 +120,6 @@ def test_disk_that_is_none_or_leans_on_another_file_is_refused(make, words, tmp_
         "name: tiny\nsummary: Tiny\ndisk: 1GiB\nfirmware: bios\nfirst_boot: cloud-init\n"
         "user: root\ncloud: {url: 'https://vendor.example/tiny'}\n"
     )
-    inventory = Inventory((), images={"tiny": ImageSource(str(disk))})
+    inventory = Inventory(images={"tiny": ImageSource(url=str(disk))})
     with pytest.raises(PreflightError, match=words):
-        Library(tmp_path / "cache", inventory, None, own.parent).get("tiny", print)
+        ImageStore(tmp_path / "cache", inventory, None, own.parent).get("tiny", print)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.imaging.mirror import at, sources
+from lab.imaging.bootstrap import at, mirror_sources
 
 TARGETS = """\
 Debian|bookworm|bookworm|http://mirror.example/debian/|main|Packages
@@ -23,7 +23,7 @@ HOST = ("debian", "bookworm")
 
 
 def lines(targets: str, suite: str = "bookworm", host: tuple[str, str] = HOST) -> list[str]:
-    return [one.line() for one in sources(targets, "debian", host, suite)]
+    return [one.line() for one in mirror_sources(targets, "debian", host, suite)]
 
 
 def test_release_of_the_host_comes_with_its_updates_and_nobody_elses_packages():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
 
 from lab._errors import UsageError
-from lab.imaging import iso, recipes
+from lab.imaging import inputs, iso, recipes
 from lab.imaging.recipes import RecipeError
 
 BROKEN = Path(__file__).parents[2] / "cases/imaging/broken"
@@ -22,6 +23,85 @@ def test_shipped_recipe_is_valid(name):
     assert findings == ()
     assert recipe is not None
     assert recipe.name == name
+
+
+DIGESTS = {
+    """\
+name: of-packages
+summary: Made from packages
+disk: 20GiB
+firmware: kernel
+first_boot: light
+user: root
+bootstrap:
+  distribution: debian
+  suite: bookworm
+  packages: [systemd, curl]
+  modules: [virtio_blk]
+  arguments: console=ttyS0
+""": "362090cd079a359145163b687bda4cc0cdd2f8b0a2f5b3c05275e24b99f8ee31",
+    """\
+name: a-disk
+summary: A vendor's disk
+disk: 10GiB
+firmware: bios
+first_boot: cloud-init
+user: debian
+cloud:
+  url: https://vendor.example/disk.qcow2
+  checksums: https://vendor.example/SHA512SUMS
+""": "fded0865dea06ca30d8bfc08ff7d6b5e41ede16acdb176bae2ae2fa1d3c99012",
+    """\
+name: an-installer
+summary: A vendor's installer
+disk: 20GiB
+firmware: uefi
+first_boot: cloud-init
+user: debian
+iso:
+  medium: the first DVD
+  kernel: /vmlinuz
+  initrd: /initrd.gz
+  arguments: console=ttyS0
+  answers: oemdrv
+  memory: 1GiB
+  minutes: 180
+  mirror: debian
+  suite: bookworm
+  packages: [curl]
+  done: installed
+  phases: [{name: starting, sees: Starting}]
+""": "84b9918f8530ebdb19ff5630328e73d4c367ec5cae20f3b5eedcfd5f799ce189",
+    """\
+name: a-windows
+summary: Windows
+os: windows
+disk: 64GiB
+firmware: bios
+first_boot: windows
+user: Administrator
+templates: windows
+windows:
+  release: "2022"
+  time_zone: W. Europe Standard Time
+  medium: the ISO
+  known: [{name: a.iso, sha256: 3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a}]
+  memory: 4GiB
+  deadlines: {copy: 60, first_logon: 9}
+""": "eacfd8d8fca66a10224c1cc4ffa8194702ba80591e80763d10dda30d168846b9",
+}
+
+
+@pytest.mark.parametrize(("text", "digest"), DIGESTS.items())
+def test_digest_of_a_recipe_never_changes(text, digest, tmp_path):
+    """Another one would have every image of every user built again."""
+    name = text.partition("\n")[0].removeprefix("name: ")
+    (tmp_path / name).mkdir()
+    (tmp_path / name / recipes.FILE).write_text(text)
+    (tmp_path / "windows").symlink_to(recipes.directory() / "windows")
+    recipe = replace(recipes.load(name, tmp_path), templates={"extra.j2": b"x"})
+    there = {} if recipe.windows else {"file": f"sha256:{'0' * 64}"}
+    assert inputs.digest_of(recipe, there) == digest
 
 
 def test_shipped_recipes_are_those_that_the_page_lists():

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from lab._errors import PreflightError, UsageError
-from lab.imaging import inputs, recipes, remembered
-from lab.imaging.library import Library
+from lab.imaging import image_store, inputs, recipes
+from lab.imaging.image_store import ImageStore
 from lab.inventory.inventory import ImageSource, Inventory
 
 RECIPE = recipes.load("windows-server-2022")
-NOTHING = Inventory(())
+NOTHING = Inventory()
 
 
 @pytest.fixture
@@ -30,53 +30,53 @@ def media(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
 
 def test_what_was_given_once_is_known_from_then_on(tmp_path: Path, media: dict[str, Path]) -> None:
     cache = tmp_path / "cache"
-    remembered.remember(cache, NOTHING, RECIPE, media)
-    inventory = remembered.merged(cache, NOTHING)
+    image_store.remember(cache, NOTHING, RECIPE, media)
+    inventory = image_store.merged(cache, NOTHING)
     found = inputs.found(RECIPE, inventory, tmp_path / "downloads", lambda _: None)
     assert set(found) == {"iso", "virtio-win", "openssh"}
     assert inputs.known(RECIPE, inventory, tmp_path / "downloads") == found
-    assert stat.S_IMODE((cache / remembered.FILE).stat().st_mode) == 0o600
-    remembered.remember(cache, NOTHING, RECIPE, {"iso": media["openssh"]})
-    inventory = remembered.merged(cache, NOTHING)
+    assert stat.S_IMODE((cache / image_store.FILE).stat().st_mode) == 0o600
+    image_store.remember(cache, NOTHING, RECIPE, {"iso": media["openssh"]})
+    inventory = image_store.merged(cache, NOTHING)
     assert inventory.images[RECIPE.name].url == str(media["openssh"])
     assert inventory.images["virtio-win"].url == str(media["virtio-win"])
 
 
 def test_the_inventory_counts_more(tmp_path: Path, media: dict[str, Path]) -> None:
-    remembered.remember(tmp_path, NOTHING, RECIPE, media)
-    own = Inventory((), images={RECIPE.name: ImageSource("/mine"), "virtio-win": ImageSource()})
-    merged = remembered.merged(tmp_path, own)
+    image_store.remember(tmp_path, NOTHING, RECIPE, media)
+    own = Inventory(images={RECIPE.name: ImageSource(url="/mine"), "virtio-win": ImageSource()})
+    merged = image_store.merged(tmp_path, own)
     assert merged.images[RECIPE.name].url == "/mine"
     assert merged.images["virtio-win"].url == str(media["virtio-win"])
 
 
 def test_a_file_that_is_not_there_is_refused_and_nothing_is_remembered(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match=r"--iso: .* is no file"):
-        remembered.remember(tmp_path, NOTHING, RECIPE, {"iso": tmp_path / "none"})
-    assert remembered.merged(tmp_path, NOTHING) == NOTHING
+        image_store.remember(tmp_path, NOTHING, RECIPE, {"iso": tmp_path / "none"})
+    assert image_store.merged(tmp_path, NOTHING) == NOTHING
 
 
 def test_an_option_that_the_image_has_no_use_for_is_refused(
     tmp_path: Path, media: dict[str, Path]
 ) -> None:
     with pytest.raises(PreflightError, match="made from no 'iso'"):
-        remembered.remember(tmp_path, NOTHING, recipes.load("debian-12"), {"iso": media["iso"]})
+        image_store.remember(tmp_path, NOTHING, recipes.load("debian-12"), {"iso": media["iso"]})
 
 
 def test_a_path_beside_another_one_of_the_inventory_is_refused(
     tmp_path: Path, media: dict[str, Path]
 ) -> None:
-    own = Inventory((), images={RECIPE.name: ImageSource("/mine.iso")})
+    own = Inventory(images={RECIPE.name: ImageSource(url="/mine.iso")})
     with pytest.raises(UsageError, match=r"of the inventory says '/mine\.iso'"):
-        remembered.remember(tmp_path, own, RECIPE, media)
-    same = Inventory((), images={RECIPE.name: ImageSource(str(media["iso"]))})
-    remembered.remember(tmp_path, same, RECIPE, media)
+        image_store.remember(tmp_path, own, RECIPE, media)
+    same = Inventory(images={RECIPE.name: ImageSource(url=str(media["iso"]))})
+    image_store.remember(tmp_path, same, RECIPE, media)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '"x"'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '"x"', "[" * 60_000])
 def test_a_damaged_memory_is_none(text: str, tmp_path: Path) -> None:
-    (tmp_path / remembered.FILE).write_text(text)
-    assert remembered.merged(tmp_path, NOTHING) == NOTHING
+    (tmp_path / image_store.FILE).write_text(text)
+    assert image_store.merged(tmp_path, NOTHING) == NOTHING
 
 
 def test_every_missing_medium_is_named_with_both_ways_to_give_it(
@@ -84,9 +84,9 @@ def test_every_missing_medium_is_named_with_both_ways_to_give_it(
 ) -> None:
     with pytest.raises(PreflightError) as refused:
         inputs.check(RECIPE, NOTHING)
-    assert "--iso PATH" in refused.value.cure
-    assert f"[images.{RECIPE.name}]" in refused.value.cure
-    iso = Inventory((), images={RECIPE.name: ImageSource(str(media["iso"]))})
+    assert "--iso PATH" in refused.value.hint
+    assert f"[images.{RECIPE.name}]" in refused.value.hint
+    iso = Inventory(images={RECIPE.name: ImageSource(url=str(media["iso"]))})
     with pytest.raises(PreflightError) as refused:
         inputs.found(RECIPE, iso, tmp_path, lambda _: None)
     assert "virtio-win" in refused.value.happened
@@ -94,7 +94,7 @@ def test_every_missing_medium_is_named_with_both_ways_to_give_it(
 
 
 def test_a_medium_that_has_gone_is_said(tmp_path: Path) -> None:
-    gone = Inventory((), images={RECIPE.name: ImageSource(str(tmp_path / "gone.iso"))})
+    gone = Inventory(images={RECIPE.name: ImageSource(url=str(tmp_path / "gone.iso"))})
     with pytest.raises(PreflightError, match="No such file"):
         inputs.check(RECIPE, gone)
 
@@ -105,23 +105,26 @@ def test_the_same_file_by_another_path_is_what_the_inventory_says(
     (tmp_path / "link").symlink_to(media["iso"])
     for path in (tmp_path / "link", tmp_path / "x" / ".." / "iso"):
         (tmp_path / "x").mkdir(exist_ok=True)
-        own = Inventory((), images={RECIPE.name: ImageSource(str(path))})
-        remembered.remember(tmp_path / "cache", own, RECIPE, {"iso": media["iso"]})
+        own = Inventory(images={RECIPE.name: ImageSource(url=str(path))})
+        image_store.remember(tmp_path / "cache", own, RECIPE, {"iso": media["iso"]})
 
 
 def test_what_is_there_and_no_file_is_said_so(tmp_path: Path) -> None:
-    images = {RECIPE.name: ImageSource(str(tmp_path)), "virtio-win": ImageSource("/nowhere")}
+    images = {
+        RECIPE.name: ImageSource(url=str(tmp_path)),
+        "virtio-win": ImageSource(url="/nowhere"),
+    }
     with pytest.raises(PreflightError, match="it is no file"):
-        inputs.check(RECIPE, Inventory((), images=images))
+        inputs.check(RECIPE, Inventory(images=images))
     with pytest.raises(PreflightError, match="it is no file"):
-        inputs.found(RECIPE, Inventory((), images=images), tmp_path, lambda _: None)
+        inputs.found(RECIPE, Inventory(images=images), tmp_path, lambda _: None)
 
 
 def test_a_medium_that_is_none_is_refused_and_forgotten(tmp_path: Path) -> None:
     wrong = tmp_path / "iso"
     wrong.write_bytes(bytes(100_000))
     with pytest.raises(PreflightError, match="nothing but zeros"):
-        remembered.remember(tmp_path / "cache", NOTHING, RECIPE, {"iso": wrong})
+        image_store.remember(tmp_path / "cache", NOTHING, RECIPE, {"iso": wrong})
     assert not (tmp_path / "cache").exists()
 
 
@@ -129,38 +132,40 @@ def test_a_medium_that_is_none_is_refused_before_it_is_read_for_its_digest(tmp_p
     wrong, drivers = tmp_path / "iso", tmp_path / "virtio-win"
     wrong.write_bytes(bytes(100_000))
     drivers.write_bytes(b"drivers")
-    images = {RECIPE.name: ImageSource(str(wrong)), "virtio-win": ImageSource(str(drivers))}
+    images = {RECIPE.name: ImageSource(url=str(wrong)), "virtio-win": ImageSource(url=str(drivers))}
     with pytest.raises(PreflightError, match="nothing but zeros"):
-        inputs.check(RECIPE, Inventory((), images=images))
+        inputs.check(RECIPE, Inventory(images=images))
 
 
 def test_a_firmware_that_was_asked_for_once_is_the_images_until_another_is(tmp_path: Path) -> None:
-    library = Library(tmp_path, NOTHING)
-    before = library.recipe(RECIPE.name)
+    own = ImageStore(tmp_path, NOTHING)
+    before = own.recipe(RECIPE.name)
     assert before == RECIPE
-    library.choose(RECIPE.name, "uefi")
-    assert Library(tmp_path, NOTHING).recipe(RECIPE.name) == replace(RECIPE, firmware="uefi")
-    other = library.recipe("windows-server-2019")
+    own.choose(RECIPE.name, "uefi")
+    assert ImageStore(tmp_path, NOTHING).recipe(RECIPE.name) == replace(RECIPE, firmware="uefi")
+    other = own.recipe("windows-server-2019")
     assert other.firmware == "bios"
-    library.choose(RECIPE.name, "bios")
-    assert library.recipe(RECIPE.name) == RECIPE
-    assert json.loads((tmp_path / remembered.FIRMWARE).read_text()) == {}
+    own.choose(RECIPE.name, "bios")
+    assert own.recipe(RECIPE.name) == RECIPE
+    assert json.loads((tmp_path / image_store.FIRMWARE).read_text()) == {}
 
 
 def test_a_firmware_is_part_of_what_an_image_is(tmp_path: Path, media: dict[str, Path]) -> None:
-    library = Library(tmp_path, NOTHING)
-    library.remember(RECIPE.name, media)
-    first = library.digest(RECIPE.name)
-    library.choose(RECIPE.name, "uefi")
-    assert library.digest(RECIPE.name) != first
-    library.choose(RECIPE.name, "bios")
-    assert library.digest(RECIPE.name) == first
+    own = ImageStore(tmp_path, NOTHING)
+    own.remember(RECIPE.name, media)
+    first = own.digest(RECIPE.name)
+    own.choose(RECIPE.name, "uefi")
+    assert own.digest(RECIPE.name) != first
+    own.choose(RECIPE.name, "bios")
+    assert own.digest(RECIPE.name) == first
 
 
 def test_only_images_of_windows_let_their_firmware_be_chosen(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="images of Windows, and this one boots by 'kernel'"):
-        Library(tmp_path, NOTHING).choose("debian-12", "uefi")
+        ImageStore(tmp_path, NOTHING).choose("debian-12", "uefi")
     assert list(tmp_path.iterdir()) == []
-    (tmp_path / remembered.FIRMWARE).write_text('{"debian-12": "uefi", "windows-server-2022": "x"}')
-    assert Library(tmp_path, NOTHING).recipe("debian-12").firmware == "kernel"
-    assert Library(tmp_path, NOTHING).recipe(RECIPE.name) == RECIPE
+    (tmp_path / image_store.FIRMWARE).write_text(
+        '{"debian-12": "uefi", "windows-server-2022": "x"}'
+    )
+    assert ImageStore(tmp_path, NOTHING).recipe("debian-12").firmware == "kernel"
+    assert ImageStore(tmp_path, NOTHING).recipe(RECIPE.name) == RECIPE

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from lab.imaging import medium
-from lab.imaging.seed import Card, Identity, seed_files, seed_image
+from lab.imaging.seed import Identity, SeedCard, seed_files, seed_image
 
-MANAGEMENT = Card(
+MANAGEMENT = SeedCard(
     "mgmt0",
     "52:54:00:00:00:0A",
     IPv4Interface("10.201.3.10/24"),
     IPv4Address("10.201.3.1"),
     mtu=1400,
 )
-NODE = Card("eth0", "52:54:00:00:00:0b", mtu=1450)
-ASKING = Card("wan0", "52:54:00:00:00:0c", dhcp=True)
+NODE = SeedCard("eth0", "52:54:00:00:00:0b", mtu=1450)
+ASKING = SeedCard("wan0", "52:54:00:00:00:0c", dhcp=True)
 WHO = Identity(
     instance="run1-abc",
     hostname="node1",
@@ -111,8 +111,6 @@ def test_seed_is_a_medium_labelled_cidata_and_always_the_same(tmp_path: Path):
     assert seed_image(seed_files(WHO)) == image
     path = tmp_path / "seed.iso"
     path.write_bytes(image)
-    assert medium.label_of(path) == "cidata"
-    for name, content in seed_files(WHO).items():
-        out = io.BytesIO()
-        medium.extract(path, f"/{name}", out)
-        assert out.getvalue() == content
+    with medium.opened(path, "reading", "") as found:
+        assert found.label == "cidata"
+        assert {name: found.read(f"/{name}") for name in found.names()} == seed_files(WHO)

@@ -9,7 +9,8 @@ import pytest
 from lab._errors import InventoryError
 from lab.inventory.inventory import Hypervisor, ImageSource, Inventory, Secret
 from lab.inventory.loader import current, find, load
-from lab.inventory.schema import InventoryFile
+from lab.scenario.json_schema import of
+from lab.scenario.shape import keys
 
 ROOT = Path(__file__).parents[3]
 EVERYTHING = ROOT / "tests" / "cases" / "inventory" / "valid" / "everything.toml"
@@ -30,30 +31,31 @@ def said_of(path: Path) -> str:
 def test_what_is_left_out_has_its_default(file: Path) -> None:
     file.write_text(ONE)
     assert load(file) == Inventory(
-        hypervisors=(Hypervisor("rack1", "qemu:///system", line=1),), path=str(file)
+        hypervisors={"rack1": Hypervisor(name="rack1", uri="qemu:///system", line=1)},
+        path=str(file),
     )
 
 
 @pytest.mark.parametrize("written", ["", "# nothing yet\n", 'owner = "me"\n'])
 def test_file_without_hypervisors_is_an_inventory_without_them(file: Path, written: str) -> None:
     file.write_text(written)
-    assert load(file).hypervisors == ()
+    assert load(file).hypervisors == {}
 
 
 def test_null_device_is_an_empty_inventory() -> None:
-    assert load(Path(os.devnull)).hypervisors == ()
+    assert load(Path(os.devnull)).hypervisors == {}
 
 
 def test_what_is_written_arrives_converted() -> None:
     inventory = load(EVERYTHING)
     beside = EVERYTHING.parent
-    assert inventory.hypervisors == (
+    assert [*inventory.hypervisors.values()] == [
         Hypervisor(
             name="rack1",
             uri="qemu+ssh://lab@rack1.example:2222/system?keyfile=/etc/hybridlab/key",
             vcpus=64,
-            memory_mib=256 * 1024,
-            disk_gib=2048,
+            memory=256 * 1024,
+            disk=2048,
             tags=frozenset({"ssd", "windows"}),
             storage="/var/lib/labs",
             address="192.0.2.11",
@@ -65,24 +67,24 @@ def test_what_is_written_arrives_converted() -> None:
         Hypervisor(
             name="rack2", uri="qemu+tls://rack2.example/system", storage="/srv/labs", line=25
         ),
-    )
-    assert inventory.management == IPv4Network("10.66.0.0/16")
+    ]
+    assert inventory.management.cidr == IPv4Network("10.66.0.0/16")
     assert (inventory.owner, inventory.expiry) == ("team-network", 2 * 86_400)
     assert inventory.cache == Path.home() / ".cache" / "labs"
     assert inventory.images == {
         "windows-server-2022": ImageSource(
-            str(beside / "isos" / "server-2022.iso"), "abcdef" + "0" * 58
+            url=str(beside / "isos" / "server-2022.iso"), sha256="abcdef" + "0" * 58
         ),
-        "debian-12": ImageSource("https://images.example/debian-12.qcow2", None),
+        "debian-12": ImageSource(url="https://images.example/debian-12.qcow2", sha256=None),
     }
     assert inventory.mirrors == {"https://images.example/": "http://mirror.lan/images/"}
-    assert inventory.proxies == {
+    assert inventory.proxies.by_name() == {
         "https": "http://proxy.example:3128",
         "no_proxy": "localhost,.lan",
     }
     assert inventory.secrets == {
         "windows-admin": Secret(file=beside / "secrets" / "admin"),
-        "domain-join": Secret(environment="DOMAIN_JOIN"),
+        "domain-join": Secret(env="DOMAIN_JOIN"),
     }
     assert inventory.path == str(EVERYTHING)
 
@@ -90,9 +92,9 @@ def test_what_is_written_arrives_converted() -> None:
 def test_commented_example_is_valid_and_shows_every_key() -> None:
     example = ROOT / "docs" / "lab.example.toml"
     inventory = load(example)
-    assert [one.name for one in inventory.hypervisors] == ["rack1", "rack2"]
+    assert [*inventory.hypervisors] == ["rack1", "rack2"]
     text = example.read_text(encoding="utf-8")
-    assert all(f"{key} = " in text or f"[{key}" in text for key in InventoryFile.model_fields)
+    assert all(f"{key} = " in text or f"[{key}" in text for key in keys(of(Inventory), ()))
 
 
 def test_windows_line_ends_and_byte_order_mark_are_read(file: Path) -> None:

@@ -124,7 +124,7 @@ def test_whatever_stands_in_the_file_is_read_or_told(text: str) -> None:
     for finding in findings:
         assert finding.line <= text.count("\n") + 1
         assert finding.what
-        assert finding.cure
+        assert finding.hint
     if document is not None and not findings:
         keys = {key for key, value in leaves(document.value) if value not in ({}, [])}
         assert keys <= set(document.values)

@@ -42,7 +42,7 @@ class Shelf(Host):
     """A hypervisor with objects in memory."""
 
     def __init__(self, *owners: Owner) -> None:
-        super().__init__(Hypervisor("hv", "qemu:///system", line=3))
+        super().__init__(Hypervisor(name="hv", uri="qemu:///system", line=3))
         kinds = ("domain", "network", "pool")
         self.things = [Thing(kind, owner) for owner in owners for kind in kinds]
 
@@ -51,8 +51,8 @@ class Shelf(Host):
         return self
 
     @contextmanager
-    def told(self, doing: str, cure: str = "") -> Iterator[None]:
-        del doing, cure
+    def told(self, doing: str, hint: str = "") -> Iterator[None]:
+        del doing, hint
         yield
 
     def lab_pool(self, token: str) -> Any:

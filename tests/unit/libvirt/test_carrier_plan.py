@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from lab._deadline import Deadline
 from lab._errors import PreflightError
-from lab.guests.shell import Completed
 from lab.inventory.inventory import Hypervisor
-from lab.providers.libvirt import carrier, uplink
+from lab.providers.libvirt import carriage, carrier
 from lab.providers.libvirt.links import Links, read_alias, write_alias
 from lab.providers.libvirt.ownership import Owner
 from lab.providers.provider import LabHandle
+from lab.remote.shell import Completed
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.segment import Interface, Segment
 
@@ -135,7 +135,7 @@ class Answers:
 
 
 @pytest.mark.parametrize(
-    ("answers", "says", "cure"),
+    ("answers", "says", "hint"),
     [
         (Answers(2, "", "Error: Unknown device type."), "has no VXLAN", "modprobe vxlan"),
         (Answers(1, "", "sudo: a password is required"), "may not change", "sudo -n"),
@@ -143,17 +143,17 @@ class Answers:
     ],
 )
 def test_a_hypervisor_that_cannot_carry_is_refused_with_the_fix(
-    answers: Answers, says: str, cure: str
+    answers: Answers, says: str, hint: str
 ) -> None:
     with pytest.raises(PreflightError, match=says) as told:
         Links(answers, Deadline(1)).try_vxlan()
-    assert cure in told.value.cure
+    assert hint in told.value.hint
 
 
 def test_an_iproute_without_json_is_refused() -> None:
     with pytest.raises(PreflightError, match="no JSON: '1: lo:'") as told:
         Links(Answers(0, "1: lo:"), Deadline(1)).vxlans()
-    assert "4.13" in told.value.cure
+    assert "4.13" in told.value.hint
 
 
 def test_a_kernel_that_shows_every_device_for_an_unknown_kind_has_no_vxlans() -> None:
@@ -172,7 +172,7 @@ def test_a_kernel_that_shows_every_device_for_an_unknown_kind_has_no_vxlans() ->
 def test_the_end_of_tunnels_is_the_address_given_or_that_of_the_uri(
     given_uri: str, address: str | None, end: str
 ) -> None:
-    assert uplink.tunnel_end(Hypervisor("a", given_uri, address=address)) == end
+    assert carriage.tunnel_end(Hypervisor(name="a", uri=given_uri, address=address)) == end
 
 
 @pytest.mark.parametrize(
@@ -190,5 +190,5 @@ def test_a_hypervisor_without_an_address_is_refused_by_name(
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     with pytest.raises(PreflightError, match=says) as told:
-        uplink.tunnel_end(Hypervisor("rack1", given_uri))
-    assert "give 'rack1' an 'address'" in told.value.cure
+        carriage.tunnel_end(Hypervisor(name="rack1", uri=given_uri))
+    assert "give 'rack1' an 'address'" in told.value.hint

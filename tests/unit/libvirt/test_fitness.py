@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 
 from lab._errors import PreflightError
-from lab.cluster.calico_operator import MOST_POOLS
+from lab.cluster.addons.calico_operator import MOST_POOLS
+from lab.cluster.addons.registry import addons
+from lab.cluster.linux import daemons
 from lab.imaging import recipes
 from lab.lifecycle.blueprint import draw
-from lab.providers.machines.fitness import WITH_CLUSTER, require_fit, require_packages, unfit
+from lab.providers.machines.fitness import require_fit, require_packages, unfit
 from lab.providers.provider import Pods
 from lab.scenario.loader import shipped
 from lab.topology.registry import topologies
@@ -28,7 +30,7 @@ def test_every_scenario_can_be_had_on_machines_but_ovn_without_a_cluster(
 def test_the_refusal_says_why_and_what_can_be_had() -> None:
     with pytest.raises(PreflightError, match="must be given orders once they are ready") as raised:
         require_fit(draw("ovn", real=True).intent)
-    assert raised.value.cure == "'--provider netns' brings it up in network namespaces"
+    assert raised.value.hint == "'--provider netns' brings it up in network namespaces"
 
 
 def test_calico_has_no_more_pools_than_its_operator_takes() -> None:
@@ -38,7 +40,7 @@ def test_calico_has_no_more_pools_than_its_operator_takes() -> None:
     require_fit(replace(intent, machines=(*intent.machines, *many)))
     with pytest.raises(PreflightError, match="26 nodes run pods") as raised:
         require_fit(replace(intent, machines=(*intent.machines, *many, one)))
-    assert "'--pods namespaces'" in raised.value.cure
+    assert "'--pods namespaces'" in raised.value.hint
 
 
 def test_an_image_without_the_daemons_is_named_with_its_packages() -> None:
@@ -47,6 +49,26 @@ def test_an_image_without_the_daemons_is_named_with_its_packages() -> None:
     require_packages(intent, lambda _: None)  # of a vendor's image nobody knows
     with pytest.raises(PreflightError, match="'debian-12' has no bird2, keepalived"):
         require_packages(intent, lambda _: ("haproxy",))
+
+
+def test_a_kube_proxy_that_is_no_pod_asks_for_iptables_in_mode_iptables() -> None:
+    for name, wanted in (("hard-way", {"iptables"}), ("overlay", set[str]())):
+        intent = draw(name, "linux", None, "kubernetes", real=True).intent
+        assert intent.kubernetes
+        other = replace(intent, kubernetes=replace(intent.kubernetes, proxy_mode="iptables"))
+        assert set[str]().union(*daemons.packages(other).values()) == wanted
+        assert not daemons.packages(intent)
+    hard_way = draw("hard-way", "linux", None, "kubernetes", real=True).intent
+    assert hard_way.kubernetes
+    mode = replace(hard_way.kubernetes, proxy_mode="iptables")
+    with pytest.raises(PreflightError, match="'debian-12' has no iptables"):
+        require_packages(replace(hard_way, kubernetes=mode), recipe_packages)
+
+
+def recipe_packages(image: str) -> tuple[str, ...]:
+    bootstrap = recipes.load(image).bootstrap
+    assert bootstrap
+    return bootstrap.packages
 
 
 @pytest.mark.parametrize("image", ["debian-12", "debian-13"])
@@ -62,4 +84,4 @@ def test_the_shipped_images_have_every_daemon_that_is_started_on_machines(
 
 
 def test_every_topology_that_is_said_to_have_clusters_exists() -> None:
-    assert set(topologies()) >= WITH_CLUSTER
+    assert set(topologies()) >= set(addons())

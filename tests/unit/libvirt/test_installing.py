@@ -6,7 +6,7 @@ import pytest
 
 from lab._deadline import Deadline
 from lab._errors import PreflightError
-from lab.imaging.installer import Installation
+from lab.imaging.job import Installation
 from lab.imaging.recipe import Phase
 from lab.inventory.inventory import Hypervisor
 from lab.providers.libvirt import connection, documents
@@ -14,9 +14,9 @@ from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.installing import LibvirtInstaller, Story
 
 PHASES = (
-    Phase("partitioning", r"[Pp]artition"),
-    Phase("copying", r"Copying \d+ files"),
-    Phase("finishing", r"Finish"),
+    Phase(name="partitioning", sees=r"[Pp]artition"),
+    Phase(name="copying", sees=r"Copying \d+ files"),
+    Phase(name="finishing", sees=r"Finish"),
 )
 
 
@@ -55,7 +55,7 @@ def test_line_that_is_not_ended_counts_too():
 
 
 def test_document_has_a_drive_for_each_medium_and_a_network_only_if_asked():
-    spec = documents.Installation(
+    spec = documents.InstallerDomain(
         name="x",
         image="small",
         accelerated=False,
@@ -81,7 +81,7 @@ def test_installer_of_another_architecture_is_refused(tmp_path, monkeypatch):
             return ["aarch64"]
 
     monkeypatch.setattr(connection, "connect", lambda _: Elsewhere())
-    host = Host(Hypervisor("far", "qemu:///system"))
+    host = Host(Hypervisor(name="far", uri="qemu:///system"))
     one = Installation(
         name="small",
         architecture="x86_64",

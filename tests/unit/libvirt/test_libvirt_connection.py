@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import parse_qs, urlsplit
@@ -15,7 +15,7 @@ from lab._errors import PreflightError
 from lab.inventory.inventory import STOCK, Hypervisor
 from lab.providers.libvirt import connection
 from lab.providers.libvirt.connection import controller_id, quiet_uri, reason
-from lab.providers.libvirt.layout import FILE, Layout, load, save
+from lab.providers.libvirt.layout import FILE, LibvirtLayout, load, save
 from lab.providers.libvirt.provider import LibvirtProvider
 from lab.providers.provider import LabHandle
 
@@ -72,7 +72,7 @@ def test_machines_cloned_from_one_template_are_told_apart(monkeypatch: pytest.Mo
 def test_a_labs_record_names_no_program_and_drops_no_check(tmp_path: Path, parameter: str) -> None:
     lab = LabHandle("a", tmp_path, "11")
     uri = f"qemu+ssh://ann@hv1/system?{parameter}&keyfile=/k%20ey"
-    save(lab, Layout({"n": "hv1"}, {}, {"hv1": Hypervisor("hv1", uri)}, {}))
+    save(lab, LibvirtLayout({"n": "hv1"}, {}, {"hv1": Hypervisor(name="hv1", uri=uri)}, {}))
     file = tmp_path / FILE
     assert parameter not in file.read_text()
     file.write_text(file.read_text().replace("?", f"?{parameter}&"))  # as earlier versions did
@@ -85,10 +85,51 @@ def test_a_labs_record_names_no_program_and_drops_no_check(tmp_path: Path, param
 
 def test_the_record_of_this_machines_own_libvirt_leads_to_it(tmp_path: Path) -> None:
     lab = LabHandle("a", tmp_path, "11")
-    save(lab, Layout({"n": "hv1"}, {}, {"hv1": Hypervisor("hv1", "qemu:///system")}, {}))
+    save(
+        lab,
+        LibvirtLayout({"n": "hv1"}, {}, {"hv1": Hypervisor(name="hv1", uri="qemu:///system")}, {}),
+    )
     found = load(lab)
     assert found
     assert found.homes["hv1"].uri == "qemu:///system"
+
+
+OLD = {
+    "machines": {"n": "hv1"},
+    "accelerated": {"hv1": True},
+    "homes": {
+        "hv1": {
+            "name": "hv1",
+            "uri": "qemu+ssh://ann@hv1/system?keyfile=/key",
+            "vcpus": 8,
+            "memory_mib": 65536,
+            "disk_gib": 500,
+            "tags": ["ssd"],
+            "storage": "/srv/labs",
+            "address": "192.0.2.11",
+            "mtu": 9000,
+            "acceleration": "kvm",
+            "parallel_boots": 2,
+            "line": 7,
+        }
+    },
+    "users": {"n": "debian"},
+    "windows": [],
+    "bundle": "",
+}
+"""A record that was written when hypervisors were dataclasses."""
+
+
+def test_a_record_of_an_earlier_version_is_read_and_written_the_same(tmp_path: Path) -> None:
+    lab = LabHandle("a", tmp_path, "11")
+    file = tmp_path / FILE
+    file.write_text(json.dumps(OLD))
+    found = load(lab)
+    assert found
+    home = found.homes["hv1"]
+    assert (home.memory_mib, home.tags, home.line) == (65536, frozenset({"ssd"}), 7)
+    save(lab, found)
+    assert json.loads(file.read_text()) == OLD
 
 
 @pytest.mark.parametrize(
@@ -99,7 +140,10 @@ def test_a_record_with_a_uri_that_no_inventory_could_have_is_not_used(
     tmp_path: Path, uri: str
 ) -> None:
     lab = LabHandle("a", tmp_path, "11")
-    save(lab, Layout({"n": "hv1"}, {}, {"hv1": Hypervisor("hv1", "qemu:///system")}, {}))
+    save(
+        lab,
+        LibvirtLayout({"n": "hv1"}, {}, {"hv1": Hypervisor(name="hv1", uri="qemu:///system")}, {}),
+    )
     file = tmp_path / FILE
     file.write_text(file.read_text().replace("qemu:///system", uri))
     assert load(lab) is None
@@ -114,18 +158,20 @@ def test_a_program_is_run_only_as_the_inventory_names_it(monkeypatch: pytest.Mon
         raise PreflightError("connecting", "No route to host", "see that the host is on")
 
     monkeypatch.setattr(connection, "connect", refuse)
-    listed = Hypervisor("hv1", "qemu+ssh://ann@hv1/system?command=/my/ssh")
-    gone = Hypervisor("hv2", "qemu+ssh://ann@hv2/system")
-    kept = Layout({}, {}, {"hv1": Hypervisor("hv1", "qemu+ssh://eve@evil/system"), "hv2": gone})
-    inventory = replace(STOCK, hypervisors=(listed,))
+    listed = Hypervisor(name="hv1", uri="qemu+ssh://ann@hv1/system?command=/my/ssh")
+    gone = Hypervisor(name="hv2", uri="qemu+ssh://ann@hv2/system")
+    kept = LibvirtLayout(
+        {}, {}, {"hv1": Hypervisor(name="hv1", uri="qemu+ssh://eve@evil/system"), "hv2": gone}
+    )
+    inventory = STOCK.replace(hypervisors={"hv1": listed})
     hosts = LibvirtProvider(inventory)._hosts_with(kept)
     with pytest.raises(PreflightError) as refused:
         _ = hosts["hv1"].connected
-    assert refused.value.cure == "see that the host is on"
+    assert refused.value.hint == "see that the host is on"
     with pytest.raises(PreflightError, match="No route to host") as refused:
         _ = hosts["hv2"].connected
     assert opened == [listed.uri, gone.uri]
-    assert refused.value.cure == (
+    assert refused.value.hint == (
         "see that the host is on; hypervisor 'hv2' is not in the inventory any more: write it "
         "into lab.toml again, with its whole URI"
     )

@@ -12,8 +12,8 @@ from lab.providers.libvirt import connection
 from lab.providers.libvirt.provider import LibvirtProvider
 
 FORBIDDEN = "Unable to get system bus connection: Could not connect: No such file or directory"
-OWN = Hypervisor("own", "qemu:///system", line=3)
-FAR = Hypervisor("far", "qemu+ssh://root@h.example/system", line=3)
+OWN = Hypervisor(name="own", uri="qemu:///system", line=3)
+FAR = Hypervisor(name="far", uri="qemu+ssh://root@h.example/system", line=3)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_refusals_of_this_machines_own_libvirt_are_known(
     [
         (STOCK, FORBIDDEN, 0),
         (STOCK, "Failed to connect socket: Connection refused", 1),
-        (Inventory(hypervisors=(OWN,)), FORBIDDEN, 1),
+        (Inventory(hypervisors={"own": OWN}), FORBIDDEN, 1),
     ],
 )
 def test_only_who_asked_for_it_hears_of_a_libvirt_that_is_forbidden(

@@ -12,10 +12,10 @@ import pytest
 from lab.inventory.inventory import MANAGEMENT, Hypervisor
 from lab.providers.diagnosis import Diagnosis
 from lab.providers.libvirt.acceleration import Trial
-from lab.providers.libvirt.facts import Facts, Inside, Storage
-from lab.providers.libvirt.judgement import Question, judged
+from lab.providers.libvirt.doctor import HypervisorCheck, judged
+from lab.providers.libvirt.facts import Facts, ShellFacts, Storage
 from lab.providers.libvirt.ownership import Owner
-from lab.providers.libvirt.survey import Route, Survey
+from lab.providers.libvirt.survey import KernelRoute, Survey
 
 NOW = 1_800_000_000.0
 KVM = Trial("kvm", works=True, detail="a tiny guest runs with KVM")
@@ -24,7 +24,7 @@ TCG = Trial("tcg", works=True, detail="a tiny guest runs with TCG")
 NO_TCG = Trial("tcg", works=False, detail="no guest runs with TCG: ...")
 SURVEY = Survey(
     clock=NOW,
-    routes=(Route(IPv4Network("192.0.2.0/24"), "eth0"),),
+    routes=(KernelRoute(IPv4Network("192.0.2.0/24"), "eth0"),),
     uplink="eth0",
     mtus={"lo": 65536, "eth0": 1500, "eth1": 9000},
     devices={IPv4Address("192.0.2.11"): "eth0", IPv4Address("198.51.100.1"): "eth1"},
@@ -43,9 +43,9 @@ GOOD = Facts(
     networks=(("default", IPv4Network("192.168.122.0/24")),),
     bridges=frozenset({"hl01234567-mgmt"}),
     owners=(),
-    inside=Inside(SURVEY, "", "", 0.2),
+    inside=ShellFacts(SURVEY, "", "", 0.2),
 )
-HYPERVISOR = Hypervisor("rack1", "qemu+ssh://rack1/system", line=7)
+HYPERVISOR = Hypervisor(name="rack1", uri="qemu+ssh://rack1/system", line=7)
 OWNER = Owner("old", "abcd", Path("/x"), "c", "me", NOW - 900, NOW - 100)
 
 
@@ -56,10 +56,10 @@ def judge(
     management: IPv4Network = MANAGEMENT,
     **given: Any,
 ) -> dict[str, Diagnosis]:
-    asked = Question(replace(HYPERVISOR, **given), management, several, NOW)
+    asked = HypervisorCheck(HYPERVISOR.replace(**given), management, several, NOW)
     found = tuple(judged(asked, facts))
     assert all(one.subject == "hypervisor 'rack1'" for one in found)
-    assert all(bool(one.cure) == (one.level != "ok") for one in found), "a cure for all but ok"
+    assert all(bool(one.hint) == (one.level != "ok") for one in found), "a hint for all but ok"
     return {one.check: one for one in found}
 
 
@@ -121,7 +121,7 @@ CASES: tuple[tuple[str, dict[str, Any], dict[str, Any], str, str, str], ...] = (
     ("no firmware", {"uefi": False}, {}, "firmware", "warn", "Windows"),
     (
         "another clock",
-        {"inside": Inside(SURVEY, "", "", -40.0)},
+        {"inside": ShellFacts(SURVEY, "", "", -40.0)},
         {},
         "clock",
         "warn",
@@ -138,7 +138,7 @@ CASES: tuple[tuple[str, dict[str, Any], dict[str, Any], str, str, str], ...] = (
     ),
     (
         "no shell, alone",
-        {"inside": Inside(None, "refused", "", None)},
+        {"inside": ShellFacts(None, "refused", "", None)},
         {},
         "shell",
         "warn",
@@ -169,17 +169,17 @@ def test_figure_is_judged(
 
 
 def test_nothing_is_said_of_what_is_not_known() -> None:
-    found = judge(replace(GOOD, trials=(), inside=Inside(None, "no", "do", None)))
-    assert not {"acceleration", "nested", "mtu", "clock"} & set(found)
+    found = judge(replace(GOOD, trials=(NO_KVM, TCG), inside=ShellFacts(None, "no", "do", None)))
+    assert not {"nested", "mtu", "clock"} & set(found)
 
 
 @pytest.mark.parametrize(
     ("facts", "given", "check", "seen"),
     [
-        ({"inside": Inside(None, "refused", "", None)}, {}, "shell", "no shell there: refused"),
+        ({"inside": ShellFacts(None, "refused", "", None)}, {}, "shell", "no shell there: refused"),
         ({}, {"address": "203.0.113.9"}, "shell", "does not have the address 203.0.113.9"),
         (
-            {"inside": Inside(SURVEY, "", "", 0.0, (("rack2", "message too long"),))},
+            {"inside": ShellFacts(SURVEY, "", "", 0.0, (("rack2", "message too long"),))},
             {},
             "shell",
             "does not come to 'rack2': message too long",
@@ -195,7 +195,7 @@ def test_what_several_hypervisors_cannot_do_without(
 
 
 def test_hypervisor_without_ping_is_no_network_without_packets() -> None:
-    facts = replace(GOOD, inside=Inside(SURVEY, "", "", 0.0, (), has_ping=False))
+    facts = replace(GOOD, inside=ShellFacts(SURVEY, "", "", 0.0, (), has_ping=False))
     found = judge(facts, several=True)["shell"]
     assert (found.level, "no ping" in found.seen) == ("warn", True)
     assert judge(facts)["shell"].level == "ok"
@@ -206,24 +206,24 @@ def test_management_range_that_is_partly_used_is_told_with_a_free_one() -> None:
     found = judge(replace(GOOD, networks=networks))["management"]
     assert found.level == "warn"
     assert "network 'lan' is in it: 10.201.5.0/24" in found.seen
-    assert '"10.203.0.0/16"' in found.cure
+    assert '"10.203.0.0/16"' in found.hint
 
 
 def test_management_range_within_a_route_leaves_no_room() -> None:
-    survey = replace(SURVEY, routes=(Route(IPv4Network("10.0.0.0/8"), "tun0"),))
-    found = judge(replace(GOOD, inside=Inside(survey, "", "", None)))["management"]
+    survey = replace(SURVEY, routes=(KernelRoute(IPv4Network("10.0.0.0/8"), "tun0"),))
+    found = judge(replace(GOOD, inside=ShellFacts(survey, "", "", None)))["management"]
     assert found.level == "fail"
     assert "the route by tun0 is in it: 10.0.0.0/8" in found.seen
-    assert "another range" in found.cure
+    assert "another range" in found.hint
 
 
 def test_range_of_a_lab_of_ours_is_no_collision() -> None:
-    route = Route(IPv4Network("10.201.7.0/24"), "hl01234567-mgmt")
-    inside = Inside(replace(SURVEY, routes=(route,)), "", "", None)
+    route = KernelRoute(IPv4Network("10.201.7.0/24"), "hl01234567-mgmt")
+    inside = ShellFacts(replace(SURVEY, routes=(route,)), "", "", None)
     assert judge(replace(GOOD, inside=inside))["management"].level == "ok"
 
 
 def test_cure_of_the_stock_inventory_begins_with_a_file() -> None:
     found = judge(line=0, mtu=9000)["mtu"]
-    assert "write a lab.toml with [hypervisors.rack1]" in found.cure
-    assert "below [hypervisors.rack1]" in judge(mtu=9000)["mtu"].cure
+    assert "write a lab.toml with [hypervisors.rack1]" in found.hint
+    assert "below [hypervisors.rack1]" in judge(mtu=9000)["mtu"].hint

@@ -10,15 +10,15 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.cluster.cluster import ClusterNode
 from lab.cluster.observers.gathering import RECENTLY
-from lab.guests.shell import Completed
 from lab.providers.libvirt.guests import LibvirtGuests
-from lab.providers.libvirt.layout import Layout
-from lab.providers.machines.kubernetes import Kubernetes
+from lab.providers.libvirt.layout import LibvirtLayout
+from lab.providers.machines.kubernetes import MachinesCluster
 from lab.providers.provider import LabHandle
+from lab.remote.shell import Completed
 
 SWAP = "E1121 1 run.go:72] failed to run Kubelet: running with swap on is not supported"
 LAB = LabHandle("lab", Path("/nowhere"), "token")
-LAYOUT = Layout({"worker1": "here", "worker2": "here", "client": "here"}, {"here": True}, {})
+LAYOUT = LibvirtLayout({"worker1": "here", "worker2": "here", "client": "here"}, {"here": True}, {})
 
 
 class Shell:
@@ -83,7 +83,7 @@ def test_of_a_cluster_its_nodes_are_asked_and_what_stands_beside_them() -> None:
     bundled = SimpleNamespace(cluster=SimpleNamespace(nodes=nodes))
     shells = {name: Shell() for name in LAYOUT.machines}
     there = guests(**shells)
-    made = Kubernetes(LAB, None, bundled, lambda: there)  # type: ignore[arg-type]  # the same
+    made = MachinesCluster(LAB, None, bundled, lambda: there)  # type: ignore[arg-type]  # the same
     pieces = dict(made.logs(there, ("worker1", "client"), Deadline(60)))
     assert pieces["worker1/kubelet.log"] == SWAP.encode()
     assert pieces["client/kubelet.log"] == SWAP.encode()

@@ -11,8 +11,8 @@ from lab.providers.libvirt.prediction import predict
 from lab.providers.libvirt.provider import LibvirtProvider
 
 INTENT = draw("overlay", only="linux").intent
-ONE = (Hypervisor("one", "qemu:///system", parallel_boots=1),)
-TWO = (*ONE, Hypervisor("two", "qemu+ssh://two/system", parallel_boots=1))
+ONE = (Hypervisor(name="one", uri="qemu:///system", parallel_boots=1),)
+TWO = (*ONE, Hypervisor(name="two", uri="qemu+ssh://two/system", parallel_boots=1))
 
 
 def test_memory_and_disks_are_what_the_machines_are_given() -> None:
@@ -44,4 +44,4 @@ def test_the_cost_of_windows_machines_without_their_iso_is_refused_with_the_way_
     provider = LibvirtProvider(STOCK)
     with pytest.raises(PreflightError, match="it needs the ISO of Windows Server 2022") as caught:
         provider.cost(draw("overlay").intent)
-    assert "--only linux" in caught.value.cure
+    assert "--only linux" in caught.value.hint

@@ -6,7 +6,7 @@ from ipaddress import IPv4Address, IPv4Network
 
 import pytest
 
-from lab.providers.libvirt.survey import Route, read
+from lab.providers.libvirt.survey import KernelRoute, read
 
 PRINTED = """\
 1800000000.250000000
@@ -24,8 +24,8 @@ def test_clock_routes_links_and_addresses_are_read() -> None:
     found = read(PRINTED)
     assert found.clock == 1_800_000_000.25
     assert found.routes == (
-        Route(IPv4Network("192.0.2.0/24"), "eth0"),
-        Route(IPv4Network("10.8.0.1/32"), "tun0"),
+        KernelRoute(IPv4Network("192.0.2.0/24"), "eth0"),
+        KernelRoute(IPv4Network("10.8.0.1/32"), "tun0"),
     )
     assert found.uplink == "eth0"
     assert found.mtus == {"lo": 65536, "eth0": 1400}

@@ -102,9 +102,10 @@ def _fits(machines: list[MachineIntent], hosts: list[Capacity], placed: dict[str
 
 def inventory(*mtus: int) -> Inventory:
     return Inventory(
-        tuple(
-            Hypervisor(f"h{at}", f"qemu+ssh://h{at}/system", mtu=one) for at, one in enumerate(mtus)
-        )
+        hypervisors={
+            f"h{at}": Hypervisor(name=f"h{at}", uri=f"qemu+ssh://h{at}/system").replace(mtu=one)
+            for at, one in enumerate(mtus)
+        }
     )
 
 
@@ -128,4 +129,4 @@ def test_the_mtu_that_fits_from_end_to_end(
 def test_an_uplink_too_narrow_for_the_lab_is_refused_by_name() -> None:
     with pytest.raises(PreflightError, match="hypervisor 'h1' has an uplink of 675 bytes") as told:
         mtu(inventory(1500, 675), ("h0", "h1"), 1500)
-    assert "'mtu' of 'h1'" in told.value.cure
+    assert "'mtu' of 'h1'" in told.value.hint

@@ -18,6 +18,7 @@ from lab._errors import BrokenError, DeadlineError, PreflightError, UsageError
 from lab.imaging import recipes
 from lab.imaging.windows.settings import Region
 from lab.lifecycle.blueprint import draw
+from lab.plan.planner import make_plan
 from lab.providers.libvirt import (
     documents,
     drives,
@@ -30,11 +31,13 @@ from lab.providers.libvirt import (
 from lab.providers.libvirt.documents import Card, Disc, WindowsDomain
 from lab.providers.libvirt.guests import LibvirtGuests
 from lab.providers.libvirt.host import Host, offered
-from lab.providers.libvirt.machine_recipe import Recipe
+from lab.providers.libvirt.machine_recipe import MachineRecipe
 from lab.providers.libvirt.media import Reader
 from lab.providers.machines import keyring
 from lab.providers.machines.keyring import Pins
 from lab.providers.provider import LabHandle, Probe, ProbeSettings
+from lab.scenario.loader import load
+from lab.topology import registry
 
 INTENT = draw("overlay").intent
 WINDOWS = next(one for one in INTENT.machines if one.os == "windows")
@@ -97,7 +100,7 @@ def test_probes_that_cannot_be_are_never_sent_and_every_probe_has_an_outcome(
     lab = LabHandle("overlay", tmp_path, "t" * 16)
     everyone = {one.name: "local" for one in INTENT.machines}
     only = tuple(one.name for one in INTENT.machines if one.os == "windows")
-    decided = layout.Layout(everyone, {"local": True}, {}, {}, only)
+    decided = layout.LibvirtLayout(everyone, {"local": True}, {}, {}, only)
     probes = [replace(probe(WINDOWS.name, OWN), key=key) for key in (7, 9)]
     told: list[int] = []
     with LibvirtGuests(lab, decided, {}) as guests:
@@ -117,7 +120,7 @@ def test_a_layout_knows_its_windows_machines_and_one_of_older_versions_has_none(
     tmp_path: Path,
 ) -> None:
     lab = LabHandle("overlay", tmp_path, "t" * 16)
-    layout.save(lab, layout.Layout({"win1": "local"}, {}, {}, {}, ("win1",)))
+    layout.save(lab, layout.LibvirtLayout({"win1": "local"}, {}, {}, {}, ("win1",)))
     found = layout.load(lab)
     assert found is not None
     assert found.windows == ("win1",)
@@ -126,6 +129,8 @@ def test_a_layout_knows_its_windows_machines_and_one_of_older_versions_has_none(
     found = layout.load(lab)
     assert found is not None
     assert found.windows == ()
+    (tmp_path / layout.FILE).write_text('{"homes": ' * 5000)
+    assert layout.load(lab) is None
 
 
 @pytest.fixture
@@ -154,7 +159,7 @@ def test_passwords_and_pins_are_in_files_of_their_own_that_nobody_else_reads(
 
 
 def test_a_machine_that_has_not_said_its_keys_is_not_knocked_at(lab: LabHandle) -> None:
-    decided = layout.Layout({"win1": "local"}, {}, {}, {"win1": "Administrator"}, ("win1",))
+    decided = layout.LibvirtLayout({"win1": "local"}, {}, {}, {"win1": "Administrator"}, ("win1",))
     guests = LibvirtGuests(lab, decided, {})
     guests.__dict__["_addresses"] = {"win1": "192.0.2.1"}
     with pytest.raises(BrokenError, match="has not said its keys"):
@@ -190,7 +195,7 @@ def clone(lab: LabHandle, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(windows_machines, "_LOOK_SECONDS", 0.0)
     discarded: list[str] = []
     monkeypatch.setattr(drives, "discard", lambda *words: discarded.append(words[2]))
-    recipe = Recipe(
+    recipe = MachineRecipe(
         lab, replace(WINDOWS, name="win1"), cast("Any", None), True, 1400, "192.0.2.10", 24
     )
     return SimpleNamespace(
@@ -244,7 +249,7 @@ def test_a_clone_that_takes_too_long_is_named_by_its_phase(
 
 def test_the_cards_of_a_clone_are_those_of_the_intent(lab: LabHandle) -> None:
     machine = replace(WINDOWS, name="win1")
-    recipe = Recipe(lab, machine, cast("Any", None), True, 1400, "192.0.2.10", 24)
+    recipe = MachineRecipe(lab, machine, cast("Any", None), True, 1400, "192.0.2.10", 24)
     told = windows_machines.settings(recipe, Region())
     assert [card.name for card in told.cards] == [
         "mgmt0",
@@ -257,16 +262,34 @@ def test_the_cards_of_a_clone_are_those_of_the_intent(lab: LabHandle) -> None:
     assert told.cards[1].gateway == via
 
 
+def test_further_cards_make_the_same_digest_as_in_earlier_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another digest would make every machine that has such a card again."""
+    monkeypatch.setattr(keyring, "client_public", lambda _: "ssh-ed25519 AAAA")
+    everything = Path(__file__).parents[2] / "cases/scenario/valid/everything.yaml"
+    intent = registry.intent(make_plan(load(everything)))
+    (machine,) = (one for one in intent.machines if one.hardware.nics)
+    image = cast("Any", SimpleNamespace(digest="sha256:1", first_boot="windows"))
+    lab = LabHandle("a", tmp_path, "11")
+    recipe = MachineRecipe(lab, machine, image, True, 1400, "192.0.2.10", 24)
+    assert recipe.digest().startswith("429a380774795acb")
+
+
 def test_a_clone_is_told_the_language_and_time_of_its_images_recipe(
     lab: LabHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shipped = recipes.load("windows-server-2022")
     assert shipped.windows is not None
-    region = Region("de-DE", "0407:00000407", "W. Europe Standard Time")
-    german = replace(shipped, windows=replace(shipped.windows, region=region))
+    told = {
+        "locale": "de-DE",
+        "keyboard": "0407:00000407",
+        "time_zone": "W. Europe Standard Time",
+    }
+    german = replace(shipped, windows=shipped.windows.model_copy(update=told))
     monkeypatch.setattr(windows_machines.recipes, "load", lambda _: german)
     image = cast("Any", SimpleNamespace(name=shipped.name))
-    recipe = Recipe(lab, replace(WINDOWS, name="win1"), image, True, 1400, "192.0.2.10", 24)
+    recipe = MachineRecipe(lab, replace(WINDOWS, name="win1"), image, True, 1400, "192.0.2.10", 24)
     made = windows_machines.medium_of(recipe)
     assert b"<TimeZone>W. Europe Standard Time</TimeZone>" in made
     assert b"<UserLocale>de-DE</UserLocale>" in made
@@ -372,7 +395,7 @@ def test_only_what_the_hypervisor_offers_is_asked_for() -> None:
 
 
 def test_a_site_is_known_by_its_mark_and_a_lab_s_mark_is_none() -> None:
-    mark = sites.Mark("windows-server-2022", Path("/cache/a <b>"), "00ff")
+    mark = sites.SiteMark("windows-server-2022", Path("/cache/a <b>"), "00ff")
     assert sites.read(f"<domain><metadata>{sites.write(mark)}</metadata></domain>") == mark
     assert sites.read("<domain><metadata/></domain>") is None
     assert sites.read(documents.windows(SPEC, "<x/>")) is None
@@ -413,7 +436,7 @@ def test_a_folder_that_qemu_may_not_enter_is_named(tmp_path: Path) -> None:
 
 
 def test_media_of_recipes_stay_on_a_hypervisor_and_others_go() -> None:
-    name = media.kept_name(media.Disc(Path("/x"), "ab" * 32))
+    name = media.kept_name(media.VendorMedium(Path("/x"), "ab" * 32))
     assert media.is_current(name, ["ab" * 32])
     assert media.is_current(f"{name}.ok", ["ab" * 32])
     assert not media.is_current(name, ["cd" * 32])
@@ -425,5 +448,5 @@ def test_a_missing_medium_is_said_with_the_node_that_wants_it_and_the_way_round(
 
     with pytest.raises(PreflightError, match=f"node '{WINDOWS.name}' wants image") as refused:
         windows.require(INTENT, check)
-    assert "--only linux" in refused.value.cure
+    assert "--only linux" in refused.value.hint
     windows.require(INTENT, lambda _: None)

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from lab.providers.fake.provider import FakeProvider
-from lab.providers.fake.world import FakeLab
+from lab.providers.fake.provider import FakeLab, FakeProvider
 from lab.providers.provider import LabHandle, Step
 from lab.state.store import Store
 from lab.topology.intent import Intent

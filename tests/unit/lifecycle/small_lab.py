@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 from lab.lifecycle.up import UpRequest
 from lab.plan.plan import Plan, PlannedNode, PlannedPod, PlannedService
-from lab.scenario.scenario import PROTOCOLS, Family, Limit, Match, Os, ServicePort
+from lab.scenario.scenario import Limit, Match
+from lab.scenario.terms import PROTOCOLS, Family, Os, ServicePort
 from lab.topology.intent import Bridge, Drop, Intent, MachineIntent, Pod, Resolver, Route, Tunnel
 from lab.topology.segment import Interface, Segment
-from lab.topology.translation import Backend, Service, Translation
+from lab.topology.translation import Backend, ProxiedService, Translation
 
 DOMAIN = "cluster.local"
 LINUX_SEARCH = ("default.svc.cluster.local", "svc.cluster.local", "cluster.local")
@@ -43,9 +44,9 @@ def _backend(pod: Pod) -> Backend:
     return Backend(pod.name, pod.address.partition("/")[0], pod.name.rpartition("-")[0])
 
 
-def _service(name: str, last: int, node_port: int | None, *pods: Pod) -> Service:
+def _service(name: str, last: int, node_port: int | None, *pods: Pod) -> ProxiedService:
     port = 53 if name == "kube-dns" else 80
-    return Service(
+    return ProxiedService(
         name,
         f"10.96.0.{last}",
         (ServicePort("", PROTOCOLS, port, 8080, node_port),),
@@ -54,7 +55,7 @@ def _service(name: str, last: int, node_port: int | None, *pods: Pod) -> Service
 
 
 def _node(
-    name: str, number: int, pods: tuple[Pod, ...], services: tuple[Service, ...]
+    name: str, number: int, pods: tuple[Pod, ...], services: tuple[ProxiedService, ...]
 ) -> MachineIntent:
     os: Os = "windows" if name.startswith("win") else "linux"
     address = f"10.9.176.1{number}"
@@ -177,7 +178,15 @@ def plan(scenario: str = "overlay", summary: str = "A small lab") -> Plan:
         families=("pod-pod",),
         protocols=("tcp",),
         sizes=("small",),
-        exceptions=(Limit("x-1", Match(families=families), "timeout", "because", "we say so"),),
+        exceptions=(
+            Limit(
+                id="x-1",
+                when=Match(families=families),
+                fails="timeout",
+                reason="because",
+                source="we say so",
+            ),
+        ),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -12,8 +13,8 @@ import pytest
 from lab_desk import Desk
 
 from lab._errors import UsageError
-from lab.lifecycle import capturing
-from lab.lifecycle.capturing import Request, captured, cells_of
+from lab.lifecycle import capturing, output_directory
+from lab.lifecycle.capturing import CaptureRequest, captured, cells_of
 from lab.lifecycle.output_directory import made_empty
 from lab.lifecycle.session import open_lab
 from lab.matrix.capture.captured import Captured
@@ -30,24 +31,24 @@ def matrix() -> Product:
     return product(plan, registry.intent(plan))
 
 
-def ids(request: Request) -> list[str]:
+def ids(request: CaptureRequest) -> list[str]:
     return [one.id for one in cells_of(matrix(), request, "capturing")]
 
 
 def test_two_names_are_all_the_cells_between_them() -> None:
-    assert ids(Request("master-p1", "win1-p1")) == [
+    assert ids(CaptureRequest("master-p1", "win1-p1")) == [
         f"pod-pod/master-p1/win1-p1/{way}"
         for way in ("tcp-small", "tcp-large", "udp-small", "udp-large")
     ]
 
 
 def test_protocol_size_and_family_choose_among_them() -> None:
-    asked = Request("worker1-p1", "to-worker1-p1", "udp", "large", "hairpin")
+    asked = CaptureRequest("worker1-p1", "to-worker1-p1", "udp", "large", "hairpin")
     assert ids(asked) == ["hairpin/worker1-p1/to-worker1-p1/udp-large"]
 
 
 def test_one_name_is_the_id_of_a_cell() -> None:
-    assert ids(Request("pod-pod/master-p1/win1-p1/udp-small", None)) == [
+    assert ids(CaptureRequest("pod-pod/master-p1/win1-p1/udp-small", None)) == [
         "pod-pod/master-p1/win1-p1/udp-small"
     ]
 
@@ -56,16 +57,16 @@ def test_one_name_is_the_id_of_a_cell() -> None:
     ("asked", "said"),
     [
         (
-            Request("worker1-pl", "win1-p1"),
+            CaptureRequest("worker1-pl", "win1-p1"),
             "did you mean 'worker1-p2' or 'worker1-p1'",
         ),
-        (Request("worker1-p1", "win1-pl"), "'win1-p1'"),
-        (Request("pod-pod/no/such/cell", None), "there is no cell of that id"),
-        (Request("worker1-p1", None), "there is no cell of that id"),
-        (Request("master-p1", "win1-p1", family="dns"), "what has is pod-pod"),
+        (CaptureRequest("worker1-p1", "win1-pl"), "'win1-p1'"),
+        (CaptureRequest("pod-pod/no/such/cell", None), "there is no cell of that id"),
+        (CaptureRequest("worker1-p1", None), "there is no cell of that id"),
+        (CaptureRequest("master-p1", "win1-p1", family="dns"), "what has is pod-pod"),
     ],
 )
-def test_a_wrong_name_is_told_with_what_there_is(asked: Request, said: str) -> None:
+def test_a_wrong_name_is_told_with_what_there_is(asked: CaptureRequest, said: str) -> None:
     with pytest.raises(UsageError) as refused:
         ids(asked)
     assert said in str(refused.value)
@@ -76,10 +77,10 @@ def test_a_provider_that_takes_down_no_packets_is_refused_with_what_to_do(tmp_pa
     desk.up(scenario_text=find("overlay").read_text())
     opened = open_lab("overlay", desk.providers, desk.store)
     with pytest.raises(UsageError) as refused:
-        captured(opened, Request("a", "b"), desk.said.append)
+        captured(opened, CaptureRequest("a", "b"), desk.said.append)
     assert refused.value.exit_code == 2
     assert "provider 'fake' takes down no packets" in str(refused.value)
-    assert "lab explain" in refused.value.cure
+    assert "lab explain" in refused.value.hint
 
 
 def test_files_of_two_captures_are_not_mixed(tmp_path: Path) -> None:
@@ -105,7 +106,42 @@ def test_a_directory_that_takes_no_files_is_refused_before_the_capture(
 ) -> None:
     with pytest.raises(UsageError, match=said) as refused, made_empty(Path(directory)):
         pytest.fail("captured for nothing")
-    assert "leave it out" in refused.value.cure
+    assert "leave it out" in refused.value.hint
+
+
+# SECURITY.md: What root writes is not given away.
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_packets_are_led_nowhere_by_another_user(tmp_path: Path) -> None:
+    mine, theirs, link = tmp_path / "mine", tmp_path / "theirs", tmp_path / "link"
+    mine.mkdir()
+    theirs.mkdir()
+    link.symlink_to(mine)
+    for path in (theirs, link):
+        os.chown(path, 65534, 65534, follow_symlinks=False)
+    for directory in (theirs, theirs / "new", link, link / "new"):
+        with pytest.raises(UsageError, match="belongs to"), made_empty(directory):
+            pytest.fail("captured for somebody else")
+    assert not [*mine.iterdir(), *theirs.iterdir()]
+
+
+# SECURITY.md: What root writes is not given away.
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_packets_are_led_nowhere_by_another_user_who_is_quick(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    mine.mkdir()
+    make = output_directory._make
+
+    def make_after_the_stranger(directory: Path, made: list[Path]) -> None:
+        theirs.symlink_to(mine)
+        os.chown(theirs, 65534, 65534, follow_symlinks=False)
+        make(directory, made)
+
+    monkeypatch.setattr(output_directory, "_make", make_after_the_stranger)
+    with pytest.raises(UsageError, match="belongs to"), made_empty(theirs / "new"):
+        pytest.fail("captured for somebody else")
+    assert not list(mine.iterdir())
 
 
 def test_a_directory_for_a_capture_that_fails_is_gone_again(tmp_path: Path) -> None:

@@ -17,13 +17,13 @@ import pytest
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
-from lab.guests.shell import Completed
 from lab.lifecycle.blueprint import Blueprint, draw
-from lab.lifecycle.explaining import Question, explained
+from lab.lifecycle.explaining import ExplainQuestion, explained
 from lab.lifecycle.faults import FaultRequest, from_nodes, heal, possible, present, put_in
 from lab.lifecycle.session import OpenLab, Writers
-from lab.matrix.faults.fault import Change, Command
+from lab.matrix.faults.fault import FaultChange, FaultCommand
 from lab.providers.provider import CLUSTER, MACHINES, LabHandle, Liveness, Outcome, Provider
+from lab.remote.shell import Completed
 from lab.state import schema
 from lab.state.rows import LabRow
 from lab.state.schema import MIGRATIONS
@@ -57,6 +57,9 @@ class Cluster:
 
     def cluster(self, *_: object) -> Cluster:
         return self
+
+    def realised(self, intent: Intent) -> Intent:
+        return intent
 
     @contextmanager
     def probed(self, **_: bool) -> Iterator[Intent]:
@@ -236,7 +239,7 @@ def test_what_can_be_no_fault_of_the_lab_is_refused_with_the_way_out(
     from_older_lab(there, name, node, peer)
     with pytest.raises(BrokenError, match="there can be no such fault in this lab") as raised:
         heal(there, print)
-    assert raised.value.cure == "'lab down it', then 'lab up it'"
+    assert raised.value.hint == "'lab down it', then 'lab up it'"
     assert cluster(there).done == []
 
 
@@ -326,7 +329,7 @@ def test_without_its_api_nothing_is_broken_and_nothing_written_down(there: OpenL
 def test_a_path_is_explained_with_the_addresses_that_are_there(
     there: OpenLab, real: Intent
 ) -> None:
-    found = explained(there, Question("worker1-p1", "worker2-p1", "tcp", "small"), print)
+    found = explained(there, ExplainQuestion("worker1-p1", "worker2-p1", "tcp", "small"), print)
     address = next(pod.address for pod in real.machine("worker2").pods if pod.name == "worker2-p1")
     assert set(cluster(there).asked) == {address.partition("/")[0]}
     assert found.verdict == "probe-error"
@@ -347,8 +350,8 @@ def test_a_line_for_a_pod_that_is_gone_fails_to_break_and_has_nothing_to_mend(
     drawn: Blueprint,
 ) -> None:
     own = f"gone-{uuid4()}"  # no process of a cluster beside this test has it
-    line = Command(own, "echo 'it is' done")
-    moved = from_nodes(Change((line,), (line,)), renamed(drawn.intent, "worker1-p1", own))
+    line = FaultCommand(own, "echo 'it is' done")
+    moved = from_nodes(FaultChange((line,), (line,)), renamed(drawn.intent, "worker1-p1", own))
     (broken,), (mended,) = moved.do, moved.undo
     assert (broken.place, mended.place) == ("worker1", "worker1")
     codes = [
@@ -363,7 +366,7 @@ def test_what_a_broken_cluster_lacks_is_explained_and_healed_all_the_same(there:
     put_in(there, FaultRequest("containerd-stopped", "worker1"), print)
     cluster(there).state, cluster(there).reachable = "broken", True
     put_in(there, FaultRequest("kube-proxy-stopped", "worker2"), print)
-    asked = Question("worker1-p1", "worker2-p1", "tcp", "small")
+    asked = ExplainQuestion("worker1-p1", "worker2-p1", "tcp", "small")
     assert explained(there, asked, print).verdict == "probe-error"
     cluster(there).ready_again = True
     assert [one.name for one in heal(there, print).mended] == [
@@ -378,6 +381,6 @@ def test_machines_that_do_not_answer_are_not_asked(there: OpenLab) -> None:
     with pytest.raises(BrokenError, match="the lab is broken"):
         put_in(there, FaultRequest("containerd-stopped", "worker1"), print)
     with pytest.raises(BrokenError, match="the lab is broken"):
-        explained(there, Question("worker1-p1", "worker2-p1", "tcp", "small"), print)
+        explained(there, ExplainQuestion("worker1-p1", "worker2-p1", "tcp", "small"), print)
     with pytest.raises(BrokenError, match="the lab is broken"):
         heal(there, print)

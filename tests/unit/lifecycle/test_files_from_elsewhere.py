@@ -21,8 +21,7 @@ from unit.reports.made_runs import FAILOVER, SAMPLED, intent_of, made_run
 
 from lab._errors import PreflightError, UsageError
 from lab.cli.main import main
-from lab.cluster.bundle import document as bundle
-from lab.cluster.bundle.manifest import Blob, ContainerImage, Layer, Manifest, Program
+from lab.cluster.bundle.manifest import Blob, ContainerImage, Layer, Manifest, Program, decode
 from lab.cluster.workload_checks import WorkloadResult
 from lab.matrix.explain.finding import Finding
 from lab.matrix.verdict import RunResult
@@ -185,8 +184,8 @@ def test_a_broken_manifest_of_a_bundle_is_refused() -> None:
             ),
         ),
     )
-    text = bundle.encoded(whole)
-    assert bundle.decoded(text, "it") == whole
+    text = whole.encoded()
+    assert decode(text, "it") == whole
     mutations = broken(json.loads(text), random.Random(SEED))
     refused = 0
     for _ in range(COUNT):
@@ -195,7 +194,7 @@ def test_a_broken_manifest_of_a_bundle_is_refused() -> None:
             made = json.dumps(json.loads(made), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
         content = made.encode(errors="surrogatepass")
         try:
-            assert bundle.encoded(bundle.decoded(content, "it")) == content
+            assert decode(content, "it").encoded() == content
         except PreflightError as error:
             assert error.doing == "reading the bundle's 'it'"  # noqa: PT017  some are harmless
             refused += 1

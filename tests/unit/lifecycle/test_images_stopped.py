@@ -14,7 +14,7 @@ from lab.imaging.golden import GoldenImage
 from lab.lifecycle import images
 
 
-class Library:
+class BuildingImageStore:
     """One whose build is told to stop, and says so as the build of Windows does."""
 
     def get(self, name: str, say: Callable[[str], None]) -> GoldenImage:
@@ -31,7 +31,7 @@ class Library:
 def test_sigterm_ends_a_build_as_ctrl_c_does_with_its_own_exit_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(images, "library", Library)
+    monkeypatch.setattr(images, "image_store", BuildingImageStore)
     monkeypatch.setattr(sys, "argv", ["lab"])
     with pytest.raises(SystemExit) as ended:
         main(["image", "build", "windows-server-2022"])

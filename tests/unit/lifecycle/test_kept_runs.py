@@ -50,7 +50,7 @@ def test_a_run_is_found_by_its_lab_counted_from_the_last(
 
 
 @pytest.mark.parametrize(
-    ("wanted", "happened", "cure"),
+    ("wanted", "happened", "hint"),
     [
         ("overlay~3", "has only 3 runs, so the oldest is 'overlay~2'", IDS[0]),
         ("fresh", "'fresh' has not been tested yet", "lab test fresh"),
@@ -70,13 +70,13 @@ def test_a_run_is_found_by_its_lab_counted_from_the_last(
     ],
 )
 def test_a_run_that_is_not_there_is_answered_with_the_nearest(
-    state: Path, monkeypatch: pytest.MonkeyPatch, wanted: str, happened: str, cure: str
+    state: Path, monkeypatch: pytest.MonkeyPatch, wanted: str, happened: str, hint: str
 ) -> None:
     monkeypatch.chdir(state)
     with pytest.raises(UsageError) as raised:
         find_run(wanted, state)
     assert happened in raised.value.happened
-    assert cure in raised.value.cure
+    assert hint in raised.value.hint
 
 
 # SECURITY.md: A result file is data.

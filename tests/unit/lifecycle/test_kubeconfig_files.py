@@ -147,7 +147,7 @@ def test_a_file_that_another_user_makes_meanwhile_is_not_given_a_kubeconfig(
             try:
                 return look(name, *others, **more)
             finally:
-                if name == path and not os.path.lexists(path):
+                if name == path.name and not os.path.lexists(path):
                     make(path)
                     os.chown(path, 65534, 65534)
                     readers.append(os.open(str(path), os.O_RDONLY | os.O_NONBLOCK))

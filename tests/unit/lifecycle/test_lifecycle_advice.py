@@ -5,16 +5,16 @@ import shlex
 import pytest
 
 from lab.cli.up import command
-from lab.lifecycle.desk import Request
+from lab.lifecycle.desk import LabRequest
 
 
 @pytest.mark.parametrize(
     ("request_", "line"),
     [
-        (Request("overlay"), "lab up overlay"),
-        (Request("a b.yaml", name="mine"), "lab up 'a b.yaml' --name mine"),
+        (LabRequest("overlay"), "lab up overlay"),
+        (LabRequest("a b.yaml", name="mine"), "lab up 'a b.yaml' --name mine"),
         (
-            Request("overlay", provider="netns", only="linux", rules_off=("X", "A")),
+            LabRequest("overlay", provider="netns", only="linux", rules_off=("X", "A")),
             (
                 "lab up overlay --provider netns --only linux"
                 " --windows-rule-off A --windows-rule-off X"
@@ -22,7 +22,9 @@ from lab.lifecycle.desk import Request
         ),
     ],
 )
-def test_the_command_to_go_on_with_repeats_all_that_was_asked(request_: Request, line: str) -> None:
+def test_the_command_to_go_on_with_repeats_all_that_was_asked(
+    request_: LabRequest, line: str
+) -> None:
     assert request_.command() == line
     words = shlex.split(line)[2:]
     understood = command.make_context("up", words).params  # the command line takes it as it is

@@ -6,11 +6,12 @@ import pytest
 
 from lab.inventory.inventory import STOCK, Hypervisor, Inventory
 from lab.lifecycle.doctor import weighed
-from lab.lifecycle.providers import chosen, usable
+from lab.lifecycle.providers import chosen
 from lab.providers.diagnosis import Diagnosis
+from lab.providers.setup import ProviderSetup
 
-EMPTY = Inventory(hypervisors=(), owner="me")
-ONE = Inventory(hypervisors=(Hypervisor("rack1", "qemu:///system"),))
+EMPTY = Inventory(owner="me")
+ONE = Inventory(hypervisors={"rack1": Hypervisor(name="rack1", uri="qemu:///system")})
 
 
 @pytest.mark.parametrize(
@@ -31,10 +32,10 @@ def test_hypervisors_are_used_where_there_are_any_unless_asked_otherwise(
 
 
 def test_without_hypervisors_real_machines_are_on_this_one() -> None:
-    assert usable(None) == STOCK
-    assert usable(EMPTY).hypervisors == STOCK.hypervisors
-    assert usable(EMPTY).owner == "me"
-    assert usable(ONE) == ONE
+    assert ProviderSetup().machines() == STOCK
+    assert ProviderSetup(lambda: EMPTY).machines().hypervisors == STOCK.hypervisors
+    assert ProviderSetup(lambda: EMPTY).machines().owner == "me"
+    assert ProviderSetup(lambda: ONE).machines() == ONE
 
 
 def test_what_the_default_does_without_is_a_warning() -> None:

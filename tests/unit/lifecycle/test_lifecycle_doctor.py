@@ -13,7 +13,7 @@ from lab.state import room
 
 def of(directory: Path) -> tuple[str, str, str]:
     found = journal({"HYBRIDLAB_STATE": str(directory)})
-    return found.level, found.seen, found.cure
+    return found.level, found.seen, found.hint
 
 
 def test_a_state_directory_that_can_be_made_is_well_and_is_not_made(tmp_path: Path) -> None:
@@ -24,10 +24,10 @@ def test_a_state_directory_that_can_be_made_is_well_and_is_not_made(tmp_path: Pa
 
 def test_a_full_disk_is_to_be_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "NEEDED_BYTES", 1 << 60)
-    level, seen, cure = of(tmp_path)
+    level, seen, hint = of(tmp_path)
     assert level == "fail"
     assert "MiB are free" in seen
-    assert "df -h" in cure
+    assert "df -h" in hint
 
 
 @pytest.mark.parametrize("name", ["", "state.db"])
@@ -37,12 +37,12 @@ def test_what_cannot_be_written_is_to_be_mended(
     (tmp_path / "state.db").touch()
     barred = tmp_path / name
     monkeypatch.setattr(os, "access", lambda path, _: path != barred)  # root may write anywhere
-    level, seen, cure = of(tmp_path)
+    level, seen, hint = of(tmp_path)
     assert (level, seen) == ("fail", f"'{barred}' cannot be written")
-    assert "HYBRIDLAB_STATE" in cure
+    assert "HYBRIDLAB_STATE" in hint
 
 
 def test_without_a_home_the_variable_to_set_is_said() -> None:
     found = journal({})
     assert (found.level, found.seen) == ("fail", "HOME is not set")
-    assert "export HYBRIDLAB_STATE" in found.cure
+    assert "export HYBRIDLAB_STATE" in found.hint

@@ -87,15 +87,15 @@ def test_an_unknown_name_is_refused_with_the_nearest_and_the_list(desk: Desk) ->
     desk.up("second")
     with pytest.raises(UsageError, match="there is no lab named 'overlya'") as caught:
         desk.down("overlya")
-    assert "did you mean 'overlay'?" in caught.value.cure
-    assert "'overlay', 'second'" in caught.value.cure
+    assert "did you mean 'overlay'?" in caught.value.hint
+    assert "'overlay', 'second'" in caught.value.hint
     assert len(desk.provider.world) == 2
 
 
 def test_with_no_labs_at_all_an_unknown_name_says_that(desk: Desk) -> None:
     with pytest.raises(UsageError, match="no lab named") as caught:
         desk.down()
-    assert "there are no labs" in caught.value.cure
+    assert "there are no labs" in caught.value.hint
 
 
 def test_a_lab_of_another_state_directory_is_not_touched_but_said(
@@ -109,7 +109,7 @@ def test_a_lab_of_another_state_directory_is_not_touched_but_said(
     )
     with pytest.raises(UsageError, match="in the state directory") as caught:
         desk.down("theirs")
-    assert f"HYBRIDLAB_STATE={other} lab down theirs" in caught.value.cure
+    assert f"HYBRIDLAB_STATE={other} lab down theirs" in caught.value.hint
     assert len(desk.provider.world) == 1
 
 

@@ -9,7 +9,7 @@ from lab_desk import Desk
 from lab._errors import BrokenError, UsageError
 from lab.lifecycle.age import in_words, parse_age
 from lab.lifecycle.gc import Collected, GcRequest, GcResult, gc
-from lab.providers.fake.world import FakeLab
+from lab.providers.fake.provider import FakeLab
 from lab.providers.provider import LabHandle, Mark
 from lab.state.lock import lab_lock
 
@@ -42,7 +42,7 @@ def test_an_age_is_a_number_and_a_unit(text: str, seconds: float) -> None:
 def test_another_age_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(UsageError, match="a number and a unit") as caught:
         parse_age(text)
-    assert "36h" in caught.value.cure
+    assert "36h" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -78,8 +78,10 @@ print(points)
 """
 
 
-@pytest.mark.parametrize("then", ["up", "changed", "down"])
-@pytest.mark.parametrize(("first", "least"), [("up", 18), ("changed", 6), ("down", 6)])
+@pytest.mark.parametrize(
+    ("first", "least", "then"),
+    [("up", 18, "up"), ("up", 18, "down"), ("changed", 6, "up"), ("down", 6, "changed")],
+)
 def test_killed_at_any_point_the_next_command_works(
     tmp_path: Path, first: str, least: int, then: str
 ) -> None:

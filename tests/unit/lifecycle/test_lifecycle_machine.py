@@ -16,7 +16,7 @@ from lab._errors import UsageError
 from lab.lifecycle.down import DownRequest, down
 from lab.lifecycle.gc import GcRequest, gc
 from lab.lifecycle.up import up
-from lab.providers.fake.world import FakeLab
+from lab.providers.fake.provider import FakeLab
 
 NAMES = st.sampled_from(["one", "two"])
 CHANGES = st.sampled_from([20, 21])

@@ -106,7 +106,7 @@ def test_a_lab_whose_machines_are_gone_is_refused_where_they_are_needed(
     with pytest.raises(BrokenError, match="the lab is absent") as caught:
         opened(desk).require_running()
     assert (
-        caught.value.cure == f"lab up {source} --name overlay --provider fake --windows-rule-off A"
+        caught.value.hint == f"lab up {source} --name overlay --provider fake --windows-rule-off A"
     )
 
 
@@ -114,7 +114,7 @@ def test_an_unknown_lab_is_refused_with_the_nearest(desk: Desk) -> None:
     desk.up()
     with pytest.raises(UsageError, match="no lab named 'overlyy'") as caught:
         opened(desk, "overlyy")
-    assert "'overlay'?" in caught.value.cure
+    assert "'overlay'?" in caught.value.hint
 
 
 def test_a_run_is_kept_in_the_journal_and_as_files(desk: Desk, tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_down_does_not_take_a_lab_away_under_its_tests(desk: Desk) -> None:
 def test_a_provider_that_does_not_exist_is_refused_with_those_that_do() -> None:
     with pytest.raises(UsageError, match="no provider of that name") as caught:
         choose(Providers(), "vmware")
-    assert caught.value.cure == "the providers are 'netns', 'libvirt', 'nspawn', 'fake'"
+    assert caught.value.hint == "the providers are 'fake', 'libvirt', 'netns', 'nspawn'"
 
 
 def test_a_provider_is_made_once() -> None:
@@ -200,7 +200,7 @@ def test_a_lab_taken_down_while_it_was_waited_for_is_told_with_what_brings_it_up
     desk.down()
     with pytest.raises(UsageError, match="taken down meanwhile") as raised:
         lab.used("lab test overlay", desk.said.append).__enter__()
-    assert raised.value.cure == lab.again
+    assert raised.value.hint == lab.again
 
 
 @pytest.mark.parametrize("anew", ["token", "scenario"])
@@ -216,4 +216,4 @@ def test_a_lab_made_anew_while_it_was_waited_for_is_not_taken_for_the_one_that_w
         desk.up(scenario_text="summary: another\n", plan=small_lab.plan(summary="another"))
     with pytest.raises(BrokenError, match="made anew meanwhile") as raised:
         lab.used("lab test overlay", desk.said.append).__enter__()
-    assert raised.value.cure == "repeat the command"
+    assert raised.value.hint == "repeat the command"

@@ -135,4 +135,4 @@ def test_a_lab_that_is_not_there_is_refused_with_the_list(desk: Desk, taken_down
         desk.down()
     with pytest.raises(UsageError, match="no lab named 'overlay'") as caught:
         look(desk)
-    assert "'other'" in caught.value.cure
+    assert "'other'" in caught.value.hint

@@ -51,7 +51,7 @@ def test_a_disk_that_is_nearly_full_is_refused_and_nothing_is_made(
     with pytest.raises(StateError, match="MiB are free") as raised:
         desk.up()
     assert raised.value.exit_code == 4
-    assert "df -h" in raised.value.cure
+    assert "df -h" in raised.value.hint
     assert desk.store.lab("overlay") is None
     assert desk.verbs() == []
     assert desk.files() == set()
@@ -104,7 +104,7 @@ def test_a_name_taken_by_another_scenario_is_refused_and_nothing_changes(desk: D
     row = desk.row()
     with pytest.raises(UsageError, match="lab 'overlay' is taken by scenario 'overlay'") as caught:
         desk.up(scenario="host-gateway")
-    assert "--name" in caught.value.cure
+    assert "--name" in caught.value.hint
     assert desk.row() == row
     assert desk.provider.world.keys() == {row.token}
 
@@ -141,7 +141,7 @@ def test_a_failed_step_leaves_the_lab_broken_with_the_step_and_the_evidence(desk
     assert caught.value.exit_code == 3
     assert "it was told to fail" in caught.value.happened
     for command in ("lab status overlay", "lab up overlay", "lab down overlay"):
-        assert command in caught.value.cure
+        assert command in caught.value.hint
     row = desk.row()
     assert row.status == "broken"
     assert row.detail.startswith("step 'network': ")

@@ -253,11 +253,11 @@ def test_the_embedded_provider_is_refused_unless_it_is_told() -> None:
     with pytest.raises(PreflightError, match="says nothing of real machines") as raised:
         night_desk.choose_provider(None)
     assert raised.value.exit_code == 4
-    assert "--provider netns" in raised.value.cure
+    assert "--provider netns" in raised.value.hint
     assert night_desk.choose_provider("netns").name == "netns"
     assert night_desk.choose_provider("nspawn").name == "nspawn"
-    assert chosen(None, Inventory(HOSTS)) == "libvirt"
-    assert chosen(None, Inventory(())) == "netns"
+    assert chosen(None, Inventory(hypervisors={one.name: one for one in HOSTS})) == "libvirt"
+    assert chosen(None, Inventory()) == "netns"
 
 
 @pytest.mark.usefixtures("no_inventory")
@@ -269,7 +269,7 @@ def test_real_machines_have_more_time_than_emulated_ones() -> None:
 def test_a_night_is_bounded_by_the_labs_that_its_provider_can_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    room = preflight.Room(inotify_limit=1024, inotify_used=24, memory_mib=1 << 20)
+    room = preflight.NspawnRoom(inotify_limit=1024, inotify_used=24, memory_mib=1 << 20)
     monkeypatch.setattr(preflight, "room", lambda: room)
     monkeypatch.setattr("os.cpu_count", lambda: 64)
     jobs = jobs_of(("overlay", "services"), ())
@@ -301,9 +301,9 @@ def test_the_lab_of_a_long_spec_string_has_a_name_that_labs_can_have() -> None:
 
 
 HOSTS = (
-    Hypervisor("big", "qemu+ssh://h1/system", memory_mib=65_536),
-    Hypervisor("unknown", "qemu+ssh://h2/system"),
-    Hypervisor("here", "qemu:///system"),
+    Hypervisor(name="big", uri="qemu+ssh://h1/system", memory=65_536),
+    Hypervisor(name="unknown", uri="qemu+ssh://h2/system"),
+    Hypervisor(name="here", uri="qemu:///system"),
 )
 
 
@@ -337,8 +337,8 @@ def test_labs_at_once_on_namespaces_are_bounded_by_cores(cores: int, jobs: int) 
 def test_labs_at_once_of_containers_are_bounded_by_memory_and_inotify_instances(
     free_inotify: int, memory_mib: int, jobs: int
 ) -> None:
-    needs = (preflight.Need(20, 900), preflight.Need(61, 300))
-    there = preflight.Room(128 + free_inotify, 128, memory_mib)
+    needs = (preflight.NspawnNeed(20, 900), preflight.NspawnNeed(61, 300))
+    there = preflight.NspawnRoom(128 + free_inotify, 128, memory_mib)
     assert preflight.labs_at_once(needs, there) == jobs
 
 
@@ -534,6 +534,26 @@ def test_a_night_is_not_written_where_another_user_may_put_links(
         pytest.skip("only root can give a directory away")
     with pytest.raises(UsageError, match=words):
         night_files.make_output(output, tmp_path, datetime.now(UTC))
+
+
+# SECURITY.md: What root writes is not given away.
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+@pytest.mark.parametrize("link", [True, False])
+def test_a_night_is_not_written_where_another_user_may_lead_it_elsewhere(
+    tmp_path: Path, *, link: bool
+) -> None:
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    mine.mkdir()
+    if link:
+        theirs.symlink_to(mine)
+    else:
+        theirs.mkdir()
+    os.chown(theirs, 65534, 65534, follow_symlinks=False)
+    for output in (theirs / "night", theirs) if link else (theirs / "night",):
+        with pytest.raises(UsageError, match="belongs to "):
+            night_files.make_output(output, tmp_path, datetime.now(UTC))
+    assert not list(mine.iterdir())
+    assert not list(theirs.iterdir())
 
 
 def test_a_night_follows_no_link_in_its_directory(

@@ -13,7 +13,7 @@ from lab._errors import StateError
 from lab.cli.main import main
 from lab.lifecycle import desk
 from lab.lifecycle.gc import GcResult
-from lab.lifecycle.pruning import Night, Surplus, prune, surplus
+from lab.lifecycle.pruning import KeptNight, Surplus, prune, surplus
 from lab.state.rows import CellRow, RunRow
 from lab.state.store import Store
 
@@ -63,7 +63,7 @@ def directories(parent: Path) -> list[str]:
 
 
 def test_the_oldest_runs_of_each_lab_and_the_oldest_nights_go() -> None:
-    nights = [Night("b", 2.0), Night("c", 3.0), Night("a", 1.0)]
+    nights = [KeptNight("b", 2.0), KeptNight("c", 3.0), KeptNight("a", 1.0)]
     found = surplus({"x": ["1", "2", "3"], "y": ["4"]}, nights, 2, 1)
     assert found == Surplus({"x": ("1",)}, ("a", "b"))
     assert list(found.words()) == ["1 run", "2 nights"]
@@ -71,8 +71,8 @@ def test_the_oldest_runs_of_each_lab_and_the_oldest_nights_go() -> None:
 
 def test_a_run_that_a_kept_night_refers_to_stays() -> None:
     nights = [
-        Night("old", 1.0, frozenset({("x", "1")})),
-        Night("new", 2.0, frozenset({("x", "2")})),
+        KeptNight("old", 1.0, frozenset({("x", "1")})),
+        KeptNight("new", 2.0, frozenset({("x", "2")})),
     ]
     assert surplus({"x": ["1", "2", "3"]}, nights, 1, 1).runs == {"x": ("1",)}
     assert surplus({"x": ["1", "2", "3"]}, nights, 1, 2).runs == {}

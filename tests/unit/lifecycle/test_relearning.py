@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 
 from lab._errors import DeadlineError
-from lab.cluster.observers.facts import Link, NodeFacts
+from lab.cluster.observers.facts import LinkFacts, NodeFacts
 from lab.cluster.observers.learned import asked, unlearned
-from lab.lifecycle import relearning
-from lab.lifecycle.relearning import wait_until_learned
+from lab.lifecycle import lost
+from lab.lifecycle.lost import wait_until_learned
 from lab.plan.planner import make_plan
 from lab.providers.provider import LabHandle, Provider
 from lab.scenario.loader import find, load
@@ -36,7 +36,7 @@ def whole(machine: MachineIntent) -> NodeFacts:
     others = [one for one in (machine.bridge, machine.tunnel) if one]
     cards += [(one.name, one.mac, one.addresses, one.mtu) for one in others]
     links = tuple(
-        Link(name, "", mac, addresses, mtu, up=True, carrier=True)
+        LinkFacts(name, "", mac, addresses, mtu, up=True, carrier=True)
         for name, mac, addresses, mtu in cards
     )
     return NodeFacts("linux", "", links=links, routes=machine.routes)
@@ -93,7 +93,7 @@ def test_a_lab_that_has_learned_all_is_waited_for_once(name: str) -> None:
 def test_routes_that_come_back_are_waited_for_and_told_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(relearning, "_EVERY_SECONDS", 0.001)
+    monkeypatch.setattr(lost, "_EVERY_SECONDS", 0.001)
     intent = intent_of("calico-bgp")
     there = healthy(intent)
     broken = there | {"worker1": without_learned(there["worker1"])}
@@ -122,14 +122,14 @@ def test_a_route_that_leads_elsewhere_and_a_gateway_that_nobody_holds_are_missin
 
 
 def test_what_does_not_come_back_is_told_with_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relearning, "_SECONDS", -9.0)  # so that nothing is left of the hold time
+    monkeypatch.setattr(lost, "_SECONDS", -9.0)  # so that nothing is left of the hold time
     intent = intent_of("calico-bgp")
     there = healthy(intent)
     broken = there | {"win2": without_learned(there["win2"])}
     with pytest.raises(DeadlineError, match=r"last seen: .*win2: route to 10\.244") as raised:
         wait(Looked(broken), intent, [])
     assert raised.value.doing.startswith("healing: waiting for daemons")
-    assert "lab gather calico" in raised.value.cure
+    assert "lab gather calico" in raised.value.hint
 
 
 def test_a_clusters_own_network_is_left_to_it() -> None:

@@ -21,7 +21,7 @@ def test_a_cell_that_the_run_has_not_is_answered_with_the_nearest() -> None:
     assert cell_of(RUN, CELL).cell.id == CELL
     with pytest.raises(UsageError, match="it has no such cell") as raised:
         cell_of(RUN, CELL.removesuffix("l"))
-    assert raised.value.cure == f"did you mean '{CELL}'?"
+    assert raised.value.hint == f"did you mean '{CELL}'?"
 
 
 def test_the_small_lab_is_written_where_it_is_told_and_is_a_valid_scenario(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.guests.keys import make_key_pair
-from lab.lifecycle.scrub import GONE, SHORTEST, scrub, secret_values
+from lab.lifecycle.evidence import GONE, SHORTEST, scrub, secret_values
+from lab.remote.keys import make_key_pair
 
 G = GONE.decode()
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Blbn\nAAAA==\n-----END OPENSSH PRIVATE KEY-----\n"

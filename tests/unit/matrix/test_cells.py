@@ -13,7 +13,7 @@ from lab.matrix.cells import cells, counts, product
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load, shipped
-from lab.scenario.scenario import FAMILIES, OF_SERVICES_NODE, USUAL_FAMILIES
+from lab.scenario.terms import FAMILIES, OF_SERVICES_NODE, USUAL_FAMILIES
 from lab.topology import registry
 from lab.topology.intent import Intent
 

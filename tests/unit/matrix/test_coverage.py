@@ -10,7 +10,7 @@ import pytest
 from lab.matrix.cell import Cell
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load, shipped
-from lab.scenario.scenario import OF_SERVICES_NODE, USUAL_FAMILIES, Os
+from lab.scenario.terms import OF_SERVICES_NODE, USUAL_FAMILIES, Os
 
 Kind = tuple[object, ...]
 

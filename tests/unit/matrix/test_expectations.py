@@ -6,7 +6,8 @@ import pytest
 
 from lab.matrix.cell import Cell
 from lab.matrix.expectations import RULES, expect, speaks_of
-from lab.scenario.scenario import FAMILIES, Limit, Match
+from lab.scenario.scenario import Limit, Match
+from lab.scenario.terms import FAMILIES
 
 POD = "pod-pod/win1-p1/worker1-p1/tcp-small"
 PORT = "nodeport/win1/win1:to-master-p1/udp-large"
@@ -53,7 +54,7 @@ FACETS = [
 
 
 def limit(identity: str, when: Match) -> Limit:
-    return Limit(identity, when, "timeout", "it is known", "somebody")
+    return Limit(id=identity, when=when, fails="timeout", reason="it is known", source="somebody")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from lab._errors import UsageError
 from lab.lifecycle.faults import batches, script
 from lab.matrix.faults import registry
-from lab.matrix.faults.fault import Command, Fault, Site
+from lab.matrix.faults.fault import Fault, FaultCommand, FaultSite
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
 from lab.topology import registry as topologies
@@ -83,7 +83,7 @@ def intent(kind: str) -> Intent:
     return replace(cluster(kind), kubernetes=None)
 
 
-def text(fault: Fault, lab: Intent, site: Site) -> str:
+def text(fault: Fault, lab: Intent, site: FaultSite) -> str:
     peer = site.peers[-1] if site.peers else ""
     change = fault.change(lab, site.node, peer)
     lines = [f"# {fault.name} on {site.node}" + (f", peer {peer}" if peer else "")]
@@ -274,11 +274,11 @@ def test_an_unknown_fault_names_the_nearest() -> None:
     ):
         with pytest.raises(UsageError) as raised:
             registry.find("trying", wrong)
-        assert meant in raised.value.cure
+        assert meant in raised.value.hint
     for nothing in ("xyzzy", "", "e"):
         with pytest.raises(UsageError) as raised:
             registry.find("trying", nothing)
-        assert raised.value.cure == "'lab fault --list' shows every fault"
+        assert raised.value.hint == "'lab fault --list' shows every fault"
 
 
 REFUSED = [
@@ -354,29 +354,34 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "node", "peer", "happened", "cure"),
+    ("name", "kind", "node", "peer", "happened", "hint"),
     REFUSED,
     ids=lambda value: value if isinstance(value, str) and " " not in value else "",
 )
 def test_what_cannot_be_done_says_why_and_where_it_can(  # noqa: PLR0913, PLR0917  a case has as many columns
-    name: str, kind: str, node: str, peer: str, happened: str, cure: str
+    name: str, kind: str, node: str, peer: str, happened: str, hint: str
 ) -> None:
     with pytest.raises(UsageError) as raised:
         registry.choose(FAULTS[name], intent(kind), "trying", node, peer)
     assert raised.value.happened == happened
-    assert cure in raised.value.cure
+    assert hint in raised.value.hint
 
 
 def test_where_nobody_says_the_first_machine_and_peer_are_taken() -> None:
     fault, lab = FAULTS["route-missing"], intent("overlay")
-    assert registry.choose(fault, lab, "trying") == Site("master", ("worker1",))
-    assert registry.choose(fault, lab, "trying", peer="master") == Site("worker1", ("master",))
+    assert registry.choose(fault, lab, "trying") == FaultSite("master", ("worker1",))
+    assert registry.choose(fault, lab, "trying", peer="master") == FaultSite("worker1", ("master",))
 
 
 def test_commands_of_one_place_share_a_shell_as_far_as_they_fit() -> None:
-    small = [Command("a", "1"), Command("a", "2"), Command("b", "3"), Command("a", "4")]
+    small = [
+        FaultCommand("a", "1"),
+        FaultCommand("a", "2"),
+        FaultCommand("b", "3"),
+        FaultCommand("a", "4"),
+    ]
     assert list(batches(small)) == [("a", ["1", "2"]), ("b", ["3"]), ("a", ["4"])]
-    large = [Command("a", "x" * 40_000)] * 3
+    large = [FaultCommand("a", "x" * 40_000)] * 3
     assert [len(lines) for _, lines in batches(large)] == [1, 1, 1]
     assert list(batches([])) == []
 

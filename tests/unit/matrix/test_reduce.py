@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,8 @@ from lab.matrix.reduce import reduce
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load, shipped
-from lab.scenario.scenario import FAMILIES, Scenario
+from lab.scenario.scenario import Scenario
+from lab.scenario.terms import FAMILIES
 from lab.scenario.write import to_yaml
 from lab.topology import registry
 
@@ -27,9 +27,9 @@ def read(path: Path) -> Scenario:
 
 def without_places(scenario: Scenario) -> Scenario:
     """The same but for the lines and the name of its file."""
-    nodes = tuple(replace(group, line=0) for group in scenario.nodes)
-    limits = tuple(replace(limit, source="") for limit in scenario.exceptions)
-    return replace(scenario, nodes=nodes, exceptions=limits, path="")
+    nodes = tuple(group.replace(line=0) for group in scenario.nodes)
+    limits = tuple(limit.replace(source="") for limit in scenario.exceptions)
+    return scenario.replace(nodes=nodes, exceptions=limits)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ import pytest
 from simulation import Fault, Network, silent
 
 from lab.matrix.cell import Cell, Endpoint
-from lab.matrix.converge import representatives
 from lab.matrix.expectations import expect
 from lab.matrix.retry import group, retry_order
-from lab.matrix.run import PACE, Pace, probe, run
+from lab.matrix.run import PACE, RunPace, probe, representatives, run
 from lab.matrix.verdict import CellResult
 from lab.providers.provider import Outcome
 from lab.scenario.scenario import Limit
@@ -21,7 +20,7 @@ AT_ONCE = replace(PACE, settle=0.0)
 def judged(
     cells: Sequence[Cell],
     network: Network,
-    pace: Pace = AT_ONCE,
+    pace: RunPace = AT_ONCE,
     limits: Sequence[Limit] | None = None,
 ) -> dict[str, CellResult]:
     """Run the engine on a network, expecting the limits that the network has itself."""

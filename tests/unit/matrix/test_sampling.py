@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -20,9 +19,10 @@ from lab.matrix.coverage import Part, coverage
 from lab.matrix.sampling import LIMIT, STRATEGIES, Choice, Strategy, sample
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load, shipped
-from lab.scenario.scenario import USUAL_FAMILIES
-from lab.suites import room
-from lab.suites.room import require
+from lab.scenario.scenario import Services
+from lab.scenario.terms import USUAL_FAMILIES
+from lab.suites import session
+from lab.suites.session import require
 from lab.topology import registry
 
 HUNDRED = """
@@ -148,14 +148,14 @@ def small(linux: int, windows: int, pods: int, kind: str) -> Product:
     scenario = load(find(kind))
     groups = {group.os: group for group in scenario.nodes if group.role == "worker"}
     workers = [
-        replace(groups[system], name=f"{system[:3]}{number}", count=1, address=None, pod_cidr=None)
+        groups[system].replace(name=f"{system[:3]}{number}", count=1, address=None, pod_cidr=None)
         for system, count in (("linux", linux), ("windows", windows))
         for number in range(count)
         if system in groups
     ]
     control = [group for group in scenario.nodes if group.role != "worker"]
     plan = make_plan(
-        replace(scenario, nodes=(*control, *workers), pods_per_node=pods, shared_services=())
+        scenario.replace(nodes=(*control, *workers), pods_per_node=pods, services=Services())
     )
     return product(plan, registry.intent(plan))
 
@@ -249,7 +249,7 @@ def test_where_all_is_asked_nothing_is_to_be_told(overlay: Product) -> None:
 def test_more_cells_than_memory_are_refused_with_both_figures(hundred: Product) -> None:
     with pytest.raises(PreflightError, match=r"need about [0-9,.]+ GiB of memory") as raised:
         require(100 * hundred.size, "full", "big")
-    assert "--sample node-pairs" in raised.value.cure
+    assert "--sample node-pairs" in raised.value.hint
     require(100 * hundred.size, "node-pairs", "big")
     require(2_300, "full", "small")
 
@@ -257,8 +257,8 @@ def test_more_cells_than_memory_are_refused_with_both_figures(hundred: Product) 
 def test_a_sample_that_memory_cannot_hold_is_refused_and_a_smaller_one_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(room, "available", lambda: 300 << 20)
+    monkeypatch.setattr(session, "available", lambda: 300 << 20)
     with pytest.raises(PreflightError, match=r"asking a sample .*: 50,000 cells need") as raised:
         require(36_134_400, "node-pairs", "big")
-    assert "--sample os-pairs" in raised.value.cure
+    assert "--sample os-pairs" in raised.value.hint
     require(36_134_400, "os-pairs", "big")

@@ -151,3 +151,13 @@ def test_limits_are_of_those_versions_that_they_are_said_of() -> None:
 def test_labs_without_special_services_have_no_limits_of_theirs() -> None:
     known = {one.limit.id for one in OF_PROXY}
     assert not known & {one.id for one in registry.limits(make_plan(load(find("overlay"))))}
+
+
+def test_ports_that_a_service_lacks_are_asked_of_nftables_alone() -> None:
+    plan = plan_of_services()
+    refused = {"nftables": set[str](), "iptables": set[str]()}
+    for mode in ("nftables", "iptables"):
+        asked = replace(plan, proxy_mode=mode, families=("ports",))
+        refused[mode] = {cell.id for cell in cells(asked, registry.intent(asked)) if cell.refusal}
+    assert "ports/worker1-p1/shop:log/tcp-small" in refused["nftables"]
+    assert not refused["iptables"]

@@ -10,10 +10,10 @@ from netns_intents import cluster
 
 from lab._errors import PreflightError
 from lab.providers.netns import abilities
-from lab.providers.netns.capacity import Need, Room, judge, need
+from lab.providers.netns.capacity import NetnsNeed, NetnsRoom, judge, need
 
-ROOM = Room(1024, 10, 20_000, 15_000, 4_096, 2_000)
-NEED = Need(18, 7)
+ROOM = NetnsRoom(1024, 10, 20_000, 15_000, 4_096, 2_000)
+NEED = NetnsNeed(18, 7)
 
 
 def test_a_small_lab_fits_a_usual_machine() -> None:
@@ -21,7 +21,7 @@ def test_a_small_lab_fits_a_usual_machine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("need", "room", "says", "cure"),
+    ("need", "room", "says", "hint"),
     [
         pytest.param(
             NEED,
@@ -31,10 +31,10 @@ def test_a_small_lab_fits_a_usual_machine() -> None:
             id="neighbours",
         ),
         pytest.param(
-            Need(10_000, 7), ROOM, "open files: .*needs 30,256", "prlimit", id="descriptors"
+            NetnsNeed(10_000, 7), ROOM, "open files: .*needs 30,256", "prlimit", id="descriptors"
         ),
         pytest.param(
-            Need(5_000, 7),
+            NetnsNeed(5_000, 7),
             replace(ROOM, network_namespaces=100),
             "network namespaces: .*needs 5,000, the limit is 100",
             "sudo sysctl -w user.max_net_namespaces=16384",
@@ -42,7 +42,7 @@ def test_a_small_lab_fits_a_usual_machine() -> None:
         ),
         pytest.param(NEED, replace(ROOM, processes=3), "processes", "ulimit -u", id="processes"),
         pytest.param(
-            Need(2_104, 7, 2_001),
+            NetnsNeed(2_104, 7, 2_001),
             ROOM,
             "memory: .*needs about 2,001 MiB, and 2,000 MiB are free",
             "fewer pods",
@@ -51,11 +51,11 @@ def test_a_small_lab_fits_a_usual_machine() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused_with_its_cure(
-    need: Need, room: Room, says: str, cure: str
+    need: NetnsNeed, room: NetnsRoom, says: str, hint: str
 ) -> None:
     with pytest.raises(PreflightError, match=says) as raised:
         judge(need, room)
-    assert cure in raised.value.cure
+    assert hint in raised.value.hint
 
 
 def test_the_neighbour_table_is_used_to_its_last_entry() -> None:
@@ -75,7 +75,7 @@ def test_namespaces_are_those_of_the_plan() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "number", "call", "cure"),
+    ("knobs", "number", "call", "hint"),
     [
         ({}, errno.ENOSPC, "unshare", "sudo sysctl -w user.max_user_namespaces=15000"),
         (
@@ -96,10 +96,10 @@ def test_namespaces_are_those_of_the_plan() -> None:
     ],
 )
 def test_a_refused_namespace_names_the_knob(
-    knobs: dict[str, int], number: int, call: str, cure: str, monkeypatch: pytest.MonkeyPatch
+    knobs: dict[str, int], number: int, call: str, hint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(abilities, "privileged", lambda: False)
     monkeypatch.setattr(
         abilities, "_reading", lambda path: knobs.get(path.removeprefix("/proc/sys/"))
     )
-    assert abilities.world_cure(call, number).startswith(cure)
+    assert abilities.world_cure(call, number).startswith(hint)

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from lab.lifecycle.blueprint import draw
-from lab.providers.netns.pacing import batches
+from lab.providers.netns.provider import batches
 from lab.providers.provider import Probe, ProbeSettings
 
 ASKED = ProbeSettings(1.0, 256)

@@ -10,9 +10,9 @@ from netns_intents import cluster
 from lab.lifecycle.blueprint import draw
 from lab.providers.netns.resolvers import text
 from lab.providers.netns.responding import configuration
-from lab.scenario.scenario import ServicePort
+from lab.scenario.terms import ServicePort
 from lab.topology.intent import MachineIntent, Resolver
-from lab.topology.translation import Backend, HeadlessService, Service
+from lab.topology.translation import Backend, HeadlessService, ProxiedService
 
 
 def test_pods_nodes_and_client_answer_and_the_router_does_not() -> None:
@@ -40,7 +40,7 @@ def test_the_dns_pod_serves_every_services_name() -> None:
     intent = cluster(linux=1, windows=0, pods=1)
     node = intent.machines[0]
     assert node.translation
-    dns = Service("kube-dns", "10.96.0.10", (), ())
+    dns = ProxiedService("kube-dns", "10.96.0.10", (), ())
     services = (*node.translation.services, dns)
     node = replace(
         node,

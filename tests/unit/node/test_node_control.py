@@ -9,13 +9,13 @@ import pytest
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.guests.shell import Completed
 from lab.lifecycle.blueprint import draw
 from lab.providers.node import wire
 from lab.providers.node.archive import build
 from lab.providers.node.control import NodeControl
 from lab.providers.node.work import Up, work
 from lab.providers.provider import Outcome, Probe, ProbeSettings
+from lab.remote.shell import Completed
 
 INTENT = draw("overlay", only="linux").intent
 WORKER = INTENT.machine("worker1")

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.providers.node.probing import Campaign
-from lab.providers.node.shares import divide
+from lab.providers.node.probing import Campaign, divide
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 
 COUNTS = st.dictionaries(st.text(min_size=1), st.integers(1, 1000), min_size=1, max_size=20)

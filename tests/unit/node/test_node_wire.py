@@ -48,7 +48,7 @@ def test_an_error_names_the_machine_and_keeps_its_kind() -> None:
         read = wire.read_failure(wire.read(wire.failure(error))[1], "worker1")
         assert type(read) is kind
         assert read.doing == f"{error.doing} on machine 'worker1'"
-        assert (read.happened, read.cure) == (error.happened, error.cure)
+        assert (read.happened, read.hint) == (error.happened, error.hint)
 
 
 @given(st.binary(max_size=60) | ANYTHING.map(lambda one: json.dumps(one).encode()))

@@ -22,7 +22,7 @@ def test_a_token_that_another_user_has_written_takes_no_control_group_away(
     outside.mkdir(parents=True)
     (tmp_path / "pids" / "cgroup.procs").touch()
     lab = LabHandle("small", tmp_path / "state" / "labs" / "small", "abc")
-    provider = NspawnProvider(Inventory(()))
+    provider = NspawnProvider(Inventory())
     assert provider.destroy(lab, owner="somebody") == ()
     assert outside.is_dir()
     assert provider.destroy(lab) == ()
@@ -70,7 +70,7 @@ def test_the_groups_of_a_lab_whose_holder_has_gone_are_found_on_version_2(
     other.mkdir(parents=True)
     assert cgroups.tokens() == {"abc", "def"}
     lab = LabHandle("small", tmp_path / "state" / "labs" / "small", "abc")
-    assert NspawnProvider(Inventory(())).destroy(lab) == ()
+    assert NspawnProvider(Inventory()).destroy(lab) == ()
     assert not (place / "hybridlab-abc").exists()
     assert not (place / "holder").exists()
     assert other.is_dir()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.providers.nspawn import cgroups, shell, start_script
+from lab.providers.nspawn import cgroups, guests, start_script
 from lab.providers.nspawn.cgroups import Hierarchies, Limits
 from lab.providers.nspawn.start_script import Start
 
@@ -80,7 +80,7 @@ def test_a_command_joins_the_machine_s_groups_before_it_enters(tmp_path):
     groups = [tmp_path / "memory", tmp_path / "pids"]
     for group in groups:
         (group / "outside").mkdir(parents=True)
-    words = shell.enter(1, groups)
+    words = guests.enter(1, groups)
     ours = words[: words.index("--") + 1]
     done = subprocess.run((*ours, "echo", "$0", "a b"), capture_output=True, text=True, check=True)
     assert done.stdout == "$0 a b\n"
@@ -89,7 +89,7 @@ def test_a_command_joins_the_machine_s_groups_before_it_enters(tmp_path):
 
 
 def test_a_command_has_no_right_that_the_machine_has_not():
-    words = shell.enter(1, ())
+    words = guests.enter(1, ())
     (lost,) = (word for word in words if word.startswith("--bounding-set="))
     dropped = {f"CAP_{one[1:].upper()}" for one in lost.partition("=")[2].split(",")}
     assert dropped == set(start_script.DROPPED)

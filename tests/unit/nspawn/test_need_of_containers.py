@@ -16,7 +16,7 @@ from lab.topology.intent import Intent
 def linux_intent(name: str) -> Intent:
     scenario = load(find(name))
     linux = tuple(group for group in scenario.nodes if group.os == "linux")
-    return registry.intent(make_plan(replace(scenario, nodes=linux)))
+    return registry.intent(make_plan(scenario.replace(nodes=linux)))
 
 
 @pytest.mark.parametrize(

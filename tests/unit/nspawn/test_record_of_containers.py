@@ -13,7 +13,7 @@ from lab.inventory.inventory import STOCK
 from lab.lifecycle.blueprint import draw
 from lab.providers.nspawn import holder, layout, networks
 from lab.providers.nspawn.guests import ContainerGuests
-from lab.providers.nspawn.layout import Layout
+from lab.providers.nspawn.layout import NspawnLayout
 from lab.providers.nspawn.provider import NspawnProvider
 from lab.providers.provider import LabHandle
 
@@ -26,7 +26,7 @@ def test_a_machine_that_the_scenario_has_no_more_is_made_anew(
     intent = draw(str(SMALL), None, None, "namespaces", real=True).intent
     lab = LabHandle("x", tmp_path, "abc")
     names = (*(one.name for one in intent.machines), "third")
-    layout.save(lab, Layout({}, IPv4Network("10.219.0.0/24"), names))
+    layout.save(lab, NspawnLayout({}, IPv4Network("10.219.0.0/24"), names))
     monkeypatch.setattr(holder, "find", lambda _: SimpleNamespace(pid=1))
     monkeypatch.setattr(holder, "entry", lambda _: SimpleNamespace(pid=1))
     monkeypatch.setattr(networks, "missing", lambda *_: "")
@@ -37,7 +37,7 @@ def test_a_machine_that_the_scenario_has_no_more_is_made_anew(
 
 def test_a_machine_that_the_record_has_no_address_of_is_named(tmp_path: Path) -> None:
     lab = LabHandle("x", tmp_path, "abc")
-    guests = ContainerGuests(lab, Layout({}, IPv4Network("10.219.0.0/24"), ("worker",)), None)
+    guests = ContainerGuests(lab, NspawnLayout({}, IPv4Network("10.219.0.0/24"), ("worker",)), None)
     with pytest.raises(BrokenError, match="address of machine 'master': the lab's record has none"):
         guests.address("master")
 
@@ -46,7 +46,7 @@ def test_a_record_without_an_address_for_each_machine_is_none(tmp_path: Path) ->
     lab = LabHandle("x", tmp_path, "abc")
     for prefix, machines, there in ((32, 1, False), (28, 6, False), (28, 5, True), (24, 244, True)):
         names = tuple(f"m{number}" for number in range(machines))
-        made = Layout({}, IPv4Network(f"10.219.0.0/{prefix}"), names)
+        made = NspawnLayout({}, IPv4Network(f"10.219.0.0/{prefix}"), names)
         layout.save(lab, made)
         assert layout.load(lab) == (made if there else None)
         assert not there or made.address(names[-1])

@@ -125,7 +125,7 @@ def test_explicit_addresses_are_skipped_when_others_are_handed_out() -> None:
     scenario = load(find("overlay"))
     first, *rest = scenario.nodes
     taken = IPv4Address("10.9.176.11")
-    moved = replace(scenario, nodes=(replace(first, address=taken), *rest))
+    moved = scenario.replace(nodes=(first.replace(address=taken), *rest))
     addresses = [node.address for node in make_plan(moved).nodes]
     assert addresses[0] == taken
     assert addresses.count(taken) == 1

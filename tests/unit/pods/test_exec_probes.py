@@ -13,9 +13,14 @@ from lab._errors import BrokenError
 from lab.cluster.exec_stream import ExecResult
 from lab.lifecycle.blueprint import draw
 from lab.providers.node.dialects import spoken
-from lab.providers.pods.exec_answers import outcome, read_bodies, read_transfers
 from lab.providers.pods.exec_plan import END, ask, collect, prepare, transfers
-from lab.providers.pods.exec_probing import ONE_ADDRESS, ExecProber
+from lab.providers.pods.exec_probing import (
+    ONE_ADDRESS,
+    ExecProber,
+    outcome,
+    read_bodies,
+    read_transfers,
+)
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 
 SETTINGS = ProbeSettings(1.5, 64)

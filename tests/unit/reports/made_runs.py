@@ -13,7 +13,7 @@ from lab.matrix.failover import Failover, Turn
 from lab.matrix.verdict import CellResult, RunResult, Verdict
 from lab.providers.failing import Silence
 from lab.providers.provider import Outcome
-from lab.scenario.scenario import Family, Os
+from lab.scenario.terms import Family, Os
 from lab.topology.intent import Bridge, Intent, MachineIntent, Pod, Resolver, Route, Tunnel
 from lab.topology.segment import Interface, Segment
 

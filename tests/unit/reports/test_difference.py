@@ -10,7 +10,7 @@ from unit.reports.made_runs import SAMPLED, made_run
 from lab.cluster.workload_checks import WorkloadResult
 from lab.matrix.cell import Cell
 from lab.matrix.verdict import VERDICTS, RunResult, Verdict
-from lab.reports.difference import Change, difference, text_lines, to_json
+from lab.reports.difference import VerdictChange, difference, text_lines, to_json
 
 HEALTHY = made_run("healthy")
 LISTED = ("failing", "passing", "changed", "gone", "new")
@@ -46,7 +46,7 @@ def test_a_change_is_told_by_what_it_means(verdicts: tuple[Verdict, Verdict], ki
     found = difference(with_verdicts(verdicts[0]), with_verdicts(verdicts[1]))
     assert {name: len(getattr(found, name)) for name in LISTED if getattr(found, name)} == {kind: 1}
     cell = HEALTHY.results[0].cell.id
-    assert getattr(found, kind) == (Change(cell, *verdicts),)
+    assert getattr(found, kind) == (VerdictChange(cell, *verdicts),)
 
 
 def test_every_cell_is_in_one_kind_at_most_and_only_if_it_changed() -> None:
@@ -59,8 +59,8 @@ def test_every_cell_is_in_one_kind_at_most_and_only_if_it_changed() -> None:
 def test_cells_that_came_and_went_are_neither_better_nor_worse() -> None:
     fewer, more = with_verdicts("pass"), with_verdicts("pass", "fail")
     second = HEALTHY.results[1].cell.id
-    assert difference(fewer, more).new == (Change(second, None, "fail"),)
-    assert difference(more, fewer).gone == (Change(second, "fail", None),)
+    assert difference(fewer, more).new == (VerdictChange(second, None, "fail"),)
+    assert difference(more, fewer).gone == (VerdictChange(second, "fail", None),)
     assert not difference(fewer, more).failing
 
 
@@ -168,7 +168,7 @@ def test_checks_of_a_cluster_count_as_cells() -> None:
     before = replace(HEALTHY, workloads=(check,))
     after = replace(HEALTHY, workloads=(replace(check, verdict="fail", detail="empty"),))
     found = difference(before, after)
-    assert found.failing == (Change("workloads/worker1/secret", "pass", "fail"),)
+    assert found.failing == (VerdictChange("workloads/worker1/secret", "pass", "fail"),)
     assert text_lines(found)[1] == "  * workloads/worker1/secret: pass, now fail"
 
 

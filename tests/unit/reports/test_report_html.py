@@ -18,8 +18,7 @@ from unit.reports.made_runs import (
 )
 
 from lab.matrix.verdict import RunResult
-from lab.reports.html import STATIC_ROWS, to_html
-from lab.reports.html_data import COLUMNS, escaped
+from lab.reports.html import COLUMNS, STATIC_ROWS, escaped, to_html
 from lab.reports.picture import picture_of
 
 PICTURE = picture_of(intent_of())

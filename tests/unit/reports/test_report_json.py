@@ -233,7 +233,16 @@ def test_what_cannot_be_read_is_said_with_a_cure(document: dict[str, Any], words
     with pytest.raises(BrokenError) as caught:
         from_json(document)
     assert words in str(caught.value)
-    assert "lab test" in caught.value.cure
+    assert "lab test" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "document", [{"format": "word " * 3000}, {"format": 1, "cells": {"word " * 3000: []}}]
+)
+def test_what_a_document_says_is_quoted_by_its_beginning(document: dict[str, Any]) -> None:
+    with pytest.raises(BrokenError) as refused:
+        from_json(document)
+    assert len(str(refused.value)) < 600
 
 
 def test_what_was_found_on_the_paths_is_written_once_and_survives() -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import jsonschema
 import pytest
+from broken_files import BrokenFiles
 
 from lab.scenario.json_schema import schema
 from lab.scenario.loader import find, load, shipped
-from lab.scenario.published import stand_in
+from lab.scenario.shape import stand_in
 from lab.scenario.source import parse
 
 CASES = Path(__file__).parents[2] / "cases" / "scenario"
@@ -30,8 +31,11 @@ TOPOLOGIES = {
 }
 
 
-def tree(path: Path) -> Any:
-    document, _ = parse(path.read_bytes())
+BROKEN = BrokenFiles(CASES / "broken.txt", ".yaml", "scenario").read()
+
+
+def tree(data: bytes) -> Any:
+    document, _ = parse(data)
     assert document is not None
     return document.value
 
@@ -54,7 +58,7 @@ def test_schema_is_valid_draft_2020_12_and_plain_json(topologies: Any) -> None:
     "path", [*map(find, shipped()), CASES / "valid" / "everything.yaml"], ids=lambda path: path.stem
 )
 def test_valid_scenarios_validate(path: Path, topologies: Any) -> None:
-    assert [*validator(topologies).iter_errors(tree(path))] == []
+    assert [*validator(topologies).iter_errors(tree(path.read_bytes()))] == []
 
 
 def test_everything_has_every_key() -> None:
@@ -68,7 +72,7 @@ def test_everything_has_every_key() -> None:
     published = schema()
     sections = [published, *published["$defs"].values()]
     known = {key for section in sections for key in section.get("properties", {})}
-    assert known <= {*used(tree(CASES / "valid" / "everything.yaml"))}
+    assert known <= {*used(tree((CASES / "valid" / "everything.yaml").read_bytes()))}
 
 
 @pytest.mark.parametrize(
@@ -89,11 +93,11 @@ def test_everything_has_every_key() -> None:
     ],
 )
 def test_schema_refuses_what_the_loader_refuses(case: str) -> None:
-    assert [*validator(None).iter_errors(tree(CASES / f"{case}.yaml"))]
+    assert [*validator(None).iter_errors(tree(BROKEN[case].data))]
 
 
 def test_topology_is_one_of_the_known_kinds_with_its_own_parameters() -> None:
-    overlay = tree(find("overlay"))
+    overlay = tree(find("overlay").read_bytes())
     known = validator(TOPOLOGIES)
     for wrong in ({"kind": "vxlan"}, {"kind": "hard-way", "vni": 4096}, {"vni": 4096}):
         assert [*known.iter_errors(overlay | {"topology": wrong})], wrong

@@ -11,7 +11,7 @@ from lab._errors import ScenarioError, UsageError
 from lab.scenario.findings import SHOWN, Problem
 from lab.scenario.loader import find, load, shipped
 from lab.scenario.reading import MAX_BYTES
-from lab.scenario.scenario import Match, Nic, Scenario, ServicePort
+from lab.scenario.scenario import Match, Nic, Port, Scenario
 
 EVERYTHING = Path(__file__).parents[2] / "cases" / "scenario" / "valid" / "everything.yaml"
 
@@ -57,8 +57,8 @@ def test_what_is_left_out_has_its_default(small: Path) -> None:
     assert scenario.network.mtu == 1500
     assert scenario.kubernetes.domain == "cluster.local"
     assert scenario.pods_per_node == 2
-    assert scenario.node_ports == (30000, 32767)
-    assert len(scenario.matrix.families) == 9
+    assert scenario.services.node_ports == (30000, 32767)
+    assert len(scenario.families) == 9
     assert scenario.matrix.protocols == ("tcp", "udp")
     assert scenario.matrix.sizes == ("small", "large")
     master = scenario.nodes[0]
@@ -78,12 +78,14 @@ def test_what_is_written_arrives_converted() -> None:
         1024,
         "hypervisor-02",
     )
-    assert win.nics == (Nic("office", IPv4Address("172.16.126.216"), "0a:15:00:00:00:02"),)
+    assert win.nics == (
+        Nic(network="office", address=IPv4Address("172.16.126.216"), mac="0a:15:00:00:00:02"),
+    )
     assert win.line == 28
     assert scenario.topology.kind == "hard-way"
     assert scenario.topology.parameters == {}
-    assert scenario.node_ports == (31000, 31999)
-    assert scenario.shared_services[0].backends == 4
+    assert scenario.services.node_ports == (31000, 31999)
+    assert scenario.services.shared[0].backends == 4
     assert scenario.matrix.families == ("dns", "pod-pod")
     assert scenario.matrix.protocols == ("tcp",)
     assert scenario.matrix.sizes == ("large",)
@@ -96,7 +98,7 @@ def test_what_is_written_arrives_converted() -> None:
     assert limit.refusal == "timeout"
     assert limit.source == "everything.yaml, line 69"
     assert limit.when == Match(
-        families=frozenset({"nodeport"}),
+        families=("nodeport",),
         protocol="tcp",
         size="large",
         source="win*",
@@ -110,12 +112,16 @@ def test_what_is_written_arrives_converted() -> None:
         entry_node="win",
         refusal="timeout",
     )
-    shop, by_name = scenario.special_services
+    shop, by_name = scenario.services.special
     assert (shop.pods, shop.backends, shop.affinity) == (("master-p1", "win-p2"), 2, 3600)
-    assert (shop.inside, shop.outside, shop.health_check) == ("local", "local", True)
+    assert (shop.internal_traffic, shop.external_traffic, shop.health_check) == (
+        "local",
+        "local",
+        True,
+    )
     assert shop.ports == (
-        ServicePort("web", ("tcp", "udp"), 80, 8080, None),
-        ServicePort("admin", ("tcp",), 8443, 8081, 31443),
+        Port(name="web", port=80),
+        Port(name="admin", protocols=("tcp",), port=8443, target_port=8081, node_port=31443),
     )
     assert (by_name.headless, by_name.backends, by_name.pods) == (True, 2, ())
 
@@ -236,7 +242,7 @@ def test_shipped_name_goes_before_a_file_of_that_name(
 def test_unknown_name_is_refused_with_the_list(name: str) -> None:
     with pytest.raises(UsageError) as caught:
         find(name)
-    assert all(known in caught.value.cure for known in shipped())
+    assert all(known in caught.value.hint for known in shipped())
     assert caught.value.exit_code == 2
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from ipaddress import IPv4Address
 
 import pytest
@@ -63,7 +62,7 @@ def test_overlay_has_five_nodes_and_ten_pods() -> None:
     assert nodes(scenario) == ["master", "worker1", "worker2", "win1", "win2"]
     assert probe_pods(scenario) == 10
     assert scenario.topology.parameters == {"vni": 4096, "port": 4789}
-    assert [(one.name, one.backends) for one in scenario.shared_services] == [("everyone", 4)]
+    assert [(one.name, one.backends) for one in scenario.services.shared] == [("everyone", 4)]
 
 
 def test_ovn_has_the_documents_pod_range_on_its_first_node() -> None:
@@ -123,10 +122,10 @@ def test_kubeinit_has_the_nodes_in_the_documents_order() -> None:
 
 def test_kubeinit_is_what_its_spec_string_makes() -> None:
     shipped, made = of("kubeinit"), load(SpecString("k8s-libvirt-3-3-2,compute-03.os=linux"))
-    kept = {"name": "", "summary": "", "path": "", "nodes": ()}
-    assert replace(shipped, **kept) == replace(made, **kept)
-    assert [replace(group, line=0) for group in shipped.nodes] == [
-        replace(group, line=0) for group in made.nodes
+    kept = {"name": "", "summary": "", "nodes": ()}
+    assert shipped.replace(**kept) == made.replace(**kept)
+    assert [group.replace(line=0) for group in shipped.nodes] == [
+        group.replace(line=0) for group in made.nodes
     ]
 
 

@@ -65,7 +65,7 @@ def test_a_value_of_another_type_is_named_with_its_column(
     put(store, table, column, b"\xff")
     with pytest.raises(StateError, match=rf"state\.db' is damaged .*'{column}'") as caught:
         read_all(store)
-    assert "lab down NAME" in caught.value.cure
+    assert "lab down NAME" in caught.value.hint
 
 
 @pytest.mark.parametrize("value", NUMBERS)

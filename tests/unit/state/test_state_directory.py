@@ -30,13 +30,13 @@ def test_the_environment_alone_decides(environment: dict[str, str], expected: st
 def test_without_a_home_the_error_says_which_variable_to_set(environment: dict[str, str]) -> None:
     with pytest.raises(StateError, match="HOME") as caught:
         state_directory(environment)
-    assert "export HYBRIDLAB_STATE=" in caught.value.cure
+    assert "export HYBRIDLAB_STATE=" in caught.value.hint
 
 
 def test_a_relative_state_directory_is_refused_with_the_absolute_one() -> None:
     with pytest.raises(StateError, match="not an absolute path") as caught:
         state_directory({"HYBRIDLAB_STATE": "state"})
-    assert caught.value.cure == 'export HYBRIDLAB_STATE="$PWD/state"'
+    assert caught.value.hint == 'export HYBRIDLAB_STATE="$PWD/state"'
 
 
 @pytest.mark.parametrize("variable", ["HYBRIDLAB_STATE", "XDG_STATE_HOME", "HOME"])
@@ -92,7 +92,7 @@ def test_a_state_directory_that_others_may_write_is_refused_with_the_cure(
         state_directory({"HYBRIDLAB_STATE": str(state)})
     assert raised.value.happened.startswith(who)
     assert f"may write '{state}'" in raised.value.happened
-    assert raised.value.cure.startswith(f"'chmod go-w {state}'")
+    assert raised.value.hint.startswith(f"'chmod go-w {state}'")
     monkeypatch.setenv("HYBRIDLAB_STATE", str(state))
     with pytest.raises(SystemExit) as ended:
         main(["list"])
@@ -116,7 +116,7 @@ def test_a_shared_directory_itself_is_no_state_directory(state: Path) -> None:
     state.chmod(0o1777)
     with pytest.raises(StateError, match="is for everyone") as raised:
         require_own(state)
-    assert raised.value.cure.startswith("use a directory of your own in it")
+    assert raised.value.hint.startswith("use a directory of your own in it")
 
 
 def test_what_a_link_leads_to_is_looked_at(state: Path, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_root_takes_no_directory_of_a_user(state: Path, part: str) -> None:
     os.chown(state / part, NOBODY, NOBODY)
     with pytest.raises(StateError, match="belongs to nobody, and you are root") as raised:
         require_own(state)
-    assert raised.value.cure.startswith("run it as nobody, or without nobody's environment")
+    assert raised.value.hint.startswith("run it as nobody, or without nobody's environment")
 
 
 # SECURITY.md: The state directory is the caller's own.
@@ -150,11 +150,11 @@ def test_a_user_takes_no_directory_that_sudo_has_made(
     monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
     with pytest.raises(StateError, match="belongs to root, and you are nobody") as raised:
         require_own(state)
-    assert raised.value.cure.startswith(f"'sudo chown -R $USER {state}' if 'sudo -E lab'")
+    assert raised.value.hint.startswith(f"'sudo chown -R $USER {state}' if 'sudo -E lab'")
     state.chmod(0o755)
     with pytest.raises(StateError) as raised:
         require_own(state)
-    assert raised.value.cure.startswith("use one of your own")
+    assert raised.value.hint.startswith("use one of your own")
     os.chown(state, NOBODY, NOBODY)
     require_own(state)
 

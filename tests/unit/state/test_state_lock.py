@@ -136,7 +136,8 @@ def test_a_file_that_its_holder_removed_meanwhile_is_not_the_lock(
             pass
 
 
-def test_a_lock_file_with_other_words_is_still_a_lock(directory: Path) -> None:
+@pytest.mark.parametrize("words", ["not ours", '[Infinity, ""]', "[" * 4000])
+def test_a_lock_file_with_other_words_is_still_a_lock(directory: Path, words: str) -> None:
     with lab_lock(directory, "lab up overlay"):
-        (directory / "lock").write_text("not ours")
+        (directory / "lock").write_text(words)
         assert holder(directory) == Holder("another lab command", 0)

@@ -16,6 +16,6 @@ def test_what_the_error_says_to_look_at_is_there(tmp_path: Path) -> None:
     with pytest.raises(FullError, match="MiB are free") as raised:
         check_room(tmp_path / "overlay", 1 << 60)
     (tmp_path / "overlay").rmdir()  # as the lock does, where no lab came of it
-    shown = re.search("df -h '(.+)'", raised.value.cure)
+    shown = re.search("df -h '(.+)'", raised.value.hint)
     assert shown is not None
     assert Path(shown[1]).is_mount()

@@ -134,8 +134,8 @@ def test_a_newer_state_file_is_refused_with_both_versions_and_stays_as_it_is(
     raw.close()
     with pytest.raises(StateError, match=rf"version 99.*up to {VERSION}") as caught:
         Store(tmp_path)
-    assert "upgrade" in caught.value.cure
-    assert "HYBRIDLAB_STATE" in caught.value.cure
+    assert "upgrade" in caught.value.hint
+    assert "HYBRIDLAB_STATE" in caught.value.hint
 
 
 @pytest.mark.parametrize("keep", [0, 100], ids=["no database at all", "only the header is left"])
@@ -146,8 +146,8 @@ def test_a_damaged_state_file_is_named_with_the_way_out(tmp_path: Path, keep: in
     path.write_bytes(path.read_bytes()[:keep] + b"damaged " * 4096)
     with pytest.raises(StateError, match="is damaged") as caught, Store(tmp_path) as store:
         store.labs()
-    assert f"mv {path} {path}.damaged" in caught.value.cure
-    assert "lab gc" in caught.value.cure
+    assert f"mv {path} {path}.damaged" in caught.value.hint
+    assert "lab gc" in caught.value.hint
 
 
 def test_a_state_file_locked_for_too_long_is_a_state_error_and_nothing_is_lost(
@@ -159,7 +159,7 @@ def test_a_state_file_locked_for_too_long_is_a_state_error_and_nothing_is_lost(
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StateError, match="held by another process") as caught:
             store.set_status("a", "up")
-        assert "fuser" in caught.value.cure
+        assert "fuser" in caught.value.hint
         other.execute("ROLLBACK")
         other.close()
         assert store.lab("a") == LAB
@@ -192,7 +192,7 @@ def expect(call):
     try:
         call()
     except StateError as error:
-        print(error.happened, "|", error.cure)
+        print(error.happened, "|", error.hint)
     else:
         sys.exit("no StateError")
 

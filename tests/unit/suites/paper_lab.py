@@ -19,10 +19,10 @@ from lab.matrix.cells import cells
 from lab.matrix.verdict import RunResult
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
-from lab.providers.provider import LabHandle, Outcome, Probe, ProbeSettings
+from lab.providers.provider import CLUSTER, Ability, LabHandle, Outcome, Probe, ProbeSettings
 from lab.providers.real import RealCluster
 from lab.scenario.loader import find, load
-from lab.scenario.scenario import Limit
+from lab.scenario.scenario import Limit, Services
 from lab.topology import registry
 from lab.topology.intent import Intent
 
@@ -31,7 +31,8 @@ from lab.topology.intent import Intent
 def blueprint() -> tuple[Plan, Intent, tuple[Limit, ...], tuple[Cell, ...]]:
     scenario = load(find("overlay"))
     few = tuple(group for group in scenario.nodes if group.name in {"master", "win1"})
-    plan = make_plan(replace(scenario, nodes=few, shared_services=()))
+    plan = make_plan(scenario.replace(nodes=few, services=Services()))
+    plan = replace(plan, families=("pod-pod", "hairpin", "node-service", "node-pod"))
     intent = registry.intent(plan)
     return plan, intent, registry.limits(plan), cells(plan, intent)
 
@@ -44,7 +45,7 @@ def no_fault(_cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
 class PaperProvider:
     network: Network
     name: str = "netns"
-    abilities: frozenset[str] = frozenset()
+    abilities: frozenset[Ability] = frozenset({CLUSTER})
     broken: bool = False
     dies: bool = False
     """Whether the lab has gone once it has been probed."""

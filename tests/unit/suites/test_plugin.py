@@ -13,11 +13,12 @@ from simulation import silent
 
 from lab._errors import BrokenError, PreflightError, StateError
 from lab.matrix.cell import Cell
+from lab.matrix.cells import cells
 from lab.matrix.coverage import Part
 from lab.matrix.expectations import expect
 from lab.providers.provider import Outcome
 from lab.state.failure import FullError
-from lab.suites import plugin, room, watch
+from lab.suites import plugin, session
 
 Outer = Callable[..., pytest.RunResult]
 
@@ -154,7 +155,7 @@ def test_where_nothing_fails_nothing_is_looked_at(outer: Outer, pytester: pytest
         (("-k", "win1 and tcp"), lambda c: "win1" in c.id and c.protocol == "tcp"),
         (("-k", BROKEN), lambda c: c.id == BROKEN),
         (("-k", "pod-pod and not udp"), lambda c: c.family == "pod-pod" and c.protocol != "udp"),
-        (("-m", "nodeport"), lambda c: c.family == "nodeport"),
+        (("-m", "node-pod"), lambda c: c.family == "node-pod"),
         (("-m", "pod-pod"), lambda c: c.family == "pod-pod"),
         (
             ("-m", "udp and large and windows"),
@@ -230,9 +231,11 @@ def test_x_stops_at_the_first_red_cell_in_every_report(
 def test_x_asks_little_beyond_the_red_cell_and_all_where_there_is_none(
     outer: Outer, pytester: pytest.Pytester
 ) -> None:
-    broken, green = PaperLabs(pytester.path, all_silent), PaperLabs(pytester.path)
+    plan = blueprint()[0]
+    many = replace(plan, families=(*plan.families, "nodeport", "pod-service"))
+    broken, green = PaperLabs(pytester.path, all_silent, plan=many), PaperLabs(pytester.path)
     outer(*SUITE, "-x", labs=broken)
-    assert max(total for _, total in broken.progress) < TOTAL / 2
+    assert max(total for _, total in broken.progress) < len(cells(many, blueprint()[1])) / 2
     result = outer(*SUITE, "-x", labs=green)
     assert result.ret == 0
     assert len(green.taken[0][0].results) == TOTAL
@@ -371,7 +374,7 @@ def test_quiet_mode_prints_nothing_and_loses_nothing(
 def test_what_the_disk_cannot_take_is_refused_before_anything_is_probed(
     outer: Outer, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "_STORED_A_CELL", 1 << 50)
+    monkeypatch.setattr(session, "_STORED_A_CELL", 1 << 50)
     labs = PaperLabs(pytester.path)
     result = outer(*SUITE, labs=labs)
     assert result.ret == FullError.exit_code
@@ -464,8 +467,8 @@ def test_cells_of_a_lab_that_died_while_probed_are_no_failures_but_exit_code_3(
 def test_a_lab_that_died_while_probed_is_not_probed_on(
     outer: Outer, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "SECONDS", 0.0)
-    monkeypatch.setattr(watch, "_SHARE", 0)
+    monkeypatch.setattr(session, "SECONDS", 0.0)
+    monkeypatch.setattr(session, "_SHARE", 0)
     labs = PaperLabs(pytester.path, one_silent)
     labs.lab.provider.dies = True
     assert outer(*SUITE, labs=labs).ret == 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.suites.watch import Watch
+from lab.suites.session import LivenessWatch
 
 
 class Lab:
@@ -23,7 +23,7 @@ def test_looks_are_apart_by_two_seconds_or_twenty_times_what_one_takes(
     costs: float, apart: float
 ) -> None:
     lab = Lab(costs)
-    watch = Watch(lab.look, lambda: lab.now)
+    watch = LivenessWatch(lab.look, lambda: lab.now)
     watch.require()
     lab.now += apart - 0.01
     watch.glance()
@@ -35,7 +35,7 @@ def test_looks_are_apart_by_two_seconds_or_twenty_times_what_one_takes(
 
 def test_who_asks_outright_is_told_at_once() -> None:
     lab = Lab(1.0)
-    watch = Watch(lab.look, lambda: lab.now)
+    watch = LivenessWatch(lab.look, lambda: lab.now)
     watch.require()
     watch.require()
     assert lab.looks == 2

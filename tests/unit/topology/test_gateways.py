@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from ipaddress import ip_interface
 from pathlib import Path
 
@@ -23,8 +22,8 @@ CASES = Path(__file__).parents[2] / "cases" / "daemons"
 def intent_of(**parameters: object) -> Intent:
     scenario = load(find("upstream-vrrp"))
     chosen = {**scenario.topology.parameters, **parameters}
-    topology = replace(scenario.topology, parameters=chosen)
-    return registry.intent(make_plan(replace(scenario, topology=topology)))
+    topology = scenario.topology.replace(**chosen)
+    return registry.intent(make_plan(scenario.replace(topology=topology)))
 
 
 def daemon(intent: Intent, machine: str, name: str = "keepalived") -> Daemon:

@@ -84,11 +84,11 @@ def test_what_is_asked_goes_before_the_order() -> None:
 @pytest.mark.parametrize(
     ("hypervisors", "asked", "nodes"),
     [
-        (Hypervisors(2, 1500), 1500, 1450),
-        (Hypervisors(1, 1500), 1500, 1500),
-        (Hypervisors(2, 9000), 1500, 1500),
-        (Hypervisors(2, 9000), 9000, 8950),
-        (Hypervisors(2, 1500), 1400, 1400),
+        (Hypervisors(count=2, mtu=1500), 1500, 1450),
+        (Hypervisors(count=1, mtu=1500), 1500, 1500),
+        (Hypervisors(count=2, mtu=9000), 1500, 1500),
+        (Hypervisors(count=2, mtu=9000), 9000, 8950),
+        (Hypervisors(count=2, mtu=1500), 1400, 1400),
         (None, 9000, 9000),
     ],
 )
@@ -96,8 +96,8 @@ def test_the_mtu_is_what_is_left_at_each_level(
     hypervisors: Hypervisors | None, asked: int, nodes: int
 ) -> None:
     scenario = load(meant("kubeinit"))
-    network = replace(scenario.network, mtu=asked)
-    plan = make_plan(replace(scenario, network=network, hypervisors=hypervisors))
+    network = scenario.network.replace(mtu=asked)
+    plan = make_plan(scenario.replace(network=network, hypervisors=hypervisors))
     intent = registry.intent(plan)
     assert (plan.node_mtu, intent.node_mtu, intent.pod_mtu) == (nodes, nodes, nodes - 50)
     for machine in intent.machines:

@@ -19,7 +19,7 @@ from lab.topology import ovn, ovn_daemons, registry
 from lab.topology.cost import cost
 from lab.topology.daemon import Daemon
 from lab.topology.intent import Drop, Intent, MachineIntent
-from lab.topology.translation import Service
+from lab.topology.translation import ProxiedService
 
 CASES = Path(__file__).parents[2] / "cases" / "ovn"
 SCENARIO = load(find("ovn"))
@@ -132,8 +132,8 @@ def test_windows_pods_leave_by_the_first_linux_node() -> None:
 
 def test_a_node_without_a_kubelet_is_no_chassis_and_can_be_the_central_one() -> None:
     first, *others = SCENARIO.nodes
-    without = replace(first, kubelet=False, pod_cidr=None)
-    intent = registry.intent(make_plan(replace(SCENARIO, nodes=(without, *others))))
+    without = first.replace(kubelet=False, pod_cidr=None)
+    intent = registry.intent(make_plan(SCENARIO.replace(nodes=(without, *others))))
     master = intent.machine("master")
     assert master.chassis is None
     assert [one.name for one in master.interfaces] == ["eth0"]
@@ -148,10 +148,10 @@ def test_a_node_without_a_kubelet_is_no_chassis_and_can_be_the_central_one() -> 
 
 def test_a_cluster_whose_only_pods_are_on_windows_is_refused() -> None:
     nodes = tuple(
-        replace(group, kubelet=False, pod_cidr=None) if group.os == "linux" else group
+        group.replace(kubelet=False, pod_cidr=None) if group.os == "linux" else group
         for group in SCENARIO.nodes
     )
-    (problem,) = registry.check(replace(SCENARIO, nodes=nodes))
+    (problem,) = registry.check(SCENARIO.replace(nodes=nodes))
     assert "only a Linux node can be a gateway" in problem.what
 
 
@@ -222,7 +222,7 @@ def test_rules_of_kube_proxy_and_flannel_do_not_hold_for_ovn(rule: str) -> None:
 def with_service(change: dict[str, object]) -> Intent:
     """The intent with its shared Service changed."""
 
-    def changed(service: Service) -> Service:
+    def changed(service: ProxiedService) -> ProxiedService:
         return replace(service, **change) if service.name == "everyone" else service  # type: ignore[arg-type]
 
     machines = tuple(
@@ -294,7 +294,7 @@ def test_two_sizes_of_cluster_have_as_many_switches_as_nodes() -> None:
 
 
 def scenario_of(nodes: int) -> Scenario:
-    return replace(SCENARIO, nodes=SCENARIO.nodes[:nodes])
+    return SCENARIO.replace(nodes=SCENARIO.nodes[:nodes])
 
 
 def test_the_overhead_is_that_of_the_headers() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
 
 import pytest
@@ -19,13 +18,13 @@ from lab.scenario.scenario import StaticRoute
 from lab.topology.intent import Intent, Route
 from lab.topology.registry import intent
 
-FAR = StaticRoute(IPv4Network("172.20.0.0/16"), IPv4Address("10.127.132.254"))
+FAR = StaticRoute(to=IPv4Network("172.20.0.0/16"), via=IPv4Address("10.127.132.254"))
 
 
 def with_routes(name: str, node: str, *routes: StaticRoute) -> Intent:
     read = load(find(name))
-    groups = (replace(one, routes=routes) if one.name == node else one for one in read.nodes)
-    return intent(make_plan(replace(read, nodes=tuple(groups))))
+    groups = (one.replace(routes=routes) if one.name == node else one for one in read.nodes)
+    return intent(make_plan(read.replace(nodes=tuple(groups))))
 
 
 def test_the_hard_ways_document_routes_its_windows_node_to_the_first_controller() -> None:
@@ -45,7 +44,7 @@ def test_every_node_of_a_group_has_its_routes_beside_the_topologys() -> None:
 
 def test_a_route_to_anothers_pods_stands_instead_of_the_topologys() -> None:
     cidr = "10.10.187.64/26"
-    detour = StaticRoute(IPv4Network(cidr), IPv4Address("10.127.132.129"))
+    detour = StaticRoute(to=IPv4Network(cidr), via=IPv4Address("10.127.132.129"))
     found = [
         route
         for route in with_routes("host-gateway", "master", detour).machine("master").routes
@@ -65,7 +64,7 @@ def test_namespaces_and_machines_get_them() -> None:
 
 def test_flannel_would_undo_a_route_to_pods_and_so_the_cluster_is_refused() -> None:
     require_fit(fitted(with_routes("host-gateway", "worker", FAR), "kubernetes", real=True))
-    detour = StaticRoute(IPv4Network("10.10.187.64/26"), IPv4Address("10.127.132.129"))
+    detour = StaticRoute(to=IPv4Network("10.10.187.64/26"), via=IPv4Address("10.127.132.129"))
     built = with_routes("host-gateway", "worker", detour)
     require_fit(fitted(built, "namespaces", real=True))
     with pytest.raises(PreflightError, match=r"'worker1' asks for a route to 10\.10\.187\.64/26"):

@@ -133,9 +133,7 @@ def test_overlay_has_a_forwarding_entry_and_a_neighbour_for_every_other_end() ->
 
 def test_direct_routing_leaves_the_tunnel_unused() -> None:
     scenario = scenario_of("overlay")
-    direct = replace(
-        scenario, topology=replace(scenario.topology, parameters={"direct_routing": True})
-    )
+    direct = scenario.replace(topology=scenario.topology.replace(direct_routing=True))
     plan = make_plan(direct)
     for machine in registry.intent(plan).machines:
         assert all(route.device == "eth0" for route in machine.routes)
@@ -178,13 +176,13 @@ def test_every_topology_has_a_schema_of_its_own_parameters() -> None:
 def test_scenario_exceptions_come_before_the_topologys_limits() -> None:
     plan, _ = built("overlay")
     limit = registry.limits(plan)[-1]
-    special = replace(limit, id="overlay-exception-1")
+    special = limit.replace(id="overlay-exception-1")
     assert registry.limits(replace(plan, exceptions=(special,)))[0] == special
 
 
 def test_prediction_grows_with_the_lab() -> None:
     scenario = scenario_of("overlay")
-    larger = make_plan(replace(scenario, pods_per_node=20))
+    larger = make_plan(scenario.replace(pods_per_node=20))
     small = cost(registry.intent(make_plan(scenario)))
     large = cost(registry.intent(larger))
     assert large.counts["namespace"] == small.counts["namespace"] + 90
@@ -192,7 +190,7 @@ def test_prediction_grows_with_the_lab() -> None:
 
 
 def test_nodes_have_the_services_of_their_own_plan_in_common() -> None:
-    few, more = (make_plan(replace(scenario_of("overlay"), pods_per_node=pods)) for pods in (1, 2))
+    few, more = (make_plan(scenario_of("overlay").replace(pods_per_node=pods)) for pods in (1, 2))
     made = [registry.intent(few), registry.intent(more), registry.intent(few)]
     for intent, plan in zip(made, (few, more, few), strict=True):
         (services,) = {

@@ -11,7 +11,7 @@ from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load, shipped
-from lab.scenario.scenario import OF_SERVICES_NODE
+from lab.scenario.terms import OF_SERVICES_NODE
 from lab.topology import registry
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Flow, Path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import ipaddress
+from functools import cache
 from pathlib import Path
 
 from cryptography import x509
@@ -17,7 +18,7 @@ def make_certificate(
     certificate: Path, key: Path, name: str = "double", address: str = "127.0.0.1"
 ) -> str:
     """Write a self-signed certificate and its key (PEM); the SHA-256 of its DER, in hex."""
-    private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    private = _private_key()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     begin = dt.datetime(2024, 1, 1)  # noqa: DTZ001  what every version of cryptography takes
     names = [x509.DNSName(name), x509.IPAddress(ipaddress.ip_address(address))]
@@ -42,6 +43,12 @@ def make_certificate(
         ),
     )
     return fingerprint(certificate)
+
+
+@cache
+def _private_key() -> rsa.RSAPrivateKey:
+    """One for all certificates of this process: making it takes longer than the rest."""
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
 def fingerprint(certificate: Path) -> str:

@@ -1,4 +1,4 @@
-"""The WinRM service: HTTP or HTTPS, NTLM with sealed bodies or Basic, and the shells behind it."""
+"""The WinRM service: HTTPS, NTLM or Basic, and the shells behind it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ from . import soap
 from .shells import Shells
 from .soap import Asking, FaultError
 
-BOUNDARY = b"--Encrypted Boundary"
-PROTOCOL = "application/HTTP-SPNEGO-session-encrypted"
 _HANDSHAKE_SECONDS = 10
 _NTLM_LOCK = threading.Lock()
 """pyspnego's acceptor reads its users from a file that an environment variable names."""
@@ -54,10 +52,6 @@ class Service:
     user: str
     password: str
     shells: Shells
-    basic: bool = False
-    """Whether Basic is let in too."""
-    unencrypted: bool = False
-    """Over HTTP: whether a body may come in the open."""
     max_envelope: int = 512_000
     """Bytes of a request's body (MaxEnvelopeSizekb); more is 413."""
     troubles: list[Trouble] = field(default_factory=list)
@@ -243,32 +237,30 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._serve(body)
 
     def _serve(self, body: bytes) -> None:
-        service = self.server.service
         if not body:  # the client only opens its security context
             self._reply(200, b"")
             return
-        sealed = PROTOCOL in self.headers.get("Content-Type", "")
-        if not sealed and not self.server.tls and not service.unencrypted:
+        if not self.server.tls:
             self._reply(401, b"", ("Negotiate",))
             return
         asking = None
         try:
-            asking = soap.read(self._opened(body) if sealed else body)
-            self._told(asking, sealed)
+            asking = soap.read(body)
+            self._told(asking)
         except FaultError as error:
-            self._reply(500, soap.fault(asking, error).encode(), sealed=sealed)
+            self._reply(500, soap.fault(asking, error).encode())
         except ConnectionError:
             self.close_connection = True
         except Exception:  # noqa: BLE001  a body that cannot be opened is a bad request
             self._reply(400, b"")
             self.close_connection = True
 
-    def _told(self, asking: Asking, sealed: bool) -> None:
+    def _told(self, asking: Asking) -> None:
         service = self.server.service
         trouble = service.trouble(asking.action)
         if trouble is None:
             text = service.shells.verb(asking, self._user, self._gone)
-            self._reply(200, text.encode(), sealed=sealed)
+            self._reply(200, text.encode())
             return
         if trouble.kind == "fault" and asking.action == "Send":
             service.shells.unread(asking)
@@ -276,7 +268,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._wait(trouble)
         done = trouble.after or trouble.kind == "held"
         text = service.shells.verb(asking, self._user, self._gone) if done else ""
-        self._suffer(trouble, text, sealed)
+        self._suffer(trouble, text)
 
     def _wait(self, trouble: Trouble) -> None:
         assert trouble.gate is not None
@@ -284,17 +276,17 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             if self._gone():
                 raise ConnectionError("the client has gone")
 
-    def _suffer(self, trouble: Trouble, text: str, sealed: bool) -> None:
+    def _suffer(self, trouble: Trouble, text: str) -> None:
         if trouble.kind == "fault":
             raise FaultError(trouble.code, f"fault {trouble.code} that a test asked for")
         if trouble.kind == "status":
             self._reply(trouble.code, b"", ("Negotiate",) if trouble.code == 401 else ())
         elif trouble.kind == "garbage":
-            self._reply(200, b"<no xml", sealed=sealed)
+            self._reply(200, b"<no xml")
         elif trouble.kind == "held":
             if trouble.after:
                 self._wait(trouble)
-            self._reply(200, text.encode(), sealed=sealed)
+            self._reply(200, text.encode())
         elif trouble.kind == "part":
             self.send_response(200)
             self.send_header("Content-Type", "application/soap+xml;charset=UTF-8")
@@ -317,17 +309,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return bool(select.select([self.connection], [], [], 0)[0])
 
     def _let_in(self) -> bool:
-        service = self.server.service
         kind, _, given = self.headers.get("Authorization", "").partition(" ")
         if not given:
             if self._user:
                 return True
-        elif kind == "Basic" and service.basic:
-            if _basic(given) == (service.user, service.password):
-                self._user = service.user
-                service.logins.append("Basic")
-                return True
-            service.refused += 1
         elif kind in ("Negotiate", "NTLM"):
             return self._ntlm(kind, given)
         self._refuse()
@@ -368,39 +353,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return GssChannelBindings(application_data=b"tls-server-end-point:" + own)
 
     def _refuse(self) -> None:
-        ways = ("Negotiate",) + (('Basic realm="WSMAN"',) if self.server.service.basic else ())
-        self._reply(401, b"", ways)
+        self._reply(401, b"", ("Negotiate",))
 
-    def _opened(self, body: bytes) -> bytes:
-        mark = b"\tContent-Type: application/octet-stream\r\n"
-        start = body.index(mark) + len(mark)
-        end = body.rindex(BOUNDARY + b"--\r\n")
-        sealed = body[start:end]
-        size = struct.unpack("<i", sealed[:4])[0]
-        opened: bytes = self._context.unwrap(sealed[4:]).data
-        assert size == 16
-        return opened
-
-    def _sealed(self, text: bytes) -> bytes:
-        wrapped = self._context.wrap(text, encrypt=True).data
-        return b"".join(
-            (
-                BOUNDARY + b"\r\n\tContent-Type: " + PROTOCOL.encode() + b"\r\n",
-                b"\tOriginalContent: type=application/soap+xml;charset=UTF-8;Length=",
-                str(len(text)).encode() + b"\r\n",
-                BOUNDARY + b"\r\n\tContent-Type: application/octet-stream\r\n",
-                struct.pack("<i", 16) + wrapped,
-                BOUNDARY + b"--\r\n",
-            )
-        )
-
-    def _reply(
-        self, status: int, text: bytes, ways: tuple[str, ...] = (), *, sealed: bool = False
-    ) -> None:
+    def _reply(self, status: int, text: bytes, ways: tuple[str, ...] = ()) -> None:
         kind = "application/soap+xml;charset=UTF-8"
-        if sealed:
-            text = self._sealed(text)
-            kind = f'multipart/encrypted;protocol="{PROTOCOL}";boundary="Encrypted Boundary"'
         self.send_response(status)
         if text:
             self.send_header("Content-Type", kind)
@@ -410,14 +366,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text)
         self.wfile.flush()
-
-
-def _basic(given: str) -> tuple[str, str]:
-    try:
-        user, _, password = base64.b64decode(given).decode().partition(":")
-    except ValueError:
-        return "", ""
-    return user, password
 
 
 @contextmanager

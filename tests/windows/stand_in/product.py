@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from lab.imaging import recipes
-from lab.imaging.cache import cache_directory
-from lab.imaging.library import Library
+from lab.imaging.golden import cache_directory
+from lab.imaging.image_store import ImageStore
 from lab.inventory.inventory import STOCK
 from lab.providers.libvirt import names, sites, volumes
 from lab.providers.libvirt.host import Host
@@ -72,7 +72,7 @@ class Product:
 
     def borrow(self, image: str) -> None:
         """Have a golden image that this user's own cache has, or that is built there now."""
-        found = Library(cache_directory(STOCK), STOCK).get(image, print)
+        found = ImageStore(cache_directory(STOCK), STOCK).get(image, print)
         target = self.images / found.disk.parent.name
         shutil.copytree(found.disk.parent, target, copy_function=_linked)
 
@@ -133,7 +133,7 @@ def remove_sites(connected: Any, images: Path) -> None:
 
 def _remove_images(made: Product) -> None:
     """What the hypervisor keeps of this cache's Windows images goes; other caches' stays."""
-    pool = Host(STOCK.hypervisors[0])
+    pool = Host(STOCK.hypervisors["local"])
     with pool.told("removing the test's images"):
         found = pool.connected.storagePoolLookupByName(names.IMAGES_POOL)
         volumes.refresh(found)

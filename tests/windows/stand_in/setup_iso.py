@@ -87,5 +87,5 @@ def ramdisk(linux: Linux) -> bytes:
                 if str(parent) not in folders:
                     folders.add(str(parent))
                     entries.append(initramfs.folder(str(parent)))
-            entries.append(initramfs.Entry(name, stat.S_IFREG | 0o644, path.read_bytes()))
+            entries.append(initramfs.ArchiveEntry(name, stat.S_IFREG | 0o644, path.read_bytes()))
     return initramfs.archive(entries)

@@ -65,10 +65,16 @@ def _routes(look: Look) -> Iterator[Difference]:
 
 
 def _strays(look: Look) -> Iterator[Difference]:
-    """Routes into the lab's own ranges that nobody asked for, and that lead elsewhere."""
+    """Routes into the lab's own ranges that nobody asked for, and that lead elsewhere.
+
+    One to the next hop of an intended route, on its device, leads nowhere else: Felix sets it
+    for the end of a tunnel that it hears of after the block around it, and not for one that it
+    hears of before (felix/calc/l3_route_resolver.go of Calico 3.31.0).
+    """
     intended = {_prefix(route) for route in look.intended.routes}
     ways = [(_prefix(route), route.device, route.via) for route in look.intended.routes]
     ways += [(network, device, None) for network, device in _connected(look.intended)]
+    ways += [(f"{it.via}/32", it.device, None) for it in look.intended.routes if it.via]
     for route in look.observed.routes:
         prefix = _prefix(route)
         if prefix in intended or prefix == _EVERYWHERE:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from lab.cluster.observers.difference import Difference, Kind, Look
 from lab.cluster.observers.passage import End, Translated
 from lab.cluster.observers.rules import within
-from lab.scenario.scenario import ServicePort
+from lab.scenario.terms import ServicePort
 from lab.topology import proxying
-from lab.topology.translation import Service, Translation
+from lab.topology.translation import ProxiedService, Translation
 
 _SHOWS = {
     "lab": "nft list table ip kube-proxy",
@@ -48,7 +48,7 @@ _Key = tuple[str, str | None, int]
 class _Entrance:
     """One address and port of a Service: its own, or a port of the node (no address)."""
 
-    service: Service
+    service: ProxiedService
     port: ServicePort
     address: str | None
 
@@ -115,7 +115,7 @@ def _knows(look: Look) -> bool:
     )
 
 
-def _wanted(services: Iterable[Service]) -> Iterator[_Entrance]:
+def _wanted(services: Iterable[ProxiedService]) -> Iterator[_Entrance]:
     """Each port of each Service by its address, then by its NodePort."""
     for service in services:
         for port in service.ports:

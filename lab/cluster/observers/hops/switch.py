@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lab.cluster.observers.difference import Difference, Look
-from lab.cluster.observers.facts import Link
+from lab.cluster.observers.facts import LinkFacts
 from lab.topology.segment import Switch
 
 
@@ -66,7 +66,7 @@ def _port(look: Look, switch: Switch, name: str, whose: str) -> Iterator[Differe
     yield from _plugged(look, switch, link, whose)
 
 
-def _plugged(look: Look, switch: Switch, link: Link, whose: str) -> Iterator[Difference]:
+def _plugged(look: Look, switch: Switch, link: LinkFacts, whose: str) -> Iterator[Difference]:
     if link.master != switch.name:
         yield look.differs(
             "unplugged",

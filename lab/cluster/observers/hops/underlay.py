@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lab.cluster.observers.difference import Difference, Kind, Look
-from lab.cluster.observers.facts import Link
+from lab.cluster.observers.facts import LinkFacts
 from lab.cluster.observers.passage import Barrier
 from lab.cluster.observers.rules import overlap
 from lab.topology.commands import tables
@@ -90,7 +90,7 @@ def _switched(look: Look, card: Interface) -> Iterator[Difference]:
         yield look.differs("link-mtu", what, f"MTU {card.mtu}", f"MTU {link.mtu}", shows, mends)
 
 
-def _values(look: Look, card: Interface, link: Link, shows: str) -> Iterator[Difference]:
+def _values(look: Look, card: Interface, link: LinkFacts, shows: str) -> Iterator[Difference]:
     what = f"card {card.name}"
     for address in card.addresses:
         if address not in link.addresses:

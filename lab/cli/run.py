@@ -1,0 +1,80 @@
+"""``lab run``: a lab for one test: up, test and down in one process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from lab._errors import LabError, UsageError
+from lab._log import say
+from lab.cli import down, test, up
+from lab.cli.scenario_options import scenario_options, windows_rule_option
+
+if TYPE_CHECKING:
+    from lab.providers.provider import Pods
+
+_SKIP = 125
+"""Tells ``git bisect run`` that this commit can be judged neither good nor bad."""
+
+
+@click.command("run", context_settings={"ignore_unknown_options": True})
+@scenario_options
+@windows_rule_option
+@click.argument("selection", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST OPTIONS]...")
+@click.option("--keep", is_flag=True, help="Leave the lab up if it is not green.")
+@click.option("--bisect", is_flag=True, help="Exit with 125 where no cell could be judged.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    scenario: str,
+    name: str | None,
+    provider: str | None,
+    only: str | None,
+    pods: Pods | None,
+    rules_off: tuple[str, ...],
+    selection: tuple[str, ...],
+    keep: bool,
+    bisect: bool,
+    as_json: bool,
+) -> int:
+    """Bring SCENARIO up, run its connectivity matrix, and take the lab down again.
+
+    pytest's own options choose cells, as in "lab test". The report stays: "lab report LAB".
+    The lab is taken down however the run ends, also on Ctrl-C, unless --keep is given.
+
+    \b
+      lab run overlay
+      lab run overlay -k "win1 and tcp" --keep
+      git bisect run lab run mine.yaml --bisect
+
+    The exit code is that of "lab test", or of "lab up" where the lab does not come up. With
+    --bisect it is 0 for a green matrix, 1 for a red one, and 125 for anything else.
+    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    from lab.lifecycle import desk
+    from lab.lifecycle.interruption import terminable
+
+    try:
+        lab = desk.prepare(desk.LabRequest(scenario, name, provider, only, rules_off, pods)).name
+        if desk.is_known(lab):
+            raise UsageError(
+                f"running scenario '{scenario}'",
+                f"lab '{lab}' is there already",
+                f"'lab test {lab}' tests it; another --name makes another lab",
+            )
+        code = 3
+        with terminable():
+            try:
+                made = {"name": name, "provider": provider, "only": only, "pods": pods}
+                ctx.invoke(up.command, scenario=scenario, rules_off=rules_off, **made)
+                code = ctx.invoke(test.command, name=lab, selection=selection, as_json=as_json)
+            finally:
+                if desk.is_known(lab) and not (keep and code):
+                    ctx.invoke(down.command, name=lab)
+    except LabError as error:
+        if not bisect:
+            raise
+        say(str(error))
+        return _SKIP
+    return code if code in {0, 1} or not bisect else _SKIP

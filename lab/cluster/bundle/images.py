@@ -1,0 +1,457 @@
+"""Container images for a bundle: pulled from registries by skopeo, or read from archives.
+
+Manifests, configurations and layers are kept byte for byte, each by its digest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from posixpath import normpath
+from typing import IO, Annotated, TypeVar
+
+from pydantic import AliasPath, BaseModel, ConfigDict, Field, RootModel, ValidationError
+
+from lab._errors import PreflightError
+from lab._log import quantity
+from lab.cluster import rules
+from lab.cluster.bundle.blobs import Scratch
+from lab.cluster.bundle.catalogue import SYSTEMS, Wanted
+from lab.cluster.bundle.manifest import (
+    Blob,
+    ContainerImage,
+    Layer,
+    checked,
+    first_problem,
+    is_full_name,
+)
+from lab.cluster.bundle.skopeo import repository
+from lab.imaging.cache import guarded
+from lab.imaging.download import Web, fetch
+from lab.imaging.job import Say
+from lab.scenario.findings import cut
+
+LARGEST = 1 << 22
+"""Bytes of the largest manifest, index or configuration that is read."""
+_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+_CONFIG = "application/vnd.oci.image.config.v1+json"
+_LAYER = "application/vnd.oci.image.layer.v1.tar"
+_INDEXES = frozenset(
+    {
+        "application/vnd.oci.image.index.v1+json",
+        "application/vnd.docker.distribution.manifest.list.v2+json",
+    }
+)
+_CONTAINERD_NAME = "io.containerd.image.name"
+_REFERENCE = "org.opencontainers.image.ref.name"
+_ARCHITECTURE = "amd64"
+"""Of every machine of a lab."""
+_OCI_FILE, _DOCKER_FILE = "index.json", "manifest.json"
+_HUB, _HUBS_REGISTRY = "docker.io", "registry-1.docker.io"
+_COMPRESSED = {"+gzip": b"\x1f\x8b", "+zstd": b"\x28\xb5"}
+"""How files begin that are."""
+_MIB = 1 << 20
+_AGAIN = "save or fetch it again, as a docker-archive or an OCI archive"
+
+_Word = Annotated[str, checked(re.compile(r"[A-Za-z0-9_.+/-]{0,127}").fullmatch, "word")]
+"""Media types, and builds of Windows: they become part of the bundle's own manifest."""
+_Digest = Annotated[str, checked(re.compile(r"sha256:[0-9a-f]{64}").fullmatch, "SHA-256 digest")]
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True)
+
+
+class Platform(_Document):
+    """What an image runs on; an image's configuration begins as one."""
+
+    os: str
+    architecture: str
+    os_version: _Word | None = Field(None, alias="os.version")
+
+    def of_a_lab(self) -> bool:
+        """Whether machines of labs can run it."""
+        return self.os in SYSTEMS and self.architecture == _ARCHITECTURE
+
+
+class Descriptor(_Document):
+    """What one document says of another."""
+
+    media_type: _Word = Field("", alias="mediaType")
+    digest: _Digest
+    size: int = Field(ge=0, lt=1 << 50)
+    platform: Platform | None = None
+    annotations: Mapping[str, str] | None = None
+    urls: tuple[str, ...] | None = None
+    """Where a layer is had that registries do not keep (Windows' base layers, once)."""
+
+    @property
+    def blob(self) -> Blob:
+        """The same as the bundle's manifest has it."""
+        return Blob(self.digest.removeprefix("sha256:"), self.size)
+
+
+class _Index(_Document):
+    manifests: tuple[Descriptor, ...] | None = None
+    """None where the document is the manifest of one image."""
+
+
+class _Image(_Document):
+    config: Descriptor
+    layers: tuple[Descriptor, ...]
+
+
+class _DockerImage(_Document):
+    config: str = Field(alias="Config")
+    tags: tuple[str, ...] | None = Field(None, alias="RepoTags")
+    layers: tuple[str, ...] = Field(alias="Layers")
+
+
+class _DockerImages(RootModel[tuple[_DockerImage, ...]]):
+    """``manifest.json`` of a docker-archive."""
+
+
+class _Configuration(_Document):
+    unpacked: tuple[_Digest, ...] = Field(validation_alias=AliasPath("rootfs", "diff_ids"))
+    """Digests of the layers without compression."""
+
+
+_T = TypeVar("_T", bound=BaseModel)
+
+
+def _parsed(kind: type[_T], content: bytes, where: str) -> _T:
+    try:
+        return kind.model_validate_json(content)
+    except ValidationError as error:
+        raise _broken(where, first_problem(error)) from error
+
+
+def _broken(where: str, problem: str) -> PreflightError:
+    return PreflightError(f"reading {where}", problem, _AGAIN)
+
+
+def pull(web: Web, wanted: Wanted, into: Scratch, say: Say) -> Iterator[ContainerImage]:
+    """Pull an image for every platform that labs have, by digests once its tag is known.
+
+    Raises
+    ------
+    PreflightError
+        When the registry does not answer, has no such image or not for those systems, or a
+        document is not what its digest says.
+    BrokenError
+        When its layers do not come; those that came stay for the next try.
+
+    """
+    where = f"image '{wanted.name}'"
+    path, _, tag = wanted.name.rpartition(":")
+    host, _, rest = path.partition("/")
+    url = f"https://{_HUBS_REGISTRY if host == _HUB else host}/v2/{rest}/"
+    with repository(web, url, f"pulling {where}", into.directory) as registry:
+        top = registry.document(f":{tag}")
+        for manifest in _chosen(top, wanted, where):
+            reference = f"@sha256:{manifest.sha256}"
+            _keep(registry.document(reference), manifest, into, where)
+            parts = _parsed(_Image, into.read(manifest), where)
+            if not into.has(parts.config.blob):
+                _keep(registry.document(reference, "--config"), parts.config.blob, into, where)
+            found = _image(wanted.name, manifest, into, url, where)
+            sizes = [layer.blob.size for layer in found.layers]
+            build = f" {found.os_version}" if found.os_version else ""
+            layers = quantity(len(found.layers), "layer")
+            say(f"{where} for {found.os}{build}: {layers}, {sum(sizes) / _MIB:.0f} MiB")
+            if not all(into.has(layer.blob) for layer in found.layers):
+                registry.copy_layers(reference, sizes)
+            for layer in parts.layers:
+                _elsewhere(web, layer, into, say)
+            yield found
+
+
+def _chosen(top: bytes, wanted: Wanted, where: str) -> tuple[Blob, ...]:
+    """The manifests that a tag leads to, for the systems that are wanted."""
+    listed = _parsed(_Index, top, where).manifests
+    if listed is None:
+        return (_blob(top),)
+    chosen = {one.blob: one.platform for one in listed if _fits(one.platform, wanted)}
+    there = {platform.os for platform in chosen.values() if platform}
+    lacking = [system for system in wanted.systems if system not in there]
+    if lacking:
+        raise PreflightError(
+            f"pulling {where}",
+            f"its registry has none for {' and '.join(lacking)} on {_ARCHITECTURE}",
+            "leave those out with --os, or make the bundle from a directory",
+        )
+    return tuple(chosen)
+
+
+def _fits(platform: Platform | None, wanted: Wanted) -> bool:
+    if platform is None or not platform.of_a_lab() or platform.os not in wanted.systems:
+        return False
+    return platform.os != "windows" or rules.windows_build(platform.os_version or "") is not None
+
+
+def _blob(content: bytes) -> Blob:
+    return Blob(sha256(content).hexdigest(), len(content))
+
+
+def _keep(content: bytes, blob: Blob, into: Scratch, where: str) -> None:
+    if _blob(content) != blob:
+        raise _another(where, blob, _blob(content))
+    into.keep_bytes(content)
+
+
+def _another(where: str, expected: Blob, found: Blob) -> PreflightError:
+    return _broken(
+        where,
+        f"it is not what it must be: expected sha256:{expected.sha256} with {expected.size:,} "
+        f"bytes, and it is sha256:{found.sha256} with {found.size:,}",
+    )
+
+
+def _elsewhere(web: Web, layer: Descriptor, into: Scratch, say: Say) -> None:
+    """Fetch a layer that skopeo leaves out: registries may not keep it."""
+    doing = f"downloading layer {layer.digest}"
+    for url in layer.urls or ():
+        if url.startswith("https://") and not into.has(layer.blob):
+            with guarded(doing):
+                fetch(web, url, into.path(layer.blob), layer.digest, say, layer.size)
+    if not into.has(layer.blob):
+        happened = f"it has not the {layer.size:,} bytes that its image says"
+        raise PreflightError(doing, happened, web.trusting)
+
+
+def _image(name: str, manifest: Blob, into: Scratch, source: str, where: str) -> ContainerImage:
+    """The image of a manifest that is in the bundle, with its configuration."""
+    parts = _parsed(_Image, into.read(manifest), where)
+    platform = _parsed(Platform, into.read(parts.config.blob), where)
+    if not platform.of_a_lab():
+        its = f"{cut(platform.os)}/{cut(platform.architecture)}"
+        raise _broken(
+            where,
+            f"'{cut(name)}' is for {its}, and machines of labs are "
+            f"linux/{_ARCHITECTURE} and windows/{_ARCHITECTURE}",
+        )
+    return ContainerImage(
+        name,
+        "windows" if platform.os == "windows" else "linux",
+        platform.os_version or None,
+        manifest,
+        parts.config.blob,
+        tuple(Layer(one.media_type, one.blob) for one in parts.layers),
+        source,
+    )
+
+
+def read_archive(path: Path, source: str, into: Scratch) -> Iterator[ContainerImage]:
+    """Copy the images of an archive into a bundle.
+
+    Parameters
+    ----------
+    path
+        A docker-archive or an OCI archive, or both in one, without compression.
+    source
+        Where it was had from, in words.
+
+    Raises
+    ------
+    PreflightError
+        When it is neither, an image in it has no full name or is for other machines, or its
+        content is not what its digests say.
+
+    """
+    where = f"image archive '{path}'"
+    with guarded(f"reading {where}"), path.open("rb") as file:
+        try:
+            archive = _Archive(file, where)
+            if _OCI_FILE in archive.members:
+                yield from _oci_images(archive, source, into)
+                return
+            if _DOCKER_FILE in archive.members:
+                yield from _docker_images(archive, source, into)
+                return
+        except (tarfile.TarError, OverflowError) as error:
+            raise _broken(where, f"it is no whole tar file ({error})") from error
+    raise _broken(where, f"it holds neither '{_OCI_FILE}' nor '{_DOCKER_FILE}': it is no image")
+
+
+class _Archive:
+    """Members of a tar file by name; nothing is unpacked by the names that it gives."""
+
+    def __init__(self, file: IO[bytes], where: str) -> None:
+        """Read the headers of an archive that is open."""
+        self.where = where
+        if file.read(2) in _COMPRESSED.values():
+            raise _broken(where, "it is compressed: unpack it with gunzip or unzstd")
+        file.seek(0)
+        try:
+            self._tar = tarfile.TarFile(fileobj=file)
+            found = _whole(self._tar, os.fstat(file.fileno()).st_size)
+            self.members = {normpath(member.name): member for member in found}
+        except ValueError as error:  # what tarfile makes of headers with odd numbers
+            raise tarfile.TarError(str(error)) from error
+
+    def document(self, name: str) -> bytes:
+        """A small member, whole."""
+        content = self._open(name).read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise _broken(self.where, f"'{cut(name)}' is larger than any document of an image")
+        return content
+
+    def keep(self, one: Descriptor, into: Scratch) -> Blob:
+        """Copy a blob into the bundle."""
+        blob = one.blob
+        if not into.has(blob):
+            content = self._open(f"blobs/sha256/{blob.sha256}")
+            found = into.keep(content, f"copying {one.digest} of {self.where}", blob.size)
+            if found != blob:
+                raise _another(self.where, blob, found)
+        return blob
+
+    def keep_layer(self, name: str, unpacked: str, into: Scratch) -> Layer:
+        """Copy a layer of a docker-archive, by the digest that it has when it is unpacked."""
+        begins = self._open(name).read(4)
+        compression = next((how for how, magic in _COMPRESSED.items() if begins[:2] == magic), "")
+        blob = into.keep(self._open(name), f"copying '{cut(name)}' of {self.where}")
+        if not compression and f"sha256:{blob.sha256}" != unpacked:
+            raise _broken(
+                self.where,
+                f"layer '{cut(name)}' is not what it must be: expected {unpacked}, and it is "
+                f"sha256:{blob.sha256}",
+            )
+        return Layer(f"{_LAYER}{compression}", blob)
+
+    def _open(self, name: str) -> IO[bytes]:
+        """The content of a member, which may be a link to another one."""
+        try:
+            content = self._tar.extractfile(self.members[name])
+        except (KeyError, RecursionError):
+            content = None
+        if content is None:
+            raise _broken(self.where, f"it holds no file '{cut(name)}'")
+        return content
+
+
+def _whole(members: Iterable[tarfile.TarInfo], length: int) -> Iterator[tarfile.TarInfo]:
+    """The members of an archive of that many bytes, if they are in it."""
+    for member in members:
+        if not 0 <= member.size <= length - member.offset_data:
+            raise tarfile.TarError(f"its member '{cut(member.name)}' has {member.size:,} bytes")
+        yield member
+
+
+def _oci_images(archive: _Archive, source: str, into: Scratch) -> Iterator[ContainerImage]:
+    some = False
+    for one in _parsed(_Index, archive.document(_OCI_FILE), archive.where).manifests or ():
+        for leaf in _leaves(archive, one):
+            some = True
+            name = _name(one.annotations or {}, archive.where)
+            manifest = archive.keep(_small(leaf, archive.where), into)
+            parts = _parsed(_Image, into.read(manifest), archive.where)
+            archive.keep(_small(parts.config, archive.where), into)
+            found = _image(name, manifest, into, source, archive.where)
+            for layer in parts.layers:
+                archive.keep(layer, into)
+            yield found
+    if not some:
+        raise _broken(archive.where, f"it holds no image for {_ARCHITECTURE} machines")
+
+
+def _small(one: Descriptor, where: str) -> Descriptor:
+    if one.size > LARGEST:
+        raise _broken(where, f"{one.digest} has {one.size:,} bytes: it is no document")
+    return one
+
+
+def _leaves(archive: _Archive, top: Descriptor) -> Iterator[Descriptor]:
+    """The manifests below a descriptor that are for machines of labs, and are in the archive.
+
+    What is named again, by however many indexes, is looked at once.
+    """
+    queue, seen = [top], {top.digest}
+    for one in queue:
+        member = f"blobs/sha256/{one.blob.sha256}"
+        if one.platform is not None and not one.platform.of_a_lab():
+            continue
+        if one.media_type not in _INDEXES:
+            if one.platform is None or member in archive.members:
+                yield one
+            continue
+        content = archive.document(member)
+        if sha256(content).hexdigest() != one.blob.sha256:
+            raise _broken(archive.where, f"index {one.digest} is another one")
+        for below in _parsed(_Index, content, archive.where).manifests or ():
+            if below.digest not in seen:
+                seen.add(below.digest)
+                queue.append(below)
+
+
+def _name(notes: Mapping[str, str], where: str) -> str:
+    """The full name of an image of an index."""
+    names = [notes.get(key, "") for key in (_CONTAINERD_NAME, _REFERENCE)]
+    for name in names:
+        if is_full_name(name):
+            return name
+    tag = next((f"'{cut(name)}'" for name in names if name), "nothing")
+    raise _broken(
+        where,
+        f"an image in it has no full name: its annotation '{_REFERENCE}' says {tag}; save it "
+        "as REGISTRY/PATH:TAG",
+    )
+
+
+def _docker_images(archive: _Archive, source: str, into: Scratch) -> Iterator[ContainerImage]:
+    """The images of a docker-archive, below OCI manifests; layers stay as they are."""
+    listed = _parsed(_DockerImages, archive.document(_DOCKER_FILE), archive.where).root
+    if not listed:
+        raise _broken(archive.where, f"'{_DOCKER_FILE}' lists no image")
+    for one in listed:
+        config = archive.document(normpath(one.config))
+        unpacked = _parsed(_Configuration, config, archive.where).unpacked
+        if len(unpacked) != len(one.layers):
+            count = f"{len(one.layers)} layers, and its image has {len(unpacked)}"
+            raise _broken(archive.where, f"it holds {count}")
+        pairs = zip(one.layers, unpacked, strict=True)
+        layers = tuple(archive.keep_layer(normpath(name), diff, into) for name, diff in pairs)
+        kept = into.keep_bytes(config)
+        manifest = into.keep_bytes(_manifest(kept, layers))
+        if not one.tags:
+            raise _broken(
+                archive.where, "an image in it has no name: save it by its name, not by its id"
+            )
+        for tag in one.tags:
+            name = full_name(tag)
+            if name is None:
+                raise _broken(archive.where, f"'{cut(tag)}' is no name of an image")
+            yield _image(name, manifest, into, source, archive.where)
+
+
+def full_name(name: str) -> str | None:
+    """The full name of a familiar one: ``busybox:1`` is ``docker.io/library/busybox:1``.
+
+    None where it cannot be one.
+    """
+    first, slash, _ = name.partition("/")
+    if not slash:
+        name = f"{_HUB}/library/{name}"
+    elif not ("." in first or ":" in first or first == "localhost"):
+        name = f"{_HUB}/{name}"
+    return name if is_full_name(name) else None
+
+
+def _manifest(config: Blob, layers: tuple[Layer, ...]) -> bytes:
+    """An OCI manifest in one spelling: the same archive gives the same bundle."""
+
+    def described(media_type: str, blob: Blob) -> dict[str, object]:
+        return {"mediaType": media_type, "digest": f"sha256:{blob.sha256}", "size": blob.size}
+
+    found = {
+        "schemaVersion": 2,
+        "mediaType": _MANIFEST,
+        "config": described(_CONFIG, config),
+        "layers": [described(one.media_type, one.blob) for one in layers],
+    }
+    return json.dumps(found, separators=(",", ":"), sort_keys=True).encode()

@@ -1,0 +1,197 @@
+"""Registries of container images, read by skopeo."""
+
+from __future__ import annotations
+
+import json
+import netrc
+import os
+import re
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError, PreflightError
+from lab.imaging import tools
+from lab.imaging.download import Web
+from lab.imaging.job import MORE_ROOM
+from lab.imaging.source import rewritten
+
+_TRIES = 4
+_SECONDS = 300.0
+"""For a document; layers have more time."""
+_FLOOR = 16 << 10
+"""Bytes a second that layers come with at least, over all."""
+_LONGEST_SECONDS = 7 * 86400.0
+_OTHER_FILES = 64 << 20
+"""More bytes than any other file of skopeo has; its cache of digests is the largest."""
+_FULL = "no space left on device"
+_SHOWN = 1000
+"""Characters of skopeo's message, which may quote the registry's answer."""
+_FATAL = re.compile(r'level=fatal msg="((?:[^"\\]|\\.)*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """The images of one name, in a registry."""
+
+    doing: str
+    """For messages: ``"pulling image 'registry.k8s.io/pause:3.10.2'"``."""
+    name: str
+    """Without a tag: ``docker://registry.k8s.io/pause``."""
+    layout: Path
+    """The OCI layout that layers are copied into, by a path without a colon."""
+    web: Web
+    account: tuple[str, ...] = ()
+    """``--authfile``, where there is one."""
+    verified: bool = True
+    """False for a registry without TLS."""
+
+    def document(self, reference: str, *options: str) -> bytes:
+        """A manifest or an index as it is; with ``--config``, an image's configuration.
+
+        Parameters
+        ----------
+        reference
+            ``:TAG`` or ``@sha256:...``.
+
+        Raises
+        ------
+        PreflightError
+            When it cannot be had.
+
+        """
+        how = ("--raw", f"--retry-times={_TRIES}", *self.account, *self._tls("--tls-verify"))
+        with tools.unnamed_file() as output:
+            words = (*how, *options, f"{self.name}{reference}")
+            self._run("inspect", words, _SECONDS, _OTHER_FILES, output)
+            return output.read_bytes()
+
+    def copy_layers(self, reference: str, sizes: Sequence[int]) -> None:
+        """Copy an image's layers into the layout; skopeo leaves out blobs that are there.
+
+        Parameters
+        ----------
+        sizes
+            Bytes of each layer, as the manifest has them.
+
+        Raises
+        ------
+        BrokenError
+            When they do not come; those that came whole stay.
+        PreflightError
+            When the disk is full, or the registry sends more than the largest layer.
+
+        """
+        how = (f"--retry-times={_TRIES}", *self.account, *self._tls("--src-tls-verify"))
+        as_they_are = "--dest-oci-accept-uncompressed-layers"
+        ends = (f"{self.name}{reference}", f"oci:{self.layout}:image")
+        seconds = min(_SECONDS + sum(sizes) / _FLOOR, _LONGEST_SECONDS)
+        limit = max(sizes) + _OTHER_FILES
+        try:
+            self._run("copy", (*how, as_they_are, *ends), seconds, limit)
+        except tools.FileLimitError as error:
+            raise PreflightError(
+                self.doing,
+                f"its registry sends a layer of more than {limit:,} bytes, and the largest one in "
+                f"its manifest has {max(sizes):,}",
+                self.web.trusting,
+            ) from error
+        finally:
+            for unfinished in self.layout.glob("oci-put-blob*"):
+                unfinished.unlink(missing_ok=True)
+
+    def _tls(self, option: str) -> tuple[str, ...]:
+        return () if self.verified else (f"{option}=false",)
+
+    def _run(
+        self,
+        verb: str,
+        words: tuple[str, ...],
+        seconds: float,
+        file_limit: int,
+        output: Path | None = None,
+    ) -> None:
+        tools.need(self.doing, "skopeo", "setpriv", "prlimit")
+        messages: list[str] = []
+
+        def on_line(line: str) -> None:
+            if found := _FATAL.search(line):
+                messages.append(re.sub(r"\\(.)", r"\1", found[1]))
+
+        try:
+            tools.run(
+                self.doing,
+                ("skopeo", "--insecure-policy", f"--tmpdir={self.layout}", verb, *words),
+                Deadline(seconds),
+                on_line=on_line,
+                environment=self.web.environment(),
+                output=output,
+                file_limit=file_limit,
+            )
+        except (DeadlineError, tools.FileLimitError):
+            raise
+        except BrokenError as error:
+            happened = messages[-1] if messages else error.happened
+            if _FULL in happened:
+                raise PreflightError(self.doing, "the disk is full", MORE_ROOM) from error
+            kind = BrokenError if verb == "copy" else PreflightError
+            raise kind(self.doing, happened[:_SHOWN], self.web.instead) from error
+
+
+@contextmanager
+def repository(web: Web, url: str, doing: str, into: Path) -> Iterator[Repository]:
+    """A repository of a registry, by mirrors and proxies and with the account of ``~/.netrc``.
+
+    Parameters
+    ----------
+    url
+        ``https://registry.k8s.io/v2/pause/``: what mirrors stand for.
+    into
+        The OCI layout that layers are copied into.
+
+    Raises
+    ------
+    PreflightError
+        When its mirror is below a path, where no registry can be.
+
+    """
+    address = urlsplit(rewritten(url, web.mirrors))
+    if not address.path.startswith("/v2/"):
+        raise PreflightError(
+            doing,
+            f"its mirror is {address.geturl()}, and a registry is asked for '/v2/' of its host",
+            f'name a registry: [mirrors] "https://{urlsplit(url).netloc}/v2/" = '
+            f'"{address.scheme}://{address.netloc}/v2/..."',
+        )
+    with ExitStack() as opened:
+        layout = os.open(into, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        opened.callback(os.close, layout)
+        account: tuple[str, ...] = ()
+        if content := _account(address.hostname or "", address.netloc):
+            file = opened.enter_context(tools.unnamed_file())
+            file.write_text(content)
+            account = (f"--authfile={file}",)
+        yield Repository(
+            doing,
+            f"docker://{address.netloc}/{address.path.removeprefix('/v2/').strip('/')}",
+            Path(f"/proc/{os.getpid()}/fd/{layout}"),
+            web,
+            account,
+            address.scheme == "https",
+        )
+
+
+def _account(host: str, netloc: str) -> str:
+    """The account that ``~/.netrc`` has for a registry, as skopeo reads it; empty without one."""
+    try:
+        found = netrc.netrc().authenticators(host)
+    except (OSError, netrc.NetrcParseError):
+        return ""
+    if found is None:
+        return ""
+    pair = b64encode(f"{found[0]}:{found[2]}".encode()).decode()
+    return json.dumps({"auths": {netloc: {"auth": pair}}})

@@ -1,1 +1,0 @@
-"""A shell on a machine of a lab."""

@@ -1,0 +1,535 @@
+"""The golden images of this machine: built once, kept by digest, collected when nobody needs them.
+
+.. code-block:: text
+
+    <cache>/images/debian-12-0123456789abcdef/          disk.qcow2 kernel initrd image.json
+    <cache>/images/.debian-12-0123456789abcdef.partial/ one that is being built, or was
+    <cache>/roots/debian-12-0123456789abcdef/           root/ image.json: for system containers
+    <cache>/downloads/                                  what came from elsewhere, or half of it
+    <cache>/locks/                                      who builds
+
+An image's directory gets its name when it is whole, by one rename: what is there is complete.
+
+``lab image build NAME --iso PATH`` writes it down in the cache, so that ``lab up`` finds the image
+that was built so. What the inventory says counts more, so a path beside it that is another one is
+refused: ``lab up`` would look for another image. So is ``--firmware`` written down, for the same
+reason; where it says what the recipe says, nothing is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+from lab._errors import LabError, PreflightError, UsageError
+from lab.imaging import bootstrap, golden, inputs, recipes, source
+from lab.imaging.cache import PARTIAL, entries, guarded, read_json, remove, require_own, size
+from lab.imaging.golden import GoldenImage
+from lab.imaging.job import UNFINISHED, BuildJob, Built, Installer, Say
+from lab.imaging.recipe import Kind, Recipe
+from lab.imaging.source import ImageInput
+from lab.imaging.windows.settings import Firmware
+from lab.inventory.inventory import ImageSource, Inventory
+from lab.state.failure import guarded_files
+from lab.state.files import write_private
+from lab.state.lock import holder, lab_lock
+
+FILE = "inputs.json"
+FIRMWARE = "firmware.json"
+
+
+def merged(cache: Path, inventory: Inventory) -> Inventory:
+    """The inventory, and for images that it says no place of, what is remembered."""
+    images = dict(inventory.images)
+    for name, path in _read(cache / FILE).items():
+        there = images.get(name)
+        if there is None or there.url is None:
+            images[name] = ImageSource(url=path, sha256=there.sha256 if there else None)
+    return inventory.replace(images=images)
+
+
+def remember(cache: Path, inventory: Inventory, recipe: Recipe, given: Mapping[str, Path]) -> None:
+    """Write down where files are, by the names of the recipe's inputs.
+
+    Raises
+    ------
+    PreflightError
+        When the recipe has no such input, there is no such file, or it is the wrong one.
+    UsageError
+        When the inventory says that it is somewhere else.
+
+    """
+    needs = {need.name: need for need in source.needs(recipe)}
+    kept = dict(_read(cache / FILE))
+    for name, path in given.items():
+        if name not in needs or name == source.FILE:
+            raise _unasked(recipe, name, needs)
+        if not path.is_file():
+            raise PreflightError(
+                f"building image '{recipe.name}'",
+                f"--{name}: '{path}' is no file",
+                f"give the path of {needs[name].what}",
+            )
+        inputs.look_at(recipe, name, path)
+        own = inventory.images.get(needs[name].image)
+        if own is not None and own.url is not None and not _same(own.url, path):
+            raise UsageError(
+                f"building image '{recipe.name}'",
+                f"--{name} is '{path}', and [images.{needs[name].image}] of the inventory says "
+                f"'{own.url}'",
+                "leave the option out, or change the inventory: 'lab up' reads that",
+            )
+        kept[needs[name].image] = str(path.absolute())
+    _write("writing down where media are", cache / FILE, kept)
+
+
+def chosen(cache: Path, recipe: Recipe) -> Recipe:
+    """The recipe with the firmware that was last asked for."""
+    kept = _read(cache / FIRMWARE).get(recipe.name)
+    found = next((one for one in get_args(Firmware) if one == kept), None)
+    return recipe if found is None or not recipe.windows else replace(recipe, firmware=found)
+
+
+def choose(cache: Path, recipe: Recipe, firmware: Firmware) -> None:
+    """Write down how an image's machines are to start.
+
+    Parameters
+    ----------
+    recipe
+        As it stands in its file.
+
+    Raises
+    ------
+    UsageError
+        When only the recipe can say that: its answers are for one firmware.
+
+    """
+    if recipe.windows is None:
+        raise UsageError(
+            f"building image '{recipe.name}'",
+            f"--firmware is for images of Windows, and this one boots by '{recipe.firmware}'",
+            "leave the option out",
+        )
+    kept = dict(_read(cache / FIRMWARE))
+    kept.pop(recipe.name, None)
+    if firmware != recipe.firmware:
+        kept[recipe.name] = firmware
+    if kept != _read(cache / FIRMWARE):
+        _write("writing down the firmware of images", cache / FIRMWARE, kept)
+
+
+def _same(said: str, path: Path) -> bool:
+    """Whether the inventory says that file, whatever links and dots are in the two paths."""
+    try:
+        return Path(said).samefile(path)
+    except (OSError, ValueError):  # an address of the web, or a file that is not there
+        return False
+
+
+def _unasked(recipe: Recipe, name: str, needs: Mapping[str, ImageInput]) -> PreflightError:
+    options = [f"--{one}" for one in needs if one != source.FILE]
+    return PreflightError(
+        f"building image '{recipe.name}'",
+        f"it is made from no '{name}'",
+        f"give it {', '.join(options)}" if options else "leave the option out",
+    )
+
+
+def _write(doing: str, path: Path, kept: Mapping[str, str]) -> None:
+    with guarded_files(doing):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_private(path, json.dumps(kept, indent=1, sort_keys=True) + "\n")
+
+
+def _read(path: Path) -> Mapping[str, str]:
+    found = read_json(path)
+    if not isinstance(found, dict):
+        return {}
+    return {str(name): str(value) for name, value in found.items()}
+
+
+_WAIT = 6 * 3600.0
+"""Seconds to wait for another build: an emulated installation takes hours."""
+_SHORT = 16
+"""Hex digits of a digest in a directory's name."""
+_BUILT = re.compile(rf"[^.].*-(?P<digest>[0-9a-f]{{{_SHORT}}})")
+"""Name of an image's directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedImage:
+    """One recipe and what there is of it."""
+
+    name: str
+    kind: str
+    state: str
+    """``built``, ``absent``, or ``unusable`` with the reason in ``detail``."""
+    digest: str | None
+    bytes: int
+    """On disk, of the image that is built."""
+    detail: str
+    """The recipe's summary, or why the image cannot be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedImages:
+    """What ``gc`` has found."""
+
+    found: tuple[str, ...]
+    """Paths, relative to the cache."""
+    bytes: int
+    removed: bool
+
+
+class ImageStore:
+    """Golden images below one cache directory."""
+
+    def __init__(
+        self,
+        cache: Path,
+        inventory: Inventory,
+        installer: Installer | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        """Use a cache; nothing is read or made yet.
+
+        Parameters
+        ----------
+        cache
+            The directory; made when first needed.
+        inventory
+            Image sources, mirrors and proxies.
+        installer
+            Runs installers for ``iso`` recipes; None where there is no hypervisor.
+        folder
+            Where the recipes are; None for those that are shipped.
+
+        """
+        self._cache = cache
+        self._images = cache / "images"
+        self._roots = cache / "roots"
+        self._downloads = cache / "downloads"
+        self._said = inventory
+        self._inventory = merged(cache, inventory)
+        self._installer = installer
+        self._folder = folder
+
+    def get(self, name: str, say: Say) -> GoldenImage:
+        """The image of a recipe, built if it is not there.
+
+        Several processes may ask at once: one builds, the others wait and are told for whom.
+
+        Raises
+        ------
+        UsageError
+            When there is no such recipe, or it is wrong.
+        PreflightError
+            When something that the build needs is missing: what, and how to get it.
+        BrokenError
+            When a step of it fails, with its last lines.
+
+        """
+        recipe = self.recipe(name)
+        inputs.check(recipe, self._inventory)
+        digest = inputs.digest(recipe, self._inventory, self._downloads, say)
+        found = self._stored(recipe, digest)
+        if found is not None:
+            return found
+        with self._locked(recipe, digest, say):
+            found = self._stored(recipe, digest)
+            return found if found is not None else self._build(recipe, digest, say)
+
+    def root(self, name: str, say: Say) -> Path:
+        """The root file system of a recipe made from packages, built if it is not there.
+
+        System containers share it read-only. Waiting and errors are as of :meth:`get`.
+
+        Raises
+        ------
+        PreflightError
+            When the recipe is not made from packages, or something that the build needs is missing.
+        BrokenError
+            When a step of the build fails, with its last lines.
+
+        """
+        recipe = self.recipe(name)
+        if recipe.bootstrap is None:
+            raise PreflightError(
+                f"making the root file system of image '{name}'",
+                f"its recipe is of kind '{recipe.kind}', and system containers boot images that "
+                "are made from packages",
+                "use image 'debian-12', or '--provider libvirt'",
+            )
+        digest = inputs.digest(recipe, self._inventory, self._downloads, say)
+        final = self._roots / self._place(recipe, digest).name
+        if not final.is_dir():
+            with self._locked(recipe, digest, say):
+                if not final.is_dir():
+                    self._build_root(recipe, digest, final, say)
+        return final / bootstrap.ROOT
+
+    def has_root(self, name: str) -> bool:
+        """Whether :meth:`root` would build nothing."""
+        recipe = self.recipe(name)
+        digest = inputs.known_digest(recipe, self._inventory, self._downloads)
+        return bool(digest) and (self._roots / self._place(recipe, digest or "").name).is_dir()
+
+    def _build_root(self, recipe: Recipe, digest: str, final: Path, say: Say) -> None:
+        scratch = final.with_name(f".{final.name}{PARTIAL}")
+        with guarded(f"making the root file system of image '{recipe.name}'"):
+            shutil.rmtree(scratch, ignore_errors=True)
+            scratch.mkdir(parents=True, mode=0o755)
+            try:
+                job = BuildJob(recipe, scratch, self._downloads, self._inventory, None, say)
+                golden.write_facts(scratch, recipe, digest, bootstrap.build_root(job))
+                scratch.rename(final)
+            except BaseException:
+                shutil.rmtree(scratch, ignore_errors=True)
+                raise
+        say(f"image '{recipe.name}': root file system made")
+
+    def peek(self, name: str) -> GoldenImage | None:
+        """What ``get`` would return without building anything, or asking anyone."""
+        recipe = self.recipe(name)
+        digest = inputs.known_digest(recipe, self._inventory, self._downloads)
+        return self._stored(recipe, digest) if digest else None
+
+    def require(self, name: str) -> None:
+        """See that the inputs of a recipe's image are there; none of them is read.
+
+        Raises
+        ------
+        PreflightError
+            What to get and where to put it.
+
+        """
+        inputs.check(self.recipe(name), self._inventory)
+
+    def recipe(self, name: str) -> Recipe:
+        """The recipe of that name, with what was chosen of it.
+
+        Raises
+        ------
+        UsageError
+            When there is none, or it is wrong.
+
+        """
+        return chosen(self._cache, recipes.load(name, self._folder))
+
+    def choose(self, name: str, firmware: Firmware) -> None:
+        """Have a recipe's image start by that firmware from now on."""
+        choose(self._cache, recipes.load(name, self._folder), firmware)
+
+    def remember(self, name: str, given: Mapping[str, Path]) -> None:
+        """Know from now on where inputs of a recipe's image are."""
+        recipe = self.recipe(name)
+        remember(self._cache, self._said, recipe, given)
+        self._inventory = merged(self._cache, self._said)
+
+    def is_building(self, scratch: Path) -> bool:
+        """Whether somebody builds in that directory at this moment, or what he left is kept."""
+        if scratch.parent != self._images:
+            return scratch.is_dir()
+        return scratch.is_dir() and self._is_held(scratch)
+
+    def media(self) -> frozenset[str]:
+        """Hex SHA-256 of all inputs that recipes lead to, as far as they are known."""
+        found: set[str] = set()
+        for name in recipes.shipped(self._folder):
+            with suppress(LabError):
+                recipe = self.recipe(name)
+                there = inputs.known(recipe, self._inventory, self._downloads) or {}
+                found |= {digest.rpartition(":")[2] for digest in there.values()}
+        return frozenset(found)
+
+    def digest(self, name: str) -> str:
+        """Hex SHA-256 of all that goes into the image.
+
+        Raises
+        ------
+        PreflightError
+            When an input is missing: what to get and where to put it.
+
+        """
+        recipe = self.recipe(name)
+        return inputs.digest(recipe, self._inventory, self._downloads, _silent)
+
+    def list(self) -> tuple[ListedImage, ...]:
+        """Every recipe, and whether its image is there."""
+        return tuple(self._listed(name) for name in recipes.shipped(self._folder))
+
+    def show(self, name: str) -> golden.ImageFacts:
+        """All that is known of a built image.
+
+        Raises
+        ------
+        UsageError
+            When it is not built.
+
+        """
+        found = self.peek(name)
+        if found is None:
+            raise UsageError(
+                f"looking at image '{name}'", "it has not been built", f"lab image build {name}"
+            )
+        return golden.read_facts(found.disk.parent)
+
+    def gc(self, in_use: Collection[str], yes: bool) -> CollectedImages:
+        """Find, and with ``yes`` remove, what no recipe leads to any more.
+
+        Images of older recipes or tools, builds that were interrupted, and downloads of which
+        no image is waiting. What is being built at this moment is left alone.
+
+        Parameters
+        ----------
+        in_use
+            Digests of images that labs have clones of.
+        yes
+            Remove; else only say what would be.
+
+        """
+        found = [*self._old_images(in_use), *self._dead_scratch(), *self._old_downloads()]
+        total = sum(size(path) for path in found)
+        if yes:
+            require_own(self._cache, self._images, self._roots, self._downloads)
+            for path in found:
+                remove(path)
+        names = tuple(str(path.relative_to(self._cache)) for path in found)
+        return CollectedImages(names, total, yes)
+
+    def _build(self, recipe: Recipe, digest: str, say: Say) -> GoldenImage:
+        final = self._place(recipe, digest)
+        scratch = final.with_name(f".{final.name}{PARTIAL}")
+        with guarded(f"building image '{recipe.name}'"):
+            if final.exists():
+                say(f"image '{recipe.name}': {golden.damage(final)}: it is built anew")
+                remove(final)
+            if (scratch / UNFINISHED).exists():
+                say(f"image '{recipe.name}': there is an interrupted build")
+            elif scratch.exists():
+                say(f"image '{recipe.name}': an interrupted build is done anew")
+                shutil.rmtree(scratch)
+            if self._others_left(recipe, scratch):
+                say(
+                    f"image '{recipe.name}': an installation of other media or another recipe was "
+                    "interrupted and goes on: 'lab image gc --yes' removes it"
+                )
+            scratch.mkdir(parents=True, mode=0o755, exist_ok=True)
+            self._downloads.mkdir(exist_ok=True)
+            try:
+                inventory, installer = self._inventory, self._installer
+                job = BuildJob(recipe, scratch, self._downloads, inventory, installer, say)
+                golden.write_facts(scratch, recipe, digest, build(job))
+                _settle(scratch)
+                scratch.rename(final)
+            except BaseException:
+                if not (scratch / UNFINISHED).exists():
+                    shutil.rmtree(scratch, ignore_errors=True)
+                raise
+        say(f"image '{recipe.name}': built, {size(final) / 1e6:.0f} MB")
+        return golden.load(final)
+
+    def _others_left(self, recipe: Recipe, scratch: Path) -> bool:
+        """Whether another build of that name lives on that nobody waits for."""
+        every = self._images.glob(f".{recipe.name}-{'[0-9a-f]' * _SHORT}{PARTIAL}/{UNFINISHED}")
+        places = {found.parent for found in every} - {scratch}
+        return any(not self._is_held(place) for place in places)
+
+    def _is_held(self, scratch: Path) -> bool:
+        name = scratch.name.removeprefix(".").removesuffix(PARTIAL)
+        return holder(self._lock(name)) is not None
+
+    def _stored(self, recipe: Recipe, digest: str) -> GoldenImage | None:
+        place = self._place(recipe, digest)
+        with guarded(f"looking for image '{recipe.name}'"):
+            whole = place.is_dir() and not golden.damage(place)
+            return golden.load(place) if whole else None
+
+    def _place(self, recipe: Recipe, digest: str) -> Path:
+        return self._images / f"{recipe.name}-{digest[:_SHORT]}"
+
+    @contextmanager
+    def _locked(self, recipe: Recipe, digest: str, say: Say) -> Iterator[None]:
+        require_own(self._cache, self._images, self._roots, self._downloads)
+        with guarded(f"building image '{recipe.name}'"):
+            self._images.mkdir(parents=True, exist_ok=True)
+        directory = self._lock(self._place(recipe, digest).name)
+        with lab_lock(directory, f"lab image build {recipe.name}", wait=_WAIT, say=say):
+            yield
+
+    def _lock(self, name: str) -> Path:
+        return self._cache / "locks" / name
+
+    def _listed(self, name: str) -> ListedImage:
+        try:
+            recipe = self.recipe(name)
+        except LabError as error:
+            return ListedImage(name, "-", "unusable", None, 0, error.happened)
+        try:
+            found = self.peek(name)
+        except PreflightError as error:
+            return ListedImage(name, recipe.kind, "unusable", None, 0, error.happened)
+        if found is None:
+            return ListedImage(name, recipe.kind, "absent", None, 0, recipe.summary)
+        taken = size(found.disk.parent)
+        return ListedImage(name, recipe.kind, "built", found.digest, taken, recipe.summary)
+
+    def _old_images(self, in_use: Collection[str]) -> Iterator[Path]:
+        current = {digest[:_SHORT] for digest in (*self._current(), *in_use)}
+        for place in (*entries(self._images), *entries(self._roots)):
+            named = _BUILT.fullmatch(place.name)
+            if named and named["digest"] not in current:
+                yield place
+
+    def _current(self) -> Iterator[str]:
+        """Digests that recipes lead to, as far as they are known."""
+        for name in recipes.shipped(self._folder):
+            digest = inputs.known_digest(self.recipe(name), self._inventory, self._downloads)
+            if digest:
+                yield digest
+
+    def _dead_scratch(self) -> Iterator[Path]:
+        for place in (*entries(self._images), *entries(self._roots)):
+            if place.name.startswith(".") and not self._is_held(place):
+                yield place
+
+    def _old_downloads(self) -> Iterator[Path]:
+        wanted = inputs.wanted(self._folder, self._inventory) | inputs.pinned(self._downloads)
+        for path in entries(self._downloads):
+            if path.name.partition(".")[0] not in wanted:
+                yield path
+
+
+def build(job: BuildJob) -> Built:
+    """Fill the job's scratch directory; see the builders for what they raise."""
+    from lab.imaging import cloud, iso  # noqa: PLC0415  most calls build nothing
+    from lab.imaging.windows import build as windows  # noqa: PLC0415  the same
+
+    builders: Mapping[Kind, Callable[[BuildJob], Built]] = {
+        "bootstrap": bootstrap.build,
+        "cloud": cloud.build,
+        "iso": iso.build,
+        "windows": windows.build,
+    }
+    return builders[job.recipe.kind](job)
+
+
+def _silent(_sentence: str) -> None:
+    """Tell nobody."""
+
+
+def _settle(directory: Path) -> None:
+    """See all of a directory's files on the disk before it gets its name."""
+    for path in (*directory.iterdir(), directory):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

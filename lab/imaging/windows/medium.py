@@ -1,0 +1,322 @@
+"""Microsoft's installation media, read: what they hold, and what firmware starts from them.
+
+The images are told by ``wimlib-imagex``, the loaders by the El Torito catalogue, whose UEFI entries
+follow the UEFI specification, 13.3.2.1.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+from xml.etree import ElementTree as ET
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, PreflightError
+from lab._log import quantity
+from lab.imaging import tools
+from lab.imaging.medium import SECTOR, Extent, Medium, opened
+
+Channel = Literal["evaluation", "volume", "retail", "unknown"]
+BootKind = Literal["bios", "uefi"]
+_CONTAINERS = ("/sources/install.wim", "/sources/install.esd", "/sources/install.swm")
+_NO_PROMPT = "/efi/microsoft/boot/efisys_noprompt.bin"
+_EDITION_FILE = "/sources/ei.cfg"
+_EDITION_FILE_MOST = 4096
+_CHANNELS: dict[str, Channel] = {"eval": "evaluation", "volume": "volume", "retail": "retail"}
+_EVALUATION = re.compile(r"Eval$|\bEvaluation\b")
+_CURE = "give the ISO of Windows Server as Microsoft publishes it"
+_AGAIN = "fetch the medium again, and compare its SHA-256 with the one Microsoft gives"
+_ARCHITECTURES = {"0": "i686", "5": "arm", "9": "x86_64", "12": "aarch64"}
+"""PROCESSOR_ARCHITECTURE_... of Windows to the names that Python and libvirt have."""
+_HEAD, _TAIL = 4096, 32 << 20
+"""Bytes of a WIM's beginning and end that tell what it holds: its header, and the table of its
+files (some 6 MB on Microsoft's media) with its XML."""
+_SECONDS = 60.0
+_VIRTUAL = 512
+"""Bytes of the sectors that the El Torito catalogue counts."""
+_BOOTABLE = 0x88
+_NO_EMULATION = 0
+_PC, _UEFI = 0x00, 0xEF
+_WHOLE = 2
+"""Fewer sectors than this mean all that follows, to firmware (UEFI 13.3.2.1)."""
+_SHOWN = 8
+"""Names of an unknown medium's root that a message has."""
+_LINUX = (
+    *("casper", "isolinux", "syslinux", "pool", "dists", "images/pxeboot", ".treeinfo"),
+    *(".discinfo", "live", "liveos", "install.amd", "arch"),
+)
+_DRIVERS = ("netkvm", "viostor", "vioscsi")
+_ANSWERS = ("autounattend.xml", "unattend.xml")
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsImage:
+    """One image within ``sources/install.wim``."""
+
+    index: int
+    """Counted from 1."""
+    name: str
+    """NAME: ``Windows Server 2022 SERVERSTANDARDCORE``; what an answer file gives."""
+    display_name: str
+    """DISPLAYNAME: ``Windows Server 2022 Standard Evaluation``; what DISM prints."""
+    edition: str
+    """EDITIONID: ``ServerStandard``; evaluation media have ``ServerStandardEval``."""
+    installation: str
+    """INSTALLATIONTYPE: ``Server Core``, ``Server``, ``Client``."""
+    build: int
+    revision: int
+    """SPBUILD: the fourth part of the version."""
+    languages: tuple[str, ...]
+    default_language: str
+    architecture: str
+    """As Python and libvirt name it: ``x86_64``, ``i686``, ``aarch64``."""
+    bytes: int
+    """TOTALBYTES: the size of its files when installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class BootEntry:
+    """An El Torito entry: an image that firmware starts."""
+
+    kind: BootKind
+    extent: Extent
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsMedium:
+    """An installation medium."""
+
+    path: Path
+    label: str
+    bytes: int
+    container: str
+    """Path of the images within the medium: ``/sources/install.wim``, ``.esd`` or ``.swm``."""
+    images: tuple[WindowsImage, ...]
+    channel: Channel
+    boots: tuple[BootEntry, ...]
+    no_prompt: Extent | None
+    """Where ``efi/microsoft/boot/efisys_noprompt.bin`` lies; None if it is not there."""
+
+
+def read(path: Path) -> WindowsMedium:
+    """What an installation medium holds; what it is, where it is none.
+
+    Raises
+    ------
+    PreflightError
+        When it cannot be read, is cut off or damaged, or is something else; when wimlib-imagex is
+        not installed.
+
+    """
+    with opened(path, f"reading the medium '{path}'", _CURE) as medium:
+        container = next(filter(None, map(medium.find, _CONTAINERS)), None)
+        if container is None:
+            raise PreflightError(medium.doing, kind_of(medium.label, _names(medium)), _CURE)
+        images = _images(medium, container)
+        edition_file = medium.find(_EDITION_FILE)
+        told = b""
+        if edition_file:
+            where = medium.extent(edition_file)
+            told = medium.piece(Extent(where.offset, min(where.length, _EDITION_FILE_MOST)))
+        no_prompt = medium.find(_NO_PROMPT)
+        return WindowsMedium(
+            path=path,
+            label=medium.label,
+            bytes=medium.size,
+            container=container,
+            images=images,
+            channel=channel(told.decode("utf-8-sig", "replace"), images),
+            boots=tuple(_boots(medium)),
+            no_prompt=medium.extent(no_prompt) if no_prompt else None,
+        )
+
+
+def channel(edition_file: str, images: Sequence[WindowsImage]) -> Channel:
+    """How copies of the medium are licensed.
+
+    Evaluation editions are so whatever else is said: no product key goes with them.
+
+    Parameters
+    ----------
+    edition_file
+        Content of ``sources/ei.cfg``; empty where there is none.
+
+    """
+    if any(_EVALUATION.search(f"{one.display_name} {one.edition}") for one in images):
+        return "evaluation"
+    lines = [line.strip().lower() for line in edition_file.splitlines()]
+    told = [line for line in lines if line]
+    if "[channel]" not in told[:-1]:
+        return "unknown"
+    return _CHANNELS.get(told[told.index("[channel]") + 1], "unknown")
+
+
+def kind_of(label: str, names: Sequence[str]) -> str:
+    """What a medium is that holds no images of Windows.
+
+    Parameters
+    ----------
+    label
+        Its volume identifier.
+    names
+        What is in its root folder, and of ``images`` and ``sources`` what is in those.
+
+    """
+    there = {name.lower() for name in names}
+    called = f"the medium '{label}'"
+    if any(name in there for name in _LINUX):
+        return f"{called} is one of Linux"
+    if any(name in there for name in _DRIVERS):
+        return f"{called} holds drivers (virtio-win), which goes beside Windows' own"
+    if any(name in there for name in _ANSWERS):
+        return f"{called} holds answers for Setup, which goes beside Windows' own"
+    if "sources/boot.wim" in there:
+        return (
+            f"{called} starts Windows PE and holds no Windows to install: "
+            f"'sources/install.wim', '.esd' or '.swm' is not there"
+        )
+    top = sorted({name for name in there if "/" not in name})
+    listed = ", ".join(f"'{name}'" for name in top[:_SHOWN]) or "nothing"
+    more = f" and {len(top) - _SHOWN} more" if len(top) > _SHOWN else ""
+    return f"{called} holds no 'sources/install.wim', '.esd' or '.swm', but {listed}{more}"
+
+
+def _names(medium: Medium) -> list[str]:
+    folders = ("images", "sources")
+    inside = [f"{folder}/{name}" for folder in folders for name in medium.names(f"/{folder}")]
+    return [*medium.names(), *inside]
+
+
+def _images(medium: Medium, container: str) -> tuple[WindowsImage, ...]:
+    """The images of a WIM, or of a split set whose parts are all there."""
+    header, xml = _wim(medium, container)
+    parts = int(header["Total Parts"])
+    within = f"{medium.doing}: its '{container}'"
+    if header["Part Number"] != "1":
+        what = f"it is part {header['Part Number']} of {parts}, and part 1 tells of the images"
+        raise PreflightError(within, what, _AGAIN)
+    stem, _, ending = container.rpartition(".")
+    names = {number: f"{stem}{number}.{ending}" for number in range(2, parts + 1)}
+    missing = [f"'{name}'" for name in names.values() if medium.find(name) is None]
+    if missing:
+        of = quantity(parts, "part")
+        raise PreflightError(within, f"of its {of} there is no {', '.join(missing)}", _AGAIN)
+    for number, name in names.items():
+        found, _ = _wim(medium, name)
+        if found["GUID"] != header["GUID"] or found["Part Number"] != str(number):
+            what = f"'{name}' is part {found['Part Number']} of {found['Total Parts']}"
+            other = "" if found["GUID"] == header["GUID"] else " of another set"
+            happened = f"{what}{other}, and not part {number} of this one"
+            raise PreflightError(within, happened, _AGAIN)
+    try:
+        images = map(_image, ET.fromstring(xml).iter("IMAGE"))  # noqa: S314  wimlib has read it
+        return tuple(sorted(images, key=lambda image: image.index))
+    except (ET.ParseError, ValueError) as error:
+        raise PreflightError(within, f"its XML cannot be read: {error}", _AGAIN) from error
+
+
+def _wim(medium: Medium, path: str) -> tuple[dict[str, str], bytes]:
+    """Header and XML of a WIM, by wimlib-imagex.
+
+    It takes a file, and a medium is not mounted: so a sparse file is made of beginning and end.
+    """
+    doing = f"{medium.doing}: its '{path}'"
+    tools.need(doing, "wimlib-imagex", "setpriv")
+    where = medium.extent(path)
+    ending = max(where.length - _TAIL, 0)
+    lines: list[str] = []
+    with TemporaryDirectory(prefix="hybridlab-") as scratch:
+        wim, xml = Path(scratch, "wim"), Path(scratch, "xml")
+        with wim.open("wb") as out:
+            out.write(medium.piece(Extent(where.offset, min(_HEAD, where.length))))
+            out.seek(ending)
+            out.write(medium.piece(Extent(where.offset + ending, where.length - ending)))
+        command = ["wimlib-imagex", "info", str(wim), "--header", f"--extract-xml={xml}"]
+        try:
+            tools.run(doing, command, Deadline(_SECONDS), on_line=lines.append)
+        except BrokenError as error:
+            message = lines[-1] if lines else error.happened
+            raise PreflightError(doing, f"it is no whole WIM: {message}", _AGAIN) from error
+        pairs = (line.partition("=") for line in lines)
+        return {name.strip(): value.strip() for name, _, value in pairs}, xml.read_bytes()
+
+
+def _image(element: ET.Element) -> WindowsImage:
+    def text(path: str) -> str:
+        return (element.findtext(path) or "").strip()
+
+    name = text("NAME")
+    languages = [(one.text or "").strip() for one in element.findall("WINDOWS/LANGUAGES/LANGUAGE")]
+    processor = text("WINDOWS/ARCH")
+    return WindowsImage(
+        index=int(element.get("INDEX", "")),
+        name=name,
+        display_name=text("DISPLAYNAME") or name,
+        edition=text("WINDOWS/EDITIONID"),
+        installation=text("WINDOWS/INSTALLATIONTYPE"),
+        build=int(text("WINDOWS/VERSION/BUILD") or 0),
+        revision=int(text("WINDOWS/VERSION/SPBUILD") or 0),
+        languages=tuple(languages),
+        default_language=text("WINDOWS/LANGUAGES/DEFAULT") or next(iter(languages), ""),
+        architecture=_ARCHITECTURES.get(processor, f"processor {processor or 'unknown'}"),
+        bytes=int(text("TOTALBYTES") or 0),
+    )
+
+
+def _boots(medium: Medium) -> Iterator[BootEntry]:
+    """What firmware can start, in the catalogue's order; nothing where there is no catalogue."""
+    catalogue = medium.iso.eltorito_boot_catalog
+    if catalogue is None:
+        return
+    first = catalogue.validation_entry.platform_id
+    entries = [(first, catalogue.initial_entry)]
+    for section in catalogue.sections:
+        entries += [(section.platform_id, entry) for entry in section.section_entries]
+    for platform, entry in entries:
+        found = _boot(medium, platform, entry)
+        if found is None:
+            continue
+        end = found.extent.offset + found.extent.length
+        if end > medium.size:
+            happened = (
+                f"its {found.kind} loader is said to end at byte {end:,}, "
+                f"and the medium has {medium.size:,}"
+            )
+            raise PreflightError(medium.doing, happened, _AGAIN)
+        yield found
+
+
+def _boot(medium: Medium, platform: int, entry: Any) -> BootEntry | None:
+    """Who starts an entry, and how long its image is; None for other processors' firmware.
+
+    Some programs write platform 0 for UEFI, too, and some media tell of one sector only: then the
+    image's own file system tells.
+    """
+    if entry.boot_indicator != _BOOTABLE:
+        return None
+    offset = entry.get_rba() * SECTOR
+    file_system = 0
+    if entry.boot_media_type == _NO_EMULATION:
+        file_system = _fat_bytes(medium.piece(Extent(offset, _VIRTUAL)))
+    if platform == _UEFI or (platform == _PC and file_system):
+        length = entry.sector_count * _VIRTUAL if entry.sector_count >= _WHOLE else file_system
+        return BootEntry("uefi", Extent(offset, length))
+    bios = BootEntry("bios", Extent(offset, entry.sector_count * _VIRTUAL))
+    return bios if platform == _PC else None
+
+
+def _fat_bytes(sector: bytes) -> int:
+    """Size of the FAT file system that begins with this sector; 0 if none does."""
+    if sector[510:512] != b"\x55\xaa" or sector[:1] not in {b"\xeb", b"\xe9"}:
+        return 0
+    if sector[54:57] != b"FAT" and sector[82:85] != b"FAT":
+        return 0
+    (unit,) = struct.unpack_from("<H", sector, 11)
+    (small,) = struct.unpack_from("<H", sector, 19)
+    (large,) = struct.unpack_from("<I", sector, 32)
+    return int(unit * (small or large))

@@ -1,0 +1,25 @@
+"""What a provider is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lab.inventory.inventory import STOCK, Inventory
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSetup:
+    """What a provider is made from: each provider module has a ``make(setup) -> Provider``."""
+
+    inventory: Callable[[], Inventory | None] = lambda: None
+    """Reads the user's inventory when it is first needed; None where there is none."""
+    windows_rules_off: frozenset[str] = frozenset()
+    """Ids of Windows rules that emulated Windows nodes do not obey."""
+
+    def machines(self) -> Inventory:
+        """The inventory for real machines: this machine's own libvirt if it names none."""
+        found = self.inventory()
+        if found is None or found.hypervisors:
+            return found or STOCK
+        return found.replace(hypervisors=STOCK.hypervisors)

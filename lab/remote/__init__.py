@@ -1,0 +1,1 @@
+"""Shells on machines: over SSH, over WinRM, and on this machine."""

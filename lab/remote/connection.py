@@ -1,0 +1,408 @@
+"""Connections over SSH: made when used, shared jump hosts, sessions and forwarded ports."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError
+from lab.remote.shell import ConnectionLostError
+from lab.remote.tcp import timeout_of
+from lab.remote.transport import SSHServer, SSHTransport, abort_after, connect
+
+if TYPE_CHECKING:
+    import paramiko
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class _Shared:
+    connection: Connection
+    users: int = 0
+
+
+class JumpHosts:
+    """Connections to jump hosts: one a host, shared by all the machines behind it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shared: dict[SSHServer, _Shared] = {}
+
+    def borrow(self, server: SSHServer, deadline: Deadline) -> SSHTransport:
+        """A living transport to that host. To be followed by ``give_back``.
+
+        Raises
+        ------
+        BrokenError
+            As :func:`~lab.remote.transport.connect` does.
+
+        """
+        with self._lock:
+            shared = self._shared.setdefault(server, _Shared(Connection((server,))))
+            shared.users += 1
+        try:
+            return shared.connection.transport(f"connecting to '{server.name}'", deadline)
+        except BaseException:
+            self.give_back(server)
+            raise
+
+    def give_back(self, server: SSHServer) -> None:
+        """Count one user less; after the last one the connection is closed."""
+        with self._lock:
+            shared = self._shared[server]
+            shared.users -= 1
+            if shared.users:
+                return
+            del self._shared[server]
+        shared.connection.close()
+
+
+JUMPS = JumpHosts()
+"""Of this process."""
+_STUCK_SECONDS = 5.0
+"""How long after its deadline a call may still be inside paramiko before the whole transport is
+closed: by then the peer takes no more bytes."""
+
+
+class Connection:
+    """A connection that is made when it is first used, and made again when it has died.
+
+    Parameters
+    ----------
+    way
+        The servers to go through, the machine's own last.
+
+    """
+
+    def __init__(self, way: tuple[SSHServer, ...]) -> None:
+        self._way = way
+        self._lock = threading.Lock()
+        self._link: SSHTransport | None = None
+
+    @contextmanager
+    def session(
+        self, doing: str, deadline: Deadline
+    ) -> Iterator[tuple[SSHTransport, paramiko.Channel]]:
+        """A new session for the block; a block that overruns its deadline is aborted."""
+        link, channel = self.opened(doing, deadline)
+        try:
+            with abort_after(Deadline(deadline.left() + _STUCK_SECONDS), link.transport.close):
+                yield link, channel
+        finally:
+            link.done(channel)
+
+    def opened(self, doing: str, deadline: Deadline) -> tuple[SSHTransport, paramiko.Channel]:
+        """A new session channel, to be handed to ``done`` of its transport.
+
+        Raises
+        ------
+        BrokenError
+            As :func:`~lab.remote.transport.connect` does.
+
+        """
+        return self._with_link(doing, deadline, lambda link: (link, link.open(doing, deadline)))
+
+    def dial(self, doing: str, address: tuple[str, int], deadline: Deadline) -> paramiko.Channel:
+        """A channel to an address that the machine can reach; the caller closes it.
+
+        Raises
+        ------
+        BrokenError
+            As :meth:`~lab.remote.transport.SSHTransport.channel` does, and as for a session.
+
+        """
+        return self._with_link(
+            doing, deadline, lambda link: link.channel(doing, "direct-tcpip", address, deadline)
+        )
+
+    def close(self) -> None:
+        """Close the connection; its users get a ConnectionLostError, the next use connects."""
+        with self._lock:
+            self._drop()
+
+    def _with_link(self, doing: str, deadline: Deadline, use: Callable[[SSHTransport], T]) -> T:
+        """Use the transport. One that turns out to be dead is replaced, and so is the jump's."""
+        for _ in self._way:
+            with suppress(ConnectionLostError):
+                return use(self.transport(doing, deadline))
+        return use(self.transport(doing, deadline))
+
+    def transport(self, doing: str, deadline: Deadline) -> SSHTransport:
+        """A living transport, made if there is none.
+
+        Raises
+        ------
+        BrokenError
+            As :func:`~lab.remote.transport.connect` does.
+
+        """
+        if not self._lock.acquire(timeout=timeout_of(deadline)):
+            words = f"another thread was still connecting after {deadline.seconds:g} s"
+            raise DeadlineError(doing, words)
+        try:
+            if self._link is not None and not self._link.alive():
+                self._drop()
+            if self._link is None:
+                self._link = self._connect(deadline)
+            return self._link
+        finally:
+            self._lock.release()
+
+    def _connect(self, deadline: Deadline) -> SSHTransport:
+        if len(self._way) == 1:
+            return connect(self._way[-1], None, deadline)
+        jump = JUMPS.borrow(self._way[0], deadline)
+        try:
+            return connect(self._way[-1], jump, deadline)
+        except BaseException:
+            JUMPS.give_back(self._way[0])
+            raise
+
+    def _drop(self) -> None:
+        if self._link is None:
+            return
+        self._link.close()
+        self._link = None
+        if len(self._way) > 1:
+            JUMPS.give_back(self._way[0])
+
+
+_PIECE = 1 << 16
+
+
+class SessionStreams:
+    """A command on a channel; see :class:`~lab.remote.command.CommandStreams`."""
+
+    def __init__(self, doing: str, link: SSHTransport, channel: paramiko.Channel) -> None:
+        self._doing, self._link, self._channel = doing, link, channel
+        channel.settimeout(0.0)
+        self._poll = select.poll()
+        self._poll.register(channel.fileno(), select.POLLIN)
+
+    def give(self, data: memoryview) -> int:
+        """Send what the channel's window takes."""
+        if not self._channel.send_ready():
+            return 0
+        try:
+            sent = self._channel.send(bytes(data[:_PIECE]))
+        except TimeoutError:
+            return 0
+        except (OSError, EOFError):  # it reads no more; its exit code says how it ended
+            sent = 0
+        return sent or len(data)
+
+    def take(self) -> tuple[bytes, bytes]:
+        """What has come."""
+        channel = self._channel
+        out = channel.recv(_PIECE) if channel.recv_ready() else b""
+        err = channel.recv_stderr(_PIECE) if channel.recv_stderr_ready() else b""
+        return out, err
+
+    def closed(self) -> bool:
+        """Whether the other side has sent all."""
+        return bool(self._channel.eof_received) or self._channel.closed
+
+    def code(self) -> int | None:
+        """The exit code, once the peer has sent it."""
+        if not self._channel.exit_status_ready():
+            return None
+        code = self._channel.exit_status
+        if code >= 0:
+            return code
+        if self._link.ends():
+            raise self._link.lost(self._doing)
+        raise BrokenError(
+            self._doing, "it ended without an exit code: a signal has ended it, or its sshd", ""
+        )
+
+    def wait(self, seconds: float) -> None:
+        """Wait for output, or after all of it for the exit code."""
+        if self.closed():
+            self._channel.status_event.wait(seconds)
+        else:
+            self._poll.poll(seconds * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalSize:
+    """The terminal to request; sizes in characters."""
+
+    kind: str
+    """``$TERM``."""
+    columns: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRequest:
+    """What is to run on a channel."""
+
+    subsystem: str | None = None
+    """Of the SSH server, unless there is a command line."""
+    line: str | None = None
+    """None for a login shell, if no subsystem is wanted either."""
+    terminal: TerminalSize | None = None
+
+
+def request(
+    doing: str,
+    link: SSHTransport,
+    channel: paramiko.Channel,
+    wanted: SessionRequest,
+    deadline: Deadline,
+) -> None:
+    """Ask the other side to run it.
+
+    Raises
+    ------
+    DeadlineError
+        When it has not answered in time.
+    ConnectionLostError, BrokenError
+        When the connection broke, or it refused.
+
+    """
+    from paramiko import SSHException  # noqa: PLC0415  slow to import
+
+    try:
+        with abort_after(deadline, channel.close):
+            _ask(channel, wanted)
+    except (SSHException, EOFError, OSError) as error:
+        if not link.alive():
+            raise link.lost(doing) from error
+        if deadline.left() == 0.0:
+            words = f"'{link.server.name}' has not started it within {deadline.seconds:g} s"
+            raise DeadlineError(doing, words) from error
+        raise BrokenError(doing, f"'{link.server.name}' refused to start it ({error})") from error
+
+
+def _ask(channel: paramiko.Channel, wanted: SessionRequest) -> None:
+    if wanted.terminal:
+        seen = wanted.terminal
+        channel.get_pty(seen.kind, seen.columns, seen.rows)
+    if wanted.line is not None:
+        channel.exec_command(wanted.line)
+    elif wanted.subsystem is not None:
+        channel.invoke_subsystem(wanted.subsystem)
+    else:
+        channel.invoke_shell()
+
+
+_HERE = "127.0.0.1"
+_PIECE = 65_536
+_END_SECONDS = 5.0
+
+
+class Relay:
+    """Carries bytes between a socket and an SSH channel, both ways, until the channel ends."""
+
+    def __init__(self, near: socket.socket, channel: paramiko.Channel) -> None:
+        self._near, self._channel = near, channel
+        channel.settimeout(None)
+        ways = (
+            (near.recv, channel.sendall, channel.shutdown_write),
+            (channel.recv, near.sendall, self._end),
+        )
+        self._threads = [threading.Thread(target=_pump, args=way, daemon=True) for way in ways]
+        for thread in self._threads:
+            thread.start()
+
+    def join(self) -> None:
+        """Wait until both directions have ended."""
+        for thread in self._threads:
+            thread.join()
+
+    def close(self) -> None:
+        """End both directions, and close both ends."""
+        self._end()
+        for thread in self._threads:
+            thread.join(_END_SECONDS)
+        self._near.close()
+
+    def _end(self) -> None:
+        with suppress(OSError, EOFError):  # the transport may be gone
+            self._channel.close()
+        with suppress(OSError):
+            self._near.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def forwarded(dial: Callable[[], paramiko.Channel]) -> Iterator[int]:
+    """A port of the loopback address for the block, as ``ssh -L`` opens one.
+
+    Each connection to it gets a channel from ``dial``; where there is none, it is closed at once.
+    """
+    with socket.create_server((_HERE, 0)) as server:
+        forwards = _Forwards(dial)
+        acceptor = threading.Thread(target=forwards.accept, args=(server,), daemon=True)
+        acceptor.start()
+        try:
+            yield int(server.getsockname()[1])
+        finally:
+            with suppress(OSError):
+                server.shutdown(socket.SHUT_RDWR)
+            acceptor.join(_END_SECONDS)
+            forwards.end()
+
+
+class _Forwards:
+    """The connections to one forwarded port."""
+
+    def __init__(self, dial: Callable[[], paramiko.Channel]) -> None:
+        self._dial = dial
+        self._lock = threading.Lock()
+        self._relays: set[Relay] = set()
+        self._threads: list[threading.Thread] = []
+        self._over = False
+
+    def accept(self, server: socket.socket) -> None:
+        """Forward every connection, each in a thread, until the server is shut down."""
+        with suppress(OSError):
+            while True:
+                near = server.accept()[0]
+                thread = threading.Thread(target=self._forward, args=(near,), daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def end(self) -> None:
+        """End all connections, and wait for their threads."""
+        with self._lock:
+            self._over = True
+            relays = tuple(self._relays)
+        for relay in relays:
+            relay.close()
+        for thread in self._threads:
+            thread.join(_END_SECONDS)
+
+    def _forward(self, near: socket.socket) -> None:
+        try:
+            channel = self._dial()
+        except Exception:  # noqa: BLE001  the caller of the port sees the connection close
+            near.close()
+            return
+        relay = Relay(near, channel)
+        with self._lock:
+            self._relays.add(relay)
+        if not self._over:
+            relay.join()
+        relay.close()
+        with self._lock:
+            self._relays.discard(relay)
+
+
+def _pump(
+    take: Callable[[int], bytes], give: Callable[[bytes], object], ended: Callable[[], object]
+) -> None:
+    """Carry bytes one way until there are no more."""
+    with suppress(OSError, EOFError):
+        while piece := take(_PIECE):
+            give(piece)
+    with suppress(OSError, EOFError):
+        ended()

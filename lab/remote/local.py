@@ -1,0 +1,182 @@
+"""A shell on this machine or inside one of its containers."""
+
+from __future__ import annotations
+
+import os
+import select
+import shlex
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError
+from lab.remote.command import CommandShell, as_root, communicate, killable, shortened
+
+_PIECE = 1 << 16
+_END_SECONDS = 5.0
+_PUT = 'umask 077; cat >"$1" && chmod "$2" "$1" && mv -fT "$1" "$3" || { rm -f "$1"; exit 1; }'
+
+
+class LocalShell(CommandShell):
+    """A :class:`~lab.remote.shell.Shell` on this machine, by child processes.
+
+    Parameters
+    ----------
+    become
+        Whether to act as root by ``sudo -n``; None: unless this process is root.
+    inside
+        Returns the words that take a command into a container; called for each command.
+    machine
+        Where commands run, for messages.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        become: bool | None = None,
+        inside: Callable[[], Sequence[str]] = tuple,
+        machine: str = "this machine",
+    ) -> None:
+        self._become = os.geteuid() != 0 if become is None else become
+        self._inside = inside
+        self._machine = machine
+
+    def put(self, content: bytes, path: str, mode: int, deadline: Deadline) -> None:
+        """Write a file, whole or not at all; ``mode`` as in chmod(2). A link is replaced."""
+        draft = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
+        words = ("sh", "-c", _PUT, "lab", draft, f"{mode:o}", path)
+        done = self.run(words, deadline, content)
+        if done.code:
+            raise BrokenError(f"writing '{path}' on {self._machine}", done.stderr.strip())
+
+    def get(self, path: str, deadline: Deadline) -> bytes:
+        """Read a file."""
+        content = bytearray()
+        code, err = self._execute(("cat", "--", path), deadline, b"", content.extend)
+        if code:
+            raise BrokenError(f"reading '{path}' of {self._machine}", err.strip())
+        return bytes(content)
+
+    def wait(self, deadline: Deadline) -> None:
+        """Nothing to wait for, unless we may not become root, which no time will change."""
+        done = self.run(("true",), deadline)
+        if done.code:
+            raise BrokenError(
+                "becoming root on this machine",
+                done.stderr.strip(),
+                "run as root, or allow password-less sudo",
+            )
+
+    def attach(self, command: Sequence[str]) -> int:
+        """Run a command with this terminal as its own; an empty one is a login shell."""
+        inside = self._inside()
+        own = "/bin/bash" if inside else os.environ.get("SHELL") or "/bin/sh"
+        words = [*inside, *(command or (own, "-l"))]
+        code = subprocess.call(as_root(words, become=self._become))  # noqa: S603  the user's own command
+        return code if code >= 0 else 128 - code
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def _execute(
+        self,
+        command: Sequence[str],
+        deadline: Deadline,
+        stdin: bytes,
+        out: Callable[[bytes], object],
+    ) -> tuple[int, str]:
+        doing = f"running '{shortened(shlex.join(command))}' on {self._machine}"
+        err = bytearray()
+
+        def hear(said: bytes, complained: bytes) -> None:
+            out(said)
+            err.extend(complained)
+
+        try:
+            streams = ProcessStreams(
+                killable((*self._inside(), *command), len(stdin), become=self._become)
+            )
+        except OSError as error:
+            words = f"'{error.filename}': {(error.strerror or '').lower()}"
+            raise BrokenError(doing, words, "run as root, or install sudo") from error
+        try:
+            code = communicate(doing, streams, stdin, deadline, hear)
+        finally:
+            streams.close()
+        return code, err.decode(errors="replace")
+
+
+class ProcessStreams:
+    """A child process; see :class:`~lab.remote.command.CommandStreams`."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(  # noqa: S603  the caller's command, no shell
+            words, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True
+        )
+        streams = (self._process.stdin, self._process.stdout, self._process.stderr)
+        self._in, self._out, self._err = (stream.fileno() for stream in streams if stream)
+        self._open = {self._out, self._err}
+        os.set_blocking(self._in, False)
+        self._poll = select.poll()
+        for descriptor in self._open:
+            os.set_blocking(descriptor, False)
+            self._poll.register(descriptor, select.POLLIN)
+
+    def give(self, data: memoryview) -> int:
+        """Write what the pipe takes."""
+        try:
+            return os.write(self._in, data[:_PIECE])
+        except BlockingIOError:
+            return 0
+        except BrokenPipeError:
+            return len(data)
+
+    def take(self) -> tuple[bytes, bytes]:
+        """What has been written."""
+        return self._read(self._out), self._read(self._err)
+
+    def closed(self) -> bool:
+        """Whether both output streams have ended."""
+        return not self._open
+
+    def code(self) -> int | None:
+        """As a shell gives it: 128 + N after signal N."""
+        code = self._process.poll()
+        return code if code is None or code >= 0 else 128 - code
+
+    def wait(self, seconds: float) -> None:
+        """Wait for output, or after all of it for the end."""
+        if self._open:
+            self._poll.poll(seconds * 1000)
+            return
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+
+    def close(self) -> None:
+        """Close its input, which ends its process group, and wait for it."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream:
+                stream.close()
+
+    def _read(self, descriptor: int) -> bytes:
+        if descriptor not in self._open:
+            return b""
+        try:
+            piece = os.read(descriptor, _PIECE)
+        except BlockingIOError:
+            return b""
+        if not piece:
+            self._open.discard(descriptor)
+            self._poll.unregister(descriptor)
+        return piece

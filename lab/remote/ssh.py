@@ -1,0 +1,336 @@
+"""A shell on a machine over SSH: commands and files by one transport, used by many threads."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import secrets
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError
+from lab.remote.command import CommandShell, as_root, communicate, killable, shortened
+from lab.remote.connection import Connection, SessionRequest, SessionStreams, forwarded, request
+from lab.remote.shell import HostKeyError, KeyFileError, Reach
+from lab.remote.tcp import timeout_of
+from lab.remote.transport import SSHServer, SSHTransport, servers_to
+
+if TYPE_CHECKING:
+    import paramiko
+
+_PIECE = 32_768
+"""The largest that every SFTP server takes."""
+_PRIVATE = 0o600
+_CURE = "install openssh-sftp-server on it"
+_SERVER = (
+    "for s in /usr/lib/openssh /usr/libexec/openssh /usr/libexec /usr/lib/ssh; do "
+    '[ -x "$s/sftp-server" ] && exec "$s/sftp-server"; done; exit 127'
+)
+"""Where distributions keep OpenSSH's server, for running it as another user than the subsystem
+does."""
+
+
+@dataclass(frozen=True, slots=True)
+class SftpFiles:
+    """The files of a machine, through one session channel."""
+
+    doing: str
+    link: SSHTransport
+    channel: paramiko.Channel
+    deadline: Deadline
+    become: bool
+    """Whether the user is not root."""
+    hint: str
+    """What to try where no SFTP server answers."""
+
+    def put(self, content: bytes, path: str, mode: int | None) -> None:
+        """Write the file beside its place, with its mode if it is to have one, and move it there.
+
+        Raises
+        ------
+        BrokenError
+            With what the machine said; what was there before stays.
+        DeadlineError
+            When it took too long; the same.
+
+        """
+        directory, name = posixpath.split(path)
+        draft = posixpath.join(directory, f".{name}.{secrets.token_hex(4)}")
+        with self._client() as client:
+            try:
+                with client.open(draft, "wbx") as file:
+                    if mode is not None:
+                        file.chmod(_PRIVATE)
+                    file.set_pipelined(pipelined=True)
+                    for begin in range(0, len(content), _PIECE):
+                        self._in_time(f"{begin:,} of {len(content):,} bytes")
+                        file.write(content[begin : begin + _PIECE])
+                    if mode is not None:
+                        file.chmod(mode)
+                client.posix_rename(draft, path)
+            except BaseException:
+                with suppress(Exception):  # a lost connection takes no more; the first error counts
+                    client.remove(draft)
+                raise
+
+    def get(self, path: str) -> bytes:
+        """Read the file.
+
+        Raises
+        ------
+        BrokenError
+            With what the machine said.
+        DeadlineError
+            When it took too long.
+
+        """
+        content = bytearray()
+        with self._client() as client, client.open(path, "rb") as file:
+            while piece := file.read(_PIECE):
+                content += piece
+                self._in_time(f"{len(content):,} bytes")
+        return bytes(content)
+
+    def look(self) -> None:
+        """See that files can be had at all; errors as of :meth:`get`."""
+        with self._client() as client:
+            client.normalize(".")
+
+    def remove(self, path: str) -> None:
+        """Remove the file; errors as of :meth:`get`."""
+        with self._client() as client:
+            client.remove(path)
+
+    @contextmanager
+    def _client(self) -> Iterator[paramiko.SFTPClient]:
+        from paramiko import SFTPClient, SSHException  # noqa: PLC0415  slow to import
+        from paramiko.sftp import SFTPError  # noqa: PLC0415  the same
+
+        self.channel.settimeout(timeout_of(self.deadline))
+        line = shlex.join(as_root(("sh", "-c", _SERVER), become=True)) if self.become else None
+        try:
+            request(
+                self.doing, self.link, self.channel, SessionRequest("sftp", line), self.deadline
+            )
+            with SFTPClient(self.channel) as client:
+                yield client
+        except TimeoutError as error:
+            raise self._late("the SFTP server did not answer") from error
+        except (SSHException, SFTPError, EOFError) as error:
+            if not self.link.alive():
+                raise self.link.lost(self.doing) from error
+            raise BrokenError(
+                self.doing,
+                f"no SFTP server answers there ({error or 'it ended at once'})",
+                self.hint,
+            ) from error
+        except OSError as error:
+            if not self.link.alive():
+                raise self.link.lost(self.doing) from error
+            raise BrokenError(self.doing, _words(error)) from error
+
+    def _in_time(self, done: str) -> None:
+        if self.deadline.left() == 0.0:
+            raise self._late(done)
+
+    def _late(self, last: str) -> DeadlineError:
+        words = f"not done within {self.deadline.seconds:g} s; last seen: {last}"
+        return DeadlineError(self.doing, words)
+
+
+def _words(error: OSError) -> str:
+    return (error.strerror or str(error) or type(error).__name__).lower()
+
+
+ROOT = "root"
+TRY_SECONDS = 30.0
+"""The longest that one attempt may take while a machine is waited for."""
+WHOLE_SECONDS = 1.0
+"""An attempt that the end of the wait cuts off sooner says less than the one before it."""
+AGAIN_SECONDS = 0.25
+"""Between two attempts."""
+ATTACH_SECONDS = 30.0
+"""For connecting, before the terminal is passed on."""
+_SUDO = re.compile(r"sudo: a password is required|sudo: (command )?not found")
+
+
+class SshShell(CommandShell):
+    """A :class:`~lab.remote.shell.Shell` over SSH, always acting as root.
+
+    Another user than root gets there by ``sudo -n``. The connection is made when it is first
+    used, and again when it has died; a command that was under way is never run again. When the
+    connection breaks, the machine's sshd ends the command's process group.
+
+    Parameters
+    ----------
+    reach
+        The machine, or the SSH servers on the way to it, its own last.
+
+    """
+
+    def __init__(self, reach: Reach | tuple[SSHServer, ...]) -> None:
+        servers = servers_to(reach) if isinstance(reach, Reach) else reach
+        self._server = servers[-1]
+        self._become = self._server.user != ROOT
+        self._connection = Connection(servers)
+
+    def put(self, content: bytes, path: str, mode: int, deadline: Deadline) -> None:
+        """Write a file, whole or not at all; ``mode`` as in chmod(2). A link is replaced."""
+        with self._files(f"writing '{path}' on '{self._server.name}'", deadline) as files:
+            files.put(content, path, mode)
+
+    def get(self, path: str, deadline: Deadline) -> bytes:
+        """Read a file."""
+        with self._files(f"reading '{path}' of '{self._server.name}'", deadline) as files:
+            return files.get(path)
+
+    def wait(self, deadline: Deadline) -> None:
+        """Wait until the machine takes a command.
+
+        Raises
+        ------
+        DeadlineError
+            With the outcome of the last attempt.
+        HostKeyError, KeyFileError
+            At once.
+
+        """
+        doing = f"waiting for '{self._server.name}' ({self._server.address}) to take a command"
+        wait_until_ready(doing, self._attempt, deadline, AGAIN_SECONDS)
+
+    def attach(self, command: Sequence[str]) -> int:
+        """Run a command with this terminal as its own; an empty one is a login shell.
+
+        Where there is no terminal, the three streams are passed on as they are.
+        """
+        if command:
+            line: str | None = shlex.join(as_root(command, become=self._become))
+        else:
+            line = "sudo -n -i" if self._become else None
+        return attach(self._connection, self._server.name, shlex.join(command), line)
+
+    def forward(self, address: tuple[str, int], seconds: float) -> AbstractContextManager[int]:
+        """A port of this machine that leads to an address as the machine sees it.
+
+        Parameters
+        ----------
+        address
+            Host and port; ``("127.0.0.1", 6443)`` is the machine's own.
+        seconds
+            For each connection to be made.
+
+        """
+        doing = f"reaching {address[0]} port {address[1]} through '{self._server.name}'"
+        return forwarded(lambda: self._connection.dial(doing, address, Deadline(seconds)))
+
+    def close(self) -> None:
+        """Close the connection; its users get a ConnectionLostError, the next use connects."""
+        self._connection.close()
+
+    def _files(self, doing: str, deadline: Deadline) -> AbstractContextManager[SftpFiles]:
+        return sftp(self._connection, doing, deadline, become=self._become)
+
+    def _execute(
+        self,
+        command: Sequence[str],
+        deadline: Deadline,
+        stdin: bytes,
+        out: Callable[[bytes], object],
+    ) -> tuple[int, str]:
+        doing = f"running '{shortened(shlex.join(command))}' on '{self._server.name}'"
+        line = shlex.join(killable(command, len(stdin), become=self._become))
+        err = bytearray()
+
+        def hear(said: bytes, complained: bytes) -> None:
+            out(said)
+            err.extend(complained)
+
+        with self._connection.session(doing, deadline) as (link, channel):
+            request(doing, link, channel, SessionRequest(line=line), deadline)
+            streams = SessionStreams(doing, link, channel)
+            code = communicate(doing, streams, stdin, deadline, hear)
+        text = err.decode(errors="replace")
+        if self._become and code and _SUDO.search(text):
+            raise BrokenError(
+                doing,
+                f"user '{self._server.user}' may not become root there: {text.strip()}",
+                f"allow it: '{self._server.user} ALL=(ALL) NOPASSWD: ALL' in /etc/sudoers.d, "
+                "or log in as root",
+            )
+        return code, text
+
+    def _attempt(self, deadline: Deadline) -> str:
+        """Why a command cannot be run now; empty if it can."""
+        try:
+            done = self.run(("true",), deadline)
+        except (HostKeyError, KeyFileError):
+            raise
+        except BrokenError as error:
+            return error.happened
+        return f"'true' ended with {done.code}: {done.stderr.strip()}" if done.code else ""
+
+
+def wait_until_ready(
+    doing: str, attempt: Callable[[Deadline], str], deadline: Deadline, every: float
+) -> None:
+    """Repeat an attempt until it succeeds.
+
+    Parameters
+    ----------
+    doing
+        For messages.
+    attempt
+        Says why it failed, or nothing; within a deadline of its own.
+    deadline
+        For all of them.
+    every
+        Seconds between two attempts.
+
+    Raises
+    ------
+    DeadlineError
+        With the outcome of the last attempt that had time.
+
+    """
+    last = ""
+
+    def look() -> str:
+        nonlocal last
+        own = Deadline(min(deadline.left(), TRY_SECONDS))
+        found = attempt(own)
+        if not found or not last or own.left() > 0.0 or own.seconds >= WHOLE_SECONDS:
+            last = found
+        return last
+
+    hint = "look at what its console says"
+    deadline.wait(doing, look, until=lambda found: not found, every=every, hint=hint)
+
+
+def attach(connection: Connection, name: str, shown: str, line: str | None) -> int:
+    """Run a command line, or a login shell, with this terminal as its own; its exit code."""
+    from lab.remote.terminal import own_terminal, pass_terminal  # noqa: PLC0415  slow, and rarely used
+
+    doing = f"running '{shortened(shown) or 'a shell'}' on '{name}'"
+    deadline = Deadline(ATTACH_SECONDS)
+    link, channel = connection.opened(doing, deadline)
+    try:
+        wanted = SessionRequest(line=line, terminal=own_terminal())
+        request(doing, link, channel, wanted, deadline)
+        return pass_terminal(
+            SessionStreams(doing, link, channel), channel, raw=wanted.terminal is not None
+        )
+    finally:
+        link.done(channel)
+
+
+@contextmanager
+def sftp(
+    connection: Connection, doing: str, deadline: Deadline, *, become: bool, hint: str = _CURE
+) -> Iterator[SftpFiles]:
+    """The files of a machine, for one operation."""
+    with connection.session(doing, deadline) as (link, channel):
+        yield SftpFiles(doing, link, channel, deadline, become, hint)

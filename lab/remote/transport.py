@@ -1,0 +1,451 @@
+"""SSH servers, and transports to them: connected, host key checked, logged in."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import pwd
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lab._deadline import Deadline
+from lab._errors import DeadlineError, PreflightError
+from lab.remote.keys import SSH_PORT, bare_key, fingerprint, host_keys
+from lab.remote.shell import (
+    ConnectionLostError,
+    HostKeyError,
+    Jump,
+    KeyFileError,
+    Reach,
+    UnreachableError,
+)
+from lab.remote.tcp import connect_tcp, timeout_of
+
+if TYPE_CHECKING:
+    import paramiko
+
+SESSIONS = 8
+"""Sessions at once on one transport; OpenSSH allows 10 (MaxSessions)."""
+KEEPALIVE_SECONDS = 10
+OWN_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
+"""Below ``~/.ssh``, in the order in which they are offered."""
+_CLOSE_SECONDS = 5.0
+_ENDING_SECONDS = 1.0
+"""How long a connection that breaks stays active after its channels have closed."""
+_NO_BANNER = "connected, but the banner of an SSH server was not sent"
+_ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
+SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
+
+
+@dataclass(frozen=True, slots=True)
+class SSHServer:
+    """One SSH server."""
+
+    name: str
+    """For messages: the machine's name in the lab, or the host's."""
+    host: str
+    port: int
+    user: str
+    keyfile: Path | None
+    """None for the user's own agent and keys."""
+    host_keys: tuple[str, ...] | None
+    """The keys it may show, ``"ssh-ed25519 AAAA..."``; empty for an unknown host;
+    None for no check."""
+    source: str
+    """Where those keys come from, for messages: ``"the lab's own record"``."""
+
+    @property
+    def address(self) -> str:
+        """Host and port as people write them."""
+        return self.host if self.port == SSH_PORT else f"{self.host} port {self.port}"
+
+
+def servers_to(reach: Reach) -> tuple[SSHServer, ...]:
+    """The servers on the way to a machine, its own last."""
+    own = SSHServer(
+        reach.name,
+        reach.address,
+        reach.port,
+        reach.user,
+        reach.keyfile,
+        (bare_key(reach.host_key),),
+        "the lab's own record",
+    )
+    return (jump_server(reach.jump), own) if reach.jump else (own,)
+
+
+def jump_server(jump: Jump) -> SSHServer:
+    """A jump host as a server; its key is looked up in the known hosts."""
+    files = (jump.known_hosts,) if jump.known_hosts else own_known_hosts()
+    keys = None if jump.no_verify else _known(files, jump.host, jump.port)
+    source = " and ".join(f"'{file}'" for file in files)
+    return SSHServer(jump.host, jump.host, jump.port, jump.user, jump.keyfile, keys, source)
+
+
+def own_known_hosts() -> tuple[Path, ...]:
+    """The files that ``ssh`` looks in."""
+    return (ssh_path("~/.ssh/known_hosts"), SYSTEM_KNOWN_HOSTS)
+
+
+def ssh_path(written: str) -> Path:
+    """The path as ``ssh`` reads it: ``~`` is the account's home, whatever ``HOME`` says."""
+    if written.startswith("~/"):
+        with suppress(KeyError):  # a user id without an account, for which ssh does not run at all
+            return Path(pwd.getpwuid(os.getuid()).pw_dir, written[2:])
+    return Path(os.path.expanduser(written))  # noqa: PTH111  a home that is not set leaves the text as it is
+
+
+def _known(files: Iterable[Path], host: str, port: int) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for file in files:
+        try:
+            text = file.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        found.update(dict.fromkeys(host_keys(text, host, port)))
+    return tuple(found)
+
+
+@dataclass
+class SSHTransport:
+    """A transport that is logged in, with a limited number of sessions."""
+
+    server: SSHServer
+    transport: paramiko.Transport
+    _room: threading.BoundedSemaphore = field(
+        default_factory=lambda: threading.BoundedSemaphore(SESSIONS)
+    )
+
+    def alive(self) -> bool:
+        """Whether the connection is still there, as far as is known."""
+        return self.transport.is_active()
+
+    def ends(self) -> bool:
+        """Whether the connection has ended, or ends now: it closes its channels first."""
+        self.transport.join(_ENDING_SECONDS)
+        return not self.alive()
+
+    def open(self, doing: str, deadline: Deadline) -> paramiko.Channel:
+        """A session channel, to be handed to :meth:`done`; waits where too many are open.
+
+        Raises
+        ------
+        ConnectionLostError
+            When the connection turns out to be dead. Nothing has been run.
+        DeadlineError
+            When none was to be had in time.
+
+        """
+        if not self._room.acquire(timeout=timeout_of(deadline)):
+            raise DeadlineError(
+                doing, f"{SESSIONS} other commands held the connection for {deadline.seconds:g} s"
+            )
+        try:
+            return self.channel(doing, "session", None, deadline)
+        except BaseException:
+            self._room.release()
+            raise
+
+    def done(self, channel: paramiko.Channel) -> None:
+        """Close a session channel; the process group of its command ends."""
+        try:
+            channel.close()
+        finally:
+            self._room.release()
+
+    def channel(
+        self, doing: str, kind: str, address: tuple[str, int] | None, deadline: Deadline
+    ) -> paramiko.Channel:
+        """A new channel: ``"session"``, or ``"direct-tcpip"`` to an address behind the server.
+
+        Closing it raises nothing, also where the connection has just broken.
+
+        Raises
+        ------
+        ConnectionLostError, DeadlineError
+            As :meth:`open` does.
+        UnreachableError
+            When the other side refuses it.
+
+        """
+        from paramiko import ChannelException, SSHException  # noqa: PLC0415  slow to import
+
+        source = ("127.0.0.1", 0) if address else None
+        try:
+            channel = self.transport.open_channel(
+                kind, address, source, timeout=min(timeout_of(deadline), 3600.0)
+            )
+        except ChannelException as error:
+            where = f"to {address[0]} port {address[1]} " if address else ""
+            raise UnreachableError(
+                doing,
+                f"{self.server.name} opens no channel {where}({error.text.lower()})",
+                "see that the machine runs, and what its sshd allows (MaxSessions, "
+                "AllowTcpForwarding)",
+            ) from error
+        except (SSHException, EOFError, OSError) as error:
+            if not self.ends() and deadline.left() <= 0.0:
+                raise DeadlineError(
+                    doing, f"'{self.server.name}' opened no channel within {deadline.seconds:g} s"
+                ) from error
+            raise self.lost(doing) from error
+        close = channel.close
+
+        def quietly() -> None:  # a transport over this channel closes it in paramiko's thread
+            with suppress(SSHException, EOFError, OSError):
+                close()
+
+        channel.close = quietly  # type: ignore[method-assign]
+        return channel
+
+    def lost(self, doing: str) -> ConnectionLostError:
+        """The error for what was under way when the connection broke."""
+        found = self.transport.get_exception()
+        words = f" ({found})" if found and str(found) else ""
+        return ConnectionLostError(
+            doing,
+            f"the connection to '{self.server.name}' ({self.server.address}) was lost{words}",
+            "see whether the machine still runs, then repeat",
+        )
+
+    def close(self) -> None:
+        """End the transport and its thread. Safe to repeat."""
+        end(self.transport)
+
+
+def end(transport: paramiko.Transport) -> None:
+    """Close a transport, and wait for its thread."""
+    transport.close()
+    transport.sock.close()
+    transport.packetizer.complete_handshake()  # else its timer outlives a handshake that failed
+    if transport.is_alive():
+        transport.join(_CLOSE_SECONDS)
+
+
+@contextmanager
+def abort_after(deadline: Deadline, abort: Callable[[], None]) -> Iterator[None]:
+    """Call ``abort`` at the deadline, if the block is still inside a call then."""
+    if math.isinf(deadline.left()):
+        yield
+        return
+    timer = threading.Timer(deadline.left(), lambda: _quietly(abort))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join(_CLOSE_SECONDS)
+
+
+def _quietly(abort: Callable[[], None]) -> None:
+    with suppress(Exception):  # the call inside the block raises
+        abort()
+
+
+def connect(server: SSHServer, through: SSHTransport | None, deadline: Deadline) -> SSHTransport:
+    """Connect to a server, check its key and log in; one attempt.
+
+    Parameters
+    ----------
+    server
+        The server.
+    through
+        The transport to its jump host; None to connect directly.
+    deadline
+        For all of it.
+
+    Raises
+    ------
+    UnreachableError
+        With how far it got: ``"connection refused"``, ``"authentication failed: key ..."``.
+    HostKeyError
+        When the server shows another key than it must.
+    DeadlineError
+        When it took too long.
+    PreflightError
+        When paramiko is not installed.
+
+    """
+    doing = f"connecting to '{server.name}' ({server.user}@{server.address})"
+    try:
+        import paramiko  # noqa: PLC0415  slow to import
+    except ImportError as error:
+        words = "paramiko, which speaks SSH, is not installed"
+        raise PreflightError(doing, words, "pip install 'hybridlab[libvirt]'") from error
+    log = logging.getLogger("paramiko")
+    if not log.handlers:
+        log.addHandler(logging.NullHandler())  # its errors are raised here, not printed
+    hint = f"see that the machine runs and that its sshd listens: nc -v {server.host} {server.port}"
+    address = (server.host, server.port)
+    sock = (
+        through.channel(doing, "direct-tcpip", address, deadline)
+        if through
+        else connect_tcp(doing, *address, deadline, hint)
+    )
+    transport = paramiko.Transport(sock)
+    transport.banner_timeout = transport.handshake_timeout = timeout_of(deadline)
+    transport.auth_timeout = timeout_of(deadline)
+    login = _Login(doing, server, transport, deadline, hint)
+    try:
+        login.negotiate()
+        login.check_host_key()
+        login.authenticate()
+    except BaseException:
+        end(transport)
+        raise
+    transport.set_keepalive(KEEPALIVE_SECONDS)
+    return SSHTransport(server, transport)
+
+
+@dataclass(frozen=True)
+class _Login:
+    doing: str
+    server: SSHServer
+    transport: paramiko.Transport
+    deadline: Deadline
+    hint: str
+
+    def negotiate(self) -> None:
+        """Agree on keys, and prefer host keys of the known types where the server has several."""
+        from paramiko import SSHException  # noqa: PLC0415  slow to import
+        from paramiko.ssh_exception import IncompatiblePeer  # noqa: PLC0415  the same
+
+        pinned = [key.split()[0] for key in self.server.host_keys or ()]
+        wanted = [algorithm for kind in pinned for algorithm in _ALGORITHMS.get(kind, (kind,))]
+        options = self.transport.get_security_options()
+        if usable := [one for one in wanted if one in options.key_types]:
+            options.key_types = list(dict.fromkeys(usable))
+        try:
+            self.transport.start_client(timeout=timeout_of(self.deadline))
+        except IncompatiblePeer as error:
+            if pinned and "host key" in str(error):
+                raise self._wrong_key(f"it has no host key of type {', '.join(pinned)}") from error
+            raise self._unreachable(f"no common algorithm: {error}") from error
+        except (SSHException, EOFError, OSError) as error:
+            if not self.transport.remote_version:
+                raise self._unreachable(self._no_banner(error)) from error
+            words = f"the key exchange broke off ({error or 'connection closed'})"
+            raise self._unreachable(words) from error
+        if not self.transport.initial_kex_done:
+            version = self.transport.remote_version
+            last = "connected, but the key exchange was not done" if version else _NO_BANNER
+            raise self._unreachable(f"{last} within {self.deadline.seconds:g} s")
+
+    def check_host_key(self) -> None:
+        """Compare the server's key with the known ones."""
+        server, shown = self.server, self.transport.get_remote_server_key()
+        key = f"{shown.get_name()} {shown.get_base64()}"
+        if server.host_keys is None or key in server.host_keys:
+            return
+        if server.host_keys:
+            raise self._wrong_key(f"it shows the host key {fingerprint(key)}")
+        raise HostKeyError(
+            self.doing,
+            f"its host key, {fingerprint(key)}, is unknown: it is not in {server.source}",
+            f"compare that fingerprint with the host's own, then 'ssh -p {server.port} "
+            f"{server.user}@{server.host}' once and accept it",
+        )
+
+    def authenticate(self) -> None:
+        """Offer one key after the other."""
+        from paramiko import AuthenticationException, SSHException  # noqa: PLC0415  slow to import
+
+        tried: list[str] = []
+        with own_keys(self.doing, self.server) as offered:
+            for name, key in offered:
+                tried.append(name)
+                try:
+                    self.transport.auth_publickey(self.server.user, key)
+                except AuthenticationException as error:
+                    if self.transport.is_active() and self.deadline.left() > 0.0:
+                        continue
+                    raise self._refused(tried, f" ({error})") from error
+                except (SSHException, EOFError, OSError) as error:
+                    why = error or "no reason"
+                    words = f"it closed the connection while we logged in ({why})"
+                    raise self._unreachable(words) from error
+                if self.transport.is_authenticated():
+                    return
+        raise self._refused(tried, "")
+
+    def _no_banner(self, error: Exception) -> str:
+        if self.deadline.left() < 0.1:  # noqa: PLR2004  how often paramiko looks at its clock
+            return f"{_NO_BANNER} within {self.deadline.seconds:g} s"
+        if "Indecipherable" in str(error):
+            return f"connected, but what answers there is no SSH server ({error})"
+        text = str(error).removeprefix("Error reading SSH protocol banner").strip()
+        words = "connected, and closed before the banner of an SSH server"
+        return f"{words} ({text})" if text else words
+
+    def _unreachable(self, words: str) -> UnreachableError:
+        return UnreachableError(self.doing, words, self.hint)
+
+    def _refused(self, tried: list[str], why: str) -> UnreachableError:
+        keys = ", ".join(tried) or "there is no key to offer"
+        return UnreachableError(
+            self.doing,
+            f"authentication failed: key {keys} of user '{self.server.user}'{why}",
+            "see that the public key is in the user's authorized_keys there",
+        )
+
+    def _wrong_key(self, shown: str) -> HostKeyError:
+        expected = ", ".join(fingerprint(key) for key in self.server.host_keys or ())
+        return HostKeyError(
+            self.doing,
+            f"{shown}, and by {self.server.source} it is {expected}: this is another machine, or "
+            "somebody in between",
+            "find out which machine has that address; nothing was sent to it",
+        )
+
+
+@contextmanager
+def own_keys(doing: str, server: SSHServer) -> Iterator[Iterator[tuple[str, paramiko.PKey]]]:
+    """Every key to offer a server, with its name for messages.
+
+    Raises
+    ------
+    KeyFileError
+        When the server's key file cannot be used.
+
+    """
+    if server.keyfile is not None:
+        yield iter((_read_key(doing, server.keyfile),))
+        return
+    from paramiko import Agent, SSHException  # noqa: PLC0415  slow to import
+
+    with ExitStack() as stack:
+        agent = None
+        with suppress(SSHException):  # what answers at SSH_AUTH_SOCK may not be an agent
+            agent = Agent()
+            stack.callback(agent.close)
+        yield _agent_and_files(agent)
+
+
+def _agent_and_files(agent: paramiko.Agent | None) -> Iterator[tuple[str, paramiko.PKey]]:
+    for key in agent.get_keys() if agent else ():
+        yield f"'{key.comment or key.get_name()}' of the agent", key
+    for name in OWN_KEYS:
+        with suppress(KeyFileError):  # it is missing, or has a passphrase
+            yield _read_key("", ssh_path(f"~/.ssh/{name}"))
+
+
+def _read_key(doing: str, path: Path) -> tuple[str, paramiko.PKey]:
+    from paramiko import PKey, SSHException  # noqa: PLC0415  slow to import
+    from paramiko.pkey import UnknownKeyType  # noqa: PLC0415  the same
+
+    try:
+        return f"'{path}'", PKey.from_path(path)
+    except OSError as error:
+        words = f"the key file '{path}' cannot be read: {(error.strerror or '').lower()}"
+        raise KeyFileError(doing, words) from error
+    except TypeError as error:  # from cryptography, for a key with a passphrase
+        hint = "load it into an agent with ssh-add, and name no key file"
+        raise KeyFileError(doing, f"the key file '{path}' has a passphrase", hint) from error
+    except (ValueError, SSHException, UnknownKeyType) as error:
+        raise KeyFileError(doing, f"the file '{path}' holds no private key: {error}") from error

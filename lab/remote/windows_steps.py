@@ -1,0 +1,318 @@
+"""PowerShell steps on a Windows machine, its restarts, and questions about its state.
+
+A step is sent over SSH and run over WinRM; its result is the last line of its output.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError, UsageError
+from lab.remote.shell import Completed, ConnectionLostError, UnreachableError
+from lab.remote.ssh import wait_until_ready
+from lab.remote.windows import DIRECTORY, Attempts, WindowsShell
+from lab.remote.windows_commands import SYSTEM, file_command
+
+NEEDED = 3010
+"""ERROR_SUCCESS_REBOOT_REQUIRED."""
+INITIATED = 1641
+"""ERROR_SUCCESS_REBOOT_INITIATED: the installer has begun one itself."""
+CODES = frozenset({NEEDED, INITIATED})
+QUERY = (
+    "$system = Get-CimInstance -ClassName Win32_OperatingSystem\n"
+    "$boot = $system.LastBootUpTime.ToUniversalTime()\n"
+    "$up = [math]::Floor(($system.LocalDateTime.ToUniversalTime() - $boot).TotalSeconds)\n"
+    "'{0:o} {1:0}' -f $boot, $up\n"
+)
+"""Says ``2026-11-21T10:00:00.0000000Z 123``: when it was started, and for how many seconds it
+has run since."""
+RESTART = (f"{SYSTEM}\\shutdown.exe", "/r", "/f", "/t", "0")
+LOOK_SECONDS = 2.0
+"""Between two looks; each starts a PowerShell there."""
+_ASK_SECONDS = 60.0
+_UNDER_WAY = frozenset({1115, 1190})
+"""What shutdown.exe says where one has begun already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """One start of a machine, as it was read."""
+
+    at: str
+    """LastBootUpTime, UTC. It moves when the clock is set."""
+    up: float
+    """Seconds since then. They do not."""
+    read: float
+    """When it was read, on this machine's monotonic clock, in seconds."""
+
+
+def parse_boot(text: str, read: float) -> Boot | None:
+    """What the query has said; None if that cannot be read. Pure."""
+    words = text.split()
+    try:
+        at, up = words
+        return Boot(at, float(up), read)
+    except ValueError:
+        return None
+
+
+def restarted(before: Boot, after: Boot) -> bool:
+    """Whether the machine was started between the two. Pure.
+
+    Another boot time alone is no proof: it changes when the clock is set. That it has been up
+    for less time than has passed since we looked is one.
+    """
+    return after.at != before.at and after.up < after.read - before.read
+
+
+def boot(shell: WindowsShell, deadline: Deadline) -> Boot:
+    """When the machine was started.
+
+    Raises
+    ------
+    BrokenError
+        When it does not say, or cannot be reached.
+
+    """
+    read = time.monotonic()
+    done = shell.powershell(QUERY, deadline)
+    found = parse_boot(done.stdout, read) if not done.code else None
+    if found is None:
+        raise BrokenError(
+            f"reading when '{shell.name}' was started",
+            f"it said '{(done.stdout or done.stderr).strip()[:200]}' (exit code {done.code})",
+            "see what Get-CimInstance Win32_OperatingSystem says there",
+        )
+    return found
+
+
+def reboot(shell: WindowsShell, deadline: Deadline) -> None:
+    """Restart the machine, and wait until it takes commands and files again.
+
+    Raises
+    ------
+    DeadlineError
+        When that is not proved in time, with the last that was seen.
+    BrokenError
+        When it refuses.
+
+    """
+    before = boot(shell, deadline)
+    ask(shell, deadline)
+    prove(shell, before, deadline)
+
+
+def ask(shell: WindowsShell, deadline: Deadline) -> None:
+    """Restart the machine; a machine that does not answer, or no longer does, is not an error."""
+    own = Deadline(min(deadline.left(), _ASK_SECONDS))
+    with suppress(ConnectionLostError, UnreachableError, DeadlineError):
+        done = shell.run(RESTART, own)
+        if done.code and done.code not in _UNDER_WAY:
+            raise BrokenError(
+                f"restarting '{shell.name}'",
+                f"shutdown.exe ended with {done.code}: {(done.stderr or done.stdout).strip()}",
+            )
+
+
+def prove(shell: WindowsShell, before: Boot, deadline: Deadline) -> None:
+    """Wait until the machine was restarted since, and takes commands and files.
+
+    Raises
+    ------
+    DeadlineError
+        With the last that was seen: ``"still up since ..."``, ``"connection refused"``.
+
+    """
+
+    def look(own: Deadline) -> str:
+        found = boot(shell, own)
+        return "" if restarted(before, found) else f"still up since {found.at}"
+
+    doing = f"waiting for '{shell.name}' to restart"
+    wait_until_ready(doing, Attempts(look), deadline, LOOK_SECONDS)
+    shell.wait(deadline)
+
+
+MODULE = f"{DIRECTORY}\\hybridlab.psm1"
+_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_PRIVATE = 0o600
+_SAID = 400
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a step says when it is done."""
+
+    step: str
+    changed: bool
+    """Whether it has changed anything."""
+    reboot: bool
+    """Whether the machine must be restarted before what it has done is there."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class StepError(BrokenError):
+    """A step has failed; the words are its own, where it has said any."""
+
+
+def run_step(  # noqa: PLR0913, PLR0917  a step is all of these
+    shell: WindowsShell,
+    script: bytes,
+    module: bytes,
+    name: str,
+    settings: Mapping[str, Any],
+    deadline: Deadline,
+) -> StepResult:
+    r"""Send a step and run it; a step may be run any number of times.
+
+    Parameters
+    ----------
+    shell
+        The machine.
+    script, module
+        ``<name>.ps1`` and the functions that it uses, as they are to lie in ``C:\hybridlab``.
+    name
+        Of the step: ``containerd``.
+    settings
+        Its parameters, as JSON can hold them. They may be secret; their file is removed.
+    deadline
+        For all of it.
+
+    Raises
+    ------
+    StepError
+        When it has failed, or has said nothing that can be read.
+    DeadlineError, BrokenError
+        As :class:`~lab.remote.windows.WindowsShell` does.
+
+    """
+    doing = f"running step '{name}' on '{shell.name}'"
+    if not _NAME.fullmatch(name):
+        raise UsageError(doing, "the name of a step is lower-case letters, digits and hyphens")
+    path, given = f"{DIRECTORY}\\{name}.ps1", f"{DIRECTORY}\\{name}.json"
+    shell.put(module, MODULE, _PRIVATE, deadline)
+    shell.put(script, path, _PRIVATE, deadline)
+    shell.put(json.dumps(settings, indent=1).encode("ascii"), given, _PRIVATE, deadline)
+    try:
+        done = shell.run(file_command(path, ("-Settings", given)), deadline)
+    finally:
+        shell.remove(given)
+    return result_of(doing, name, done)
+
+
+def run_step_and_reboot(  # noqa: PLR0913, PLR0917  the same
+    shell: WindowsShell,
+    script: bytes,
+    module: bytes,
+    name: str,
+    settings: Mapping[str, Any],
+    deadline: Deadline,
+) -> StepResult:
+    """As :func:`run_step`; where the step asks for it the machine is restarted, and proved so."""
+    before: Boot = boot(shell, deadline)
+    result = run_step(shell, script, module, name, settings, deadline)
+    if result.reboot:
+        ask(shell, deadline)
+        prove(shell, before, deadline)
+    return result
+
+
+def result_of(doing: str, name: str, done: Completed) -> StepResult:
+    """What the step has said, from its exit code and the last line of its output. Pure.
+
+    Raises
+    ------
+    StepError
+        When it has failed, when there is no result, or when result and exit code disagree.
+
+    """
+    said = _last_object(done.stdout)
+    hint = f"see {DIRECTORY}\\log\\{name}.log there"
+    if done.code and done.code not in CODES:
+        words = str(said.get("error", "")) or _complaint(done)
+        raise StepError(doing, f"it failed with exit code {done.code}: {words}", hint)
+    if said.get("step") != name or "error" in said:
+        words = f"exit code {done.code}, and its last line is no result of that step"
+        raise StepError(doing, f"{words}: {_complaint(done)}", hint)
+    changed, reboot, facts = said.get("changed"), said.get("reboot"), said.get("facts")
+    if not isinstance(changed, bool) or not isinstance(reboot, bool) or not isinstance(facts, dict):
+        words = f"its result is not one of a step: {json.dumps(said)[:_SAID]}"
+        raise StepError(doing, words, hint)
+    if reboot != (done.code in CODES):
+        words = f"it says 'reboot': {json.dumps(reboot)} and ends with exit code {done.code}"
+        raise StepError(doing, words, "the two must agree: 3010 where a reboot is needed, else 0")
+    return StepResult(name, changed, reboot, facts)
+
+
+def _last_object(text: str) -> dict[str, Any]:
+    lines = [line for line in text.lstrip("\ufeff").splitlines() if line.strip()]
+    try:
+        found = json.loads(lines[-1]) if lines else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _complaint(done: Completed) -> str:
+    text = (done.stderr.strip() or done.stdout.strip()) or "it said nothing"
+    return text[-_SAID:]
+
+
+QUESTIONS: Mapping[str, str] = {
+    "systeminfo.txt": "systeminfo.exe",
+    "ipconfig.txt": "ipconfig.exe /all; route.exe print",
+    "adapters.txt": (
+        "Get-NetAdapter | Format-List -Property Name, InterfaceIndex, MacAddress, Status, "
+        "DriverDescription, MtuSize; Get-NetIPAddress | Format-Table -AutoSize"
+    ),
+    "services.txt": "Get-Service | Format-Table -AutoSize -Property Status, StartType, Name",
+    "events-system.txt": (
+        "Get-WinEvent -LogName 'System' -MaxEvents 200 | Format-List -Property TimeCreated, "
+        "LevelDisplayName, ProviderName, Id, Message"
+    ),
+    "events-application.txt": (
+        "Get-WinEvent -LogName 'Application' -MaxEvents 200 | Format-List -Property "
+        "TimeCreated, LevelDisplayName, ProviderName, Id, Message"
+    ),
+    "lab-log.txt": (
+        "Get-ChildItem -LiteralPath 'C:\\hybridlab\\log' -Filter '*.log' | ForEach-Object "
+        "-Process { $_.FullName; Get-Content -LiteralPath $_.FullName -Tail 1000 }"
+    ),
+    "panther-setupact.txt": (
+        "Get-Content -LiteralPath 'C:\\Windows\\Panther\\setupact.log' -Tail 2000"
+    ),
+    "panther-setuperr.txt": (
+        "Get-Content -LiteralPath 'C:\\Windows\\Panther\\setuperr.log' -Tail 2000"
+    ),
+    "panther-unattendgc.txt": (
+        "Get-Content -LiteralPath 'C:\\Windows\\Panther\\UnattendGC\\setupact.log' -Tail 2000"
+    ),
+    "sysprep-setupact.txt": (
+        "Get-Content -LiteralPath 'C:\\Windows\\System32\\Sysprep\\Panther\\setupact.log' "
+        "-Tail 2000"
+    ),
+}
+"""Name of the answer to what PowerShell is asked."""
+_EACH_SECONDS = 60.0
+
+
+def answers(shell: WindowsShell, deadline: Deadline) -> Iterator[tuple[str, bytes]]:
+    """Each answer by its name; it includes what the command wrote to standard error.
+
+    Raises
+    ------
+    LabError
+        When it cannot be asked, or not in time: after that nothing more is.
+
+    """
+    for name, question in QUESTIONS.items():
+        own = Deadline(min(_EACH_SECONDS, deadline.left()))
+        done = shell.powershell(question, own)
+        yield name, (done.stdout + done.stderr).encode()

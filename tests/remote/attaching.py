@@ -1,0 +1,18 @@
+"""A process that lends its terminal to a command: HOST_KEY KEYFILE PORT COMMAND..."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from lab.remote.shell import Reach
+from lab.remote.ssh import SshShell
+
+if __name__ == "__main__":
+    host_key, keyfile, port, *command = sys.argv[1:]
+    shell = SshShell(Reach("guest1", "127.0.0.1", "root", Path(keyfile), host_key, int(port)))
+    try:
+        code = shell.attach(command)
+    finally:
+        shell.close()
+    sys.exit(code)

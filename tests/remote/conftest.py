@@ -1,0 +1,82 @@
+"""Servers for the tests, and the proof that no shell leaves a thread or a descriptor behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ssh_server import NewShell, NewSshd, Sshd
+
+from lab._deadline import Deadline
+from lab.remote.shell import Reach
+from lab.remote.ssh import SshShell
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    missing = ""
+    if os.geteuid() != 0:
+        missing = "an sshd that lets root in can be started by root alone"
+    elif not Path("/usr/sbin/sshd").exists():
+        missing = "openssh-server is not installed"
+    for item in items if missing else ():
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.skip(reason=missing))
+
+
+def _traces() -> tuple[list[str], int]:
+    return (
+        sorted(thread.name for thread in threading.enumerate()),
+        len(list(Path("/proc/self/fd").iterdir())),
+    )
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left() -> Iterator[None]:
+    threads, files = _traces()
+    yield
+    # Fewer files there may be: what other tests left to the collector of garbage goes any time.
+    Deadline(5).wait(
+        "waiting for threads and files to go",
+        _traces,
+        until=lambda now: now[0] == threads and now[1] <= files,
+    )
+
+
+@pytest.fixture
+def new_sshd(_nothing_left: None, tmp_path: Path) -> Iterator[NewSshd]:
+    made: list[Sshd] = []
+
+    def make(name: str = "sshd", **facts: object) -> Sshd:
+        made.append(Sshd(tmp_path / name, **facts))  # type: ignore[arg-type]
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.end()
+
+
+@pytest.fixture
+def sshd(new_sshd: NewSshd) -> Sshd:
+    return new_sshd()
+
+
+@pytest.fixture
+def new_shell(_nothing_left: None) -> Iterator[NewShell]:
+    made: list[SshShell] = []
+
+    def make(reach: Reach) -> SshShell:
+        made.append(SshShell(reach))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def shell(sshd: Sshd, new_shell: NewShell) -> SshShell:
+    return new_shell(sshd.reach())

@@ -1,0 +1,147 @@
+"""A real sshd of our own: its config, keys and port in a directory, ended by its pid."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from lab._deadline import Deadline
+from lab.remote.keys import KeyPair, make_key_pair
+from lab.remote.shell import Jump, Reach
+from lab.remote.ssh import SshShell
+
+PRIVILEGE_SEPARATION = Path("/run/sshd")
+CONFIG = """
+Port {port}
+ListenAddress {address}
+HostKey {directory}/host_key
+PidFile none
+AuthorizedKeysFile {directory}/authorized_keys
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+UsePAM no
+StrictModes no
+PermitRootLogin prohibit-password
+Subsystem sftp internal-sftp
+MaxStartups 100
+LogLevel VERBOSE
+SetEnv HOME={directory}
+"""
+
+
+def free_port() -> int:
+    """A port that nobody has, below those that outgoing connections are given meanwhile."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+def write_key(path: Path, pair: KeyPair) -> Path:
+    path.touch(mode=0o600)
+    path.write_text(pair.private)
+    return path
+
+
+class Sshd:
+    """One server, started and ended as often as a test likes."""
+
+    def __init__(
+        self,
+        directory: Path,
+        address: str = "127.0.0.1",
+        inside: Sequence[str] = (),
+        more: str = "",
+    ) -> None:
+        self.directory, self.address, self.inside = directory, address, tuple(inside)
+        self.port = free_port()
+        self.host, self.client = make_key_pair("host"), make_key_pair("client")
+        directory.mkdir(parents=True)
+        write_key(directory / "host_key", self.host)
+        self.keyfile = write_key(directory / "client_key", self.client)
+        (directory / "authorized_keys").write_text(self.client.public)
+        self.config = directory / "sshd_config"
+        self.config.write_text(
+            CONFIG.format(port=self.port, address=address, directory=directory) + more
+        )
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        PRIVILEGE_SEPARATION.mkdir(exist_ok=True)
+        log = (self.directory / "log").open("ab")
+        command = [*self.inside, "/usr/sbin/sshd", "-D", "-e", "-f", str(self.config)]
+        self.process = subprocess.Popen(command, stderr=log, stdin=subprocess.DEVNULL)
+        log.close()
+        Deadline(10).wait("waiting for sshd", lambda: "Server listening" in self.log())
+
+    def log(self) -> str:
+        return (self.directory / "log").read_text()
+
+    def connections(self) -> list[int]:
+        """Process ids of the connections that are open."""
+        assert self.process
+        return children(self.process.pid)
+
+    def end(self) -> None:
+        """End the server, and every connection with it."""
+        if self.process is None:
+            return
+        for pid in self.connections():
+            for one in (*children(pid), pid):
+                with suppress(ProcessLookupError):
+                    os.kill(one, signal.SIGKILL)
+        self.process.terminate()
+        self.process.wait(10)
+        self.process = None
+        (self.directory / "log").write_text("")
+
+    def reach(self, **changes: object) -> Reach:
+        facts: dict[str, object] = {
+            "name": "guest1",
+            "address": self.address,
+            "user": "root",
+            "keyfile": self.keyfile,
+            "host_key": self.host.public.strip(),
+            "port": self.port,
+        }
+        return Reach(**{**facts, **changes})  # type: ignore[arg-type]
+
+    def jump(self, known_hosts: Path) -> Jump:
+        known_hosts.write_text(f"[{self.address}]:{self.port} {self.host.public}")
+        return Jump(self.address, self.port, "root", self.keyfile, known_hosts)
+
+
+def children(pid: int) -> list[int]:
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except FileNotFoundError:
+        return []
+    return [int(word) for word in text.split()]
+
+
+def long_sleep(number: int) -> str:
+    """A command line that no other test run on this machine has."""
+    return f"sleep {os.getpid()}{number:04d}"
+
+
+def running(words: str) -> list[int]:
+    """Ids of the processes whose whole command line that is."""
+    wanted = words.replace(" ", "\0") + "\0"
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if path.read_text(errors="replace") == wanted:
+                found.append(int(path.parent.name))
+    return found
+
+
+NewSshd = Callable[..., Sshd]
+NewShell = Callable[..., SshShell]
+"""What every test may ask for."""

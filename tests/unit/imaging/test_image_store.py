@@ -1,0 +1,362 @@
+"""One cache, several processes, and whatever can go wrong between them. Needs qemu-img alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, PreflightError, StateError, UsageError
+from lab.imaging import golden, job, tools
+from lab.imaging.golden import DISK
+from lab.imaging.image_store import ImageStore
+from lab.imaging.job import BuildJob, Built
+from lab.inventory.inventory import ImageSource, Inventory
+
+pytestmark = pytest.mark.skipif(not shutil.which("qemu-img"), reason="qemu-img is not installed")
+ROOT = Path(__file__).parents[3]
+SECONDS = 30.0
+
+
+def recipe(folder: Path, name: str = "tiny", **more: str) -> Path:
+    own = folder / "recipes" / name
+    own.mkdir(parents=True, exist_ok=True)
+    keys = {"disk": "1GiB", "firmware": "bios", "first_boot": "cloud-init", "user": "root"} | more
+    lines = "".join(f"{key}: {value}\n" for key, value in keys.items())
+    (own / "image.yaml").write_text(
+        f"name: {name}\nsummary: A disk of the tests\n{lines}"
+        f"cloud:\n  url: https://vendor.example/{name}.qcow2\n"
+    )
+    return own.parent
+
+
+def disk(path: Path, size: str = "8M") -> Path:
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", str(path), size], check=True)
+    return path
+
+
+@pytest.fixture
+def image_store(tmp_path: Path) -> ImageStore:
+    source = ImageSource(url=str(disk(tmp_path / "vendor.qcow2")))
+    inventory = Inventory(images={"tiny": source})
+    return ImageStore(tmp_path / "cache", inventory, None, recipe(tmp_path))
+
+
+def test_image_is_built_once_and_found_again(image_store):
+    told: list[str] = []
+    image = image_store.get("tiny", told.append)
+    assert image.disk.exists()
+    assert image.virtual_gib == 1
+    assert (image.name, image.firmware, image.user) == ("tiny", "bios", "root")
+    assert image.digest == image_store.digest("tiny")
+    assert image_store.peek("tiny") == image
+    assert image_store.get("tiny", pytest.fail) == image
+    assert "image 'tiny': built" in told[-1]
+
+
+@pytest.mark.parametrize("harm", ["shorter", "gone"])
+def test_image_whose_disk_was_harmed_in_the_cache_is_built_anew(image_store, harm):
+    image = image_store.get("tiny", print)
+    whole = image.disk.read_bytes()
+    image.disk.chmod(0o600)
+    if harm == "gone":
+        image.disk.unlink()
+    else:
+        image.disk.write_bytes(whole[:-1])
+    assert image_store.peek("tiny") is None
+    told: list[str] = []
+    assert image_store.get("tiny", told.append) == image
+    assert image.disk.read_bytes() == whole
+    wanted = {"gone": "is gone", "shorter": f"has {len(whole) - 1} bytes of {len(whole)}"}
+    assert f"disk.qcow2' {wanted[harm]}: it is built anew" in told[0]
+
+
+def test_peek_builds_nothing(image_store, tmp_path):
+    assert image_store.peek("tiny") is None
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("what", ["recipe", "template", "input"])
+def test_change_of_anything_makes_another_image(what, image_store, tmp_path):
+    first = image_store.get("tiny", print)
+    if what == "recipe":
+        recipe(tmp_path, user="admin")
+    elif what == "template":
+        (tmp_path / "recipes/tiny/extra").write_text("x")
+    else:
+        disk(tmp_path / "vendor.qcow2", "9M")
+    assert image_store.peek("tiny") is None
+    assert image_store.get("tiny", print).digest != first.digest
+
+
+def test_other_words_make_no_other_image(image_store, tmp_path):
+    first = image_store.get("tiny", print)
+    path = tmp_path / "recipes/tiny/image.yaml"
+    path.write_text(path.read_text().replace("A disk of the tests", "Some disk"))
+    assert image_store.get("tiny", pytest.fail) == first
+
+
+def test_build_that_fails_leaves_nothing(image_store, tmp_path, monkeypatch):
+    def fails(one: BuildJob) -> Built:
+        (one.scratch / DISK).write_text("half")
+        raise BrokenError("building", "it broke")
+
+    monkeypatch.setattr("lab.imaging.image_store.build", fails)
+    with pytest.raises(BrokenError, match="it broke"):
+        image_store.get("tiny", print)
+    assert list((tmp_path / "cache/images").iterdir()) == []
+    assert list((tmp_path / "cache/locks").iterdir()) == []
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from lab.imaging import image_store as building
+from lab.imaging.image_store import ImageStore
+from lab.inventory.inventory import ImageSource, Inventory
+
+here = Path(sys.argv[1])
+
+def build(job, made=building.build):
+    with (here / "builds").open("a") as log:
+        log.write("one\\n")
+    (here / "building").touch()
+    while not (here / "go").exists():
+        pass
+    return made(job)
+
+building.build = build
+inventory = Inventory(images={"tiny": ImageSource(url=str(here / "vendor.qcow2"))})
+image_store = ImageStore(here / "cache", inventory, None, here / "recipes")
+say = lambda sentence: print(sentence, file=sys.stderr, flush=True)
+print(image_store.get("tiny", say).disk)
+"""
+
+
+def asked(folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def test_several_ask_at_once_and_one_builds_while_the_others_wait_for_it_by_name(
+    image_store, tmp_path
+):
+    first = asked(tmp_path)
+    Deadline(SECONDS).wait("the first one building", (tmp_path / "building").exists)
+    others = [asked(tmp_path) for _ in range(2)]
+    for other in others:
+        assert other.stderr is not None
+        line = next(said for said in other.stderr if "waiting" in said)
+        assert f"'lab image build tiny' (process {first.pid})" in line
+    (tmp_path / "go").touch()
+    answers = {one.communicate(timeout=SECONDS)[0] for one in (first, *others)}
+    assert len(answers) == 1
+    assert (tmp_path / "builds").read_text() == "one\n"
+    found = image_store.peek("tiny")
+    assert found is not None
+    assert f"{found.disk}\n" in answers
+
+
+def test_build_that_was_killed_is_done_anew(image_store, tmp_path):
+    killed = asked(tmp_path)
+    Deadline(SECONDS).wait("the build", (tmp_path / "building").exists)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    assert [path.name[0] for path in (tmp_path / "cache/images").iterdir()] == ["."]
+    assert image_store.peek("tiny") is None
+
+    told: list[str] = []
+    image = image_store.get("tiny", told.append)
+    assert "image 'tiny': an interrupted build is done anew" in told
+    assert [path.name for path in (tmp_path / "cache/images").iterdir()] == [image.disk.parent.name]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff",
+        b"[1]",
+        b"{}",
+        b'{"sizes": ' * 60_000,
+        b"9" * 9_000,
+        b'{"sizes": {"a\\u0000": 1}}',
+    ],
+)
+def test_image_with_a_damaged_record_is_built_anew_and_stops_no_gc(image_store, content):
+    image = image_store.get("tiny", print)
+    record = image.disk.with_name(golden.FILE)
+    whole = record.read_bytes()
+    record.write_bytes(content)
+    assert image_store.peek("tiny") is None
+    assert image_store.gc((), yes=False).found == ()
+    assert {one.state for one in image_store.list()} == {"absent"}
+    assert image_store.get("tiny", print) == image
+    record.write_bytes(whole.replace(b'"sizes": {', b'"sizes": {"a\\u0000": 1, '))
+    assert image_store.peek("tiny") is None
+    record.write_bytes(whole.replace(b'"built": ', b'"built": 1e999, "was": '))
+    assert image_store.peek("tiny") is None
+
+
+def test_gc_takes_nothing_that_is_no_image(image_store, tmp_path):
+    other = tmp_path / "cache/images/lost+found"
+    other.mkdir(parents=True)
+    (tmp_path / "cache/downloads").mkdir()
+    (tmp_path / "cache/downloads/a.pin").write_bytes(b"\xff")
+    assert image_store.gc((), yes=True).found == ("downloads/a.pin",)
+    assert other.is_dir()
+
+
+@pytest.mark.parametrize("place", ["images", "roots", "downloads"])
+def test_gc_takes_links_and_what_cannot_be_read_and_follows_nothing(image_store, tmp_path, place):
+    image_store.get("tiny", print)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "file").write_bytes(b"x" * 9000)
+    directory = tmp_path / "cache" / place
+    directory.mkdir(exist_ok=True)
+    dead = directory / ".dead-0123456789abcdef.partial"
+    dead.mkdir()
+    for name in ("dead-0123456789abcdef", ".to-a-directory.partial", f"{dead.name}/in-it"):
+        (directory / name).symlink_to(mine)
+    for name in (".to-nothing.partial", f"{dead.name}/in-it-to-nothing"):
+        (directory / name).symlink_to("/nowhere")
+    (directory / ".itself.partial").symlink_to(".itself.partial")
+    found = image_store.gc((), yes=True)
+    assert len(found.found) == 5
+    assert found.bytes < 9000
+    assert (mine / "file").exists()
+    assert not [one for one in directory.iterdir() if one.name.startswith(".")]
+
+
+def test_a_cache_with_other_things_in_it_is_said(image_store, tmp_path):
+    image_store.get("tiny", print)
+    (tmp_path / "cache/roots").write_bytes(b"")
+    with pytest.raises(StateError, match=r"looking into '.*roots'"):
+        image_store.gc((), yes=True)
+    (tmp_path / "cache/roots").unlink()
+    os.mkfifo(tmp_path / "cache/downloads/0.pin")
+    (tmp_path / "cache/downloads/1.pin").mkdir()
+    assert image_store.gc((), yes=True).found == ("downloads/0.pin", "downloads/1.pin")
+
+
+# SECURITY.md: What root writes is not given away.
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("place", ["", "images", "downloads"])
+@pytest.mark.parametrize("action", ["get", "gc"])
+def test_root_writes_into_no_cache_of_another_user(image_store, tmp_path, place, action):
+    path = tmp_path / "cache" / place
+    path.mkdir(parents=True)
+    os.chown(path, 65534, 65534)
+    with pytest.raises(PreflightError, match=f"'{path}': it belongs to"):
+        image_store.get("tiny", print) if action == "get" else image_store.gc((), yes=True)
+    assert image_store.peek("tiny") is None
+
+
+def test_gc_takes_old_images_and_dead_builds_and_nothing_else(image_store, tmp_path):
+    old = image_store.get("tiny", print)
+    disk(tmp_path / "vendor.qcow2", "9M")
+    kept = image_store.get("tiny", print)
+    dead = tmp_path / "cache/images/.tiny-0123456789abcdef.partial"
+    dead.mkdir()
+    stray = tmp_path / "cache/downloads" / f"{'0' * 32}.file.part"
+    stray.write_bytes(b"half")
+
+    seen = image_store.gc((), yes=False)
+    assert not seen.removed
+    assert old.disk.exists()
+    assert set(seen.found) == {
+        f"images/{old.disk.parent.name}",
+        f"images/{dead.name}",
+        f"downloads/{stray.name}",
+    }
+    assert f"images/{old.disk.parent.name}" not in image_store.gc((old.digest,), yes=False).found
+
+    assert image_store.gc((), yes=True).found == seen.found
+    assert not old.disk.exists()
+    assert not dead.exists()
+    assert not stray.exists()
+    assert image_store.peek("tiny") == kept
+
+
+def test_gc_leaves_what_is_being_built(image_store, tmp_path):
+    builds = asked(tmp_path)
+    Deadline(SECONDS).wait("the build", (tmp_path / "building").exists)
+    assert image_store.gc((), yes=True).found == ()
+    (tmp_path / "go").touch()
+    assert builds.wait(SECONDS) == 0
+    builds.communicate()
+
+
+def test_list_says_of_every_recipe_what_there_is(image_store, tmp_path):
+    recipe(tmp_path, "other")
+    (tmp_path / "recipes/broken").mkdir()
+    (tmp_path / "recipes/broken/image.yaml").write_text("name: broken\n")
+    image_store.get("tiny", print)
+    found = {one.name: one for one in image_store.list()}
+    assert (found["tiny"].state, found["tiny"].kind) == ("built", "cloud")
+    assert found["tiny"].bytes > 0
+    assert found["other"].state == "absent"
+    assert found["broken"].state == "unusable"
+
+
+def test_show_tells_of_a_built_image_and_refuses_others(image_store):
+    with pytest.raises(UsageError, match="has not been built"):
+        image_store.show("tiny")
+    image_store.get("tiny", print)
+    facts = image_store.show("tiny")
+    assert isinstance(facts, golden.ImageFacts)
+    assert facts.summary == "A disk of the tests"
+
+
+def test_no_room_is_said_before_anything_is_made(image_store, tmp_path, monkeypatch):
+    class Full:
+        f_bavail = 0
+        f_frsize = 4096
+
+    monkeypatch.setattr(job.os, "statvfs", lambda _: Full)
+    with pytest.raises(PreflightError, match=r"has 0\.0 GiB free"):
+        image_store.get("tiny", print)
+    assert list((tmp_path / "cache/images").iterdir()) == []
+
+
+def test_missing_program_is_named_with_the_command_that_installs_it(image_store, monkeypatch):
+    monkeypatch.setattr(tools, "_find", lambda _: None)
+    with pytest.raises(PreflightError, match="apt-get install qemu-utils"):
+        image_store.get("tiny", print)
+
+
+def test_image_that_is_there_needs_no_program(image_store, monkeypatch):
+    image = image_store.get("tiny", print)
+    monkeypatch.setattr(tools, "_find", lambda _: None)
+    assert image_store.digest("tiny") == image.digest
+    assert image_store.peek("tiny") == image
+    assert image_store.get("tiny", pytest.fail) == image
+
+
+def test_root_file_system_of_an_image_without_a_disk_is_kept(image_store, tmp_path):
+    place = image_store.get("tiny", print).disk.parent
+    (tmp_path / "cache/roots").mkdir()
+    place.rename(tmp_path / "cache/roots" / place.name)
+    assert image_store.gc((), yes=True).found == ()
+
+
+def test_cache_that_cannot_be_made_is_said(tmp_path):
+    (tmp_path / "cache").write_text("a file")
+    source = ImageSource(url=str(disk(tmp_path / "vendor.qcow2")))
+    image_store = ImageStore(
+        tmp_path / "cache", Inventory(images={"tiny": source}), None, recipe(tmp_path)
+    )
+    with pytest.raises(PreflightError, match="cache"):
+        image_store.get("tiny", print)

@@ -1,0 +1,104 @@
+"""Shells on hypervisors, by their libvirt URIs."""
+
+from __future__ import annotations
+
+import pwd
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from lab._errors import UsageError
+from lab.inventory.inventory import Hypervisor
+from lab.inventory.uri import parse
+from lab.providers.libvirt.hypervisor_ssh import jump_of, jump_to, shell_of
+from lab.remote.local import LocalShell
+from lab.remote.shell import Jump
+from lab.remote.ssh import SshShell
+from lab.remote.transport import jump_server, own_keys
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The account's own, which is not where ``HOME`` points to."""
+    account = SimpleNamespace(pw_dir=str(tmp_path))
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: account)
+    monkeypatch.setenv("HOME", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("LOGNAME", "me")
+    (tmp_path / ".ssh").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("uri", "configured", "jump"),
+    [
+        ("qemu+ssh://hv1/system", {}, Jump("hv1", 22, "me")),
+        ("qemu+ssh://ann@hv1:2222/system", {}, Jump("hv1", 2222, "ann")),
+        (
+            "qemu+ssh://[2001:db8::1]/system?keyfile=/k%20ey",
+            {},
+            Jump("2001:db8::1", 22, "me", Path("/k ey")),
+        ),
+        ("qemu+ssh://hv1/system?no_verify=1&no_tty=1", {}, Jump("hv1", 22, "me", no_verify=True)),
+        ("qemu+ssh://hv1/system?no_verify=0", {}, Jump("hv1", 22, "me")),
+        (
+            "qemu+ssh://hv1/system",
+            {"hostname": "10.0.0.1", "port": "2200", "user": "bob", "identityfile": "/id"},
+            Jump("10.0.0.1", 2200, "bob", Path("/id")),
+        ),
+        (
+            "qemu+ssh://ann@hv1:22/system?keyfile=/k",
+            {"hostname": "10.0.0.1", "port": "2200", "user": "bob", "identityfile": "/id"},
+            Jump("10.0.0.1", 22, "ann", Path("/k")),
+        ),
+    ],
+)
+def test_a_uri_says_more_than_the_ssh_configuration(
+    uri: str, configured: dict[str, str], jump: Jump
+) -> None:
+    assert jump_of(parse(uri), configured) == jump
+
+
+def test_a_host_of_the_users_ssh_configuration_is_followed(home: Path) -> None:
+    (home / ".ssh" / "config").write_text(
+        "Host hv1\n  HostName 192.0.2.7\n  User bob\n  IdentityFile ~/.ssh/lab\n"
+        "  UserKnownHostsFile ~/.ssh/racks\n"
+    )
+    jump = jump_to(Hypervisor(name="one", uri="qemu+ssh://hv1/system"))
+    ssh = home / ".ssh"
+    assert jump == Jump("192.0.2.7", 22, "bob", ssh / "lab", ssh / "racks")
+
+
+def test_host_keys_are_read_from_the_file_that_ssh_reads_whatever_home_says(home: Path) -> None:
+    (home / ".ssh" / "known_hosts").write_text("hv1 ssh-ed25519 AAAA\n")
+    assert jump_server(Jump("hv1", 22, "me")).host_keys == ("ssh-ed25519 AAAA",)
+
+
+def test_the_users_own_keys_are_those_that_ssh_shows_whatever_home_says(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    key = home / ".ssh" / "id_ed25519"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    with own_keys("logging in", jump_server(Jump("hv1", 22, "me"))) as shown:
+        assert [said for said, _ in shown] == [f"'{key}'"]
+
+
+def test_a_host_behind_another_is_refused_in_words(home: Path) -> None:
+    (home / ".ssh" / "config").write_text("Host hv1\n  ProxyJump gate\n")
+    with pytest.raises(UsageError, match="has 'proxyjump' for host 'hv1'"):
+        shell_of(Hypervisor(name="one", uri="qemu+ssh://hv1/system"))
+    (home / ".ssh" / "config").write_text("Host hv1\n  ProxyJump none\n")
+    assert isinstance(shell_of(Hypervisor(name="one", uri="qemu+ssh://hv1/system")), SshShell)
+
+
+def test_this_machine_is_asked_directly() -> None:
+    assert isinstance(shell_of(Hypervisor(name="one", uri="qemu:///system")), LocalShell)
+    assert jump_to(Hypervisor(name="one", uri="qemu:///system")) is None
+
+
+def test_tls_carries_no_shell_and_says_what_does() -> None:
+    with pytest.raises(UsageError, match="carries no shell") as caught:
+        shell_of(Hypervisor(name="one", uri="qemu+tls://hv1/system"))
+    assert "qemu+ssh://root@hv1/system" in caught.value.hint

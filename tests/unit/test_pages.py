@@ -1,0 +1,102 @@
+"""What the pages quote exists: files, headings, commands and their options."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from lab.cli.main import COMMANDS
+from lab.cli.main import command as main_command
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("images/**/*.md")])
+OF_PYTEST = frozenset({"-k", "-m", "-x", "--lf"})
+REST_IS_A_COMMAND = frozenset({"exec", "ssh"})
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub makes them of headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    plain = (re.sub(r"[^\w -]", "", one.lower()) for one in headings)
+    return {one.replace(" ", "-") for one in plain}
+
+
+@every_page
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def quoted_commands(page: Path) -> Iterator[list[str]]:
+    """The words after ``lab`` of every command in a code block or a code span."""
+    text = page.read_text(encoding="utf-8")
+    fenced = "\n".join(re.findall(r"^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    blocks = (*re.findall(r"^ {4,}.*$", text, re.MULTILINE), *fenced.splitlines())
+    lines = (re.match(r" *(?:\$ )?(?:\.venv/bin/)?lab ([a-z-].*)", line) for line in blocks)
+    spans = re.findall(r"`(?:\.venv/bin/)?lab ([^`]+)`", " ".join(text.split()))
+    for command in (*(line[1] for line in lines if line), *spans):
+        words = re.split(r" {2,}(?![-<[])| #| &&|;| \|", command)[0]
+        yield shlex.split(words.replace("'", ""))
+
+
+@every_page
+def test_every_quoted_command_exists_and_has_its_options(page: Path) -> None:
+    for words in quoted_commands(page):
+        if not re.fullmatch(r"[a-z][a-z-]+", words[0]):
+            continue  # "lab COMMAND --help", "lab --version"
+        found, rest = main_command.get_command(click.Context(main_command), words[0]), words[1:]
+        assert found, words
+        if isinstance(found, click.Group) and rest:
+            found, rest = found.get_command(click.Context(found), rest[0]), rest[1:]
+            assert found, words
+        known = {name for param in found.params for name in (*param.opts, "--help")}
+        known |= OF_PYTEST if words[0] in {"test", "run"} else set()
+        if words[0] in REST_IS_A_COMMAND:
+            rest = rest[:2]
+        unknown = {one.strip("[]") for one in rest if one.strip("[").startswith("-")} - known
+        assert not unknown - {"--", "-"}, words
+
+
+def test_page_of_commands_has_every_command() -> None:
+    text = (ROOT / "docs/reference/commands.md").read_text(encoding="utf-8")
+    assert not {name for name in COMMANDS if not re.search(rf"`(lab )?{name}\b", text)}
+
+
+def test_readme_is_short_and_its_first_screen_fits_80_by_24() -> None:
+    lines = README.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 120
+    assert max(map(len, lines[:24])) <= 80
+
+
+def test_index_of_decisions_has_every_page() -> None:
+    pages = {path.name for path in (ROOT / "docs/decisions").glob("0*.md")}
+    index = (ROOT / "docs/decisions/README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\((0\d+-[\w-]+\.md)\)", index)) == pages
+
+
+def test_index_of_pages_has_every_page_but_scenarios_and_decisions() -> None:
+    docs = ROOT / "docs"
+    index = (docs / "README.md").read_text(encoding="utf-8")
+    for page in docs.glob("**/*.md"):
+        name = str(page.relative_to(docs))
+        if not name.startswith(("scenarios/", "decisions/")) and name != "README.md":
+            assert f"]({name})" in index, name
+
+
+def test_every_path_in_contributing_exists() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for path in re.findall(r"`((?:lab|tests|docs|tools|scenarios|images)/[\w./-]*)`", text):
+        assert (ROOT / path).exists(), path
