@@ -89,9 +89,10 @@ def room() -> NetnsRoom:
     """Read the figures."""
     processes = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     limit = _number("/proc/sys/user/max_net_namespaces")
+    neighbour_limit = _neighbour_limit()
     return NetnsRoom(
-        neighbour_limit=_neighbour_limit(),
-        neighbours_used=_neighbours_used(),
+        neighbour_limit=neighbour_limit,
+        neighbours_used=_neighbours_used(neighbour_limit),
         descriptors=_finite(resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
         network_namespaces=limit,
         processes=_finite(processes) if os.geteuid() else _finite(resource.RLIM_INFINITY),
@@ -177,12 +178,16 @@ def _neighbour_limit() -> int:
     return _finite(resource.RLIM_INFINITY)
 
 
-def _neighbours_used() -> int:
-    """Those learnt here, and what the labs that are up were counted to need."""
+def _neighbours_used(limit: int) -> int:
+    """Those learnt here, and what the labs that are up were counted to need.
+
+    A lab that is up found room for its need, so a note of more than the limit is not believed.
+    """
     with Socket("here") as channel:
         bodies = channel.dump(GET_NEIGHBOUR, struct.pack("=BxxxiHBB", 2, 0, 0, 0, 0))
     learnt = sum(1 for body in bodies if not struct.unpack_from("=H", body, 8)[0] & _PERMANENT)
-    return learnt + sum(_needed_by(holder.pid) for holder in holders())
+    needs = [_needed_by(holder.pid) for holder in holders()]
+    return learnt + sum(need for need in needs if 0 <= need <= limit)
 
 
 def raise_descriptors() -> None:
