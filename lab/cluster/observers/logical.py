@@ -14,9 +14,8 @@ from lab.cluster.observers.facts import NodeFacts
 from lab.cluster.observers.logical_facts import Databases
 from lab.cluster.observers.passage import End
 from lab.topology import proxying
-from lab.topology.intent import Intent
+from lab.topology.intent import Intent, ProxiedService
 from lab.topology.logical import LogicalNetwork, LogicalPort, LogicalSwitch
-from lab.topology.translation import ProxiedService
 
 _NORTH = "ovn-nbctl --no-leader-only"
 _SOUTH = "ovn-sbctl --no-leader-only"

@@ -8,8 +8,7 @@ from lab.cluster.footprint import By, bird_of
 from lab.cluster.observers.difference import Difference
 from lab.cluster.observers.facts import NodeFacts, SeenSession
 from lab.topology import bird
-from lab.topology.intent import Intent, MachineIntent
-from lab.topology.speaker import Session
+from lab.topology.intent import Intent, MachineIntent, Session
 
 _WORDS = 4
 """Name, protocol, table, state; then since when, and more."""

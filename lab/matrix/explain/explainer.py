@@ -20,7 +20,7 @@ from lab.cluster.observers.twice import between
 from lab.matrix.explain.finding import Finding, found
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Flow, Hop, Packet, Path
-from lab.topology.steering import covers, network_of
+from lab.topology.routing import covers, network_of
 from lab.topology.walk import walk
 
 _DNS_PORT = 53

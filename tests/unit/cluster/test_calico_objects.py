@@ -17,7 +17,7 @@ from lab.lifecycle.blueprint import draw
 from lab.matrix.explain.explainer import Explainer
 from lab.topology.intent import Intent
 from lab.topology.path import Flow
-from lab.topology.steering import bare
+from lab.topology.routing import bare
 
 NODES = ("master", "worker1", "worker2")
 

@@ -12,7 +12,7 @@ from lab.cluster.observers.passage import End, Translated
 from lab.cluster.observers.rules import within
 from lab.scenario.terms import ServicePort
 from lab.topology import proxying
-from lab.topology.translation import ProxiedService, Translation
+from lab.topology.intent import ProxiedService, Translation
 
 _SHOWS = {
     "lab": "nft list table ip kube-proxy",

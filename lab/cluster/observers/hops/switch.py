@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from lab.cluster.observers.difference import Difference, Look
 from lab.cluster.observers.facts import LinkFacts
-from lab.topology.segment import Switch
+from lab.topology.intent import Switch
 
 
 def check(look: Look) -> Iterator[Difference]:

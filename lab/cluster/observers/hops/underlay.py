@@ -10,7 +10,7 @@ from lab.cluster.observers.facts import LinkFacts
 from lab.cluster.observers.passage import Barrier
 from lab.cluster.observers.rules import overlap
 from lab.topology.commands import tables
-from lab.topology.segment import Interface
+from lab.topology.intent import Interface
 
 KUBELET_PORT = 10_250
 """Where the API server reaches kubelet (Kubernetes, Ports and Protocols)."""
