@@ -128,8 +128,8 @@ def command(
 
     from lab.lifecycle import desk
     from lab.lifecycle.interruption import terminable
+    from lab.state.capacity import check_room
     from lab.state.failure import NO_ROOM
-    from lab.state.room import check_room
     from lab.suites import plugin
     from lab.suites.complaint import USAGE
 

@@ -11,10 +11,10 @@ from lab._errors import StateError
 from lab.inventory.inventory import Inventory
 from lab.lifecycle.providers import Providers, choose, chosen
 from lab.providers.diagnosis import Diagnosis
+from lab.state.capacity import check_room
 from lab.state.directory import state_directory
 from lab.state.failure import ELSEWHERE
-from lab.state.room import check_room
-from lab.state.schema import FILE
+from lab.state.store import FILE
 
 _JOURNAL = "journal and reports"
 

@@ -33,9 +33,8 @@ from lab.plan.canonical import plain
 from lab.providers.provider import SLOW_EVIDENCE_SECONDS, Evidence, LabHandle
 from lab.state.directory import make_private
 from lab.state.failure import ELSEWHERE, guarded_files
-from lab.state.files import PRIVATE
+from lab.state.files import PRIVATE, open_output
 from lab.state.lock import EVIDENCE, RUNS
-from lab.state.output_file import open_output
 from lab.state.rows import LabRow
 
 PIECE_BYTES = 16 << 20

@@ -20,7 +20,7 @@ from lab.lifecycle.session import OpenLab
 from lab.lifecycle.ssh_access import reach_of, write_ssh_files
 from lab.remote.shell import Reach
 from lab.state.failure import guarded_files
-from lab.state.output_file import open_output
+from lab.state.files import open_output
 from lab.topology.intent import Intent
 
 _ADMIN = "/etc/kubernetes/admin.conf"

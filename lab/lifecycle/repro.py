@@ -17,7 +17,7 @@ from lab.scenario.scenario import Scenario
 from lab.scenario.write import to_yaml
 from lab.state.directory import make_own, make_private
 from lab.state.failure import guarded_files
-from lab.state.output_file import open_output
+from lab.state.files import open_output
 from lab.suites.session import LabSession
 from lab.topology import registry
 

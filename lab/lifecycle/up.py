@@ -19,8 +19,8 @@ from lab.lifecycle.subject import EvidenceSubject
 from lab.plan.canonical import digest
 from lab.plan.plan import Plan
 from lab.providers.provider import LabHandle, Liveness, Provider, Step
+from lab.state.capacity import check_room
 from lab.state.lock import WAIT_SECONDS, lab_lock
-from lab.state.room import check_room
 from lab.state.rows import LabRow
 from lab.state.store import Store
 from lab.topology.intent import Intent

@@ -24,10 +24,9 @@ from lab.lifecycle.session import OpenLab, Writers
 from lab.matrix.faults.fault import FaultChange, FaultCommand
 from lab.providers.provider import CLUSTER, MACHINES, LabHandle, Liveness, Outcome, Provider
 from lab.remote.shell import Completed
-from lab.state import schema
+from lab.state import store
 from lab.state.rows import LabRow
-from lab.state.schema import MIGRATIONS
-from lab.state.store import Store
+from lab.state.store import MIGRATIONS, Store
 from lab.topology.intent import Intent
 
 
@@ -198,7 +197,7 @@ def from_older_lab(there: OpenLab, name: str, node: str, peer: str) -> None:
         (name, node, peer, undo),
     )
     journal.close()
-    schema.ensure(there.store._connection, there.store.path)
+    store.ensure(there.store._connection, there.store.path)
 
 
 def test_no_command_out_of_the_journal_is_run(there: OpenLab) -> None:

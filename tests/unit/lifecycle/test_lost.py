@@ -17,7 +17,6 @@ from lab.lifecycle.session import OpenLab, open_lab
 from lab.providers.fake.provider import FakeProvider
 from lab.providers.provider import LabHandle
 from lab.scenario.scenario import Scenario
-from lab.state import faults as journal
 from lab.state.lock import HeldError
 from lab.topology.intent import Intent
 
@@ -61,7 +60,7 @@ def off(desk: Desk) -> set[str]:
 
 
 def written(desk: Desk) -> list[tuple[str, str, str]]:
-    return [(one.name, one.node, one.state) for one in journal.faults(desk.store, "overlay")]
+    return [(one.name, one.node, one.state) for one in desk.store.faults("overlay")]
 
 
 def killed(desk: Desk) -> None:
