@@ -26,8 +26,8 @@ from lab._deadline import Deadline
 from lab._errors import LabError, UsageError
 from lab.cluster.signatures import InLog
 from lab.inventory import loader
+from lab.lifecycle.compilation import EvidenceSubject
 from lab.lifecycle.session import OpenLab
-from lab.lifecycle.subject import EvidenceSubject
 from lab.matrix.explain.question import known
 from lab.plan.canonical import plain
 from lab.providers.provider import SLOW_EVIDENCE_SECONDS, Evidence, LabHandle

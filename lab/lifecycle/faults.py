@@ -16,9 +16,9 @@ from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab.cluster.bind import bound_as, observed_in
 from lab.cluster.labels import POD_VARIABLE
 from lab.cluster.observed import from_text, to_text
-from lab.lifecycle import lost
-from lab.lifecycle.explaining import bound
-from lab.lifecycle.lost import wait_until_learned
+from lab.lifecycle import reconnect
+from lab.lifecycle.explain import bound
+from lab.lifecycle.reconnect import wait_until_learned
 from lab.lifecycle.session import OpenLab
 from lab.matrix.faults import registry
 from lab.matrix.faults.fault import Fault, FaultChange, FaultCommand, FaultSite
@@ -251,8 +251,8 @@ def _probe(opened: OpenLab, intent: Intent, fault: Fault, node: str, doing: str)
 
 
 def _mend(opened: OpenLab, row: FaultRow) -> None:
-    if row.name == lost.CUT_OFF:
-        lost.join_again(opened.store, opened.provider, opened.handle, opened.intent, row.node)
+    if row.name == reconnect.CUT_OFF:
+        reconnect.join_again(opened.store, opened.provider, opened.handle, opened.intent, row.node)
         return
     doing = f"taking fault {words(row)} out of lab '{opened.name}'"
     _run(opened, opened.intent, _undo(opened, row, doing), doing)

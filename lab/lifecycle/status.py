@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from lab._errors import LabError
-from lab.lifecycle.advice import again
-from lab.lifecycle.marks import all_marks, same_directory
-from lab.lifecycle.names import check_name, unknown_lab
+from lab.lifecycle.names import again, check_name, unknown_lab
+from lab.lifecycle.ownership import all_marks, same_directory
 from lab.lifecycle.providers import choose
 from lab.providers.provider import LabHandle, Liveness, Mark, Provider
 from lab.state.lock import Holder, holder

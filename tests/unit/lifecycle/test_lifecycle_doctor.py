@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.lifecycle.doctor import journal
+from lab.lifecycle.providers import journal
 from lab.state import capacity
 
 
