@@ -31,11 +31,11 @@ from lab.state.store import Store
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
+    from lab.explain.faults.fault import FaultSite
     from lab.lifecycle import faults, pruning
     from lab.lifecycle.blueprint import Blueprint
     from lab.lifecycle.session import OpenLab
     from lab.lifecycle.suspend import SuspendResult
-    from lab.matrix.faults.fault import FaultSite
 
 Say = Callable[[str], None]
 BANNER = "banner"
