@@ -17,7 +17,7 @@ from lab._deadline import Deadline
 from lab.explain.capture.captured import WHOLE, Captured, files
 from lab.explain.faults import registry
 from lab.explain.faults.fault import FaultCommand
-from lab.lifecycle.capturing import once
+from lab.lifecycle.capture import once
 from lab.lifecycle.faults import batches, script
 from lab.matrix.cells import Product, product
 from lab.matrix.run import probe

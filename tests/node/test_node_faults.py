@@ -10,7 +10,7 @@ from node_lab import NodeLab
 
 from lab.explain.faults import registry
 from lab.explain.question import Explanation
-from lab.lifecycle.explaining import ExplainQuestion, explained
+from lab.lifecycle.explain import ExplainQuestion, explained
 from lab.lifecycle.faults import FaultRequest, heal, present, put_in
 from lab.lifecycle.session import OpenLab
 

@@ -14,7 +14,7 @@ from lab.explain.difference import Difference
 from lab.explain.explainer import Explainer
 from lab.facts.linux import facts
 from lab.facts.node import CalicoFacts, NodeFacts
-from lab.lifecycle.blueprint import draw
+from lab.lifecycle.compilation import compile_scenario
 from lab.topology.intent import Intent
 from lab.topology.path import Flow
 from lab.topology.steering import bare
@@ -23,7 +23,7 @@ NODES = ("master", "worker1", "worker2")
 
 
 def intent_of(scenario: str) -> Intent:
-    return draw(scenario, "linux", None, "kubernetes", real=True).intent
+    return compile_scenario(scenario, "linux", None, "kubernetes", real=True).intent
 
 
 def pools(intent: Intent) -> dict[str, dict[str, Any]]:

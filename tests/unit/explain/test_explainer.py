@@ -524,7 +524,7 @@ def test_nothing_of_it_knows_what_was_put_in_on_purpose() -> None:
     root = Path(lab_package.__file__).parent
     explaining = [*(root / "explain").glob("*.py"), *(root / "explain/checks").glob("*.py")]
     assert len(explaining) > 15
-    for path in (*explaining, root / "lifecycle/explaining.py", *(root / "facts").glob("*.py")):
+    for path in (*explaining, root / "lifecycle/explain.py", *(root / "facts").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [one.name for one in getattr(node, "names", ())]
             imported = [f"{getattr(node, 'module', '')}.{name}" for name in names]
