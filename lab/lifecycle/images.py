@@ -9,8 +9,7 @@ from pathlib import Path
 from lab._errors import LabError
 from lab.imaging.golden import GoldenImage, cache_directory
 from lab.imaging.image_store import ImageStore
-from lab.imaging.windows.credentials import secret_of
-from lab.imaging.windows.settings import Firmware
+from lab.imaging.windows.settings import Firmware, secret_of
 from lab.inventory import loader
 from lab.inventory.inventory import STOCK
 from lab.lifecycle import bundles
