@@ -12,7 +12,9 @@ from pathlib import Path
 
 from real_lab import RealLab
 
+from lab.providers.netns.processes import holders
 from lab.providers.nspawn import cgroups, preflight
+from lab.providers.nspawn.holder import KIND as CONTAINERS
 from lab.state.schema import FILE
 
 LINKS = Path("/sys/class/net")
@@ -23,6 +25,12 @@ class ContainerLabs(RealLab):
     """Labs of system containers below one state directory."""
 
     provider: str = "nspawn"
+
+    def holder(self) -> int:
+        """The process id of the only holder of these labs."""
+        own = [one for one in holders(CONTAINERS) if self.state in one.directory.parents]
+        assert len(own) == 1
+        return own[0].pid
 
     def left(self) -> set[str]:
         """What of these labs is on the machine, whatever the journal says."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+from pathlib import Path
 
 import pytest
 from container_labs import ContainerLabs
@@ -29,6 +32,25 @@ def test_up_goes_on_after_a_kill(labs: ContainerLabs, step: str) -> None:
 @pytest.mark.parametrize("step", STEPS)
 def test_down_after_a_kill_leaves_nothing(labs: ContainerLabs, step: str) -> None:
     labs.killed_after(UP, step)
+    labs.run("down", "small")
+    assert labs.left() == set()
+
+
+def test_down_removes_a_cable_that_the_kernel_keeps(labs: ContainerLabs) -> None:
+    labs.up()
+    holder = labs.holder()
+    with Path(f"/proc/{holder}/ns/net").open("rb"):  # keeps the namespace when its processes end
+        labs.run("down", "small")
+        assert labs.left() == set()
+
+
+def test_up_replaces_a_cable_that_the_kernel_keeps(labs: ContainerLabs) -> None:
+    labs.up()
+    holder = labs.holder()
+    with Path(f"/proc/{holder}/ns/net").open("rb"):
+        os.kill(holder, signal.SIGKILL)
+        labs.up()
+        labs.run("test", "small", "-k", "pod-pod")
     labs.run("down", "small")
     assert labs.left() == set()
 

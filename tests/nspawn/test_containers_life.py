@@ -12,8 +12,7 @@ import pytest
 from container_labs import ContainerLabs
 
 from lab._deadline import Deadline
-from lab.providers.netns.processes import holders
-from lab.providers.nspawn import containers, holder
+from lab.providers.nspawn import containers
 
 MACHINES = ("master", "worker", "router", "client")
 STARTED = ("stat", "-c", "%Y", "/proc/1")
@@ -26,12 +25,6 @@ def lab(labs: ContainerLabs) -> Iterator[ContainerLabs]:
     yield labs
     labs.run("down", "small")
     assert labs.left() == set()
-
-
-def holder_of(lab: ContainerLabs) -> int:
-    own = [one for one in holders(holder.KIND) if str(lab.state) in str(one.directory)]
-    assert len(own) == 1
-    return own[0].pid
 
 
 def test_the_matrix_is_green(lab: ContainerLabs) -> None:
@@ -100,11 +93,11 @@ def test_a_suspended_lab_goes_on_where_it_was(lab: ContainerLabs) -> None:
 
 
 def test_a_machine_that_reboots_comes_back_with_a_network_of_its_own(lab: ContainerLabs) -> None:
-    before = containers.leaders(holder_of(lab))["worker"]
+    before = containers.leaders(lab.holder())["worker"]
     lab.run("exec", "small", "worker", "--", "systemctl", "--no-block", "reboot")
     Deadline(SECONDS).wait(
         "the worker to be up again",
-        lambda: containers.leaders(holder_of(lab)).get("worker"),
+        lambda: containers.leaders(lab.holder()).get("worker"),
         until=lambda now: now not in {None, before},
         every=0.1,
     )
@@ -113,7 +106,7 @@ def test_a_machine_that_reboots_comes_back_with_a_network_of_its_own(lab: Contai
 
 
 def test_a_power_cut_of_one_machine_is_said_and_mended(lab: ContainerLabs) -> None:
-    containers.switch_off(holder_of(lab), "worker")
+    containers.switch_off(lab.holder(), "worker")
     assert "worker is off" in lab.run("status", "small", code=3).stdout
     lab.run("exec", "small", "worker", "--", "true", code=3)
     assert "booted worker" in lab.up().stderr
@@ -122,7 +115,7 @@ def test_a_power_cut_of_one_machine_is_said_and_mended(lab: ContainerLabs) -> No
 
 def test_what_machines_have_written_outlives_a_power_cut_of_them_all(lab: ContainerLabs) -> None:
     lab.run("exec", "small", "worker", "--", "touch", "/root/kept")
-    os.kill(holder_of(lab), signal.SIGKILL)
+    os.kill(lab.holder(), signal.SIGKILL)
     assert "its machines are off" in lab.run("status", "small", code=3).stdout
     lab.up()
     lab.run("exec", "small", "worker", "--", "test", "-e", "/root/kept")

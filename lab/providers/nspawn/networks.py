@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from ipaddress import IPv4Interface, IPv4Network
+from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError
@@ -28,6 +30,18 @@ def bridges(segments: Sequence[Segment]) -> Mapping[str, str]:
 def cable(lab: LabHandle) -> str:
     """Name of the host's end of the cable to the lab's management network."""
     return f"hl{lab.token[:_DIGITS]}"
+
+
+def remove_cable(lab: LabHandle) -> bool:
+    """Remove the cable to the lab's management network. True once it no longer exists.
+
+    The kernel removes it with the lab's network namespace, but only some time after the last
+    process has ended, and not while any other process holds that namespace open.
+    """
+    own = cable(lab)
+    with suppress(BrokenError):  # the kernel may remove it at the same moment
+        _ip("link", "delete", own)
+    return not Path("/sys/class/net", own).exists()
 
 
 def free_range(pool: IPv4Network, token: str) -> IPv4Network:
@@ -72,19 +86,22 @@ def make(
     named = bridges(segments)
     mtus = {named[segment.name]: segment.mtu for segment in segments}
 
-    def inside() -> None:
-        there = {link["ifname"] for link in json.loads(_ip("-json", "link"))}
+    def inside() -> set[str]:
+        there = _links()
         lines = ["link set lo up"]
         for name, mtu in {MANAGEMENT_BRIDGE: 1500, **mtus}.items():
             if name not in there:
                 lines.append(f"link add {name} type bridge stp_state 0 forward_delay 0")
             lines.append(f"link set {name} mtu {mtu} up")
         _ip("-batch", "-", lines=lines)
+        return there
 
-    entry.call(f"making the networks of lab '{lab.name}'", lambda _: inside(), Deadline(_SECONDS))
+    there = entry.call(
+        f"making the networks of lab '{lab.name}'", lambda _: inside(), Deadline(_SECONDS)
+    )
     own = cable(lab)
-    there = {link["ifname"] for link in json.loads(_ip("-json", "link"))}
-    if own not in there:
+    if "host" not in there:
+        remove_cable(lab)  # of a holder that was killed: the kernel may not have removed it yet
         # made in the holder first: a cable without a lab is never left here
         _ip("link", "add", own, "type", "veth", "peer", "name", "host", "netns", str(entry.pid))
     plugged = (f"link set host master {MANAGEMENT_BRIDGE} up",)
@@ -102,17 +119,18 @@ def make(
 
 def missing(entry: HolderEntry, lab: LabHandle, segments: Sequence[Segment]) -> str:
     """What of the networks is not there, in words; empty where all is."""
-
-    def inside() -> set[str]:
-        return {link["ifname"] for link in json.loads(_ip("-json", "link"))}
-
-    there = entry.call("looking at the lab's networks", lambda _: inside(), Deadline(_SECONDS))
+    there = entry.call("looking at the lab's networks", lambda _: _links(), Deadline(_SECONDS))
     for segment, bridge in bridges(segments).items():
         if bridge not in there:
             return f"the bridge of segment '{segment}'"
     if "host" not in there:
         return f"the cable '{cable(lab)}' to its management network"
     return ""
+
+
+def _links() -> set[str]:
+    """Names of all links of the calling process's network namespace."""
+    return {link["ifname"] for link in json.loads(_ip("-json", "link"))}
 
 
 def configure(lines: Sequence[str]) -> None:

@@ -143,7 +143,7 @@ add-ons and probe pods, and each further control plane."""
 ROOT_SECONDS, BUNDLE_SECONDS = 90.0, 40.0
 """A root file system from packages, and a bundle prepared: once each."""
 _LOG_SECONDS = 10.0
-_GROUP_SECONDS = 10.0
+_REMOVAL_SECONDS = 10.0
 
 
 class NspawnProvider(MachinesProvider):
@@ -292,23 +292,24 @@ class NspawnProvider(MachinesProvider):
         return ill or Liveness("running", f"holder process {entry.pid}, {len(on)} machines")
 
     def destroy(self, lab: LabHandle, *, owner: str = "") -> tuple[str, ...]:
-        """End the owner's holders of the lab, and take its control groups away. Safe to repeat.
+        """End the owner's holders of the lab; remove its cable and control groups. Safe to repeat.
 
-        Control groups are root's: those with the token of another user's holder are not its own.
+        Cables and control groups are root's: those with the token of another user's holder are
+        not removed.
 
         Raises
         ------
         DeadlineError
-            When one has not gone in time.
+            When one is still there after 10 s.
 
         """
         ended = holding.destroy(lab, owner, holder.KIND)
         if not owner:
-            Deadline(_GROUP_SECONDS).wait(
-                f"removing the control groups of lab '{lab.name}'",
-                partial(cgroups.remove, lab.token),
-                every=0.05,
-            )
+            for what, remove in (
+                (f"the cable of lab '{lab.name}'", partial(networks.remove_cable, lab)),
+                (f"the control groups of lab '{lab.name}'", partial(cgroups.remove, lab.token)),
+            ):
+                Deadline(_REMOVAL_SECONDS).wait(f"removing {what}", remove, every=0.05)
         return tuple(f"process {one.pid} (holder) with its machines" for one in ended)
 
     def marks(self, *, all_users: bool = False) -> tuple[Mark, ...]:
