@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from lab.lifecycle import down, gc, status, up
     from lab.lifecycle.compilation import Compiled
     from lab.lifecycle.session import OpenLab
-    from lab.lifecycle.suspend import SuspendResult
 
 
 Say = Callable[[str], None]
