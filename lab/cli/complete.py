@@ -13,7 +13,7 @@ from lab._errors import LabError
 if TYPE_CHECKING:
     from lab.explain.faults.fault import FaultSite
     from lab.lifecycle.session import OpenLab
-    from lab.matrix.grid import Grid
+    from lab.matrix.cell import Grid
 
 MOST_CELLS = 20_000
 """Of more cells none is offered before family and source are typed."""

@@ -19,7 +19,7 @@ from itertools import combinations
 from types import MappingProxyType
 
 from lab._log import quantity
-from lab.matrix.controls import UNPROVEN
+from lab.matrix.run import UNPROVEN
 from lab.matrix.verdict import CellResult, Verdict
 from lab.reports.facets import ANYWHERE, HOW, Facet, opposite, phrase, places, properties
 from lab.reports.wording import RED, path_words, verdict_words

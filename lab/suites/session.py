@@ -20,10 +20,9 @@ from lab.explain.causes import with_causes
 from lab.explain.question import LOOK_SECONDS, Look
 from lab.matrix.cell import Cell
 from lab.matrix.cells import product
-from lab.matrix.coverage import coverage
 from lab.matrix.failover import Failover
 from lab.matrix.run import PACE, Send, run
-from lab.matrix.sampling import LIMIT, Choice, Strategy, sample
+from lab.matrix.sampling import LIMIT, Choice, Strategy, coverage, sample
 from lab.matrix.verdict import GREEN, CellResult, RunResult
 from lab.providers.provider import MACHINES, Outcome, Probe, ProbeSettings
 from lab.providers.real import find_cluster

@@ -1,4 +1,4 @@
-"""What every family of cells is made from. Pure.
+"""The addresses that a backend may see as the source of a packet. Pure.
 
 The rules are those of :class:`~lab.topology.intent.Translation`, in the shape that kube-proxy
 and flannel's ip-masq give them:
@@ -20,18 +20,15 @@ node's are both allowed, and from a Windows node any of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import NamedTuple
 
-from lab.matrix.cell import Endpoint, Relation
-from lab.matrix.endpoints import Endpoints, endpoints
-from lab.matrix.grid import GridTarget, Variant
-from lab.plan.plan import Plan
+from lab.matrix.cell import Endpoint
 from lab.scenario.terms import Os
-from lab.topology.intent import HeadlessService, Intent, MachineIntent, ProxiedService, ServicesNode
+from lab.topology.intent import Intent, MachineIntent
 
 _EVERYWHERE = {"default": "0.0.0.0/0"}
 
@@ -204,66 +201,3 @@ def _number(address: str) -> int:
 
 def _bare(addresses: tuple[str, ...]) -> frozenset[str]:
     return frozenset(address.partition("/")[0] for address in addresses)
-
-
-Ends = tuple[tuple[Endpoint, ...], Iterator[GridTarget]]
-"""Sources and targets of a family."""
-
-
-@dataclass(frozen=True, slots=True)
-class LabEnds:
-    """The endpoints of a lab, and how they are asked."""
-
-    plan: Plan
-    ends: Endpoints
-    sources: Sources
-    variants: tuple[Variant, ...]
-    small: tuple[Variant, ...]
-    mtu: int
-    namespace: str
-    """Of all Services but the cluster's own."""
-    machines: Mapping[str, MachineIntent]
-    """By name."""
-    special: tuple[ProxiedService, ...]
-    headless: tuple[HeadlessService, ...]
-    front: ServicesNode | None
-
-    @classmethod
-    def of(cls, plan: Plan, intent: Intent) -> LabEnds:
-        """The endpoints of a lab, and how they are asked."""
-        return cls(
-            plan=plan,
-            ends=endpoints(plan, intent),
-            sources=Sources(intent),
-            variants=tuple((p, s, f"{p}-{s}") for p in plan.protocols for s in plan.sizes),
-            small=tuple((p, "small", f"{p}-small") for p in plan.protocols),
-            mtu=intent.pod_mtu,
-            namespace=_namespace(intent),
-            machines={machine.name: machine for machine in intent.machines},
-            special=_special(plan, intent),
-            headless=intent.headless,
-            front=intent.services_node,
-        )
-
-
-def _namespace(intent: Intent) -> str:
-    searched = (pod.resolver.search for machine in intent.machines for pod in machine.pods)
-    first = next((search[0] for search in searched if search), "default")
-    return first.partition(".")[0]
-
-
-def _special(plan: Plan, intent: Intent) -> tuple[ProxiedService, ...]:
-    """As the Intent has them, which knows where pods really are once it is bound to a cluster."""
-    wanted = {service.name for service in plan.services if service.purpose == "special"}
-    translations = (machine.translation for machine in intent.machines if machine.translation)
-    services = next(translations).services if wanted else ()
-    return tuple(service for service in services if service.name in wanted)
-
-
-def between(source: Endpoint, backend: Endpoint) -> Relation:
-    """Where the one that answers stands, seen from the one that asks."""
-    if source.node is None or backend.node is None:
-        return "outside"
-    if source.kind == "pod" and source.name == backend.name:
-        return "self"
-    return "same-node" if source.node == backend.node else "other-node"
