@@ -17,7 +17,7 @@ from lab.providers.netns import responding
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.settling import settled
 from lab.scenario.loader import find, load
-from lab.suites.failing import FailoverTest
+from lab.suites.session import FailoverTest
 from lab.topology import registry
 
 pytestmark = pytest.mark.slow
