@@ -16,8 +16,7 @@ from lab.cli.output import echo, echo_json, echo_table
 
 if TYPE_CHECKING:
     from lab.imaging.windows.medium import Channel
-    from lab.imaging.windows.release import Edition, Surface
-    from lab.imaging.windows.settings import Firmware
+    from lab.imaging.windows.settings import Edition, Firmware, Surface
 
 
 @click.group("image", cls=Commands)
@@ -199,8 +198,7 @@ def inspect(iso: Path, as_json: bool) -> None:
     Nothing is taken out of it, and nothing is made.
     """
     from lab.imaging import recipes
-    from lab.imaging.windows.inspection import uses
-    from lab.imaging.windows.medium import read
+    from lab.imaging.windows.medium import read, uses
     from lab.reports import windows_medium
 
     medium = read(iso)

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lab._log import quantity
+from lab.explain.question import Explanation
 from lab.matrix.cell import Expectation
-from lab.matrix.explain.finding import Finding
-from lab.matrix.explain.question import Explanation
+from lab.matrix.finding import Finding
 from lab.matrix.verdict import GREEN, CellResult
 from lab.reports.patterns import NOWHERE, Findings, Group, Hosts, red_groups
 from lab.reports.wording import RED, REFUSALS, path_words

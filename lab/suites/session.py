@@ -16,14 +16,14 @@ from typing import Protocol, cast
 from lab._deadline import Deadline
 from lab._errors import DeadlineError, LabError, PreflightError, UsageError
 from lab._log import say
-from lab.cluster.observers.differences import lab_differences
-from lab.cluster.observers.learned import unlearned
 from lab.cluster.workload_checks import WorkloadResult, wanted
+from lab.explain.causes import with_causes
+from lab.explain.differences import lab_differences
+from lab.explain.learned import unlearned
+from lab.explain.question import LOOK_SECONDS, Look
 from lab.matrix.cell import Cell
 from lab.matrix.cells import product
 from lab.matrix.coverage import coverage
-from lab.matrix.explain.causes import with_causes
-from lab.matrix.explain.question import LOOK_SECONDS, Look
 from lab.matrix.failover import Failover, Turn, beats, holder_to_lose
 from lab.matrix.run import PACE, Send, run
 from lab.matrix.sampling import LIMIT, Choice, Strategy, sample
