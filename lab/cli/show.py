@@ -41,7 +41,7 @@ def command(
             f"use one of: {', '.join(machines)}",
         )
     if as_commands:
-        from lab.providers.netns.commands import script
+        from lab.providers.netns.script import script
 
         echo(script(drawn.intent, node), nl=False)
         return

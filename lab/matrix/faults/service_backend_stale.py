@@ -9,8 +9,7 @@ from ipaddress import ip_network
 from lab.matrix.faults import proxied
 from lab.matrix.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.matrix.faults.parts import central, hosts, nft
-from lab.providers.netns.service_rules import service_rules
-from lab.providers.netns.services import SERVICE_TABLE
+from lab.providers.netns.services import SERVICE_TABLE, service_rules
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.ovn_northbound import balancer_name
 from lab.topology.translation import ProxiedService, Translation
