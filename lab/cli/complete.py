@@ -145,7 +145,7 @@ def _typed(ctx: click.Context, name: str) -> str:
 
 def _opened(ctx: click.Context) -> OpenLab | None:
     """The lab that has been typed; None where there is none, or it cannot be read."""
-    from lab.lifecycle.desk import lab_name, open_any
+    from lab.lifecycle.api import lab_name, open_any
 
     try:
         name = lab_name(_typed(ctx, "name"))

@@ -86,7 +86,7 @@ class Liveness:
 class Mark:
     """A lab found by the marks its objects carry, state file or not.
 
-    What a mark says is a claim: anybody can write one. See :mod:`lab.lifecycle.marks`.
+    What a mark says is a claim: anybody can write one. See :mod:`lab.lifecycle.ownership`.
     """
 
     lab: str

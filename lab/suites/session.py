@@ -28,8 +28,7 @@ from lab.matrix.verdict import GREEN, CellResult, RunResult
 from lab.providers.provider import MACHINES, Outcome, Probe, ProbeSettings
 from lab.providers.real import find_cluster
 from lab.providers.settling import settled
-from lab.state.memory import available
-from lab.state.room import check_room
+from lab.state.capacity import available, check_room
 from lab.suites.failing import FailoverTest
 from lab.suites.open_lab import SuiteLab
 from lab.topology.intent import Intent

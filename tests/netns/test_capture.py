@@ -14,7 +14,7 @@ import pytest
 from netns_running import NewLab, Running
 
 from lab._deadline import Deadline
-from lab.lifecycle.capturing import once
+from lab.lifecycle.capture import once
 from lab.lifecycle.faults import batches, script
 from lab.matrix.capture.captured import WHOLE, Captured, files
 from lab.matrix.cells import Product, product

@@ -79,10 +79,10 @@ def test_it_has_no_descriptor_but_null(lab: LabHandle) -> None:
 
 def test_it_survives_its_caller_and_lets_go_of_its_output(lab: LabHandle) -> None:
     program = (
-        "import sys; from pathlib import Path; from lab.providers.netns import holding; "
+        "import sys; from pathlib import Path; from lab.providers.netns import holders; "
         "from lab.providers.provider import LabHandle; "
         "lab = LabHandle(sys.argv[1], Path(sys.argv[2]), sys.argv[3]); "
-        "print(holding.start(lab, sys.executable).pid)"
+        "print(holders.start_holder(lab, sys.executable).pid)"
     )
     done = subprocess.run(  # would wait for ever if the holder kept the pipe open
         [sys.executable, "-c", program, lab.name, str(lab.directory), lab.token],

@@ -43,7 +43,7 @@ def common() -> Iterator[Path]:
     """A directory that every user can read, with the holder's program in it."""
     directory = Path(tempfile.mkdtemp(prefix="strangers-", dir="/tmp"))
     names = ("", "providers/", "providers/netns/")
-    modules = ["providers/netns/holder", "providers/netns/isolation", "providers/netns/syscalls"]
+    modules = ["providers/netns/holder", "providers/netns/isolation"]
     for name in (*(f"{one}__init__" for one in names), *modules):
         target = directory / "lab" / f"{name}.py"
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ import pytest
 from guest_provider import GuestProvider, opened
 from node_lab import NodeLab
 
-from lab.lifecycle.explaining import ExplainQuestion, explained
+from lab.lifecycle.explain import ExplainQuestion, explained
 from lab.lifecycle.faults import FaultRequest, heal, present, put_in
 from lab.lifecycle.session import OpenLab
 from lab.matrix.explain.question import Explanation

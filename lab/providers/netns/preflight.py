@@ -36,7 +36,7 @@ from lab.providers.netns.operations import (
     VethAdd,
     VxlanAdd,
 )
-from lab.state.memory import available
+from lab.state.capacity import available
 from lab.topology.cost import cost
 from lab.topology.intent import Intent, Neighbour, Route
 

@@ -13,7 +13,7 @@ from lab.cluster.observers import calico_objects
 from lab.cluster.observers.difference import Difference
 from lab.cluster.observers.facts import CalicoFacts, NodeFacts
 from lab.cluster.observers.linux import facts
-from lab.lifecycle.blueprint import draw
+from lab.lifecycle.compilation import compile_scenario
 from lab.matrix.explain.explainer import Explainer
 from lab.topology.intent import Intent
 from lab.topology.path import Flow
@@ -23,7 +23,7 @@ NODES = ("master", "worker1", "worker2")
 
 
 def intent_of(scenario: str) -> Intent:
-    return draw(scenario, "linux", None, "kubernetes", real=True).intent
+    return compile_scenario(scenario, "linux", None, "kubernetes", real=True).intent
 
 
 def pools(intent: Intent) -> dict[str, dict[str, Any]]:

@@ -522,7 +522,7 @@ def test_every_fault_of_the_catalogue_is_what_some_kind_looks_like() -> None:
 
 def test_nothing_of_it_knows_what_was_put_in_on_purpose() -> None:
     root = Path(lab_package.__file__).parent
-    explaining = [*(root / "matrix/explain").glob("*.py"), root / "lifecycle/explaining.py"]
+    explaining = [*(root / "matrix/explain").glob("*.py"), root / "lifecycle/explain.py"]
     assert len(explaining) > 5
     for path in (*explaining, *(root / "cluster/observers").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

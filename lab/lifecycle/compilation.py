@@ -1,26 +1,31 @@
-"""A scenario drawn up: checked, planned, and turned into an Intent. Nothing is made."""
+"""A scenario compiled to plan, Intent and limits: from its file, or again from a lab's own copy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab._errors import UsageError
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
-from lab.providers.provider import Pods
+from lab.providers.provider import MACHINES, LabHandle, Pods, Provider
 from lab.scenario.loader import Wanted, load, meant
 from lab.scenario.names import pod_names
 from lab.scenario.scenario import Limit, NodeGroup, Scenario, SpecialService, families_of
 from lab.scenario.terms import OF_SERVICES_NODE, Family
+from lab.state.directory import make_private
+from lab.state.failure import guarded_files
+from lab.state.files import read_private, write_private
+from lab.state.rows import LabRow
+from lab.state.store import Store
 from lab.topology import registry
 from lab.topology.hypervisors import on_real_ones
 from lab.topology.intent import Intent
 
 
 @dataclass(frozen=True, slots=True)
-class Blueprint:
+class Compiled:
     """All that is decided before a provider is asked."""
 
     wanted: Wanted
@@ -30,14 +35,14 @@ class Blueprint:
     limits: tuple[Limit, ...]
 
 
-def draw(
+def compile_scenario(
     scenario: str | Path,
     only: str | None = None,
     node_mtu: int | None = None,
     pods: Pods = "namespaces",
     *,
     real: bool = False,
-) -> Blueprint:
+) -> Compiled:
     """Read a scenario by name, path or spec string and decide everything.
 
     Parameters
@@ -65,7 +70,7 @@ def draw(
     read = cut(read, only, node_mtu)
     plan = make_plan(read)
     intent = fitted(registry.intent(plan), pods, real=real)
-    return Blueprint(wanted, read, plan, intent, registry.limits(plan))
+    return Compiled(wanted, read, plan, intent, registry.limits(plan))
 
 
 def fitted(intent: Intent, pods: object, *, real: bool) -> Intent:
@@ -80,7 +85,7 @@ def fitted(intent: Intent, pods: object, *, real: bool) -> Intent:
 
 
 def cut(scenario: Scenario, only: str | None, node_mtu: int | None) -> Scenario:
-    """The scenario as it is asked for: see :func:`draw` for both."""
+    """The scenario as it is asked for: see :func:`compile_scenario` for both."""
     if only is not None:
         scenario = keep_only(scenario, only)
     if node_mtu is not None and node_mtu < scenario.network.mtu:
@@ -148,3 +153,101 @@ def _families_left(
     """
     there = {*families_of(services), *OF_SERVICES_NODE}
     return tuple(family for family in asked if family in there)
+
+
+FILE = "scenario.yaml"
+
+
+def write_scenario(directory: Path, text: str) -> Path:
+    """Write the scenario into the lab's directory, unless it is there; its path.
+
+    Raises
+    ------
+    StateError
+        When it cannot be written.
+
+    """
+    path = directory / FILE
+    make_private(directory)
+    with guarded_files(f"reading '{path}'"):
+        there = path.is_file() and read_private(path) == text.encode()
+    if not there:
+        write_private(path, text)
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The pure functions that lead from a scenario's text to all that follows from it."""
+
+    load: Callable[[Path], Scenario]
+    make_plan: Callable[[Scenario], Plan]
+    intent: Callable[[Plan], Intent]
+    limits: Callable[[Plan], Iterable[Limit]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """What a lab is, decided again: the same text gives the same plan."""
+
+    scenario: Scenario
+    plan: Plan
+    intent: Intent
+    limits: tuple[Limit, ...]
+
+
+def rebuild(row: LabRow, store: Store, provider: Provider, parts: Parts | None = None) -> Rebuilt:
+    """Decide a lab again from the journal's own copy of its scenario.
+
+    The copy is put back into the lab's directory where it is missing, so that messages name a
+    file that can be read.
+
+    Raises
+    ------
+    ScenarioError
+        When this version reads the text differently from the one that wrote it.
+    StateError
+        When the copy cannot be written.
+
+    """
+    parts = parts or product_parts()
+    path = write_scenario(store.lab_directory(row.name), row.scenario_text)
+    scenario = parts.load(path)
+    only, node_mtu = row.options.get("only"), row.options.get("node_mtu")
+    scenario = cut(
+        scenario,
+        only if isinstance(only, str) else None,
+        node_mtu if isinstance(node_mtu, int) else None,
+    )
+    plan = parts.make_plan(scenario)
+    pods, real = row.options.get("pods"), MACHINES in provider.abilities
+    intent = fitted(parts.intent(plan), pods, real=real)
+    return Rebuilt(scenario, plan, intent, tuple(parts.limits(plan)))
+
+
+def product_parts() -> Parts:
+    """The product's own; imported here, for a lab that is opened pays for them and no other."""
+    from lab.plan.planner import make_plan  # noqa: PLC0415  only a lab that is opened pays for it
+    from lab.scenario.loader import load  # noqa: PLC0415  the same
+    from lab.topology import registry  # noqa: PLC0415  the same
+
+    return Parts(
+        load=lambda path: load(path, topology_check=registry.check),
+        make_plan=make_plan,
+        intent=registry.intent,
+        limits=registry.limits,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceSubject:
+    """All that is known of one lab, whole, half up, or broken."""
+
+    handle: LabHandle
+    row: LabRow
+    plan: Plan
+    intent: Intent
+    provider: Provider
+    store: Store
+    trouble: str = ""
+    """What went wrong, in words, where evidence is gathered because of it."""

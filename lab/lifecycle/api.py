@@ -1,11 +1,9 @@
-"""Where the command line comes to: the user's own journal and providers, and what is asked of them.
-
-Every function here joins parts that are tested by themselves; it decides nothing.
-"""
+"""The operations behind the commands, on the user's own journal and providers."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -17,25 +15,22 @@ from lab._errors import InventoryError, UsageError
 from lab._log import say
 from lab.inventory import loader
 from lab.inventory.inventory import Inventory
-from lab.lifecycle import down, gc, status, up
-from lab.lifecycle.advice import up_command
-from lab.lifecycle.age import parse_age
-from lab.lifecycle.converge import Decision
-from lab.lifecycle.names import unknown_lab
-from lab.lifecycle.providers import DEFAULT, Providers, choose, chosen
+from lab.lifecycle.interruption import terminable
+from lab.lifecycle.names import parse_age, unknown_lab, up_command
+from lab.lifecycle.providers import DEFAULT, Providers, choose, chosen, real_machines
 from lab.providers.provider import CLUSTER, MACHINES, Pods, Provider
 from lab.state.directory import state_directory
 from lab.state.failure import FullError
-from lab.state.rows import FaultRow, LabRow
+from lab.state.lock import lab_lock
+from lab.state.rows import LabRow
 from lab.state.store import Store
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
-    from lab.lifecycle import faults, pruning
-    from lab.lifecycle.blueprint import Blueprint
+    from lab.lifecycle import down, gc, status, up
+    from lab.lifecycle.compilation import Compiled
     from lab.lifecycle.session import OpenLab
-    from lab.lifecycle.suspend import SuspendResult
-    from lab.matrix.faults.fault import FaultSite
+
 
 Say = Callable[[str], None]
 BANNER = "banner"
@@ -76,7 +71,7 @@ class Prepared:
     """A request, decided: everything but the doing."""
 
     name: str
-    drawn: Blueprint
+    compiled: Compiled
     provider: Provider
     banner: str
     request: up.UpRequest
@@ -90,14 +85,14 @@ class Prepared:
             return ()
         from lab.cluster.addons.registry import addons  # noqa: PLC0415  few labs are on machines
 
-        addon = addons().get(self.drawn.intent.topology)
-        if addon is None or self.drawn.intent.kubernetes is None:
+        addon = addons().get(self.compiled.intent.topology)
+        if addon is None or self.compiled.intent.kubernetes is None:
             return ()
-        why = addon.unverified(self.drawn.intent)
+        why = addon.unverified(self.compiled.intent)
         return (f"note: unverified: {why}",) if why else ()
 
     def _ignored(self) -> tuple[str, ...]:
-        ignored = self.drawn.scenario.real_machine_keys()
+        ignored = self.compiled.scenario.real_machine_keys()
         if not ignored or MACHINES in self.provider.abilities:
             return ()
         listed = ", ".join(f"'{key}'" for key in ignored)
@@ -117,36 +112,37 @@ def prepare(request: LabRequest) -> Prepared:
         No such scenario, provider or rule.
 
     """
-    from lab.lifecycle.blueprint import draw  # noqa: PLC0415  'down' need not read scenarios
+    from lab.lifecycle import up  # noqa: PLC0415  only this operation needs it
+    from lab.lifecycle.compilation import compile_scenario  # noqa: PLC0415  'down' need not read scenarios
     from lab.scenario.loader import text_of  # noqa: PLC0415  the same
 
     provider = choose(providers(request.options()), request.provider or default_provider())
     _require_pods(request, provider)
     pods = request.pods or provider.pods
     real = MACHINES in provider.abilities
-    drawn = draw(request.scenario, request.only, None, pods, real=real)
+    compiled = compile_scenario(request.scenario, request.only, None, pods, real=real)
     options = request.options()
     if pods == "kubernetes":
         options["pods"] = pods
-    node_mtu = provider.node_mtu(drawn.plan.node_mtu)
-    if node_mtu < drawn.plan.node_mtu:
-        drawn = draw(request.scenario, request.only, node_mtu, pods, real=real)
+    node_mtu = provider.node_mtu(compiled.plan.node_mtu)
+    if node_mtu < compiled.plan.node_mtu:
+        compiled = compile_scenario(request.scenario, request.only, node_mtu, pods, real=real)
         options["node_mtu"] = node_mtu
-    name = drawn.scenario.name if request.name is None else request.name
-    banner = provider.banner(drawn.intent)
+    name = compiled.scenario.name if request.name is None else request.name
+    banner = provider.banner(compiled.intent)
     return Prepared(
         name=name,
-        drawn=drawn,
+        compiled=compiled,
         provider=provider,
         banner=banner,
         request=up.UpRequest(
             name=name,
-            scenario_text=text_of(drawn.wanted),
+            scenario_text=text_of(compiled.wanted),
             scenario_path=str(
-                drawn.wanted.resolve() if isinstance(drawn.wanted, Path) else drawn.wanted
+                compiled.wanted.resolve() if isinstance(compiled.wanted, Path) else compiled.wanted
             ),
-            plan=drawn.plan,
-            intent=drawn.intent,
+            plan=compiled.plan,
+            intent=compiled.intent,
             command=request.command(),
             options={**options, BANNER: banner},
         ),
@@ -177,18 +173,24 @@ def default_provider() -> str:
 
 def bring_up(prepared: Prepared, say: Say) -> up.UpResult:
     """Bring the lab up; see :func:`lab.lifecycle.up.up` for what it raises."""
+    from lab.lifecycle import up  # noqa: PLC0415  only this operation needs it
+
     with opened_store() as store:
         return up.up(prepared.request, prepared.provider, store, say)
 
 
-def preview(prepared: Prepared) -> tuple[Decision, ...]:
+def preview(prepared: Prepared) -> tuple[up.Decision, ...]:
     """What bringing the lab up would do now, and why."""
+    from lab.lifecycle import up  # noqa: PLC0415  only this operation needs it
+
     with opened_store() as store:
         return up.preview(prepared.request, prepared.provider, store)
 
 
 def check(prepared: Prepared) -> None:
     """See that the lab can be had here; see :func:`lab.lifecycle.up.check` for what it raises."""
+    from lab.lifecycle import up  # noqa: PLC0415  only this operation needs it
+
     with opened_store() as store:
         up.check(prepared.request, prepared.provider, store)
 
@@ -256,38 +258,39 @@ def open_any(name: str) -> OpenLab:
     return session.open_lab(name, providers(row.options if row else {}), store)
 
 
-def put_to_sleep(name: str, say: Say) -> SuspendResult:
-    """Suspend a lab; see :func:`lab.lifecycle.suspend.suspend` for what it raises."""
-    from lab.lifecycle.suspend import suspend  # noqa: PLC0415  'down' need not read scenarios
+@dataclass(frozen=True, slots=True)
+class SuspendResult:
+    """What ``suspend`` has done."""
 
-    return suspend(open_any(name), f"lab suspend {name}", say)
+    lab: str
+    saved: tuple[str, ...]
+    """The machines that ran."""
+    seconds: float
 
 
-def put_fault_in(name: str, request: faults.FaultRequest, say: Say) -> FaultRow:
-    """Break a lab on purpose; see :func:`lab.lifecycle.faults.put_in` for what it raises."""
-    from lab.lifecycle import faults  # noqa: PLC0415  'down' need not read scenarios
+def suspend(name: str, say: Say) -> SuspendResult:
+    """Save every machine of the lab to disk.
 
+    Raises
+    ------
+    UsageError
+        When its machines have no memory of their own (namespaces).
+    BrokenError
+        When another command holds the lab, or a machine cannot be saved.
+
+    """
+    begun = time.monotonic()
     opened = open_any(name)
-    return faults.put_in(opened, request, say)
-
-
-def possible_faults(name: str, say: Say) -> Mapping[str, tuple[FaultSite, ...]]:
-    """Where each fault can be put in; see :func:`lab.lifecycle.faults.possible`."""
-    from lab.lifecycle import faults  # noqa: PLC0415  'down' need not read scenarios
-
-    return faults.possible(open_any(name), say)
-
-
-def heal(name: str, say: Say) -> faults.Healed:
-    """Take its faults out of a lab; see :func:`lab.lifecycle.faults.heal` for what it raises."""
-    from lab.lifecycle import faults  # noqa: PLC0415  'down' need not read scenarios
-
-    opened = open_any(name)
-    return faults.heal(opened, say)
+    machines = real_machines(opened.provider, f"suspending lab '{name}'")
+    with terminable(), lab_lock(opened.handle.directory, f"lab suspend {name}", say=say):
+        saved = machines.suspend(opened.handle, opened.intent)
+    return SuspendResult(name, saved, time.monotonic() - begun)
 
 
 def take_down(name: str, say: Say) -> down.DownResult:
     """Take a lab down; see :func:`lab.lifecycle.down.down` for what it raises."""
+    from lab.lifecycle import down  # noqa: PLC0415  only this operation needs it
+
     request, state = down.DownRequest(name, f"lab down {name}"), state_directory(os.environ)
     try:
         store = Store(state)
@@ -317,31 +320,37 @@ def is_known(name: str) -> bool:
     return row is not None and row.status != "down"
 
 
-def look(name: str) -> status.LabStatus:
+def lab_status(name: str) -> status.LabStatus:
     """How one lab is."""
+    from lab.lifecycle import status  # noqa: PLC0415  only this operation needs it
+
     with opened_store() as store:
         return status.status(name, _every(say), store, _intent_of(store))
 
 
-def look_at_all() -> tuple[status.LabStatus, ...]:
+def list_labs() -> tuple[status.LabStatus, ...]:
     """How every lab is."""
+    from lab.lifecycle import status  # noqa: PLC0415  only this operation needs it
+
     with opened_store() as store:
         return status.list_labs(_every(say), store, _intent_of(store))
 
 
 def collect(older_than: str | None, yes: bool, all_users: bool, say: Say) -> gc.GcResult:
     """Find, and with ``yes`` remove, what nobody needs; ``older_than`` as in ``"2d"``."""
+    from lab.lifecycle import gc  # noqa: PLC0415  only this operation needs it
+
     age = None if older_than is None else parse_age(older_than)
     with opened_store() as store:
         return gc.gc(gc.GcRequest(age, yes, all_users), _every(say), store, say)
 
 
-def prune(keep_runs: int, keep_nights: int, yes: bool, say: Say) -> pruning.Surplus:
+def prune(keep_runs: int, keep_nights: int, yes: bool, say: Say) -> gc.Surplus:
     """Find, and with ``yes`` remove, the runs and nights that are kept no longer."""
-    from lab.lifecycle import pruning  # noqa: PLC0415  only 'gc' does
+    from lab.lifecycle import gc  # noqa: PLC0415  only this operation needs it
 
     with opened_store() as store:
-        return pruning.prune(store, keep_runs, keep_nights, say, yes=yes)
+        return gc.prune(store, keep_runs, keep_nights, say, yes=yes)
 
 
 def banner(name: str | None = None) -> str:
@@ -397,7 +406,7 @@ def opened_store() -> Iterator[Store]:
 
 
 def _intent_of(store: Store) -> Callable[[LabRow], Intent]:
-    from lab.lifecycle.rebuild import rebuild  # noqa: PLC0415  'down' need not read scenarios
+    from lab.lifecycle.compilation import rebuild  # noqa: PLC0415  'down' need not read scenarios
 
     known = _every(lambda _: None)
     return lambda row: rebuild(row, store, choose(known, row.provider)).intent

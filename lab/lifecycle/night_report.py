@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from lab._errors import LabError, UsageError
-from lab.lifecycle.nightly import read_run
 from lab.lifecycle.session import JUNIT, RESULT
 from lab.matrix.verdict import RunResult
 from lab.reports import junit, night_html
 from lab.reports.difference import difference
 from lab.reports.night import FORMAT, TESTED, Night, comparison_lines, difference_json, summary_json
-from lab.reports.result import parsed
+from lab.reports.result import parsed, read_run
 from lab.state.directory import make_own, make_private, nights_directory, writer
 from lab.state.failure import ELSEWHERE, guarded_files
 from lab.state.files import read_regular, write_private

@@ -15,7 +15,6 @@ from lab._errors import LabError
 from lab.cluster.observers.learned import asked, unlearned
 from lab.providers.failing import Failing
 from lab.providers.provider import LabHandle, Provider
-from lab.state import faults as journal
 from lab.state.rows import FaultRow
 from lab.state.store import Store
 from lab.topology.intent import Intent
@@ -84,9 +83,9 @@ CUT_OFF = "cut-off"
 
 def cut_off(store: Store, provider: Provider, lab: LabHandle, intent: Intent, machine: str) -> None:
     """Take the machine off every network."""
-    number = journal.intend(store, lab.name, lab.token, CUT_OFF, node=machine, peer="")
+    number = store.intend_fault(lab.name, lab.token, CUT_OFF, node=machine, peer="")
     cast(Failing, provider).cut_off(lab, intent, machine)
-    journal.done(store, lab.name, number)
+    store.finish_fault(lab.name, number)
 
 
 def join_again(
@@ -96,14 +95,12 @@ def join_again(
     cast(Failing, provider).join_again(lab, intent, machine)
     for row in left(store, lab):
         if row.node == machine:
-            journal.forget(store, lab.name, row.number)
+            store.forget_fault(lab.name, row.number)
 
 
 def left(store: Store, lab: LabHandle) -> tuple[FaultRow, ...]:
     """The machines that are cut off, or may be."""
-    steps = store.steps(lab.name)
-    rows = (one for one in journal.faults(store, lab.name) if one.name == CUT_OFF)
-    return tuple(one for one in rows if not journal.is_older(one, lab.token, steps))
+    return tuple(one for one in store.live_faults(lab.name, lab.token) if one.name == CUT_OFF)
 
 
 def put_back(store: Store, provider: Provider, lab: LabHandle, intent: Intent, say: Say) -> None:
