@@ -17,8 +17,8 @@ from lab.cluster.kubeconfig import Access, KubeconfigError
 from lab.lifecycle.providers import real_machines
 from lab.lifecycle.session import OpenLab
 from lab.plan.plan import Plan
+from lab.remote.keys import alias, known_hosts, ssh_config
 from lab.remote.shell import Reach
-from lab.remote.ssh_config import alias, known_hosts, ssh_config
 from lab.scenario.terms import Os
 from lab.state.directory import make_private
 from lab.state.failure import guarded_files

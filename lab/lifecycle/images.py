@@ -15,8 +15,7 @@ from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.bundle.store import BundleStore, CollectedBundles
 from lab.imaging.golden import GoldenImage, cache_directory
 from lab.imaging.image_store import ImageStore
-from lab.imaging.windows.credentials import secret_of
-from lab.imaging.windows.settings import Firmware
+from lab.imaging.windows.settings import Firmware, secret_of
 from lab.inventory import loader
 from lab.inventory.inventory import STOCK, Inventory
 from lab.lifecycle.interruption import terminable

@@ -25,9 +25,9 @@ from lab.lifecycle.session import OpenLab, Writers, open_lab
 from lab.providers.fake.computers import BLANK, FakeComputers
 from lab.providers.provider import Liveness, Provider
 from lab.providers.real import RealMachines
+from lab.remote.keys import known_hosts, ssh_config
 from lab.remote.shell import Jump, Reach, UnreachableError
 from lab.remote.ssh import SshShell
-from lab.remote.ssh_config import known_hosts, ssh_config
 from lab.scenario.scenario import Scenario
 
 WORKER = small_lab.plan().nodes[0]

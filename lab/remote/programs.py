@@ -1,4 +1,4 @@
-"""Programs that images are made with: found, run to their end, and their output read."""
+"""Programs of this machine: found, run to their end, and their output read."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from threading import Timer
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
-from lab.imaging.job import MORE_ROOM
 
+MORE_ROOM = "free some space ('lab image gc'), or put 'cache' of the inventory on a larger disk"
 PACKAGES = {
     "apt-get": "apt",
     "apt-config": "apt",
