@@ -20,9 +20,8 @@ from typing import Self
 from lab._errors import BrokenError
 from lab.providers.netns import namespaces
 from lab.providers.netns.operations import Encoded, Message, Names, attribute, encode
-from lab.topology.intent import MachineIntent
-from lab.topology.steering import own_addresses
-from lab.topology.translation import Translation
+from lab.topology.intent import MachineIntent, Translation
+from lab.topology.routing import own_addresses
 
 GET_LINK, GET_ADDRESS, GET_ROUTE, GET_NEIGHBOUR, GET_NEIGHBOUR_TABLE = 18, 22, 26, 30, 66
 _REQUEST, _ACK, _DUMP = 0x1, 0x4, 0x300

@@ -12,8 +12,7 @@ from ipaddress import IPv4Network, collapse_addresses
 
 from lab.scenario.terms import Protocol, ServicePort
 from lab.topology import proxying
-from lab.topology.intent import Bridge, Drop, MachineIntent
-from lab.topology.translation import Backend, ProxiedService, Translation
+from lab.topology.intent import Backend, Bridge, Drop, MachineIntent, ProxiedService, Translation
 
 SERVICE_TABLE = "kube-proxy"
 LIMIT_TABLE = "host-limits"
