@@ -39,7 +39,7 @@ def show_command(
             f"use one of: {', '.join(machines)}",
         )
     if as_commands:
-        from lab.providers.netns.commands import script
+        from lab.providers.netns.script import script
 
         echo(script(drawn.intent, node), nl=False)
         return
