@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult, Verdict
-from lab.reports.facets import concerned
+from lab.reports.patterns import concerned
 from lab.reports.wording import RED, latency_ms, percentile
 from lab.scenario.families import terms
 from lab.scenario.terms import Family

@@ -23,13 +23,11 @@ from typing import TYPE_CHECKING
 from lab._log import quantity
 from lab.matrix.cell import Cell
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult
-from lab.reports.cause import Cause, red_causes
-from lab.reports.facets import machine_of
+from lab.reports.explanation import Cause, red_causes
 from lab.reports.figures import Latencies, family_table, latencies, shares
-from lab.reports.moment import in_full
-from lab.reports.patterns import limit_groups, single_sentence
+from lab.reports.patterns import limit_groups, machine_of, single_sentence
 from lab.reports.picture import Picture
-from lab.reports.topology_svg import topology_svg
+from lab.reports.topology import topology_svg
 from lab.reports.wording import (
     actual,
     asked,
@@ -40,6 +38,7 @@ from lab.reports.wording import (
     explain_command,
     failover_words,
     headline,
+    in_full,
     latency_ms,
     milliseconds,
     path_words,

@@ -15,8 +15,7 @@ from functools import singledispatch
 from shlex import quote
 
 from lab._errors import UsageError
-from lab.providers.netns.compile import compile as compile_intent
-from lab.providers.netns.fabric import FABRIC
+from lab.providers.netns.compile import FABRIC, compile_intent
 from lab.providers.netns.operations import (
     AddressAdd,
     AddressRemove,

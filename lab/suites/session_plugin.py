@@ -8,6 +8,7 @@ here are the same. Where another plugin listens to these calls, they are made.
 from __future__ import annotations
 
 import gc
+import re
 import sys
 import time
 from collections import Counter
@@ -18,13 +19,11 @@ from typing import Literal, TextIO
 
 import pytest
 
-from lab._errors import LabError
-from lab._log import quantity, say
+from lab._errors import LabError, UsageError
+from lab._log import complain, quantity, say
 from lab.matrix.failover import Failover
-from lab.matrix.sampling import Choice
+from lab.matrix.sampling import STRATEGIES, Choice, Strategy
 from lab.matrix.verdict import GREEN
-from lab.suites.choice import failed_before
-from lab.suites.complaint import USAGE, complain
 from lab.suites.connectivity import MARKERS, CellItem, LabDirectory, WorkloadItem, properties
 from lab.suites.open_lab import SuiteLab
 from lab.suites.session import LabSession
@@ -161,7 +160,7 @@ class LabUnderTest:
         try:
             return (yield)
         except pytest.UsageError as error:
-            self._refuse(USAGE, "\n".join(str(part) for part in error.args))
+            self._refuse(UsageError.exit_code, "\n".join(str(part) for part in error.args))
             return None
 
     @pytest.hookimpl(tryfirst=True)
@@ -281,3 +280,50 @@ def _failover_properties(found: Failover) -> dict[str, str]:
         "failover_seconds": f"{found.away.longest:.3f}",
         "failover_back_seconds": f"{found.back.longest:.3f}",
     }
+
+
+_ID = re.compile(r"[^\s()]+/[^\s()]+/[^\s()]+/[^\s()]+")
+"""What looks like a cell's id in an expression for ``-k``."""
+
+
+def choice_of(config: pytest.Config) -> Choice:
+    """The choice that ``--lab-sample``, ``--lab-seed`` and ``-k`` make.
+
+    A cell whose id stands in ``-k`` is asked whatever the sample.
+
+    Raises
+    ------
+    UsageError
+        If there is no such strategy.
+
+    """
+    return Choice(
+        strategy=_strategy(config.getoption("--lab-sample")),
+        seed=config.getoption("--lab-seed"),
+        named=tuple(_ID.findall(config.getoption("keyword") or "")),
+    )
+
+
+def _strategy(asked: str | None) -> Strategy | None:
+    if asked is None:
+        return None
+    for known in STRATEGIES:
+        if asked == known:
+            return known
+    raise UsageError(
+        f"choosing cells by the strategy '{asked}'",
+        "there is no such strategy",
+        f"one of {', '.join(STRATEGIES)}",
+    )
+
+
+def failed_before(config: pytest.Config) -> tuple[str, ...]:
+    """Ids of the cells that failed when they were last asked, if ``--lf`` or ``--ff`` wants them.
+
+    Known from ``pytest_configure`` on.
+    """
+    wanted = any(getattr(config.option, name, False) for name in ("lf", "failedfirst"))
+    cache = getattr(config, "cache", None)
+    if not wanted or cache is None:
+        return ()
+    return tuple("/".join(node.split("::")[1:]) for node in cache.get("cache/lastfailed", {}))

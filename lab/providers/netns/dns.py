@@ -1,14 +1,15 @@
-"""DNS messages (RFC 1035): questions and answers of prober and responder.
+"""DNS of prober and responder: messages (RFC 1035), resolver files, and forwarding.
 
-Pure functions on bytes, and as much of DNS as a lab has need of: questions for IPv4
-addresses. Standard library only, so that they run in guests that have nothing else.
+As much of DNS as a lab needs: questions for IPv4 addresses. Standard library only.
 """
 
 from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
 
 from lab.providers.netns.protocol import WireError
 
@@ -31,7 +32,7 @@ Labels = tuple[bytes, ...]
 """A domain name in lower case, label by label, without the root's empty one."""
 
 
-def question(name: str, number: int) -> bytes:
+def make_question(name: str, number: int) -> bytes:
     """A question for the IPv4 address of ``name``; ``number`` is its 16-bit id.
 
     Raises
@@ -75,7 +76,7 @@ def read_answer(wire: bytes, name: str, number: int) -> str | None:
         raise WireError(f"no DNS answer: its {len(wire)} bytes end too early") from None
 
 
-def answer(wire: bytes, records: Mapping[str, Sequence[str]]) -> bytes | None:
+def answer_question(wire: bytes, records: Mapping[str, Sequence[str]]) -> bytes | None:
     """Answer a question from ``records`` (lower-case name with its final dot -> IPv4 addresses).
 
     NXDOMAIN for other names, no records for other types, NOTIMP for other than queries,
@@ -116,17 +117,17 @@ def asked_name(wire: bytes) -> str | None:
         return None
 
 
-def renumbered(wire: bytes, number: int) -> bytes:
+def with_id(wire: bytes, number: int) -> bytes:
     """The same message with another id."""
     return number.to_bytes(2) + wire[2:]
 
 
-def number_of(wire: bytes) -> int:
+def message_id(wire: bytes) -> int:
     """A message's id, which is its first two bytes."""
     return int.from_bytes(wire[:2])
 
 
-def failed(question: bytes) -> bytes:
+def servfail(question: bytes) -> bytes:
     """The answer to a question that nobody could be asked (SERVFAIL)."""
     number, flags, _, _, _, _ = _HEADER.unpack_from(question)
     said = _RESPONSE | flags & (_OPCODE | _DESIRED) | _FAILURE
@@ -196,3 +197,101 @@ def _addresses(wire: bytes, at: int, records: int) -> Iterator[bytes]:
         if kind == _A and length == 4:  # noqa: PLR2004  bytes of an IPv4 address
             yield data
         at += length
+
+
+class ResolverFile(NamedTuple):
+    """What a resolv.conf says. Of several name servers the first is asked, as nothing else is."""
+
+    server: str | None
+    search: tuple[str, ...]
+    ndots: int
+
+
+def read_resolver(text: str) -> ResolverFile:
+    """Read a resolv.conf: ``nameserver``, ``search`` (the last one counts), ``options ndots:N``.
+
+    Unknown lines are passed over and ``ndots`` is held to 0..15, as resolv.conf(5) has it.
+    """
+    servers: list[str] = []
+    search: tuple[str, ...] = ()
+    ndots = 1
+    for line in text.splitlines():
+        match line.split():
+            case ["nameserver", server, *_]:
+                servers.append(server)
+            case ["search" | "domain", *domains]:
+                search = tuple(domain.rstrip(".") for domain in domains)
+            case ["options", *options]:
+                for option in options:
+                    name, _, value = option.partition(":")
+                    if name == "ndots" and value.isdigit():
+                        ndots = min(int(value), 15)
+    return ResolverFile(servers[0] if servers else None, search, ndots)
+
+
+def candidates(name: str, resolver: ResolverFile) -> tuple[str, ...]:
+    """The names to ask for, in order, fully qualified with their final dot.
+
+    A name with its final dot is asked as it is. One with at least ``ndots`` dots is asked
+    as it is first and with each search domain after; any other the other way round.
+    """
+    if name.endswith("."):
+        return (name,)
+    searched = tuple(f"{name}.{domain}." for domain in resolver.search if domain)
+    if name.count(".") >= resolver.ndots:
+        return (f"{name}.", *searched)
+    return (*searched, f"{name}.")
+
+
+WAITING_LIMIT = 16_384
+"""Questions without an answer that are kept; a quarter of all ids. The oldest gives way."""
+_IDS = 1 << 16
+_LONGEST = 65_535
+
+Then = Callable[[bytes], None]
+"""What is done with an answer."""
+
+
+class Forwarder:
+    """The way to one other name server.
+
+    Parameters
+    ----------
+    sock
+        A datagram socket that is connected to it and does not block.
+
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._waiting: dict[int, tuple[bytes, Then]] = {}
+        self._next = 0
+
+    def ask(self, question: bytes, then: Then) -> None:
+        """Pass a question on; ``then`` gets its answer, if one comes."""
+        while len(self._waiting) >= WAITING_LIMIT:
+            del self._waiting[next(iter(self._waiting))]
+        while self._next in self._waiting:
+            self._next = (self._next + 1) % _IDS
+        number, self._next = self._next, (self._next + 1) % _IDS
+        self._waiting[number] = question, then
+        with suppress(OSError):  # lost like any other packet; a refusal is heard of at the next
+            self.sock.send(with_id(question, number))
+
+    def hear(self) -> None:
+        """Take what has come from the other server, and hand it on."""
+        try:
+            wire = self.sock.recv(_LONGEST)
+        except BlockingIOError:
+            return
+        except OSError:  # nobody listens there: whoever waits is told
+            self._fail()
+            return
+        question, then = self._waiting.pop(message_id(wire), (b"", None))
+        if then is not None:
+            then(with_id(wire, message_id(question)))
+
+    def _fail(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for question, then in waiting.values():
+            then(servfail(question))

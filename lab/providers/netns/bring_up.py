@@ -10,23 +10,11 @@ from functools import cached_property
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.providers.netns import (
-    capacity,
-    conntrack,
-    daemons,
-    holding,
-    logical_network,
-    namespaces,
-    nft,
-    readiness,
-    resolvers,
-    responding,
-)
-from lab.providers.netns.compile import compile as compile_intent
-from lab.providers.netns.compile import namespaces as names_of
-from lab.providers.netns.entry import Tell
+from lab.providers.netns import daemons, holders, namespaces, netlink, preflight, responder_config
+from lab.providers.netns.compile import compile_intent
+from lab.providers.netns.compile import namespace_names as names_of
+from lab.providers.netns.entry import Tell, list_holders
 from lab.providers.netns.operations import NamespaceOperations, RulesetLoad
-from lab.providers.netns.processes import holders
 from lab.providers.provider import LabHandle, Step
 from lab.topology.intent import Intent
 
@@ -61,7 +49,7 @@ class NetnsBringUp:
         )
 
     def _daemons(self) -> tuple[Step, ...]:
-        placed = daemons.placed(self.intent)
+        placed = daemons.list_daemons(self.intent)
         if not placed:
             return ()
         return (Step("daemons", _digest(map(repr, (self.lab.token, *placed))), self._start),)
@@ -81,7 +69,7 @@ class NetnsBringUp:
 
     @cached_property
     def _answers(self) -> str:
-        return responding.configuration(self.intent)
+        return responder_config.configuration(self.intent)
 
     def _network_inputs(self) -> Iterable[str]:
         for one in self._operations:
@@ -100,79 +88,83 @@ class NetnsBringUp:
         def run(_: Tell) -> None:
             function(deadline)
 
-        holding.entry(self.lab).call(f"{doing} of lab '{self.lab.name}'", run, deadline)
+        holders.enter_holder(self.lab).call(f"{doing} of lab '{self.lab.name}'", run, deadline)
 
     def _holder(self) -> None:
-        holding.end_all(
+        holders.end_all_holders(
             lambda: (
                 one
-                for one in holders(starting=True)
+                for one in list_holders(starting=True)
                 if one.token == self.lab.token
                 or (one.lab, one.directory) == (self.lab.name, self.lab.directory)
             )
         )
-        holding.start(self.lab, self.python)
+        holders.start_holder(self.lab, self.python)
 
     def _network(self) -> None:
         def make(_: Deadline) -> None:
             namespaces.create([one.namespace for one in self._operations])
-            namespaces.apply(self._operations)
+            namespaces.apply_operations(self._operations)
             for machine in self.intent.machines:
-                resolvers.write_all((machine, *machine.pods))
-            capacity.note_need(capacity.need(self.intent))
+                namespaces.write_resolvers((machine, *machine.pods))
+            preflight.note_need(preflight.lab_need(self.intent))
 
         self._inside("making the network", make)
 
     def _load(self) -> None:
         def load(_: Deadline) -> None:
-            nft.load_all(self._rules)
-            conntrack.forget_stale(self.intent.machines)
+            namespaces.load_rulesets(self._rules)
+            netlink.forget_stale(self.intent.machines)
 
         self._inside("programming the Services", load)
 
     def _responder(self) -> None:
         self._inside(
             "starting the responder",
-            lambda deadline: responding.start(self.python, self._answers, deadline),
+            lambda deadline: responder_config.start_responder(self.python, self._answers, deadline),
         )
 
     def _start(self) -> None:
-        self._inside("starting the daemons", lambda deadline: daemons.start(self.intent, deadline))
+        self._inside(
+            "starting the daemons", lambda deadline: daemons.start_daemons(self.intent, deadline)
+        )
 
     def _ready(self) -> None:
         logical = self.intent.logical
         if logical:
             self._inside(
                 "waiting for the logical network",
-                lambda deadline: logical_network.wait_until_there(
+                lambda deadline: daemons.wait_for_logical_network(
                     logical,
                     deadline,
-                    lambda: daemons.require_all(self.intent, f"bringing up lab '{self.lab.name}'"),
+                    lambda: daemons.require_daemons(
+                        self.intent, f"bringing up lab '{self.lab.name}'"
+                    ),
                 ),
             )
         self._inside(
             "waiting for the links",
-            lambda deadline: readiness.wait_for_carrier(self._operations, deadline),
+            lambda deadline: namespaces.wait_for_carrier(self._operations, deadline),
         )
-        wrong = ailment(holding.entry(self.lab).pid, self.intent)
+        wrong = find_ailment(holders.enter_holder(self.lab).pid, self.intent)
         if wrong:
             raise BrokenError(f"bringing up lab '{self.lab.name}'", wrong, "run 'lab up' again")
 
 
-def ailment(holder: int, intent: Intent) -> str:
+def find_ailment(holder: int, intent: Intent) -> str:
     """What is wrong with the lab of that holder process; empty where nothing is."""
     if _shut(holder):
         return (
             f"its holder, process {holder}, cannot be looked into from this user namespace, only "
             "from the one that it was brought up in"
         )
-    there = namespaces.present(holder)
+    there = namespaces.list_from_outside(holder)
     missing = [name for name in names_of(intent) if name not in there]
     if missing:
         return f"{len(missing)} of its namespaces are missing, the first is '{missing[0]}'"
-    if not responding.alive(holder):
+    if not responder_config.responder_is_alive(holder):
         return "its responder is not running"
-    return daemons.ailment(holder, intent)
+    return daemons.find_dead_daemon(holder, intent)
 
 
 def _shut(holder: int) -> bool:

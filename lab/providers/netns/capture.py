@@ -60,7 +60,7 @@ class _Listener:
         return Taken(self.tap, tuple(self.frames), self.missed, self.trouble)
 
 
-def take(
+def take_packets(
     enter: Callable[[str], None],
     taps: Sequence[Tap],
     limit: int,

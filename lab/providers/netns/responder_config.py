@@ -18,8 +18,8 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.providers.netns import capacity
-from lab.providers.netns.processes import halted, started
+from lab.providers.netns import isolation
+from lab.providers.netns.entry import is_stopped, start_time
 from lab.providers.provider import PROBE_PORT
 from lab.scenario.reserved import DNS_SERVICE, SECOND_POD_PORT
 from lab.topology import proxying
@@ -147,7 +147,7 @@ def configuration(intent: Intent, only: frozenset[str] | None = None) -> str:
     )
 
 
-def start(python: str, configured: str, deadline: Deadline) -> None:
+def start_responder(python: str, configured: str, deadline: Deadline) -> None:
     """Inside the holder: end an older responder, start a new one, and wait until it listens.
 
     ``configured`` is the text of the configuration; its file is in the holder's /run, which
@@ -162,7 +162,7 @@ def start(python: str, configured: str, deadline: Deadline) -> None:
 
     """
     _end_older()
-    capacity.raise_descriptors()
+    isolation.raise_descriptors()
     Path(_CONFIGURATION).write_text(configured, encoding="utf-8")
     command = [python, "-I", str(PROGRAM), _CONFIGURATION]
     with open(_LOG, "wb") as log:  # noqa: PTH123  a plain file for a child's standard error
@@ -173,7 +173,7 @@ def start(python: str, configured: str, deadline: Deadline) -> None:
             stderr=log,
             start_new_session=True,
         )
-    since = started(process.pid)
+    since = start_time(process.pid)
     Path(_RECORD).write_text(json.dumps({"pid": process.pid, "started": since}), encoding="ascii")
     _await_ready(process, deadline)
 
@@ -181,10 +181,10 @@ def start(python: str, configured: str, deadline: Deadline) -> None:
 def _end_older() -> None:
     with suppress(FileNotFoundError, ProcessLookupError):
         record = json.loads(Path(_RECORD).read_text(encoding="ascii"))
-        if started(record["pid"]) == record["started"]:
+        if start_time(record["pid"]) == record["started"]:
             os.kill(record["pid"], signal.SIGKILL)
             Deadline(5.0).wait(
-                "ending the lab's older responder", lambda: started(record["pid"]) is None
+                "ending the lab's older responder", lambda: start_time(record["pid"]) is None
             )
 
 
@@ -207,13 +207,13 @@ def _log() -> str:
     return lines[-1] if lines else "it wrote nothing"
 
 
-def alive(holder: int) -> bool:
+def responder_is_alive(holder: int) -> bool:
     """From outside: whether the responder of the lab with that holder is at work."""
-    found = running(holder)
-    return found is not None and not halted(found[0], f"/proc/{holder}/root/proc")
+    found = running_responder(holder)
+    return found is not None and not is_stopped(found[0], f"/proc/{holder}/root/proc")
 
 
-def running(holder: int) -> tuple[int, int] | None:
+def running_responder(holder: int) -> tuple[int, int] | None:
     """From outside: the running responder's id inside the holder, and when it started.
 
     None where it is not running; the start is in clock ticks since boot.
@@ -224,4 +224,4 @@ def running(holder: int) -> tuple[int, int] | None:
         return None
     pid: int = record["pid"]
     since: int = record["started"]
-    return (pid, since) if started(pid, f"/proc/{holder}/root/proc") == since else None
+    return (pid, since) if start_time(pid, f"/proc/{holder}/root/proc") == since else None

@@ -1,7 +1,8 @@
-"""Datagrams sent from pod to pod in a steady beat, and the longest silence of each pair.
+"""Failover on namespaces: cables pulled, the holders of virtual gateways, and lost answers.
 
-One process with a socket in each asking pod's namespace. Every datagram carries its number and
-comes back as it is; a beat is answered when its own number comes back, however late.
+An answer is missed by datagrams that go from pod to pod in a steady beat: one process with a
+socket in each asking pod's namespace. Every datagram carries its number and comes back as it is; a
+beat is answered when its own number comes back, however late.
 """
 
 from __future__ import annotations
@@ -9,17 +10,22 @@ from __future__ import annotations
 import select
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.providers.failing import Beat, BeatPace, Silence
-from lab.providers.netns import netexec
-from lab.providers.netns.entry import Tell
+from lab.providers.netns import dialects, namespaces
+from lab.providers.netns.compile import compile_intent
+from lab.providers.netns.entry import HolderEntry, Tell
+from lab.providers.netns.netlink import Socket, list_addresses, list_links
+from lab.providers.netns.operations import LinkDown, LinkUp, NamespaceOperations, VethAdd
 from lab.providers.netns.protocol import datagram, nonce_of
 from lab.providers.provider import PROBE_PORT
+from lab.topology.intent import Intent
 
 _ANSWER_BYTES = 512
 _ANSWER_SECONDS = 0.3
@@ -44,7 +50,7 @@ class _Pair:
     def question(self, number: int) -> bytes:
         """A datagram that comes back with its number."""
         if self.beat.dialect == "netexec":
-            return netexec.echoed(number)
+            return dialects.netexec_echo(number)
         return datagram(number, b"", fragments=False)
 
     def hear(self) -> None:
@@ -56,7 +62,7 @@ class _Pair:
             except OSError:  # what a router had to say of an earlier one
                 continue
             ours = self.beat.dialect == "lab"
-            number = nonce_of(answer) if ours else netexec.number_of(answer)
+            number = nonce_of(answer) if ours else dialects.netexec_number(answer)
             if number is not None:
                 self.answered.add(number)
 
@@ -86,7 +92,7 @@ class _Pair:
         )
 
 
-def pulse(
+def measure_silences(
     enter: Callable[[str], None], beats: Sequence[Beat], pace: BeatPace, tell: Tell
 ) -> tuple[Silence, ...]:
     """Beat until all is calm, tell ``"steady"``, and go on until all is calm again.
@@ -144,3 +150,62 @@ def _go_on(pairs: Sequence[_Pair], pace: BeatPace, least: float) -> None:
             for number, _ in poll.poll(max(0.0, due - time.monotonic())):
                 known[number].hear()
             now = time.monotonic()
+
+
+_SECONDS = 10.0
+
+
+def plug(entry: HolderEntry, intent: Intent, machine: str, *, plugged: bool) -> None:
+    """Pull, or plug in, every cable of the machine.
+
+    Raises
+    ------
+    BrokenError
+        When the lab is not there.
+
+    """
+    wanted = cable_operations(intent, machine, plugged=plugged)
+    what = "plugging in" if plugged else "pulling"
+    entry.call(
+        f"{what} the cables of '{machine}'",
+        lambda _: namespaces.apply_operations(wanted),
+        Deadline(_SECONDS),
+    )
+
+
+def cable_operations(
+    intent: Intent, machine: str, *, plugged: bool
+) -> tuple[NamespaceOperations, ...]:
+    """What is done at the switches that it is plugged into: the lab's, or a hypervisor's. Pure."""
+    found = []
+    for one in compile_intent(intent):
+        ends = [
+            step.name
+            for step in one.operations
+            if isinstance(step, VethAdd) and step.peer_namespace == machine
+        ]
+        if ends:
+            made = tuple(LinkUp(port) if plugged else LinkDown(port) for port in ends)
+            found.append(NamespaceOperations(one.namespace, one.indexes, made))
+    return tuple(found)
+
+
+def gateway_holders(entry: HolderEntry, intent: Intent) -> Mapping[str, tuple[str, ...]]:
+    """Machines that have the address on their card, by the node whose gateway it is."""
+    machines = dict.fromkeys(name for one in intent.gateways for name in one.candidates)
+
+    def look(_: object) -> Mapping[str, frozenset[tuple[str, str]]]:
+        return {name: _held(name) for name in machines}
+
+    seen = entry.call("looking for the holders of gateways", look, Deadline(_SECONDS))
+    return {
+        one.node: tuple(name for name in one.candidates if (one.device, one.address) in seen[name])
+        for one in intent.gateways
+    }
+
+
+def _held(machine: str) -> frozenset[tuple[str, str]]:
+    """Device and address of a machine, seen from inside."""
+    with namespaces.inside(machine), Socket(machine) as channel:
+        names = {link.index: link.name for link in list_links(channel)}
+        return frozenset((names[index], address) for index, address in list_addresses(channel))

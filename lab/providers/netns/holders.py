@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -9,19 +10,20 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
-from lab.providers.netns.abilities import world_cure
-from lab.providers.netns.entry import HolderEntry
-from lab.providers.netns.processes import (
+from lab.providers.netns.entry import (
     LAB_HOLDER,
     TOKEN_VARIABLE,
+    HolderEntry,
     HolderKind,
     HolderProcess,
-    holders,
-    started,
+    list_holders,
+    start_time,
 )
+from lab.providers.netns.isolation import privileged
 from lab.providers.provider import LabHandle, Mark
 
 _START_SECONDS = 60.0
@@ -29,7 +31,7 @@ _START_SECONDS = 60.0
 _END_SECONDS = 20.0
 
 
-def start(
+def start_holder(
     lab: LabHandle,
     python: str,
     kind: HolderKind = LAB_HOLDER,
@@ -65,9 +67,11 @@ def start(
         number = int(str(said["errno"]))
         call = str(said["call"])
         raise PreflightError(
-            doing, f"the kernel refused '{call}': {os.strerror(number)}", world_cure(call, number)
+            doing,
+            f"the kernel refused '{call}': {os.strerror(number)}",
+            namespaces_hint(call, number),
         )
-    since = started(pid)
+    since = start_time(pid)
     if since is None:
         raise BrokenError(doing, f"process {pid} ended at once", "run 'lab up' again")
     return HolderEntry(pid, since)
@@ -87,7 +91,7 @@ def _line(doing: str, process: subprocess.Popen[bytes], seconds: float) -> dict[
     return found
 
 
-def find(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderProcess | None:
+def find_holder(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderProcess | None:
     """The caller's holder of the lab, by its token, or by its words if it is hidden.
 
     Another user's is never entered: what answers from inside is unpickled here.
@@ -97,10 +101,10 @@ def find(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderProcess | None:
         claim = (one.lab, one.directory) == (lab.name, lab.directory)
         return one.token == lab.token if one.token else claim
 
-    return next(filter(is_it, holders(kind, hidden=True)), None)
+    return next(filter(is_it, list_holders(kind, hidden=True)), None)
 
 
-def entry(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderEntry:
+def enter_holder(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderEntry:
     """The way into the lab's holder.
 
     Raises
@@ -109,7 +113,7 @@ def entry(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderEntry:
         If the lab has none.
 
     """
-    holder = find(lab, kind)
+    holder = find_holder(lab, kind)
     if holder is None:
         raise BrokenError(
             f"entering lab '{lab.name}'",
@@ -119,7 +123,9 @@ def entry(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderEntry:
     return HolderEntry(holder.pid, holder.started)
 
 
-def destroy(lab: LabHandle, owner: str, kind: HolderKind = LAB_HOLDER) -> tuple[HolderProcess, ...]:
+def destroy_holders(
+    lab: LabHandle, owner: str, kind: HolderKind = LAB_HOLDER
+) -> tuple[HolderProcess, ...]:
     """End the owner's holders with the lab's token, the caller's if ``owner`` is empty.
 
     Raises
@@ -128,16 +134,16 @@ def destroy(lab: LabHandle, owner: str, kind: HolderKind = LAB_HOLDER) -> tuple[
         When one has not gone in time.
 
     """
-    return end_all(
+    return end_all_holders(
         lambda: (
             one
-            for one in holders(kind, starting=True, all_users=bool(owner))
+            for one in list_holders(kind, starting=True, all_users=bool(owner))
             if one.token == lab.token and _owner(one) == owner
         )
     )
 
 
-def marks(kind: HolderKind = LAB_HOLDER, *, all_users: bool) -> tuple[Mark, ...]:
+def list_marks(kind: HolderKind = LAB_HOLDER, *, all_users: bool) -> tuple[Mark, ...]:
     """Every holder of the caller's; with ``all_users``, as root, everybody's."""
     return tuple(
         Mark(
@@ -148,11 +154,11 @@ def marks(kind: HolderKind = LAB_HOLDER, *, all_users: bool) -> tuple[Mark, ...]
             age_seconds=one.age(),
             owner=_owner(one),
         )
-        for one in holders(kind, all_users=all_users)
+        for one in list_holders(kind, all_users=all_users)
     )
 
 
-def end_all(look: Callable[[], Iterable[HolderProcess]]) -> tuple[HolderProcess, ...]:
+def end_all_holders(look: Callable[[], Iterable[HolderProcess]]) -> tuple[HolderProcess, ...]:
     """Kill every holder that is seen, and wait until all has gone; those that there were.
 
     One whose starter was killed may just be handing over to its child: a look through /proc can
@@ -167,12 +173,12 @@ def end_all(look: Callable[[], Iterable[HolderProcess]]) -> tuple[HolderProcess,
     ended: list[HolderProcess] = []
     for _ in range(2):
         found = tuple(look())
-        end(found)
+        end_holders(found)
         ended += found
     return tuple(dict.fromkeys(ended))
 
 
-def end(found: tuple[HolderProcess, ...]) -> None:
+def end_holders(found: tuple[HolderProcess, ...]) -> None:
     """Kill the holders, and wait until each has gone with all that was in it.
 
     Raises
@@ -214,3 +220,35 @@ def _owner(holder: HolderProcess) -> str:
         return pwd.getpwuid(holder.user).pw_name
     except KeyError:
         return str(holder.user)
+
+
+_USED_UP = {
+    errno.ENOSPC: "sudo sysctl -w user.max_user_namespaces=15000 user.max_net_namespaces=15000",
+    errno.EAGAIN: "end some processes, or allow more: ulimit -u 4096",
+}
+"""What a count that is used up, or is zero, is mended with: of namespaces, of processes."""
+
+
+def namespaces_hint(call: str, number: int) -> str:
+    """What mends a refusal of the holder's namespaces: the knob that is shut, or a sentence.
+
+    ``call`` is the refused call and ``number`` its errno.
+    """
+    if number in _USED_UP:
+        return _USED_UP[number]
+    if call.startswith("mount on /proc"):
+        return "run on the host itself, or in a container whose /proc is not masked"
+    if privileged():
+        return "run on the host itself, or in a container that may unshare and mount"
+    if _reading("/proc/sys/kernel/unprivileged_userns_clone") == 0:
+        return "sudo sysctl -w kernel.unprivileged_userns_clone=1"
+    if _reading("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == 1:
+        return "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
+    return f"run as root, or have user namespaces allowed ({os.strerror(number)})"
+
+
+def _reading(path: str) -> int | None:
+    try:
+        return int(Path(path).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
