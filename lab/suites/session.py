@@ -23,7 +23,6 @@ from lab.explain.learned import unlearned
 from lab.explain.question import LOOK_SECONDS, Look
 from lab.matrix.cell import Cell
 from lab.matrix.cells import product
-from lab.matrix.sampling import coverage
 from lab.matrix.failover import Failover, Turn, beats, holder_to_lose
 from lab.matrix.run import PACE, Send, run
 from lab.matrix.sampling import LIMIT, Choice, Strategy, coverage, sample
