@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from lab.scenario.document import Document
-from lab.scenario.findings import Key, Problem, nearest
+from lab.scenario.findings import Document, Key, Problem, nearest
 
 _TABLE = "secrets"
 _TELLING = re.compile(r"pass(word|wd|phrase)|secret|token|credential", re.IGNORECASE)

@@ -19,7 +19,7 @@ from pydantic import Field
 from lab.inventory import uri, values
 from lab.scenario import values as common
 from lab.scenario.scenario import MAX_MTU
-from lab.scenario.section import Section, Unwritten, text
+from lab.scenario.values import Section, Unwritten, annotate
 
 Acceleration = Literal["auto", "kvm", "tcg"]
 """``auto``: what a tiny guest that was really started has shown to work."""
@@ -46,20 +46,20 @@ def _uri(value: object) -> str:
     return uri.check(common.text(value).strip())
 
 
-Word = Annotated[str, *text(values.word, None, "team-network")]
-Expiry = Annotated[float, *text(values.expiry, values.EXPIRY, "2d")]
-Range = Annotated[IPv4Network, *text(values.management, common.CIDR, str(MANAGEMENT))]
-Absolute = Annotated[str, *text(values.absolute, None, STORAGE)]
-File = Annotated[Path, *text(_path, None, "windows-server-2022.iso")]
-Url = Annotated[str, *text(values.url, None, "https://images.example/image.qcow2")]
-Proxy = Annotated[str, *text(values.proxy, None, "http://proxy.example:3128")]
-Digest = Annotated[str, *text(values.sha256, values.SHA256, "0" * 64)]
-Variable = Annotated[str, *text(values.variable, values.VARIABLE, "WINDOWS_ADMIN_PASSWORD")]
-Tag = Annotated[str, *text(values.tag, None, "ssd")]
-UriText = Annotated[str, *text(_uri, None, uri.LOCAL)]
-Address = Annotated[str, *text(_address, common.ADDRESS, "192.0.2.10")]
-Memory = Annotated[int, *text(common.memory, common.MEMORY, "64GiB")]
-Disk = Annotated[int, *text(common.disk, common.DISK, "500GiB")]
+Word = Annotated[str, *annotate(values.word, None, "team-network")]
+Expiry = Annotated[float, *annotate(values.expiry, values.EXPIRY, "2d")]
+Range = Annotated[IPv4Network, *annotate(values.management, common.CIDR, str(MANAGEMENT))]
+Absolute = Annotated[str, *annotate(values.absolute, None, STORAGE)]
+File = Annotated[Path, *annotate(_path, None, "windows-server-2022.iso")]
+Url = Annotated[str, *annotate(values.url, None, "https://images.example/image.qcow2")]
+Proxy = Annotated[str, *annotate(values.proxy, None, "http://proxy.example:3128")]
+Digest = Annotated[str, *annotate(values.sha256, values.SHA256, "0" * 64)]
+Variable = Annotated[str, *annotate(values.variable, values.VARIABLE, "WINDOWS_ADMIN_PASSWORD")]
+Tag = Annotated[str, *annotate(values.tag, None, "ssd")]
+UriText = Annotated[str, *annotate(_uri, None, uri.LOCAL)]
+Address = Annotated[str, *annotate(_address, common.ADDRESS, "192.0.2.10")]
+Memory = Annotated[int, *annotate(common.memory, common.MEMORY, "64GiB")]
+Disk = Annotated[int, *annotate(common.disk, common.DISK, "500GiB")]
 
 
 class Management(Section):

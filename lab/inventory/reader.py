@@ -13,12 +13,10 @@ from pathlib import Path
 
 from lab.inventory import clear, toml, uri, values
 from lab.inventory.inventory import Inventory
-from lab.scenario import reading
-from lab.scenario.dialect import Dialect
-from lab.scenario.document import Document
-from lab.scenario.findings import FileFinding, Key, Problem, quoted
-from lab.scenario.reading import Kind, StopError
+from lab.scenario import source
+from lab.scenario.findings import Dialect, Document, FileFinding, Key, Problem, quoted
 from lab.scenario.shape import Form, shaped
+from lab.scenario.source import Kind, StopError
 from lab.scenario.values import LABEL, wrong_of
 
 Place = Callable[[Path], Path]
@@ -202,7 +200,7 @@ FORM = Form(Inventory, TOML)
 def read(path: Path) -> tuple[Inventory | None, tuple[FileFinding, ...]]:
     """The inventory in a file, as far as it can be made out, and everything wrong with it."""
     try:
-        text = reading.decoded(reading.read(path, KIND), KIND)
+        text = source.decoded(source.read_bytes(path, KIND), KIND)
     except StopError as stop:
         return None, (stop.finding,)
     document, findings = toml.parse(text)

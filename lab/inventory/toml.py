@@ -12,8 +12,7 @@ import tomllib
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from lab.scenario.document import Document, Position
-from lab.scenario.findings import FileFinding, Key, quoted
+from lab.scenario.findings import Document, FileFinding, Key, Position, quoted
 
 _PLACE = re.compile(r" \(at (?:line (?P<line>\d+), column (?P<col>\d+)|end of document)\)$")
 _REPEATS = ("Cannot overwrite", "Cannot declare", "Duplicate inline table key", "Cannot mutate")

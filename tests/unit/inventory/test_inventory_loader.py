@@ -9,8 +9,7 @@ import pytest
 from lab._errors import InventoryError
 from lab.inventory.inventory import Hypervisor, ImageSource, Inventory, Secret
 from lab.inventory.loader import current, find, load
-from lab.scenario.json_schema import of
-from lab.scenario.shape import keys
+from lab.scenario.shape import keys, of
 
 ROOT = Path(__file__).parents[3]
 EVERYTHING = ROOT / "tests" / "cases" / "inventory" / "valid" / "everything.toml"

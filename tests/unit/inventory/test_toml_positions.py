@@ -11,8 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lab.inventory.toml import parse
-from lab.scenario.document import Position
-from lab.scenario.findings import Key
+from lab.scenario.findings import Key, Position
 
 ROOT = Path(__file__).parents[3]
 TEXTS = [
