@@ -23,7 +23,7 @@ def command(name: str, output: Path | None) -> None:
       lab kubeconfig overlay -o overlay.conf
       kubectl --kubeconfig overlay.conf get nodes
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
-    from lab.cluster import kubeconfig
+    from lab.cluster.credentials import kubeconfig_text
     from lab.lifecycle import kube_access
     from lab.lifecycle.desk import open_any
 
@@ -34,6 +34,6 @@ def command(name: str, output: Path | None) -> None:
         kube_access.write(exported.access, output)
         say(f"kubectl --kubeconfig {output} get nodes")
     else:
-        echo(kubeconfig.text(exported.access), nl=False)
+        echo(kubeconfig_text(exported.access), nl=False)
     if exported.tunnel:
         say(f"the machines are behind another hypervisor; while you use it, run: {exported.tunnel}")

@@ -9,8 +9,7 @@ from pathlib import Path
 from lab._errors import BrokenError, LabError, UsageError
 from lab.cluster import rules
 from lab.cluster.bundle import directory, medium, upstream
-from lab.cluster.bundle.catalogue import SYSTEMS
-from lab.cluster.bundle.manifest import Manifest
+from lab.cluster.bundle.manifest import SYSTEMS, Manifest
 from lab.cluster.bundle.store import BundleStore, CollectedBundles
 from lab.imaging.golden import cache_directory
 from lab.inventory import loader

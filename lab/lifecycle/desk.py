@@ -88,7 +88,7 @@ class Prepared:
     def _untried(self) -> tuple[str, ...]:
         if MACHINES not in self.provider.abilities:
             return ()
-        from lab.cluster.addons.registry import addons  # noqa: PLC0415  few labs are on machines
+        from lab.cluster.addons.addon import addons  # noqa: PLC0415  # noqa: PLC0415  few labs are on machines
 
         addon = addons().get(self.drawn.intent.topology)
         if addon is None or self.drawn.intent.kubernetes is None:

@@ -18,7 +18,8 @@ from lab.lifecycle.rebuild import write_scenario
 from lab.lifecycle.subject import EvidenceSubject
 from lab.plan.canonical import digest
 from lab.plan.plan import Plan
-from lab.providers.provider import LabHandle, Liveness, Provider, Step
+from lab.plan.step import Step
+from lab.providers.provider import LabHandle, Liveness, Provider
 from lab.state.lock import WAIT_SECONDS, lab_lock
 from lab.state.room import check_room
 from lab.state.rows import LabRow

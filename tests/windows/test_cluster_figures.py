@@ -9,11 +9,11 @@ import pytest
 from cluster_nodes import decided
 
 from lab._errors import UsageError
-from lab.cluster.windows.decided import configuration
+from lab.cluster.windows.join_plan import plugin_config
 
 
 def written(plan):
-    made = configuration(plan.cluster, plan.network)
+    made = plugin_config(plan.cluster, plan.network)
     assert made is not None
     return json.loads(made[1])
 

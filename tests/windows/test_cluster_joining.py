@@ -17,7 +17,7 @@ from windows_guests import trouble
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.cluster.cluster import ClusterNode
-from lab.cluster.windows import bring_up, places
+from lab.cluster.windows import bring_up, paths
 from lab.cluster.windows.bring_up import NodeStep
 from lab.remote import windows_steps as reboots
 from lab.remote.windows import WindowsShell
@@ -152,7 +152,7 @@ def test_plugin_comes_only_when_the_network_is_there(node: Node, short_way: Way)
     order = [name for name in node.steps if name in {"hns-state", "node-task", "node-files"}]
     assert order[-1] == "node-files"
     assert order.count("hns-state") >= 5
-    assert f"{places.CNI_CONF}\\10-flannel.conf" in node.texts
+    assert f"{paths.CNI_CONF}\\10-flannel.conf" in node.texts
 
 
 def test_reboot_that_a_step_asks_for_is_made_and_proved(node: Node, way: Way) -> None:
@@ -407,7 +407,7 @@ def test_service_that_does_not_wait_for_the_one_before_is_named(
 def test_by_hand_nobody_asks_for_kubeadm(node: Node, short_way: Way) -> None:
     through(short_way("hard-way"))
     assert "node-join" not in node.steps
-    config = json.loads(node.texts[places.KUBELET_CONFIG])
+    config = json.loads(node.texts[paths.KUBELET_CONFIG])
     assert config["clusterDNS"] == ["10.32.0.10"]
     assert "--bootstrap-kubeconfig" not in node.services["kubelet"]["command"]
 

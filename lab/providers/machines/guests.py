@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from lab._deadline import Deadline
 from lab._errors import LabError
 from lab._log import say
-from lab.cluster.linux.site import ClusterSite
+from lab.cluster.linux.operations import ClusterSite
 from lab.cluster.observed import PodLink
 from lab.cluster.observers.facts import NodeFacts
 from lab.cluster.observers.gathering import LinuxNode, logs

@@ -10,6 +10,7 @@ from functools import cached_property
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
+from lab.plan.step import Step
 from lab.providers.netns import (
     capacity,
     conntrack,
@@ -27,7 +28,7 @@ from lab.providers.netns.compile import namespaces as names_of
 from lab.providers.netns.entry import Tell
 from lab.providers.netns.operations import NamespaceOperations, RulesetLoad
 from lab.providers.netns.processes import holders
-from lab.providers.provider import LabHandle, Step
+from lab.providers.provider import LabHandle
 from lab.topology.intent import Intent
 
 _FORM = "1"

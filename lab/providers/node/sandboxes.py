@@ -17,8 +17,7 @@ from typing import Self, TypeVar
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.cluster.labels import POD_VARIABLE, TOKEN_VARIABLE
-from lab.cluster.observed import PodLink
+from lab.cluster.observed import POD_VARIABLE, TOKEN_VARIABLE, PodLink
 from lab.providers.netns import syscalls
 from lab.providers.netns.links import Link, default_routes, links
 from lab.providers.netns.netlink import Socket
