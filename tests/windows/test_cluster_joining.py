@@ -18,7 +18,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.cluster.cluster import ClusterNode
 from lab.cluster.windows import bring_up, paths
-from lab.cluster.windows.bring_up import NodeStep
+from lab.plan.step import Step
 from lab.remote import windows_steps as reboots
 from lab.remote.windows import WindowsShell
 from lab.remote.windows_steps import StepError
@@ -67,12 +67,12 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reboots, "LOOK_SECONDS", 0.02)
 
 
-Way = Callable[..., tuple[NodeStep, ...]]
+Way = Callable[..., tuple[Step, ...]]
 
 
 @pytest.fixture
 def way(windows_shell: WindowsShell, api: Api) -> Way:
-    def made(topology: str = "overlay", **changes: object) -> tuple[NodeStep, ...]:
+    def made(topology: str = "overlay", **changes: object) -> tuple[Step, ...]:
         plan = decided(topology)
         given = {"shell": windows_shell, "join": lambda: join_of(plan), "api": api, **changes}
         return bring_up.bring_up_steps(plan.cluster, plan.intent, plan.node, plan.manifest, **given)
@@ -86,12 +86,12 @@ def short_way(way: Way, guest: Guest) -> Way:
     return lambda *topology: way(*topology, shell=MemoryShell(guest))
 
 
-def through(steps: tuple[NodeStep, ...]) -> None:
+def through(steps: tuple[Step, ...]) -> None:
     for step in steps:
         step.run()
 
 
-def up_to(steps: tuple[NodeStep, ...], name: str) -> NodeStep:
+def up_to(steps: tuple[Step, ...], name: str) -> Step:
     """All before a step are run; the step."""
     for step in steps:
         if step.name == name:

@@ -20,7 +20,7 @@ from lab.cluster.addons.calico import (
     OPERATOR_IMAGES,
     operator_waves,
 )
-from lab.cluster.linux.bring_up import addon_documents, addon_waves, node_documents
+from lab.cluster.linux.bring_up import addon_documents, addon_waves
 from lab.cluster.linux.daemons import wanted_daemons
 from lab.cluster.linux.joining import leave_cluster
 from lab.cluster.linux.node import image_repositories
@@ -154,7 +154,7 @@ def test_in_a_mesh_all_nodes_are_one_system() -> None:
     settings = one(every(made), "BGPConfiguration")
     assert settings == {"asNumber": 64512, "nodeToNodeMeshEnabled": True}
     assert "BGPPeer" not in {d["kind"] for d in every(made)}
-    assert not node_documents(made.cluster, made.intent)
+    assert not addons()[made.cluster.topology].node_documents(made.cluster, made.intent)
     assert not wanted_daemons(made.intent), "Calico brings its own BIRD"
 
 
@@ -166,7 +166,7 @@ def test_with_the_router_each_node_is_a_system_and_the_router_knows_them() -> No
     assert (peer["peerIP"], peer["asNumber"]) == ("10.30.0.1", 64512)
     numbers = {
         document["metadata"]["name"]: document["metadata"]["annotations"]
-        for document in node_documents(made.cluster, made.intent)
+        for document in addons()[made.cluster.topology].node_documents(made.cluster, made.intent)
     }
     (bird,) = wanted_daemons(made.intent)["router"]
     for node in made.cluster.nodes:

@@ -14,7 +14,7 @@ from lab.cluster import rules
 from lab.cluster.addons import ovn_kubernetes
 from lab.cluster.cluster import underlay
 from lab.cluster.kubeadm import init_documents
-from lab.cluster.linux.bring_up import addon_documents, node_documents
+from lab.cluster.linux.bring_up import addon_documents
 from lab.cluster.linux.daemons import required_packages, unfit_daemons, wanted_daemons
 from lab.cluster.linux.node import prepare_node
 from lab.cluster.linux.operations import SystemdUnit, WriteFile
@@ -30,7 +30,9 @@ def documents(made: Case) -> list[Any]:
 
 
 def test_every_linux_node_keeps_its_part_of_the_plan_and_is_a_zone(made: Case) -> None:
-    nodes = [one["metadata"] for one in node_documents(made.cluster, made.intent)]
+    nodes = [
+        one["metadata"] for one in ovn_kubernetes.ADDON.node_documents(made.cluster, made.intent)
+    ]
     given = {one["name"]: json.loads(one["annotations"][ovn_kubernetes.SUBNETS]) for one in nodes}
     assert given == {
         "master": {"default": ["10.0.1.0/24"]},
