@@ -9,6 +9,7 @@ import click
 from lab._log import say
 from lab.cli.lab_argument import lab_argument
 from lab.cli.output import echo
+from lab.cluster.credentials import kubeconfig_text
 
 
 @click.command("kubeconfig")
@@ -23,15 +24,14 @@ def command(name: str, output: Path | None) -> None:
       lab kubeconfig overlay -o overlay.conf
       kubectl --kubeconfig overlay.conf get nodes
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
-    from lab.cluster.credentials import kubeconfig_text
-    from lab.lifecycle import kube_access
-    from lab.lifecycle.desk import open_any
+    from lab.lifecycle import access
+    from lab.lifecycle.api import open_any
 
     opened = open_any(name)
     say(opened.banner)
-    exported = kube_access.export(opened)
+    exported = access.export(opened)
     if output:
-        kube_access.write(exported.access, output)
+        access.write(exported.access, output)
         say(f"kubectl --kubeconfig {output} get nodes")
     else:
         echo(kubeconfig_text(exported.access), nl=False)

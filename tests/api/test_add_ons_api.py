@@ -17,7 +17,7 @@ from lab.cluster.api import Api, RefusedError
 from lab.cluster.bundle.manifest import Blob, ContainerImage, Manifest
 from lab.cluster.cluster import plan_cluster
 from lab.cluster.linux.bring_up import addon_documents
-from lab.lifecycle.blueprint import draw
+from lab.lifecycle.compilation import compile_scenario
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +58,7 @@ def path(document: Any) -> str:
 
 def documents(scenario: str) -> list[Any]:
     """Those of Kubernetes' own kinds."""
-    intent = draw(scenario, pods="kubernetes", real=True).intent
+    intent = compile_scenario(scenario, pods="kubernetes", real=True).intent
     made = addon_documents(plan_cluster("drill", intent, BUNDLE), intent, BUNDLE)
     return [renamed(one) for one in made if one["kind"] in PLURALS]
 

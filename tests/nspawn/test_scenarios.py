@@ -14,8 +14,8 @@ from container_labs import ContainerLabs
 
 from lab._deadline import Deadline
 from lab.cluster.addons.calico import IMAGES
-from lab.lifecycle.blueprint import draw
-from lab.lifecycle.bundles import store
+from lab.lifecycle.compilation import compile_scenario
+from lab.lifecycle.images import store
 from lab.providers.nspawn import preflight
 from lab.providers.provider import Pods
 
@@ -142,7 +142,9 @@ def up(scenario: str, lab: str, pods: Pods) -> tuple[str, ...]:
 def brought_up(labs: ContainerLabs, scenario: str, pods: Pods, name: str = "") -> Iterator[str]:
     """The lab, and nothing of it afterwards."""
     lab = name or scenario.partition(",")[0]
-    wanted = draw(Path(scenario) if "/" in scenario else scenario, "linux", None, pods, real=True)
+    wanted = compile_scenario(
+        Path(scenario) if "/" in scenario else scenario, "linux", None, pods, real=True
+    )
     lacking = list(preflight.judge(preflight.need(wanted.intent), preflight.room()))
     if lacking:
         pytest.skip("; ".join(one.seen for one in lacking))
@@ -180,7 +182,11 @@ def checked(said: str) -> None:
 def gone_and_back(labs: ContainerLabs, lab: str, node: str, scenario: str) -> str:
     """A node that was deleted is missed by all, and joins again; what the API says of it then."""
     kubectl = ("exec", lab, "master", "--", "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf")
-    block = draw(scenario, "linux", None, "kubernetes", real=True).intent.machine(node).kubelet
+    block = (
+        compile_scenario(scenario, "linux", None, "kubernetes", real=True)
+        .intent.machine(node)
+        .kubelet
+    )
     routes = ("exec", lab, "worker1", "--", "ip", "route", "show", str(block and block.pod_cidr))
     assert labs.run(*routes).stdout
     labs.run(*kubectl, "delete", "node", node, "--wait=true")

@@ -32,8 +32,8 @@ from lab.cluster.bundle.manifest import (
 )
 from lab.cluster.bundle.skopeo import repository
 from lab.cluster.bundle.store import Scratch
-from lab.imaging.cache import guarded
 from lab.imaging.download import Web, fetch
+from lab.imaging.golden import guarded
 from lab.imaging.job import Say
 from lab.scenario.findings import cut
 

@@ -27,7 +27,7 @@ from typing import IO
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab._log import quantity
 from lab.cluster.bundle.manifest import FILE, SHORT, Blob, Manifest, decode
-from lab.imaging.cache import ELSEWHERE, PARTIAL, guarded, remove, require_own, size
+from lab.imaging.golden import ELSEWHERE, PARTIAL, guarded, remove, require_own, size
 from lab.imaging.job import Say
 from lab.scenario import versions
 from lab.scenario.terms import Os

@@ -28,10 +28,9 @@ from lab.cluster.bundle.manifest import (
     wanted_images,
 )
 from lab.cluster.bundle.store import BundleStore, Scratch, fsync
-from lab.imaging.cache import guarded
-from lab.imaging.download import Web, fetch
+from lab.imaging.download import Web, fetch, listed
+from lab.imaging.golden import guarded
 from lab.imaging.job import Say
-from lab.imaging.source import listed
 from lab.inventory.inventory import Inventory
 from lab.scenario.findings import cut
 from lab.scenario.terms import Os

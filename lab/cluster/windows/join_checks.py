@@ -17,7 +17,7 @@ from lab.cluster.bundle.manifest import ContainerImage, Manifest
 from lab.cluster.cluster import Cluster, ClusterNode
 from lab.cluster.windows import paths, steps
 from lab.cluster.windows.network import DOCUMENTED_ONLY, KNOWN
-from lab.imaging.windows.release import RELEASES, Release, Year
+from lab.imaging.windows.settings import RELEASES, Release, Year
 from lab.scenario.versions import unsupported
 from lab.topology.intent import Intent
 

@@ -20,7 +20,6 @@ from xml.etree import ElementTree as ET
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
 from lab._log import say
-from lab.imaging import tools
 from lab.imaging.job import Installation
 from lab.imaging.recipe import Phase
 from lab.imaging.windows.machine import (
@@ -48,6 +47,7 @@ from lab.providers.libvirt.connection import controller_id
 from lab.providers.libvirt.documents import Card, Reservation
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.hypervisor_ssh import jump_to
+from lab.remote import programs
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Network
@@ -197,7 +197,7 @@ class LibvirtSite:
     def _overlay(pool: libvirt.virStoragePool, overlay: Path, below: str) -> str:
         """Bring an overlay there, on top of the medium as it is called there."""
         command = ["qemu-img", "rebase", "-u", "-f", "qcow2", "-F", "raw", "-b", below]
-        tools.run("naming the medium below", [*command, str(overlay)], Deadline(_REBASE_SECONDS))
+        programs.run("naming the medium below", [*command, str(overlay)], Deadline(_REBASE_SECONDS))
         path = volumes.copy_in(pool, _OVERLAY, overlay, lambda _: None)
         assert path is not None, "the pool is new"
         return path

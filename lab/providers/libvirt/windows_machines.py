@@ -15,8 +15,8 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.imaging import recipes
 from lab.imaging.recipe import WindowsPhase
-from lab.imaging.windows import phases
-from lab.imaging.windows.phases import Progress, Seen
+from lab.imaging.windows import monitor
+from lab.imaging.windows.monitor import Progress, Seen
 from lab.imaging.windows.settings import CloneCard, CloneSettings, Region
 from lab.providers.libvirt import console, documents, domains, drives, names, volumes
 from lab.providers.libvirt.host import Host
@@ -176,7 +176,7 @@ def _heard(host: Host, recipe: MachineRecipe, said: Callable[[], str]) -> Pins:
     doing = f"waiting for machine '{name}' to say its keys on its console"
     hint = f"'lab console {lab.name} {name}'; 'lab screenshot {lab.name} {name}'"
     deadline = Deadline(SPEAK_SECONDS[recipe.accelerated])
-    progress = phases.begin(time.monotonic())
+    progress = monitor.begin(time.monotonic())
 
     def look() -> bool:
         nonlocal progress
@@ -185,7 +185,7 @@ def _heard(host: Host, recipe: MachineRecipe, said: Callable[[], str]) -> Pins:
             runs = found is not None and domains.state(found[0]) == "running"
         text = said()
         new = Seen(at=time.monotonic(), said=text, runs=runs)
-        progress = phases.advance(phases.begin(progress.began), new)
+        progress = monitor.advance(monitor.begin(progress.began), new)
         if progress.phase == "ready" and progress.key and progress.certificate:
             return True
         if progress.ending:

@@ -23,15 +23,15 @@ from lab.cluster.linux.hard_way import PKI
 from lab.cluster.linux.joining import JoinCredentials
 from lab.cluster.linux.operations import ClusterSite
 from lab.cluster.observed import NAMESPACE
-from lab.cluster.observers.facts import NodeFacts
-from lab.cluster.observers.gathering import RECENTLY, LinuxNode, WindowsNode, gather, logs
-from lab.cluster.observers.windows import observe as observe_windows
 from lab.cluster.probe_manifests import ObjectOwner
 from lab.cluster.probe_pods import ProbePods, Workloads
 from lab.cluster.versions import NodeVersion, versions
 from lab.cluster.windows import bring_up
 from lab.cluster.windows.kubelet import HardWayJoin, Join
 from lab.cluster.workload_checks import WorkloadResult, nodes, unmade
+from lab.facts.evidence import RECENTLY, LinuxNode, WindowsNode, gather, logs
+from lab.facts.node import NodeFacts
+from lab.facts.windows import observe as observe_windows
 from lab.imaging.windows import steps as image_steps
 from lab.plan.canonical import digest
 from lab.plan.step import Step
