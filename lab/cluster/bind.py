@@ -15,17 +15,18 @@ from lab._errors import BrokenError
 from lab.cluster.observed import NAMESPACE, ClusterObserved, ObservedNode, ObservedPod, PodLink
 from lab.cluster.probe_manifests import services
 from lab.topology.intent import (
+    Backend,
     ForwardingEntry,
     Intent,
     MachineIntent,
     Neighbour,
     Pod,
+    ProxiedService,
     ProxyNeighbour,
     Resolver,
     Route,
 )
 from lab.topology.machines import route_to
-from lab.topology.translation import Backend, ProxiedService
 
 
 def foreseen(intent: Intent) -> Intent:

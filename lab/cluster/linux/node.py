@@ -23,8 +23,7 @@ from lab.cluster.linux.operations import (
     WriteFile,
     inputs_digest,
 )
-from lab.topology.intent import Intent, MachineIntent
-from lab.topology.segment import NODE_SEGMENT
+from lab.topology.intent import NODE_SEGMENT, Intent, MachineIntent
 
 _MODULES = {
     "overlay": ("grep", "-qw", "overlay", "/proc/filesystems"),
