@@ -37,7 +37,7 @@ from lab.plan.canonical import digest
 from lab.plan.step import Step
 from lab.providers.machines.bundles import Bundled
 from lab.providers.machines.guests import Guests
-from lab.providers.netns.tls import FINGERPRINT, fingerprint
+from lab.providers.netns.dialects import FINGERPRINT, fingerprint
 from lab.providers.node.dialects import named
 from lab.providers.pods.exec_probing import ExecProber
 from lab.providers.provider import LabHandle, Machine, Outcome, Probe, ProbeSettings
