@@ -33,6 +33,6 @@ LOGS = "C:\\var\\log"
 PIPE = "npipe:////./pipe/containerd-containerd"
 
 
-def log(service: str) -> str:
+def log_file(service: str) -> str:
     """The log file of a service."""
     return f"{LOGS}\\{service}\\{service}.log"

@@ -1,16 +1,21 @@
-"""Certificates of a cluster: an authority, what it issues, and the hash that a node pins."""
+"""Certificates of a cluster, and kubeconfig files: how users and nodes reach its API."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import warnings
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from lab.cluster.documents import to_yaml
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
     from cryptography.x509 import CertificateBuilder, GeneralName, Name
+
 
 DAYS = 365
 """As long as kubeadm's own certificates."""
@@ -37,13 +42,13 @@ class CertificateSubject:
     """Names and addresses that it may be found at; none for one that only asks."""
 
 
-def authority(name: str) -> Pair:
+def make_authority(name: str) -> Pair:
     """A new authority, with a key of its own (ECDSA P-256)."""
     from cryptography import x509  # noqa: PLC0415  slow
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
 
     key = ec.generate_private_key(ec.SECP256R1())
-    own = _name(CertificateSubject(name))
+    own = _distinguished_name(CertificateSubject(name))
     usage = x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,
@@ -65,7 +70,7 @@ def authority(name: str) -> Pair:
     return _signed(builder, key, key)
 
 
-def issued(ca: Pair, subject: CertificateSubject) -> Pair:
+def issue(ca: Pair, subject: CertificateSubject) -> Pair:
     """A certificate of the authority's for a new key.
 
     It is good for asking, and for answering too where the subject has hosts.
@@ -82,18 +87,18 @@ def issued(ca: Pair, subject: CertificateSubject) -> Pair:
     uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
     uses += [ExtendedKeyUsageOID.SERVER_AUTH] if subject.hosts else []
     builder = (
-        _builder(_name(subject), issuer.subject, DAYS)
+        _builder(_distinguished_name(subject), issuer.subject, DAYS)
         .public_key(key.public_key())
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
     )
     if subject.hosts:
-        hosts = x509.SubjectAlternativeName(_hosts(subject.hosts))
+        hosts = x509.SubjectAlternativeName(_general_names(subject.hosts))
         builder = builder.add_extension(hosts, critical=False)
     return _signed(builder, key, signer)
 
 
-def pin(certificate: str) -> str:
+def public_key_pin(certificate: str) -> str:
     """``sha256:`` and the hash of the public key, as ``kubeadm join`` pins an authority."""
     from hashlib import sha256  # noqa: PLC0415
 
@@ -105,7 +110,7 @@ def pin(certificate: str) -> str:
     return f"sha256:{sha256(public).hexdigest()}"
 
 
-def signing_key() -> Pair:
+def make_signing_key() -> Pair:
     """A key and its public half (in the certificate's place): for service accounts' tokens."""
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415  slow
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat  # noqa: PLC0415
@@ -151,7 +156,7 @@ def _key_text(key: CertificateIssuerPrivateKeyTypes) -> str:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
-def _name(subject: CertificateSubject) -> Name:
+def _distinguished_name(subject: CertificateSubject) -> Name:
     from cryptography import x509  # noqa: PLC0415  slow
     from cryptography.x509.oid import NameOID  # noqa: PLC0415
 
@@ -159,7 +164,7 @@ def _name(subject: CertificateSubject) -> Name:
     return x509.Name([*groups, x509.NameAttribute(NameOID.COMMON_NAME, subject.name)])
 
 
-def _hosts(hosts: Iterable[str]) -> list[GeneralName]:
+def _general_names(hosts: Iterable[str]) -> list[GeneralName]:
     from cryptography import x509  # noqa: PLC0415  slow
 
     found: list[GeneralName] = []
@@ -169,3 +174,130 @@ def _hosts(hosts: Iterable[str]) -> list[GeneralName]:
         except ValueError:
             found.append(x509.DNSName(host))
     return found
+
+
+CONTEXT_PREFIX = "hybridlab-"
+_LISTS = ("clusters", "users", "contexts")
+
+
+class KubeconfigError(ValueError):
+    """A text that is no kubeconfig, and why."""
+
+
+def context_name(lab: str) -> str:
+    """What a lab's context, cluster and user are called in a kubeconfig."""
+    return f"{CONTEXT_PREFIX}{lab}"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One way to one API."""
+
+    name: str
+    """Of the cluster, the user and the context alike."""
+    server: str
+    """``https://ADDRESS:PORT``."""
+    ca: str
+    """PEM."""
+    client: Pair
+
+    def at(self, server: str) -> Access:
+        """The same through another address."""
+        return replace(self, server=server)
+
+
+def kubeconfig_document(access: Access) -> dict[str, Any]:
+    """The kubeconfig as data."""
+    name = access.name
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": _cluster_entry(access)}],
+        "users": [{"name": name, "user": _user_entry(access)}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }
+
+
+def kubeconfig_text(access: Access) -> str:
+    """The kubeconfig as a file."""
+    return to_yaml((kubeconfig_document(access),))
+
+
+def read_kubeconfig(content: str, name: str) -> Access:
+    """The way that a kubeconfig with one cluster and one user leads, under another name.
+
+    Raises
+    ------
+    KubeconfigError
+        When it has other parts than kubeadm's.
+
+    """
+    found = _load_kubeconfig(content)
+    try:
+        cluster, user = found["clusters"][0]["cluster"], found["users"][0]["user"]
+        client = Pair(
+            _from_base64(user["client-certificate-data"]), _from_base64(user["client-key-data"])
+        )
+        return Access(
+            name,
+            str(cluster["server"]),
+            _from_base64(cluster["certificate-authority-data"]),
+            client,
+        )
+    except (KeyError, IndexError, TypeError) as error:
+        raise KubeconfigError(f"it has no {error}") from error
+    except (ValueError, AttributeError) as error:
+        raise KubeconfigError("its certificates or its key are damaged") from error
+
+
+def is_export(content: str) -> bool:
+    """Whether a text is a lab's own kubeconfig and nothing else: it may be written over."""
+    try:
+        found = _load_kubeconfig(content)
+    except KubeconfigError:
+        return False
+    lists = [found.get(key) for key in _LISTS]
+    if not all(isinstance(one, list) and len(one) == 1 for one in lists):
+        return False
+    entries = [entry for one in lists for entry in one]
+    return all(
+        isinstance(entry, Mapping) and str(entry.get("name")).startswith(CONTEXT_PREFIX)
+        for entry in entries
+    )
+
+
+def _cluster_entry(access: Access) -> dict[str, str]:
+    return {"certificate-authority-data": _to_base64(access.ca), "server": access.server}
+
+
+def _user_entry(access: Access) -> dict[str, str]:
+    return {
+        "client-certificate-data": _to_base64(access.client.certificate),
+        "client-key-data": _to_base64(access.client.key),
+    }
+
+
+def _load_kubeconfig(content: str) -> Any:
+    from ruamel.yaml import YAML  # noqa: PLC0415  slow
+    from ruamel.yaml.error import MarkedYAMLError  # noqa: PLC0415  slow
+
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of anchors, which are the user's own
+            found = YAML(typ="safe", pure=True).load(content)
+    except Exception as error:
+        # Its constructors raise whatever Python does. Their words may hold the user's secrets.
+        mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
+        where = f", line {mark.line + 1}" if mark else ""
+        raise KubeconfigError(f"invalid YAML{where}") from error
+    if not isinstance(found, dict) or found.get("kind", "Config") != "Config":
+        raise KubeconfigError("not a document of kind 'Config'")
+    return found
+
+
+def _to_base64(pem: str) -> str:
+    return b64encode(pem.encode()).decode()
+
+
+def _from_base64(data: str) -> str:
+    return b64decode(data, validate=True).decode()

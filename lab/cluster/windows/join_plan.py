@@ -1,11 +1,11 @@
-"""Every step of a node with its settings, decided from plan, bundle and what was observed. Pure.
+"""The steps of a Windows node with their settings, from plan, bundle and observations. Pure.
 
 Forms: flannel's overlay from sig-windows-tools (flannel-overlay.yml), win-bridge's from its own
 ``sample-v2.conf``, wincni's from the guide "Using Windows Server Containers in Kubernetes". All are
 of version 2 of HNS' endpoint policies, as containerd's pods need them.
 
-As ``New-HnsNetwork`` of microsoft/SDN builds it. The adapter is not in it: the step on the node
-finds it by the node's address, because its name has spaces and changes.
+HNS networks are as ``New-HnsNetwork`` of microsoft/SDN builds them. The adapter is not in them: the
+step on the node finds it by the node's address, because its name has spaces and changes.
 """
 
 from __future__ import annotations
@@ -18,11 +18,30 @@ from ipaddress import IPv4Network
 from lab.cluster.bundle import medium
 from lab.cluster.bundle.manifest import Manifest, Program
 from lab.cluster.cluster import Cluster, ClusterNode
-from lab.cluster.windows import flannel, images, kubelet, network, places, steps, versions
-from lab.cluster.windows.join import Join
-from lab.cluster.windows.kubelet import logged
-from lab.cluster.windows.network import ENDPOINT_OFFSET, WindowsPodNetwork
-from lab.cluster.windows.observed import WindowsObserved
+from lab.cluster.windows import paths, steps
+from lab.cluster.windows.join_checks import (
+    WindowsObserved,
+    images_for_build,
+    pause_image,
+    takes_gates,
+)
+from lab.cluster.windows.kubelet import (
+    KUBELET_PORT,
+    KUBELET_SERVICE,
+    Join,
+    join_document,
+    kubelet_command,
+    kubelet_config,
+    logged_command,
+)
+from lab.cluster.windows.network import (
+    ENDPOINT_OFFSET,
+    FLANNELD_TASK,
+    WindowsPodNetwork,
+    flanneld_script,
+    net_conf,
+    node_network,
+)
 from lab.imaging.windows import steps as image_steps
 from lab.imaging.windows.steps import FirewallRule, Mirror
 from lab.topology.intent import Intent
@@ -31,17 +50,17 @@ Document = dict[str, object]
 _CAPABILITIES = {"portMappings": True, "dns": True}
 
 
-def configuration(cluster: Cluster, network: WindowsPodNetwork) -> tuple[str, str] | None:
+def plugin_config(cluster: Cluster, network: WindowsPodNetwork) -> tuple[str, str] | None:
     """Path and text of the plugin's file; None where somebody else writes it."""
     if network.plugin is None:
         return None
     if network.plugin.startswith("flannel+"):
-        return f"{places.CNI_CONF}\\10-flannel.conf", text(_flannel(cluster, network))
-    made = _static if network.plugin == "sdnbridge" else _win_bridge
-    return f"{places.CNI_CONF}\\10-{network.name}.conf", text(made(cluster, network))
+        return f"{paths.CNI_CONF}\\10-flannel.conf", json_text(_flannel(cluster, network))
+    made = _sdnbridge if network.plugin == "sdnbridge" else _win_bridge
+    return f"{paths.CNI_CONF}\\10-{network.name}.conf", json_text(made(cluster, network))
 
 
-def text(document: Document) -> str:
+def json_text(document: Document) -> str:
     """As it lies in a file."""
     return json.dumps(document, indent=2) + "\n"
 
@@ -96,7 +115,7 @@ def _range(network: WindowsPodNetwork) -> Document:
     return {"subnet": network.pod_cidr, "rangeStart": str(subnet[ENDPOINT_OFFSET + 1])}
 
 
-def _static(cluster: Cluster, network: WindowsPodNetwork) -> Document:
+def _sdnbridge(cluster: Cluster, network: WindowsPodNetwork) -> Document:
     return {
         "name": network.name,
         "cniVersion": "0.2.0",
@@ -147,7 +166,7 @@ _EXTERNAL_VSID = 9999
 HOST_COMPARTMENT = 1
 
 
-def external(network: WindowsPodNetwork) -> Document:
+def external_network(network: WindowsPodNetwork) -> Document:
     """The network that makes the virtual switch, of the same kind as the one that is wanted."""
     subnet: Document = {"AddressPrefix": _EXTERNAL_PREFIX, "GatewayAddress": _EXTERNAL_GATEWAY}
     if network.kind == "Overlay":
@@ -155,22 +174,22 @@ def external(network: WindowsPodNetwork) -> Document:
     return {"Type": network.kind, "Name": EXTERNAL, "Subnets": [subnet]}
 
 
-def own(network: WindowsPodNetwork) -> Document:
+def pod_network(network: WindowsPodNetwork) -> Document:
     """The l2bridge of the pods."""
     subnet = {"AddressPrefix": network.pod_cidr, "GatewayAddress": network.gateway}
     return {"Type": network.kind, "Name": network.name, "Subnets": [subnet]}
 
 
-def networks(network: WindowsPodNetwork) -> tuple[Document, ...]:
+def hns_networks(network: WindowsPodNetwork) -> tuple[Document, ...]:
     """Those that the lab makes, in order; none where Calico makes them all."""
     if network.maker == "calico":
         return ()
     if network.kind == "Overlay":
-        return (external(network),)
-    return external(network), own(network)
+        return (external_network(network),)
+    return external_network(network), pod_network(network)
 
 
-def endpoint(network: WindowsPodNetwork) -> Document | None:
+def hns_endpoint(network: WindowsPodNetwork) -> Document | None:
     """The node's own endpoint; None where flannel or Calico makes it."""
     if network.maker != "lab":
         return None
@@ -182,7 +201,7 @@ def endpoint(network: WindowsPodNetwork) -> Document | None:
     }
 
 
-def attachment() -> Document:
+def host_attachment() -> Document:
     """How an endpoint becomes one of the host."""
     return {"SystemType": "Host", "CompartmentId": HOST_COMPARTMENT}
 
@@ -191,7 +210,7 @@ SERVICE = "kube-proxy"
 NETWORK_VARIABLE = "KUBE_NETWORK"
 
 
-def command(
+def proxy_command(
     cluster: Cluster,
     node: ClusterNode,
     network: WindowsPodNetwork,
@@ -216,7 +235,7 @@ def command(
         "--v=2",
         "--proxy-mode=kernelspace",
         f"--hostname-override={node.name}",
-        f"--kubeconfig={places.PROXY_CONF}",
+        f"--kubeconfig={paths.PROXY_CONF}",
         f"--cluster-cidr={cluster.pod_cidr}",
         f"--bind-address={node.address}",
         f"--enable-dsr={str(observed.dsr).lower()}",
@@ -225,14 +244,14 @@ def command(
         given.append(f"--source-vip={source_vip}")
     elif network.endpoint != "cbr0":
         given.append(f"--root-hnsendpoint-name={network.endpoint}")
-    if versions.takes_gates(node.version):
+    if takes_gates(node.version):
         gates = ["WinDSR=true"] if observed.dsr else []
         gates += ["WinOverlay=true"] if network.kind == "Overlay" else []
         given += [f"--feature-gates={','.join(gates)}"] if gates else []
-    return logged(SERVICE, "kube-proxy.exe", given)
+    return logged_command(SERVICE, "kube-proxy.exe", given)
 
 
-def environment(network: WindowsPodNetwork) -> tuple[str, ...]:
+def proxy_environment(network: WindowsPodNetwork) -> tuple[str, ...]:
     """Of the service."""
     return (f"{NETWORK_VARIABLE}={network.name}",)
 
@@ -269,16 +288,16 @@ def endpoint_request(network: WindowsPodNetwork) -> str:
     return json.dumps(document)
 
 
-SERVICES = ("containerd", kubelet.SERVICE, SERVICE)
+SERVICES = ("containerd", KUBELET_SERVICE, SERVICE)
 """In the order in which they start: each depends on the one before."""
 _OF_CONTAINERD = frozenset(
     {"containerd.exe", "containerd-shim-runhcs-v1.exe", "ctr.exe", "crictl.exe"}
 )
-_MARKS = (places.KUBELET_CONF, places.SOURCE_VIP, places.CNI_STATE)
+_MARKS = (paths.KUBELET_CONF, paths.SOURCE_VIP, paths.CNI_STATE)
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class JoinPlan:
     """One Windows node: what it is to become."""
 
     cluster: Cluster
@@ -290,7 +309,7 @@ class Decided:
     @property
     def network(self) -> WindowsPodNetwork:
         """Its pod network; UsageError where the topology has none on Windows."""
-        return network.node_network(self.cluster, self.intent, self.node)
+        return node_network(self.cluster, self.intent, self.node)
 
     @property
     def by_hand(self) -> bool:
@@ -305,23 +324,23 @@ class Decided:
         """What an earlier life left."""
         return steps.NodeLeave(
             stop=tuple(reversed(SERVICES)),
-            services=(SERVICE, kubelet.SERVICE),
-            tasks=(flannel.TASK, "hns-make"),
+            services=(SERVICE, KUBELET_SERVICE),
+            tasks=(FLANNELD_TASK, "hns-make"),
             paths=(
-                places.KUBELET_CONF,
-                places.BOOTSTRAP_CONF,
-                places.KUBELET_CONFIG,
-                places.KUBEADM_FLAGS,
-                f"{places.PKI}\\ca.crt",
-                f"{places.KUBELET}\\pki",
-                places.SOURCE_VIP,
-                places.SOURCE_VIP_REQUEST,
-                places.CNI_STATE,
-                places.CNI_CONF,
-                places.PROXY_CONF,
-                places.FLANNEL_CONF,
-                places.FLANNEL_START,
-                places.SUBNET_ENV,
+                paths.KUBELET_CONF,
+                paths.BOOTSTRAP_CONF,
+                paths.KUBELET_CONFIG,
+                paths.KUBEADM_FLAGS,
+                f"{paths.PKI}\\ca.crt",
+                f"{paths.KUBELET}\\pki",
+                paths.SOURCE_VIP,
+                paths.SOURCE_VIP_REQUEST,
+                paths.CNI_STATE,
+                paths.CNI_CONF,
+                paths.PROXY_CONF,
+                paths.FLANNEL_CONF,
+                paths.FLANNEL_START,
+                paths.SUBNET_ENV,
             ),
         )
 
@@ -332,14 +351,16 @@ class Decided:
     def bundle(self) -> steps.NodeBundle:
         """Its programs."""
         files = tuple(
-            steps.BundleFile(medium.program_path(one.name), _place(one.name), one.blob.sha256)
+            steps.BundleFile(
+                medium.program_path(one.name), _program_path(one.name), one.blob.sha256
+            )
             for one in self.bundle_programs()
         )
         return steps.NodeBundle(medium.LABEL, files, tuple(reversed(SERVICES)))
 
     def containerd(self, seen: WindowsObserved) -> image_steps.Containerd:
         """The runtime, whose programs the bundle has brought."""
-        return image_steps.Containerd(None, None, images.pause(self.manifest, seen.build))
+        return image_steps.Containerd(None, None, pause_image(self.manifest, seen.build))
 
     def registry_mirrors(self) -> image_steps.RegistryMirrors:
         """The lab's own registry."""
@@ -347,7 +368,7 @@ class Decided:
 
     def images(self, seen: WindowsObserved) -> steps.NodeImages:
         """Its container images."""
-        wanted = images.for_build(self.manifest, seen.build)
+        wanted = images_for_build(self.manifest, seen.build)
         return steps.NodeImages(
             medium.LABEL,
             tuple(steps.ImageFile(medium.image_path(one.name), one.name) for one in wanted),
@@ -355,27 +376,30 @@ class Decided:
 
     def files(self, join: Join) -> steps.NodeFiles:
         """Folders, links, and what the control plane gives. Secret."""
-        files = [_secret(places.PROXY_CONF, join.proxy_kubeconfig)]
+        files = [_secret_file(paths.PROXY_CONF, join.proxy_kubeconfig)]
         if join.by_hand is not None:
             files += [
-                _secret(places.KUBELET_CONF, join.by_hand.kubelet_kubeconfig),
-                steps.NodeFile(f"{places.PKI}\\ca.crt", join.by_hand.ca.decode("ascii")),
-                steps.NodeFile(places.KUBELET_CONFIG, kubelet.configuration(self.cluster)),
+                _secret_file(paths.KUBELET_CONF, join.by_hand.kubelet_kubeconfig),
+                steps.NodeFile(f"{paths.PKI}\\ca.crt", join.by_hand.ca.decode("ascii")),
+                steps.NodeFile(paths.KUBELET_CONFIG, kubelet_config(self.cluster)),
             ]
         return steps.NodeFiles(
             folders=(
-                places.PKI,
-                places.CNI_CONF,
-                *(places.log(one).rpartition("\\")[0] for one in _logging(self.network)),
+                paths.PKI,
+                paths.CNI_CONF,
+                *(
+                    paths.log_file(one).rpartition("\\")[0]
+                    for one in _logging_services(self.network)
+                ),
             ),
             files=tuple(files),
-            links=(steps.NodeLink(places.KUBELET_PKI, places.PKI),),
+            links=(steps.NodeLink(paths.KUBELET_PKI, paths.PKI),),
         )
 
     def firewall(self) -> image_steps.Firewall:
         """What the node lets in: its kubelet, NodePorts, and the tunnel where there is one."""
         rules = [
-            FirewallRule("kubelet", "TCP", (str(kubelet.PORT),)),
+            FirewallRule("kubelet", "TCP", (str(KUBELET_PORT),)),
             FirewallRule("nodeports-tcp", "TCP", ("30000-32767",)),
             FirewallRule("nodeports-udp", "UDP", ("30000-32767",)),
         ]
@@ -385,14 +409,14 @@ class Decided:
 
     def kubelet(self, seen: WindowsObserved, *, start: bool) -> steps.NodeService:
         """The kubelet; before ``kubeadm join`` it has no configuration to start with."""
-        pause = images.pause(self.manifest, seen.build)
+        pause = pause_image(self.manifest, seen.build)
         return steps.NodeService(
-            service=kubelet.SERVICE,
-            command=kubelet.command(self.node, pause, by_hand=self.by_hand),
+            service=KUBELET_SERVICE,
+            command=kubelet_command(self.node, pause, by_hand=self.by_hand),
             depends=("containerd",),
             environment=(),
-            flags_file=None if self.by_hand else places.KUBEADM_FLAGS,
-            watched=(places.KUBELET_CONFIG,),
+            flags_file=None if self.by_hand else paths.KUBEADM_FLAGS,
+            watched=(paths.KUBELET_CONFIG,),
             start=start,
             clear_policies=False,
         )
@@ -400,29 +424,29 @@ class Decided:
     def join(self, join: Join) -> steps.NodeJoin:
         """``kubeadm join``. Secret."""
         return steps.NodeJoin(
-            document=kubelet.join_document(self.node, join),
-            kubeadm=f"{places.PROGRAMS}\\kubeadm.exe",
-            joined=places.KUBELET_CONF,
-            stale=(places.BOOTSTRAP_CONF, f"{places.PKI}\\ca.crt", places.KUBEADM_FLAGS),
-            service=kubelet.SERVICE,
+            document=join_document(self.node, join),
+            kubeadm=f"{paths.PROGRAMS}\\kubeadm.exe",
+            joined=paths.KUBELET_CONF,
+            stale=(paths.BOOTSTRAP_CONF, f"{paths.PKI}\\ca.crt", paths.KUBEADM_FLAGS),
+            service=KUBELET_SERVICE,
         )
 
     def hns_network(self) -> steps.HnsNetwork | None:
         """Networks that the lab makes; None where somebody else makes them all."""
-        made, own = networks(self.network), endpoint(self.network)
+        made, own = hns_networks(self.network), hns_endpoint(self.network)
         if not made:
             return None
         return steps.HnsNetwork(
             address=self.node.address,
-            networks=tuple(_json(one) for one in made),
-            endpoint=None if own is None else _json(own),
-            attachment=_json(attachment()),
+            networks=tuple(_compact_json(one) for one in made),
+            endpoint=None if own is None else _compact_json(own),
+            attachment=_compact_json(host_attachment()),
         )
 
     def hns_state(self) -> steps.HnsState:
         """How far networks are."""
-        task = (flannel.TASK,) if self.network.maker == "flannel" else ()
-        return steps.HnsState(self.node.address, (places.SUBNET_ENV,), ("hns-make", *task))
+        task = (FLANNELD_TASK,) if self.network.maker == "flannel" else ()
+        return steps.HnsState(self.node.address, (paths.SUBNET_ENV,), ("hns-make", *task))
 
     def flannel_files(self, join: Join) -> steps.NodeFiles:
         """What flanneld reads. Secret."""
@@ -430,9 +454,9 @@ class Decided:
         return steps.NodeFiles(
             folders=(),
             files=(
-                _secret(places.FLANNEL_CONF, join.network_kubeconfig),
-                steps.NodeFile(places.NET_CONF, flannel.net_conf(self.cluster, self.network)),
-                steps.NodeFile(places.FLANNEL_START, flannel.start_script(self.cluster, self.node)),
+                _secret_file(paths.FLANNEL_CONF, join.network_kubeconfig),
+                steps.NodeFile(paths.NET_CONF, net_conf(self.cluster, self.network)),
+                steps.NodeFile(paths.FLANNEL_START, flanneld_script(self.cluster, self.node)),
             ),
         )
 
@@ -440,15 +464,15 @@ class Decided:
     def flannel_task() -> steps.NodeTask:
         """flanneld, started with the machine."""
         return steps.NodeTask(
-            flannel.TASK, places.FLANNEL_START, (places.NET_CONF, places.FLANNEL_CONF)
+            FLANNELD_TASK, paths.FLANNEL_START, (paths.NET_CONF, paths.FLANNEL_CONF)
         )
 
     def plugin_files(self) -> steps.NodeFiles | None:
         """The plugin's configuration, alone in its folder; written last: it makes a node Ready."""
-        made = configuration(self.cluster, self.network)
+        made = plugin_config(self.cluster, self.network)
         if made is None:
             return None
-        return steps.NodeFiles((), (steps.NodeFile(*made),), alone=(places.CNI_CONF,))
+        return steps.NodeFiles((), (steps.NodeFile(*made),), alone=(paths.CNI_CONF,))
 
     def source_vip(self) -> steps.SourceVip | None:
         """The address that no pod may get; None where nobody hands it out."""
@@ -457,10 +481,10 @@ class Decided:
         if one.kind != "Overlay" and one.maker != "flannel":
             return None
         return steps.SourceVip(
-            plugin=f"{places.CNI_BIN}\\host-local.exe",
+            plugin=f"{paths.CNI_BIN}\\host-local.exe",
             request=request,
-            request_file=places.SOURCE_VIP_REQUEST,
-            answer_file=places.SOURCE_VIP,
+            request_file=paths.SOURCE_VIP_REQUEST,
+            answer_file=paths.SOURCE_VIP,
             container="dummy",
             endpoint=one.endpoint if one.maker == "calico" else None,
         )
@@ -470,11 +494,11 @@ class Decided:
         vip = source_vip if self.network.kind == "Overlay" else None
         return steps.NodeService(
             service=SERVICE,
-            command=command(self.cluster, self.node, self.network, seen, vip),
-            depends=(kubelet.SERVICE,),
-            environment=environment(self.network),
+            command=proxy_command(self.cluster, self.node, self.network, seen, vip),
+            depends=(KUBELET_SERVICE,),
+            environment=proxy_environment(self.network),
             flags_file=None,
-            watched=(places.PROXY_CONF,),
+            watched=(paths.PROXY_CONF,),
             start=True,
             clear_policies=True,
         )
@@ -492,26 +516,26 @@ class Decided:
 
     def health(self) -> steps.NodeHealth:
         """Services and tasks that must outlive a restart."""
-        tasks = (flannel.TASK,) if self.network.maker == "flannel" else ()
+        tasks = (FLANNELD_TASK,) if self.network.maker == "flannel" else ()
         return steps.NodeHealth(SERVICES, tasks)
 
 
-def _logging(one: WindowsPodNetwork) -> tuple[str, ...]:
-    tasks = (flannel.TASK,) if one.maker == "flannel" else ()
-    return (kubelet.SERVICE, SERVICE, *tasks)
+def _logging_services(one: WindowsPodNetwork) -> tuple[str, ...]:
+    tasks = (FLANNELD_TASK,) if one.maker == "flannel" else ()
+    return (KUBELET_SERVICE, SERVICE, *tasks)
 
 
-def _place(program: str) -> str:
+def _program_path(program: str) -> str:
     if program.startswith("cni/"):
-        return f"{places.CNI_BIN}\\{program.removeprefix('cni/')}"
-    folder = places.CONTAINERD if program in _OF_CONTAINERD else places.PROGRAMS
+        return f"{paths.CNI_BIN}\\{program.removeprefix('cni/')}"
+    folder = paths.CONTAINERD if program in _OF_CONTAINERD else paths.PROGRAMS
     return f"{folder}\\{program}"
 
 
-def _secret(path: str, content: bytes) -> steps.NodeFile:
+def _secret_file(path: str, content: bytes) -> steps.NodeFile:
     return steps.NodeFile(path, content.decode("ascii"), secret=True)
 
 
-def _json(document: Document) -> str:
+def _compact_json(document: Document) -> str:
 
     return json.dumps(document, separators=(",", ":"))

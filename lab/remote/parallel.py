@@ -1,4 +1,4 @@
-"""The same done on several machines at once; every machine that fails is named."""
+"""Run the same job for several machines at once; every machine that fails is named."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from threading import Thread
 
 from lab._errors import BrokenError, LabError
 
-_HEARING = 0.2
+_POLL_SECONDS = 0.2
 """Seconds between two looks for Ctrl-C while jobs run."""
 
 
@@ -38,16 +38,16 @@ def on_each(names: Iterable[str], job: Callable[[str], None]) -> None:
     failed: dict[str, BaseException] = {}
     while left:
         try:
-            name, error = ended.get(timeout=_HEARING)
+            name, error = ended.get(timeout=_POLL_SECONDS)
         except Empty:
             continue
         left.discard(name)
         if error is not None:
             failed[name] = error
-    _raise(failed)
+    _raise_failures(failed)
 
 
-def _raise(failed: dict[str, BaseException]) -> None:
+def _raise_failures(failed: dict[str, BaseException]) -> None:
     known = {name: error for name, error in failed.items() if isinstance(error, LabError)}
     for name, error in failed.items():
         if name not in known or len(failed) == 1:
