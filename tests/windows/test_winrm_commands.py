@@ -57,12 +57,9 @@ def test_errors_in_clixml_are_text(guest: Guest, windows_shell: WindowsShell) ->
     assert windows_shell.stream([PROGRAM], Deadline(20), print).stderr == "it is broken\n"
 
 
-def test_input_is_bytes_and_ends(guest: Guest, new_windows_shell: NewShell) -> None:
-    every = bytes(range(256)) * 1024
-    guest.script.on("it.exe", lambda asked: Answer(0, str(len(asked.stdin)).encode()))
-    done = new_windows_shell(guest).run([PROGRAM], Deadline(20), every)
-    assert done.stdout == str(len(every))
-    assert guest.script.asked[-1].stdin == every
+def test_a_command_gets_no_input(windows_shell: WindowsShell) -> None:
+    with pytest.raises(UsageError, match="gets no input"):
+        windows_shell.run([PROGRAM], Deadline(20), b"x")
 
 
 def test_a_command_without_input_finds_it_at_its_end(
@@ -70,24 +67,6 @@ def test_a_command_without_input_finds_it_at_its_end(
 ) -> None:
     guest.script.on("it.exe", lambda asked: Answer(0, b"ended" + asked.stdin))
     assert windows_shell.run([PROGRAM], Deadline(20)).stdout == "ended"
-
-
-def test_input_that_nobody_reads_does_not_matter(guest: Guest, windows_shell: WindowsShell) -> None:
-    guest.script.on("it.exe", stdout=b"done")
-    trouble(guest, "Send", "fault", code=109)
-    assert windows_shell.run([PROGRAM], Deadline(20), b"x" * 300_000).stdout == "done"
-
-
-def test_input_that_was_lost_is_said_and_not_given_twice(
-    guest: Guest, windows_shell: WindowsShell
-) -> None:
-    guest.shells.longest_wait = 0.1
-    guest.script.on("it.exe")
-    trouble(guest, "Send", "drop", after=True)
-    with pytest.raises(ConnectionLostError, match="a part of its input was lost"):
-        windows_shell.run([PROGRAM], Deadline(20), b"x" * 300_000)
-    assert guest.shells.verbs.count("Send") == 1
-    assert guest.shells.signals == [PROGRAM]
 
 
 def test_much_output_comes_whole(guest: Guest, windows_shell: WindowsShell) -> None:
@@ -373,14 +352,14 @@ def test_threads_have_their_commands_at_the_same_time(
 
     def answer(asked: Asked) -> Answer:
         together.wait(20)
-        return Answer(0, asked.line.encode() + asked.stdin)
+        return Answer(0, asked.line.encode())
 
     guest.script.on("it.exe", answer)
     shell = new_windows_shell(guest)
     with ThreadPoolExecutor(SESSIONS) as pool:
         given = [str(number) for number in range(SESSIONS)]
-        done = list(pool.map(lambda n: shell.run([PROGRAM, n], Deadline(30), n.encode()), given))
-    assert [one.stdout for one in done] == [f"{PROGRAM} {n}{n}" for n in given]
+        done = list(pool.map(lambda n: shell.run([PROGRAM, n], Deadline(30)), given))
+    assert [one.stdout for one in done] == [f"{PROGRAM} {n}" for n in given]
 
 
 def test_one_command_more_than_there_is_room_for_waits(
