@@ -12,7 +12,7 @@ from windows_guests import NewGuest, NewShell, encoded, lines, trouble
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError, UsageError
-from lab.remote.shell import Completed, ConnectionLostError, Shell, UnreachableError
+from lab.remote.shell import Completed, ConnectionLostError, UnreachableError
 from lab.remote.transport import SESSIONS
 from lab.remote.windows import WindowsShell
 from lab.remote.winrm import CertificateError, FaultError, PasswordError
@@ -23,12 +23,6 @@ CLIXML = (
     b'<Obj S="progress" RefId="0"><MS><S N="Activity">Loading</S></MS></Obj>'
     b'<S S="Error">it is broken_x000D__x000A_</S></Objs>'
 )
-
-
-def test_it_is_a_shell(guest: Guest, windows_shell: WindowsShell) -> None:
-    one: Shell = windows_shell
-    guest.script.on("it.exe", stdout=b"said\r\n")
-    assert one.run([PROGRAM], Deadline(20)) == Completed(0, "said\r\n", "")
 
 
 def test_output_errors_and_exit_code_come_back(guest: Guest, new_windows_shell: NewShell) -> None:
@@ -44,11 +38,6 @@ def test_output_errors_and_exit_code_come_back(guest: Guest, new_windows_shell: 
 def test_exit_codes_are_true(guest: Guest, windows_shell: WindowsShell, code: int) -> None:
     guest.script.on("it.exe", code=code)
     assert windows_shell.run([PROGRAM], Deadline(20)).code == code
-
-
-def test_a_character_may_come_in_two_pieces(guest: Guest, windows_shell: WindowsShell) -> None:
-    guest.script.on("it.exe", pieces=[(b"\xe2\x82", b""), (b"\xac", b"")])
-    assert windows_shell.run([PROGRAM], Deadline(20)).stdout == "\u20ac"
 
 
 def test_errors_in_clixml_are_text(guest: Guest, windows_shell: WindowsShell) -> None:
@@ -374,24 +363,6 @@ def test_one_command_more_than_there_is_room_for_waits(
             windows_shell.run([PROGRAM], Deadline(0.2))
         gate.set()
         assert all(one.result().code == 0 for one in running)
-
-
-def test_a_program_without_a_path_is_looked_up_by_cmd(
-    guest: Guest, windows_shell: WindowsShell
-) -> None:
-    guest.script.on("hostname")
-    windows_shell.run(["hostname", "100%"], Deadline(20))
-    assert lines(guest) == ["C:\\Windows\\System32\\cmd.exe /d /s /c hostname 100^%"]
-
-
-def test_what_no_command_line_can_hold_is_refused_before_anything_is_sent(
-    guest: Guest, windows_shell: WindowsShell
-) -> None:
-    with pytest.raises(UsageError, match="line break"):
-        windows_shell.run([PROGRAM, "a\nb"], Deadline(20))
-    with pytest.raises(UsageError, match=r"32,766 are the most"):
-        windows_shell.run([PROGRAM, "x" * 33_000], Deadline(20))
-    assert not guest.service.wire
 
 
 def test_a_short_script_travels_on_the_command_line(
