@@ -15,7 +15,7 @@ from lab.cli.output import echo
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lab.matrix.faults.fault import Fault, FaultSite
+    from lab.explain.faults.fault import Fault, FaultSite
 
 
 @click.command("fault")
@@ -70,7 +70,7 @@ def command(
 
 
 def _list(name: str | None, as_json: bool) -> None:
-    from lab.matrix.faults.registry import faults
+    from lab.explain.faults.registry import faults
 
     where: Mapping[str, tuple[FaultSite, ...]] = {}
     if name is not None:

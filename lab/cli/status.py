@@ -13,7 +13,7 @@ from lab.cli.lab_argument import lab_argument
 from lab.cli.output import echo
 
 if TYPE_CHECKING:
-    from lab.matrix.explain.finding import Finding
+    from lab.matrix.finding import Finding
 
 
 @click.command("status")

@@ -12,17 +12,17 @@ from typing import cast
 
 from lab._deadline import Deadline
 from lab._errors import UsageError
+from lab.explain.capture.captured import Captured, files
+from lab.explain.capture.conclusion import Conclusion, conclude
+from lab.explain.capture.matching import Matched, match
+from lab.explain.capture.plan import CapturePoint, listening
+from lab.explain.capture.trace import Trace, by_time, trace
+from lab.explain.question import choose
 from lab.lifecycle.explain import bound
 from lab.lifecycle.session import OpenLab
-from lab.matrix.capture.captured import Captured, files
-from lab.matrix.capture.conclusion import Conclusion, conclude
-from lab.matrix.capture.matching import Matched, match
-from lab.matrix.capture.plan import CapturePoint, listening
-from lab.matrix.capture.trace import Trace, by_time, trace
 from lab.matrix.cell import Cell
 from lab.matrix.cells import Product, product
 from lab.matrix.expectations import expect
-from lab.matrix.explain.question import choose
 from lab.matrix.judge import judge
 from lab.matrix.run import probe
 from lab.matrix.verdict import GREEN

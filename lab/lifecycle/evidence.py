@@ -25,10 +25,10 @@ from xml.sax.saxutils import escape
 from lab._deadline import Deadline
 from lab._errors import LabError, UsageError
 from lab.cluster.signatures import InLog
+from lab.explain.question import known
 from lab.inventory import loader
 from lab.lifecycle.compilation import EvidenceSubject
 from lab.lifecycle.session import OpenLab
-from lab.matrix.explain.question import known
 from lab.plan.canonical import plain
 from lab.providers.provider import SLOW_EVIDENCE_SECONDS, Evidence, LabHandle
 from lab.state.directory import make_private

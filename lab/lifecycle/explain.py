@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lab._deadline import Deadline
+from lab.explain.explainer import Explainer
+from lab.explain.question import LOOK_SECONDS, Explanation, Look, choose, explain
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cells import product
-from lab.matrix.explain.explainer import Explainer
-from lab.matrix.explain.finding import Finding
-from lab.matrix.explain.question import LOOK_SECONDS, Explanation, Look, choose, explain
+from lab.matrix.finding import Finding
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 from lab.providers.real import find_cluster
 from lab.providers.settling import settled

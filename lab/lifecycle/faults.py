@@ -16,12 +16,12 @@ from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab.cluster.bind import bound_as, observed_in
 from lab.cluster.labels import POD_VARIABLE
 from lab.cluster.observed import from_text, to_text
+from lab.explain.faults import registry
+from lab.explain.faults.fault import Fault, FaultChange, FaultCommand, FaultSite
 from lab.lifecycle import reconnect
 from lab.lifecycle.explain import bound
 from lab.lifecycle.reconnect import wait_until_learned
 from lab.lifecycle.session import OpenLab
-from lab.matrix.faults import registry
-from lab.matrix.faults.fault import Fault, FaultChange, FaultCommand, FaultSite
 from lab.providers.provider import MACHINES
 from lab.state.lock import FAULTS, lab_lock
 from lab.state.rows import FaultRow

@@ -12,7 +12,7 @@ from typing import cast
 
 from lab._deadline import Deadline
 from lab._errors import LabError
-from lab.cluster.observers.learned import asked, unlearned
+from lab.explain.learned import asked, unlearned
 from lab.providers.failing import Failing
 from lab.providers.provider import LabHandle, Provider
 from lab.state.rows import FaultRow

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
-from lab.cluster.observers.facts import NodeFacts
+from lab.facts.node import NodeFacts
 from lab.providers.diagnosis import Diagnosis
 from lab.remote.shell import Completed
 from lab.scenario.terms import Protocol as Transport

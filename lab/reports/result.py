@@ -30,8 +30,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from lab._errors import BrokenError
-from lab.matrix.explain.finding import Finding
 from lab.matrix.failover import Failover
+from lab.matrix.finding import Finding
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult, Verdict
 from lab.reports.picture import Picture, picture_of
 from lab.scenario.findings import cut

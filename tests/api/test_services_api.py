@@ -24,11 +24,11 @@ from lab.cluster.api import Api, Object, namespaced
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import cluster
 from lab.cluster.labels import NAMESPACE
-from lab.cluster.observers.difference import Look
-from lab.cluster.observers.hops import services as hop
 from lab.cluster.probe_manifests import ObjectOwner, backends
 from lab.cluster.probe_pods import ProbePods
 from lab.cluster.proxy import configuration
+from lab.explain.checks import services as hop
+from lab.explain.difference import Look
 from lab.lifecycle.compilation import Compiled, compile_scenario
 from lab.matrix.cells import cells, counts
 from lab.providers.netns import health

@@ -17,6 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab._errors import LabError
+from lab.explain.faults import registry
+from lab.explain.faults.fault import Fault
+from lab.explain.question import Explanation
 from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.down import DownRequest, down
 from lab.lifecycle.explain import ExplainQuestion, bound, explained
@@ -27,9 +30,6 @@ from lab.lifecycle.session import OpenLab, open_lab
 from lab.lifecycle.up import UpRequest, up
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
-from lab.matrix.explain.question import Explanation
-from lab.matrix.faults import registry
-from lab.matrix.faults.fault import Fault
 from lab.matrix.run import RunPace, run
 from lab.matrix.verdict import GREEN
 from lab.providers.netns.provider import NetnsProvider

@@ -33,12 +33,12 @@ from explain_drill import (
 )
 
 from lab._deadline import Deadline
+from lab.explain.explainer import Explainer
+from lab.explain.faults import registry
 from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.faults import FaultRequest, heal, present, put_in
 from lab.lifecycle.session import OpenLab
-from lab.matrix.explain.explainer import Explainer
-from lab.matrix.explain.finding import Finding, by_hand
-from lab.matrix.faults import registry
+from lab.matrix.finding import Finding, by_hand
 from lab.providers.netns import responding
 
 pytestmark = pytest.mark.slow

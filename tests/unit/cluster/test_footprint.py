@@ -10,12 +10,12 @@ import pytest
 from lab.cluster.addons.calico import Calico
 from lab.cluster.addons.flannel import Flannel
 from lab.cluster.footprint import LAB, bird_of, footprint
-from lab.cluster.observers import nftables
-from lab.cluster.observers.difference import Difference
-from lab.cluster.observers.differences import differences, lab_differences
-from lab.cluster.observers.facts import LinkFacts, NodeFacts, SeenSession
-from lab.cluster.observers.passage import Masquerade, Translations
-from lab.cluster.observers.sessions import differences as of_sessions
+from lab.explain.checks.sessions import differences as of_sessions
+from lab.explain.difference import Difference
+from lab.explain.differences import differences, lab_differences
+from lab.facts import nftables
+from lab.facts.node import LinkFacts, NodeFacts, SeenSession
+from lab.facts.translations import Masquerade, Translations
 from lab.lifecycle.compilation import compile_scenario
 from lab.topology.intent import BLACKHOLE, Intent, MachineIntent, Route
 

@@ -13,10 +13,10 @@ import pytest
 from lab_desk import Desk
 
 from lab._errors import UsageError
+from lab.explain.capture.captured import Captured
 from lab.lifecycle import capture
 from lab.lifecycle.capture import CaptureRequest, captured, cells_of, made_empty
 from lab.lifecycle.session import open_lab
-from lab.matrix.capture.captured import Captured
 from lab.matrix.cells import Product, product
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load

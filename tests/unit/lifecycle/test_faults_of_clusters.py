@@ -17,11 +17,11 @@ import pytest
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
+from lab.explain.faults.fault import FaultChange, FaultCommand
 from lab.lifecycle.compilation import Compiled, compile_scenario
 from lab.lifecycle.explain import ExplainQuestion, explained
 from lab.lifecycle.faults import FaultRequest, from_nodes, heal, possible, present, put_in
 from lab.lifecycle.session import OpenLab, Writers
-from lab.matrix.faults.fault import FaultChange, FaultCommand
 from lab.providers.provider import CLUSTER, MACHINES, LabHandle, Liveness, Outcome, Provider
 from lab.remote.shell import Completed
 from lab.state import store

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from lab._errors import DeadlineError
-from lab.cluster.observers.facts import LinkFacts, NodeFacts
-from lab.cluster.observers.learned import asked, unlearned
+from lab.explain.learned import asked, unlearned
+from lab.facts.node import LinkFacts, NodeFacts
 from lab.lifecycle import reconnect
 from lab.lifecycle.reconnect import wait_until_learned
 from lab.plan.planner import make_plan
