@@ -34,7 +34,10 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class FileFinding:
-    """A problem with its position; line and column count from 1, line 0 is the whole file."""
+    """A problem with its position; line and column count from 1.
+
+    Line 0 is the whole file, or the key in a file whose findings are by key.
+    """
 
     key: Key
     line: int
@@ -43,8 +46,9 @@ class FileFinding:
     hint: str
 
     def text(self, file: str) -> str:
-        """``file:line:col: what; hint``."""
-        place = f"{file}:{self.line}:{self.col}" if self.line else file
+        """``file:line:col: what; hint``, or ``file: some.key: what; hint``."""
+        by_key = f"{file}: {'.'.join(map(str, self.key))}" if self.key else file
+        place = f"{file}:{self.line}:{self.col}" if self.line else by_key
         return f"{place}: {self.what}; {self.hint}"
 
 

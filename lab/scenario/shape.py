@@ -243,7 +243,7 @@ class Words:
         near = self._near(key)
         known = ", ".join(keys(self._published, key[:-1]))
         hint = f"did you mean {quoted(near)}?" if near else f"its keys are {known}"
-        what = f"{quoted(key[-1])} is no key of {self._place(key[:-1])}"
+        what = f"unknown key {quoted(key[-1])} in {self._place(key[:-1])}"
         return Problem(key, what, hint, at_key=True)
 
     def _literal(self, key: Key) -> Problem:

@@ -326,7 +326,7 @@ class _Reader:
                 self._stop(event, key, '"<<" merges are not read', "write the keys out")
             if name in found:
                 first = self.document.keys[child]
-                what = f"{quoted(name)} stands twice, first at {first.line}:{first.col}"
+                what = f"{quoted(name)} is repeated, first at {first.line}:{first.col}"
                 self._problem(event, child, what, "keep one of the two")
                 self._skip(child)
                 continue
