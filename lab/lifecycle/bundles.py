@@ -15,7 +15,7 @@ from lab.cluster.bundle.store import BundleStore, CollectedBundles
 from lab.imaging.golden import cache_directory
 from lab.inventory import loader
 from lab.inventory.inventory import STOCK, Inventory
-from lab.providers.libvirt import layout
+from lab.providers.libvirt import placement
 from lab.providers.provider import LabHandle
 from lab.scenario.terms import Os
 from lab.scenario.versions import SUPPORTED
@@ -137,7 +137,7 @@ def collect(yes: bool) -> CollectedBundles:
     """Find, and with ``yes`` remove, bundles that nobody needs; those of this user's labs stay."""
     labs = journal.Store(state_directory(os.environ))
     decided = (
-        layout.load(LabHandle(row.name, labs.lab_directory(row.name), row.token))
+        placement.load_layout(LabHandle(row.name, labs.lab_directory(row.name), row.token))
         for row in labs.labs()
     )
     return store().gc({one.bundle for one in decided if one and one.bundle}, yes)

@@ -15,11 +15,10 @@ from lab.inventory import loader
 from lab.inventory.inventory import STOCK
 from lab.lifecycle import bundles
 from lab.lifecycle.interruption import terminable
-from lab.providers.libvirt import connection, image_copies, sites
+from lab.providers.libvirt import connection, images, installer
 from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.image_copies import Copies
-from lab.providers.libvirt.installing import LibvirtInstaller
-from lab.providers.libvirt.sites import Left
+from lab.providers.libvirt.images import Copies
+from lab.providers.libvirt.installer import LeftSites, LibvirtInstaller
 
 
 def image_store() -> ImageStore:
@@ -77,19 +76,19 @@ def has_product_key(name: str) -> bool:
     return secret_of(name, inventory.secrets) is not None
 
 
-def collect_sites(yes: bool, say: Callable[[str], None]) -> tuple[Left, ...]:
+def collect_sites(yes: bool, say: Callable[[str], None]) -> tuple[LeftSites, ...]:
     """Find, and with ``yes`` remove, installations that were interrupted and nobody goes on with.
 
     A hypervisor that cannot be reached is said and left.
     """
     inventory = loader.current(os.environ, Path.cwd()) or STOCK
     alive = image_store().is_building
-    found: list[Left] = []
+    found: list[LeftSites] = []
     for hypervisor in inventory.hypervisors.values():
         if hypervisor.line == 0 and not connection.is_here(hypervisor):
             continue
         try:
-            found.append(sites.collect(Host(hypervisor), alive, yes=yes))
+            found.append(installer.collect_sites(Host(hypervisor), alive, yes=yes))
         except LabError as error:
             say(f"note: {error.doing}: {error.happened}")
     return tuple(found)
@@ -110,7 +109,7 @@ def collect_copies(yes: bool, say: Callable[[str], None]) -> tuple[Copies, ...]:
         if hypervisor.line == 0 and not connection.is_here(hypervisor):
             continue
         try:
-            found.append(image_copies.collect(Host(hypervisor), current, media, yes=yes))
+            found.append(images.collect_copies(Host(hypervisor), current, media, yes=yes))
         except LabError as error:
             say(f"note: {error.doing}: {error.happened}")
     return tuple(found)

@@ -28,9 +28,9 @@ from lab.imaging.image_store import ImageStore  # noqa: E402
 from lab.imaging.windows import monitor  # noqa: E402
 from lab.imaging.windows.phases import ORDER  # noqa: E402
 from lab.inventory.inventory import MANAGEMENT, Hypervisor, Inventory  # noqa: E402
-from lab.providers.libvirt import sites  # noqa: E402
+from lab.providers.libvirt import installer  # noqa: E402
 from lab.providers.libvirt.host import Host  # noqa: E402
-from lab.providers.libvirt.installing import LibvirtInstaller  # noqa: E402
+from lab.providers.libvirt.installer import LibvirtInstaller  # noqa: E402
 
 pytestmark = pytest.mark.machines
 PATIENCE = 0.5
@@ -114,7 +114,7 @@ def build(
 
     def objects() -> set[str]:
         kinds = (connected.listAllDomains, connected.listAllNetworks, connected.listAllStoragePools)
-        endings = tuple(sites.token(place) for place in places)
+        endings = tuple(installer.site_token(place) for place in places)
         return {one.name() for kind in kinds for one in kind() if one.name().endswith(endings)}
 
     def run(fault: Fault) -> list[str]:
