@@ -33,7 +33,7 @@ from lab._log import say
 from lab.imaging.golden import GoldenImage, cache_directory
 from lab.imaging.image_store import ImageStore
 from lab.inventory.inventory import STOCK, Inventory
-from lab.lifecycle.blueprint import draw
+from lab.lifecycle.compilation import compile_scenario
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.provider import LibvirtProvider
 from lab.providers.provider import LabHandle
@@ -61,7 +61,7 @@ def stock(*, accelerated: bool) -> Inventory:
 
 def intent_of(count: int) -> Intent:
     """So many like machines: nodes of a shipped scenario, made as small as the others'."""
-    whole = draw("overlay", only="linux").intent
+    whole = compile_scenario("overlay", only="linux").intent
     nodes = [machine for machine in whole.machines if machine.kind == "node"][:count]
     hardware = replace(
         nodes[0].hardware, image=IMAGE, vcpus=VCPUS, memory_mib=MEMORY_MIB, disk_gib=DISK_GIB

@@ -27,8 +27,7 @@ import media_maker
 import sparse
 import wim_maker
 
-from lab.imaging.windows.medium import read
-from lab.imaging.windows.no_prompt import overlay
+from lab.imaging.windows.medium import overlay, read
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZE = 5 << 30

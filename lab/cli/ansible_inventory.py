@@ -24,8 +24,8 @@ def command(name: str) -> None:
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
     from ruamel.yaml import YAML
 
-    from lab.lifecycle.desk import open_any
-    from lab.lifecycle.ssh_access import ansible
+    from lab.lifecycle.access import ansible
+    from lab.lifecycle.api import open_any
 
     opened = open_any(name)
     document = ansible(opened, f"writing Ansible's inventory of lab '{name}'")

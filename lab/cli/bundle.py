@@ -59,9 +59,9 @@ def create(
     Downloads are checked against upstream's checksums, and an interrupted one goes on where it
     stopped. Mirrors and proxies of the inventory hold for release addresses and registries.
     """
-    from lab.lifecycle import bundles
+    from lab.lifecycle import images
 
-    made = bundles.create(kubernetes, source, systems, say, add_ons)
+    made = images.create(kubernetes, source, systems, say, add_ons)
     echo(made.short)
 
 
@@ -69,7 +69,7 @@ def create(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_bundles(as_json: bool) -> None:
     """List every bundle of this machine."""
-    from lab.lifecycle.bundles import store
+    from lab.lifecycle.images import store
 
     found = store().list()
     if as_json:
@@ -97,16 +97,16 @@ def show(digest: str | None, as_json: bool) -> None:
     DIGEST is what 'lab bundle list' prints, or its beginning; it may be left out where there is
     one bundle only.
     """
-    from lab.lifecycle import bundles
+    from lab.lifecycle import images
 
-    found = bundles.chosen(digest)
+    found = images.chosen(digest)
     if as_json:
         echo(found.encoded().decode(), nl=False)
         return
     name = found.digest
     echo(f"bundle '{found.short}': Kubernetes {found.kubernetes}")
     echo(f"digest   {name}")
-    echo(f"kept in  {bundles.store().directory(found)}")
+    echo(f"kept in  {images.store().directory(found)}")
     for component, version in found.versions:
         echo(f"version  {component} {version}")
     for os in sorted({one.os for one in found.programs}):
@@ -125,9 +125,9 @@ def verify(digest: str | None) -> None:
 
     So are the media that labs have made from it.
     """
-    from lab.lifecycle import bundles
+    from lab.lifecycle import images
 
-    echo(f"{quantity(bundles.verify(digest, say), 'bundle')} verified")
+    echo(f"{quantity(images.verify(digest, say), 'bundle')} verified")
 
 
 @command.command("gc")
@@ -138,9 +138,9 @@ def gc(yes: bool, as_json: bool) -> None:
 
     The newest bundle of each Kubernetes minor stays, and what your labs were made from.
     """
-    from lab.lifecycle import bundles
+    from lab.lifecycle import images
 
-    result = bundles.collect(yes)
+    result = images.collect(yes)
     if as_json:
         echo(json.dumps(asdict(result), indent=2))
         return

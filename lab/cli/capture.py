@@ -83,16 +83,15 @@ def command(
 
     The exit code is 0 where what was expected came of it, else 1.
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
-    from lab.lifecycle import desk
-    from lab.lifecycle.capturing import CaptureRequest, captured, keep
+    from lab.lifecycle import api
+    from lab.lifecycle.capture import CaptureRequest, captured, keep, made_empty
     from lab.lifecycle.interruption import terminable
-    from lab.lifecycle.output_directory import made_empty
     from lab.providers.provider import MACHINES
     from lab.reports.capture import to_json, to_text
 
     asked = CaptureRequest(source, target, protocol, size, family, timeout, times)
     with terminable(), made_empty(output):
-        opened = desk.open_any(name)
+        opened = api.open_any(name)
         say(opened.banner)
         found = captured(opened, asked, say)
         directory = keep(opened, found, output)

@@ -11,8 +11,8 @@ import click
 from lab._errors import LabError
 
 if TYPE_CHECKING:
+    from lab.explain.faults.fault import FaultSite
     from lab.lifecycle.session import OpenLab
-    from lab.matrix.faults.fault import FaultSite
     from lab.matrix.grid import Grid
 
 MOST_CELLS = 20_000
@@ -53,7 +53,7 @@ def providers(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[
 
 def fault_names(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Everything that 'lab fault' can break."""
-    from lab.matrix.faults.registry import faults
+    from lab.explain.faults.registry import faults
 
     return _beginning(faults(), begun)
 
@@ -145,7 +145,7 @@ def _typed(ctx: click.Context, name: str) -> str:
 
 def _opened(ctx: click.Context) -> OpenLab | None:
     """The lab that has been typed; None where there is none, or it cannot be read."""
-    from lab.lifecycle.desk import lab_name, open_any
+    from lab.lifecycle.api import lab_name, open_any
 
     try:
         name = lab_name(_typed(ctx, "name"))
@@ -169,7 +169,7 @@ def _grids(ctx: click.Context) -> tuple[Grid, ...]:
 
 def _sites(ctx: click.Context) -> tuple[FaultSite, ...]:
     """Where the fault that has been typed can be done, in what the lab is planned to have."""
-    from lab.matrix.faults import registry
+    from lab.explain.faults import registry
 
     fault, opened = registry.faults().get(_typed(ctx, "fault")), _opened(ctx)
     return tuple(registry.sites(fault, opened.intent)) if fault and opened else ()

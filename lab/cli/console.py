@@ -16,9 +16,9 @@ from lab.cli.output import echo_raw
 @click.option("--log", "log_only", is_flag=True, help="Print what the console has said so far.")
 def command(name: str, machine: str, log_only: bool) -> int:
     """Join this terminal to the serial console of a machine of LAB; Ctrl-] leaves it."""
-    from lab.lifecycle.desk import open_any
-    from lab.lifecycle.real_machines import real_machines
-    from lab.lifecycle.ssh_access import machine_name
+    from lab.lifecycle.access import machine_name
+    from lab.lifecycle.api import open_any
+    from lab.lifecycle.providers import real_machines
 
     opened = open_any(name)
     doing = f"opening the console of '{machine}' of lab '{name}'"

@@ -27,7 +27,7 @@ def command(before: str, after: str, as_json: bool) -> int:
 
     Exit codes: 1 cells that were as expected are not any more; 0 there are none of those.
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
-    from lab.lifecycle.kept_runs import find_run
+    from lab.lifecycle.runs import find_run
     from lab.reports.comparison import compare, comparison_json, plain_lines
     from lab.state.directory import state_directory
 

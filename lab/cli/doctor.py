@@ -37,7 +37,7 @@ def command(provider: str | None, as_json: bool) -> int:
     The exit code is 4 if labs cannot be had.
     """
     from lab.inventory import loader
-    from lab.lifecycle.doctor import examine
+    from lab.lifecycle.providers import examine
 
     known = loader.current(os.environ, Path.cwd())
     say(f"inventory: {known.path}" if known else "no inventory: labs run in network namespaces")

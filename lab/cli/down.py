@@ -20,10 +20,10 @@ def command(name: str, as_json: bool) -> None:
 
     It is found by the marks its objects carry, also when the state file is gone.
     """
-    from lab.lifecycle import desk
+    from lab.lifecycle import api
 
-    say(desk.banner(name))
-    result = desk.take_down(name, say)
+    say(api.banner(name))
+    result = api.take_down(name, say)
     if as_json:
         echo(json.dumps(asdict(result), indent=2))
         return

@@ -35,7 +35,7 @@ def command(name: str, machine: str, words: tuple[str, ...], print_only: bool) -
     \b
       lab exec overlay win1-p1 -- curl -s http://to-worker1-p1/
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
-    from lab.lifecycle.desk import open_any
+    from lab.lifecycle.api import open_any
 
     opened = open_any(name)
     with opened.reached():

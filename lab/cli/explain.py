@@ -40,11 +40,11 @@ def command(
 
     The exit code is 0 where it does what is expected and nothing is wrong on its path, else 1.
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
-    from lab.lifecycle import desk
-    from lab.lifecycle.explaining import ExplainQuestion, explained
+    from lab.lifecycle import api
+    from lab.lifecycle.explain import ExplainQuestion, explained
     from lab.reports.explanation import to_json, to_text
 
-    opened = desk.open_any(name)
+    opened = api.open_any(name)
     say(opened.banner)
     found = explained(opened, ExplainQuestion(source, target, protocol, size), say)
     if as_json:

@@ -15,7 +15,7 @@ from lab.cli.output import echo
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lab.matrix.faults.fault import Fault, FaultSite
+    from lab.explain.faults.fault import Fault, FaultSite
 
 
 @click.command("fault")
@@ -49,7 +49,7 @@ def command(
 
     What there is to break follows from the lab: "lab fault --list LAB" names the machines for each.
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
-    from lab.lifecycle import desk
+    from lab.lifecycle import api
 
     if listing:
         if fault or node or peer:
@@ -58,10 +58,11 @@ def command(
         return
     if name is None or fault is None:
         raise click.UsageError("name a lab and a fault, or use '--list'")
+    from lab.lifecycle import faults
     from lab.lifecycle.faults import FaultRequest, words
 
-    say(desk.banner(name))
-    row = desk.put_fault_in(name, FaultRequest(fault, node, peer), say)
+    say(api.banner(name))
+    row = faults.put_in(api.open_any(name), FaultRequest(fault, node, peer), say)
     if as_json:
         echo(json.dumps({"fault": row.name, "node": row.node, "peer": row.peer}))
         return
@@ -69,14 +70,15 @@ def command(
 
 
 def _list(name: str | None, as_json: bool) -> None:
-    from lab.matrix.faults.registry import faults
+    from lab.explain.faults.registry import faults
 
     where: Mapping[str, tuple[FaultSite, ...]] = {}
     if name is not None:
-        from lab.lifecycle import desk
+        from lab.lifecycle import api
+        from lab.lifecycle.faults import possible
 
-        say(desk.banner(name))
-        where = desk.possible_faults(name, say)
+        say(api.banner(name))
+        where = possible(api.open_any(name), say)
     if as_json:
         echo(json.dumps([_plain(one, where) for one in faults().values()], indent=2))
         return

@@ -26,7 +26,7 @@ def command(name: str, output: Path | None) -> None:
     consoles and networks show now. Secrets are taken out; look at it all the same before you
     give it away.
     """
-    from lab.lifecycle.desk import open_any
+    from lab.lifecycle.api import open_any
     from lab.lifecycle.evidence import gather
 
     opened = open_any(name)

@@ -49,11 +49,11 @@ def command(
     is working on is left alone. Other users' labs are left alone, unless --all-users is given;
     their files are never touched.
     """
-    from lab.lifecycle import desk
+    from lab.lifecycle import api
 
-    say(desk.banner())
-    old = desk.prune(keep_runs, keep_nights, yes, say)
-    result = desk.collect(older_than, yes, all_users, say)
+    say(api.banner())
+    old = api.prune(keep_runs, keep_nights, yes, say)
+    result = api.collect(older_than, yes, all_users, say)
     if as_json:
         document = {**asdict(result), "runs": old.runs, "nights": old.nights}
         echo(json.dumps(document, indent=2, default=str))

@@ -19,11 +19,11 @@ def command(name: str, as_json: bool) -> None:
 
     It ends when daemons (BIRD, keepalived) have learned again what they lost meanwhile.
     """
-    from lab.lifecycle import desk
-    from lab.lifecycle.faults import words
+    from lab.lifecycle import api
+    from lab.lifecycle.faults import heal, words
 
-    say(desk.banner(name))
-    done = desk.heal(name, say)
+    say(api.banner(name))
+    done = heal(api.open_any(name), say)
     if as_json:
         plain = {
             "mended": [

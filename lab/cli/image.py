@@ -17,8 +17,7 @@ from lab.cli.output import echo
 
 if TYPE_CHECKING:
     from lab.imaging.windows.medium import Channel
-    from lab.imaging.windows.release import Edition, Surface
-    from lab.imaging.windows.settings import Firmware
+    from lab.imaging.windows.settings import Edition, Firmware, Surface
 
 
 @click.group("image", cls=Commands)

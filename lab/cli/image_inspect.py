@@ -19,8 +19,7 @@ def command(iso: Path, as_json: bool) -> None:
     Nothing is taken out of it, and nothing is made.
     """
     from lab.imaging import recipes
-    from lab.imaging.windows.inspection import uses
-    from lab.imaging.windows.medium import read
+    from lab.imaging.windows.medium import read, uses
     from lab.reports import windows_medium
 
     medium = read(iso)

@@ -24,14 +24,14 @@ def command(name: str, output: Path | None) -> None:
       kubectl --kubeconfig overlay.conf get nodes
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
     from lab.cluster import kubeconfig
-    from lab.lifecycle import kube_access
-    from lab.lifecycle.desk import open_any
+    from lab.lifecycle import access
+    from lab.lifecycle.api import open_any
 
     opened = open_any(name)
     say(opened.banner)
-    exported = kube_access.export(opened)
+    exported = access.export(opened)
     if output:
-        kube_access.write(exported.access, output)
+        access.write(exported.access, output)
         say(f"kubectl --kubeconfig {output} get nodes")
     else:
         echo(kubeconfig.text(exported.access), nl=False)

@@ -26,6 +26,6 @@ def lab_argument(*, required: bool = True) -> Callable[[_Command], _Command]:
 def _named(_ctx: click.Context, _param: click.Parameter, written: str | None) -> str | None:
     if written is None:
         return None
-    from lab.lifecycle.desk import lab_name
+    from lab.lifecycle.api import lab_name
 
     return lab_name(written)

@@ -15,11 +15,11 @@ from lab.cli.output import echo
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> None:
     """List the labs that are up, half up, or left behind."""
-    from lab.lifecycle import desk
+    from lab.lifecycle import api
     from lab.reports.moment import ago
 
-    say(desk.banner())
-    found = desk.look_at_all()
+    say(api.banner())
+    found = api.list_labs()
     if as_json:
         echo(json.dumps([asdict(one) for one in found], indent=2))
         return

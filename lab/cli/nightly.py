@@ -63,16 +63,16 @@ def command(
     no cells; 4 the embedded provider, and nobody asked for it. A scenario that the provider can
     never have is named as refused, and changes none of them, unless there is no other.
     """
-    from lab.lifecycle import night_desk, night_files, nightly
-    from lab.lifecycle.age import parse_age
+    from lab.lifecycle import night_report, nightly
+    from lab.lifecycle.names import parse_age
     from lab.reports.night import plain_lines, summary_json
     from lab.scenario.loader import shipped
     from lab.state.directory import nights_directory, state_directory
     from lab.state.lock import lab_lock
 
-    picked = night_desk.choose_provider(provider)
-    work, fitting = night_desk.judged(nightly.jobs_of(named, shipped()), picked, only, pods)
-    seconds = night_desk.deadline(picked) if deadline is None else parse_age(deadline)
+    picked = nightly.choose_provider(provider)
+    work, fitting = nightly.judged(nightly.jobs_of(named, shipped()), picked, only, pods)
+    seconds = nightly.deadline(picked) if deadline is None else parse_age(deadline)
     if seconds <= 0:
         raise UsageError(
             f"giving each scenario '--deadline {deadline}'",
@@ -81,20 +81,20 @@ def command(
         )
     state = state_directory(os.environ)
     with lab_lock(nights_directory(state), "lab nightly", wait=0):
-        folder = night_files.make_output(output, state, datetime.now(UTC))
-        earlier = night_files.find_earlier(folder, picked.name, before)
+        folder = night_report.make_output(output, state, datetime.now(UTC))
+        earlier = night_report.find_earlier(folder, picked.name, before)
         parallel = jobs or fitting
         say(
             f"{picked.name}: {quantity(len(work), 'scenario')}, {parallel} at once, into '{folder}'"
         )
         request = nightly.NightRequest(work, picked.name, folder, parallel, seconds, only, pods)
-        held, ended_by = nightly.hold(request, night_desk.hands(), say)
-        night = night_files.compared(held, earlier)
-        night_files.write(night, folder)
+        held, ended_by = nightly.hold(request, nightly.hands(), say)
+        night = night_report.compared(held, earlier)
+        night_report.write(night, folder)
     if as_json:
         echo(json.dumps(summary_json(night), indent=1))
     else:
-        echo("\n".join([*plain_lines(night), f"Index: {folder / night_files.INDEX}"]))
+        echo("\n".join([*plain_lines(night), f"Index: {folder / night_report.INDEX}"]))
     if ended_by is not None:
         raise ended_by
     return night.exit_code

@@ -25,7 +25,7 @@ def echo_raw(content: str | bytes) -> None:
 
 
 def write_file(path: Path, content: bytes, doing: str) -> None:
-    """Write a file that the user has named; see :func:`lab.state.output_file.open_output`.
+    """Write a file that the user has named; see :func:`lab.state.files.open_output`.
 
     Raises
     ------
@@ -33,7 +33,7 @@ def write_file(path: Path, content: bytes, doing: str) -> None:
         When it cannot be written, or a file or a link there is another user's.
 
     """
-    from lab.state.output_file import open_output
+    from lab.state.files import open_output
 
     try:
         with open_output(path, doing) as file:

@@ -14,7 +14,7 @@ from lab.cli.output import echo
 from lab.cli.scenario_options import scenario_options
 
 if TYPE_CHECKING:
-    from lab.lifecycle.converge import Decision
+    from lab.lifecycle.up import Decision
     from lab.plan.plan import Plan
     from lab.providers.provider import Pods
     from lab.topology.intent import Intent
@@ -35,31 +35,31 @@ def command(
 
     Exit code 4 where it would be refused here, after the plan is printed.
     """
-    from lab.lifecycle import desk
+    from lab.lifecycle import api
     from lab.matrix.cells import product
     from lab.matrix.coverage import coverage
     from lab.matrix.sampling import Choice, sample
     from lab.plan.canonical import digest, plain
 
-    prepared = desk.prepare(desk.LabRequest(scenario, name, provider, only, pods=pods))
+    prepared = api.prepare(api.LabRequest(scenario, name, provider, only, pods=pods))
     say(prepared.banner)
     for note in prepared.notes():
         say(note)
-    plan, intent = prepared.drawn.plan, prepared.drawn.intent
+    plan, intent = prepared.compiled.plan, prepared.compiled.intent
     whole, choice = product(plan, intent), Choice()
     asked = coverage(whole, choice, sample(whole, choice))
     if as_json:
         document = {
             "lab": prepared.name,
             "digest": digest(plan),
-            "steps": [asdict(decision) for decision in desk.preview(prepared)],
+            "steps": [asdict(decision) for decision in api.preview(prepared)],
             "cost": asdict(prepared.provider.cost(intent)),
             "matrix": whole.counts(),
             "asked": asdict(asked),
             "plan": plain(plan),
         }
         echo(json.dumps(document, indent=2))
-        desk.check(prepared)
+        api.check(prepared)
         return
     echo(f"lab '{prepared.name}': {plan.summary}")
     echo(f"plan {digest(plan)}, topology {plan.topology}, Kubernetes {plan.version}\n")
@@ -76,9 +76,9 @@ def command(
     counted = ", ".join(quantity(number, noun) for noun, number in price.counts.items())
     echo(f"cost: about {price.seconds:g} s and {price.memory_mib:,} MiB{disk}; {counted}")
     echo("\nsteps:")
-    for line in step_lines(desk.preview(prepared)):
+    for line in step_lines(api.preview(prepared)):
         echo(line)
-    desk.check(prepared)
+    api.check(prepared)
 
 
 def step_lines(decisions: Sequence[Decision]) -> Iterator[str]:

@@ -21,11 +21,11 @@ def command(name: str, run: str | None, as_json: bool) -> None:
 
     RUN is a run's id. Reports stay after the lab is down.
     """
-    from lab.lifecycle import desk
+    from lab.lifecycle import api
     from lab.reports.result import expanded_text
 
-    runs = desk.runs(name)
-    say(desk.banner(name))
+    runs = api.runs(name)
+    say(api.banner(name))
     found = [one for one in runs if run in {None, Path(one).name}]
     if not found:
         doing = f"looking for a report of lab '{name}'"

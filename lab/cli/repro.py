@@ -37,18 +37,18 @@ def command(
 
     Exit codes: 1 the cell is not as expected here; 0 it is.
     """
-    from lab.lifecycle import desk, repro
-    from lab.lifecycle.kept_runs import find_run
+    from lab.lifecycle import api, runs
+    from lab.lifecycle.runs import find_run
     from lab.reports.wording import explain_command
     from lab.state.directory import state_directory
     from lab.suites.session import LabSession
 
     state = state_directory(os.environ)
     found = find_run(run, state)
-    then = repro.cell_of(found, cell)
-    small = repro.make_small(found, then, state, name, output)
-    prepared = desk.prepare(
-        desk.LabRequest(
+    then = runs.cell_of(found, cell)
+    small = runs.make_small(found, then, state, name, output)
+    prepared = api.prepare(
+        api.LabRequest(
             str(small.file),
             small.lab,
             provider or found.provider,
@@ -57,20 +57,20 @@ def command(
         )
     )
     say(prepared.banner)
-    plan = prepared.drawn.plan
+    plan = prepared.compiled.plan
     echo(f"{small.file}: {quantity(len(plan.nodes), 'node')}, {quantity(len(plan.pods()), 'pod')}")
     if dry_run:
         return 0
-    desk.bring_up(prepared, say)
-    opened = desk.open_lab(small.lab)
-    now, directory = repro.run_cell(LabSession(opened), cell)
-    code, words = repro.judge(then.verdict, now.verdict)
+    api.bring_up(prepared, say)
+    opened = api.open_lab(small.lab)
+    now, directory = runs.run_cell(LabSession(opened), cell)
+    code, words = runs.judge(then.verdict, now.verdict)
     echo(f"{cell}: {words}{f'; {now.detail}' if now.detail else ''}")
     echo(f"Report: {directory / 'report.html'}")
     if code:
         say(f"the lab '{small.lab}' is up: {now.repeat}")
         say(f"  '{explain_command(small.lab, now)}' says why, 'lab down {small.lab}' ends it")
     else:
-        desk.take_down(small.lab, say)
+        api.take_down(small.lab, say)
         say(f"the lab '{small.lab}' is down again")
     return code

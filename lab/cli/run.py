@@ -52,12 +52,12 @@ def command(
     The exit code is that of "lab test", or of "lab up" where the lab does not come up. With
     --bisect it is 0 for a green matrix, 1 for a red one, and 125 for anything else.
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
-    from lab.lifecycle import desk
+    from lab.lifecycle import api
     from lab.lifecycle.interruption import terminable
 
     try:
-        lab = desk.prepare(desk.LabRequest(scenario, name, provider, only, rules_off, pods)).name
-        if desk.is_known(lab):
+        lab = api.prepare(api.LabRequest(scenario, name, provider, only, rules_off, pods)).name
+        if api.is_known(lab):
             raise UsageError(
                 f"running scenario '{scenario}'",
                 f"lab '{lab}' is there already",
@@ -70,7 +70,7 @@ def command(
                 ctx.invoke(up.command, scenario=scenario, rules_off=rules_off, **made)
                 code = ctx.invoke(test.command, name=lab, selection=selection, as_json=as_json)
             finally:
-                if desk.is_known(lab) and not (keep and code):
+                if api.is_known(lab) and not (keep and code):
                     ctx.invoke(down.command, name=lab)
     except LabError as error:
         if not bisect:

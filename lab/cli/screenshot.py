@@ -25,9 +25,9 @@ STANDARD_OUTPUT = Path("-")
 )
 def command(name: str, machine: str, output: Path | None) -> None:
     """Take a picture of the screen of a machine of LAB, and print the file's path."""
-    from lab.lifecycle.desk import open_any
-    from lab.lifecycle.real_machines import real_machines
-    from lab.lifecycle.ssh_access import machine_name
+    from lab.lifecycle.access import machine_name
+    from lab.lifecycle.api import open_any
+    from lab.lifecycle.providers import real_machines
 
     opened = open_any(name)
     doing = f"taking a picture of the screen of '{machine}' of lab '{name}'"

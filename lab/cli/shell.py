@@ -18,7 +18,7 @@ def command(name: str, machine: str) -> int:
     Machines that are namespaces have a network and a host name of their own; their files are
     those of this machine.
     """
-    from lab.lifecycle.desk import open_any
+    from lab.lifecycle.api import open_any
     from lab.providers.provider import MACHINES
 
     opened = open_any(name)

@@ -30,9 +30,9 @@ def command(
         raise UsageError(
             f'showing scenario "{scenario}"', "--commands and --json are two outputs", "give one"
         )
-    from lab.lifecycle.blueprint import draw
+    from lab.lifecycle.compilation import compile_scenario
 
-    drawn = draw(scenario, only)
+    drawn = compile_scenario(scenario, only)
     machines = [machine.name for machine in drawn.intent.everything()]
     if node is not None and node not in machines:
         raise UsageError(

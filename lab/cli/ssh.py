@@ -25,8 +25,8 @@ def command(name: str, machine: str, words: tuple[str, ...]) -> int:
       lab ssh overlay worker1
       lab ssh overlay worker1 -- journalctl -b
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
-    from lab.lifecycle.desk import open_any
-    from lab.lifecycle.ssh_access import log_in
+    from lab.lifecycle.access import log_in
+    from lab.lifecycle.api import open_any
 
     opened = open_any(name)
     say(opened.banner)

@@ -20,8 +20,8 @@ def command(name: str) -> None:
       lab ssh-config overlay > overlay.ssh
       ssh -F overlay.ssh overlay-worker1
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
-    from lab.lifecycle.desk import open_any
-    from lab.lifecycle.ssh_access import write_ssh_files
+    from lab.lifecycle.access import write_ssh_files
+    from lab.lifecycle.api import open_any
 
     opened = open_any(name)
     files = write_ssh_files(opened, f"writing ssh's configuration for lab '{name}'")

@@ -13,7 +13,7 @@ from lab.cli.lab_argument import lab_argument
 from lab.cli.output import echo
 
 if TYPE_CHECKING:
-    from lab.matrix.explain.finding import Finding
+    from lab.matrix.finding import Finding
 
 
 @click.command("status")
@@ -29,11 +29,11 @@ def command(name: str, deep: bool, as_json: bool) -> int:
     The exit code is 0 for a lab that is up, 1 if --deep finds a difference, and 3 for a lab that
     is not up.
     """
-    from lab.lifecycle import desk
+    from lab.lifecycle import api
     from lab.reports.moment import ago
 
-    found = desk.look(name)
-    say(desk.banner(name))
+    found = api.lab_status(name)
+    say(api.banner(name))
     up = found.state == "up"
     differences = _differences(name) if deep and up else ()
     code = 3 if not up else 1 if differences else 0
@@ -74,7 +74,7 @@ def command(name: str, deep: bool, as_json: bool) -> int:
 
 
 def _differences(name: str) -> tuple[Finding, ...]:
-    from lab.lifecycle import desk
-    from lab.lifecycle.explaining import compared
+    from lab.lifecycle import api
+    from lab.lifecycle.explain import compared
 
-    return compared(desk.open_any(name), say)
+    return compared(api.open_any(name), say)

@@ -20,10 +20,10 @@ def command(name: str, as_json: bool) -> None:
 
     They take no processor and no memory meanwhile, and are back in seconds.
     """
-    from lab.lifecycle import desk
+    from lab.lifecycle import api
 
-    say(desk.banner(name))
-    result = desk.put_to_sleep(name, say)
+    say(api.banner(name))
+    result = api.suspend(name, say)
     if as_json:
         echo(json.dumps(asdict(result), indent=2))
     elif result.saved:

@@ -126,10 +126,10 @@ def command(
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
     import pytest
 
-    from lab.lifecycle import desk
+    from lab.lifecycle import api
     from lab.lifecycle.interruption import terminable
+    from lab.state.capacity import check_room
     from lab.state.failure import NO_ROOM
-    from lab.state.room import check_room
     from lab.suites import plugin
     from lab.suites.complaint import USAGE
 
@@ -145,7 +145,7 @@ def command(
         raise UsageError(
             f"testing lab '{name}'", "the current directory has been deleted", "cd somewhere else"
         ) from None
-    opened = desk.open_any(name)
+    opened = api.open_any(name)
     say(opened.banner)
     directory = opened.handle.directory
     junit = directory / f"junit-{os.getpid()}.xml"  # another test may run beside this one

@@ -41,24 +41,24 @@ def command(
     Machines are network namespaces on this machine, unless the inventory has hypervisors: see
     "lab inventory --help".
     """
-    from lab.lifecycle import desk
+    from lab.lifecycle import api
 
-    prepared = desk.prepare(desk.LabRequest(scenario, name, provider, only, rules_off, pods))
+    prepared = api.prepare(api.LabRequest(scenario, name, provider, only, rules_off, pods))
     say(prepared.banner)
     for note in prepared.notes():
         say(note)
     if dry_run:
-        decisions = desk.preview(prepared)
+        decisions = api.preview(prepared)
         if as_json:
             echo(json.dumps([asdict(decision) for decision in decisions], indent=2))
         for decision in () if as_json else decisions:
             echo(f"{decision.step}: {decision.action}, {decision.why}")
         return
-    result = desk.bring_up(prepared, say)
+    result = api.bring_up(prepared, say)
     if as_json:
         echo(json.dumps(asdict(result), indent=2))
     elif result.changed:
-        plan = prepared.drawn.plan
+        plan = prepared.compiled.plan
         echo(
             f"lab '{result.lab}' is up: {quantity(len(plan.nodes), 'node')}, "
             f"{quantity(len(plan.pods()), 'pod')}, "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from lab._deadline import Deadline
-from lab.remote.tcp import TimedConnection
+from lab.remote.transport import TimedConnection
 
 if TYPE_CHECKING:
     from kubernetes import client

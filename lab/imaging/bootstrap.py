@@ -1,7 +1,10 @@
-"""Images made from packages: mmdebstrap, a file system without partitions, an initramfs of our own.
+"""Images made from packages: mmdebstrap, a file system without partitions, and an initramfs.
 
 No loop device, no mount and no root is needed: mmdebstrap packs a tar, mke2fs fills the file
-system from the unpacked tree, and debugfs gives files their owners where we could not.
+system from the unpacked tree, and debugfs gives files their owners where tar could not.
+
+The initramfs is a cpio archive (newc; buffer-format.rst of the kernel's documentation) with the
+kernel modules that it loads.
 """
 
 from __future__ import annotations
@@ -11,18 +14,138 @@ import lzma
 import os
 import platform
 import shutil
+import stat
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError
-from lab.imaging import initramfs, tools
 from lab.imaging.golden import DISK, INITRD, KERNEL
 from lab.imaging.job import BuildJob, Built
 from lab.imaging.recipe import Bootstrap, Recipe
+from lab.remote import programs
+
+_END = "TRAILER!!!"
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveEntry:
+    """A file or directory of the archive, owned by root."""
+
+    path: str
+    """Without a slash before it."""
+    mode: int
+    """As ``st_mode`` has it, the kind of file included."""
+    content: bytes = b""
+
+
+def folder(path: str) -> ArchiveEntry:
+    """A directory that everyone may read."""
+    return ArchiveEntry(path, stat.S_IFDIR | 0o755)
+
+
+def program(path: str, content: bytes) -> ArchiveEntry:
+    """A file that everyone may run."""
+    return ArchiveEntry(path, stat.S_IFREG | 0o755, content)
+
+
+def file(path: str, content: bytes) -> ArchiveEntry:
+    """A file that everyone may read."""
+    return ArchiveEntry(path, stat.S_IFREG | 0o644, content)
+
+
+def archive(entries: Iterable[ArchiveEntry]) -> bytes:
+    """The archive, always the same for the same entries; folders come before what is in them."""
+    out = bytearray()
+    for number, entry in enumerate((*entries, ArchiveEntry(_END, 0)), start=1):
+        name = entry.path.encode() + b"\0"
+        fields = (number, entry.mode, 0, 0, 1, 0, len(entry.content), 0, 0, 0, 0, len(name), 0)
+        out += b"070701" + b"".join(b"%08x" % field for field in fields) + name
+        out += bytes(-len(out) % 4) + entry.content
+        out += bytes(-len(out) % 4)
+    return bytes(out)
+
+
+class ModuleMissingError(Exception):
+    """The kernel has no module of that name, and it is not built in either."""
+
+
+def load_order(wanted: Sequence[str], dependencies: str, built_in: str) -> tuple[str, ...]:
+    """Paths of modules in the order they are loaded.
+
+    Parameters
+    ----------
+    wanted
+        Names: ``virtio_blk``.
+    dependencies
+        The text of ``modules.dep``.
+    built_in
+        The text of ``modules.builtin``: what needs no loading.
+
+    Raises
+    ------
+    ModuleMissingError
+        With the name that is in neither.
+
+    """
+    needs = dict(_needs(dependencies))
+    paths = {_name(path): path for path in needs}
+    inside = {_name(path) for path in built_in.split()}
+    order: dict[str, None] = {}
+    for name in wanted:
+        if name in paths:
+            path = paths[name]
+            # modules.dep names what is needed by what comes before it
+            order |= dict.fromkeys((*reversed(needs[path]), path))
+        elif name not in inside:
+            raise ModuleMissingError(name)
+    return tuple(order)
+
+
+def _needs(dependencies: str) -> Iterable[tuple[str, Sequence[str]]]:
+    for line in dependencies.splitlines():
+        path, _, needed = line.partition(":")
+        yield path, needed.split()
+
+
+def _name(path: str) -> str:
+    """``virtio_blk`` of ``kernel/drivers/block/virtio_blk.ko.xz``: as modprobe names it."""
+    return path.rpartition("/")[2].partition(".ko")[0].replace("-", "_")
+
+
+def boot_archive(init: bytes, busybox: bytes, modules: Mapping[str, bytes], nodes: bytes) -> bytes:
+    """The initramfs of a light image.
+
+    Parameters
+    ----------
+    init
+        The script that the kernel starts.
+    busybox
+        A static busybox.
+    modules
+        Unpacked modules by path, in the order they are loaded.
+    nodes
+        The text of ``modules.devname``.
+
+    """
+    names = [f"{_name(path)}.ko" for path in modules]
+    return archive(
+        (
+            *(folder(path) for path in ("bin", "dev", "modules", "proc", "root", "seed", "sys")),
+            program("init", init),
+            program("bin/busybox", busybox),
+            *(
+                file(f"modules/{name}", code)
+                for name, code in zip(names, modules.values(), strict=True)
+            ),
+            file("modules/order", "".join(f"{name}\n" for name in names).encode()),
+            file("modules/nodes", nodes),
+        )
+    )
+
 
 FORMAT = "$(ORIGIN)|$(CODENAME)|$(RELEASE)|$(REPO_URI)|$(COMPONENT)|$(CREATED_BY)"
 """For ``apt-get indextargets --format``; the first two are empty before ``apt-get update``."""
@@ -187,11 +310,11 @@ def build(job: BuildJob) -> Built:
     return Built(arguments=parts.arguments, packages=packages)
 
 
-def _checked(job: BuildJob, *programs: str) -> Bootstrap:
+def _checked(job: BuildJob, *names: str) -> Bootstrap:
     """What the recipe is made from, once the programs, the processor and room are there."""
     recipe, parts = job.recipe, job.recipe.bootstrap
     assert parts is not None, "chosen by the recipe's kind"
-    tools.need(job.doing, *programs)
+    programs.need(job.doing, *names)
     if platform.machine() != recipe.architecture:
         raise PreflightError(
             job.doing,
@@ -214,7 +337,7 @@ def sources(recipe: Recipe, url: str | None) -> list[AptSource]:
 def host_sources(distribution: str, suite: str) -> list[AptSource]:
     """Where a release is on the mirror that apt uses on this machine; empty where it is not."""
     host = platform.freedesktop_os_release() if Path("/etc/os-release").exists() else {}
-    targets = tools.read_output(["apt-get", "indextargets", "--format", FORMAT])
+    targets = programs.read_output(["apt-get", "indextargets", "--format", FORMAT])
     own = host.get("ID", ""), host.get("VERSION_CODENAME", "")
     return mirror_sources(targets, distribution, own, suite)
 
@@ -232,7 +355,7 @@ def _bootstrap(job: BuildJob, parts: Bootstrap, packed: Path) -> None:
     overlay.write_bytes(tree_archive(job.recipe.templates))
     command = _command(job, parts, packed, overlay)
     job.tell(f"bootstrapping '{parts.suite}' with mmdebstrap")
-    tools.run(
+    programs.run(
         job.doing,
         [*command, *(one.line() for one in found)],
         Deadline(_MINUTES * 60),
@@ -275,7 +398,9 @@ def _proxies(job: BuildJob) -> dict[str, str]:
 
 def host_options() -> list[str]:
     """What apt of this machine was told about its mirror: proxies, and dates not to look at."""
-    told = tools.read_output(["apt-config", "dump", "--no-empty", "--format", "%f %v%n", "Acquire"])
+    told = programs.read_output(
+        ["apt-config", "dump", "--no-empty", "--format", "%f %v%n", "Acquire"]
+    )
     wanted = ("acquire::http::", "acquire::https::", "acquire::check-")
     pairs = (line.partition(" ") for line in told.splitlines())
     return [f'{name} "{value}"' for name, _, value in pairs if name.lower().startswith(wanted)]
@@ -298,7 +423,7 @@ def _unpack(job: BuildJob, packed: Path, tree: Path) -> None:
     owner = ("--same-owner",) if _is_root() else ("--no-same-owner",)
     command = ["tar", "--extract", f"--directory={tree}", "--same-permissions", *owner]
     without = ("--exclude=./dev/*", "--delay-directory-restore", "--numeric-owner")
-    tools.run(job.doing, [*command, *without], Deadline(600), stdin=packed)
+    programs.run(job.doing, [*command, *without], Deadline(600), stdin=packed)
 
 
 def _kernel(job: BuildJob, tree: Path) -> None:
@@ -311,12 +436,12 @@ def _kernel(job: BuildJob, tree: Path) -> None:
 def _initrd(job: BuildJob, parts: Bootstrap, tree: Path) -> None:
     base = max(path.parent for path in tree.glob("usr/lib/modules/*/modules.dep"))
     try:
-        order = initramfs.load_order(
+        order = load_order(
             parts.modules,
             (base / "modules.dep").read_text(encoding="ascii"),
             (base / "modules.builtin").read_text(encoding="ascii"),
         )
-    except initramfs.ModuleMissingError as error:
+    except ModuleMissingError as error:
         raise BrokenError(
             job.doing, f"the kernel has no module '{error}'", "take it out of 'modules'"
         ) from error
@@ -325,7 +450,7 @@ def _initrd(job: BuildJob, parts: Bootstrap, tree: Path) -> None:
     )
     if busybox is None:
         raise BrokenError(job.doing, "it has no busybox", "add 'busybox-static' to 'packages'")
-    made = initramfs.boot_archive(
+    made = boot_archive(
         job.recipe.templates[_INIT],
         busybox.read_bytes(),
         {path: _module((base / path).read_bytes()) for path in order},
@@ -345,16 +470,16 @@ def _disk(job: BuildJob, packed: Path, tree: Path, raw: Path) -> None:
     size = f"{job.recipe.disk_gib}G"
     extended = "lazy_itable_init=1,lazy_journal_init=1,root_owner=0:0"
     make = ["mke2fs", "-q", "-t", "ext4", "-L", LABEL, "-E", extended, "-d", str(tree)]
-    tools.run(job.doing, [*make, str(raw), size], Deadline(900))
+    programs.run(job.doing, [*make, str(raw), size], Deadline(900))
     if not _is_root():
         script = raw.with_name("owners")
         with tarfile.open(packed) as tar:
             script.write_text("".join(owners(tar)), encoding="utf-8")
         command = ["debugfs", "-w", "-f", str(script), str(raw)]
-        tools.run(job.doing, command, Deadline(900))
+        programs.run(job.doing, command, Deadline(900))
     target = str(job.scratch / DISK)
     command = ["qemu-img", "convert", "-O", "qcow2", "-f", "raw", str(raw), target]
-    tools.run(job.doing, command, Deadline(900))
+    programs.run(job.doing, command, Deadline(900))
 
 
 def owners(tar: tarfile.TarFile) -> Iterator[str]:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import PreflightError
-from lab.imaging import inputs, tools
+from lab.imaging import inputs
 from lab.imaging.golden import DISK
 from lab.imaging.job import BuildJob, Built
+from lab.remote import programs
 
 _GIB = 1 << 30
 _SECONDS = 3600.0
@@ -27,7 +28,7 @@ def build(job: BuildJob) -> Built:
         When the connection breaks again and again, or a program fails.
 
     """
-    tools.need(job.doing, "qemu-img", "setpriv")
+    programs.need(job.doing, "qemu-img", "setpriv")
     size = adopt(job, inputs.provide(job))
     inputs.forget(job)
     return Built(virtual_gib=size)
@@ -54,16 +55,16 @@ def adopt(job: BuildJob, disk: Path) -> int:
     form = str(facts["format"])
     job.tell(f"converting the disk, {size / _GIB:.1f} GiB as a guest sees it")
     command = ["qemu-img", "convert", "-f", form, "-O", "qcow2", str(disk), target]
-    tools.run(job.doing, command, Deadline(_SECONDS))
+    programs.run(job.doing, command, Deadline(_SECONDS))
     whole = max(job.recipe.disk_gib, -(-size // _GIB))
     if whole * _GIB > size:
         grow = ["qemu-img", "resize", "-q", "-f", "qcow2", target, f"{whole}G"]
-        tools.run(job.doing, grow, Deadline(_SECONDS))
+        programs.run(job.doing, grow, Deadline(_SECONDS))
     return whole
 
 
 def _facts(job: BuildJob, disk: Path) -> Mapping[str, object]:
-    text = tools.read_output(["qemu-img", "info", "--output=json", str(disk)])
+    text = programs.read_output(["qemu-img", "info", "--output=json", str(disk)])
     if not text:
         raise PreflightError(job.doing, f"'{disk}' is no disk that qemu-img can read")
     facts: dict[str, object] = json.loads(text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,9 +17,8 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
-from lab.imaging import tools
-from lab.imaging.job import MORE_ROOM
-from lab.imaging.source import rewritten
+from lab.remote import programs
+from lab.remote.programs import MORE_ROOM
 
 _CONNECT_SECONDS = 60
 """To be connected; a small file has so long in all."""
@@ -51,6 +51,10 @@ _LOCAL_FILE = (
     '[images.NAME] path = "..."'
 )
 _OWN_DIGEST = "if you trust it, write its sha256 into the inventory: [images.NAME] sha256 = ..."
+_LENGTHS = {64: "sha256", 128: "sha512"}
+"""Hex digits of a digest to the name of its algorithm."""
+_GNU = re.compile(r"^\\?([0-9a-fA-F]{64,128})\s[ *](.+)$")
+_BSD = re.compile(r"^SHA\d+ \((.+)\) = ([0-9a-fA-F]{64,128})$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ class Web:
             When it cannot be had.
 
         """
-        with tools.unnamed_file() as body:
+        with programs.unnamed_file() as body:
             options = {"max-time": _CONNECT_SECONDS, "max-filesize": _SMALL}
 
             def watch(_: Mapping[str, str]) -> None:
@@ -196,7 +200,7 @@ def _run_curl(  # noqa: PLR0913, PLR0917  each is part of the request
     address = rewritten(url, web.mirrors)
     if not address.isprintable():
         raise web.refused(url, doing, "no address has control characters")
-    tools.need(doing, "curl", "setpriv")
+    programs.need(doing, "curl", "setpriv")
     ending: list[str] = []
 
     def on_line(line: str) -> None:
@@ -205,7 +209,7 @@ def _run_curl(  # noqa: PLR0913, PLR0917  each is part of the request
         else:
             watch(_fields(head))
 
-    with tools.unnamed_file() as config, tools.unnamed_file() as head:
+    with programs.unnamed_file() as config, programs.unnamed_file() as head:
         lines = {
             "url": address,
             "output": output,
@@ -225,7 +229,7 @@ def _run_curl(  # noqa: PLR0913, PLR0917  each is part of the request
         ends = Deadline(_LONGEST_SECONDS)
         command = ("curl", "--disable", "--config", "-")
         try:
-            tools.run(
+            programs.run(
                 doing,
                 command,
                 ends,
@@ -351,3 +355,26 @@ def _size(part: Path) -> int:
 def _free(part: Path) -> int:
     status = os.statvfs(part.parent)
     return status.f_bavail * status.f_frsize
+
+
+def rewritten(url: str, mirrors: Mapping[str, str]) -> str:
+    """The address that is asked instead: of the mirrors that fit, the longest."""
+    fitting = [start for start in mirrors if url.startswith(start)]
+    if not fitting:
+        return url
+    start = max(fitting, key=len)
+    return mirrors[start] + url.removeprefix(start)
+
+
+def listed(checksums: str, name: str) -> str | None:
+    """The digest of a file in a vendor's list, GNU's form or BSD's; None if it is not in it."""
+    for line in checksums.splitlines():
+        if found := _GNU.match(line.strip()):
+            digest, file = found.groups()
+        elif found := _BSD.match(line.strip()):
+            file, digest = found.groups()
+        else:
+            continue
+        if file.rpartition("/")[2] == name and len(digest) in _LENGTHS:
+            return f"{_LENGTHS[len(digest)]}:{digest.lower()}"
+    return None

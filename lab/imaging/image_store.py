@@ -29,12 +29,20 @@ from pathlib import Path
 from typing import get_args
 
 from lab._errors import LabError, PreflightError, UsageError
-from lab.imaging import bootstrap, golden, inputs, recipes, source
-from lab.imaging.cache import PARTIAL, entries, guarded, read_json, remove, require_own, size
-from lab.imaging.golden import GoldenImage
+from lab.imaging import bootstrap, golden, inputs, recipes
+from lab.imaging.golden import (
+    PARTIAL,
+    GoldenImage,
+    entries,
+    guarded,
+    read_json,
+    remove,
+    require_own,
+    size,
+)
+from lab.imaging.inputs import ImageInput
 from lab.imaging.job import UNFINISHED, BuildJob, Built, Installer, Say
 from lab.imaging.recipe import Kind, Recipe
-from lab.imaging.source import ImageInput
 from lab.imaging.windows.settings import Firmware
 from lab.inventory.inventory import ImageSource, Inventory
 from lab.state.failure import guarded_files
@@ -66,10 +74,10 @@ def remember(cache: Path, inventory: Inventory, recipe: Recipe, given: Mapping[s
         When the inventory says that it is somewhere else.
 
     """
-    needs = {need.name: need for need in source.needs(recipe)}
+    needs = {need.name: need for need in inputs.needs(recipe)}
     kept = dict(_read(cache / FILE))
     for name, path in given.items():
-        if name not in needs or name == source.FILE:
+        if name not in needs or name == inputs.FILE:
             raise _unasked(recipe, name, needs)
         if not path.is_file():
             raise PreflightError(
@@ -134,7 +142,7 @@ def _same(said: str, path: Path) -> bool:
 
 
 def _unasked(recipe: Recipe, name: str, needs: Mapping[str, ImageInput]) -> PreflightError:
-    options = [f"--{one}" for one in needs if one != source.FILE]
+    options = [f"--{one}" for one in needs if one != inputs.FILE]
     return PreflightError(
         f"building image '{recipe.name}'",
         f"it is made from no '{name}'",

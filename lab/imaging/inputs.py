@@ -14,17 +14,90 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from lab._errors import LabError, PreflightError
-from lab.imaging import download, recipes, source
-from lab.imaging.cache import guarded, read_json, read_line, require_own
+from lab.imaging import download, recipes
+from lab.imaging.golden import guarded, read_json, read_line, require_own
 from lab.imaging.job import BuildJob, Say
 from lab.imaging.recipe import Recipe
-from lab.imaging.source import ImageInput, ImageSourceFile
 from lab.inventory.inventory import Inventory
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSourceFile:
+    """The input of an image that has one; neither address nor path if nobody said one."""
+
+    url: str | None
+    """As written: mirrors are not applied yet."""
+    path: Path | None
+    digest: str | None
+    """``sha256:`` or ``sha512:`` and hex; None where it has to be looked up."""
+    checksums: str | None
+    """Address of the vendor's list of digests."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInput:
+    """One file that an image is made from."""
+
+    name: str
+    """In the image's digest; one of the recipe's own."""
+    image: str
+    """Whose entry in the inventory says where it is: ``[images.<image>]``."""
+    what: str
+    """What to get, in words."""
+    optional: bool = False
+
+
+FILE = "file"
+"""The one input of a ``cloud`` or ``iso`` image."""
+ISO = "iso"
+VIRTIO = "virtio-win"
+OPENSSH = "openssh"
+OPENSSH_IMAGE = "openssh-windows"
+
+
+def needs(recipe: Recipe) -> tuple[ImageInput, ...]:
+    """All that an image is made from."""
+    if recipe.cloud:
+        return (ImageInput(FILE, recipe.name, f"the disk at {recipe.cloud.url}"),)
+    if recipe.iso:
+        return (ImageInput(FILE, recipe.name, recipe.iso.medium),)
+    if recipe.windows:
+        medium = ImageInput(ISO, recipe.name, recipe.windows.medium)
+        drivers = ImageInput(
+            VIRTIO, VIRTIO, "the virtio-win ISO, with the drivers of disk and card"
+        )
+        shell = ImageInput(
+            OPENSSH, OPENSSH_IMAGE, "Win32-OpenSSH's OpenSSH-Win64.zip", optional=True
+        )
+        return (medium, *((drivers,) if recipe.windows.virtio else ()), shell)
+    return ()
+
+
+def of(need: ImageInput, recipe: Recipe, inventory: Inventory) -> ImageSourceFile:
+    """What recipe and inventory say; the inventory's word counts more."""
+    own = inventory.images.get(need.image)
+    said = own.url if own else None
+    parts = recipe.cloud or recipe.iso
+    sha256 = (own.sha256 if own else None) or (parts.sha256 if parts else None)
+    digest = f"sha256:{sha256}" if sha256 else None
+    if said is None:
+        cloud = recipe.cloud
+        url = cloud.url if cloud else None
+        return ImageSourceFile(url, None, digest, cloud.checksums if cloud else None)
+    split = urlsplit(said)
+    if split.scheme in {"http", "https"}:
+        return ImageSourceFile(said, None, digest, None)
+    return ImageSourceFile(
+        None, Path(unquote(split.path) if split.scheme == "file" else said), digest, None
+    )
+
 
 _SHORT = 32
 FORMAT = 1
@@ -71,17 +144,15 @@ def found(recipe: Recipe, inventory: Inventory, downloads: Path, say: Say) -> Ma
         When an input is missing, cannot be looked up, or is not what it must be.
 
     """
-    digests = {
-        need.name: _found(need, recipe, inventory, downloads, say) for need in source.needs(recipe)
-    }
+    digests = {need.name: _found(need, recipe, inventory, downloads, say) for need in needs(recipe)}
     return {name: digest for name, digest in digests.items() if digest is not None}
 
 
 def known(recipe: Recipe, inventory: Inventory, downloads: Path) -> Mapping[str, str] | None:
     """The same without asking anyone or reading a large file; None where that is not enough."""
     digests: dict[str, str] = {}
-    for need in source.needs(recipe):
-        where = source.of(need, recipe, inventory)
+    for need in needs(recipe):
+        where = of(need, recipe, inventory)
         if where.path is None and where.url is None and need.optional:
             continue
         digest = _known(where, downloads)
@@ -102,8 +173,8 @@ def check(recipe: Recipe, inventory: Inventory) -> None:
         Naming the first that is missing, and how to get it.
 
     """
-    for need in source.needs(recipe):
-        where = source.of(need, recipe, inventory)
+    for need in needs(recipe):
+        where = of(need, recipe, inventory)
         if where.path is None and where.url is None and not need.optional:
             raise _missing(need, recipe)
         if where.path is not None and not where.path.is_file():
@@ -131,18 +202,18 @@ def look_at(recipe: Recipe, name: str, path: Path) -> None:
     """
     if recipe.windows is None:
         return
-    from lab.imaging.windows import inspection, medium  # noqa: PLC0415  a slow extra
+    from lab.imaging.windows import medium  # noqa: PLC0415  a slow extra
 
     wanted = recipe.windows.wanted
-    if name == source.ISO:
-        inspection.choose(medium.read(path), wanted)
-    elif name == source.VIRTIO:
-        inspection.check_drivers(path, wanted.release)
-    elif name == source.OPENSSH:
-        inspection.check_openssh(path)
+    if name == ISO:
+        medium.choose(medium.read(path), wanted)
+    elif name == VIRTIO:
+        medium.check_drivers(path, wanted.release)
+    elif name == OPENSSH:
+        medium.check_openssh(path)
 
 
-def provide(job: BuildJob, name: str = source.FILE) -> Path:
+def provide(job: BuildJob, name: str = FILE) -> Path:
     """An input as a file of this machine, downloaded if need be.
 
     Raises
@@ -158,10 +229,10 @@ def provide(job: BuildJob, name: str = source.FILE) -> Path:
 
 def provided(job: BuildJob, name: str) -> Path | None:
     """The same; None for one that is optional and not there."""
-    need = next((one for one in source.needs(job.recipe) if one.name == name), None)
+    need = next((one for one in needs(job.recipe) if one.name == name), None)
     if need is None:
         return None
-    where = source.of(need, job.recipe, job.inventory)
+    where = of(need, job.recipe, job.inventory)
     if where.path is not None:
         return where.path
     if where.url is None:
@@ -190,8 +261,8 @@ def wanted(folder: Path | None, inventory: Inventory) -> frozenset[str]:
             recipe = recipes.load(name, folder)
         except LabError:
             continue
-        for need in source.needs(recipe):
-            where = source.of(need, recipe, inventory)
+        for need in needs(recipe):
+            where = of(need, recipe, inventory)
             names |= {_key(str(place)) for place in (where.url, where.path) if place}
             if where.digest:
                 names.add(_short(where.digest.partition(":")[2]))
@@ -208,7 +279,7 @@ def _found(
     need: ImageInput, recipe: Recipe, inventory: Inventory, downloads: Path, say: Say
 ) -> str | None:
     """The digest of one input; None for one that is optional and not there."""
-    where = source.of(need, recipe, inventory)
+    where = of(need, recipe, inventory)
     doing = f"looking for the input of image '{recipe.name}'"
     if where.path is not None:
         if not where.path.is_file():
@@ -230,7 +301,7 @@ def _known(where: ImageSourceFile, downloads: Path) -> str | None:
 
 
 def _missing(need: ImageInput, recipe: Recipe) -> PreflightError:
-    option = "" if need.name == source.FILE else f", or give it: {_by_option(need, recipe)}"
+    option = "" if need.name == FILE else f", or give it: {_by_option(need, recipe)}"
     return PreflightError(
         f"looking for the input of image '{recipe.name}'",
         f"it needs {need.what}, which cannot be downloaded from here",
@@ -241,7 +312,7 @@ def _missing(need: ImageInput, recipe: Recipe) -> PreflightError:
 
 def _gone(need: ImageInput, recipe: Recipe, path: Path) -> PreflightError:
     hint = "correct 'path' in the inventory"
-    if need.name != source.FILE:
+    if need.name != FILE:
         hint = f"say where it is: {_by_option(need, recipe)}, or 'path' in the inventory"
     return PreflightError(
         f"looking for the input of image '{recipe.name}'",
@@ -270,7 +341,7 @@ def _pinned(
         )
     text = _web(inventory).text(where.checksums, doing)
     name = where.url.rpartition("/")[2]
-    digest = source.listed(text, name)
+    digest = download.listed(text, name)
     if digest is None:
         raise PreflightError(
             doing,

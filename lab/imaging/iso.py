@@ -13,11 +13,12 @@ from urllib.parse import urlsplit
 
 from lab._deadline import Deadline
 from lab._errors import PreflightError
-from lab.imaging import initramfs, inputs, medium, tools
+from lab.imaging import bootstrap, inputs, medium
 from lab.imaging.bootstrap import host_sources
 from lab.imaging.cloud import adopt
 from lab.imaging.job import BuildJob, Built, Installation
 from lab.imaging.recipe import Answers, Iso, Recipe
+from lab.remote import programs
 
 _LABELS: Mapping[Answers, str] = {"cidata": "cidata", "oemdrv": "OEMDRV"}
 _ENDING = ".j2"
@@ -40,7 +41,7 @@ def build(job: BuildJob) -> Built:
     recipe, parts = job.recipe, job.recipe.iso
     assert parts is not None, "chosen by the recipe's kind"
     assert recipe.firmware != "kernel", "the reader of recipes has looked"
-    tools.need(job.doing, "qemu-img", "setpriv")
+    programs.need(job.doing, "qemu-img", "setpriv")
     if job.installer is None:
         raise PreflightError(
             job.doing, "there is no hypervisor to run its installer on", "add one to the inventory"
@@ -98,10 +99,10 @@ def _install(job: BuildJob, installation: Installation, disk: Path) -> None:
 def _medium(parts: Iso, files: Mapping[str, bytes], initrd: Path, work: Path) -> tuple[Path, ...]:
     """Bring the answers to the installer; the media to attach beside the vendor's."""
     if parts.answers == "initrd":
-        entries = [initramfs.file(name, content) for name, content in files.items()]
+        entries = [bootstrap.file(name, content) for name, content in files.items()]
         with initrd.open("ab") as out:
             out.write(bytes(-out.tell() % 4))  # the next archive begins at a multiple of four
-            out.write(initramfs.archive(entries))
+            out.write(bootstrap.archive(entries))
         return ()
     made = work / "answers.iso"
     made.write_bytes(medium.medium(_LABELS[parts.answers], files))

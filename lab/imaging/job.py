@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from lab._deadline import Deadline
 from lab._errors import PreflightError
+from lab.remote.programs import MORE_ROOM
 
 if TYPE_CHECKING:
     from lab.imaging.recipe import Architecture, Phase, Recipe
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 UNFINISHED = "unfinished.json"
 """While it is in the scratch directory, a build that was interrupted goes on there."""
-MORE_ROOM = "free some space ('lab image gc'), or put 'cache' of the inventory on a larger disk"
 _GIB = 1 << 30
 
 

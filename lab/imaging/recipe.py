@@ -13,9 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from lab.imaging.golden import FirstBoot
-from lab.imaging.windows.credentials import PATTERN
-from lab.imaging.windows.release import Edition, Surface, WantedImage, Year
-from lab.imaging.windows.settings import Region
+from lab.imaging.windows.settings import PATTERN, Edition, Region, Surface, WantedImage, Year
 from lab.scenario import values
 from lab.scenario.dialect import Dialect, as_yaml
 from lab.scenario.findings import quoted

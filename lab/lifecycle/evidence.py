@@ -25,17 +25,16 @@ from xml.sax.saxutils import escape
 from lab._deadline import Deadline
 from lab._errors import LabError, UsageError
 from lab.cluster.signatures import InLog
+from lab.explain.question import known
 from lab.inventory import loader
+from lab.lifecycle.compilation import EvidenceSubject
 from lab.lifecycle.session import OpenLab
-from lab.lifecycle.subject import EvidenceSubject
-from lab.matrix.explain.question import known
 from lab.plan.canonical import plain
 from lab.providers.provider import SLOW_EVIDENCE_SECONDS, Evidence, LabHandle
 from lab.state.directory import make_private
 from lab.state.failure import ELSEWHERE, guarded_files
-from lab.state.files import PRIVATE
+from lab.state.files import PRIVATE, open_output
 from lab.state.lock import EVIDENCE, RUNS
-from lab.state.output_file import open_output
 from lab.state.rows import LabRow
 
 PIECE_BYTES = 16 << 20

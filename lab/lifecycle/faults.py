@@ -16,14 +16,13 @@ from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab.cluster.bind import bound_as, observed_in
 from lab.cluster.labels import POD_VARIABLE
 from lab.cluster.observed import from_text, to_text
-from lab.lifecycle import lost
-from lab.lifecycle.explaining import bound
-from lab.lifecycle.lost import wait_until_learned
+from lab.explain.faults import registry
+from lab.explain.faults.fault import Fault, FaultChange, FaultCommand, FaultSite
+from lab.lifecycle import reconnect
+from lab.lifecycle.explain import bound
+from lab.lifecycle.reconnect import wait_until_learned
 from lab.lifecycle.session import OpenLab
-from lab.matrix.faults import registry
-from lab.matrix.faults.fault import Fault, FaultChange, FaultCommand, FaultSite
 from lab.providers.provider import MACHINES
-from lab.state import faults as journal
 from lab.state.lock import FAULTS, lab_lock
 from lab.state.rows import FaultRow
 from lab.topology.intent import Intent
@@ -101,8 +100,7 @@ def _put(
     _refuse_twice(opened, fault, site.node, peer, doing)
     _probe(opened, intent, fault, site.node, doing)
     change = _change(opened, fault, intent, site.node, peer)
-    number = journal.intend(
-        opened.store,
+    number = opened.store.intend_fault(
         opened.name,
         opened.handle.token,
         fault.name,
@@ -116,7 +114,7 @@ def _put(
     except LabError:
         _mend(opened, row)
         raise
-    journal.done(opened.store, opened.name, number)
+    opened.store.finish_fault(opened.name, number)
     return row
 
 
@@ -140,9 +138,10 @@ def heal(opened: OpenLab, say: Say) -> Healed:
     command = f"lab heal {opened.name}"
     with opened.used(command, say, as_found=True), _by_one(opened, command, say):
         opened.require_running(well=False)
-        for row in reversed(journal.faults(opened.store, opened.name)):
-            if journal.is_older(row, opened.handle.token, opened.store.steps(opened.name)):
-                journal.forget(opened.store, opened.name, row.number)
+        live = present(opened)
+        for row in reversed(opened.store.faults(opened.name)):
+            if row not in live:
+                opened.store.forget_fault(opened.name, row.number)
                 rebuilt.append(row)
             else:
                 _mend(opened, row)
@@ -178,9 +177,7 @@ def _by_one(opened: OpenLab, command: str, say: Say) -> AbstractContextManager[N
 
 def present(opened: OpenLab) -> tuple[FaultRow, ...]:
     """The faults that are in the lab, or may be in part, in the order they were put in."""
-    steps = opened.store.steps(opened.name)
-    rows = journal.faults(opened.store, opened.name)
-    return tuple(row for row in rows if not journal.is_older(row, opened.handle.token, steps))
+    return opened.store.live_faults(opened.name, opened.handle.token)
 
 
 def possible(opened: OpenLab, say: Say) -> Mapping[str, tuple[FaultSite, ...]]:
@@ -254,12 +251,12 @@ def _probe(opened: OpenLab, intent: Intent, fault: Fault, node: str, doing: str)
 
 
 def _mend(opened: OpenLab, row: FaultRow) -> None:
-    if row.name == lost.CUT_OFF:
-        lost.join_again(opened.store, opened.provider, opened.handle, opened.intent, row.node)
+    if row.name == reconnect.CUT_OFF:
+        reconnect.join_again(opened.store, opened.provider, opened.handle, opened.intent, row.node)
         return
     doing = f"taking fault {words(row)} out of lab '{opened.name}'"
     _run(opened, opened.intent, _undo(opened, row, doing), doing)
-    journal.forget(opened.store, opened.name, row.number)
+    opened.store.forget_fault(opened.name, row.number)
 
 
 def _change(opened: OpenLab, fault: Fault, intent: Intent, node: str, peer: str) -> FaultChange:

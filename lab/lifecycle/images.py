@@ -1,24 +1,160 @@
-"""The golden images of this user, as the inventory has it."""
+"""The golden images and bundles of this user, as the inventory has them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from lab._errors import LabError
+from lab._errors import BrokenError, LabError, UsageError
+from lab.cluster import rules
+from lab.cluster.bundle import directory, medium, upstream
+from lab.cluster.bundle.catalogue import SYSTEMS
+from lab.cluster.bundle.manifest import Manifest
+from lab.cluster.bundle.store import BundleStore, CollectedBundles
 from lab.imaging.golden import GoldenImage, cache_directory
 from lab.imaging.image_store import ImageStore
-from lab.imaging.windows.credentials import secret_of
-from lab.imaging.windows.settings import Firmware
+from lab.imaging.windows.settings import Firmware, secret_of
 from lab.inventory import loader
-from lab.inventory.inventory import STOCK
-from lab.lifecycle import bundles
+from lab.inventory.inventory import STOCK, Inventory
 from lab.lifecycle.interruption import terminable
-from lab.providers.libvirt import connection, images, installer
+from lab.providers.libvirt import connection, images, installer, placement
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.images import Copies
 from lab.providers.libvirt.installer import LeftSites, LibvirtInstaller
+from lab.providers.provider import LabHandle
+from lab.scenario.terms import Os
+from lab.scenario.versions import SUPPORTED
+from lab.state import store as journal
+from lab.state.directory import state_directory
+
+Say = Callable[[str], None]
+T = TypeVar("T")
+
+
+def store() -> BundleStore:
+    """The store.
+
+    Raises
+    ------
+    InventoryError
+        When the inventory is wrong.
+
+    """
+    return BundleStore(cache_directory(_inventory()))
+
+
+def create(
+    kubernetes: str | None,
+    source: Path | None,
+    systems: Sequence[Os],
+    say: Say,
+    add_ons: Sequence[str] = (),
+) -> Manifest:
+    """Make a bundle, from a directory or from upstream's releases.
+
+    Parameters
+    ----------
+    kubernetes
+        A minor or a patch version; None for what the directory has, or the newest minor.
+    source
+        A directory; None for upstream.
+    systems
+        Operating systems of nodes; empty for all, or those that the directory has.
+    add_ons
+        Network add-ons to fetch beside flannel.
+
+    Raises
+    ------
+    UsageError
+        When there is no add-on of one of those names.
+
+    """
+    for name in add_ons:
+        if name not in rules.add_ons():
+            known = ", ".join(rules.add_ons())
+            raise UsageError(
+                "making a bundle",
+                f"there is no network add-on '{name}' beside flannel",
+                f"one of {known}",
+            )
+    inventory = _inventory()
+    there = BundleStore(cache_directory(inventory))
+    if source is not None:
+        return directory.create(there, source, systems, kubernetes, say)
+    reached = upstream.web(inventory)
+    minor = kubernetes or SUPPORTED[-1]
+    return upstream.create(there, reached, minor, systems or SYSTEMS, say, add_ons)
+
+
+def chosen(digest: str | None) -> Manifest:
+    """The bundle of that digest, or the only one.
+
+    Raises
+    ------
+    UsageError
+        When there is none, or none is named and there are several.
+
+    """
+    there = store()
+    if digest is not None:
+        return there.get(digest)
+    found = there.all()
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(one.short for one in found)
+    raise UsageError(
+        "looking for the bundle",
+        f"there are several: {names}" if found else "there is none",
+        "name one of them" if found else "lab bundle create",
+    )
+
+
+def verify(digest: str | None, say: Say) -> int:
+    """Read every byte of that bundle, or of each; how many there are.
+
+    Raises
+    ------
+    UsageError
+        When there is none of that digest.
+    PreflightError, BrokenError
+        When it is damaged. Of several the others are read all the same.
+
+    """
+    there = store()
+    asked = [digest] if digest is not None else [one.digest for one in there.list()]
+    damaged = []
+    for one in asked:
+        try:
+            there.verify(there.get(one), say)
+        except LabError as error:
+            if len(asked) == 1:
+                raise
+            say(str(error))
+            damaged.append(f"'{one}'")
+    if damaged:
+        what = "is damaged" if len(damaged) == 1 else "are damaged"
+        raise BrokenError(
+            f"verifying {len(asked)} bundles",
+            f"{' and '.join(damaged)} {what}",
+            "do for each what is said above",
+        )
+    return len(asked)
+
+
+def collect(yes: bool) -> CollectedBundles:
+    """Find, and with ``yes`` remove, bundles that nobody needs; those of this user's labs stay."""
+    labs = journal.Store(state_directory(os.environ))
+    decided = (
+        placement.load_layout(LabHandle(row.name, labs.lab_directory(row.name), row.token))
+        for row in labs.labs()
+    )
+    return store().gc({one.bundle for one in decided if one and one.bundle}, yes)
+
+
+def _inventory() -> Inventory:
+    return loader.current(os.environ, Path.cwd()) or STOCK
 
 
 def image_store() -> ImageStore:
@@ -30,7 +166,7 @@ def image_store() -> ImageStore:
         When the inventory is wrong.
 
     """
-    inventory = loader.current(os.environ, Path.cwd()) or STOCK
+    inventory = _inventory()
     hypervisors = [*inventory.hypervisors.values()]
     installer = (
         LibvirtInstaller(Host(hypervisors[0]), inventory.management.cidr) if hypervisors else None
@@ -41,7 +177,7 @@ def image_store() -> ImageStore:
 def build(
     name: str,
     given: Mapping[str, Path],
-    say: Callable[[str], None],
+    say: Say,
     firmware: Firmware | None = None,
 ) -> GoldenImage:
     """The image of that name, built if it is not there.
@@ -72,44 +208,33 @@ def build(
 
 def has_product_key(name: str) -> bool:
     """Whether the inventory says where the product key of an image of Windows is."""
-    inventory = loader.current(os.environ, Path.cwd()) or STOCK
+    inventory = _inventory()
     return secret_of(name, inventory.secrets) is not None
 
 
-def collect_sites(yes: bool, say: Callable[[str], None]) -> tuple[LeftSites, ...]:
-    """Find, and with ``yes`` remove, installations that were interrupted and nobody goes on with.
-
-    A hypervisor that cannot be reached is said and left.
-    """
-    inventory = loader.current(os.environ, Path.cwd()) or STOCK
+def collect_sites(yes: bool, say: Say) -> tuple[LeftSites, ...]:
+    """Find, and with ``yes`` remove, interrupted installations that nobody continues."""
     alive = image_store().is_building
-    found: list[LeftSites] = []
-    for hypervisor in inventory.hypervisors.values():
-        if hypervisor.line == 0 and not connection.is_here(hypervisor):
-            continue
-        try:
-            found.append(installer.collect_sites(Host(hypervisor), alive, yes=yes))
-        except LabError as error:
-            say(f"note: {error.doing}: {error.happened}")
-    return tuple(found)
+    return _on_hypervisors(lambda host: installer.collect_sites(host, alive, yes=yes), say)
 
 
-def collect_copies(yes: bool, say: Callable[[str], None]) -> tuple[Copies, ...]:
-    """Find, and with ``yes`` remove, copies on hypervisors that nobody needs any more.
-
-    A hypervisor that cannot be reached is said and left.
-    """
-    inventory = loader.current(os.environ, Path.cwd()) or STOCK
+def collect_copies(yes: bool, say: Say) -> tuple[Copies, ...]:
+    """Find, and with ``yes`` remove, copies on hypervisors that nobody needs any more."""
     there = image_store()
     current = [listed.digest for listed in there.list() if listed.digest]
-    current += bundles.media()
+    current += (medium.identity(one, os) for one in store().all() for os in SYSTEMS)
     media = there.media()
-    found: list[Copies] = []
-    for hypervisor in inventory.hypervisors.values():
+    return _on_hypervisors(lambda host: images.collect_copies(host, current, media, yes=yes), say)
+
+
+def _on_hypervisors(work: Callable[[Host], T], say: Say) -> tuple[T, ...]:
+    """Do the work on each hypervisor; report and skip one that cannot be reached."""
+    done: list[T] = []
+    for hypervisor in _inventory().hypervisors.values():
         if hypervisor.line == 0 and not connection.is_here(hypervisor):
             continue
         try:
-            found.append(images.collect_copies(Host(hypervisor), current, media, yes=yes))
+            done.append(work(Host(hypervisor)))
         except LabError as error:
             say(f"note: {error.doing}: {error.happened}")
-    return tuple(found)
+    return tuple(done)

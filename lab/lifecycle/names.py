@@ -1,11 +1,15 @@
-"""Names of labs: which may be given, and which was meant."""
+"""Names of labs, their ages, and the commands that bring them up, as people write them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from lab._errors import UsageError
+from lab.inventory import values
+from lab.state.rows import LabRow
 
 LONGEST = 63
 """A lab's name is a DNS label (RFC 1123): letters of its length and kind fit everywhere."""
@@ -47,3 +51,69 @@ def unknown_lab(doing: str, name: str, known: Iterable[str], more: str = "") -> 
     there = f"{are} {listed}" if labs else "there are no labs; 'lab up' makes one"
     hint = f"{meant}{there}{f'; {more}' if more else ''}"
     return UsageError(doing, f"there is no lab named '{name}'", hint)
+
+
+def parse_age(text: str) -> float:
+    """The seconds that an age stands for.
+
+    Raises
+    ------
+    UsageError
+        When it is not a number with one of the units s, m, h, d, w.
+
+    """
+    found = values.seconds(text)
+    if found is None:
+        raise UsageError(
+            f"reading the age '{text}'",
+            "an age is a number and a unit: s, m, h, d or w",
+            "for example 2d, 36h or 90m",
+        )
+    return found
+
+
+def in_words(seconds: float) -> str:
+    """The age in its largest whole unit: ``3 d``, ``2 h``, ``5 min``, ``12 s``."""
+    for limit, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= limit:
+            return f"{int(seconds // limit)} {unit}"
+    return f"{max(0, int(seconds))} s"
+
+
+def up_command(
+    scenario: str, name: str | None, provider: str | None, options: Mapping[str, object]
+) -> str:
+    """``lab up overlay --name mine --provider netns --only linux``, quoted for a shell.
+
+    Parameters
+    ----------
+    scenario
+        Name of a shipped one, or a path.
+    name, provider
+        None where they were not given.
+    options
+        As the journal keeps them; those that decide what the lab is are repeated.
+
+    """
+    words = ["lab", "up", scenario]
+    off = options.get("windows_rules_off", ())
+    assert isinstance(off, list | tuple), "written by Request.options"
+    for option, value in (
+        ("--name", name),
+        ("--provider", provider),
+        ("--only", options.get("only")),
+        ("--pods", options.get("pods")),
+        *(("--windows-rule-off", rule) for rule in off),
+    ):
+        if value is not None:
+            words += [option, str(value)]
+    return shlex.join(words)
+
+
+def again(row: LabRow) -> str:
+    """The command that brings this lab of the journal up again."""
+    from lab.scenario.loader import is_shipped  # noqa: PLC0415  reading scenarios is slow to import
+
+    shipped = is_shipped(Path(row.scenario_path))
+    scenario = row.scenario if shipped else row.scenario_path
+    return up_command(scenario, row.name, row.provider, row.options)

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from threading import Event
 
 from lab._deadline import Deadline
-from lab._errors import LabError, UsageError
-from lab.lifecycle.command import cause_file
+from lab._errors import DeadlineError, LabError, PreflightError, UsageError
+from lab._log import CAUSE
+from lab.inventory.inventory import Inventory
+from lab.inventory.loader import current
+from lab.lifecycle.api import opened_store, providers
+from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.interruption import deaf, postponed, terminable
 from lab.lifecycle.names import LONGEST
+from lab.lifecycle.ownership import all_marks, same_directory
+from lab.lifecycle.providers import choose, chosen
 from lab.lifecycle.session import JUNIT, REPORT, RESULT
 from lab.matrix.verdict import RunResult
-from lab.providers.provider import Pods
+from lab.providers.provider import MACHINES, Pods, Provider
 from lab.reports.night import Done, Fate, Night, ScenarioNight, Stage, judge
-from lab.reports.result import from_json, parsed
+from lab.reports.result import read_run
 from lab.state.directory import make_private
 from lab.state.failure import guarded_files
-from lab.state.files import read_regular, replacing
+from lab.state.files import replacing
+from lab.topology.intent import Intent
 
 DOWN_SECONDS = 600.0
 """For taking a lab down, beside the scenario's own deadline: it is never given up for that."""
@@ -38,7 +50,7 @@ REAL_SECONDS = 7200.0
 
 Say = Callable[[str], None]
 Run = Callable[[Sequence[str], Path, Deadline, Callable[[], bool]], int | None]
-"""Runs ``lab`` with those words: see :func:`lab.lifecycle.command.run_lab`."""
+"""Runs ``lab`` with those words: see :func:`run_lab`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,11 +284,6 @@ class _Work:
         return str(path.relative_to(self.request.output)) if path.is_file() else None
 
 
-def read_run(path: Path) -> RunResult:
-    """The run in a ``result.json``; see :func:`lab.reports.result.from_json` for what it raises."""
-    return from_json(parsed(read_regular(path).decode()))[0]
-
-
 def cause(log: Path) -> str:
     """Why the command failed, in one line; empty where it has not said so."""
     file = cause_file(log)
@@ -296,3 +303,147 @@ def last_words(log: Path) -> str:
     lines = [line for line in lines if line.strip() not in {"", "interrupted"}]
     said = [line.strip() for line in lines if not line.startswith("  try:")]
     return said[-1] if said else ""
+
+
+def hands() -> Hands:
+    """What a night works with: ``lab`` commands, and the user's own journal."""
+    return Hands(run_lab, _is_there, _run_directories)
+
+
+def choose_provider(asked: str | None) -> Provider:
+    """The provider of a night: the one that is asked for, else the one that is usual here.
+
+    Raises
+    ------
+    PreflightError
+        When its machines are emulated and nobody has asked for it by name.
+
+    """
+    provider = choose(providers(), chosen(asked, _inventory()))
+    if asked is None and MACHINES not in provider.abilities:
+        raise PreflightError(
+            "choosing where a night's labs are to run",
+            "there are no hypervisors here, and a night on the embedded provider says nothing "
+            "of real machines",
+            f"name hypervisors in lab.toml, or ask for it: lab nightly --provider {provider.name}",
+        )
+    return provider
+
+
+def _inventory() -> Inventory | None:
+    """The inventory that is meant here; see :func:`lab.inventory.loader.current`."""
+    return current(os.environ, Path.cwd())
+
+
+def deadline(provider: Provider) -> float:
+    """Seconds for each scenario on that provider, where nobody says."""
+    return REAL_SECONDS if MACHINES in provider.abilities else EMULATED_SECONDS
+
+
+def judged(
+    jobs: Sequence[Job], provider: Provider, only: str | None, pods: Pods | None
+) -> tuple[tuple[Job, ...], int]:
+    """The jobs, each with the reason why the provider can never have it, if there is one.
+
+    And how many of the others' labs may be up at once. What is wrong with a scenario's file,
+    ``lab up`` tells.
+    """
+    found, fit = [], []
+    for job in jobs:
+        intent = _intent(job, provider, only, pods)
+        found.append(replace(job, unfit=provider.unfit(intent) if intent else ""))
+        if intent and not found[-1].unfit:
+            fit.append(intent)
+    return tuple(found), provider.labs_at_once(fit)
+
+
+def _intent(job: Job, provider: Provider, only: str | None, pods: Pods | None) -> Intent | None:
+    real = MACHINES in provider.abilities
+    try:
+        return compile_scenario(job.source, only, None, pods or provider.pods, real=real).intent
+    except LabError:
+        return None
+
+
+def _is_there(name: str) -> bool:
+    with opened_store() as store:
+        row = store.lab(name)
+        if row is not None and row.status != "down":
+            return True
+        directory = store.lab_directory(name)
+    return any(same_directory(mark.directory, directory) for _, mark in all_marks(providers()))
+
+
+def _run_directories(name: str) -> Mapping[str, Path]:
+    with opened_store() as store:
+        return {run.id: store.run_directory(name, run.id) for run in store.runs(name)}
+
+
+_ROOT = Path(__file__).parents[2]
+_GRACE_SECONDS = 60.0
+"""For a command that was sent SIGTERM to put its words into the journal."""
+_EVERY = 0.05
+
+
+def run_lab(
+    words: Sequence[str], log: Path, deadline: Deadline, stopped: Callable[[], bool]
+) -> int | None:
+    """Run ``lab WORDS...`` to its end; standard output and error go into ``log``.
+
+    It is in a session of its own, so that Ctrl-C on the terminal reaches the caller alone. At
+    the deadline, and when ``stopped`` says so, it is sent SIGTERM, and SIGKILL a minute later.
+
+    Why it failed, if it says so, is then in the file of :func:`cause_file`.
+
+    Returns
+    -------
+    int or None
+        Its exit code; None where it was ended for want of time or on request.
+
+    """
+    path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+    with (
+        open(log, "ab", opener=_unlinked) as output,
+        subprocess.Popen(  # noqa: S603  our own command
+            [sys.executable, "-P", "-m", "lab", *words],
+            env={**os.environ, "PYTHONPATH": path, CAUSE: str(cause_file(log))},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as process,
+    ):
+        try:
+            deadline.wait(
+                f"running 'lab {words[0]}'",
+                lambda: process.poll() is not None or stopped(),
+                every=_EVERY,
+            )
+        except DeadlineError:
+            _end(process)
+            return None
+        except BaseException:
+            _end(process)
+            raise
+        if process.poll() is None:
+            _end(process)
+            return None
+        return process.returncode
+
+
+def _unlinked(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
+def cause_file(log: Path) -> Path:
+    """Where a command leaves the cause of its failure in one line, beside its log."""
+    return log.with_suffix(".cause")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)

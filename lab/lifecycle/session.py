@@ -10,11 +10,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from lab._errors import BrokenError, UsageError
-from lab.lifecycle import lost
-from lab.lifecycle.advice import again
-from lab.lifecycle.names import check_name, unknown_lab
+from lab.lifecycle import reconnect
+from lab.lifecycle.compilation import Parts, rebuild
+from lab.lifecycle.names import again, check_name, unknown_lab
 from lab.lifecycle.providers import choose
-from lab.lifecycle.rebuild import Parts, rebuild
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult
 from lab.plan.plan import Plan
 from lab.providers.provider import LabHandle, Provider
@@ -152,7 +151,7 @@ class OpenLab:
         with lab_lock(self.handle.directory, command, wait=wait, shared=not alone, say=say):
             self._require_same(command)
             if not as_found:
-                lost.put_back(self.store, self.provider, self.handle, self.intent, say)
+                reconnect.put_back(self.store, self.provider, self.handle, self.intent, say)
             yield
 
     def _require_same(self, command: str) -> None:
@@ -166,11 +165,11 @@ class OpenLab:
 
     def cut_off(self, machine: str) -> None:
         """Take the machine off its networks, so that it comes back even if this is killed."""
-        lost.cut_off(self.store, self.provider, self.handle, self.intent, machine)
+        reconnect.cut_off(self.store, self.provider, self.handle, self.intent, machine)
 
     def join_again(self, machine: str) -> None:
         """Put the machine back."""
-        lost.join_again(self.store, self.provider, self.handle, self.intent, machine)
+        reconnect.join_again(self.store, self.provider, self.handle, self.intent, machine)
 
     def record(
         self, run: RunResult, junit: Path | None = None, intent: Intent | None = None

@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from lab._errors import LabError
-from lab.lifecycle.advice import again
-from lab.lifecycle.marks import all_marks, same_directory
-from lab.lifecycle.names import check_name, unknown_lab
+from lab.lifecycle.names import again, check_name, unknown_lab
+from lab.lifecycle.ownership import all_marks, same_directory
 from lab.lifecycle.providers import choose
 from lab.providers.provider import LabHandle, Liveness, Mark, Provider
-from lab.state import faults as journal
 from lab.state.lock import Holder, holder
 from lab.state.rows import LabRow, LabState
 from lab.state.store import Store
@@ -193,11 +191,9 @@ def _hypervisors(intent: Intent) -> Mapping[str, tuple[str, ...]]:
 
 
 def _faults(row: LabRow, store: Store) -> tuple[FaultStatus, ...]:
-    steps = store.steps(row.name)
     return tuple(
         FaultStatus(one.name, one.node, one.peer, one.at, one.state == "done")
-        for one in journal.faults(store, row.name)
-        if not journal.is_older(one, row.token, steps)
+        for one in store.live_faults(row.name, row.token)
     )
 
 

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from lab._errors import BrokenError, UsageError
-from lab.lifecycle import converge
+from lab.lifecycle.compilation import EvidenceSubject, write_scenario
 from lab.lifecycle.interruption import Terminated, terminable
-from lab.lifecycle.lost import put_back
-from lab.lifecycle.marks import own_marks
 from lab.lifecycle.names import check_name
-from lab.lifecycle.rebuild import write_scenario
-from lab.lifecycle.subject import EvidenceSubject
+from lab.lifecycle.ownership import own_marks
+from lab.lifecycle.reconnect import put_back
 from lab.plan.canonical import digest
 from lab.plan.plan import Plan
 from lab.providers.provider import LabHandle, Liveness, Provider, Step
+from lab.state.capacity import check_room
 from lab.state.lock import WAIT_SECONDS, lab_lock
-from lab.state.room import check_room
 from lab.state.rows import LabRow
 from lab.state.store import Store
 from lab.topology.intent import Intent
@@ -55,7 +54,7 @@ class UpResult:
 
     lab: str
     changed: bool
-    decisions: tuple[converge.Decision, ...]
+    decisions: tuple[Decision, ...]
     seconds: float
 
 
@@ -68,7 +67,7 @@ class _Work:
     """The lab as it is in the journal; None for one that is new or was taken down."""
     row: LabRow
     steps: tuple[Step, ...]
-    decisions: tuple[converge.Decision, ...]
+    decisions: tuple[Decision, ...]
     subject: EvidenceSubject
     """The lab as evidence is gathered of it."""
 
@@ -97,7 +96,7 @@ def up(
     directory = store.lab_directory(request.name)
     with terminable(), lab_lock(directory, request.command, wait=request.wait, say=say):
         work = _decided(request, provider, store)
-        changed = converge.runs(work.decisions)
+        changed = runs(work.decisions)
         if changed:
             check_room(directory)
             provider.preflight(work.lab, request.intent)
@@ -112,7 +111,7 @@ def up(
     return UpResult(request.name, changed, work.decisions, time.monotonic() - begun)
 
 
-def preview(request: UpRequest, provider: Provider, store: Store) -> tuple[converge.Decision, ...]:
+def preview(request: UpRequest, provider: Provider, store: Store) -> tuple[Decision, ...]:
     """What ``up`` would do now, and why. Nothing is locked, made or written.
 
     Raises
@@ -150,7 +149,7 @@ def _decided(request: UpRequest, provider: Provider, store: Store) -> _Work:
     else:
         liveness = provider.liveness(lab, request.intent)
     wanted = [(step.name, step.digest) for step in steps]
-    decisions = tuple(converge.decide(done, wanted, liveness))
+    decisions = tuple(decide(done, wanted, liveness))
     subject = EvidenceSubject(lab, row, request.plan, request.intent, provider, store)
     return _Work(lab, known, row, steps, decisions, subject)
 
@@ -192,7 +191,7 @@ def _clear(work: _Work, provider: Provider, say: Callable[[str], None]) -> None:
     That is what has its token, and what carries its directory but a token that no journal
     knows (the state file was lost).
     """
-    if not converge.from_nothing(work.decisions):
+    if not from_nothing(work.decisions):
         return
     tokens = {mark.token for mark in own_marks(provider, work.lab.directory)}
     if work.known:
@@ -217,7 +216,7 @@ def _begin(request: UpRequest, work: _Work, store: Store) -> None:
 def _run(request: UpRequest, work: _Work, store: Store, say: Callable[[str], None]) -> None:
     name = work.lab.name
     first = next(decision for decision in work.decisions if decision.action == "run")
-    new = first.why == converge.NOT_DONE
+    new = first.why == NOT_DONE
     say(f"{'starting' if new else 'going on with'} lab '{name}'{'' if new else f': {first.why}'}")
     took: dict[str, float] = {}
     for position, (step, decision) in enumerate(zip(work.steps, work.decisions, strict=True)):
@@ -292,3 +291,78 @@ def _noted(request: UpRequest, store: Store, say: Callable[[str], None]) -> Iter
             f"'lab down {request.name}' takes away what there is"
         )
         raise
+
+
+NOT_DONE = "not done yet"
+"""Why a step runs for the first time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What becomes of one step, and why, in words."""
+
+    step: str
+    action: Literal["skip", "run"]
+    why: str
+
+
+def decide(
+    steps_done: Mapping[str, str], wanted: Sequence[tuple[str, str]], liveness: Liveness
+) -> list[Decision]:
+    """Which steps run.
+
+    A step that is done with the same digest, in a lab that is there, is skipped. When one runs
+    again, all that follow it do. In a lab that is absent or broken all run, or those from the
+    one on that the provider names; and all do when a step was done that nothing asks for any
+    more.
+
+    Parameters
+    ----------
+    steps_done
+        Digest of every step that was done, by name.
+    wanted
+        Name and digest of every step, in order.
+    liveness
+        What the provider found.
+
+    """
+    reason = _reason_for_all(steps_done, wanted, liveness)
+    decisions = []
+    for name, wanted_digest in wanted:
+        if not reason and name == liveness.again_from:
+            reason = f"the lab is {liveness.state}: {liveness.detail}"
+        own = reason or _reason(steps_done.get(name), wanted_digest)
+        decisions.append(Decision(name, "run" if own else "skip", own or "done, nothing changed"))
+        if own and not reason:
+            reason = f"follows step '{name}', which runs"
+    return decisions
+
+
+def _reason_for_all(
+    steps_done: Mapping[str, str], wanted: Sequence[tuple[str, str]], liveness: Liveness
+) -> str:
+    carried_on = liveness.again_from is not None
+    if liveness.state == "broken" and not carried_on:
+        return f"the lab is broken: {liveness.detail}"
+    if liveness.state == "absent" and not carried_on and steps_done:
+        return f"the lab's machines are gone: {liveness.detail}"
+    unwanted = sorted(set(steps_done) - {name for name, _ in wanted})
+    if unwanted:
+        return f"step '{unwanted[0]}' was done and is not wanted any more"
+    return ""
+
+
+def _reason(done: str | None, wanted: str) -> str:
+    if done is None:
+        return NOT_DONE
+    return "" if done == wanted else "what it is made from has changed"
+
+
+def runs(decisions: Sequence[Decision]) -> bool:
+    """Whether there is anything to do."""
+    return any(decision.action == "run" for decision in decisions)
+
+
+def from_nothing(decisions: Sequence[Decision]) -> bool:
+    """Whether every step runs, so that nothing there needs to be kept."""
+    return all(decision.action == "run" for decision in decisions)

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from lab._deadline import Deadline
 from lab._errors import LabError
-from lab.cluster.observers.facts import NodeFacts, PodFacts
-from lab.cluster.observers.linux import Runs, observe, observe_pod
+from lab.facts.linux import Runs, observe, observe_pod
+from lab.facts.node import NodeFacts, PodFacts
 
 _EACH_SECONDS = 40.0
 """For one machine or pod; a shell alone takes seconds where the processor is emulated."""

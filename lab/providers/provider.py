@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
-from lab.cluster.observers.facts import NodeFacts
+from lab.facts.node import NodeFacts
 from lab.providers.diagnosis import Diagnosis
 from lab.remote.shell import Completed
 from lab.scenario.terms import Protocol as Transport
@@ -86,7 +86,7 @@ class Liveness:
 class Mark:
     """A lab found by the marks its objects carry, state file or not.
 
-    What a mark says is a claim: anybody can write one. See :mod:`lab.lifecycle.marks`.
+    What a mark says is a claim: anybody can write one. See :mod:`lab.lifecycle.ownership`.
     """
 
     lab: str

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.remote.shell import ConnectionLostError
-from lab.remote.tcp import timeout_of
-from lab.remote.transport import SSHServer, SSHTransport, abort_after, connect
+from lab.remote.transport import SSHServer, SSHTransport, abort_after, connect, timeout_of
 
 if TYPE_CHECKING:
     import paramiko
@@ -179,7 +178,7 @@ _PIECE = 1 << 16
 
 
 class SessionStreams:
-    """A command on a channel; see :class:`~lab.remote.command.CommandStreams`."""
+    """A command on a channel; see :class:`~lab.remote.shell.CommandStreams`."""
 
     def __init__(self, doing: str, link: SSHTransport, channel: paramiko.Channel) -> None:
         self._doing, self._link, self._channel = doing, link, channel

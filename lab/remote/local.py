@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.remote.command import CommandShell, as_root, communicate, killable, shortened
+from lab.remote.shell import CommandShell, as_root, communicate, killable, shortened
 
 _PIECE = 1 << 16
 _END_SECONDS = 5.0
@@ -109,7 +109,7 @@ class LocalShell(CommandShell):
 
 
 class ProcessStreams:
-    """A child process; see :class:`~lab.remote.command.CommandStreams`."""
+    """A child process; see :class:`~lab.remote.shell.CommandStreams`."""
 
     def __init__(self, words: Sequence[str]) -> None:
         pipe = subprocess.PIPE

@@ -13,11 +13,18 @@ from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.remote.command import CommandShell, as_root, communicate, killable, shortened
 from lab.remote.connection import Connection, SessionRequest, SessionStreams, forwarded, request
-from lab.remote.shell import HostKeyError, KeyFileError, Reach
-from lab.remote.tcp import timeout_of
-from lab.remote.transport import SSHServer, SSHTransport, servers_to
+from lab.remote.shell import (
+    CommandShell,
+    HostKeyError,
+    KeyFileError,
+    Reach,
+    as_root,
+    communicate,
+    killable,
+    shortened,
+)
+from lab.remote.transport import SSHServer, SSHTransport, servers_to, timeout_of
 
 if TYPE_CHECKING:
     import paramiko

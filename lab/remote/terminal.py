@@ -14,8 +14,8 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
-from lab.remote.command import GIVE_SECONDS, GRACE_SECONDS, LOOK_SECONDS
 from lab.remote.connection import SessionStreams, TerminalSize
+from lab.remote.shell import GIVE_SECONDS, GRACE_SECONDS, LOOK_SECONDS
 
 if TYPE_CHECKING:
     import paramiko

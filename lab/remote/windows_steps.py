@@ -17,8 +17,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, UsageError
 from lab.remote.shell import Completed, ConnectionLostError, UnreachableError
 from lab.remote.ssh import wait_until_ready
-from lab.remote.windows import DIRECTORY, Attempts, WindowsShell
-from lab.remote.windows_commands import SYSTEM, file_command
+from lab.remote.windows import DIRECTORY, SYSTEM, Attempts, WindowsShell, file_command
 
 NEEDED = 3010
 """ERROR_SUCCESS_REBOOT_REQUIRED."""

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from lab._log import quantity
+from lab.explain.question import Explanation
 from lab.matrix.cell import Expectation
-from lab.matrix.explain.finding import Finding
-from lab.matrix.explain.question import Explanation
+from lab.matrix.finding import Finding
 from lab.matrix.verdict import GREEN
 from lab.reports.wording import REFUSALS, path_words
 

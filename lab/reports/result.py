@@ -24,17 +24,19 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from lab._errors import BrokenError
-from lab.matrix.explain.finding import Finding
 from lab.matrix.failover import Failover
+from lab.matrix.finding import Finding
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult, Verdict
 from lab.reports.picture import Picture, picture_of
 from lab.scenario.findings import cut
 from lab.scenario.terms import FAMILIES, Family
+from lab.state.files import read_regular
 from lab.topology.intent import Intent
 
 _COLUMNS = ("source", "target", "entry", "backends", "sources", "answer", "detail", "expectation")
@@ -397,3 +399,8 @@ def _failover_json(found: Failover | None) -> dict[str, Any] | None:
         "trouble": found.trouble,
         "longest_seconds": {"away": found.away.longest, "back": found.back.longest},
     }
+
+
+def read_run(path: Path) -> RunResult:
+    """The run in a ``result.json``; raises what :func:`parsed` and :func:`from_json` do."""
+    return from_json(parsed(read_regular(path).decode()))[0]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from lab.imaging.windows.inspection import Use, version
-from lab.imaging.windows.medium import WindowsMedium
+from lab.imaging.windows.medium import Use, WindowsMedium, version
 
 _CHANNELS = {
     "evaluation": "evaluation: no product key goes with it",

@@ -1,4 +1,4 @@
-"""Small files of ours: mode 0600, whole or not there at all."""
+"""Files of the product's own, and files that a user names: whole or not there at all."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import errno
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from lab._errors import UsageError
+from lab.state.directory import is_trusted
 from lab.state.failure import guarded_files
 
 PRIVATE = 0o600
@@ -86,3 +88,103 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+_MOST_LINKS = 40
+"""On the way to one file; the kernel follows as many, see path_resolution(7)."""
+_DESCRIPTORS = "/proc/self/fd/"
+
+
+@contextmanager
+def open_output(
+    path: Path, doing: str, replaceable: Callable[[bytes], bool] | None = None
+) -> Iterator[BinaryIO]:
+    """Open a file that the user has named, for writing.
+
+    A regular file has mode 0600. When the block ends without an error, it takes the place of the
+    one that is there, and its owner. A pipe or a device is written into. Symbolic links are
+    followed, and every directory on the way is held open, so that nobody can lead the file
+    elsewhere meanwhile.
+
+    Parameters
+    ----------
+    replaceable
+        Whether a file with these contents may be replaced; any may, if None.
+
+    Raises
+    ------
+    UsageError
+        When the file, or a symbolic link on the way to it, belongs to another user than root, the
+        caller, and who called sudo. When it may not be replaced.
+    OSError
+        When it cannot be written; what was there before stays.
+
+    """
+    with ExitStack() as opened:
+        directory, name, file = _resolve(path, doing, opened)
+        target = Path(f"{_DESCRIPTORS}{directory}", name)
+        held = Path(f"{_DESCRIPTORS}{file}")
+        found = None if file is None else os.fstat(file)
+        try:
+            if found and not stat.S_ISCHR(found.st_mode):  # a terminal is its user's
+                _require_trusted(found, "it", doing)
+            if found and not stat.S_ISREG(found.st_mode):
+                with held.open("wb") as pipe:
+                    yield pipe
+                return
+            if found and replaceable and not replaceable(read_regular(held)):
+                raise UsageError(doing, "the file has other contents", "give another file")
+            with replacing(target) as draft:
+                yield draft
+                if found and os.geteuid() == 0:
+                    os.fchown(draft.fileno(), found.st_uid, found.st_gid)
+        except OSError as error:
+            if str(error.filename).startswith(_DESCRIPTORS):
+                error.filename = str(path)
+            raise
+
+
+def _resolve(path: Path, doing: str, opened: ExitStack) -> tuple[int, str, int | None]:
+    """Where a path leads: a directory, the file's name in it, and the file; None without one."""
+    name, links = ".", 0
+    directory = file = _open_at(path, name, None, opened)
+    ahead = [*reversed(path.parts)]
+    while ahead:
+        name = ahead.pop()
+        try:
+            file = _open_at(path, name, directory, opened, os.O_NOFOLLOW)
+        except FileNotFoundError:
+            if ahead:
+                raise
+            return directory, name, None
+        found = os.fstat(file)
+        if stat.S_ISLNK(found.st_mode):
+            _require_trusted(found, f"the symbolic link '{name}'", doing)
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+            if found.st_dev != Path("/proc").stat().st_dev:
+                ahead += reversed(Path(os.readlink("", dir_fd=file)).parts)
+                continue
+            file = _open_at(path, name, directory, opened)  # the kernel's: it may lead to a pipe
+        if ahead:
+            directory = file
+    if stat.S_ISDIR(os.fstat(file).st_mode):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    return directory, name, file
+
+
+def _open_at(
+    path: Path, name: str, directory: int | None, opened: ExitStack, flags: int = 0
+) -> int:
+    try:
+        descriptor = os.open(name, os.O_PATH | os.O_CLOEXEC | flags, dir_fd=directory)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    opened.callback(os.close, descriptor)
+    return descriptor
+
+
+def _require_trusted(found: os.stat_result, what: str, doing: str) -> None:
+    if not is_trusted(found.st_uid):
+        raise UsageError(doing, f"{what} belongs to user {found.st_uid}", "give another file")

@@ -6,19 +6,26 @@ it is made, what is gone is written after it has gone.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
+import os
+import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from lab._deadline import Deadline
+from lab._errors import StateError
 from lab.state.directory import lab_directory, make_own
 from lab.state.failure import damaged, guarded_database
 from lab.state.rows import (
     CellRow,
     DamagedRowError,
+    FaultRow,
     LabRow,
     LabState,
     ResourceRow,
@@ -28,9 +35,7 @@ from lab.state.rows import (
     row_of,
 )
 
-if TYPE_CHECKING:
-    import sqlite3
-
+_FAULT_COLUMNS = "number, token, name, node, peer, state, at, observed"
 _LAB_COLUMNS = (
     "name, scenario, scenario_text, scenario_path, provider, token, status, created, updated, "
     "plan_digest, options, detail"
@@ -62,18 +67,17 @@ class Store:
         now: Callable[[], float] = time.time,
         busy_seconds: float | None = None,
     ) -> None:
-        from lab.state import schema  # noqa: PLC0415  imports sqlite3, only where it is used
 
         make_own(directory)
         self.directory = directory
-        self.path = directory / schema.FILE
+        self.path = directory / FILE
         self.now = now
         self._deep = False
         with self._guarded("opening the journal"):
-            wait = schema.BUSY_SECONDS if busy_seconds is None else busy_seconds
-            self._connection: sqlite3.Connection = schema.connect(self.path, wait)
+            wait = BUSY_SECONDS if busy_seconds is None else busy_seconds
+            self._connection: sqlite3.Connection = connect(self.path, wait)
             try:
-                schema.ensure(self._connection, self.path)
+                ensure(self._connection, self.path)
             except BaseException:
                 self._connection.close()
                 raise
@@ -273,6 +277,53 @@ class Store:
             (run,),
         )
 
+    # Faults: written before anything is broken, forgotten once it is healed
+
+    def faults(self, lab: str) -> tuple[FaultRow, ...]:
+        """Every fault that is in labs of that name, in order."""
+        return self.rows(
+            FaultRow,
+            f"reading the faults of the lab '{lab}'",
+            f"SELECT {_FAULT_COLUMNS} FROM faults WHERE lab = ? ORDER BY number",  # noqa: S608  our own column names
+            (lab,),
+        )
+
+    def live_faults(self, lab: str, token: str) -> tuple[FaultRow, ...]:
+        """The faults that the lab of that token still has: those injected since it was made."""
+        made = min((step.at for step in self.steps(lab)), default=0.0)
+        return tuple(row for row in self.faults(lab) if row.token == token and row.at >= made)
+
+    def intend_fault(  # noqa: PLR0913  a fault is all of these
+        self, lab: str, token: str, name: str, *, node: str, peer: str, observed: str = ""
+    ) -> int:
+        """Write that a fault is about to be injected; its number."""
+        doing = f"writing down fault '{name}' of the lab '{lab}'"
+        with self.change(doing):
+            number = max((one.number for one in self.faults(lab)), default=0) + 1
+            self.write(
+                doing,
+                f"INSERT INTO faults (lab, {_FAULT_COLUMNS}) "  # noqa: S608  the same
+                "VALUES (?, ?, ?, ?, ?, ?, 'intended', ?, ?)",
+                [(lab, number, token, name, node, peer, self.now(), observed)],
+            )
+        return number
+
+    def finish_fault(self, lab: str, number: int) -> None:
+        """Write that the fault is injected."""
+        self.write(
+            f"writing down that fault {number} is in the lab '{lab}'",
+            "UPDATE faults SET state = 'done' WHERE lab = ? AND number = ?",
+            [(lab, number)],
+        )
+
+    def forget_fault(self, lab: str, number: int) -> None:
+        """Write that the fault is healed."""
+        self.write(
+            f"writing down that fault {number} is out of the lab '{lab}'",
+            "DELETE FROM faults WHERE lab = ? AND number = ?",
+            [(lab, number)],
+        )
+
     def _labs(self, where: str, *values: str) -> tuple[LabRow, ...]:
         query = f"SELECT {_LAB_COLUMNS} FROM labs {where}"  # noqa: S608  only our own column names
         return self.rows(LabRow, "reading the labs", query, values)
@@ -330,3 +381,192 @@ def _run_values(run: RunRow) -> tuple[Any, ...]:
         int(run.green),
         json.dumps(dict(run.counts)),
     )
+
+
+FILE = "state.db"
+SETUP_SECONDS = 10.0
+"""How long to wait for another process that is just making the tables (takes milliseconds)."""
+BUSY_SECONDS = 5.0
+"""How long a statement waits for another process's transaction (ours take milliseconds)."""
+
+MIGRATIONS = (
+    """
+    CREATE TABLE labs (
+        name TEXT PRIMARY KEY,
+        scenario TEXT NOT NULL,
+        scenario_text TEXT NOT NULL,
+        scenario_path TEXT NOT NULL,
+        provider TEXT NOT NULL,
+        token TEXT NOT NULL UNIQUE,
+        status TEXT NOT NULL CHECK
+            (status IN ('starting', 'up', 'broken', 'interrupted', 'going', 'down')),
+        created REAL NOT NULL,
+        updated REAL NOT NULL,
+        plan_digest TEXT NOT NULL,
+        options TEXT NOT NULL,
+        detail TEXT NOT NULL
+    );
+    CREATE TABLE steps (
+        lab TEXT NOT NULL REFERENCES labs (name) ON DELETE CASCADE,
+        position INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        digest TEXT NOT NULL,
+        state TEXT NOT NULL CHECK (state IN ('intended', 'done')),
+        at REAL NOT NULL,
+        PRIMARY KEY (lab, name)
+    ) WITHOUT ROWID;
+    CREATE TABLE resources (
+        lab TEXT NOT NULL REFERENCES labs (name) ON DELETE CASCADE,
+        kind TEXT NOT NULL,
+        name TEXT NOT NULL,
+        state TEXT NOT NULL CHECK (state IN ('intended', 'made', 'gone')),
+        PRIMARY KEY (lab, kind, name)
+    ) WITHOUT ROWID;
+    CREATE TABLE runs (
+        id TEXT PRIMARY KEY,
+        lab TEXT NOT NULL,
+        token TEXT NOT NULL,
+        scenario TEXT NOT NULL,
+        provider TEXT NOT NULL,
+        started TEXT NOT NULL,
+        seconds REAL NOT NULL,
+        green INTEGER NOT NULL,
+        counts TEXT NOT NULL
+    );
+    CREATE INDEX runs_of_lab ON runs (lab, id);
+    CREATE TABLE cells (
+        run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+        id TEXT NOT NULL,
+        family TEXT NOT NULL,
+        verdict TEXT NOT NULL,
+        latency REAL,
+        detail TEXT NOT NULL,
+        PRIMARY KEY (run, id)
+    ) WITHOUT ROWID;
+    """,
+    """
+    CREATE TABLE faults (
+        lab TEXT NOT NULL REFERENCES labs (name) ON DELETE CASCADE,
+        number INTEGER NOT NULL,
+        token TEXT NOT NULL,
+        name TEXT NOT NULL,
+        node TEXT NOT NULL,
+        peer TEXT NOT NULL,
+        state TEXT NOT NULL CHECK (state IN ('intended', 'done')),
+        at REAL NOT NULL,
+        undo TEXT NOT NULL,
+        PRIMARY KEY (lab, number)
+    ) WITHOUT ROWID;
+    """,
+    # What takes a fault out is worked out from its name and place: no command is kept.
+    """
+    CREATE TABLE faults_of_labs (
+        lab TEXT NOT NULL REFERENCES labs (name) ON DELETE CASCADE,
+        number INTEGER NOT NULL,
+        token TEXT NOT NULL,
+        name TEXT NOT NULL,
+        node TEXT NOT NULL,
+        peer TEXT NOT NULL,
+        state TEXT NOT NULL CHECK (state IN ('intended', 'done')),
+        at REAL NOT NULL,
+        observed TEXT NOT NULL,
+        PRIMARY KEY (lab, number)
+    ) WITHOUT ROWID;
+    INSERT INTO faults_of_labs
+        SELECT lab, number, token, name, node, peer, state, at, '' FROM faults;
+    DROP TABLE faults;
+    ALTER TABLE faults_of_labs RENAME TO faults;
+    """,
+)
+"""Script number N takes a state file from version N to version N + 1."""
+VERSION = len(MIGRATIONS)
+
+
+def connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
+    """A connection to the state file, which is made with mode 0600 if it is not there.
+
+    Raises
+    ------
+    sqlite3.DatabaseError, OSError
+        As SQLite and the file system say; the caller puts them into words.
+
+    """
+    _make_private(path)
+    connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
+    connection.execute("PRAGMA foreign_keys = ON")
+    # In WAL mode NORMAL loses nothing to a killed process, only to a loss of power, and a lab
+    # of namespaces does not outlive that either.
+    connection.execute("PRAGMA synchronous = NORMAL")
+    return connection
+
+
+def _make_private(path: Path) -> None:
+    """Make the file with mode 0600, unless it is there.
+
+    One that is there is never opened here: closing any descriptor of it would drop the locks
+    of every connection that this process has, and another process would then take the log of
+    changes away from under them (SQLite, How To Corrupt An SQLite Database File, 2.2).
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        if os.statvfs(path.parent).f_flag & os.ST_RDONLY:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path)) from None
+        return
+    os.close(descriptor)
+
+
+def ensure(connection: sqlite3.Connection, path: Path) -> None:
+    """Bring the state file to this version's tables.
+
+    Raises
+    ------
+    StateError
+        When the file is from a newer version, or another process does not get done with this.
+
+    """
+    found = version(connection)
+    if found > VERSION:
+        raise StateError(
+            f"opening the state file '{path}'",
+            f"it has version {found}, and this lab knows versions up to {VERSION}",
+            "upgrade this lab to the one that wrote it, or point HYBRIDLAB_STATE at another "
+            "directory",
+        )
+    if found < VERSION:
+        _alone(path.with_name("setup.lock"), lambda: _migrate(connection))
+
+
+def version(connection: sqlite3.Connection) -> int:
+    """The version of the tables; 0 for a new file."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+    for number in range(version(connection), VERSION):
+        connection.executescript(
+            f"BEGIN IMMEDIATE; {MIGRATIONS[number]}; PRAGMA user_version = {number + 1}; COMMIT;"
+        )
+
+
+def _alone(path: Path, work: Callable[[], None]) -> None:
+    """Do the work while no other process does: the change to WAL does not wait by itself."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        Deadline(SETUP_SECONDS).wait(
+            "waiting for another process to make the state file's tables",
+            lambda: _locked(descriptor),
+            hint=f"see who with 'fuser -v {path}'",
+        )
+        work()
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -7,8 +7,8 @@ from typing import Protocol, cast
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError, LabError, UsageError
-from lab.cluster.observers.differences import lab_differences
-from lab.cluster.observers.learned import unlearned
+from lab.explain.differences import lab_differences
+from lab.explain.learned import unlearned
 from lab.matrix.failover import Failover, Turn, beats, holder_to_lose
 from lab.providers.failing import BeatPace, Failing
 from lab.providers.provider import FAILOVER, LabHandle, Provider

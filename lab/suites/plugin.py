@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PACKAGE = "lab.suites"
 SUITE = Path(__file__).parent
-OPENER = "lab.lifecycle.desk:open_lab"
+OPENER = "lab.lifecycle.api:open_lab"
 """Where labs are opened. It stands right of the suite in the flow, and so is found by name."""
 
 

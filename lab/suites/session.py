@@ -16,11 +16,11 @@ from lab._deadline import Deadline
 from lab._errors import PreflightError
 from lab._log import say
 from lab.cluster.workload_checks import WorkloadResult, wanted
+from lab.explain.causes import with_causes
+from lab.explain.question import LOOK_SECONDS, Look
 from lab.matrix.cell import Cell
 from lab.matrix.cells import product
 from lab.matrix.coverage import coverage
-from lab.matrix.explain.causes import with_causes
-from lab.matrix.explain.question import LOOK_SECONDS, Look
 from lab.matrix.failover import Failover
 from lab.matrix.run import PACE, Send, run
 from lab.matrix.sampling import LIMIT, Choice, Strategy, sample
@@ -28,8 +28,7 @@ from lab.matrix.verdict import GREEN, CellResult, RunResult
 from lab.providers.provider import MACHINES, Outcome, Probe, ProbeSettings
 from lab.providers.real import find_cluster
 from lab.providers.settling import settled
-from lab.state.memory import available
-from lab.state.room import check_room
+from lab.state.capacity import available, check_room
 from lab.suites.failing import FailoverTest
 from lab.suites.open_lab import SuiteLab
 from lab.topology.intent import Intent

@@ -16,17 +16,17 @@ from lab.cluster.api import Api
 from lab.cluster.dns import corefile
 from lab.cluster.probe_manifests import ObjectOwner
 from lab.cluster.probe_pods import ProbePods
-from lab.lifecycle.blueprint import Blueprint, draw
+from lab.lifecycle.compilation import Compiled, compile_scenario
 
 
 @pytest.fixture(scope="session")
-def drawn() -> Blueprint:
+def drawn() -> Compiled:
     """Two Linux nodes and two Windows ones, a pod or two on each."""
-    return draw("overlay")
+    return compile_scenario("overlay")
 
 
 @pytest.fixture(scope="session")
-def plane(drawn: Blueprint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+def plane(drawn: Compiled, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     pytest.importorskip("kubernetes")
     found = programs("etcd", "kube-apiserver", "kube-controller-manager")
     if found is None:
@@ -50,7 +50,7 @@ def api(plane: ControlPlane) -> Iterator[Api]:
 
 
 @pytest.fixture(scope="module")
-def all_kubelets(plane: ControlPlane, drawn: Blueprint) -> Iterator[FakeKubelets]:
+def all_kubelets(plane: ControlPlane, drawn: Compiled) -> Iterator[FakeKubelets]:
     """Of one module: other tests in this process count threads and descriptors."""
     own = Api(plane.kubeconfig)
     kubelets = FakeKubelets(own, drawn.intent)
@@ -69,7 +69,7 @@ def kubelets(all_kubelets: FakeKubelets) -> Iterator[FakeKubelets]:
 
 
 @pytest.fixture
-def new_pods(api: Api, drawn: Blueprint, kubelets: FakeKubelets) -> Iterator[NewPods]:
+def new_pods(api: Api, drawn: Compiled, kubelets: FakeKubelets) -> Iterator[NewPods]:
     """Makes the probe pods of a run; pods and Services are gone when the test ends."""
 
     def new(lab: str = "overlay", token: str = SAME) -> ProbePods:
@@ -82,7 +82,7 @@ def new_pods(api: Api, drawn: Blueprint, kubelets: FakeKubelets) -> Iterator[New
 
 @pytest.fixture(scope="module")
 def deployed(
-    plane: ControlPlane, drawn: Blueprint, all_kubelets: FakeKubelets
+    plane: ControlPlane, drawn: Compiled, all_kubelets: FakeKubelets
 ) -> Iterator[ProbePods]:
     """Probe pods that the tests of a module leave as they are."""
     api = Api(plane.kubeconfig)
@@ -95,7 +95,7 @@ def deployed(
 
 
 @pytest.fixture
-def dns(plane: ControlPlane, drawn: Blueprint, tmp_path: Path) -> Iterator[Dns]:
+def dns(plane: ControlPlane, drawn: Compiled, tmp_path: Path) -> Iterator[Dns]:
     found = programs("coredns")
     if found is None:
         pytest.skip(f"there is no CoreDNS: {HOW}")

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 from control_plane import ControlPlane
 
 from lab._deadline import Deadline
-from lab.cluster.observers import nftables
-from lab.cluster.observers.facts import NodeFacts
+from lab.facts import nftables
+from lab.facts.node import NodeFacts
 from lab.plan.plan import PlannedNode
 from lab.providers.netns import syscalls
 

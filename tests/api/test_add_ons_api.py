@@ -16,7 +16,7 @@ from lab.cluster.api import Api, RefusedError
 from lab.cluster.bundle.manifest import Blob, ContainerImage, Manifest
 from lab.cluster.cluster import cluster
 from lab.cluster.linux import addon_documents
-from lab.lifecycle.blueprint import draw
+from lab.lifecycle.compilation import compile_scenario
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +57,7 @@ def path(document: Any) -> str:
 
 def documents(scenario: str) -> list[Any]:
     """Those of Kubernetes' own kinds."""
-    intent = draw(scenario, pods="kubernetes", real=True).intent
+    intent = compile_scenario(scenario, pods="kubernetes", real=True).intent
     made = addon_documents.documents(cluster("drill", intent, BUNDLE), intent, BUNDLE)
     return [renamed(one) for one in made if one["kind"] in PLURALS]
 

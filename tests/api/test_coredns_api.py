@@ -7,13 +7,13 @@ from api_names import SECONDS, NewPods
 from dns_server import Asked, Dns
 
 from lab._deadline import Deadline
-from lab.lifecycle.blueprint import Blueprint
+from lab.lifecycle.compilation import Compiled
 
 pytestmark = pytest.mark.slow
 
 
 def test_services_have_their_addresses_and_other_names_do_not_exist_at_once(
-    dns: Dns, new_pods: NewPods, drawn: Blueprint
+    dns: Dns, new_pods: NewPods, drawn: Compiled
 ) -> None:
     pods = new_pods()
     pods.deploy(Deadline(SECONDS))

@@ -15,7 +15,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.cluster.api import Api
 from lab.cluster.labels import NAMESPACE
-from lab.lifecycle.blueprint import Blueprint
+from lab.lifecycle.compilation import Compiled
 from lab.matrix.cells import cells
 
 pytestmark = pytest.mark.slow
@@ -24,7 +24,7 @@ OWN = f"/api/v1/namespaces/{NAMESPACE}"
 
 
 def test_pods_are_deployed_bound_and_gone_again(
-    new_pods: NewPods, drawn: Blueprint, api: Api
+    new_pods: NewPods, drawn: Compiled, api: Api
 ) -> None:
     pods = new_pods()
     pods.deploy(Deadline(SECONDS))

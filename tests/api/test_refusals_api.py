@@ -18,7 +18,7 @@ from lab.cluster.probe_pods import ProbePods
 from lab.cluster.versions import versions
 from lab.cluster.workload_checks import wanted
 from lab.cluster.workloads import Workloads
-from lab.lifecycle.blueprint import Blueprint
+from lab.lifecycle.compilation import Compiled
 from lab.providers.pods.exec_probing import ExecProber
 from lab.providers.provider import Probe, ProbeSettings
 
@@ -41,7 +41,7 @@ PROBE = Probe(1, "win1-p1", "tcp", "small", "10.96.0.1", 80, 1450)
 )
 @pytest.mark.usefixtures("deployed")
 def test_windows_pod_with_a_field_of_linux_is_refused_by_name(
-    api: Api, drawn: Blueprint, field: dict[str, Any]
+    api: Api, drawn: Compiled, field: dict[str, Any]
 ) -> None:
     made = manifests(drawn.intent, OWNER, IMAGES).pods
     windows = copy.deepcopy(next(one for one in made if one["metadata"]["name"] == "win1-p1"))
@@ -70,7 +70,7 @@ def test_exec_where_no_kubelet_answers_is_a_probe_error_and_never_a_failure(api:
 
 @pytest.mark.usefixtures("deployed")
 def test_workload_checks_without_a_kubelet_are_probe_errors_and_leave_nothing(
-    api: Api, drawn: Blueprint
+    api: Api, drawn: Compiled
 ) -> None:
     results = Workloads(api, drawn.intent, OWNER, IMAGES).run(Deadline(SECONDS))
     assert [(one.node, one.check) for one in results] == list(wanted(drawn.intent))
@@ -82,7 +82,7 @@ def test_workload_checks_without_a_kubelet_are_probe_errors_and_leave_nothing(
 
 
 def test_api_server_that_is_lost_in_the_middle_is_a_probe_error(
-    deployed: ProbePods, api: Api, plane: ControlPlane, drawn: Blueprint
+    deployed: ProbePods, api: Api, plane: ControlPlane, drawn: Compiled
 ) -> None:
     plane.kill_server()
     try:

@@ -24,12 +24,12 @@ from lab.cluster.api import Api, Object, namespaced
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import cluster
 from lab.cluster.labels import NAMESPACE
-from lab.cluster.observers.difference import Look
-from lab.cluster.observers.hops import services as hop
 from lab.cluster.probe_manifests import ObjectOwner, backends
 from lab.cluster.probe_pods import ProbePods
 from lab.cluster.proxy import configuration
-from lab.lifecycle.blueprint import Blueprint, draw
+from lab.explain.checks import services as hop
+from lab.explain.difference import Look
+from lab.lifecycle.compilation import Compiled, compile_scenario
 from lab.matrix.cells import cells, counts
 from lab.providers.netns import health
 from lab.topology.intent import Intent
@@ -43,12 +43,12 @@ OWN = f"/api/v1/namespaces/{NAMESPACE}"
 
 
 @pytest.fixture(scope="module")
-def special() -> Blueprint:
-    return draw("services", pods="kubernetes")
+def special() -> Compiled:
+    return compile_scenario("services", pods="kubernetes")
 
 
 @pytest.fixture(scope="module")
-def bound(special: Blueprint, plane: ControlPlane, all_kubelets: FakeKubelets) -> Iterator[Intent]:
+def bound(special: Compiled, plane: ControlPlane, all_kubelets: FakeKubelets) -> Iterator[Intent]:
     """The probe pods and Services of the scenario, on the cluster."""
     api = Api(plane.kubeconfig)
     all_kubelets.check()
@@ -78,7 +78,7 @@ def ends(api: Api, name: str) -> dict[str, set[tuple[int | None, str | None]]]:
 
 
 def test_the_matrix_of_a_cluster_has_the_cells_that_the_plan_has(
-    special: Blueprint, bound: Intent
+    special: Compiled, bound: Intent
 ) -> None:
     assert counts(cells(special.plan, bound)) == counts(cells(special.plan, special.intent))
 
@@ -122,7 +122,7 @@ def test_pods_have_the_names_and_ports_that_services_need(api: Api, bound: Inten
 
 
 def test_a_headless_name_is_answered_with_every_pod_by_the_real_coredns(
-    dns: Dns, special: Blueprint, bound: Intent
+    dns: Dns, special: Compiled, bound: Intent
 ) -> None:
     (service,) = bound.headless
     name = f"{service.name}.{NAMESPACE}.svc.{special.plan.domain}."
@@ -134,7 +134,7 @@ def test_a_headless_name_is_answered_with_every_pod_by_the_real_coredns(
 
 
 @pytest.fixture
-def proxied(plane: ControlPlane, special: Blueprint, tmp_path: Path) -> Iterator[Start]:
+def proxied(plane: ControlPlane, special: Compiled, tmp_path: Path) -> Iterator[Start]:
     found = programs("kube-proxy")
     if found is None:
         pytest.skip(f"there is no kube-proxy: {HOW}")

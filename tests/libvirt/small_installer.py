@@ -10,7 +10,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from lab.imaging import initramfs, medium
+from lab.imaging import bootstrap, medium
 
 LABEL = "SMALL_1_0"
 DONE = "hybridlab: installed"
@@ -65,10 +65,10 @@ def make(folder: Path) -> Path:
     kernel = next(tree.glob("boot/vmlinuz-*")).read_bytes()
     base = next(tree.glob("**/modules/*/modules.builtin")).parent
     subprocess.run(["depmod", "-b", str(base.parents[2]), base.name], check=True)
-    order = initramfs.load_order(
+    order = bootstrap.load_order(
         MODULES, (base / "modules.dep").read_text(), (base / "modules.builtin").read_text()
     )
-    ramdisk = initramfs.boot_archive(
+    ramdisk = bootstrap.boot_archive(
         INSTALL.encode(),
         next(tree.glob("**/bin/busybox")).read_bytes(),
         {path: (base / path).read_bytes() for path in order},

@@ -17,9 +17,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab._errors import LabError
-from lab.lifecycle.blueprint import draw
+from lab.explain.faults import registry
+from lab.explain.faults.fault import Fault
+from lab.explain.question import Explanation
+from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.down import DownRequest, down
-from lab.lifecycle.explaining import ExplainQuestion, bound, explained
+from lab.lifecycle.explain import ExplainQuestion, bound, explained
 from lab.lifecycle.faults import FaultRequest, heal, put_in
 from lab.lifecycle.interruption import terminable
 from lab.lifecycle.providers import Providers
@@ -27,9 +30,6 @@ from lab.lifecycle.session import OpenLab, open_lab
 from lab.lifecycle.up import UpRequest, up
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
-from lab.matrix.explain.question import Explanation
-from lab.matrix.faults import registry
-from lab.matrix.faults.fault import Fault
 from lab.matrix.run import RunPace, run
 from lab.matrix.verdict import GREEN
 from lab.providers.netns.provider import NetnsProvider
@@ -87,7 +87,7 @@ def brought_up(name: str, directory: Path, of: str = "netns") -> Iterator[OpenLa
     provider = NetnsProvider() if of == "netns" else Providers()[of]
     real = MACHINES in provider.abilities
     only = "linux" if real else None
-    drawn = draw(name, only, None, provider.pods, real=real)
+    drawn = compile_scenario(name, only, None, provider.pods, real=real)
     path = find(name)
     options = {"only": only, "pods": provider.pods} if real else {}
     with Store(directory) as store:

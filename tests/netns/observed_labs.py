@@ -8,10 +8,10 @@ from dataclasses import replace
 from netns_running import Running
 
 from lab._deadline import Deadline
-from lab.cluster.observers.difference import Difference
-from lab.cluster.observers.differences import lab_differences
-from lab.cluster.observers.facts import NodeFacts
-from lab.cluster.observers.linux import observe, observe_pod
+from lab.explain.difference import Difference
+from lab.explain.differences import lab_differences
+from lab.facts.linux import observe, observe_pod
+from lab.facts.node import NodeFacts
 from lab.topology.intent import MachineIntent
 
 SECONDS = 30

@@ -11,7 +11,7 @@ from netns_running import NewLab, Running
 from observed_labs import differences
 
 from lab._deadline import Deadline
-from lab.matrix.faults import registry as faults
+from lab.explain.faults import registry as faults
 from lab.plan.planner import make_plan
 from lab.providers.netns import provider, responding
 from lab.providers.netns.provider import NetnsProvider

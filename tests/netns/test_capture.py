@@ -14,12 +14,12 @@ import pytest
 from netns_running import NewLab, Running
 
 from lab._deadline import Deadline
-from lab.lifecycle.capturing import once
+from lab.explain.capture.captured import WHOLE, Captured, files
+from lab.explain.faults import registry
+from lab.explain.faults.fault import FaultCommand
+from lab.lifecycle.capture import once
 from lab.lifecycle.faults import batches, script
-from lab.matrix.capture.captured import WHOLE, Captured, files
 from lab.matrix.cells import Product, product
-from lab.matrix.faults import registry
-from lab.matrix.faults.fault import FaultCommand
 from lab.matrix.run import probe
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan

@@ -33,12 +33,12 @@ from explain_drill import (
 )
 
 from lab._deadline import Deadline
-from lab.lifecycle.blueprint import draw
+from lab.explain.explainer import Explainer
+from lab.explain.faults import registry
+from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.faults import FaultRequest, heal, present, put_in
 from lab.lifecycle.session import OpenLab
-from lab.matrix.explain.explainer import Explainer
-from lab.matrix.explain.finding import Finding, by_hand
-from lab.matrix.faults import registry
+from lab.matrix.finding import Finding, by_hand
 from lab.providers.netns import responding
 
 pytestmark = pytest.mark.slow
@@ -47,7 +47,7 @@ SEED = os.environ.get("HYBRIDLAB_SEED", "11")
 FAULTS = registry.faults()
 LEARNED = {"bgp-session-down", "gateway-dead"}
 """Those of daemons, which another lab has."""
-OVERLAY = draw("overlay", None, None, "namespaces").intent
+OVERLAY = compile_scenario("overlay", None, None, "namespaces").intent
 OF_OVERLAY = sorted(name for name, one in FAULTS.items() if registry.sites(one, OVERLAY))
 WORDS = {"service-backend-stale", "service-rules-missing"}
 """Those that no one command mends."""

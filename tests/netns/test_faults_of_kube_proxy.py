@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from lab.cluster.linux.pod_network import RULES, TABLE
+from lab.explain.faults import proxied
+from lab.explain.faults.fault import FaultChange
 from lab.lifecycle.faults import script
-from lab.matrix.faults import proxied
-from lab.matrix.faults.fault import FaultChange
 
 CASES = Path(__file__).parents[1] / "cases" / "netns"
 ALONE = ("unshare", "--user", "--map-root-user", "--net", "--mount", "--pid", "--fork")

@@ -10,7 +10,7 @@ from netns_intents import NODES, cluster, mac
 from netns_running import BringUp, NewLab, Running
 from observed_labs import differences, seen
 
-from lab.cluster.observers.facts import rises
+from lab.facts.node import rises
 from lab.plan.planner import make_plan
 from lab.providers.netns import responding
 from lab.providers.netns.provider import NetnsProvider

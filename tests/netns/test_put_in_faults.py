@@ -12,9 +12,9 @@ from netns_running import NewLab, Running
 from observed_labs import differences
 
 from lab._deadline import Deadline
+from lab.explain.faults import registry
+from lab.explain.faults.fault import Fault, FaultCommand, FaultSite
 from lab.lifecycle.faults import batches, script
-from lab.matrix.faults import registry
-from lab.matrix.faults.fault import Fault, FaultCommand, FaultSite
 from lab.plan.planner import make_plan
 from lab.providers.netns import responding
 from lab.providers.netns.provider import NetnsProvider

@@ -10,9 +10,9 @@ import pytest
 from guest_world import World
 from node_lab import NewLab, NodeLab
 
-from lab.lifecycle.blueprint import draw
+from lab.lifecycle.compilation import compile_scenario
 from lab.providers.netns import abilities
-from lab.topology.segment import Interface
+from lab.topology.intent import Interface
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,7 +35,7 @@ def new_lab(mounts: Callable[[], Counter[str]]) -> Iterator[NewLab]:
     ) -> NodeLab:
         world = World()
         worlds.append(world)
-        drawn = draw(scenario, only="linux", real=True)
+        drawn = compile_scenario(scenario, only="linux", real=True)
         world.plug(drawn.intent, names, only)
         return NodeLab(drawn, world)
 

@@ -11,7 +11,7 @@ from node_lab import NodeLab
 
 from lab._deadline import Deadline
 from lab._errors import LabError
-from lab.cluster.observers.facts import NodeFacts
+from lab.facts.node import NodeFacts
 from lab.lifecycle.session import OpenLab, Writers
 from lab.providers.node.control import NodeMachine
 from lab.providers.node.fleet import Fleet

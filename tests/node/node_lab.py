@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from guest_world import Guest, World
 
 from lab._deadline import Deadline
-from lab.lifecycle.blueprint import Blueprint
+from lab.lifecycle.compilation import Compiled
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
 from lab.matrix.run import RunPace, run
@@ -26,7 +26,7 @@ _QUICK = RunPace(ProbeSettings(0.5, 256), ProbeSettings(0.5, 64), budget=5.0, se
 class NodeLab:
     """Guests, their fleet, and questions to it."""
 
-    def __init__(self, drawn: Blueprint, world: World) -> None:
+    def __init__(self, drawn: Compiled, world: World) -> None:
         self.intent, self.plan, self.limits = drawn.intent, drawn.plan, drawn.limits
         self.world = world
         self.controls = {name: NodeControl(name, guest) for name, guest in world.guests.items()}

@@ -8,11 +8,11 @@ import pytest
 from guest_provider import GuestProvider, opened
 from node_lab import NodeLab
 
-from lab.lifecycle.explaining import ExplainQuestion, explained
+from lab.explain.faults import registry
+from lab.explain.question import Explanation
+from lab.lifecycle.explain import ExplainQuestion, explained
 from lab.lifecycle.faults import FaultRequest, heal, present, put_in
 from lab.lifecycle.session import OpenLab
-from lab.matrix.explain.question import Explanation
-from lab.matrix.faults import registry
 
 SAID: list[str] = []
 

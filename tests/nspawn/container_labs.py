@@ -15,7 +15,7 @@ from real_lab import RealLab
 from lab.providers.netns.processes import holders
 from lab.providers.nspawn import cgroups, preflight
 from lab.providers.nspawn.holder import KIND as CONTAINERS
-from lab.state.schema import FILE
+from lab.state.store import FILE
 
 LINKS = Path("/sys/class/net")
 

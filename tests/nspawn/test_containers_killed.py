@@ -11,7 +11,7 @@ import pytest
 from container_labs import ContainerLabs
 from real_lab import SMALL
 
-from lab.state.schema import FILE
+from lab.state.store import FILE
 
 STEPS = tuple(
     f"  step {number} of 4: {name}"

@@ -14,8 +14,8 @@ from container_labs import ContainerLabs
 
 from lab._deadline import Deadline
 from lab.cluster.addons import calico_settings
-from lab.lifecycle.blueprint import draw
-from lab.lifecycle.bundles import store
+from lab.lifecycle.compilation import compile_scenario
+from lab.lifecycle.images import store
 from lab.providers.nspawn import preflight
 from lab.providers.provider import Pods
 
@@ -142,7 +142,9 @@ def up(scenario: str, lab: str, pods: Pods) -> tuple[str, ...]:
 def brought_up(labs: ContainerLabs, scenario: str, pods: Pods, name: str = "") -> Iterator[str]:
     """The lab, and nothing of it afterwards."""
     lab = name or scenario.partition(",")[0]
-    wanted = draw(Path(scenario) if "/" in scenario else scenario, "linux", None, pods, real=True)
+    wanted = compile_scenario(
+        Path(scenario) if "/" in scenario else scenario, "linux", None, pods, real=True
+    )
     lacking = list(preflight.judge(preflight.need(wanted.intent), preflight.room()))
     if lacking:
         pytest.skip("; ".join(one.seen for one in lacking))
@@ -180,7 +182,11 @@ def checked(said: str) -> None:
 def gone_and_back(labs: ContainerLabs, lab: str, node: str, scenario: str) -> str:
     """A node that was deleted is missed by all, and joins again; what the API says of it then."""
     kubectl = ("exec", lab, "master", "--", "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf")
-    block = draw(scenario, "linux", None, "kubernetes", real=True).intent.machine(node).kubelet
+    block = (
+        compile_scenario(scenario, "linux", None, "kubernetes", real=True)
+        .intent.machine(node)
+        .kubelet
+    )
     routes = ("exec", lab, "worker1", "--", "ip", "route", "show", str(block and block.pod_cidr))
     assert labs.run(*routes).stdout
     labs.run(*kubectl, "delete", "node", node, "--wait=true")
@@ -212,6 +218,21 @@ def test_a_cluster_of_the_scenario_is_green_and_a_fault_is_named(
         pytest.skip(why)
     with brought_up(labs, scenario, "kubernetes") as lab:
         checked(judge(labs, lab, CLUSTERS[scenario]))
+        if scenario == "kubeinit":
+            fail_without_a_server(labs, lab)
+
+
+def fail_without_a_server(labs: ContainerLabs, lab: str) -> None:
+    """Every cell of 'api' fails while HAProxy leaves one API server out, and names the others."""
+    inside = ("exec", lab, "services", "--", "sh", "-c")
+    configuration = "/etc/haproxy/haproxy.cfg"
+    left_out = f"sed -i.whole '/server controller-02 /d' {configuration}"
+    labs.run(*inside, f"{left_out} && systemctl reload haproxy")
+    said = labs.run("test", lab, "-m", "api", code=1).stdout
+    assert "13 of 1,469 cells: 13 fail" in said
+    assert "expected: an answer from each of controller-01, controller-02, controller-03" in said
+    labs.run(*inside, f"mv {configuration}.whole {configuration} && systemctl reload haproxy")
+    labs.run("test", lab, "-m", "api")
 
 
 def test_a_cluster_whose_kube_proxy_writes_iptables_is_green_and_what_it_lacks_is_named(

@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 from ssh_server import Sshd
 
 from lab.cli.main import command
-from lab.lifecycle import desk
-from lab.lifecycle.blueprint import draw
+from lab.lifecycle import api
+from lab.lifecycle.compilation import compile_scenario
 from lab.providers.fake.computers import FakeComputers
 from lab.providers.provider import LabHandle
 
@@ -22,7 +22,7 @@ def _lab(sshd: Sshd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     provider = FakeComputers(
         keyfile=sshd.keyfile, host_key=sshd.host.public.strip(), port=sshd.port
     )
-    handle, intent = LabHandle("overlay", tmp_path, "t0k3n"), draw("overlay").intent
+    handle, intent = LabHandle("overlay", tmp_path, "t0k3n"), compile_scenario("overlay").intent
     for step in provider.steps(handle, intent):
         step.run()
     opened = SimpleNamespace(
@@ -33,7 +33,7 @@ def _lab(sshd: Sshd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         banner="fake: it is",
         reached=nullcontext,
     )
-    monkeypatch.setattr(desk, "open_any", lambda _: opened)
+    monkeypatch.setattr(api, "open_any", lambda _: opened)
 
 
 def ssh(*words: str) -> Result:

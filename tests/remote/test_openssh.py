@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from ssh_server import NewSshd, Sshd
 
-from lab.remote.keys import make_key_pair
+from lab.remote.keys import known_hosts, make_key_pair, ssh_config
 from lab.remote.shell import Reach
-from lab.remote.ssh_config import known_hosts, ssh_config
 
 
 @pytest.fixture

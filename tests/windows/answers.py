@@ -8,10 +8,19 @@ from functools import cache
 from pathlib import Path
 
 from lab.imaging.windows.answer import DRIVERS, answer_file, clone_answer_file
-from lab.imaging.windows.credentials import product_key
 from lab.imaging.windows.medium import Channel
-from lab.imaging.windows.release import Edition, Surface, WantedImage, Year
-from lab.imaging.windows.settings import CloneSettings, Firmware, Region, Settings, Storage
+from lab.imaging.windows.settings import (
+    CloneSettings,
+    Edition,
+    Firmware,
+    Region,
+    Settings,
+    Storage,
+    Surface,
+    WantedImage,
+    Year,
+    product_key,
+)
 
 CASES = Path(__file__).parents[1] / "cases/windows"
 GOLDEN = CASES / "answers"

@@ -18,7 +18,7 @@ from powershell_tables import (
 )
 from tree_sitter import Node
 
-from lab.imaging.windows import phases
+from lab.imaging.windows import monitor
 
 WIDTH = 160
 HEADER = (
@@ -27,7 +27,7 @@ HEADER = (
     "$ProgressPreference = 'SilentlyContinue'",
 )
 SPEAKERS = {"write-line": "Word", "write-phase": "Name"}
-PHASES = frozenset(re.findall(r"[a-z-]+", re.findall(r"phase (\S+)", phases.__doc__ or "")[0]))
+PHASES = frozenset(re.findall(r"[a-z-]+", re.findall(r"phase (\S+)", monitor.__doc__ or "")[0]))
 _NAME = re.compile(r"^[A-Z][A-Za-z]+-[A-Z][A-Za-z0-9]+$")
 _SECRET = re.compile(r"password|passwd|secret|credential|/passw", re.IGNORECASE)
 _STEP = re.compile(r"[a-z0-9-]+")
@@ -256,13 +256,13 @@ def _speech(script: Script) -> Iterator[str]:
     for node in script.of("string_literal"):
         owner = next(enclosing(node, "function_statement"), None)
         inside = owner is not None and "Write-Line" in script.text(owner)[:24]
-        if phases.PREFIX in script.text(node) and not inside:
+        if monitor.PREFIX in script.text(node) and not inside:
             yield f"{line(node)}: a line for the host that Write-Line does not say"
 
 
 def _understood(speaker: str, said: str) -> bool:
     if speaker == "write-line":
-        return phases.heard(f"{phases.PREFIX}{said} x") is not None
+        return monitor.heard(f"{monitor.PREFIX}{said} x") is not None
     if speaker == "write-phase":
         return said in PHASES
     return _STEP.fullmatch(said) is not None

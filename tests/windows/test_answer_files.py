@@ -17,7 +17,7 @@ from lab._errors import UsageError
 from lab.imaging import recipes
 from lab.imaging.windows import answer
 from lab.imaging.windows.answer import answer_file, clone_answer_file, driver_paths
-from lab.imaging.windows.release import RELEASES
+from lab.imaging.windows.settings import RELEASES
 
 DOCUMENTS = answers.documents()
 NAMES = (*answers.INSTALLATIONS, *answers.CLONES)

@@ -25,10 +25,9 @@ from hypothesis import strategies as st
 from lab._errors import PreflightError
 from lab.cli.main import main
 from lab.imaging import medium as small_media
-from lab.imaging import tools
-from lab.imaging.windows.inspection import choose
-from lab.imaging.windows.medium import read
-from lab.imaging.windows.release import WantedImage
+from lab.imaging.windows.medium import choose, read
+from lab.imaging.windows.settings import WantedImage
+from lab.remote import programs
 
 SECTOR = 2048
 
@@ -322,7 +321,7 @@ def test_number_that_is_none_is_refused(tmp_path):
 
 
 def test_missing_program_is_named_with_its_package(windows, monkeypatch):
-    monkeypatch.setattr(tools, "_find", lambda name: None if "wimlib" in name else name)
+    monkeypatch.setattr(programs, "_find", lambda name: None if "wimlib" in name else name)
     with pytest.raises(PreflightError, match="'wimlib-imagex' not found") as refused:
         read(windows)
     assert refused.value.hint == "apt-get install wimtools"

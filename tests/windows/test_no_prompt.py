@@ -21,8 +21,7 @@ import sparse
 from media_maker import PLAIN, Boots
 
 from lab._errors import PreflightError
-from lab.imaging.windows.medium import read
-from lab.imaging.windows.no_prompt import overlay
+from lab.imaging.windows.medium import overlay, read
 
 
 def digest(path: Path) -> str:

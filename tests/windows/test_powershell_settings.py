@@ -12,12 +12,12 @@ import pytest
 from powershell_syntax import Script, line, load, names, within
 
 from lab.imaging.windows import steps
-from lab.imaging.windows.release import WantedImage
 from lab.imaging.windows.settings import (
     CloneCard,
     CloneSettings,
     Region,
     Settings,
+    WantedImage,
     clone_document,
     settings_document,
 )

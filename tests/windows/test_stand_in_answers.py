@@ -11,8 +11,7 @@ from stand_in.orders import GOLDEN, golden
 
 from lab.imaging.windows import answer as product
 from lab.imaging.windows.answer import answer_file, clone_answer_file, driver_paths
-from lab.imaging.windows.release import WantedImage
-from lab.imaging.windows.settings import CloneSettings, Settings
+from lab.imaging.windows.settings import CloneSettings, Settings, WantedImage
 from lab.imaging.windows.steps import golden_steps
 
 TEMPLATES = Path(__file__).parents[2] / "images" / "windows"

@@ -26,7 +26,7 @@ from lab._errors import BrokenError, DeadlineError, LabError  # noqa: E402
 from lab.imaging import recipes  # noqa: E402
 from lab.imaging.image_store import ImageStore  # noqa: E402
 from lab.imaging.windows import monitor  # noqa: E402
-from lab.imaging.windows.phases import ORDER  # noqa: E402
+from lab.imaging.windows.monitor import ORDER  # noqa: E402
 from lab.inventory.inventory import MANAGEMENT, Hypervisor, Inventory  # noqa: E402
 from lab.providers.libvirt import installer  # noqa: E402
 from lab.providers.libvirt.host import Host  # noqa: E402

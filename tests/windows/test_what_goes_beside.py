@@ -12,9 +12,9 @@ import media_maker
 import pytest
 
 from lab._errors import PreflightError
-from lab.imaging import image_store, inputs, recipes, source
-from lab.imaging.windows import inspection, medium
-from lab.imaging.windows.release import RELEASES, Release
+from lab.imaging import image_store, inputs, recipes
+from lab.imaging.windows import medium
+from lab.imaging.windows.settings import RELEASES, Release
 from lab.inventory.inventory import ImageSource, Inventory
 
 RELEASE = RELEASES["2022"]
@@ -22,7 +22,7 @@ RELEASE = RELEASES["2022"]
 
 @pytest.mark.parametrize("release", RELEASES.values(), ids=RELEASES)
 def test_the_whole_medium_of_drivers_is_taken(release: Release, tmp_path: Path) -> None:
-    inspection.check_drivers(beside_maker.virtio_win(tmp_path / "virtio-win.iso"), release)
+    medium.check_drivers(beside_maker.virtio_win(tmp_path / "virtio-win.iso"), release)
 
 
 def test_a_medium_of_drivers_without_this_release_is_refused_with_those_it_has(
@@ -30,14 +30,14 @@ def test_a_medium_of_drivers_without_this_release_is_refused_with_those_it_has(
 ) -> None:
     old = beside_maker.virtio_win(tmp_path / "old.iso", releases=("2k16", "2k19"))
     with pytest.raises(PreflightError, match="'viostor/2k22/amd64', but for 2k16, 2k19") as refused:
-        inspection.check_drivers(old, RELEASE)
+        medium.check_drivers(old, RELEASE)
     assert "has this release" in refused.value.hint
 
 
 def test_a_medium_without_the_cards_driver_is_refused(tmp_path: Path) -> None:
     part = beside_maker.virtio_win(tmp_path / "part.iso", drivers=("viostor",))
     with pytest.raises(PreflightError, match="no folder 'NetKVM'"):
-        inspection.check_drivers(part, RELEASE)
+        medium.check_drivers(part, RELEASE)
 
 
 def _windows(folder: Path) -> Path:
@@ -80,11 +80,11 @@ def test_what_is_no_medium_of_drivers_is_refused(
     make: Callable[[Path], Path], words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(PreflightError, match=words):
-        inspection.check_drivers(make(tmp_path), RELEASE)
+        medium.check_drivers(make(tmp_path), RELEASE)
 
 
 def test_an_archive_of_openssh_is_taken(tmp_path: Path) -> None:
-    inspection.check_openssh(beside_maker.openssh(tmp_path / "OpenSSH-Win64.zip"))
+    medium.check_openssh(beside_maker.openssh(tmp_path / "OpenSSH-Win64.zip"))
 
 
 def _another(folder: Path) -> Path:
@@ -115,7 +115,7 @@ def test_what_is_no_archive_of_openssh_is_refused(
     make: Callable[[Path], Path], words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(PreflightError, match=words):
-        inspection.check_openssh(make(tmp_path))
+        medium.check_openssh(make(tmp_path))
 
 
 def test_a_pipe_is_no_medium_and_nobody_waits_for_it(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_pipe_is_no_medium_and_nobody_waits_for_it(tmp_path: Path) -> None:
         medium.read(_pipe(tmp_path))
 
 
-@pytest.mark.parametrize("name", [source.VIRTIO, source.OPENSSH])
+@pytest.mark.parametrize("name", [inputs.VIRTIO, inputs.OPENSSH])
 def test_a_wrong_file_is_refused_when_it_is_given_and_when_the_inventory_has_it(
     name: str, tmp_path: Path
 ) -> None:
@@ -136,6 +136,6 @@ def test_a_wrong_file_is_refused_when_it_is_given_and_when_the_inventory_has_it(
         recipe.name: ImageSource(url=str(media_maker.make(tmp_path))),
         "virtio-win": ImageSource(url=str(beside_maker.virtio_win(tmp_path / "virtio-win.iso"))),
     }
-    image = next(need.image for need in source.needs(recipe) if need.name == name)
+    image = next(need.image for need in inputs.needs(recipe) if need.name == name)
     with pytest.raises(PreflightError, match="reading"):
         inputs.check(recipe, Inventory(images=images | {image: ImageSource(url=str(wrong))}))

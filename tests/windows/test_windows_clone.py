@@ -22,7 +22,7 @@ import boot_disc  # noqa: E402
 from lab.imaging.golden import GoldenImage  # noqa: E402
 from lab.imaging.medium import opened  # noqa: E402
 from lab.inventory.inventory import Hypervisor  # noqa: E402
-from lab.lifecycle.blueprint import draw  # noqa: E402
+from lab.lifecycle.compilation import compile_scenario  # noqa: E402
 from lab.providers.libvirt import domains, images, machines, networks, ownership, storage, windows  # noqa: E402
 from lab.providers.libvirt.host import Host  # noqa: E402
 from lab.providers.libvirt.machines import MachineRecipe  # noqa: E402
@@ -34,7 +34,7 @@ from lab.providers.provider import LabHandle  # noqa: E402
 from lab.topology.intent import MachineIntent  # noqa: E402
 
 pytestmark = pytest.mark.machines
-INTENT = draw("overlay").intent
+INTENT = compile_scenario("overlay").intent
 WINDOWS = next(one for one in INTENT.machines if one.os == "windows")
 SAYS = boot_disc.lines(
     "hybridlab: phase specialize",

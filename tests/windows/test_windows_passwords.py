@@ -9,15 +9,15 @@ import answers
 import pytest
 
 from lab._errors import PreflightError
-from lab.imaging.windows.credentials import (
+from lab.imaging.windows.settings import (
     LENGTH,
     MASK,
+    WantedImage,
     encoded,
     masked,
     product_key,
     random_password,
 )
-from lab.imaging.windows.release import WantedImage
 
 WANTED = WantedImage("2022", "datacenter", "core")
 

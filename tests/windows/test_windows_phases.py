@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from lab.imaging.windows import phases
-from lab.imaging.windows.phases import LOOK_AT, ORDER, WORDS, Progress, Seen
+from lab.imaging.windows import monitor
+from lab.imaging.windows.monitor import LOOK_AT, ORDER, WORDS, Progress, Seen
 
 CASES = Path(__file__).parents[1] / "cases" / "windows" / "phases"
 MINUTES = dict.fromkeys(ORDER, 10)
@@ -30,9 +30,9 @@ def seen(look: dict[str, Any]) -> Seen:
 
 @pytest.mark.parametrize("file", sorted(CASES.glob("*.toml")), ids=lambda file: file.stem)
 def test_phases_follow_from_what_is_seen(file: Path) -> None:
-    progress = phases.begin(0.0)
+    progress = monitor.begin(0.0)
     for look in tomllib.loads(file.read_text())["look"]:
-        progress = phases.advance(progress, seen(look))
+        progress = monitor.advance(progress, seen(look))
         wanted = {"ending": "", "off": False} | {
             name: look[name]
             for name in ("phase", "step", "ending", "failure", "off", "key", "certificate")
@@ -47,25 +47,27 @@ def test_every_phase_has_words_and_a_place_to_look_at() -> None:
 
 
 def test_a_phase_is_late_by_its_own_deadline_and_patience_lengthens_it() -> None:
-    progress = phases.advance(phases.begin(0.0), Seen(at=100.0, said="hybridlab: phase winpe\r\n"))
-    assert not phases.late(progress, MINUTES, 1, 700.0)
-    assert phases.late(progress, MINUTES, 1, 700.5)
-    assert not phases.late(progress, MINUTES, 10, 6100.0)
+    progress = monitor.advance(
+        monitor.begin(0.0), Seen(at=100.0, said="hybridlab: phase winpe\r\n")
+    )
+    assert not monitor.late(progress, MINUTES, 1, 700.0)
+    assert monitor.late(progress, MINUTES, 1, 700.5)
+    assert not monitor.late(progress, MINUTES, 10, 6100.0)
 
 
 def at_copy() -> Progress:
-    progress = phases.begin(0.0)
+    progress = monitor.begin(0.0)
     for one in (
         Seen(at=10.0, said="hybridlab: phase winpe\r\n", disk_bytes=1 << 20),
         Seen(at=20.0, disk_bytes=300 << 20, picture="a"),
         Seen(at=80.0, disk_bytes=400 << 20, picture="a", reboots=1),
     ):
-        progress = phases.advance(progress, one)
+        progress = monitor.advance(progress, one)
     return progress
 
 
 def test_the_account_tells_phase_time_growth_reboots_and_screen() -> None:
-    told = phases.account(replace(at_copy(), step="disk"), 380.0)
+    told = monitor.account(replace(at_copy(), step="disk"), 380.0)
     assert told == (
         "at 'copy' (Setup lays down Windows) for 6 min; its last step is 'disk'; the disk has "
         "400 MiB, 100 MiB more since the phase began, the last 5 min ago; 1 reboots, 1 in it; "
@@ -74,6 +76,6 @@ def test_the_account_tells_phase_time_growth_reboots_and_screen() -> None:
 
 
 def test_only_the_end_of_a_long_console_is_kept() -> None:
-    progress = phases.advance(phases.begin(0.0), Seen(at=1.0, said="x" * 100_000))
-    assert len(progress.tail) == phases.KEPT
-    assert len(progress.line) == phases.KEPT
+    progress = monitor.advance(monitor.begin(0.0), Seen(at=1.0, said="x" * 100_000))
+    assert len(progress.tail) == monitor.KEPT
+    assert len(progress.line) == monitor.KEPT

@@ -15,9 +15,7 @@ from lab.cli.main import main
 from lab.imaging import inputs, recipes
 from lab.imaging.recipe import Recipe, Windows, WindowsPhase
 from lab.imaging.windows.answer import clone_preview, decided
-from lab.imaging.windows.credentials import MASK, secret_of
-from lab.imaging.windows.release import RELEASES
-from lab.imaging.windows.settings import TIME_ZONES, Region
+from lab.imaging.windows.settings import MASK, RELEASES, TIME_ZONES, Region, secret_of
 from lab.inventory.inventory import STOCK, ImageSource
 
 NAMES = [f"windows-server-{year}" for year in RELEASES]

@@ -25,8 +25,7 @@ import boot_disc
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
 from lab.imaging.windows.machine import InstallationMachine, VendorMedium
-from lab.imaging.windows.monitor import InstallMonitor
-from lab.imaging.windows.phases import ORDER
+from lab.imaging.windows.monitor import ORDER, InstallMonitor
 from lab.inventory.inventory import MANAGEMENT, Hypervisor
 from lab.providers.libvirt import images, installer
 from lab.providers.libvirt.host import Host

@@ -15,7 +15,7 @@ from lab._errors import BrokenError, DeadlineError, PreflightError, UsageError
 from lab.remote.shell import Completed, ConnectionLostError, Shell, UnreachableError
 from lab.remote.transport import SESSIONS
 from lab.remote.windows import WindowsShell
-from lab.remote.winrm_connection import CertificateError, FaultError, PasswordError
+from lab.remote.winrm import CertificateError, FaultError, PasswordError
 
 PROGRAM = "C:\\tools\\it.exe"
 CLIXML = (

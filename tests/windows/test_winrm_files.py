@@ -16,7 +16,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, UsageError
 from lab.remote.shell import ConnectionLostError, HostKeyError
 from lab.remote.windows import WindowsShell
-from lab.remote.winrm_connection import CertificateError
+from lab.remote.winrm import CertificateError
 
 PLACE = "C:\\hybridlab\\it.bin"
 BUSY = 180.0

@@ -14,7 +14,7 @@ from lab._errors import DeadlineError
 from lab.remote import windows
 from lab.remote.shell import HostKeyError
 from lab.remote.windows import WindowsShell
-from lab.remote.winrm_connection import CertificateError, PasswordError
+from lab.remote.winrm import CertificateError, PasswordError
 
 
 def test_it_waits_until_both_let_it_in(guest: Guest, new_windows_shell: NewShell) -> None:

@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 
 from lab._errors import UsageError
 from lab.remote.shell import Reach, WindowsReach
-from lab.remote.windows import sftp_path
-from lab.remote.windows_commands import (
+from lab.remote.windows import (
     SCRIPT_LONGEST,
     encoded_command,
     fits_command_line,
     interactive_script,
     quote,
     readable,
+    sftp_path,
     started,
     wrap_script,
 )
 from lab.remote.windows_steps import QUERY
-from lab.remote.winrm_connection import WinrmPool, pinned_digest, service_url
+from lab.remote.winrm import WinrmPool, pinned_digest, service_url
 
 CASES = Path(__file__).parents[1] / "cases" / "windows"
 CLIXML = sorted((CASES / "clixml").glob("*.in"))

@@ -12,7 +12,7 @@ from typing import IO
 
 from lab._errors import PreflightError
 from lab.cluster.bundle.manifest import FILE, Blob, Manifest
-from lab.imaging.cache import guarded, remove
+from lab.imaging.golden import guarded, remove
 
 BLOBS = Path("blobs", "sha256")
 _PART = ".part"

@@ -35,7 +35,7 @@ from lab.cluster.bundle.manifest import (
     is_program_name,
 )
 from lab.cluster.bundle.store import BundleStore
-from lab.imaging.cache import guarded
+from lab.imaging.golden import guarded
 from lab.imaging.job import Say
 from lab.scenario.findings import did_you_mean
 from lab.scenario.terms import Os

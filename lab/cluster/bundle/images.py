@@ -31,8 +31,8 @@ from lab.cluster.bundle.manifest import (
     is_full_name,
 )
 from lab.cluster.bundle.skopeo import repository
-from lab.imaging.cache import guarded
 from lab.imaging.download import Web, fetch
+from lab.imaging.golden import guarded
 from lab.imaging.job import Say
 from lab.scenario.findings import cut
 

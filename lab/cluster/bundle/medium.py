@@ -26,8 +26,8 @@ from lab.cluster.bundle.blobs import settle
 from lab.cluster.bundle.manifest import FILE, SHORT, Blob, ContainerImage, Manifest
 from lab.cluster.bundle.store import MEDIA, BundleStore, digest_file, seal
 from lab.imaging import medium as iso
-from lab.imaging.cache import guarded
-from lab.imaging.job import MORE_ROOM
+from lab.imaging.golden import guarded
+from lab.remote.programs import MORE_ROOM
 from lab.scenario.terms import Os
 from lab.state.lock import lab_lock
 

@@ -15,10 +15,9 @@ from urllib.parse import urlsplit
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
-from lab.imaging import tools
-from lab.imaging.download import Web
-from lab.imaging.job import MORE_ROOM
-from lab.imaging.source import rewritten
+from lab.imaging.download import Web, rewritten
+from lab.remote import programs
+from lab.remote.programs import MORE_ROOM
 
 _TRIES = 4
 _SECONDS = 300.0
@@ -65,7 +64,7 @@ class Repository:
 
         """
         how = ("--raw", f"--retry-times={_TRIES}", *self.account, *self._tls("--tls-verify"))
-        with tools.unnamed_file() as output:
+        with programs.unnamed_file() as output:
             words = (*how, *options, f"{self.name}{reference}")
             self._run("inspect", words, _SECONDS, _OTHER_FILES, output)
             return output.read_bytes()
@@ -93,7 +92,7 @@ class Repository:
         limit = max(sizes) + _OTHER_FILES
         try:
             self._run("copy", (*how, as_they_are, *ends), seconds, limit)
-        except tools.FileLimitError as error:
+        except programs.FileLimitError as error:
             raise PreflightError(
                 self.doing,
                 f"its registry sends a layer of more than {limit:,} bytes, and the largest one in "
@@ -115,7 +114,7 @@ class Repository:
         file_limit: int,
         output: Path | None = None,
     ) -> None:
-        tools.need(self.doing, "skopeo", "setpriv", "prlimit")
+        programs.need(self.doing, "skopeo", "setpriv", "prlimit")
         messages: list[str] = []
 
         def on_line(line: str) -> None:
@@ -123,7 +122,7 @@ class Repository:
                 messages.append(re.sub(r"\\(.)", r"\1", found[1]))
 
         try:
-            tools.run(
+            programs.run(
                 self.doing,
                 ("skopeo", "--insecure-policy", f"--tmpdir={self.layout}", verb, *words),
                 Deadline(seconds),
@@ -132,7 +131,7 @@ class Repository:
                 output=output,
                 file_limit=file_limit,
             )
-        except (DeadlineError, tools.FileLimitError):
+        except (DeadlineError, programs.FileLimitError):
             raise
         except BrokenError as error:
             happened = messages[-1] if messages else error.happened
@@ -172,7 +171,7 @@ def repository(web: Web, url: str, doing: str, into: Path) -> Iterator[Repositor
         opened.callback(os.close, layout)
         account: tuple[str, ...] = ()
         if content := _account(address.hostname or "", address.netloc):
-            file = opened.enter_context(tools.unnamed_file())
+            file = opened.enter_context(programs.unnamed_file())
             file.write_text(content)
             account = (f"--authfile={file}",)
         yield Repository(

@@ -31,7 +31,7 @@ from lab.cluster.bundle.blobs import (
     settle,
 )
 from lab.cluster.bundle.manifest import FILE, SHORT, Blob, Manifest, decode
-from lab.imaging.cache import ELSEWHERE, PARTIAL, guarded, remove, require_own, size
+from lab.imaging.golden import ELSEWHERE, PARTIAL, guarded, remove, require_own, size
 from lab.imaging.job import Say
 from lab.scenario import versions
 from lab.scenario.terms import Os

@@ -21,10 +21,9 @@ from lab.cluster.bundle.blobs import Scratch, settle
 from lab.cluster.bundle.catalogue import Asset
 from lab.cluster.bundle.manifest import KUBERNETES, Blob, Manifest, Program
 from lab.cluster.bundle.store import BundleStore
-from lab.imaging.cache import guarded
-from lab.imaging.download import Web, fetch
+from lab.imaging.download import Web, fetch, listed
+from lab.imaging.golden import guarded
 from lab.imaging.job import Say
-from lab.imaging.source import listed
 from lab.inventory.inventory import Inventory
 from lab.scenario.findings import cut
 from lab.scenario.terms import Os

@@ -22,8 +22,7 @@ from lab.imaging.windows import steps as image_steps
 from lab.imaging.windows.steps import MODULE, Mirror, script
 from lab.plan.canonical import digest
 from lab.remote.shell import ConnectionLostError, UnreachableError
-from lab.remote.windows import DIRECTORY, WindowsShell
-from lab.remote.windows_commands import quote
+from lab.remote.windows import DIRECTORY, WindowsShell, quote
 from lab.remote.windows_steps import StepError, StepResult, reboot, run_step, run_step_and_reboot
 from lab.topology.intent import Intent
 

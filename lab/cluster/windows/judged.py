@@ -13,7 +13,7 @@ from lab.cluster.cluster import Cluster, ClusterNode
 from lab.cluster.windows import images, network, places, steps, versions
 from lab.cluster.windows.decided import Decided
 from lab.cluster.windows.observed import WindowsObserved, too_old, year_of
-from lab.imaging.windows.release import RELEASES
+from lab.imaging.windows.settings import RELEASES
 from lab.topology.intent import Intent
 
 _OWN_NETWORKS = ("External", "cbr0", "l2bridge", "flannel.", "Calico")

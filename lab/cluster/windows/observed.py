@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lab.imaging.windows.release import RELEASES, Release, Year
+from lab.imaging.windows.settings import RELEASES, Release, Year
 
 DSR_2019 = 1554
 """Revision of 17763 from which Direct Server Return works: KB4580390, October 2020."""

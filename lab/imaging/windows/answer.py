@@ -19,24 +19,23 @@ from lab._errors import BrokenError, UsageError
 from lab.imaging import recipes
 from lab.imaging.medium import medium
 from lab.imaging.recipe import Recipe, Windows
-from lab.imaging.windows.credentials import (
+from lab.imaging.windows.medium import Channel
+from lab.imaging.windows.settings import (
+    CLONE,
     HIDDEN,
+    OPENSSH,
+    SETTINGS,
+    CloneSettings,
+    Edition,
+    Firmware,
+    Region,
+    Settings,
+    Surface,
+    clone_document,
     encoded,
     masked,
     product_key,
     random_password,
-)
-from lab.imaging.windows.medium import Channel
-from lab.imaging.windows.release import Edition, Surface
-from lab.imaging.windows.settings import (
-    CLONE,
-    OPENSSH,
-    SETTINGS,
-    CloneSettings,
-    Firmware,
-    Region,
-    Settings,
-    clone_document,
     settings_document,
 )
 

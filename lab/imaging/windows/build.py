@@ -16,13 +16,20 @@ from typing import TYPE_CHECKING, Literal
 
 from lab._deadline import Deadline
 from lab._errors import LabError, PreflightError
-from lab.imaging import inputs, source, tools
+from lab.imaging import inputs
 from lab.imaging.cloud import adopt
 from lab.imaging.job import UNFINISHED, BuildJob, Built
 from lab.imaging.recipe import Windows
-from lab.imaging.windows import inspection, no_prompt
 from lab.imaging.windows.answer import decided, install_medium, takes_own_key
-from lab.imaging.windows.credentials import (
+from lab.imaging.windows.machine import (
+    Building,
+    InstallationMachine,
+    InstallationSite,
+    VendorMedium,
+)
+from lab.imaging.windows.medium import Channel, choose, overlay, read
+from lab.imaging.windows.monitor import EMULATED, InstallMonitor, Progress
+from lab.imaging.windows.settings import (
     MASK,
     checked,
     masked,
@@ -30,16 +37,8 @@ from lab.imaging.windows.credentials import (
     read_secret,
     secret_of,
 )
-from lab.imaging.windows.machine import (
-    Building,
-    InstallationMachine,
-    InstallationSite,
-    VendorMedium,
-)
-from lab.imaging.windows.medium import Channel, read
-from lab.imaging.windows.monitor import InstallMonitor
-from lab.imaging.windows.phases import EMULATED, Progress
 from lab.imaging.windows.steps import MODULE, ImageStep, Sysprep, golden_steps, settings
+from lab.remote import programs
 from lab.remote.shell import Reach, WindowsReach
 from lab.remote.windows_steps import answers
 from lab.state.files import write_private
@@ -105,7 +104,7 @@ def build(job: BuildJob) -> Built:
         When a phase fails, or takes too long: which, and what was seen of it.
 
     """
-    tools.need(job.doing, "qemu-img", "setpriv")
+    programs.need(job.doing, "qemu-img", "setpriv")
     if job.installer is None:
         raise PreflightError(
             job.doing, "there is no hypervisor to install it on", "add one to the inventory"
@@ -180,27 +179,27 @@ def _machine(job: BuildJob, record: BuildRecord, public_key: str) -> Installatio
     recipe, parts = job.recipe, _parts(job)
     assert recipe.firmware != "kernel", "the reader of recipes has looked"
     digests = inputs.found(recipe, job.inventory, job.downloads, job.say)
-    setup = _disc(job, source.ISO, digests)
+    setup = _disc(job, inputs.ISO, digests)
     assert setup is not None, "found() has looked"
     medium = read(setup.path)
-    image = inspection.choose(medium, parts.wanted)
+    image = choose(medium, parts.wanted)
     job.tell(f"{image.name} ('{image.display_name}'), {medium.channel} medium '{medium.label}'")
     answered = decided(
         parts, recipe.firmware, medium.channel, record.password, _own_key(job, medium.channel)
     )
-    openssh = inputs.provided(job, source.OPENSSH)
+    openssh = inputs.provided(job, inputs.OPENSSH)
     disc = install_medium(
         answered,
         public_key.strip(),
         recipe.templates,
         openssh=openssh.read_bytes() if openssh else None,
     )
-    overlay = None
+    layer = None
     if recipe.firmware == "uefi":
         work = job.scratch / "work"
         work.mkdir()
-        overlay = work / "setup.qcow2"
-        no_prompt.overlay(setup.path, medium, overlay)
+        layer = work / "setup.qcow2"
+        overlay(setup.path, medium, layer)
     return InstallationMachine(
         image=recipe.name,
         site=job.scratch,
@@ -211,8 +210,8 @@ def _machine(job: BuildJob, record: BuildRecord, public_key: str) -> Installatio
         firmware=recipe.firmware,
         storage=answered.storage,
         setup=setup,
-        overlay=overlay,
-        virtio=_disc(job, source.VIRTIO, digests),
+        overlay=layer,
+        virtio=_disc(job, inputs.VIRTIO, digests),
         answers=disc,
     )
 

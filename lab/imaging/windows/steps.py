@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from lab.imaging.recipes import directory
-from lab.imaging.windows.release import RELEASES, Year
+from lab.imaging.windows.settings import RELEASES, Year
 
 FOLDER = "windows"
 """Of the images' folder: where the scripts are."""

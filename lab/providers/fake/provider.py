@@ -21,7 +21,7 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
-from lab.cluster.observers.facts import NodeFacts
+from lab.facts.node import NodeFacts
 from lab.providers.fake.directory import Directory, Place, bare, source_address
 from lab.providers.provider import (
     DNS_PORT,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
-from lab.cluster.observers.facts import NodeFacts
+from lab.facts.node import NodeFacts
 from lab.providers.libvirt import networks, ownership, windows
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.placement import LibvirtLayout

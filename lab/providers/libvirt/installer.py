@@ -26,7 +26,6 @@ from xml.etree import ElementTree as ET
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
 from lab._log import say
-from lab.imaging import tools
 from lab.imaging.job import Installation
 from lab.imaging.recipe import Phase
 from lab.imaging.windows.machine import (
@@ -49,6 +48,7 @@ from lab.providers.libvirt import (
 from lab.providers.libvirt.connection import controller_id
 from lab.providers.libvirt.documents import Card, Disc, Reservation, VirtualMachine
 from lab.providers.libvirt.host import Host, jump_to
+from lab.remote import programs
 
 if TYPE_CHECKING:
     import libvirt
@@ -292,7 +292,7 @@ class WindowsInstaller:
     def _overlay(pool: libvirt.virStoragePool, overlay: Path, below: str) -> str:
         """Copy an overlay there, on top of the medium by its name there."""
         command = ["qemu-img", "rebase", "-u", "-f", "qcow2", "-F", "raw", "-b", below]
-        tools.run("naming the medium below", [*command, str(overlay)], Deadline(_REBASE_SECONDS))
+        programs.run("naming the medium below", [*command, str(overlay)], Deadline(_REBASE_SECONDS))
         path = storage.copy_in(pool, "setup", overlay)
         assert path is not None, "the pool is new"
         return path

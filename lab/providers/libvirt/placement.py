@@ -28,8 +28,7 @@ from lab.providers.libvirt.host import Host
 from lab.providers.provider import LabHandle
 from lab.state.files import read_private, write_private
 from lab.topology.cost import Cost
-from lab.topology.hardware import Hardware
-from lab.topology.intent import Intent, MachineIntent
+from lab.topology.intent import Hardware, Intent, MachineIntent
 
 LAYOUT_FILE = "layout.json"
 _FROM_INVENTORY = ("command", "netcat", "no_verify")

@@ -17,8 +17,8 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError, UsageError
 from lab.imaging import recipes
 from lab.imaging.recipe import WindowsPhase
-from lab.imaging.windows import phases
-from lab.imaging.windows.phases import Progress, Seen
+from lab.imaging.windows import monitor
+from lab.imaging.windows.monitor import Progress, Seen
 from lab.imaging.windows.settings import CloneCard, CloneSettings, Region
 from lab.providers.libvirt import domains, ownership, storage
 from lab.providers.libvirt.documents import Disc, VirtualMachine
@@ -28,8 +28,7 @@ from lab.providers.machines import keyring, management
 from lab.providers.machines.keyring import Pins
 from lab.providers.provider import Outcome, Probe
 from lab.remote.shell import Completed, Shell
-from lab.topology.intent import Intent, MachineIntent
-from lab.topology.segment import Interface
+from lab.topology.intent import Intent, Interface, MachineIntent
 
 if TYPE_CHECKING:
     import libvirt
@@ -160,7 +159,7 @@ def _wait_for_keys(host: Host, recipe: MachineRecipe, said: Callable[[], str]) -
     doing = f"waiting for machine '{name}' to say its keys on its console"
     hint = f"'lab console {lab.name} {name}'; 'lab screenshot {lab.name} {name}'"
     deadline = Deadline(SPEAK_SECONDS[recipe.accelerated])
-    progress = phases.begin(time.monotonic())
+    progress = monitor.begin(time.monotonic())
 
     def look() -> bool:
         nonlocal progress
@@ -169,7 +168,7 @@ def _wait_for_keys(host: Host, recipe: MachineRecipe, said: Callable[[], str]) -
             runs = found is not None and domains.state(found[0]) == "running"
         text = said()
         new = Seen(at=time.monotonic(), said=text, runs=runs)
-        progress = phases.advance(phases.begin(progress.began), new)
+        progress = monitor.advance(monitor.begin(progress.began), new)
         if progress.phase == "ready" and progress.key and progress.certificate:
             return True
         if progress.ending:

@@ -12,8 +12,8 @@ from lab._deadline import Deadline
 from lab._errors import LabError
 from lab.cluster.host import VIRTUAL_MACHINE, HostTraits
 from lab.cluster.linux import daemon_looking
-from lab.cluster.observers.facts import NodeFacts
-from lab.cluster.observers.gathering import RECENTLY
+from lab.facts.evidence import RECENTLY
+from lab.facts.node import NodeFacts
 from lab.imaging.golden import cache_directory
 from lab.inventory.inventory import Inventory
 from lab.providers.capture import Taken, Tap

@@ -14,8 +14,8 @@ from lab._errors import LabError
 from lab._log import say
 from lab.cluster.linux.site import ClusterSite
 from lab.cluster.observed import PodLink
-from lab.cluster.observers.facts import NodeFacts
-from lab.cluster.observers.gathering import LinuxNode, logs
+from lab.facts.evidence import LinuxNode, logs
+from lab.facts.node import NodeFacts
 from lab.providers.capture import Taken, Tap
 from lab.providers.node.control import NodeControl
 from lab.providers.node.fleet import Fleet

@@ -83,7 +83,7 @@ def ensure_passwords(lab: LabHandle, machines: Iterable[str]) -> None:
         When they cannot be written.
 
     """
-    from lab.imaging.windows.credentials import random_password  # noqa: PLC0415  few labs need it
+    from lab.imaging.windows.settings import random_password  # noqa: PLC0415  few labs need it
 
     make_private(lab.directory / _DIRECTORY)
     for machine in machines:

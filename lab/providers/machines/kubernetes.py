@@ -25,9 +25,6 @@ from lab.cluster.linux.by_hand import PKI
 from lab.cluster.linux.joining import Entrance
 from lab.cluster.linux.parallel import on_each
 from lab.cluster.linux.site import ClusterSite
-from lab.cluster.observers.facts import NodeFacts
-from lab.cluster.observers.gathering import RECENTLY, LinuxNode, WindowsNode, gather, logs
-from lab.cluster.observers.windows import observe as observe_windows
 from lab.cluster.probe_manifests import ObjectOwner
 from lab.cluster.probe_pods import ProbePods
 from lab.cluster.versions import NodeVersion, versions
@@ -35,6 +32,9 @@ from lab.cluster.windows import bring_up
 from lab.cluster.windows.join import HardWayJoin, Join
 from lab.cluster.workload_checks import WorkloadResult, nodes, unmade
 from lab.cluster.workloads import Workloads
+from lab.facts.evidence import RECENTLY, LinuxNode, WindowsNode, gather, logs
+from lab.facts.node import NodeFacts
+from lab.facts.windows import observe as observe_windows
 from lab.imaging.windows import steps as image_steps
 from lab.plan.canonical import digest
 from lab.providers.machines.bundles import Bundled

@@ -16,7 +16,7 @@ from lab._errors import PreflightError
 from lab.providers.netns.compile import namespaces as names_of
 from lab.providers.netns.netlink import GET_NEIGHBOUR, GET_NEIGHBOUR_TABLE, Socket, attributes
 from lab.providers.netns.processes import holders
-from lab.state.memory import available
+from lab.state.capacity import available
 from lab.topology.cost import cost
 from lab.topology.intent import Intent, Neighbour, Route
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from lab._deadline import Deadline
 from lab._errors import LabError, PreflightError, UsageError
 from lab._log import quantity
-from lab.cluster.observers.facts import NodeFacts
+from lab.facts.node import NodeFacts
 from lab.providers.capture import Taken, Tap
 from lab.providers.diagnosis import Diagnosis
 from lab.providers.failing import Beat, BeatPace, Silence

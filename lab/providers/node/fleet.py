@@ -10,7 +10,7 @@ from typing import TypeVar
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, UsageError
 from lab.cluster.observed import PodLink
-from lab.cluster.observers.facts import NodeFacts
+from lab.facts.node import NodeFacts
 from lab.providers.capture import Taken, Tap
 from lab.providers.looking import look
 from lab.providers.node.control import NodeControl, NodeMachine

@@ -21,7 +21,7 @@ from lab.cluster.host import HostTraits
 from lab.providers.diagnosis import Diagnosis
 from lab.providers.netns import entry, syscalls
 from lab.providers.nspawn import cgroups
-from lab.state.memory import available
+from lab.state.capacity import available
 from lab.topology.intent import Intent
 
 SUBJECT = "this machine, for system containers"

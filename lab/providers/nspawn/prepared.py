@@ -21,7 +21,7 @@ from lab._log import quantity
 from lab.cluster.bundle import medium
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.bundle.store import BundleStore
-from lab.imaging.job import MORE_ROOM
+from lab.remote.programs import MORE_ROOM
 from lab.state.failure import guarded_files
 from lab.state.lock import lab_lock
 

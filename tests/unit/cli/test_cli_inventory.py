@@ -13,7 +13,7 @@ from golden_files import check_golden
 
 from lab._errors import LabError
 from lab.cli.main import command
-from lab.lifecycle import doctor
+from lab.lifecycle import providers
 from lab.providers.diagnosis import Diagnosis
 
 CASES = Path(__file__).parents[2] / "cases"
@@ -116,7 +116,7 @@ FOUND = (
 def test_doctor_says_what_mends_and_whether_labs_can_be_had(
     found: tuple[Diagnosis, ...], code: int, last: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "examine", lambda *_: found)
+    monkeypatch.setattr(providers, "examine", lambda *_: found)
     done = run("doctor")
     assert done.return_value == code
     assert done.stdout.splitlines()[-1] == last

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lab.cli.plan import between_lines, step_lines
-from lab.lifecycle.blueprint import draw
-from lab.lifecycle.converge import Decision
+from lab.lifecycle.compilation import compile_scenario
+from lab.lifecycle.up import Decision
 
 DEAD = "the lab is broken: 'bird' on 'master' has ended; the last of its log:\n    one\n    two"
 
@@ -49,5 +49,5 @@ def test_a_reason_of_one_line_is_told_of_every_step() -> None:
 def test_real_hypervisors_are_not_told_by_the_addresses_of_emulated_ones(
     real: bool, told: list[str]
 ) -> None:
-    drawn = draw("k8s-libvirt-1-2-2,compute.os=linux", real=real)
+    drawn = compile_scenario("k8s-libvirt-1-2-2,compute.os=linux", real=real)
     assert list(between_lines(drawn.plan, drawn.intent)) == told

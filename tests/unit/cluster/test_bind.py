@@ -20,11 +20,11 @@ from lab.cluster.observed import (
     to_text,
 )
 from lab.cluster.probe_manifests import services
-from lab.lifecycle.blueprint import draw
+from lab.lifecycle.compilation import compile_scenario
 from lab.matrix.cells import cells
 from lab.topology.intent import Intent
 
-DRAWN = draw("overlay")
+DRAWN = compile_scenario("overlay")
 INTENT = DRAWN.intent
 VTEP = "8e:00:00:00:00:01"
 
@@ -78,7 +78,7 @@ def test_pods_have_their_real_addresses_wherever_the_intent_speaks_of_them() -> 
 
 
 def test_proxies_of_an_l2bridge_follow_their_pods() -> None:
-    intent = draw("hard-way").intent
+    intent = compile_scenario("hard-way").intent
     bound = bind(intent, observed(intent))
     worker = next(one for one in bound.machines if one.proxies)
     assert {one.address for one in worker.proxies} >= {

@@ -23,8 +23,8 @@ from lab.cluster.bundle.blobs import Scratch
 from lab.cluster.bundle.catalogue import Wanted
 from lab.cluster.bundle.manifest import ContainerImage
 from lab.cluster.bundle.skopeo import repository
-from lab.imaging import tools
 from lab.imaging.download import Web
+from lab.remote import programs
 
 NAME = "registry.k8s.io/pause:3.10.2"
 Pull = Callable[..., list[ContainerImage]]
@@ -163,7 +163,7 @@ def test_a_registry_that_nobody_vouches_for_is_refused(pull, monkeypatch):
 def test_an_account_is_in_a_file_for_its_owner_and_not_on_a_command_line(pull, monkeypatch):
     commands: list[str] = []
     files: list[tuple[int, str]] = []
-    plain = tools.run
+    plain = programs.run
 
     def run(doing, command, *arguments, **named):
         commands.append(" ".join(command))
@@ -173,7 +173,7 @@ def test_an_account_is_in_a_file_for_its_owner_and_not_on_a_command_line(pull, m
                 files.append((stat.S_IMODE(path.stat().st_mode), path.read_text()))
         plain(doing, command, *arguments, **named)
 
-    monkeypatch.setattr(tools, "run", run)
+    monkeypatch.setattr(programs, "run", run)
     pull()
     assert len(commands) == len(files) > 2
     assert {mode for mode, _ in files} == {0o600}
@@ -231,7 +231,7 @@ def test_an_address_of_a_layer_with_control_characters_is_refused(pull, monkeypa
 
 
 def test_without_skopeo_the_package_is_named(into, monkeypatch):
-    monkeypatch.setattr(tools, "_find", lambda name: None if name == "skopeo" else "/bin/true")
+    monkeypatch.setattr(programs, "_find", lambda name: None if name == "skopeo" else "/bin/true")
     with pytest.raises(PreflightError, match="'skopeo' not found") as refused:
         list(images.pull(Web({}, {}), Wanted(NAME, ("linux",)), into, print))
     assert refused.value.hint == "apt-get install skopeo"
@@ -260,13 +260,13 @@ def test_a_layer_of_any_size_has_its_time(registry, pull, monkeypatch):
     image.manifest = json.dumps(manifest).encode()
     push(registry, "long/pause:3.10.2", [image])
     given: list[float] = []
-    plain = tools.run
+    plain = programs.run
 
     def run(doing, command, deadline, **named):
         given.append(deadline.seconds)
         plain(doing, command, deadline, **named)
 
-    monkeypatch.setattr(tools, "run", run)
+    monkeypatch.setattr(programs, "run", run)
     with pytest.raises((BrokenError, PreflightError), match=r"Size mismatch|has not the"):
         pull("long")
     assert max(given) == 7 * 86400

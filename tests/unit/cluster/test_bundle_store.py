@@ -258,7 +258,7 @@ def test_one_that_is_begun_while_garbage_is_collected_stays(store, made, monkeyp
 
 
 def test_files_that_go_while_they_are_counted_are_not_counted(store, made, monkeypatch):
-    monkeypatch.setattr("lab.imaging.cache._blocks", lambda _: 0)
+    monkeypatch.setattr("lab.imaging.golden._blocks", lambda _: 0)
     monkeypatch.setattr("lab.cluster.bundle.store._stat", lambda _: None)
     assert store.list()[0].bytes == 0
     assert store.newest("1.36") == made

@@ -13,7 +13,7 @@ from linux_clusters import case, linux_only
 
 from lab.cluster.linux import addon_documents
 from lab.cluster.probe_manifests import ObjectOwner, manifests
-from lab.lifecycle.blueprint import draw
+from lab.lifecycle.compilation import compile_scenario
 
 SCENARIOS = ("overlay", "host-gateway", "hard-way", "calico-vxlan", "calico-bgp-tor", "ovn")
 OF_THE_ADD_ONS = ("operator.tigera.io/v1", "projectcalico.org/v3", "crd.projectcalico.org/v1")
@@ -46,7 +46,7 @@ def test_nothing_in_a_document_is_unknown_to_its_kind(scenario: str, windows: bo
 @pytest.mark.parametrize("scenario", ["overlay", "services", "kubeinit"])
 def test_nothing_in_a_probe_pod_or_service_is_unknown_to_its_kind(scenario: str) -> None:
     owner, images = ObjectOwner("mine", "abc"), {"linux": "agnhost:l", "windows": "agnhost:w"}
-    made = manifests(draw(scenario).intent, owner, images)
+    made = manifests(compile_scenario(scenario).intent, owner, images)
     for kind, documents in (("Pod", made.pods), ("Service", made.services)):
         assert documents
         for document in documents:

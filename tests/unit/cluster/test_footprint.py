@@ -10,13 +10,13 @@ import pytest
 from lab.cluster.addons.calico import Calico
 from lab.cluster.addons.flannel import Flannel
 from lab.cluster.footprint import LAB, bird_of, footprint
-from lab.cluster.observers import nftables
-from lab.cluster.observers.difference import Difference
-from lab.cluster.observers.differences import differences, lab_differences
-from lab.cluster.observers.facts import LinkFacts, NodeFacts, SeenSession
-from lab.cluster.observers.passage import Masquerade, Translations
-from lab.cluster.observers.sessions import differences as of_sessions
-from lab.lifecycle.blueprint import draw
+from lab.explain.checks.sessions import differences as of_sessions
+from lab.explain.difference import Difference
+from lab.explain.differences import differences, lab_differences
+from lab.facts import nftables
+from lab.facts.node import LinkFacts, NodeFacts, SeenSession
+from lab.facts.translations import Masquerade, Translations
+from lab.lifecycle.compilation import compile_scenario
 from lab.topology.intent import BLACKHOLE, Intent, MachineIntent, Route
 
 CALICO, FLANNEL = Calico.footprint, Flannel.footprint
@@ -25,7 +25,7 @@ POOLS = ("10.244.0.0/26", "10.244.0.64/26", "10.244.0.128/26")
 
 
 def intent_of(scenario: str) -> Intent:
-    return draw(scenario, "linux", None, "kubernetes", real=True).intent
+    return compile_scenario(scenario, "linux", None, "kubernetes", real=True).intent
 
 
 def rule(chain: str, *expression: Any) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from typing import Any
 from lab.cluster.labels import POD_VARIABLE, SERVICE, TOKEN_VARIABLE
 from lab.cluster.probe_manifests import ObjectOwner, manifests, services
 from lab.cluster.workload_checks import CHECKS, Values, judge, pod, sources, wanted
-from lab.lifecycle.blueprint import draw
+from lab.lifecycle.compilation import compile_scenario
 
-INTENT = draw("overlay").intent
+INTENT = compile_scenario("overlay").intent
 IMAGES = {"linux": "agnhost:l", "windows": "agnhost:w"}
 MADE = manifests(INTENT, ObjectOwner("mine", "abc"), IMAGES)
 
@@ -147,7 +147,7 @@ def test_workload_pod_takes_its_values_from_both_sources() -> None:
     assert len(wanted(INTENT)) == 5 * len(CHECKS)
 
 
-SPECIAL = draw("services").intent
+SPECIAL = compile_scenario("services").intent
 SPECIAL_MADE = manifests(SPECIAL, ObjectOwner("services", "abc"), IMAGES)
 
 

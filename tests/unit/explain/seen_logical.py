@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.cluster.observers.logical_facts import Databases, SeenPort, SeenSwitch, Switching
-from lab.cluster.observers.passage import End, Translated
+from lab.facts.ovn import Databases, SeenPort, SeenSwitch, Switching
+from lab.facts.translations import End, Translated
 from lab.topology import proxying
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.logical import LogicalSwitch

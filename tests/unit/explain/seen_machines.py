@@ -7,8 +7,8 @@ from functools import cache
 
 from seen_logical import databases, switching
 
-from lab.cluster.observers.facts import LinkFacts, NodeFacts, PodFacts, SeenNeighbour, SeenSession
-from lab.cluster.observers.passage import End, Masquerade, Translated, Translations
+from lab.facts.node import LinkFacts, NodeFacts, PodFacts, SeenNeighbour, SeenSession
+from lab.facts.translations import End, Masquerade, Translated, Translations
 from lab.matrix.cells import Product, product
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan

@@ -9,9 +9,9 @@ import pytest
 from seen_machines import lab, whole
 
 from lab._errors import BrokenError, LabError
-from lab.cluster.observers.facts import NodeFacts
+from lab.explain.causes import with_causes
+from lab.facts.node import NodeFacts
 from lab.matrix.expectations import expect
-from lab.matrix.explain.causes import with_causes
 from lab.matrix.verdict import CellResult, Verdict
 from lab.providers.provider import Outcome
 

@@ -8,9 +8,9 @@ import pytest
 from seen_machines import lab
 
 from lab._errors import BrokenError, LabError
-from lab.cluster.observers.facts import Counter, NodeFacts
-from lab.matrix.explain.question import FEWEST, lost
-from lab.matrix.explain.scope import flow_of
+from lab.explain.question import FEWEST, lost
+from lab.explain.scope import flow_of
+from lab.facts.node import Counter, NodeFacts
 from lab.topology.path import Hop, Path
 from lab.topology.walk import walk
 

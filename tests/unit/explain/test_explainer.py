@@ -13,14 +13,14 @@ from seen_machines import lab, neighbour, whole
 
 import lab as lab_package
 from lab._errors import BrokenError
-from lab.cluster.observers.difference import Kind
-from lab.cluster.observers.facts import NodeFacts, Unit
-from lab.cluster.observers.passage import Barrier
+from lab.explain.difference import FAULT_OF, Kind
+from lab.explain.explainer import Explainer
+from lab.explain.faults import registry
+from lab.explain.scope import asked, flow_of, of_failures
+from lab.facts.node import NodeFacts, Unit
+from lab.facts.translations import Barrier
 from lab.matrix.cell import Cell
-from lab.matrix.explain.explainer import Explainer
-from lab.matrix.explain.finding import FAULT_OF, Finding
-from lab.matrix.explain.scope import asked, flow_of, of_failures
-from lab.matrix.faults import registry
+from lab.matrix.finding import Finding
 from lab.topology.intent import Intent
 from lab.topology.walk import walk
 
@@ -522,9 +522,9 @@ def test_every_fault_of_the_catalogue_is_what_some_kind_looks_like() -> None:
 
 def test_nothing_of_it_knows_what_was_put_in_on_purpose() -> None:
     root = Path(lab_package.__file__).parent
-    explaining = [*(root / "matrix/explain").glob("*.py"), root / "lifecycle/explaining.py"]
-    assert len(explaining) > 5
-    for path in (*explaining, *(root / "cluster/observers").rglob("*.py")):
+    explaining = [*(root / "explain").glob("*.py"), *(root / "explain/checks").glob("*.py")]
+    assert len(explaining) > 15
+    for path in (*explaining, root / "lifecycle/explain.py", *(root / "facts").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [one.name for one in getattr(node, "names", ())]
             imported = [f"{getattr(node, 'module', '')}.{name}" for name in names]

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from seen_machines import lab, whole
 
-from lab.cluster.observers.facts import LinkFacts, NodeFacts
-from lab.cluster.observers.logical_facts import Databases, SeenSwitch, Switching
-from lab.cluster.observers.passage import Barrier, End
-from lab.matrix.explain.explainer import Explainer
-from lab.matrix.explain.finding import Finding
-from lab.matrix.explain.scope import asked, flow_of
+from lab.explain.explainer import Explainer
+from lab.explain.scope import asked, flow_of
+from lab.facts.node import LinkFacts, NodeFacts
+from lab.facts.ovn import Databases, SeenSwitch, Switching
+from lab.facts.translations import Barrier, End
+from lab.matrix.finding import Finding
 from lab.topology.walk import walk
 
 Seen = dict[str, NodeFacts]

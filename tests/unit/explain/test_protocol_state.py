@@ -9,14 +9,15 @@ from dataclasses import replace
 import pytest
 from seen_machines import lab, whole
 
-from lab.cluster.observers import nftables, sessions
-from lab.cluster.observers.differences import lab_differences
-from lab.cluster.observers.facts import Counter, NodeFacts, SeenSession
-from lab.cluster.observers.passage import Barrier
-from lab.matrix.explain.explainer import Explainer
-from lab.matrix.explain.finding import Finding
-from lab.matrix.explain.question import explain
-from lab.matrix.explain.scope import asked, flow_of
+from lab.explain.checks import sessions
+from lab.explain.differences import lab_differences
+from lab.explain.explainer import Explainer
+from lab.explain.question import explain
+from lab.explain.scope import asked, flow_of
+from lab.facts import nftables, software
+from lab.facts.node import Counter, NodeFacts, SeenSession
+from lab.facts.translations import Barrier
+from lab.matrix.finding import Finding
 from lab.providers.provider import Outcome, Probe
 from lab.topology import gateways
 from lab.topology.walk import walk
@@ -75,12 +76,12 @@ def shut(name: str, node: str, peer: str) -> Seen:
 
 
 def test_what_bird_says_of_its_sessions_is_read_and_nothing_else() -> None:
-    assert sessions.read(BIRDC) == (
+    assert software.read_sessions(BIRDC) == (
         SeenSession("to-master", "up", "Established"),
         SeenSession("to-worker1", "start", "Active Socket: Connection refused"),
         SeenSession("to-win1", "down", ""),
     )
-    assert sessions.read("") == ()
+    assert software.read_sessions("") == ()
 
 
 @pytest.mark.parametrize("name", ["calico-bgp", "calico-bgp-tor", "upstream-vrrp", "kubeinit"])

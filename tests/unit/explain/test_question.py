@@ -11,9 +11,9 @@ from seen_machines import lab, whole
 from simulation import Fault, Network, silent
 
 from lab._errors import LabError, UsageError
-from lab.cluster.observers.facts import Counter, NodeFacts
+from lab.explain.question import Explanation, choose, explain
+from lab.facts.node import Counter, NodeFacts
 from lab.matrix.cell import Cell
-from lab.matrix.explain.question import Explanation, choose, explain
 from lab.providers.provider import Evidence, Outcome
 from lab.reports.explanation import to_json, to_text
 from lab.topology import registry

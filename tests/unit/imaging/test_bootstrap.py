@@ -15,9 +15,10 @@ import pytest
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
-from lab.imaging import bootstrap, recipes, tools
+from lab.imaging import bootstrap, recipes
 from lab.imaging.job import BuildJob
 from lab.inventory.inventory import ImageSource, Inventory
+from lab.remote import programs
 
 TEMPLATES = {
     "init": b"#!/bin/busybox sh\n",
@@ -65,14 +66,14 @@ def test_owners_are_given_to_everything_but_devices_and_second_names():
 
 
 def test_machine_of_another_architecture_is_refused(job, monkeypatch):
-    monkeypatch.setattr(tools, "need", lambda *_: None)
+    monkeypatch.setattr(programs, "need", lambda *_: None)
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     with pytest.raises(PreflightError, match="it is for x86_64, and this machine is riscv64"):
         bootstrap.build(job)
 
 
 def test_missing_programs_are_named_all_at_once(job, monkeypatch):
-    monkeypatch.setattr(tools, "_find", lambda name: None if "m" in name else name)
+    monkeypatch.setattr(programs, "_find", lambda name: None if "m" in name else name)
     with pytest.raises(PreflightError, match="apt-get install mmdebstrap e2fsprogs qemu-utils"):
         bootstrap.build(job)
 
@@ -101,7 +102,7 @@ def test_progress_is_told_and_chatter_is_not(job):
 
 def test_program_that_fails_is_reported_with_its_last_lines():
     with pytest.raises(BrokenError, match=r"'tar' failed \(2\)") as refused:
-        tools.run("testing", ["tar", "--extract", "--file=/no/such/file"], Deadline(20))
+        programs.run("testing", ["tar", "--extract", "--file=/no/such/file"], Deadline(20))
     assert "Cannot open" in str(refused.value)
 
 
@@ -111,7 +112,7 @@ def test_program_that_finds_the_disk_full_is_a_matter_of_the_machine(tmp_path, m
     full.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(PreflightError, match="the disk is full"):
-        tools.run("testing", ["tar"], Deadline(20))
+        programs.run("testing", ["tar"], Deadline(20))
 
 
 def test_program_that_never_ends_is_ended_with_its_children(tmp_path, monkeypatch):
@@ -120,7 +121,7 @@ def test_program_that_never_ends_is_ended_with_its_children(tmp_path, monkeypatc
     slow.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(DeadlineError, match=r"not ended within 0\.5 s; last lines:\n    started"):
-        tools.run("testing", ["tar"], Deadline(0.5))
+        programs.run("testing", ["tar"], Deadline(0.5))
     child = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
     Deadline(20).wait("waiting for the child to end", lambda: _state(child), until="Z".__eq__)
 
@@ -135,7 +136,7 @@ def _state(stat: Path) -> str:
 
 def test_what_a_program_says_is_heard_while_it_runs():
     heard: list[str] = []
-    tools.run("testing", ["tar", "--version"], Deadline(20), on_line=heard.append)
+    programs.run("testing", ["tar", "--version"], Deadline(20), on_line=heard.append)
     assert heard[0].startswith("tar (GNU tar)")
 
 
@@ -151,15 +152,15 @@ def test_a_program_that_writes_more_to_a_file_than_it_may_is_ended(tmp_path, mon
     (tmp_path / "tar").write_text(f"#!/bin/sh\n{scripts[program]}\n")
     (tmp_path / "tar").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(tools.FileLimitError, match="more than 4,096 bytes to one file"):
-        tools.run("testing", ["tar"], Deadline(20), file_limit=4096)
+    with pytest.raises(programs.FileLimitError, match="more than 4,096 bytes to one file"):
+        programs.run("testing", ["tar"], Deadline(20), file_limit=4096)
     if program != "skopeo":
         assert file.stat().st_size == 4096
 
 
 def test_an_unnamed_file_is_private_and_has_no_name(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with tools.unnamed_file() as file:
+    with programs.unnamed_file() as file:
         file.write_text("secret")
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert subprocess.check_output(["cat", file], text=True) == "secret"

@@ -11,8 +11,9 @@ import pytest
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError
-from lab.imaging import download, tools
+from lab.imaging import download
 from lab.imaging.download import Web, fetch
+from lab.remote import programs
 
 CONTENT = bytes(range(256)) * 4096
 PLAIN = Web({}, {})
@@ -313,13 +314,13 @@ def test_without_a_digest_nothing_is_gone_on_with(web, tmp_path):
 
 def test_neither_address_nor_account_is_on_a_command_line(web, tmp_path, monkeypatch):
     commands: list[str] = []
-    plain = tools.run
+    plain = programs.run
 
     def run(doing, command, *arguments, **named):
         commands.append(" ".join(command))
         plain(doing, command, *arguments, **named)
 
-    monkeypatch.setattr(tools, "run", run)
+    monkeypatch.setattr(programs, "run", run)
     url = web.url.replace("//", "//me:secret@")
     web.files['/a"b\\c[1-2]'] = CONTENT
     fetch(PLAIN, f'{url}/a"b\\c[1-2]', tmp_path / "disk", digest(CONTENT), print)
@@ -336,7 +337,7 @@ def test_a_program_is_told_the_inventorys_proxies_and_no_others():
 
 
 def test_without_curl_the_package_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(tools, "_find", lambda name: None if name == "curl" else "/bin/true")
+    monkeypatch.setattr(programs, "_find", lambda name: None if name == "curl" else "/bin/true")
     with pytest.raises(PreflightError, match="'curl' not found") as refused:
         fetch(PLAIN, "http://127.0.0.1:9/disk", tmp_path / "disk", digest(b""), print)
     assert refused.value.hint == "apt-get install curl"

@@ -13,11 +13,12 @@ import pytest
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError, StateError, UsageError
-from lab.imaging import golden, job, tools
+from lab.imaging import golden, job
 from lab.imaging.golden import DISK
 from lab.imaging.image_store import ImageStore
 from lab.imaging.job import BuildJob, Built
 from lab.inventory.inventory import ImageSource, Inventory
+from lab.remote import programs
 
 pytestmark = pytest.mark.skipif(not shutil.which("qemu-img"), reason="qemu-img is not installed")
 ROOT = Path(__file__).parents[3]
@@ -332,14 +333,14 @@ def test_no_room_is_said_before_anything_is_made(image_store, tmp_path, monkeypa
 
 
 def test_missing_program_is_named_with_the_command_that_installs_it(image_store, monkeypatch):
-    monkeypatch.setattr(tools, "_find", lambda _: None)
+    monkeypatch.setattr(programs, "_find", lambda _: None)
     with pytest.raises(PreflightError, match="apt-get install qemu-utils"):
         image_store.get("tiny", print)
 
 
 def test_image_that_is_there_needs_no_program(image_store, monkeypatch):
     image = image_store.get("tiny", print)
-    monkeypatch.setattr(tools, "_find", lambda _: None)
+    monkeypatch.setattr(programs, "_find", lambda _: None)
     assert image_store.digest("tiny") == image.digest
     assert image_store.peek("tiny") == image
     assert image_store.get("tiny", pytest.fail) == image

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.imaging import initramfs
-from lab.imaging.initramfs import ModuleMissingError, archive, file, folder, load_order, program
+from lab.imaging import bootstrap
+from lab.imaging.bootstrap import ModuleMissingError, archive, file, folder, load_order, program
 
 DEPENDENCIES = """\
 kernel/fs/isofs/isofs.ko.xz: kernel/drivers/cdrom/cdrom.ko.xz
@@ -67,6 +67,6 @@ def test_archive_has_the_known_bytes_of_one_file():
 
 def test_boot_archive_lists_modules_in_their_order():
     modules = {"kernel/fs/virtio-rng.ko.xz": b"one", "kernel/b.ko": b"two"}
-    found = initramfs.boot_archive(b"#!", b"ELF", modules, b"fuse fuse c10:229\n")
+    found = bootstrap.boot_archive(b"#!", b"ELF", modules, b"fuse fuse c10:229\n")
     assert b"virtio_rng.ko\nb.ko\n" in found
     assert b"modules/virtio_rng.ko\0" in found

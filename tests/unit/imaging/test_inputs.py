@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab._errors import PreflightError
-from lab.imaging import download, inputs, source
+from lab.imaging import download, inputs
 from lab.imaging.job import BuildJob
 from lab.imaging.recipe import Cloud, Iso, Recipe
 from lab.inventory.inventory import ImageSource, Inventory
@@ -83,7 +83,7 @@ def cloud(url: str, sha256: str | None = None, checksums: str | None = None) -> 
     ],
 )
 def test_inventory_counts_more_than_recipe(recipe, inventory, url, path, digest):
-    found = source.of(source.needs(recipe)[0], recipe, inventory)
+    found = inputs.of(inputs.needs(recipe)[0], recipe, inventory)
     assert (found.url, found.path, found.digest) == (url, path and Path(path), digest)
 
 
@@ -101,7 +101,7 @@ def test_inventory_counts_more_than_recipe(recipe, inventory, url, path, digest)
     ],
 )
 def test_digest_is_found_in_a_vendors_list(line, digest):
-    assert source.listed(f"{SHA256}  nothing\n{line}\n", "tiny.qcow2") == digest
+    assert download.listed(f"{SHA256}  nothing\n{line}\n", "tiny.qcow2") == digest
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_digest_is_found_in_a_vendors_list(line, digest):
     ],
 )
 def test_longest_mirror_that_fits_is_taken(mirrors, asked):
-    assert source.rewritten("https://vendor.example/a/b", mirrors) == asked
+    assert download.rewritten("https://vendor.example/a/b", mirrors) == asked
 
 
 def test_digest_of_a_list_is_asked_once_and_kept(web, tmp_path):

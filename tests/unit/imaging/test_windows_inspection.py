@@ -7,9 +7,18 @@ import pytest
 
 from lab._errors import PreflightError
 from lab.imaging.medium import Extent
-from lab.imaging.windows.inspection import Use, choose, held, uses
-from lab.imaging.windows.medium import BootEntry, WindowsImage, WindowsMedium, channel, kind_of
-from lab.imaging.windows.release import RELEASES, WantedImage
+from lab.imaging.windows.medium import (
+    BootEntry,
+    Use,
+    WindowsImage,
+    WindowsMedium,
+    channel,
+    choose,
+    held,
+    kind_of,
+    uses,
+)
+from lab.imaging.windows.settings import RELEASES, WantedImage
 from lab.reports import windows_medium
 
 CASES = Path(__file__).parents[2] / "cases" / "windows" / "media"

@@ -11,7 +11,7 @@ from lab.cluster.addons.calico_operator import MOST_POOLS
 from lab.cluster.addons.registry import addons
 from lab.cluster.linux import daemons
 from lab.imaging import recipes
-from lab.lifecycle.blueprint import draw
+from lab.lifecycle.compilation import compile_scenario
 from lab.providers.machines.fitness import require_fit, require_packages, unfit
 from lab.providers.provider import Pods
 from lab.scenario.loader import shipped
@@ -23,18 +23,18 @@ from lab.topology.registry import topologies
 def test_every_scenario_can_be_had_on_machines_but_ovn_without_a_cluster(
     name: str, pods: Pods
 ) -> None:
-    intent = draw(name, "linux", None, pods, real=True).intent
+    intent = compile_scenario(name, "linux", None, pods, real=True).intent
     assert bool(unfit(intent)) == (intent.topology == "ovn" and pods == "namespaces")
 
 
 def test_the_refusal_says_why_and_what_can_be_had() -> None:
     with pytest.raises(PreflightError, match="must be given orders once they are ready") as raised:
-        require_fit(draw("ovn", real=True).intent)
+        require_fit(compile_scenario("ovn", real=True).intent)
     assert raised.value.hint == "'--provider netns' brings it up in network namespaces"
 
 
 def test_calico_has_no_more_pools_than_its_operator_takes() -> None:
-    intent = draw("calico-vxlan", None, None, "kubernetes", real=True).intent
+    intent = compile_scenario("calico-vxlan", None, None, "kubernetes", real=True).intent
     one = intent.machine("worker1")
     many = tuple(replace(one, name=f"more{number}") for number in range(MOST_POOLS - 5))
     require_fit(replace(intent, machines=(*intent.machines, *many)))
@@ -44,7 +44,7 @@ def test_calico_has_no_more_pools_than_its_operator_takes() -> None:
 
 
 def test_an_image_without_the_daemons_is_named_with_its_packages() -> None:
-    intent = draw("upstream-vrrp", None, None, "kubernetes", real=True).intent
+    intent = compile_scenario("upstream-vrrp", None, None, "kubernetes", real=True).intent
     require_packages(intent, lambda _: ("bird2", "keepalived"))
     require_packages(intent, lambda _: None)  # of a vendor's image nobody knows
     with pytest.raises(PreflightError, match="'debian-12' has no bird2, keepalived"):
@@ -53,12 +53,12 @@ def test_an_image_without_the_daemons_is_named_with_its_packages() -> None:
 
 def test_a_kube_proxy_that_is_no_pod_asks_for_iptables_in_mode_iptables() -> None:
     for name, wanted in (("hard-way", {"iptables"}), ("overlay", set[str]())):
-        intent = draw(name, "linux", None, "kubernetes", real=True).intent
+        intent = compile_scenario(name, "linux", None, "kubernetes", real=True).intent
         assert intent.kubernetes
         other = replace(intent, kubernetes=replace(intent.kubernetes, proxy_mode="iptables"))
         assert set[str]().union(*daemons.packages(other).values()) == wanted
         assert not daemons.packages(intent)
-    hard_way = draw("hard-way", "linux", None, "kubernetes", real=True).intent
+    hard_way = compile_scenario("hard-way", "linux", None, "kubernetes", real=True).intent
     assert hard_way.kubernetes
     mode = replace(hard_way.kubernetes, proxy_mode="iptables")
     with pytest.raises(PreflightError, match="'debian-12' has no iptables"):
@@ -76,7 +76,7 @@ def recipe_packages(image: str) -> tuple[str, ...]:
 def test_the_shipped_images_have_every_daemon_that_is_started_on_machines(
     name: str, image: str
 ) -> None:
-    intent = draw(name, None, None, "kubernetes", real=True).intent
+    intent = compile_scenario(name, None, None, "kubernetes", real=True).intent
     recipe = recipes.load(image)
     assert recipe.bootstrap
     if not unfit(intent):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.cluster.cluster import ClusterNode
-from lab.cluster.observers.gathering import RECENTLY
+from lab.facts.evidence import RECENTLY
 from lab.providers.libvirt.guests import LibvirtGuests
 from lab.providers.libvirt.placement import LibvirtLayout
 from lab.providers.machines.kubernetes import MachinesCluster

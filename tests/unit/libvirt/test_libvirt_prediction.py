@@ -6,11 +6,11 @@ import pytest
 
 from lab._errors import PreflightError
 from lab.inventory.inventory import STOCK, Hypervisor
-from lab.lifecycle.blueprint import draw
+from lab.lifecycle.compilation import compile_scenario
 from lab.providers.libvirt.placement import predict_cost
 from lab.providers.libvirt.provider import LibvirtProvider
 
-INTENT = draw("overlay", only="linux").intent
+INTENT = compile_scenario("overlay", only="linux").intent
 ONE = (Hypervisor(name="one", uri="qemu:///system", parallel_boots=1),)
 TWO = (*ONE, Hypervisor(name="two", uri="qemu+ssh://two/system", parallel_boots=1))
 
@@ -30,7 +30,7 @@ def test_an_image_that_is_not_built_takes_time_and_is_counted() -> None:
 
 def test_a_cluster_takes_longer_and_more_with_more_nodes() -> None:
     image = {"debian-12": True}
-    cluster = draw("overlay", only="linux", pods="kubernetes").intent
+    cluster = compile_scenario("overlay", only="linux", pods="kubernetes").intent
     without = predict_cost(INTENT, ONE, image).seconds
     assert (
         predict_cost(cluster, ONE, image).seconds
@@ -47,5 +47,5 @@ def test_two_hypervisors_boot_sooner_than_one() -> None:
 def test_the_cost_of_windows_machines_without_their_iso_is_refused_with_the_way_round() -> None:
     provider = LibvirtProvider(STOCK)
     with pytest.raises(PreflightError, match="it needs the ISO of Windows Server 2022") as caught:
-        provider.cost(draw("overlay").intent)
+        provider.cost(compile_scenario("overlay").intent)
     assert "--only linux" in caught.value.hint

@@ -18,7 +18,7 @@ from lab._errors import BrokenError, DeadlineError, PreflightError, UsageError
 from lab.imaging import recipes
 from lab.imaging.golden import GoldenImage
 from lab.imaging.windows.settings import Region
-from lab.lifecycle.blueprint import draw
+from lab.lifecycle.compilation import compile_scenario
 from lab.plan.planner import make_plan
 from lab.providers.libvirt import documents, domains, images, installer, placement, windows
 from lab.providers.libvirt.documents import Card, Disc, VirtualMachine
@@ -32,7 +32,7 @@ from lab.providers.provider import LabHandle, Probe, ProbeSettings
 from lab.scenario.loader import load
 from lab.topology import registry
 
-INTENT = draw("overlay").intent
+INTENT = compile_scenario("overlay").intent
 WINDOWS = next(one for one in INTENT.machines if one.os == "windows")
 LINUX = next(one for one in INTENT.machines if one.os == "linux" and one.pods)
 

@@ -13,11 +13,10 @@ import pytest
 from lab_desk import Desk
 
 from lab._errors import UsageError
-from lab.lifecycle import capturing, output_directory
-from lab.lifecycle.capturing import CaptureRequest, captured, cells_of
-from lab.lifecycle.output_directory import made_empty
+from lab.explain.capture.captured import Captured
+from lab.lifecycle import capture
+from lab.lifecycle.capture import CaptureRequest, captured, cells_of, made_empty
 from lab.lifecycle.session import open_lab
-from lab.matrix.capture.captured import Captured
 from lab.matrix.cells import Product, product
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
@@ -131,14 +130,14 @@ def test_packets_are_led_nowhere_by_another_user_who_is_quick(
 ) -> None:
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
     mine.mkdir()
-    make = output_directory._make
+    make = capture._make
 
     def make_after_the_stranger(directory: Path, made: list[Path]) -> None:
         theirs.symlink_to(mine)
         os.chown(theirs, 65534, 65534, follow_symlinks=False)
         make(directory, made)
 
-    monkeypatch.setattr(output_directory, "_make", make_after_the_stranger)
+    monkeypatch.setattr(capture, "_make", make_after_the_stranger)
     with pytest.raises(UsageError, match="belongs to"), made_empty(theirs / "new"):
         pytest.fail("captured for somebody else")
     assert not list(mine.iterdir())
@@ -168,10 +167,10 @@ def test_files_that_cannot_all_be_written_are_not_left_in_part(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     desk.up(scenario_text=find("overlay").read_text())
-    monkeypatch.setattr(capturing, "files", as_far_as_the_disk_goes)
+    monkeypatch.setattr(capture, "files", as_far_as_the_disk_goes)
     given = tmp_path / "given"
     opened = open_lab("overlay", desk.providers, desk.store)
     with pytest.raises(FullError, match="the disk is full"):
-        capturing.keep(opened, cast(Captured, None), given if named else None)
+        capture.keep(opened, cast(Captured, None), given if named else None)
     assert list(tmp_path.rglob("*.pcapng")) == []
     assert list(tmp_path.rglob("*-capture*")) == []

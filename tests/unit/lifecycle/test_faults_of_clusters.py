@@ -17,17 +17,16 @@ import pytest
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
-from lab.lifecycle.blueprint import Blueprint, draw
-from lab.lifecycle.explaining import ExplainQuestion, explained
+from lab.explain.faults.fault import FaultChange, FaultCommand
+from lab.lifecycle.compilation import Compiled, compile_scenario
+from lab.lifecycle.explain import ExplainQuestion, explained
 from lab.lifecycle.faults import FaultRequest, from_nodes, heal, possible, present, put_in
 from lab.lifecycle.session import OpenLab, Writers
-from lab.matrix.faults.fault import FaultChange, FaultCommand
 from lab.providers.provider import CLUSTER, MACHINES, LabHandle, Liveness, Outcome, Provider
 from lab.remote.shell import Completed
-from lab.state import schema
+from lab.state import store
 from lab.state.rows import LabRow
-from lab.state.schema import MIGRATIONS
-from lab.state.store import Store
+from lab.state.store import MIGRATIONS, Store
 from lab.topology.intent import Intent
 
 
@@ -95,12 +94,12 @@ class Machine:
 
 
 @pytest.fixture(scope="module")
-def drawn() -> Blueprint:
-    return draw("overlay", pods="kubernetes")
+def drawn() -> Compiled:
+    return compile_scenario("overlay", pods="kubernetes")
 
 
 @pytest.fixture(scope="module")
-def real(drawn: Blueprint) -> Intent:
+def real(drawn: Compiled) -> Intent:
     """Every pod has another port and another address than was planned."""
     machines = tuple(
         replace(
@@ -116,7 +115,7 @@ def real(drawn: Blueprint) -> Intent:
 
 
 @pytest.fixture
-def there(drawn: Blueprint, real: Intent, tmp_path: Path) -> Iterator[OpenLab]:
+def there(drawn: Compiled, real: Intent, tmp_path: Path) -> Iterator[OpenLab]:
     store = Store(tmp_path / "state")
     nothing: Any = dict
     store.put_lab(LabRow("it", "overlay", "", "", "libvirt", "token", "up", 1.0, 2.0, "d"))
@@ -198,7 +197,7 @@ def from_older_lab(there: OpenLab, name: str, node: str, peer: str) -> None:
         (name, node, peer, undo),
     )
     journal.close()
-    schema.ensure(there.store._connection, there.store.path)
+    store.ensure(there.store._connection, there.store.path)
 
 
 def test_no_command_out_of_the_journal_is_run(there: OpenLab) -> None:
@@ -347,7 +346,7 @@ def renamed(intent: Intent, pod: str, name: str) -> Intent:
 
 
 def test_a_line_for_a_pod_that_is_gone_fails_to_break_and_has_nothing_to_mend(
-    drawn: Blueprint,
+    drawn: Compiled,
 ) -> None:
     own = f"gone-{uuid4()}"  # no process of a cluster beside this test has it
     line = FaultCommand(own, "echo 'it is' done")

@@ -11,7 +11,7 @@ import pytest
 from unit.reports.made_runs import intent_of, made_run
 
 from lab._errors import UsageError
-from lab.lifecycle.kept_runs import find_run
+from lab.lifecycle.runs import find_run
 from lab.matrix.verdict import RunResult
 from lab.reports.result import to_json
 

@@ -13,8 +13,8 @@ from lab._errors import StateError, UsageError
 from lab.cluster import kubeconfig
 from lab.cluster.certificates import Pair
 from lab.cluster.kubeconfig import Access, KubeconfigError
-from lab.lifecycle import kube_access
-from lab.lifecycle.removal import remove_files
+from lab.lifecycle import access
+from lab.lifecycle.down import remove_files
 
 OWN = """# my clusters
 apiVersion: v1
@@ -63,16 +63,16 @@ def test_what_is_no_kubeconfig_is_refused(text: str) -> None:
 
 def test_an_export_replaces_an_export_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "x.conf"
-    kube_access.write(ACCESS, path)
+    access.write(ACCESS, path)
     again = ACCESS.at("https://1.2.3.4:6443")
-    kube_access.write(again, path)
+    access.write(again, path)
     assert kubeconfig.read(path.read_text(), ACCESS.name) == again
     assert path.stat().st_mode & 0o777 == 0o600
     for other in (OWN, OWN.encode("utf-16"), b"a: " + b"[" * 600, b"day: 2020-13-45\n", "list"):
         content = other.encode() if isinstance(other, str) else other
         path.write_bytes(content)
         with pytest.raises(UsageError, match="the file has other contents"):
-            kube_access.write(ACCESS, path)
+            access.write(ACCESS, path)
         assert path.read_bytes() == content
 
 
@@ -82,13 +82,13 @@ def test_where_no_file_can_be_the_export_ends_at_once(tmp_path: Path, kind: str)
     if kind == "fifo":
         os.mkfifo(path)
         reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        kube_access.write(ACCESS, path)
+        access.write(ACCESS, path)
         assert os.read(reader, 1 << 16).decode() == kubeconfig.text(ACCESS)
         os.close(reader)
         return
     path.mkdir()
     with pytest.raises(StateError):
-        kube_access.write(ACCESS, path)
+        access.write(ACCESS, path)
 
 
 def test_a_context_that_an_earlier_version_merged_is_told_when_its_lab_goes(
@@ -105,20 +105,20 @@ def test_a_context_that_an_earlier_version_merged_is_told_when_its_lab_goes(
 def test_an_export_goes_into_a_pipe_and_through_a_link(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "real")
-    kube_access.write(ACCESS, link)
+    access.write(ACCESS, link)
     assert link.is_symlink()
     read, write = os.pipe()
-    kube_access.write(ACCESS, Path(f"/dev/fd/{write}"))
+    access.write(ACCESS, Path(f"/dev/fd/{write}"))
     os.close(write)
     with os.fdopen(read, encoding="utf-8") as pipe:
         assert pipe.read() == kubeconfig.text(ACCESS) == (tmp_path / "real").read_text()
-    kube_access.write(ACCESS, Path(os.devnull))
+    access.write(ACCESS, Path(os.devnull))
     assert not Path(os.devnull).is_file()
 
 
 def test_two_labs_have_tunnels_of_their_own() -> None:
-    assert kube_access.local_port("overlay") == kube_access.local_port("overlay")
-    assert kube_access.local_port("overlay") != kube_access.local_port("hard-way")
+    assert access.local_port("overlay") == access.local_port("overlay")
+    assert access.local_port("overlay") != access.local_port("hard-way")
 
 
 # SECURITY.md: What root writes is not given away.
@@ -131,7 +131,7 @@ def test_another_users_file_or_pipe_is_not_given_a_kubeconfig(
     make(path)
     os.chown(path, 65534, 65534)
     with pytest.raises(UsageError, match="belongs to user 65534"):
-        kube_access.write(ACCESS, path)
+        access.write(ACCESS, path)
 
 
 # SECURITY.md: What root writes is not given away.
@@ -158,7 +158,7 @@ def test_a_file_that_another_user_makes_meanwhile_is_not_given_a_kubeconfig(
     with monkeypatch.context() as patched:
         for name in ("stat", "open"):
             patched.setattr(os, name, interfere(getattr(os, name)))
-        kube_access.write(ACCESS, path)
+        access.write(ACCESS, path)
     os.close(readers.pop())
     assert path.is_file()
     assert path.stat().st_uid == 0
@@ -170,5 +170,5 @@ def test_another_users_link_is_not_followed(tmp_path: Path) -> None:
     path.symlink_to(tmp_path / "real")
     os.lchown(path, 65534, 65534)
     with pytest.raises(UsageError, match="belongs to user 65534"):
-        kube_access.write(ACCESS, path)
+        access.write(ACCESS, path)
     assert not (tmp_path / "real").exists()

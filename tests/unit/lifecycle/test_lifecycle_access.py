@@ -18,16 +18,16 @@ from ruamel.yaml import YAML
 from lab._errors import BrokenError, UsageError
 from lab.cli.main import command
 from lab.cli.output import write_file
-from lab.lifecycle import desk as desk_module
-from lab.lifecycle.rebuild import Parts
+from lab.lifecycle import api
+from lab.lifecycle.access import inventory
+from lab.lifecycle.compilation import Parts
 from lab.lifecycle.session import OpenLab, Writers, open_lab
-from lab.lifecycle.ssh_access import inventory
 from lab.providers.fake.computers import BLANK, FakeComputers
 from lab.providers.provider import Liveness, Provider
 from lab.providers.real import RealMachines
+from lab.remote.keys import known_hosts, ssh_config
 from lab.remote.shell import Jump, Reach, UnreachableError
 from lab.remote.ssh import SshShell
-from lab.remote.ssh_config import known_hosts, ssh_config
 from lab.scenario.scenario import Scenario
 
 WORKER = small_lab.plan().nodes[0]
@@ -47,7 +47,7 @@ def _opened(desk: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
         writers = Writers(lambda *_: "{}", lambda *_: "")
         return open_lab(name, desk.providers, desk.store, parts=PARTS, writers=writers)
 
-    monkeypatch.setattr(desk_module, "open_any", opened)
+    monkeypatch.setattr(api, "open_any", opened)
     monkeypatch.chdir(tmp_path)
 
 

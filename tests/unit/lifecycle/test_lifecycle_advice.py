@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from lab.cli.up import command
-from lab.lifecycle.desk import LabRequest
+from lab.lifecycle.api import LabRequest
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lab.inventory.inventory import STOCK, Hypervisor, Inventory
-from lab.lifecycle.doctor import weighed
-from lab.lifecycle.providers import chosen
+from lab.lifecycle.providers import chosen, weighed
 from lab.providers.diagnosis import Diagnosis
 from lab.providers.setup import ProviderSetup
 

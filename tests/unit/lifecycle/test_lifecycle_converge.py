@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.lifecycle import converge
+from lab.lifecycle import up
 from lab.providers.provider import Liveness
 
 RUNNING = Liveness("running", "here")
@@ -61,7 +61,7 @@ ALL = {"holder": "1", "network": "2", "services": "3"}
 def test_what_runs_and_why(
     done: dict[str, str], liveness: Liveness, actions: str, whys: dict[str, str]
 ) -> None:
-    decisions = converge.decide(done, WANTED, liveness)
+    decisions = up.decide(done, WANTED, liveness)
     assert [d.step for d in decisions] == ["holder", "network", "services"]
     assert " ".join(d.action for d in decisions) == actions
     for decision in decisions:
@@ -70,8 +70,8 @@ def test_what_runs_and_why(
 
 
 def test_nothing_runs_only_when_all_is_skipped() -> None:
-    assert not converge.runs(converge.decide(ALL, WANTED, RUNNING))
-    some = converge.decide({"holder": "1"}, WANTED, RUNNING)
-    assert converge.runs(some)
-    assert not converge.from_nothing(some)
-    assert converge.from_nothing(converge.decide({}, WANTED, ABSENT))
+    assert not up.runs(up.decide(ALL, WANTED, RUNNING))
+    some = up.decide({"holder": "1"}, WANTED, RUNNING)
+    assert up.runs(some)
+    assert not up.from_nothing(some)
+    assert up.from_nothing(up.decide({}, WANTED, ABSENT))

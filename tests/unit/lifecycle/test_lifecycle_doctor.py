@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.lifecycle.doctor import journal
-from lab.state import room
+from lab.lifecycle.providers import journal
+from lab.state import capacity
 
 
 def of(directory: Path) -> tuple[str, str, str]:
@@ -23,7 +23,7 @@ def test_a_state_directory_that_can_be_made_is_well_and_is_not_made(tmp_path: Pa
 
 
 def test_a_full_disk_is_to_be_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "NEEDED_BYTES", 1 << 60)
+    monkeypatch.setattr(capacity, "NEEDED_BYTES", 1 << 60)
     level, seen, hint = of(tmp_path)
     assert level == "fail"
     assert "MiB are free" in seen

@@ -7,7 +7,7 @@ import pytest
 from lab_desk import Desk
 
 from lab._errors import BrokenError, StateError, UsageError
-from lab.lifecycle import removal
+from lab.lifecycle import down
 from lab.providers.fake.provider import Faults
 from lab.state.directory import open_unlinked
 from lab.state.rows import RunRow
@@ -216,7 +216,7 @@ def test_a_link_that_is_put_in_the_way_meanwhile_leads_nowhere(
         path.symlink_to(victim)
         return opened
 
-    monkeypatch.setattr(removal, "open_unlinked", swap)
+    monkeypatch.setattr(down, "open_unlinked", swap)
     desk.down()
     assert len([path for path in victim.rglob("kept") if path.is_file()]) == 3
 

@@ -19,9 +19,11 @@ from lab_desk import Desk
 from lab._deadline import Deadline
 from lab._errors import BrokenError, StateError, UsageError
 from lab.lifecycle import evidence
+from lab.lifecycle.compilation import Parts
 from lab.lifecycle.evidence import (
     KEPT,
     KNOWN,
+    EvidenceSubject,
     gather,
     keep,
     member_name,
@@ -29,9 +31,7 @@ from lab.lifecycle.evidence import (
     shortened,
     write_archive,
 )
-from lab.lifecycle.rebuild import Parts
 from lab.lifecycle.session import OpenLab, Writers, open_lab
-from lab.lifecycle.subject import EvidenceSubject
 from lab.providers.fake.provider import FakeProvider, Faults
 from lab.providers.provider import Evidence, LabHandle
 from lab.remote.keys import make_key_pair

@@ -7,8 +7,8 @@ import pytest
 from lab_desk import Desk
 
 from lab._errors import BrokenError, UsageError
-from lab.lifecycle.age import in_words, parse_age
 from lab.lifecycle.gc import Collected, GcRequest, GcResult, gc
+from lab.lifecycle.names import in_words, parse_age
 from lab.providers.fake.provider import FakeLab
 from lab.providers.provider import LabHandle, Mark
 from lab.state.lock import lab_lock

@@ -11,8 +11,8 @@ import small_lab
 from lab_desk import Desk
 
 from lab._errors import BrokenError, StateError, UsageError
+from lab.lifecycle.compilation import Parts
 from lab.lifecycle.providers import Providers, choose
-from lab.lifecycle.rebuild import Parts
 from lab.lifecycle.session import OpenLab, Writers, open_lab
 from lab.matrix.cell import Cell, Endpoint, Expectation
 from lab.matrix.verdict import CellResult, RunResult, Verdict

@@ -14,7 +14,7 @@ from lab.lifecycle.interruption import Terminated, terminable
 from lab.lifecycle.up import preview, up
 from lab.providers.fake.provider import Faults
 from lab.providers.provider import LabHandle
-from lab.state import room
+from lab.state import capacity
 from lab.state.lock import HeldError, lab_lock
 
 STEPS = ["holder", "machines", "network", "services"]
@@ -47,7 +47,7 @@ def test_up_again_changes_nothing_and_says_so(desk: Desk) -> None:
 def test_a_disk_that_is_nearly_full_is_refused_and_nothing_is_made(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "NEEDED_BYTES", 1 << 60)
+    monkeypatch.setattr(capacity, "NEEDED_BYTES", 1 << 60)
     with pytest.raises(StateError, match="MiB are free") as raised:
         desk.up()
     assert raised.value.exit_code == 4

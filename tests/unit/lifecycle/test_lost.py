@@ -10,14 +10,13 @@ import pytest
 import small_lab
 from lab_desk import Desk
 
-from lab.lifecycle import lost, status
+from lab.lifecycle import reconnect, status
+from lab.lifecycle.compilation import Parts
 from lab.lifecycle.faults import heal, words
-from lab.lifecycle.rebuild import Parts
 from lab.lifecycle.session import OpenLab, open_lab
 from lab.providers.fake.provider import FakeProvider
 from lab.providers.provider import LabHandle
 from lab.scenario.scenario import Scenario
-from lab.state import faults as journal
 from lab.state.lock import HeldError
 from lab.topology.intent import Intent
 
@@ -61,7 +60,7 @@ def off(desk: Desk) -> set[str]:
 
 
 def written(desk: Desk) -> list[tuple[str, str, str]]:
-    return [(one.name, one.node, one.state) for one in journal.faults(desk.store, "overlay")]
+    return [(one.name, one.node, one.state) for one in desk.store.faults("overlay")]
 
 
 def killed(desk: Desk) -> None:
@@ -72,7 +71,7 @@ def killed(desk: Desk) -> None:
 
 def test_it_is_written_down_while_a_machine_is_away_and_no_longer(cutting: Desk) -> None:
     killed(cutting)
-    assert written(cutting) == [(lost.CUT_OFF, "worker1", "done")]
+    assert written(cutting) == [(reconnect.CUT_OFF, "worker1", "done")]
     opened(cutting).join_again("worker1")
     assert (written(cutting), off(cutting)) == ([], set())
 
@@ -83,7 +82,7 @@ def test_it_is_written_down_before_the_machine_goes(
     seen = []
     monkeypatch.setattr(cutting.provider, "cut_off", lambda *_: seen.extend(written(cutting)))
     opened(cutting).cut_off("worker1")
-    assert seen == [(lost.CUT_OFF, "worker1", "intended")]
+    assert seen == [(reconnect.CUT_OFF, "worker1", "intended")]
 
 
 def test_the_next_command_that_uses_the_lab_puts_it_back_and_says_so(cutting: Desk) -> None:
@@ -107,7 +106,7 @@ def test_up_of_a_lab_that_is_up_puts_it_back_too(cutting: Desk) -> None:
 def test_status_shows_it_and_heal_puts_it_back(cutting: Desk) -> None:
     killed(cutting)
     found = status.status("overlay", cutting.providers, cutting.store, lambda _: small_lab.intent())
-    assert [(one.name, one.node) for one in found.faults] == [(lost.CUT_OFF, "worker1")]
+    assert [(one.name, one.node) for one in found.faults] == [(reconnect.CUT_OFF, "worker1")]
     lab = opened(cutting)
     (mended,) = heal(lab, cutting.said.append).mended
     assert words(mended) == "'cut-off' on 'worker1'"

@@ -22,7 +22,7 @@ from unit.reports.made_runs import intent_of, made_run
 from lab._deadline import Deadline
 from lab._errors import PreflightError, UsageError
 from lab.inventory.inventory import Hypervisor, Inventory
-from lab.lifecycle import command, night_desk, night_files, nightly
+from lab.lifecycle import night_report, nightly
 from lab.lifecycle.names import check_name
 from lab.lifecycle.nightly import (
     EMULATED_SECONDS,
@@ -65,7 +65,7 @@ class Paper:
         lab = words[3] if verb == "up" else words[1]
         log.write_text(f"{verb} {lab}\n  try: something\n")
         if (verb, lab) in self.causes:
-            command.cause_file(log).write_text(self.causes[verb, lab])
+            nightly.cause_file(log).write_text(self.causes[verb, lab])
         code = self.codes.get((verb, lab), 0)
         if isinstance(code, Exception):
             raise code
@@ -251,18 +251,18 @@ def no_inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_inventory")
 def test_the_embedded_provider_is_refused_unless_it_is_told() -> None:
     with pytest.raises(PreflightError, match="says nothing of real machines") as raised:
-        night_desk.choose_provider(None)
+        nightly.choose_provider(None)
     assert raised.value.exit_code == 4
     assert "--provider netns" in raised.value.hint
-    assert night_desk.choose_provider("netns").name == "netns"
-    assert night_desk.choose_provider("nspawn").name == "nspawn"
+    assert nightly.choose_provider("netns").name == "netns"
+    assert nightly.choose_provider("nspawn").name == "nspawn"
     assert chosen(None, Inventory(hypervisors={one.name: one for one in HOSTS})) == "libvirt"
     assert chosen(None, Inventory()) == "netns"
 
 
 @pytest.mark.usefixtures("no_inventory")
 def test_real_machines_have_more_time_than_emulated_ones() -> None:
-    found = {name: night_desk.deadline(choose(Providers(), name)) for name in ("netns", "nspawn")}
+    found = {name: nightly.deadline(choose(Providers(), name)) for name in ("netns", "nspawn")}
     assert found == {"netns": EMULATED_SECONDS, "nspawn": REAL_SECONDS}
 
 
@@ -274,9 +274,9 @@ def test_a_night_is_bounded_by_the_labs_that_its_provider_can_have(
     monkeypatch.setattr("os.cpu_count", lambda: 64)
     jobs = jobs_of(("overlay", "services"), ())
     nspawn = choose(Providers(), "nspawn")
-    whole, _ = night_desk.judged(jobs, nspawn, None, None)
+    whole, _ = nightly.judged(jobs, nspawn, None, None)
     assert "cannot be system containers" in whole[0].unfit
-    judged, fitting = night_desk.judged(jobs, nspawn, "linux", None)
+    judged, fitting = nightly.judged(jobs, nspawn, "linux", None)
     assert [job.unfit for job in judged] == ["", ""]
     assert fitting == 1000 // (27 + 2 * 13 + 2 * 4)
 
@@ -360,11 +360,11 @@ def test_last_words_are_what_happened_not_what_to_try(
 
 def write_night(tmp_path: Path, paper: Paper, name: str, *, trouble: bool) -> Path:
     paper.codes = {("test", "nightly-a"): 1} if trouble else {}
-    output = night_files.make_output(tmp_path / "nights" / name, tmp_path, datetime.now(UTC))
+    output = night_report.make_output(tmp_path / "nights" / name, tmp_path, datetime.now(UTC))
     asked = NightRequest((Job("a", "a"),), "netns", output, 1, 60.0)
-    earlier = night_files.find_earlier(output, "netns", None)
-    night = night_files.compared(held(paper, asked), earlier)
-    night_files.write(night, output)
+    earlier = night_report.find_earlier(output, "netns", None)
+    night = night_report.compared(held(paper, asked), earlier)
+    night_report.write(night, output)
     return output
 
 
@@ -380,7 +380,7 @@ def test_a_night_is_compared_with_the_latest_one_on_the_same_provider(
     assert not changed["passing"]
     assert f"Against night {first.name} (a):" in (second / "difference.txt").read_text()
     assert (second / "index.html").is_file()
-    assert night_files.find_earlier(second, "libvirt", None) == ()
+    assert night_report.find_earlier(second, "libvirt", None) == ()
 
 
 def test_a_regression_is_named_after_a_cancelled_night(paper: Paper, tmp_path: Path) -> None:
@@ -394,7 +394,7 @@ def test_a_regression_is_named_after_a_cancelled_night(paper: Paper, tmp_path: P
     asked = NightRequest((Job("a", "a"),), "netns", first.parent / "second", 1, 60.0)
     night, ended_by = hold(asked, paper.hands(), lambda _: None)
     assert ended_by is not None
-    night_files.write(night, asked.output)
+    night_report.write(night, asked.output)
     paper.meanwhile = lambda *_: None
     third = write_night(tmp_path, paper, "third", trouble=True)
     (one,) = json.loads((third / "summary.json").read_text())["scenarios"]
@@ -427,11 +427,11 @@ def test_a_night_whose_run_is_damaged_gives_way_to_the_one_before(
 def test_a_night_that_is_named_is_the_only_one_compared_with(paper: Paper, tmp_path: Path) -> None:
     first = write_night(tmp_path, paper, "first", trouble=False)
     second = write_night(tmp_path, paper, "second", trouble=False)
-    (found,) = night_files.find_earlier(second, "netns", first)
+    (found,) = night_report.find_earlier(second, "netns", first)
     assert (found.directory, found.complete) == (first, {"a"})
     (first / "a" / "result.json").unlink()
     asked = NightRequest((Job("a", "a"),), "netns", tmp_path / "third", 1, 60.0)
-    night = night_files.compared(held(paper, asked), [found])
+    night = night_report.compared(held(paper, asked), [found])
     assert (night.before, night.alone) == ({}, ("a",))
 
 
@@ -450,7 +450,7 @@ def test_a_malformed_summary_has_no_complete_run(
     first = write_night(tmp_path, paper, "first", trouble=False)
     summary = json.loads((first / "summary.json").read_text())
     (first / "summary.json").write_text(json.dumps({**summary, **part}))
-    (found,) = night_files.find_earlier(tmp_path / "nights" / "second", "netns", None)
+    (found,) = night_report.find_earlier(tmp_path / "nights" / "second", "netns", None)
     assert found.complete == frozenset()
 
 
@@ -459,7 +459,7 @@ def test_a_pipe_in_place_of_a_summary_is_not_waited_for(tmp_path: Path) -> None:
     other.mkdir(parents=True)
     os.mkfifo(other / "summary.json")
     script = (
-        "import sys; from pathlib import Path; from lab.lifecycle.night_files import find_earlier;"
+        "import sys; from pathlib import Path; from lab.lifecycle.night_report import find_earlier;"
         "print(find_earlier(Path(sys.argv[1]), 'netns', None))"
     )
     words = (sys.executable, "-c", script, str(tmp_path / "nights" / "this"))
@@ -471,11 +471,11 @@ def test_the_cause_of_a_broken_lab_is_told_everywhere(paper: Paper, tmp_path: Pa
     why = "bringing up lab 'nightly-a': BIRD did not start"
     paper.codes = {("up", "nightly-a"): 3}
     paper.causes = {("up", "nightly-a"): f"{why}\n"}
-    output = night_files.make_output(tmp_path / "nights" / "one", tmp_path, datetime.now(UTC))
+    output = night_report.make_output(tmp_path / "nights" / "one", tmp_path, datetime.now(UTC))
     said: list[str] = []
     asked = NightRequest((Job("a", "a"),), "netns", output, 1, 60.0)
     night, _ = hold(asked, paper.hands(), said.append)
-    night_files.write(night, output)
+    night_report.write(night, output)
     assert any(why in line for line in said)
     assert any(why in line for line in plain_lines(night))
     assert why in html.unescape((output / "index.html").read_text())
@@ -500,21 +500,21 @@ def test_a_night_that_cannot_be_read_is_not_compared_with(paper: Paper, tmp_path
     assert json.loads((second / "difference.json").read_text())["scenarios"] == {}
     (first / "summary.json").write_text("[]")
     (second / "summary.json").write_text("{")
-    assert night_files.find_earlier(tmp_path / "nights" / "third", "netns", None) == ()
+    assert night_report.find_earlier(tmp_path / "nights" / "third", "netns", None) == ()
     with pytest.raises(UsageError, match="there is no 'summary"):
-        night_files.find_earlier(tmp_path / "nights" / "third", "netns", first)
+        night_report.find_earlier(tmp_path / "nights" / "third", "netns", first)
 
 
 def test_two_nights_of_one_date_have_a_directory_each_and_none_is_written_over(
     tmp_path: Path,
 ) -> None:
     now = datetime(2026, 11, 21, 2, 0, 7, tzinfo=UTC)
-    first = night_files.make_output(None, tmp_path, now)
-    second = night_files.make_output(None, tmp_path, now)
+    first = night_report.make_output(None, tmp_path, now)
+    second = night_report.make_output(None, tmp_path, now)
     assert (first.name, second.name) == ("2026-11-21", "2026-11-21-020007")
     (first / "file").touch()
     with pytest.raises(UsageError, match="there is something in it already"):
-        night_files.make_output(first, tmp_path, now)
+        night_report.make_output(first, tmp_path, now)
 
 
 # SECURITY.md: What root writes is not given away.
@@ -533,7 +533,7 @@ def test_a_night_is_not_written_where_another_user_may_put_links(
     else:
         pytest.skip("only root can give a directory away")
     with pytest.raises(UsageError, match=words):
-        night_files.make_output(output, tmp_path, datetime.now(UTC))
+        night_report.make_output(output, tmp_path, datetime.now(UTC))
 
 
 # SECURITY.md: What root writes is not given away.
@@ -551,7 +551,7 @@ def test_a_night_is_not_written_where_another_user_may_lead_it_elsewhere(
     os.chown(theirs, 65534, 65534, follow_symlinks=False)
     for output in (theirs / "night", theirs) if link else (theirs / "night",):
         with pytest.raises(UsageError, match="belongs to "):
-            night_files.make_output(output, tmp_path, datetime.now(UTC))
+            night_report.make_output(output, tmp_path, datetime.now(UTC))
     assert not list(mine.iterdir())
     assert not list(theirs.iterdir())
 
@@ -584,7 +584,7 @@ def run_python(
     stub = log.parent / "python"
     stub.write_text(f"#!/bin/sh\n{program}\n")
     stub.chmod(0o755)
-    return command.run_lab(("up", "x"), log, Deadline(seconds), lambda: stop)
+    return nightly.run_lab(("up", "x"), log, Deadline(seconds), lambda: stop)
 
 
 def test_a_command_gives_its_exit_code_and_all_it_said(
@@ -599,10 +599,10 @@ def test_a_command_leaves_the_first_line_of_the_cause_of_its_failure(tmp_path: P
     scenario, log = tmp_path / "it.yaml", tmp_path / "up.log"
     scenario.write_text("name: it\nnodez: 3\n")
     never = lambda: False  # noqa: E731
-    assert command.run_lab(("plan", str(scenario)), log, Deadline(60), never) == 2
+    assert nightly.run_lab(("plan", str(scenario)), log, Deadline(60), never) == 2
     assert cause(log).startswith(f'{scenario}:1:1: the scenario has no "summary"')
     assert cause(log) == ""
-    assert command.run_lab(("plan",), log, Deadline(60), never) == 2
+    assert nightly.run_lab(("plan",), log, Deadline(60), never) == 2
     assert cause(log) == "Missing argument 'SCENARIO'."
 
 
@@ -611,7 +611,7 @@ def test_a_command_leaves_the_first_line_of_the_cause_of_its_failure(tmp_path: P
 def test_a_command_that_is_late_or_stopped_is_ended_with_all_it_started(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deaf: bool, stop: bool
 ) -> None:
-    monkeypatch.setattr(command, "_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(nightly, "_GRACE_SECONDS", 0.3)
     trap = "trap '' TERM;" if deaf else "trap 'echo heard; exit 143' TERM;"
     program = f"{trap} echo $$; while :; do sleep 0.05; done"
     log = tmp_path / "up.log"

@@ -11,9 +11,8 @@ import pytest
 
 from lab._errors import StateError
 from lab.cli.main import main
-from lab.lifecycle import desk
-from lab.lifecycle.gc import GcResult
-from lab.lifecycle.pruning import KeptNight, Surplus, prune, surplus
+from lab.lifecycle import api
+from lab.lifecycle.gc import GcResult, KeptNight, Surplus, prune, surplus
 from lab.state.rows import CellRow, RunRow
 from lab.state.store import Store
 
@@ -21,7 +20,7 @@ from lab.state.store import Store
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(desk, "collect", lambda _age, yes, *_: GcResult(not yes, (), (), ()))
+    monkeypatch.setattr(api, "collect", lambda _age, yes, *_: GcResult(not yes, (), (), ()))
     return tmp_path / "state"
 
 

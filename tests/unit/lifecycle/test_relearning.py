@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 
 from lab._errors import DeadlineError
-from lab.cluster.observers.facts import LinkFacts, NodeFacts
-from lab.cluster.observers.learned import asked, unlearned
-from lab.lifecycle import lost
-from lab.lifecycle.lost import wait_until_learned
+from lab.explain.learned import asked, unlearned
+from lab.facts.node import LinkFacts, NodeFacts
+from lab.lifecycle import reconnect
+from lab.lifecycle.reconnect import wait_until_learned
 from lab.plan.planner import make_plan
 from lab.providers.provider import LabHandle, Provider
 from lab.scenario.loader import find, load
@@ -93,7 +93,7 @@ def test_a_lab_that_has_learned_all_is_waited_for_once(name: str) -> None:
 def test_routes_that_come_back_are_waited_for_and_told_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lost, "_EVERY_SECONDS", 0.001)
+    monkeypatch.setattr(reconnect, "_EVERY_SECONDS", 0.001)
     intent = intent_of("calico-bgp")
     there = healthy(intent)
     broken = there | {"worker1": without_learned(there["worker1"])}
@@ -122,7 +122,7 @@ def test_a_route_that_leads_elsewhere_and_a_gateway_that_nobody_holds_are_missin
 
 
 def test_what_does_not_come_back_is_told_with_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lost, "_SECONDS", -9.0)  # so that nothing is left of the hold time
+    monkeypatch.setattr(reconnect, "_SECONDS", -9.0)  # so that nothing is left of the hold time
     intent = intent_of("calico-bgp")
     there = healthy(intent)
     broken = there | {"win2": without_learned(there["win2"])}

@@ -9,7 +9,7 @@ import pytest
 from unit.reports.made_runs import made_run
 
 from lab._errors import UsageError
-from lab.lifecycle.repro import cell_of, judge, make_small
+from lab.lifecycle.runs import cell_of, judge, make_small
 from lab.matrix.verdict import Verdict
 from lab.scenario.loader import find, load
 

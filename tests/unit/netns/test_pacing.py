@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from lab.lifecycle.blueprint import draw
+from lab.lifecycle.compilation import compile_scenario
 from lab.providers.netns.provider import batches
 from lab.providers.provider import Probe, ProbeSettings
 
@@ -30,7 +30,7 @@ PROBES = [
 
 
 def test_a_switch_in_user_space_is_probed_by_kinds_one_after_another() -> None:
-    paced = list(batches(draw("ovn").intent, PROBES, ASKED))
+    paced = list(batches(compile_scenario("ovn").intent, PROBES, ASKED))
     assert [[PROBES.index(one) for one in own] for own, _ in paced] == [[1, 5], [3], [0, 2], [4]]
     assert [settings for _, settings in paced] == [
         ProbeSettings(2.0, 32),
@@ -41,10 +41,10 @@ def test_a_switch_in_user_space_is_probed_by_kinds_one_after_another() -> None:
 
 
 def test_no_more_at_once_than_asked() -> None:
-    paced = batches(draw("ovn").intent, PROBES, ProbeSettings(1.0, 4))
+    paced = batches(compile_scenario("ovn").intent, PROBES, ProbeSettings(1.0, 4))
     assert {settings.in_flight for _, settings in paced} == {4}
 
 
 @pytest.mark.parametrize("scenario", ["overlay", "calico-bgp"])
 def test_the_kernel_is_probed_as_asked(scenario: str) -> None:
-    assert list(batches(draw(scenario).intent, PROBES, ASKED)) == [(PROBES, ASKED)]
+    assert list(batches(compile_scenario(scenario).intent, PROBES, ASKED)) == [(PROBES, ASKED)]

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 from netns_intents import cluster
 
-from lab.lifecycle.blueprint import draw
+from lab.lifecycle.compilation import compile_scenario
 from lab.providers.netns.resolvers import text
 from lab.providers.netns.responding import configuration
 from lab.scenario.terms import ServicePort
-from lab.topology.intent import MachineIntent, Resolver
-from lab.topology.translation import Backend, HeadlessService, ProxiedService
+from lab.topology.intent import Backend, HeadlessService, MachineIntent, ProxiedService, Resolver
 
 
 def test_pods_nodes_and_client_answer_and_the_router_does_not() -> None:
@@ -31,7 +30,7 @@ def test_pods_nodes_and_client_answer_and_the_router_does_not() -> None:
 
 def test_an_api_server_is_answered_for_unless_it_is_kubernetes_own() -> None:
     for pods, planes in (("namespaces", 3), ("kubernetes", 0)):
-        told = json.loads(configuration(draw("kubeinit", pods=pods, real=True).intent))
+        told = json.loads(configuration(compile_scenario("kubeinit", pods=pods, real=True).intent))
         answers = [one["namespace"] for one in told if 6443 in one["tcp"]]
         assert answers == [f"controller-0{number}" for number in range(1, planes + 1)]
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from lab._errors import BrokenError
-from lab.lifecycle.blueprint import draw
+from lab.lifecycle.compilation import compile_scenario
 from lab.providers.netns.compile import compile_machine
 from lab.providers.netns.links import Link
 from lab.providers.netns.operations import MtuSet, RouteAdd, RouteSet, RulesetLoad, SysctlSet
 from lab.providers.node import cards, management, record
-from lab.topology.segment import Interface
+from lab.topology.intent import Interface
 
-INTENT = draw("overlay", only="linux").intent
+INTENT = compile_scenario("overlay", only="linux").intent
 WORKER = INTENT.machine("worker1")
 CARD = WORKER.interfaces[0]
 MANAGEMENT = Link("mgmt0", 2, "52:54:00:00:00:01", "", carrier=True)

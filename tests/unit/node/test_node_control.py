@@ -9,7 +9,7 @@ import pytest
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.lifecycle.blueprint import draw
+from lab.lifecycle.compilation import compile_scenario
 from lab.providers.node import wire
 from lab.providers.node.archive import build
 from lab.providers.node.control import NodeControl
@@ -17,7 +17,7 @@ from lab.providers.node.work import Up, work
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 from lab.remote.shell import Completed
 
-INTENT = draw("overlay", only="linux").intent
+INTENT = compile_scenario("overlay", only="linux").intent
 WORKER = INTENT.machine("worker1")
 PROBE = Probe(1, "worker1", "tcp", "small", "10.0.0.1", 8080, 1500)
 
@@ -132,7 +132,7 @@ def test_evidence_of_a_machine_that_does_not_answer_says_why() -> None:
 
 
 def test_the_work_is_the_same_every_time_and_another_for_another_intent() -> None:
-    again = draw("overlay", only="linux").intent
+    again = compile_scenario("overlay", only="linux").intent
     assert work(again.machine("worker1"), again).digest() == work(WORKER, INTENT).digest()
-    other = draw("host-gateway", only="linux").intent
+    other = compile_scenario("host-gateway", only="linux").intent
     assert work(other.machine("worker1"), other).digest() != work(WORKER, INTENT).digest()

@@ -10,7 +10,7 @@ import pytest
 
 from lab._errors import BrokenError
 from lab.inventory.inventory import STOCK
-from lab.lifecycle.blueprint import draw
+from lab.lifecycle.compilation import compile_scenario
 from lab.providers.nspawn import holder, layout, networks
 from lab.providers.nspawn.guests import ContainerGuests
 from lab.providers.nspawn.layout import NspawnLayout
@@ -23,7 +23,7 @@ SMALL = Path(__file__).parents[2] / "small.yaml"
 def test_a_machine_that_the_scenario_has_no_more_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    intent = draw(str(SMALL), None, None, "namespaces", real=True).intent
+    intent = compile_scenario(str(SMALL), None, None, "namespaces", real=True).intent
     lab = LabHandle("x", tmp_path, "abc")
     names = (*(one.name for one in intent.machines), "third")
     layout.save(lab, NspawnLayout({}, IPv4Network("10.219.0.0/24"), names))

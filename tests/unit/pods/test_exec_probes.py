@@ -11,7 +11,7 @@ import pytest
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.cluster.exec_stream import ExecResult
-from lab.lifecycle.blueprint import draw
+from lab.lifecycle.compilation import compile_scenario
 from lab.providers.node.dialects import spoken
 from lab.providers.pods.exec_plan import END, ask, collect, prepare, transfers
 from lab.providers.pods.exec_probing import (
@@ -226,5 +226,5 @@ def test_all_addresses_of_a_name_cannot_be_asked_for_and_the_rest_is_asked() -> 
 def test_a_health_check_is_spoken_as_one_whoever_answers() -> None:
     asked = probe(dialect="health", address="10.9.176.13", port=30013)
     usual = probe(dialect="lab", address="10.9.176.13", port=30000)
-    spoken_to = spoken(draw("services").intent, [asked, usual])
+    spoken_to = spoken(compile_scenario("services").intent, [asked, usual])
     assert [one.dialect for one in spoken_to] == ["health", "netexec"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lab.lifecycle.blueprint import draw
+from lab.lifecycle.compilation import compile_scenario
 from lab.providers.netns.netexec import BUFFER_BYTES, NetexecDatagrams, NetexecWeb
 from lab.providers.netns.protocol import WireError
 from lab.providers.node.dialects import named, spoken
@@ -129,7 +129,7 @@ def test_second_name_is_an_answer_to_nothing() -> None:
 
 
 def test_dialect_is_the_targets() -> None:
-    intent = draw("overlay").intent
+    intent = compile_scenario("overlay").intent
     node, win, client = (
         intent.machine(name).interfaces[0].addresses[0].partition("/")[0]
         for name in ("worker1", "win1", "client")
@@ -147,7 +147,7 @@ def test_dialect_is_the_targets() -> None:
 
 
 def test_the_api_behind_a_services_node_speaks_tls_and_is_known_by_its_certificates() -> None:
-    intent = draw("kubeinit").intent
+    intent = compile_scenario("kubeinit").intent
     address = "10.0.0.253"
     asked = [probe(address=address, port=port, dialect="lab") for port in (6443, 8080)]
     assert [one.dialect for one in spoken(intent, asked)] == ["tls", "lab"]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from unit.reports.made_runs import intent_of, made_run
 
-from lab.matrix.explain.finding import Finding, by_hand
+from lab.matrix.finding import Finding, by_hand
 from lab.matrix.verdict import RunResult
 from lab.reports.cause import red_causes
 from lab.reports.html import to_html

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from lab._errors import StateError
-from lab.state import faults, schema
 from lab.state.rows import CellRow, LabRow, RunRow
-from lab.state.store import Store
+from lab.state.store import FILE, Store
 
 LAB = LabRow("a", "overlay", "text", "a.yaml", "fake", "11", "up", 1.0, 2.0, "d")
 RUN = RunRow("r1", "a", "11", "overlay", "fake", "2026-11-21", 1.5, True, {"pass": 1})
@@ -36,12 +35,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
         opened.intend_step("a", 0, "first", "d1")
         opened.intend("a", [("node", "n1")])
         opened.record_run(RUN, [CellRow("c", "pod-pod", "pass", 1.0, "")])
-        faults.intend(opened, "a", "11", "wrong-vni", node="n1", peer="")
+        opened.intend_fault("a", "11", "wrong-vni", node="n1", peer="")
         yield opened
 
 
 def put(store: Store, table: str, column: str, value: object) -> None:
-    with closing(sqlite3.connect(store.directory / schema.FILE)) as connection, connection:
+    with closing(sqlite3.connect(store.directory / FILE)) as connection, connection:
         connection.execute("PRAGMA ignore_check_constraints = ON")
         connection.execute(f"UPDATE {table} SET {column} = ?", (value,))
 
@@ -53,7 +52,7 @@ def read_all(store: Store) -> None:
     store.resources("a")
     store.runs("a")
     store.cells("r1")
-    faults.faults(store, "a")
+    store.faults("a")
 
 
 @pytest.mark.parametrize(

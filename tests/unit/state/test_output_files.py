@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab._errors import UsageError
-from lab.state.output_file import open_output
+from lab.state.files import open_output
 
 STRANGER = 65534
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link away")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.state.memory import available
+from lab.state.capacity import available
 
 KIB = 1024
 

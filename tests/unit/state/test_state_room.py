@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.state.capacity import check_room
 from lab.state.failure import FullError
-from lab.state.room import check_room
 
 
 def test_what_the_error_says_to_look_at_is_there(tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ import pytest
 
 from lab._errors import StateError, UsageError
 from lab.state.rows import CellRow, LabRow, ResourceRow, RunRow
-from lab.state.schema import VERSION
-from lab.state.store import Store
+from lab.state.store import VERSION, Store
 
 LAB = LabRow("a", "overlay", "text", "a.yaml", "fake", "t1", "starting", 1.0, 2.0, "d", {"x": [1]})
 RUN = RunRow("20261121-1", "a", "t1", "overlay", "fake", "2026-11-21", 1.5, False, {"pass": 1})

@@ -13,7 +13,7 @@ from simulation import Fault, Network
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, UsageError
-from lab.cluster.observers.facts import NodeFacts
+from lab.facts.node import NodeFacts
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
 from lab.matrix.verdict import RunResult

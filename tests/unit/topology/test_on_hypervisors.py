@@ -7,7 +7,7 @@ from ipaddress import ip_interface
 
 import pytest
 
-from lab.lifecycle.blueprint import draw
+from lab.lifecycle.compilation import compile_scenario
 from lab.matrix.cells import asked_of, cells, counts
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
@@ -171,7 +171,7 @@ def test_all_nodes_ask_the_services_node_for_names_and_nobody_else_does() -> Non
 
 
 def test_without_its_windows_nodes_a_lab_still_asks_its_services_node() -> None:
-    drawn = draw("kubeinit", only="linux")
+    drawn = compile_scenario("kubeinit", only="linux")
     asked = counts(cells(drawn.plan, drawn.intent))
     assert asked["node-names"] == 6 * (8 + 4) * 2
     assert asked["api"] == 8 + 4 + 1

@@ -8,7 +8,7 @@ import pytest
 
 from lab._errors import PreflightError
 from lab.cluster.underlay import underlay
-from lab.lifecycle.blueprint import fitted
+from lab.lifecycle.compilation import fitted
 from lab.plan.planner import make_plan
 from lab.providers.machines.fitness import require_fit
 from lab.providers.netns.compile import compile as compile_intent

@@ -22,7 +22,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.imaging import bootstrap, initramfs
+from lab.imaging import bootstrap
 
 PACKAGES = (
     "busybox-static",
@@ -209,8 +209,8 @@ def _kernel(tree: Path, made: Path) -> None:
     base = next(tree.glob("lib/modules/*"))
     subprocess.run(["depmod", "-b", str(tree), base.name], check=True, env=_environment())
     listed = (base / "modules.dep").read_text(), (base / "modules.builtin").read_text()
-    order = initramfs.load_order(INBOX, *listed)
-    drivers = {name: initramfs.load_order([one], *listed) for name, one in DRIVERS.items()}
+    order = bootstrap.load_order(INBOX, *listed)
+    drivers = {name: bootstrap.load_order([one], *listed) for name, one in DRIVERS.items()}
     folder = made / "modules"
     folder.mkdir()
     for path in {path for paths in (order, *drivers.values()) for path in paths}:

@@ -12,7 +12,7 @@ import media_maker
 from stand_in import boots
 from stand_in.linux import Linux
 
-from lab.imaging import initramfs
+from lab.imaging import bootstrap
 
 TESTS = Path(__file__).parents[1]
 INIT = Path(__file__).with_name("init.sh")
@@ -72,13 +72,13 @@ def make(  # noqa: PLR0913  each has its usual value
 def ramdisk(linux: Linux) -> bytes:
     """The initramfs: busybox, modules, and the programs of the tests that run inside."""
     names = ("bin", "dev", "lower", "modules", "proc", "programs", "root", "seed", "sys", "upper")
-    entries = [initramfs.folder(name) for name in names]
+    entries = [bootstrap.folder(name) for name in names]
     entries += [
-        initramfs.program("init", INIT.read_bytes()),
-        initramfs.program("bin/busybox", linux.busybox.read_bytes()),
+        bootstrap.program("init", INIT.read_bytes()),
+        bootstrap.program("bin/busybox", linux.busybox.read_bytes()),
     ]
     for path in sorted(linux.modules.iterdir()):
-        entries.append(initramfs.file(f"modules/{path.name}", path.read_bytes()))
+        entries.append(bootstrap.file(f"modules/{path.name}", path.read_bytes()))
     folders: set[str] = set()
     for program in PROGRAMS:
         for path in sorted((TESTS / program).glob("*.py")):
@@ -86,6 +86,6 @@ def ramdisk(linux: Linux) -> bytes:
             for parent in reversed(Path(name).parents[:-2]):
                 if str(parent) not in folders:
                     folders.add(str(parent))
-                    entries.append(initramfs.folder(str(parent)))
-            entries.append(initramfs.ArchiveEntry(name, stat.S_IFREG | 0o644, path.read_bytes()))
-    return initramfs.archive(entries)
+                    entries.append(bootstrap.folder(str(parent)))
+            entries.append(bootstrap.ArchiveEntry(name, stat.S_IFREG | 0o644, path.read_bytes()))
+    return bootstrap.archive(entries)

@@ -1,1 +1,0 @@
-"""What the nodes of a running cluster show of themselves, compared with the Intent."""

@@ -1,0 +1,120 @@
+"""The bridge of a node's pods, and what makes the node answer for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import ip_interface
+
+from lab.explain.difference import Difference, Look
+from lab.topology.intent import Bridge
+
+_FILTER = "bridge/bridge-nf-call-iptables"
+
+
+def check(look: Look) -> Iterator[Difference]:
+    """The bridge, its address and MTU, its filter, and the addresses answered for."""
+    bridge = look.intended.bridge
+    if bridge is None or (look.by == "kubernetes" and not look.intended.pods):
+        return  # kubelet's first pod makes it
+    if look.observed.os == "windows":
+        yield from _hns(look, bridge)
+        return
+    link = look.observed.link(bridge.name)
+    what, shows = f"bridge {bridge.name}", f"ip -details address show dev {bridge.name}"
+    seen = next((one for one in look.observed.bridges if one.name == bridge.name), None)
+    if bridge.switch and link:  # it is a port of that switch
+        seen = Bridge(link.name, link.mac, link.addresses, link.mtu)
+    if seen is None:
+        there = ", ".join(one.name for one in look.observed.bridges) or "none"
+        yield look.differs(
+            "bridge-missing",
+            what,
+            "there",
+            f"no such bridge (there: {there})",
+            "ip -details link show type bridge",
+            "restart the network add-on on this node, and delete its pods"
+            if look.by == "kubernetes"
+            else "lab down, then lab up",
+        )
+        return
+    if link and not link.up:
+        mends = f"ip link set dev {bridge.name} up"
+        yield look.differs("bridge-down", what, "up", "set down", shows, mends)
+    yield from _values(look, bridge, seen, shows)
+    if bridge.switch is None:
+        yield from _filter(look)
+    yield from _proxies(look)
+
+
+def _hns(look: Look, bridge: Bridge) -> Iterator[Difference]:
+    """An HNS network has another name, and a gateway of its own: its prefix is what counts.
+
+    On an overlay there is none beside the tunnel.
+    """
+    if look.intended.tunnel is not None or not look.observed.knows("networks"):
+        return
+    wanted = {str(ip_interface(text).network) for text in bridge.addresses}
+    there = {
+        str(ip_interface(text).network) for one in look.observed.bridges for text in one.addresses
+    }
+    if not wanted <= there:
+        names = ", ".join(f"{one.name} {' '.join(one.addresses)}" for one in look.observed.bridges)
+        yield look.differs(
+            "bridge-missing",
+            "the pods' HNS network",
+            f"an L2Bridge network of {', '.join(sorted(wanted))}",
+            f"L2Bridge networks there: {names or 'none'}",
+            "Get-HnsNetwork",
+            "make it anew",
+        )
+
+
+def _values(look: Look, bridge: Bridge, seen: Bridge, shows: str) -> Iterator[Difference]:
+    what = f"bridge {bridge.name}"
+    for address in bridge.addresses:
+        if address not in seen.addresses:
+            yield look.differs(
+                "bridge-address",
+                what,
+                address,
+                " ".join(seen.addresses) or "no address",
+                shows,
+                f"ip address add {address} dev {bridge.name}",
+            )
+    if seen.mtu and seen.mtu != bridge.mtu:
+        yield look.differs(
+            "bridge-mtu",
+            what,
+            f"MTU {bridge.mtu}",
+            f"MTU {seen.mtu}",
+            shows,
+            f"ip link set dev {bridge.name} mtu {bridge.mtu}",
+        )
+
+
+def _filter(look: Look) -> Iterator[Difference]:
+    setting = look.observed.setting(_FILTER)
+    if look.observed.knows("settings") and setting != "1":
+        yield look.differs(
+            "bridge-filter-off",
+            "bridge-nf-call-iptables",
+            "1: replies to a Service on the same bridge must be translated back",
+            setting or "not there: the module br_netfilter is not loaded",
+            f"cat /proc/sys/net/{_FILTER}",
+            "modprobe br_netfilter; sysctl -w net.bridge.bridge-nf-call-iptables=1",
+        )
+
+
+def _proxies(look: Look) -> Iterator[Difference]:
+    if not look.observed.knows("proxy"):
+        return
+    for proxy in look.intended.proxies:
+        if proxy not in look.observed.proxies and look.works(proxy.device):
+            yield look.differs(
+                "proxy-missing",
+                f"address {proxy.address}",
+                f"answered for on {proxy.device}",
+                "not answered for: no ARP reply",
+                "ip neighbour show proxy",
+                f"ip neighbour add proxy {proxy.address} dev {proxy.device}",
+            )

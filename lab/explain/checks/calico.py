@@ -1,0 +1,112 @@
+"""What Calico is asked for in a cluster, and whether Felix runs: read, and compared. Pure.
+
+Calico's objects are one for the whole cluster, and are seen on its first control plane. A pool or
+an autonomous system that is not as it should be is the node's that it is for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lab.cluster.addons.calico_settings import (
+    BGP,
+    POOL_KIND,
+    SYSTEM,
+    TOPOLOGIES,
+    pool,
+    stored,
+    system,
+)
+from lab.explain.difference import Difference, Kind
+from lab.facts.node import NodeFacts
+from lab.facts.questions import ADMIN
+from lab.topology.intent import Intent, MachineIntent
+
+_STOPPED = ("T", "t")
+"""States of ps(1): stopped by a signal, or by a debugger."""
+_KUBECTL = f"kubectl --kubeconfig={ADMIN}"
+
+
+def differences(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Difference]:
+    """What differs on each node of a cluster of Calico's."""
+    if intent.kubernetes is None or intent.topology not in TOPOLOGIES:
+        return
+    central = intent.control_plane()
+    found = {name: facts.calico for name, facts in observed.items() if facts.calico}
+    asked = found.get(central)
+    for machine in intent.machines:
+        if not machine.kubelet or not machine.kubelet.pod_cidr:
+            continue
+        if asked and asked.pools is not None:
+            yield from _pool(intent, machine, asked.pools)
+        if asked and asked.systems is not None and machine.os == "linux":
+            yield from _autonomous_system(intent, machine, asked.systems)
+        seen = found.get(machine.name)
+        if seen and seen.felix is not None:
+            yield from _felix(machine, seen.felix)
+
+
+def _pool(
+    intent: Intent, machine: MachineIntent, pools: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Difference]:
+    assert machine.kubelet, "asked of nodes alone"
+    wanted = pool(machine.name, str(machine.kubelet.pod_cidr))
+    spec, there = stored(intent.topology, wanted), pools.get(wanted.name)
+    wrong = {key: value for key, value in spec.items() if there and there.get(key) != value}
+    if there and there.get("disabled"):
+        wrong["disabled"] = False
+    if there is not None and not wrong:
+        return
+    kind: Kind = "wrong-encapsulation" if {"vxlanMode", "ipipMode"} & set(wrong) else "wrong-pool"
+    patch = json.dumps({"spec": wrong}, separators=(",", ":"))
+    yield Difference(
+        kind,
+        machine.name,
+        f"IPPool {wanted.name}",
+        _words(wrong) or "there",
+        _words({key: (there or {}).get(key) for key in wrong}) or "there is none",
+        f"{_KUBECTL} get {POOL_KIND} {wanted.name} -o yaml",
+        f"{_KUBECTL} patch {POOL_KIND} {wanted.name} --type=merge -p '{patch}'"
+        if there is not None
+        else "lab up",
+        place=intent.control_plane(),
+    )
+
+
+def _words(spec: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {json.dumps(value)}" for key, value in spec.items())
+
+
+def _autonomous_system(
+    intent: Intent, machine: MachineIntent, systems: Mapping[str, str]
+) -> Iterator[Difference]:
+    wanted, there = system(intent, machine) or "", systems.get(machine.name)
+    if intent.topology != BGP or there is None or there == wanted:
+        return
+    annotation = f"{SYSTEM}={wanted}" if wanted else f"{SYSTEM}-"
+    yield Difference(
+        "wrong-as",
+        machine.name,
+        f"AS number of node {machine.name}",
+        wanted or "none of its own",
+        there or "none of its own",
+        f"{_KUBECTL} get node {machine.name} -o yaml",
+        f"{_KUBECTL} annotate --overwrite node {machine.name} {annotation}",
+        place=intent.control_plane(),
+    )
+
+
+def _felix(machine: MachineIntent, states: tuple[str, ...]) -> Iterator[Difference]:
+    if any(state not in _STOPPED for state in states):
+        return
+    yield Difference(
+        "felix-down",
+        machine.name,
+        "program felix",
+        "running",
+        "stopped by a signal" if states else "it does not run",
+        "ps -e -o pid,state,lstart,args",
+        "delete the node's pod calico-node, which makes it anew",
+    )

@@ -1,0 +1,152 @@
+"""What one machine or pod alone may have, and two have: addresses, MACs and pod CIDRs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from ipaddress import ip_interface
+
+from lab.explain.difference import Difference, Kind
+from lab.facts.node import NodeFacts
+from lab.facts.rules import overlap
+from lab.topology.commands import replace_route, tables
+from lab.topology.intent import Intent, MachineIntent
+
+_Claim = tuple[str, str]
+"""``"address"``, ``"mac"`` or ``"cidr"``, and its value."""
+_Owner = tuple[str, str]
+"""Machine, and device or ``"pod NAME"``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Something that is held by a device."""
+
+    node: str
+    owner: str
+    """The device, or ``"pod NAME"``."""
+    device: str
+    text: str
+    """As the device has it: an address with its prefix length."""
+
+    @property
+    def who(self) -> _Owner:
+        return self.node, self.owner
+
+
+def between(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Difference]:
+    """Addresses, MACs and pod CIDRs that two machines, or two pods, have.
+
+    Told of the one that should not have it, where the Intent says whose it is. MACs come first:
+    holders of a virtual gateway that have one MAC do not hear each other, and both hold it.
+    """
+    owners = dict(_owners(intent))
+    claims: dict[_Claim, list[_Held]] = {}
+    for node, facts in observed.items():
+        for claim, held in _claims(node, facts, _ranges(intent)):
+            claims.setdefault(claim, []).append(held)
+    for claim, there in sorted(claims.items(), key=lambda one: one[0][0] != "mac"):
+        owner = owners.get(claim)
+        if owner is None:
+            if len(there) > 1:
+                yield _twice(intent, claim, there[-1], [one.who for one in there[:-1]])
+            continue
+        for one in there:
+            if one.who != owner:
+                found = _twice(intent, claim, one, [owner])
+                drawn = _drawn(intent, observed, one.text) if claim[0] == "cidr" else ()
+                yield replace(found, concerns=tuple(drawn))
+
+
+def _drawn(
+    intent: Intent, observed: Mapping[str, NodeFacts], text: str
+) -> Iterator[tuple[str, str]]:
+    """The learned routes to a pod CIDR that lead to another than they should."""
+    cidr = str(ip_interface(text).network)
+    for machine in intent.machines:
+        facts = observed.get(machine.name)
+        for route in machine.routes if facts else ():
+            if route.by and route.destination == cidr:
+                seen = [one for one in facts.routes if one.destination == cidr] if facts else []
+                if seen and (seen[0].device, seen[0].via) != (route.device, route.via):
+                    yield machine.name, f"route to {cidr}"
+
+
+def _ranges(intent: Intent) -> list[str]:
+    ranges = [segment.cidr for segment in intent.segments]
+    return ranges + [
+        machine.translation.local_cidr
+        for machine in intent.machines
+        if machine.translation and machine.translation.local_cidr
+    ]
+
+
+def _owners(intent: Intent) -> Iterator[tuple[_Claim, _Owner]]:
+    """Whose each address, MAC and pod CIDR is meant to be."""
+    for machine in intent.everything():
+        for pod in machine.pods:
+            owner = (machine.name, f"pod {pod.name}")
+            yield ("address", pod.address.partition("/")[0]), owner
+            yield ("mac", pod.mac), owner
+        tunnels = (machine.tunnel,) if machine.tunnel else ()
+        for device in (*machine.interfaces, *tunnels):
+            for text in device.addresses:
+                yield ("address", text.partition("/")[0]), (machine.name, device.name)
+        bridges = (machine.bridge,) if machine.bridge else ()
+        for one in (*machine.interfaces, *bridges):
+            yield ("mac", one.mac), (machine.name, one.name)
+        for one in bridges:
+            yield from ((("cidr", text), (machine.name, one.name)) for text in one.addresses)
+
+
+def _claims(node: str, facts: NodeFacts, ranges: Sequence[str]) -> Iterator[tuple[_Claim, _Held]]:
+    devices = [(link, link.name) for link in facts.links]
+    devices += [(link, f"pod {pod.name}") for pod in facts.pods or () for link in pod.links]
+    for link, name in devices:
+        own = [text for text in link.addresses if any(overlap(text, one) for one in ranges)]
+        for text in own:
+            held = _Held(node, name, link.name, text)
+            bridge = link.kind == "bridge"
+            yield (("cidr", text) if bridge else ("address", text.partition("/")[0])), held
+        if own:
+            yield ("mac", link.mac), _Held(node, name, link.name, link.mac)
+
+
+def _twice(intent: Intent, claim: _Claim, held: _Held, others: Sequence[_Owner]) -> Difference:
+    words: dict[str, tuple[Kind, str, str]] = {
+        "address": ("duplicate-address", "address", "ip address"),
+        "mac": ("duplicate-mac", "MAC", "ip link"),
+        "cidr": ("duplicate-pod-cidr", "pod CIDR", "ip address"),
+    }
+    kind, value = claim
+    name, what, shows = words[kind]
+    inside = "in the pod: " if held.owner.startswith("pod ") else ""
+    return Difference(
+        name,
+        held.node,
+        f"{what} {value} of {held.owner}",
+        "nobody else's",
+        "also " + ", ".join(f"{device} of {node}" for node, device in others),
+        f"{inside}{shows} show dev {held.device}",
+        inside + (_mends(intent.machine(held.node), kind, held) or _words(what, held)),
+        others=tuple(others),
+    )
+
+
+def _words(what: str, held: _Held) -> str:
+    return f"give {held.owner} of {held.node} its own {what}"
+
+
+def _mends(machine: MachineIntent, kind: str, held: _Held) -> str:
+    """The command that gives back what is another's; empty where none is known."""
+    if kind == "mac":
+        own = next((one.mac for one in machine.interfaces if one.name == held.device), "")
+        back = f"ip link set dev {held.device} address {own}"
+        again = tables(machine, held.device)
+        return " && ".join((back, *again)) if own and held.owner == held.device else ""
+    lines = [f"ip address del {held.text} dev {held.device}"]
+    if kind == "cidr":
+        cidr = str(ip_interface(held.text).network)
+        static = [one for one in machine.routes if one.by is None]
+        lines += [replace_route(one) for one in static if one.destination == cidr]
+    return " && ".join(lines)

@@ -1,0 +1,188 @@
+"""The first hop: the pod, its card, and the bridge's port that it is plugged into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lab.explain.difference import Difference, Look
+from lab.facts.node import PodFacts
+from lab.topology.intent import Pod
+
+_DNS_PORT = 53
+
+
+def check(look: Look) -> Iterator[Difference]:
+    """Every pod of the node."""
+    for pod in look.intended.pods:
+        if look.by == "lab" and look.observed.os == "linux":
+            yield from _port(look, pod)
+        if look.observed.pods is not None:
+            seen = _seen(look, pod)
+            if seen is None:
+                yield look.differs(
+                    "pod-missing",
+                    f"pod {pod.name}",
+                    f"there, with {pod.address}",
+                    "no pod here has that name or address",
+                    "crictl pods" if look.by == "kubernetes" else "ip netns",
+                    "delete the pod, so that it is made again"
+                    if look.by == "kubernetes"
+                    else "lab down, then lab up",
+                )
+            else:
+                yield from _inside(look, pod, seen)
+
+
+def _seen(look: Look, pod: Pod) -> PodFacts | None:
+    there = look.observed.pods or ()
+    named = next((one for one in there if one.name == pod.name), None)
+    if named:
+        return named
+    address = pod.address.partition("/")[0]
+    addressed = [
+        one for one in there if address in {text.partition("/")[0] for text in one.addresses()}
+    ]
+    return addressed[0] if addressed else None
+
+
+def _port(look: Look, pod: Pod) -> Iterator[Difference]:
+    """The node's end of the pod's cable."""
+    link, bridge = look.observed.link(pod.port), look.intended.bridge
+    shows = f"ip -details link show dev {pod.port}"
+    what = f"port {pod.port} of pod {pod.name}"
+    if link is None:
+        yield look.differs(
+            "pod-link-down",
+            what,
+            "there",
+            "there is no such device",
+            shows,
+            "lab down, then lab up",
+        )
+        return
+    if not link.up:
+        mends = f"ip link set dev {pod.port} up"
+        yield look.differs("pod-link-down", what, "up", "set down", shows, mends)
+    if bridge and bridge.switch:
+        return  # a virtual switch has the port, and is asked itself
+    if bridge and link.master != bridge.name:
+        yield look.differs(
+            "pod-link-down",
+            what,
+            f"plugged into {bridge.name}",
+            f"plugged into {link.master or 'nothing'}",
+            shows,
+            f"ip link set dev {pod.port} master {bridge.name}",
+        )
+    elif link.hairpin is False:
+        yield look.differs(
+            "hairpin-off",
+            what,
+            "in hairpin mode, which a pod needs to reach itself through a Service",
+            "hairpin mode off",
+            f"bridge -details link show dev {pod.port}",
+            f"bridge link set dev {pod.port} hairpin on",
+        )
+
+
+def _inside(look: Look, pod: Pod, seen: PodFacts) -> Iterator[Difference]:
+    what, card = f"pod {pod.name}", seen.links[0] if seen.links else None
+    if card is None:
+        yield look.differs(
+            "pod-link-down", what, "a card", "it has none", "ip link", "delete the pod"
+        )
+        return
+    port_is_down = _port_is_down(look, pod)
+    if not card.up or (not card.carrier and not port_is_down):
+        yield look.differs(
+            "pod-link-down",
+            what,
+            f"{card.name} up",
+            f"{card.name} set down" if not card.up else f"{card.name} has no carrier",
+            f"in the pod: ip link show dev {card.name}",
+            f"in the pod: ip link set dev {card.name} up",
+        )
+        return
+    if pod.address.partition("/")[0] not in {text.partition("/")[0] for text in card.addresses}:
+        yield look.differs(
+            "pod-address",
+            what,
+            pod.address,
+            " ".join(card.addresses) or "no address",
+            "in the pod: ip address",
+            f"in the pod: ip address replace {pod.address} dev {card.name}",
+        )
+    if card.mtu and card.mtu != pod.mtu:
+        yield look.differs(
+            "pod-mtu",
+            what,
+            f"MTU {pod.mtu}",
+            f"MTU {card.mtu}",
+            f"in the pod: ip link show dev {card.name}",
+            f"in the pod: ip link set dev {card.name} mtu {pod.mtu}",
+        )
+    yield from _way_out(look, pod, seen, card.name)
+    yield from _answers(look, pod, seen)
+
+
+def _port_is_down(look: Look, pod: Pod) -> bool:
+    link = look.observed.link(pod.port)
+    return look.by == "lab" and link is not None and not link.up
+
+
+def _way_out(look: Look, pod: Pod, seen: PodFacts, card: str) -> Iterator[Difference]:
+    default = next((one for one in seen.routes if one.destination == "default"), None)
+    if default is None or default.via != pod.gateway:
+        yield look.differs(
+            "pod-gateway",
+            f"pod {pod.name}",
+            f"a default route through {pod.gateway}",
+            f"one through {default.via or default.device}" if default else "none",
+            "in the pod: ip route",
+            f"in the pod: ip route replace default via {pod.gateway} dev {card} onlink",
+        )
+    macs = {one.address: one.mac for one in pod.neighbours}
+    for one in seen.neighbours if look.by == "lab" else ():
+        intended, found = macs.get(one.neighbour.address), one.neighbour.mac
+        if intended and found and found != intended:
+            yield look.differs(
+                "pod-neighbour",
+                f"neighbour {one.neighbour.address} of pod {pod.name}",
+                intended,
+                found,
+                "in the pod: ip neighbour",
+                f"in the pod: ip neighbour replace {one.neighbour.address} lladdr {intended} "
+                f"dev {card} nud permanent",
+            )
+
+
+def _answers(look: Look, pod: Pod, seen: PodFacts) -> Iterator[Difference]:
+    if seen.resolver and seen.resolver.server != pod.resolver.server and pod.role == "probe":
+        yield look.differs(
+            "pod-resolver",
+            f"pod {pod.name}",
+            f"DNS server {pod.resolver.server}",
+            f"DNS server {seen.resolver.server}",
+            "in the pod: cat /etc/resolv.conf",
+            "correct clusterDNS in kubelet's configuration, and delete the pod",
+        )
+    if seen.listening is None:
+        return
+    wanted = {_DNS_PORT} if pod.role == "dns" else _ports(look, pod)
+    open_ports = {port for _, port in seen.listening}
+    for port in sorted(wanted - open_ports):
+        yield look.differs(
+            "pod-not-listening",
+            f"pod {pod.name}",
+            f"a program that listens on port {port}",
+            "ports " + (", ".join(map(str, sorted(open_ports))) or "none"),
+            "in the pod: ss -lntu",
+            "delete the pod, and see its log",
+        )
+
+
+def _ports(look: Look, pod: Pod) -> set[int]:
+    """Those that Services send packets to in this pod."""
+    services = look.intended.translation.services if look.intended.translation else ()
+    behind = [one for one in services if any(end.pod == pod.name for end in one.backends)]
+    return {port.target_port for one in behind for port in one.ports}

@@ -1,0 +1,157 @@
+"""Whether the node forwards, and where to: settings, routes and neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import IPv4Network, ip_interface
+
+from lab.explain.difference import Difference, Look
+from lab.facts.rules import overlap, within
+from lab.topology import bird
+from lab.topology.commands import replace_neighbour, replace_route
+from lab.topology.intent import BLACKHOLE, MachineIntent, Neighbour, Route
+
+_SILENT = {"FAILED", "INCOMPLETE", "UNREACHABLE"}
+_EVERYWHERE = "0.0.0.0/0"
+
+
+def check(look: Look) -> Iterator[Difference]:
+    """In the order in which a packet meets them."""
+    vfp = look.observed.os == "windows" and look.intended.tunnel is not None  # it forwards alone
+    known = look.observed.forwards is not None and not vfp
+    if known and look.observed.forwards != look.intended.forwards:
+        wanted = "1" if look.intended.forwards else "0"
+        yield look.differs(
+            "forwarding-off",
+            "ip_forward",
+            wanted,
+            "0" if wanted == "1" else "1",
+            "cat /proc/sys/net/ipv4/ip_forward",
+            f"sysctl -w net.ipv4.ip_forward={wanted}",
+        )
+    if look.observed.knows("route"):
+        yield from _routes(look)
+    if look.observed.knows("neighbour"):
+        for neighbour in look.intended.neighbours:
+            yield from _neighbour(look, neighbour)
+
+
+def _routes(look: Look) -> Iterator[Difference]:
+    seen = {_prefix(route): route for route in look.observed.routes}
+    for route in look.intended.routes:
+        found = seen.get(_prefix(route))
+        if found is None:
+            if route.device != BLACKHOLE and not look.works(route.device):
+                continue  # the device is told of, and took the route with it
+            yield look.differs(
+                "learned-route-missing" if route.by else "route-missing",
+                f"route to {route.destination}",
+                _words(route),
+                "there is none",
+                *_remedy(look, route),
+            )
+        elif _leads(found) != _leads(route) or (route.source or found.source) != found.source:
+            if found.device == f"{route.device} (down)":
+                continue  # the device is told of
+            yield look.differs(
+                "wrong-learned-route" if route.by else "wrong-route",
+                f"route to {route.destination}",
+                _words(route),
+                _words(found),
+                *_remedy(look, route),
+            )
+    if look.observed.os == "linux":  # HNS has routes of its own for every pod
+        yield from _strays(look)
+
+
+def _strays(look: Look) -> Iterator[Difference]:
+    """Routes into the lab's own ranges that nobody asked for, and that lead elsewhere.
+
+    One to the next hop of an intended route, on its device, leads nowhere else: Felix sets it
+    for the end of a tunnel that it hears of after the block around it, and not for one that it
+    hears of before (felix/calc/l3_route_resolver.go of Calico 3.31.0).
+    """
+    intended = {_prefix(route) for route in look.intended.routes}
+    ways = [(_prefix(route), route.device, route.via) for route in look.intended.routes]
+    ways += [(network, device, None) for network, device in _connected(look.intended)]
+    ways += [(f"{it.via}/32", it.device, None) for it in look.intended.routes if it.via]
+    for route in look.observed.routes:
+        prefix = _prefix(route)
+        if prefix in intended or prefix == _EVERYWHERE:
+            continue
+        if not any(overlap(prefix, one) for one in look.ranges()):
+            continue
+        if look.beside.has_port(route.device):
+            continue
+        covering = [way for way in ways if within(prefix, way[0])]
+        longest = max(covering, key=lambda way: IPv4Network(way[0]).prefixlen, default=None)
+        if longest is None or (route.device, route.via) != longest[1:]:
+            yield look.differs(
+                "stray-route",
+                f"route to {route.destination}",
+                "none of its own",
+                _words(route),
+                f"ip route show {route.destination}",
+                f"ip route del {route.destination}",
+            )
+
+
+def _connected(machine: MachineIntent) -> Iterator[tuple[str, str]]:
+    for device, texts in machine.addressed():
+        for text in texts:
+            yield str(ip_interface(text).network), device
+
+
+def _leads(route: Route) -> tuple[str, str | None]:
+    return route.device, route.via
+
+
+def _prefix(route: Route) -> str:
+    if route.destination == "default":
+        return _EVERYWHERE
+    return route.destination if "/" in route.destination else f"{route.destination}/32"
+
+
+def _words(route: Route) -> str:
+    via = f"through {route.via} " if route.via else ""
+    if route.device in {BLACKHOLE, "unreachable", "prohibit", "throw"}:
+        return f"a {route.device} route"
+    source = f" from {route.source}" if route.source else ""
+    return f"{via}on {route.device}{source}"
+
+
+def _remedy(look: Look, route: Route) -> tuple[str, str]:
+    """What shows the route, and what sets it: for one that is learned, the sessions do."""
+    if route.by == bird.NAME:
+        control = look.beside.control if look.intended.kubelet else bird.Control()
+        return control.ask("show protocols"), control.ask("enable all")
+    return f"ip route show {route.destination}", replace_route(route)
+
+
+def _neighbour(look: Look, neighbour: Neighbour) -> Iterator[Difference]:
+    seen = next(
+        (
+            one
+            for one in look.observed.neighbours
+            if one.neighbour.address == neighbour.address
+            and one.neighbour.device == neighbour.device
+        ),
+        None,
+    )
+    tunnel = look.intended.tunnel
+    shows = f"ip neighbour show {neighbour.address} dev {neighbour.device}"
+    mends = replace_neighbour(neighbour.address, neighbour.mac, neighbour.device)
+    what = f"neighbour {neighbour.address} on {neighbour.device}"
+    if not look.works(neighbour.device):
+        return
+    if seen is None:
+        if tunnel and neighbour.device == tunnel.name:  # elsewhere the kernel asks by ARP
+            yield look.differs(
+                "neighbour-missing", what, neighbour.mac, "there is none", shows, mends
+            )
+    elif seen.neighbour.mac and seen.neighbour.mac != neighbour.mac:
+        yield look.differs("stale-neighbour", what, neighbour.mac, seen.neighbour.mac, shows, mends)
+    elif seen.state in _SILENT:
+        yield look.differs(
+            "neighbour-silent", what, neighbour.mac, f"nobody answers ({seen.state})", shows, mends
+        )

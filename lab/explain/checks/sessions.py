@@ -1,0 +1,103 @@
+"""Sessions of BGP: as BIRD tells of them, and those that are not as the Intent has them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from lab.cluster.footprint import By, bird_of
+from lab.explain.difference import Difference
+from lab.facts.node import NodeFacts, SeenSession
+from lab.topology import bird
+from lab.topology.intent import Intent, MachineIntent, Session
+
+_ESTABLISHED = "Established"
+_SHUT = "down"
+Hop = tuple[str, str]
+"""Machine and object, as a path's hops have them."""
+
+
+def differences(
+    intent: Intent, observed: Mapping[str, NodeFacts], *, by: By = "lab"
+) -> Iterator[Difference]:
+    """Sessions that are shut on a machine, and those that do not come up though they are not.
+
+    Of the second kind nothing is told where the other end was seen to be shut; of neither where the
+    Intent has no other end, as when a machine is lost.
+    """
+    there = {one.name for one in intent.machines}
+    for machine in intent.machines:
+        facts = observed.get(machine.name)
+        if machine.speaker is None or facts is None or not facts.sessions:
+            continue
+        for session in machine.speaker.sessions:
+            if session.machine not in there:
+                continue
+            seen = _seen(intent, machine, session, facts, by)
+            if seen and seen.info.startswith(_ESTABLISHED):
+                continue
+            if (
+                seen
+                and seen.state != _SHUT
+                and _is_shut(intent, observed, session, machine.name, by)
+            ):
+                continue
+            yield _difference(intent, machine, session, seen, by)
+
+
+def _seen(
+    intent: Intent, machine: MachineIntent, session: Session, facts: NodeFacts, by: By
+) -> SeenSession | None:
+    control = bird_of(intent, machine, by)
+    return next((one for one in facts.sessions if control.has(session, one.name)), None)
+
+
+def _is_shut(
+    intent: Intent, observed: Mapping[str, NodeFacts], session: Session, peer: str, by: By
+) -> bool:
+    """Whether the other end has shut the session with that peer."""
+    facts, far = observed.get(session.machine), intent.machine(session.machine)
+    back = [one for one in (far.speaker.sessions if far.speaker else ()) if one.machine == peer]
+    seen = _seen(intent, far, back[0], facts, by) if facts and back else None
+    return seen is not None and seen.state == _SHUT
+
+
+def _difference(
+    intent: Intent, machine: MachineIntent, session: Session, seen: SeenSession | None, by: By
+) -> Difference:
+    shut, control = seen is None or seen.state == _SHUT, bird_of(intent, machine, by)
+    far = bird_of(intent, intent.machine(session.machine), by)
+    return Difference(
+        "session-down" if shut else "session-waiting",
+        machine.name,
+        f"BGP session with {session.machine}",
+        _ESTABLISHED,
+        "there is none" if seen is None else f"{seen.state} {seen.info}".strip(),
+        control.ask("show protocols"),
+        control.enable(session)
+        if shut
+        else f"see why {session.machine} does not answer: '{far.ask('show protocols all')}' there",
+        concerns=tuple(_brings(intent, machine.name, session.machine)),
+    )
+
+
+def _brings(intent: Intent, one: str, other: str) -> Iterator[Hop]:
+    """The routes that are not learned without the session between two machines."""
+    for here, there in ((one, other), (other, one)):
+        destinations = set(_learned(intent.machine(here), intent.machine(there)))
+        yield from ((here, f"route to {destination}") for destination in destinations)
+        speaker = intent.machine(here).speaker
+        if speaker and speaker.passes_on:
+            named = {machine.name for machine in intent.machines}
+            for further in (one for one in speaker.sessions if one.machine in named):
+                passed = _learned(intent.machine(further.machine), intent.machine(here))
+                yield from (
+                    (further.machine, f"route to {destination}")
+                    for destination in passed
+                    if destination in destinations
+                )
+
+
+def _learned(machine: MachineIntent, peer: MachineIntent) -> Iterator[str]:
+    """Destinations of the routes that a machine learns, and that lead to the peer."""
+    end = peer.speaker.address if peer.speaker else None
+    yield from (one.destination for one in machine.routes if one.by == bird.NAME and one.via == end)

@@ -1,0 +1,111 @@
+"""The tunnel and its forwarding entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lab.explain.difference import Difference, Look
+from lab.topology.commands import remade_tunnel, replace_entry, tables
+from lab.topology.intent import ForwardingEntry, Tunnel
+
+
+def check(look: Look) -> Iterator[Difference]:
+    """The tunnel, then what is in it; of a tunnel that is not there nothing more is told."""
+    tunnel = look.intended.tunnel
+    if tunnel is None:
+        return
+    seen = next((one for one in look.observed.tunnels if one.name == tunnel.name), None)
+    if seen is None:
+        there = ", ".join(f"{one.name} (VNI {one.vni})" for one in look.observed.tunnels)
+        yield look.differs(
+            "tunnel-missing",
+            f"tunnel {tunnel.name}",
+            f"there, VNI {tunnel.vni}",
+            f"no such tunnel (there: {there or 'none'})",
+            "ip -details link show type vxlan",
+            _again(look, tunnel),
+        )
+        return
+    yield from _state(look, tunnel, seen)
+    if look.observed.knows("forwarding") and look.works(tunnel.name):
+        for entry in look.intended.forwarding:
+            yield from _entry(look, entry)
+
+
+def _state(look: Look, tunnel: Tunnel, seen: Tunnel) -> Iterator[Difference]:
+    what, shows = f"tunnel {tunnel.name}", f"ip -details link show dev {tunnel.name}"
+    link = look.observed.link(tunnel.name)
+    if link and not link.up:
+        up = f"ip link set dev {tunnel.name} up"
+        mends = " && ".join((up, *tables(look.intended, tunnel.name)))
+        yield look.differs("tunnel-down", what, "up", "set down", shows, mends)
+    if seen.vni != tunnel.vni:
+        yield look.differs(
+            "wrong-vni", what, f"VNI {tunnel.vni}", f"VNI {seen.vni}", shows, _again(look, tunnel)
+        )
+    if seen.port and seen.port != tunnel.port:
+        yield look.differs(
+            "wrong-port",
+            what,
+            f"UDP port {tunnel.port}",
+            f"UDP port {seen.port}",
+            shows,
+            _again(look, tunnel),
+        )
+    if seen.local and seen.local != tunnel.local:
+        yield look.differs(
+            "tunnel-local", what, f"from {tunnel.local}", f"from {seen.local}", shows,
+            _again(look, tunnel),
+        )  # fmt: skip
+    for address in tunnel.addresses if look.observed.os == "linux" else ():
+        if address not in seen.addresses:
+            yield look.differs(
+                "tunnel-address",
+                what,
+                address,
+                " ".join(seen.addresses) or "no address",
+                f"ip address show dev {tunnel.name}",
+                f"ip address add {address} dev {tunnel.name}",
+            )
+    if look.by == "lab" and seen.mac != tunnel.mac:
+        yield look.differs(
+            "tunnel-mac",
+            what,
+            tunnel.mac,
+            seen.mac,
+            shows,
+            f"ip link set dev {tunnel.name} address {tunnel.mac}",
+        )
+    if seen.mtu and seen.mtu != tunnel.mtu:
+        yield look.differs(
+            "tunnel-mtu",
+            what,
+            f"MTU {tunnel.mtu}",
+            f"MTU {seen.mtu}",
+            shows,
+            f"ip link set dev {tunnel.name} mtu {tunnel.mtu}",
+        )
+
+
+def _again(look: Look, tunnel: Tunnel) -> str:
+    if look.beside.tunnel:
+        return look.beside.tunnel.format(name=tunnel.name, vni=tunnel.vni, port=tunnel.port)
+    return " && ".join(remade_tunnel(look.intended, tunnel))
+
+
+def _entry(look: Look, entry: ForwardingEntry) -> Iterator[Difference]:
+    ends = [
+        one.remote
+        for one in look.observed.forwarding
+        if (one.mac, one.device) == (entry.mac, entry.device)
+    ]
+    if entry.remote in ends:
+        return
+    yield look.differs(
+        "wrong-entry" if ends else "entry-missing",
+        f"forwarding entry {entry.mac} on {entry.device}",
+        f"to {entry.remote}",
+        f"to {', '.join(ends)}" if ends else "there is none",
+        f"bridge fdb show dev {entry.device}",
+        replace_entry(entry.mac, entry.device, entry.remote),
+    )

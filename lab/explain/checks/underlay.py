@@ -1,0 +1,229 @@
+"""The node's own cards, what bars or slows packets, and the programs that must run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lab.explain.difference import Difference, Kind, Look
+from lab.facts.node import LinkFacts
+from lab.facts.rules import overlap
+from lab.facts.translations import Barrier
+from lab.topology.commands import tables
+from lab.topology.intent import Interface
+
+KUBELET_PORT = 10_250
+"""Where the API server reaches kubelet (Kubernetes, Ports and Protocols)."""
+_DNS_PORT = 53
+_RUNS = {"active", "running", "activating", "startpending"}
+
+
+def check(look: Look) -> Iterator[Difference]:
+    """Cards, barriers, shapers, programs."""
+    if look.observed.knows("address"):
+        for card in look.intended.interfaces:
+            yield from _card(look, card)
+            if card.card:
+                yield from _switched(look, card)
+    for barrier in look.observed.barriers:
+        yield from _barrier(look, barrier)
+    yield from _not_let_in(look)
+    for shaper in look.observed.shapers:
+        yield look.differs(
+            "slowed",
+            f"device {shaper.where}",
+            "no shaping",
+            shaper.rule,
+            shaper.shows,
+            shaper.mends,
+        )
+    for unit in look.observed.units:
+        if unit.state.split(",")[0].lower() not in _RUNS:
+            yield look.differs(
+                "runtime-down" if unit.name == "containerd" else "program-down",
+                f"service {unit.name}",
+                "running",
+                unit.state,
+                f"systemctl status {unit.name}; journalctl -u {unit.name} -n 50",
+                f"systemctl restart {unit.name}",
+            )
+
+
+def _card(look: Look, card: Interface) -> Iterator[Difference]:
+    link = look.observed.link(card.name)
+    what, shows = f"card {card.name}", f"ip -details address show dev {card.name}"
+    if link is None:
+        there = ", ".join(one.name for one in look.observed.links)
+        yield look.differs(
+            "link-missing",
+            what,
+            "there",
+            f"no such device (there: {there})",
+            "ip link",
+            "plug it in, or give the card with this MAC its name: " + card.mac,
+        )
+        return
+    if not link.up or not link.carrier:
+        yield look.differs(
+            "link-down",
+            what,
+            "up",
+            "no carrier: its other end is down" if link.up else "set down",
+            shows,
+            " && ".join((f"ip link set dev {card.name} up", *tables(look.intended, card.name)))
+            if not link.up
+            else "set its other end up (the segment's bridge, the hypervisor's network)",
+        )
+    yield from _values(look, card, link, shows)
+
+
+def _switched(look: Look, card: Interface) -> Iterator[Difference]:
+    """The card itself, where a virtual switch has it."""
+    link, what = look.observed.link(card.card or ""), f"card {card.card}"
+    shows = f"ip -details link show dev {card.card}"
+    if link is None or not link.up:
+        mends = f"ip link set dev {card.card} up"
+        there = "set down" if link else "no such device"
+        yield look.differs("link-down", what, "up", there, shows, mends)
+    elif link.mtu != card.mtu:
+        mends = f"ip link set dev {card.card} mtu {card.mtu}"
+        yield look.differs("link-mtu", what, f"MTU {card.mtu}", f"MTU {link.mtu}", shows, mends)
+
+
+def _values(look: Look, card: Interface, link: LinkFacts, shows: str) -> Iterator[Difference]:
+    what = f"card {card.name}"
+    for address in card.addresses:
+        if address not in link.addresses:
+            yield look.differs(
+                "link-address",
+                what,
+                address,
+                " ".join(link.addresses) or "no address",
+                shows,
+                f"ip address add {address} dev {card.name}",
+            )
+    for address in card.virtual:
+        if address not in link.addresses:
+            yield look.differs(
+                "gateway-missing",
+                f"gateway {address}",
+                f"held on {card.name}",
+                "held by nobody",
+                shows,
+                "have keepalived run on the machines that may hold it: 'lab up' starts it",
+            )
+    if link.mtu and link.mtu != card.mtu:
+        yield look.differs(
+            "link-mtu",
+            what,
+            f"MTU {card.mtu}",
+            f"MTU {link.mtu}",
+            shows,
+            f"ip link set dev {card.name} mtu {card.mtu}",
+        )
+    if link.mac != card.mac:
+        yield look.differs(
+            "link-mac",
+            what,
+            card.mac,
+            link.mac,
+            shows,
+            " && ".join(
+                (
+                    f"ip link set dev {card.name} address {card.mac}",
+                    *tables(look.intended, card.name),
+                )
+            ),
+        )
+
+
+def _barrier(look: Look, barrier: Barrier) -> Iterator[Difference]:
+    kind = None if look.beside.has_table(barrier.table) else _kind(look, barrier)
+    if kind:
+        met = "" if barrier.packets is None else f" (met {barrier.packets} packets)"
+        found = look.differs(
+            kind,
+            barrier.where,
+            "no rule that bars the lab's packets",
+            f"{barrier.rule}{met}",
+            barrier.shows,
+            barrier.mends,
+        )
+        networks = tuple(_gateways(look, barrier)) if barrier.protocol == "arp" else ()
+        yield replace(found, barrier=replace(barrier, networks=networks))
+
+
+def _not_let_in(look: Look) -> Iterator[Difference]:
+    """Ports that a firewall which lets in nothing by itself has no rule for."""
+    open_ports = look.observed.let_in
+    if open_ports is None:
+        return
+    wanted: list[tuple[Kind, str, int, str]] = []
+    if look.intended.kubelet:
+        wanted.append(("packets-barred", "tcp", KUBELET_PORT, "kubelet"))
+    if look.intended.tunnel:
+        wanted.append(("tunnel-port-dropped", "udp", look.intended.tunnel.port, "the tunnel"))
+    for kind, protocol, port, whose in wanted:
+        if not any(one == protocol and first <= port <= last for one, first, last in open_ports):
+            yield look.differs(
+                kind,
+                "the firewall",
+                f"a rule that lets in {protocol.upper()} {port}, of {whose}",
+                "there is none",
+                "",
+                "",
+            )
+
+
+def _kind(look: Look, barrier: Barrier) -> Kind | None:
+    """What a rule bars of the lab's packets; None where it bars others'."""
+    if barrier.protocol in {"icmp", "icmpv6", "igmp"} or _is_elsewhere(look, barrier.device):
+        return None
+    if barrier.protocol == "arp":
+        return "gateway-barred" if any(_gateways(look, barrier)) else None
+    kind = _by_port(look, *barrier.ports, barrier) if barrier.ports else _by_prefix(look, barrier)
+    return "packets-lost" if kind and barrier.by_chance else kind
+
+
+def _is_elsewhere(look: Look, device: str) -> bool:
+    """Whether a device is on a network that is none of the lab's: machines are reached by one."""
+    machine = look.intended
+    ours = {card.name for card in machine.interfaces}
+    ours |= {one.name for one in (machine.bridge, machine.tunnel) if one}
+    links = (one for one in look.observed.links if one.name == device)
+    return device not in ours and any(one.addresses for one in links)
+
+
+def _gateways(look: Look, barrier: Barrier) -> Iterator[str]:
+    """Virtual gateways that a rule names, ``"10.160.4.1/24"``.
+
+    Of questions for addresses they alone matter: others' MACs are given.
+    """
+    for card in look.intended.interfaces:
+        for text in card.virtual:
+            if any(overlap(one, text.partition("/")[0]) for one in barrier.prefixes):
+                yield text
+
+
+def _by_port(look: Look, first: int, last: int, barrier: Barrier) -> Kind | None:
+    tunnel, translation = look.intended.tunnel, look.intended.translation
+    if tunnel and first <= tunnel.port <= last and barrier.protocol != "tcp":
+        return "tunnel-port-rejected" if barrier.refuses else "tunnel-port-dropped"
+    services = translation.services if translation else ()
+    if any(first <= port <= last for one in services for port in one.node_ports()):
+        return "node-port-barred"
+    if look.intended.kind == "services" and first <= _DNS_PORT <= last:
+        return "name-server-barred"
+    every = [port for one in services for port in one.ports]
+    ports = {number for port in every for number in (port.port, port.target_port)}
+    if not any(first <= port <= last for port in ports):
+        return None
+    return "name-server-barred" if first <= _DNS_PORT <= last else "packets-barred"
+
+
+def _by_prefix(look: Look, barrier: Barrier) -> Kind | None:
+    if barrier.prefixes and not any(
+        overlap(one, range_) for one in barrier.prefixes for range_ in look.ranges()
+    ):
+        return None
+    return "packets-barred"

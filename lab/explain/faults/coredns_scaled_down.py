@@ -1,0 +1,34 @@
+"""The cluster's DNS has no pods: somebody has scaled CoreDNS to nothing."""
+
+from __future__ import annotations
+
+from lab.cluster.dns import NAMESPACE, replicas_of
+from lab.cluster.labels import DNS_SELECTOR
+from lab.cluster.linux.api import ADMIN
+from lab.explain.faults.fault import Fault, FaultChange, FaultSite, change
+from lab.topology.intent import Intent
+
+_KUBECTL = f"kubectl --kubeconfig={ADMIN} --namespace={NAMESPACE}"
+_SCALE = f"{_KUBECTL} --request-timeout=20s scale deployment coredns --replicas="
+
+
+def _change(intent: Intent, node: str, _: str) -> FaultChange:
+    """Done when the pods have gone, and undone when they answer again."""
+    return change(
+        node,
+        [f"{_SCALE}0", f"{_KUBECTL} wait --for=delete pod -l {DNS_SELECTOR} --timeout=50s"],
+        [
+            f"{_SCALE}{replicas_of(intent)}",
+            f"{_KUBECTL} rollout status deployment coredns --timeout=50s",
+        ],
+    )
+
+
+FAULT = Fault(
+    name="coredns-scaled-down",
+    title="CoreDNS has no replicas, as its Deployment asks for none",
+    needs="a cluster, whose DNS is CoreDNS, and to be its first control plane",
+    sites=lambda intent: (FaultSite(name) for name in (intent.control_plane(),) if name),
+    change=_change,
+    also=("coredns-down", "coredns-scaled-to-zero", "no-coredns"),
+)

@@ -1,0 +1,52 @@
+"""What pods ask the DNS server is lost on the way, or what a services node's is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lab.explain.faults.fault import Fault, FaultChange, FaultSite, change
+from lab.explain.faults.parts import barred, central, hosts, probes
+from lab.topology.intent import Intent
+
+_PORT = 53
+
+
+def _change(intent: Intent, node: str, _: str) -> FaultChange:
+    asked = f"meta l4proto {{ tcp, udp }} th dport {_PORT} counter drop"
+    if intent.machine(node).kind == "services":
+        return barred(node, FAULT.name, "input", -150, [asked])
+    server = probes(intent.machine(node))[0].resolver.server
+    if intent.logical:
+        return _by_access_list(intent, node, server)
+    return barred(node, FAULT.name, "prerouting", -300, [f"ip daddr {server} {asked}"])
+
+
+def _sites(intent: Intent) -> Iterator[FaultSite]:
+    if any(pod.role == "dns" for machine in intent.machines for pod in machine.pods):
+        yield from (FaultSite(one.name) for one in hosts(intent))
+    if intent.services_node:
+        yield FaultSite(intent.services_node.machine)
+
+
+def _by_access_list(intent: Intent, node: str, server: str) -> FaultChange:
+    """On the node's logical switch: what is between pods is none of the kernel's."""
+    does = "ovn-nbctl --no-leader-only --timeout=10"
+    matches = [f"'ip4.dst == {server} && {one}.dst == {_PORT}'" for one in ("udp", "tcp")]
+    return change(
+        central(intent),
+        [
+            f"{does} --wait=hv --may-exist acl-add {node} from-lport 1000 {match} drop"
+            for match in matches
+        ],
+        [f"{does} --wait=hv acl-del {node} from-lport 1000 {match}" for match in matches],
+    )
+
+
+FAULT = Fault(
+    name="dns-unreachable",
+    title="a firewall loses what pods ask the DNS server, or what the services node's is asked",
+    needs="pods, in a lab with a DNS server, or to be the services node",
+    sites=_sites,
+    change=_change,
+    also=("dns-server-unreachable", "dns-down", "no-dns"),
+)

@@ -1,0 +1,45 @@
+"""A virtual gateway answers nobody, while its holder keeps it and says that all is well (VRRP).
+
+The other candidates hear the holder, and so take over nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lab.explain.faults.fault import Fault, FaultChange, FaultCommand, FaultSite
+from lab.explain.faults.parts import bare, barred
+from lab.topology.intent import Intent
+
+_NAME = "gateway-dead"
+_HOOK = "output"
+_CHAIN = f"type filter hook {_HOOK} priority 0;"
+
+
+def _change(intent: Intent, node: str, peer: str) -> FaultChange:
+    """Nobody is told its MAC any more; what the node behind it knows is forgotten at once."""
+    gateway = next(one for one in intent.gateways if one.node == peer)
+    address = bare(gateway.address)
+    told = f"arp saddr ip {address} counter drop"
+    mute = barred(node, f"{_NAME} {peer}", _HOOK, 0, [told], "arp")
+    forgotten = FaultCommand(peer, f"ip neighbour flush to {address} dev {gateway.device}")
+    return FaultChange((*mute.do, forgotten), mute.undo)
+
+
+def _sites(intent: Intent) -> Iterator[FaultSite]:
+    for machine in intent.machines:
+        peers = tuple(one.node for one in intent.gateways if one.holder == machine.name)
+        if peers:
+            yield FaultSite(machine.name, peers)
+
+
+FAULT = Fault(
+    name=_NAME,
+    title="a virtual gateway answers nobody, and its holder says that all is well (VRRP)",
+    needs="to hold a virtual gateway",
+    sites=_sites,
+    change=_change,
+    peer="node",
+    also=("gateway-address-dead", "vip-dead", "vrrp-dead", "virtual-address-dead"),
+    asks=f"printf '%s\\n' 'table arp tried {{' 'chain tried {{' '{_CHAIN}' '}}' '}}' | nft -c -f -",
+)

@@ -1,0 +1,35 @@
+"""A node of Calico's is another autonomous system than the router takes it for: no session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lab.cluster.addons.calico_settings import SYSTEM, system
+from lab.explain.faults import calico_parts
+from lab.explain.faults.fault import Fault, FaultChange, FaultSite, change
+from lab.topology.intent import Intent
+
+_WRONG = 65_000
+"""Of those for private use (RFC 6996), and of no node."""
+
+
+def _change(intent: Intent, node: str, _: str) -> FaultChange:
+    right = system(intent, intent.machine(node))
+    told = f"{calico_parts.KUBECTL} annotate --overwrite node {node} {SYSTEM}="
+    return change(intent.control_plane(), [f"{told}{_WRONG}"], [f"{told}{right}"])
+
+
+def _sites(intent: Intent) -> Iterator[FaultSite]:
+    for site in calico_parts.sites(intent):
+        if system(intent, intent.machine(site.node)):
+            yield site
+
+
+FAULT = Fault(
+    name="wrong-as-number",
+    title="a node says that it is another autonomous system than its router expects",
+    needs="Calico, as a cluster's network, whose nodes peer with the router",
+    sites=_sites,
+    change=_change,
+    also=("wrong-as", "bgp-wrong-as", "bad-peer-as"),
+)

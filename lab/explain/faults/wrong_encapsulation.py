@@ -1,0 +1,36 @@
+"""Calico has another way to a node's pods than the others' network has: no packet gets there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lab.cluster.addons.calico_settings import VXLAN
+from lab.explain.faults import calico_parts
+from lab.explain.faults.fault import Fault, FaultChange, FaultCommand
+from lab.topology.intent import Intent
+
+_SECONDS = 30
+
+
+def _change(intent: Intent, node: str, _: str) -> FaultChange:
+    """Undone once the control plane's own route to the block is what it was."""
+    wrong = "Never" if intent.topology == VXLAN else "Always"
+    made = calico_parts.pool_changed(intent, node, {"vxlanMode": wrong})
+    central, kubelet = intent.machine(intent.control_plane()), intent.machine(node).kubelet
+    block = kubelet.pod_cidr if kubelet else None
+    ways = [one for one in central.routes if one.destination == block and one.via]
+    if not ways:
+        return made
+    there = f"ip route show {block} | grep -q 'dev {ways[0].device}'"
+    wait = f"for second in $(seq {_SECONDS}); do ! {there} || break; sleep 1; done; {there}"
+    return replace(made, undo=(*made.undo, FaultCommand(central.name, wait)))
+
+
+FAULT = Fault(
+    name="wrong-encapsulation",
+    title="a node's IPPool has the other encapsulation: VXLAN where there is none, or none",
+    needs=calico_parts.NEEDS,
+    sites=calico_parts.sites,
+    change=_change,
+    also=("encapsulation-wrong", "vxlan-mode-wrong"),
+)

@@ -1,0 +1,15 @@
+"""Calico has a node's pool for one that others route: what its pods send out is not masqueraded."""
+
+from __future__ import annotations
+
+from lab.explain.faults import calico_parts
+from lab.explain.faults.fault import Fault
+
+FAULT = Fault(
+    name="wrong-pool",
+    title="a node's IPPool has natOutgoing off: what its pods send out has their own addresses",
+    needs=calico_parts.NEEDS,
+    sites=calico_parts.sites,
+    change=lambda intent, node, _: calico_parts.pool_changed(intent, node, {"natOutgoing": False}),
+    also=("pool-wrong", "wrong-ippool", "nat-outgoing-off"),
+)

@@ -1,0 +1,353 @@
+"""One question explained: asked again, its path looked at before and after, and judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from lab._errors import LabError, UsageError
+from lab.cluster.signatures import InLog, in_log
+from lab.explain.explainer import LEARNED, Explained, Explainer
+from lab.explain.scope import asked, flow_of
+from lab.facts.node import NodeFacts, rises
+from lab.matrix.cell import Cell, Endpoint, Expectation
+from lab.matrix.cells import Product
+from lab.matrix.expectations import expect
+from lab.matrix.finding import Finding
+from lab.matrix.judge import judge
+from lab.matrix.run import Send, probe
+from lab.matrix.verdict import GREEN, Verdict
+from lab.providers.provider import Evidence, ProbeSettings
+from lab.scenario.scenario import Limit
+from lab.topology.intent import Intent
+from lab.topology.path import Hop, Path
+from lab.topology.walk import walk
+
+FEWEST = 3
+"""Packets that were sent and of which none arrived; fewer may be somebody else's."""
+COUNTED = frozenset({"packets-dropped", "lost-between"})
+"""The kinds of what is found here."""
+_DROPS = ("dropped", "errors")
+
+
+def lost(
+    path: Path,
+    before: Mapping[str, NodeFacts | LabError],
+    after: Mapping[str, NodeFacts | LabError],
+) -> tuple[Finding, ...]:
+    """Where on the path packets were lost between two looks, during which it was asked."""
+    risen = dict(_risen(before, after))
+    return tuple(_dropped(path, risen)) + tuple(_between(path, risen))
+
+
+def _risen(
+    before: Mapping[str, NodeFacts | LabError], after: Mapping[str, NodeFacts | LabError]
+) -> Iterator[tuple[str, Mapping[str, int]]]:
+    """By how much the counters rose of every machine that was seen twice."""
+    for name, now in after.items():
+        then = before.get(name)
+        if isinstance(then, NodeFacts) and isinstance(now, NodeFacts):
+            yield name, {one.name: one.value for one in rises(then, now)}
+
+
+def _dropped(path: Path, risen: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
+    """Devices of the path that have themselves counted packets as lost."""
+    told: set[tuple[str, str]] = set()
+    for number, hop in enumerate(path.hops):
+        if not hop.device or hop.place != hop.machine or (hop.machine, hop.device) in told:
+            continue
+        told.add((hop.machine, hop.device))
+        drops = {
+            name: count
+            for name, count in risen.get(hop.machine, {}).items()
+            if name.startswith(f"{hop.device} ") and name.endswith(_DROPS)
+        }
+        if drops:
+            said = ", ".join(f"{name} {count}" for name, count in drops.items())
+            yield _finding("packets-dropped", hop, number, f"{said} while it was asked", "no drops")
+
+
+def _between(path: Path, risen: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
+    """Pairs of cards of which one sent, and the other heard nothing at all."""
+    for number, (one, other) in enumerate(pairwise(path.hops), start=1):
+        if one.kind != "card" or other.kind != "card" or one.machine == other.machine:
+            continue
+        if one.machine not in risen or other.machine not in risen:
+            continue
+        sent = risen[one.machine].get(f"{one.device} sent packets", 0)
+        got = risen[other.machine].get(f"{other.device} received packets", 0)
+        if sent >= FEWEST and not got:
+            observed = f"{sent} packets sent by {one.device} of {one.machine}, and none arrived"
+            yield _finding("lost-between", other, number, observed, "as many as were sent")
+
+
+def _finding(kind: str, hop: Hop, number: int, observed: str, intended: str) -> Finding:
+    return Finding(
+        kind,
+        "",
+        hop.machine,
+        hop.object,
+        intended,
+        observed,
+        f"ip -statistics link show dev {hop.device}",
+        "see what is between the two: cable, switch, or the hypervisor's network",
+        hop.machine,
+        number,
+    )
+
+
+Look = Callable[[Mapping[str, Sequence[str]]], Mapping[str, NodeFacts | LabError]]
+"""Looks at machines, and into those of their pods that are named."""
+Read = Callable[[Collection[str]], Iterable[Evidence]]
+"""Reads the logs of machines."""
+
+LOOK_SECONDS = 120.0
+"""For one look at the machines of a path; over SSH to emulated machines one takes ten."""
+
+_TIMES = 6
+"""So often each cell is asked: three packets in ten lost then show with 88 in 100."""
+_TIMES_SHARED = 1
+"""A Service with several backends is tried up to 64 times by itself."""
+_SETTINGS = ProbeSettings(timeout=2.0, in_flight=32)
+_UNSENT = frozenset({"link-down", "route-missing"})
+_SHOWN = 12
+_NEAR = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Of one cell: what came of it, its path, and what is wrong."""
+
+    cell: Cell
+    expectation: Expectation
+    verdict: Verdict
+    detail: str
+    """Of the last time that was not as expected; else of the last."""
+    times: int
+    failed: int
+    """How often it was asked, and how often it was not as expected."""
+    explained: Explained
+    elsewhere: tuple[Finding, ...] = ()
+    """What is wrong in the lab, but not on this path; looked for where nothing on it is."""
+    logged: tuple[InLog, ...] = ()
+    """What is known of the logs of the machines on the path; they are read where all is not well.
+    What a log says may be long mended: it is no finding."""
+
+    @property
+    def finding(self) -> Finding | None:
+        """The first thing that is wrong on the path."""
+        return self.explained.findings[0] if self.explained.findings else None
+
+    @property
+    def well(self) -> bool:
+        """Whether it does what is expected, and nothing on its path is wrong."""
+        return self.verdict in GREEN and self.finding is None
+
+
+def choose(  # noqa: PLR0913  a question has as many parts
+    matrix: Product,
+    source: str,
+    target: str | None,
+    *,
+    protocol: str | None = None,
+    size: str | None = None,
+    doing: str,
+) -> tuple[Cell, ...]:
+    """The cells between two endpoints, as they are called in cells' names; or one by its id.
+
+    Parameters
+    ----------
+    matrix
+        What is asked.
+    source
+        Who asks; a cell's id where there is no ``target``.
+    target
+        Who is asked.
+    protocol, size
+        Of those between the two, the ones over this protocol and with this size alone.
+    doing
+        For the error.
+
+    Raises
+    ------
+    UsageError
+        If there are none; names the nearest endpoints.
+
+    """
+    if target is None:
+        return (_by_id(matrix, source, doing),)
+    asking = {one.name: one for grid in matrix.grids for one in grid.sources}
+    if source not in asking:
+        raise _nobody(doing, source, "asks", asking.values())
+    there = list(_from(matrix, source))
+    of_pair = [one for one in there if one.target.name == target]
+    if not of_pair:
+        raise _nobody(
+            doing, target, f"is asked by '{source}'", [one.target for one in there], source
+        )
+    wanted = tuple(
+        one for one in of_pair if protocol in {None, one.protocol} and size in {None, one.size}
+    )
+    if not wanted:
+        had = ", ".join(f"{one.protocol.upper()} {one.size}" for one in of_pair)
+        raise UsageError(
+            doing, "no cell has that protocol and size", f"what the matrix has is {had}"
+        )
+    return wanted
+
+
+def _by_id(matrix: Product, cell_id: str, doing: str) -> Cell:
+    cell = matrix.find(cell_id)
+    if cell is None:
+        example = next(matrix.cells()).id
+        raise UsageError(
+            doing,
+            "there is no cell of that id",
+            f"give an id as 'lab test' prints it, such as '{example}', or SRC and DST",
+        )
+    return cell
+
+
+def _from(matrix: Product, source: str) -> Iterator[Cell]:
+    for grid in matrix.grids:
+        for asking in grid.sources:
+            for asked_for in grid.targets if asking.name == source else ():
+                if source not in asked_for.never:
+                    path = asked_for.path(asking)
+                    yield from (grid.cell(path, one) for one in grid.variants_of(asked_for))
+
+
+def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the lab
+    cells: Sequence[Cell],
+    limits: Sequence[Limit],
+    intent: Intent,
+    send: Send,
+    look: Look,
+    read: Read,
+) -> Explanation:
+    """Explain the first of the cells that is not as expected; of none, the first.
+
+    Parameters
+    ----------
+    cells
+        Those between two endpoints.
+    limits
+        What is expected not to work.
+    intent
+        The lab's, bound to what is known at run time only.
+    send
+        Tries probes.
+    look
+        Looks at machines.
+    read
+        Reads their logs.
+
+    """
+    tried = [_tried(cell, limits, send) for cell in cells]
+    worst = next((one for one in tried if one.failed), tried[0])
+    flow, works = flow_of(worst.cell), worst.expectation.works
+    scope = asked(intent, walk(intent, flow))
+    seen = look(scope)
+    explained = Explainer(intent, seen).explain(flow, works=works)
+    elsewhere: tuple[Finding, ...] = ()
+    if worst.failed and not explained.findings:
+        _tried(worst.cell, limits, send)
+        explained = Explained(explained.path, lost(explained.path, seen, look(scope)))
+    if all(one.kind in LEARNED | COUNTED for one in explained.findings):
+        # Also where it was answered each time: another that has a MAC of the path's machines
+        # takes its packets now and then.
+        rest = {one.name: () for one in intent.everything() if one.name not in scope}
+        whole = Explainer(intent, {**look(rest), **seen})
+        further = whole.explain(flow, works=works)
+        explained = further if further.findings else explained
+        elsewhere = whole.elsewhere() if worst.failed and not explained.findings else ()
+        if near := _near(explained.path, elsewhere):
+            explained, elsewhere = replace(explained, findings=near), ()
+    ill = worst.failed or explained.findings
+    return Explanation(
+        worst.cell,
+        worst.expectation,
+        worst.verdict,
+        worst.detail,
+        worst.times,
+        worst.failed,
+        explained,
+        elsewhere,
+        known(read(explained.path.machines)) if ill else (),
+    )
+
+
+def _near(path: Path, elsewhere: Iterable[Finding]) -> tuple[Finding, ...]:
+    """What keeps a machine of the path from sending at all, though this packet should not be sent.
+
+    A kernel wants a route to a Service's address, and the card up that it leads to, before it looks
+    into rules that drop the packet.
+    """
+    first: dict[str, int] = {}
+    for number, hop in enumerate(path.hops):
+        first.setdefault(hop.machine, number)
+    return tuple(
+        replace(one, hop=first[one.node])
+        for one in elsewhere
+        if one.kind in _UNSENT and one.node in first
+    )
+
+
+def known(pieces: Iterable[Evidence]) -> tuple[InLog, ...]:
+    """What is known of those pieces that are logs."""
+    return tuple(
+        one
+        for piece in pieces
+        if piece.is_log
+        for one in in_log(piece.path, piece.content.decode(errors="replace"))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    cell: Cell
+    expectation: Expectation
+    verdict: Verdict
+    detail: str
+    times: int
+    failed: int
+
+
+def _tried(cell: Cell, limits: Sequence[Limit], send: Send) -> _Tried:
+    expectation = expect(cell, limits)
+    times = _TIMES_SHARED if len(cell.backends) > 1 else _TIMES
+    outcomes = send([probe(number, cell) for number in range(times)], _SETTINGS)
+    judged = [judge(cell, expectation, (outcomes[number],)) for number in range(times)]
+    wrong = [one for one in judged if one.verdict not in GREEN]
+    last = (wrong or judged)[-1]
+    return _Tried(cell, expectation, last.verdict, last.detail, times, len(wrong))
+
+
+def _nobody(
+    doing: str, name: str, does: str, there: Iterable[Endpoint], source: str = ""
+) -> UsageError:
+    """The error for a name; an address, or a name with more about it, is told by its name."""
+    from difflib import get_close_matches  # noqa: PLC0415  only a wrong name pays for it
+
+    ends = [*there]
+    known = {one.name for one in ends}
+    near = list(dict.fromkeys(one.name for one in ends if _is(one, name)))[:_NEAR]
+    near = near or get_close_matches(name, known, n=_NEAR)
+    meant = " or ".join(f"'{one}'" for one in near)
+    hint = f"did you mean {meant}? " if near else ""
+    listed = ", ".join(sorted(known)[:_SHOWN])
+    more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+    why = "nothing asks itself by its name" if name == source else f"nothing named '{name}' {does}"
+    return UsageError(doing, why, f"{hint}there are {listed}{more}")
+
+
+def _is(one: Endpoint, name: str) -> bool:
+    """Whether a name in no cell is the endpoint's address, or its name as others write it."""
+    host, _, port = name.lower().rstrip(".").partition(":")
+    if port and port == str(one.port) and one.kind == "nodeport":
+        return host in {one.address, one.name.partition(":")[0]}
+    plain = one.name.rstrip(".")
+    return name.lower().rstrip(".") == plain or (
+        host in {plain, one.address} and port in {"", str(one.port)} and one.kind != "nodeport"
+    )

@@ -1,0 +1,1 @@
+"""Facts about machines: what a node answers when it is asked, read into the Intent's terms."""

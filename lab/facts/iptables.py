@@ -1,0 +1,293 @@
+"""Services, masquerade and barriers from ``iptables-save -c``, whoever made them. Pure.
+
+Sources: pkg/proxy/iptables of Kubernetes 1.36, pkg/trafficmngr/iptables of flannel 0.28. The
+names of their chains begin with ``KUBE-`` and ``FLANNEL-``, of Docker's with ``DOCKER``.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from lab.facts.rules import KUBE_PROXY_MARK, Leaving, Ruleset, masquerades
+from lab.facts.translations import Barrier, End, Translated, Translations
+
+_LOOPBACK = "127.0.0.0/8"
+_KNOWN = ("KUBE-", "FLANNEL-", "CNI-", "DOCKER")
+_ANY_PORT = (0, 65_535)
+_COUNTED = re.compile(r"\[(\d+):\d+\] (.*)")
+_BUILT_IN = {"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """One rule: its words, and the values of those that count here."""
+
+    chain: str
+    text: str
+    packets: int | None
+    target: str = ""
+    source: str | None = None
+    source_is_not: bool = False
+    destination: str | None = None
+    destination_is_not: bool = False
+    protocol: str = ""
+    ports: tuple[int, int] | None = None
+    marked: bool | None = None
+    invalid: bool = False
+    local: bool = False
+    """Whether it is for the node's own addresses."""
+    from_here: bool = False
+    """Whether it is for packets of the node's own, or of its pods."""
+    seconds: int | None = None
+    """For how long it remembers a client."""
+    to: str = ""
+    """Of DNAT."""
+
+
+@dataclass(slots=True)
+class _Table:
+    name: str
+    policies: dict[str, str] = field(default_factory=dict)
+    rules: dict[str, list[_Rule]] = field(default_factory=dict)
+
+    def live(self) -> set[str]:
+        """The chains that a packet can come to."""
+        reached, ahead = set[str](), [name for name in self.rules if name in _BUILT_IN]
+        while ahead:
+            chain = ahead.pop()
+            if chain not in reached:
+                reached.add(chain)
+                ahead += [one.target for one in self.rules.get(chain, ())]
+        return reached
+
+
+def read(text: str) -> Ruleset:
+    """What the rules do; the tables that they stand in are told by :func:`tables`."""
+    there = {one.name: one for one in _tables(text)}
+    nat, filters = there.get("nat"), there.get("filter")
+    services = tuple(_services(nat, filters)) if nat else ()
+    leaving = tuple(
+        it
+        for chain in (nat.live() if nat else ())
+        for it in masquerades([_leaving(rule) for rule in nat.rules.get(chain, ())] if nat else [])
+    )
+    return Ruleset(
+        Translations("iptables" if services else "", services, leaving, _marked(nat)),
+        tuple(it for one in there.values() for it in _barriers(one)),
+    )
+
+
+def tables(text: str) -> frozenset[tuple[str, str]]:
+    """Family and name of the tables that are told of, as nft calls them."""
+    return frozenset(("ip", one.name) for one in _tables(text))
+
+
+def _tables(text: str) -> list[_Table]:
+    found: list[_Table] = []
+    for line in text.splitlines():
+        if line.startswith("*"):
+            found.append(_Table(line[1:].strip()))
+        elif line.startswith(":") and found:
+            name, policy, *_ = line[1:].split()
+            found[-1].policies[name] = policy
+            found[-1].rules.setdefault(name, [])
+        elif found and "-A " in line:
+            rule = _rule(line)
+            found[-1].rules.setdefault(rule.chain, []).append(rule)
+    return found
+
+
+def _rule(line: str) -> _Rule:
+    counted = _COUNTED.match(line)
+    number, text = (int(counted[1]), counted[2]) if counted else (None, line)
+    words = shlex.split(text)
+    chain, said = words[1], words[2:]
+    value = _Values(said)
+    source, source_is_not = value.of("-s", "--source")
+    destination, destination_is_not = value.of("-d", "--destination")
+    return _Rule(
+        chain=chain,
+        text=text,
+        packets=number,
+        target=value.of("-j", "--jump")[0] or value.of("-g", "--goto")[0] or "",
+        source=source,
+        source_is_not=source_is_not,
+        destination=destination,
+        destination_is_not=destination_is_not,
+        protocol=value.of("-p", "--protocol")[0] or "",
+        ports=_ports(value.of("--dport", "--dports")[0]),
+        marked=_mark(*value.of("--mark")),
+        invalid="INVALID" in (value.of("--ctstate", "--state")[0] or ""),
+        local=value.of("--dst-type")[0] == "LOCAL",
+        from_here=value.of("--src-type")[0] == "LOCAL" or (bool(source) and not source_is_not),
+        seconds=_seconds(value.of("--seconds")[0]),
+        to=value.of("--to-destination")[0] or "",
+    )
+
+
+class _Values:
+    """The words behind options; ``!`` in front of an option turns it round."""
+
+    def __init__(self, words: list[str]) -> None:
+        self._words = words
+
+    def of(self, *options: str) -> tuple[str | None, bool]:
+        """The value of the first of these options that is there, and whether it is not meant."""
+        for number, word in enumerate(self._words[:-1]):
+            if word in options:
+                return self._words[number + 1], number > 0 and self._words[number - 1] == "!"
+        return None, False
+
+
+def _ports(text: str | None) -> tuple[int, int] | None:
+    numbers = [int(one) for one in re.findall(r"\d+", text or "")]
+    return (min(numbers), max(numbers)) if numbers else None
+
+
+def _seconds(text: str | None) -> int | None:
+    return int(text) if text else None
+
+
+def _mark(text: str | None, negated: bool) -> bool | None:
+    if text is None or int(text.split("/")[0], 0) != KUBE_PROXY_MARK:
+        return None
+    return not negated
+
+
+def _services(nat: _Table, filters: _Table | None) -> Iterator[Translated]:
+    found: dict[tuple[str, str | None, int], Translated] = {}
+    for one in (*_translations(nat), *_unserved(filters)):
+        key = (one.protocol, one.address, one.port)
+        there = found.get(key)
+        found[key] = replace(there, lost=one.lost) if there else one
+    yield from found.values()
+
+
+def _translations(nat: _Table) -> Iterator[Translated]:
+    """Where packets are led to."""
+    live = nat.live()
+    for rule in nat.rules.get("KUBE-SERVICES", ()) if "KUBE-SERVICES" in live else ():
+        if rule.destination and rule.ports and rule.target != "KUBE-MARK-MASQ":
+            yield _translated(nat, rule, rule.destination.removesuffix("/32"))
+    for rule in nat.rules.get("KUBE-NODEPORTS", ()) if "KUBE-NODEPORTS" in live else ():
+        if rule.ports and rule.destination != _LOOPBACK and rule.target.startswith("KUBE-"):
+            yield _translated(nat, rule, None)
+
+
+def _unserved(filters: _Table | None) -> Iterator[Translated]:
+    """What is refused, or lost, where no backend is there for it."""
+    for name in ("KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES"):
+        for rule in filters.rules.get(name, ()) if filters else ():
+            if rule.target in {"REJECT", "DROP"} and rule.ports:
+                address = rule.destination.removesuffix("/32") if rule.destination else None
+                if address or rule.local:
+                    lost = rule.target == "DROP"
+                    yield Translated(rule.protocol, address, rule.ports[0], (), lost=lost)
+
+
+@dataclass(slots=True)
+class _Read:
+    """What was found in the chains of one Service's port."""
+
+    ends: set[End] = field(default_factory=set)
+    own: set[End] = field(default_factory=set)
+    """Of packets of the node's own, and of its pods."""
+    short: bool = False
+    marked: bool = False
+    seconds: int | None = None
+
+
+def _translated(nat: _Table, rule: _Rule, address: str | None) -> Translated:
+    assert rule.ports, "asked for by the callers"
+    read = _Read()
+    _follow(nat, rule.target, read, from_here=False, been=set())
+    return Translated(
+        rule.protocol,
+        address,
+        rule.ports[0],
+        tuple(sorted(read.ends)),
+        own=tuple(sorted(read.own)) if read.short else None,
+        affinity=read.seconds,
+        kept=address is None and not read.marked,
+    )
+
+
+def _follow(nat: _Table, chain: str, read: _Read, *, from_here: bool, been: set[str]) -> None:
+    """Every rule of a chain, and of those that it leads to."""
+    visit = f"{chain} {from_here}"
+    if visit in been:
+        return
+    been.add(visit)
+    for rule in nat.rules.get(chain, ()):
+        here = from_here or rule.from_here
+        read.seconds = rule.seconds or read.seconds
+        if rule.target == "DNAT" and ":" in rule.to:
+            address, _, port = rule.to.partition(":")
+            (read.own if here else read.ends).add(End(address, int(port)))
+        elif rule.target == "KUBE-MARK-MASQ":
+            read.marked |= not here
+        elif rule.target.startswith("KUBE-"):
+            read.short |= here and not from_here
+            _follow(nat, rule.target, read, from_here=here, been=been)
+
+
+def _marked(nat: _Table | None) -> bool:
+    if nat is None or "KUBE-POSTROUTING" not in nat.live():
+        return False
+    return any(rule.target == "MASQUERADE" for rule in nat.rules["KUBE-POSTROUTING"])
+
+
+def _leaving(rule: _Rule) -> Leaving:
+    spared = (rule.destination,) if rule.destination and rule.destination_is_not else ()
+    return Leaving(
+        verdict={"MASQUERADE": "masquerade", "RETURN": "return", "ACCEPT": "accept"}.get(
+            rule.target, ""
+        ),
+        source=rule.source,
+        source_is_not=rule.source_is_not,
+        spared=spared,
+        destination=None if rule.destination_is_not else rule.destination,
+        marked=rule.marked,
+    )
+
+
+def _barriers(table: _Table) -> Iterator[Barrier]:
+    live = table.live()
+    for chain, rules in table.rules.items():
+        if chain not in live or chain.startswith(_KNOWN):
+            continue
+        where = f"iptables table {table.name}, chain {chain}"
+        shows = f"iptables -t {table.name} -L {chain} -n -v"
+        for rule in rules:
+            if rule.target in {"DROP", "REJECT"} and not rule.invalid:
+                yield _barrier(table, where, shows, rule)
+        refuses = table.policies.get(chain) == "DROP"
+        if refuses and all(rule.target in {"DROP", "REJECT"} for rule in rules):
+            yield Barrier(
+                where,
+                "policy DROP, and nothing is accepted",
+                shows=shows,
+                mends=f"iptables -t {table.name} -P {chain} ACCEPT",
+            )
+
+
+def _barrier(table: _Table, where: str, shows: str, rule: _Rule) -> Barrier:
+    named = (
+        (rule.source, rule.source_is_not),
+        (rule.destination, rule.destination_is_not),
+    )
+    return Barrier(
+        where=where,
+        rule=rule.text.removeprefix(f"-A {rule.chain} "),
+        protocol=rule.protocol,
+        ports=rule.ports if rule.ports != _ANY_PORT else None,
+        prefixes=tuple(prefix for prefix, negated in named if prefix and not negated),
+        packets=rule.packets,
+        shows=shows,
+        mends=f"iptables -t {table.name} -D {rule.text.removeprefix('-A ')}",
+        refuses=rule.target == "REJECT",
+        by_chance="--mode random" in rule.text,
+    )

@@ -1,0 +1,487 @@
+"""A Linux node, seen: asked with one command, its answers read into facts.
+
+A node is a computer behind SSH, or a network namespace: anything that runs a command. What it
+cannot answer stands in the facts with the reason; only a node that cannot be asked raises.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from ipaddress import ip_address
+from typing import Any, Protocol, TypeVar
+
+from lab._deadline import Deadline
+from lab.facts import iptables, nftables, ovn, software
+from lab.facts.node import Counter, LinkFacts, NodeFacts, PodFacts, SeenNeighbour, Unit
+from lab.facts.ovn import Databases, Switching
+from lab.facts.questions import CommandAnswer, answers, command
+from lab.facts.rules import Ruleset, joined
+from lab.facts.translations import Barrier
+from lab.remote.shell import Completed
+from lab.topology.intent import (
+    Bridge,
+    ForwardingEntry,
+    Neighbour,
+    ProxyNeighbour,
+    Resolver,
+    Route,
+    Tunnel,
+)
+
+Entry = Mapping[str, Any]
+
+_CAST = "unicast"
+_ORDINARY_QUEUES = {"noqueue", "pfifo_fast", "fq_codel", "fq", "mq", "pfifo", "clsact", "ingress"}
+"""Queueing disciplines that a system sets by itself, and hooks that do nothing by themselves."""
+_SLOWING = {"tbf", "htb", "netem", "police", "hfsc", "cbs", "sfb", "red"}
+_ERRORS = ("errors", "dropped")
+
+
+def links(entries: Iterable[Entry], ports: Iterable[Entry] = ()) -> tuple[LinkFacts, ...]:
+    """Every device, from ``ip -details address`` and ``bridge -details link``."""
+    hairpin = {str(port.get("ifname")): port.get("hairpin") for port in ports}
+    return tuple(_link(entry, hairpin) for entry in entries)
+
+
+def _link(entry: Entry, hairpin: Mapping[str, object]) -> LinkFacts:
+    flags = entry.get("flags", ())
+    name = str(entry.get("ifname", ""))
+    said = hairpin.get(name)
+    master = entry.get("master")
+    return LinkFacts(
+        name=name,
+        kind=_kind(entry),
+        mac=str(entry.get("address", "")).lower(),
+        addresses=_addresses(entry),
+        mtu=int(entry.get("mtu", 0)),
+        up="UP" in flags,
+        carrier="LOWER_UP" in flags and entry.get("operstate") not in {"DOWN", "LOWERLAYERDOWN"},
+        master=str(master) if master else None,
+        hairpin=said if isinstance(said, bool) else None,
+    )
+
+
+def _kind(entry: Entry) -> str:
+    if entry.get("link_type") == "loopback":
+        return "loopback"
+    return str(entry.get("linkinfo", {}).get("info_kind", ""))
+
+
+def _addresses(entry: Entry) -> tuple[str, ...]:
+    return tuple(
+        f"{one['local']}/{one['prefixlen']}"
+        for one in entry.get("addr_info", ())
+        if one.get("family") == "inet" and "local" in one
+    )
+
+
+def bridges(seen: Iterable[LinkFacts]) -> tuple[Bridge, ...]:
+    """Those of the devices that are bridges."""
+    return tuple(
+        Bridge(link.name, link.mac, link.addresses, link.mtu)
+        for link in seen
+        if link.kind == "bridge"
+    )
+
+
+def tunnels(entries: Iterable[Entry]) -> tuple[Tunnel, ...]:
+    """Those that are VXLAN devices."""
+    return tuple(_tunnel(entry) for entry in entries if _kind(entry) == "vxlan")
+
+
+def _tunnel(entry: Entry) -> Tunnel:
+    data = _data(entry)
+    return Tunnel(
+        name=str(entry["ifname"]),
+        vni=int(data.get("id", 0)),
+        port=int(data.get("port", 0)),
+        local=str(data.get("local", "")),
+        device=str(data.get("link", "")),
+        mac=str(entry.get("address", "")).lower(),
+        addresses=_addresses(entry),
+        mtu=int(entry.get("mtu", 0)),
+    )
+
+
+def learning(entries: Iterable[Entry]) -> tuple[str, ...]:
+    """Names of the VXLAN devices that learn."""
+    return tuple(
+        str(entry["ifname"])
+        for entry in entries
+        if _kind(entry) == "vxlan" and _data(entry).get("learning") is True
+    )
+
+
+def _data(entry: Entry) -> Entry:
+    data = entry.get("linkinfo", {}).get("info_data", {})
+    return data if isinstance(data, Mapping) else {}
+
+
+def routes(entries: Iterable[Entry]) -> tuple[Route, ...]:
+    """The best route of each destination: the one of the lowest metric, the first of several."""
+    best: dict[str, tuple[int, Route]] = {}
+    for entry in entries:
+        destination = str(entry.get("dst", ""))
+        metric = int(entry.get("metric", 0))
+        if destination not in best or metric < best[destination][0]:
+            best[destination] = (metric, _route(destination, entry))
+    return tuple(route for _, route in best.values())
+
+
+def _route(destination: str, entry: Entry) -> Route:
+    kind = str(entry.get("type", _CAST))
+    via = entry.get("gateway")
+    flags = entry.get("flags", ())
+    device = str(entry.get("dev", "")) if kind == _CAST else kind
+    if kind == _CAST and ("dead" in flags or "linkdown" in flags):
+        device = f"{device} (down)"
+    source = None if entry.get("protocol") == "kernel" else entry.get("prefsrc")
+    return Route(destination, device, str(via) if via else None, "onlink" in flags, source=source)
+
+
+def neighbours(entries: Iterable[Entry]) -> tuple[SeenNeighbour, ...]:
+    """Every IPv4 neighbour entry that is one machine's, in the order of addresses."""
+    found = [_neighbour(entry) for entry in entries if _is_machine(str(entry.get("dst", "")))]
+    return tuple(
+        sorted(found, key=lambda one: (one.neighbour.device, ip_address(one.neighbour.address)))
+    )
+
+
+def _neighbour(entry: Entry) -> SeenNeighbour:
+    state = entry.get("state", ())
+    return SeenNeighbour(
+        Neighbour(
+            str(entry["dst"]), str(entry.get("lladdr", "")).lower(), str(entry.get("dev", ""))
+        ),
+        "|".join(str(one) for one in state) if isinstance(state, list) else str(state),
+    )
+
+
+def _is_machine(text: str) -> bool:
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return False
+    return address.version == 4 and not address.is_multicast  # noqa: PLR2004  IPv4
+
+
+def forwarding(entries: Iterable[Entry]) -> tuple[ForwardingEntry, ...]:
+    """The entries that name a tunnel's end."""
+    return tuple(
+        ForwardingEntry(
+            str(entry.get("mac", "")).lower(), str(entry.get("ifname", "")), str(entry["dst"])
+        )
+        for entry in entries
+        if "dst" in entry
+    )
+
+
+def proxies(entries: Iterable[Entry]) -> tuple[ProxyNeighbour, ...]:
+    """The addresses that the node answers ARP for."""
+    return tuple(
+        ProxyNeighbour(str(entry["dst"]), str(entry.get("dev", "")))
+        for entry in entries
+        if "dst" in entry
+    )
+
+
+def shapers(entries: Iterable[Entry]) -> tuple[Barrier, ...]:
+    """Queueing disciplines that slow or lose packets, from ``tc qdisc``."""
+    return tuple(_shaper(entry) for entry in entries if entry.get("kind") in _SLOWING)
+
+
+def _shaper(entry: Entry) -> Barrier:
+    device, kind = str(entry.get("dev", "")), str(entry["kind"])
+    options = entry.get("options", {})
+    said = " ".join(f"{key} {_plain(value)}" for key, value in options.items() if value)
+    return Barrier(
+        where=device,
+        rule=f"{kind} {said}".strip(),
+        packets=int(entry.get("drops", 0)),
+        shows=f"tc -statistics qdisc show dev {device}",
+        mends=f"tc qdisc del dev {device} root",
+    )
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{key} {_plain(inner)}" for key, inner in value.items())
+    return str(value)
+
+
+def counters(entries: Iterable[Entry]) -> Iterator[Counter]:
+    """Packets, errors and drops of every device."""
+    for entry in entries:
+        said = entry.get("stats64") or entry.get("stats") or {}
+        for way, words in (("rx", "received"), ("tx", "sent")):
+            for key, value in said.get(way, {}).items():
+                if key == "packets" or (key.endswith(_ERRORS) and value):
+                    yield Counter(f"{entry.get('ifname')} {words} {key}", int(value))
+
+
+_OFF = ("disabled", "masked")
+_FORWARD = "ipv4/ip_forward"
+_NDOTS = 1
+"""What resolv.conf means where it does not say (resolv.conf(5))."""
+_PROTOCOLS = {"tcp", "udp"}
+
+
+class Runs(Protocol):
+    """What runs commands on a node, or in a pod."""
+
+    def run(self, command: tuple[str, ...], deadline: Deadline) -> Completed:
+        """Run a command to its end."""
+
+
+def observe(machine: Runs, deadline: Deadline, *, namespace: bool = False) -> NodeFacts:
+    """Look at a node; one command.
+
+    Raises
+    ------
+    DeadlineError, BrokenError
+        When it cannot be asked.
+
+    """
+    done = machine.run(command("namespace" if namespace else "computer"), deadline)
+    return facts(done.stdout, done.stderr)
+
+
+def observe_pod(name: str, machine: Runs, deadline: Deadline) -> PodFacts:
+    """Look into a pod that is a network namespace of the lab's own; one command.
+
+    Raises
+    ------
+    DeadlineError, BrokenError
+        When it cannot be asked.
+
+    """
+    done = machine.run(command("pod"), deadline)
+    said = answers(done.stdout, done.stderr)
+    return _pod(name, said, "", _resolver(said["resolver"].text) if "resolver" in said else None)
+
+
+def facts(stdout: str, stderr: str) -> NodeFacts:
+    """What the answers say. Pure; what cannot be read stands in ``absent``."""
+    said = dict(answers(stdout, stderr))
+    read = _Reading(said)
+    entries, ports = read.json("address"), read.json("ports")
+    seen = links(entries, ports)
+    rules = _rules(read)
+    settings = _settings(read.text("settings"))
+    forward = dict(settings).get(_FORWARD)
+    return NodeFacts(
+        os="linux",
+        version=_version(read.text("release")),
+        links=seen,
+        bridges=bridges(seen),
+        tunnels=tunnels(entries),
+        learning=learning(entries),
+        routes=routes(read.json("route")),
+        neighbours=neighbours(read.json("neighbour")),
+        forwarding=forwarding(read.json("forwarding")),
+        proxies=proxies(read.json("proxy")),
+        forwards=None if forward is None else forward == "1",
+        settings=settings,
+        translations=rules.translations,
+        barriers=rules.barriers,
+        shapers=shapers(read.json("queues")),
+        listening=_listening(read.text("sockets")),
+        pods=_pods(said) if "sandboxes" in said else None,
+        sandboxes=_sandboxes(read.one("sandboxes")),
+        units=_units(read.text("units")),
+        software=software.read_software(
+            {name: one.text for name, one in said.items() if not one.trouble}
+        ),
+        calico=read.of(
+            "calico-pools",
+            lambda: software.read_calico(
+                {name: one.text for name, one in said.items() if not one.trouble}
+            ),
+        ),
+        sessions=software.read_sessions(read.text("sessions")),
+        counters=tuple(_counters(read, entries)),
+        switching=_switching(read, said),
+        databases=_databases(read),
+        absent=tuple(read.absent.items()),
+    )
+
+
+def _switching(read: _Reading, said: Mapping[str, CommandAnswer]) -> Switching | None:
+    flows = {
+        name.removeprefix("flows "): answer.text
+        for name, answer in said.items()
+        if name.startswith("flows ")
+    }
+    dump = read.text("switch")
+    return read.of(
+        "switch",
+        lambda: ovn.switching(dump, flows, read.text("tunnel-neighbours")) if dump else None,
+    )
+
+
+def _databases(read: _Reading) -> Databases | None:
+    texts = [read.text(name) for name in ("northbound", "chassis", "encaps", "bindings")]
+    return read.of("northbound", lambda: ovn.databases(*texts) if all(texts) else None)
+
+
+_Read = TypeVar("_Read")
+
+
+class _Reading:
+    """Answers, and what could not be had of them."""
+
+    def __init__(self, said: Mapping[str, CommandAnswer]) -> None:
+        self._said = said
+        self.absent = {name: one.trouble for name, one in said.items() if one.trouble}
+
+    def text(self, name: str) -> str:
+        answer = self._said.get(name)
+        return answer.text if answer else ""
+
+    def one(self, name: str) -> Any:
+        """What one JSON document holds; None where there is none."""
+        text = self.text(name)
+        if not text.strip():
+            return None
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            self.absent[name] = f"its answer cannot be read: {error}"
+            return None
+
+    def of(self, name: str, made: Callable[[], _Read | None]) -> _Read | None:
+        """What an answer is read into; None where it cannot be."""
+        try:
+            return made()
+        except (ValueError, KeyError, TypeError) as error:
+            self.absent[name] = f"its answer cannot be read: {type(error).__name__} {error}"
+            return None
+
+    def json(self, name: str) -> list[Any]:
+        """The entries of a list; iproute2 writes none for an empty one."""
+        found = self.one(name)
+        return [one for one in found if one] if isinstance(found, list) else []
+
+
+def _rules(read: _Reading) -> Ruleset:
+    texts = [text for name in ("iptables", "iptables-legacy") if (text := read.text(name))]
+    nft = read.one("nftables") or {}
+    known = frozenset[tuple[str, str]]().union(*(iptables.tables(text) for text in texts))
+    try:
+        return joined(
+            (
+                nftables.read(nft.get("nftables", ()), but=known),
+                *(iptables.read(text) for text in texts),
+            )
+        )
+    except (KeyError, ValueError, TypeError, IndexError) as error:
+        read.absent["nftables"] = f"a rule that cannot be read: {type(error).__name__} {error}"
+        return joined(())
+
+
+def _settings(text: str) -> tuple[tuple[str, str], ...]:
+    pairs = (line.partition(":") for line in text.splitlines())
+    return tuple((path, value.strip()) for path, mark, value in pairs if mark)
+
+
+def _version(text: str) -> str:
+    for line in text.splitlines():
+        if line.startswith("PRETTY_NAME="):
+            return line.partition("=")[2].strip('"')
+    return ""
+
+
+def _listening(text: str) -> tuple[tuple[str, int], ...]:
+    found = set()
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) > 4 and words[0] in _PROTOCOLS:  # noqa: PLR2004  netid, state, queues, own
+            port = words[4].rpartition(":")[2]
+            if port.isdecimal() and not words[4].startswith(("127.", "[::1]")):
+                found.add((words[0], int(port)))
+    return tuple(sorted(found))
+
+
+def _pods(said: Mapping[str, CommandAnswer]) -> tuple[PodFacts, ...]:
+    names = [key.split()[1] for key in said if key.startswith("pod ") and key.endswith(" address")]
+    return tuple(_pod(name, said, f"pod {name} ", None) for name in names)
+
+
+def _pod(
+    name: str, said: Mapping[str, CommandAnswer], before: str, resolver: Resolver | None
+) -> PodFacts:
+    read = _Reading(said)
+    seen = links(read.json(f"{before}address"))
+    return PodFacts(
+        name=name,
+        links=tuple(link for link in seen if link.kind != "loopback"),
+        routes=routes(read.json(f"{before}route")),
+        neighbours=neighbours(read.json(f"{before}neighbour")),
+        listening=_listening(read.text(f"{before}sockets")),
+        resolver=resolver,
+    )
+
+
+def _resolver(text: str) -> Resolver | None:
+    server, search, ndots = "", tuple[str, ...](), _NDOTS
+    for line in text.splitlines():
+        words = line.split()
+        if words[:1] == ["nameserver"] and not server:
+            server = words[1]
+        elif words[:1] == ["search"]:
+            search = tuple(words[1:])
+        elif words[:1] == ["options"]:
+            found = [one.partition(":")[2] for one in words if one.startswith("ndots:")]
+            ndots = int(found[0]) if found and found[0].isdecimal() else ndots
+    return Resolver(server, search, ndots) if server else None
+
+
+def _sandboxes(found: Any) -> tuple[tuple[str, str], ...]:
+    items = found.get("items", ()) if isinstance(found, dict) else ()
+    return tuple(
+        sorted(
+            (
+                f"{one['metadata']['namespace']}/{one['metadata']['name']}",
+                str(one.get("state", "")).removeprefix("SANDBOX_").lower(),
+            )
+            for one in items
+        )
+    )
+
+
+def _units(text: str) -> tuple[Unit, ...]:
+    """Units that are there, but for those that nobody wants: images have more than a node needs."""
+    found = []
+    for block in text.split("\n\n"):
+        said = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        unused = said.get("UnitFileState") in _OFF and said.get("ActiveState") == "inactive"
+        if said.get("LoadState") == "loaded" and not unused:
+            name = said.get("Id", "").removesuffix(".service")
+            restarts = said.get("NRestarts", "0")
+            more = f", restarted {restarts} times" if restarts not in {"", "0"} else ""
+            found.append(Unit(name, f"{said.get('ActiveState', '')}{more}"))
+    return tuple(found)
+
+
+def _counters(read: _Reading, entries: Iterable[Mapping[str, Any]]) -> Iterator[Counter]:
+    yield from counters(entries)
+    yield from _pairs(read.text("counters"))
+    for line in read.text("conntrack").splitlines():
+        words = line.split()
+        for word in words[1:]:
+            name, _, value = word.partition("=")
+            if value.isdecimal():
+                yield Counter(f"conntrack {words[0]} {name}", int(value))
+    for name in [key for key in read.absent if key.startswith("card ")]:
+        del read.absent[name]  # virtual cards have none, and ethtool is rarely installed
+
+
+def _pairs(text: str) -> Iterator[Counter]:
+    """Of /proc/net/snmp and netstat: a line of names, and one of values below it."""
+    lines = [line.split() for line in text.splitlines() if ": " in line]
+    for names, values in zip(lines[::2], lines[1::2], strict=False):
+        if names[0] == values[0] and names[0] in {"Ip:", "Udp:", "Tcp:", "IpExt:", "TcpExt:"}:
+            for name, value in zip(names[1:], values[1:], strict=False):
+                if value.isdecimal() and value != "0":
+                    yield Counter(f"{names[0].rstrip(':')} {name}", int(value))

@@ -1,0 +1,310 @@
+"""Services, masquerade and barriers from ``nft -j list ruleset``, whoever made them. Pure.
+
+kube-proxy's table is known by its name and its maps ``service-ips`` and ``service-nodeports``;
+what its chains do is read in :mod:`lab.facts.nftables`.
+Sources: pkg/proxy/nftables of Kubernetes 1.36, pkg/trafficmngr/nftables of flannel 0.28.
+
+kube-proxy's chains are followed to the endpoints in the shape of every version: a chain an
+endpoint (with affinity, and up to 1.35), and a map of endpoints in the Service's own chain.
+What a rule does for the node's own packets, or its pods', stands beside what it does for others.
+Source: pkg/proxy/nftables of Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lab.facts.nft_words import (
+    destination_ports,
+    destinations,
+    device_of,
+    is_about_invalid,
+    is_by_chance,
+    is_from_here,
+    mark_of,
+    marks,
+    packets,
+    prefixes,
+    protocol_name,
+    protocol_of,
+    remembered_in,
+    verdict,
+    words,
+)
+from lab.facts.rules import Leaving, Ruleset, masquerades
+from lab.facts.translations import NOTHING_TRANSLATED, Barrier, End, Translated, Translations
+
+Expression = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Table:
+    """One table while it is being read."""
+
+    family: str
+    name: str
+    hooks: dict[str, Expression] = field(default_factory=dict)
+    """Base chains."""
+    rules: dict[str, list[Expression]] = field(default_factory=dict)
+    maps: dict[str, list[Sequence[Any]]] = field(default_factory=dict)
+    sets: dict[str, list[object]] = field(default_factory=dict)
+    """Their elements, as nft writes them."""
+    timeouts: dict[str, int | None] = field(default_factory=dict)
+    """Seconds after which elements of a set go; None where they stay."""
+
+    def live(self) -> set[str]:
+        """The chains that a packet can come to."""
+        reached, ahead = set[str](), list(self.hooks)
+        while ahead:
+            chain = ahead.pop()
+            if chain in reached:
+                continue
+            reached.add(chain)
+            for rule in self.rules.get(chain, ()):
+                ahead += self.targets(rule)
+        return reached
+
+    def targets(self, rule: Expression) -> list[str]:
+        """The chains that a rule may send a packet to."""
+        return [name for part in rule["expr"] for name in self._targets(part)]
+
+    def _targets(self, part: Expression) -> Iterator[str]:
+        for way in ("jump", "goto"):
+            if isinstance(part.get(way), Mapping):
+                yield str(part[way]["target"])
+        if isinstance(part.get("vmap"), Mapping):
+            data = part["vmap"].get("data")
+            pairs = self.maps.get(data[1:], []) if isinstance(data, str) else data.get("set", [])
+            for _, target in pairs:
+                yield from self._targets(target) if isinstance(target, Mapping) else ()
+
+
+@dataclass(slots=True)
+class _Read:
+    """What was found in the chains of one Service's port."""
+
+    protocol: str
+    ends: set[End] = field(default_factory=set)
+    own: set[End] = field(default_factory=set)
+    """Of packets of the node's own, and of its pods."""
+    short: bool = False
+    """Whether those are led apart."""
+    marked: bool = False
+    sets: set[str] = field(default_factory=set)
+    """Where clients are remembered."""
+
+
+def translated(table: Table, key: tuple[str, str | None, int], target: Expression) -> Translated:
+    """What becomes of packets to a Service, from the chain that its element leads to."""
+    protocol, address, port = key
+    read = _Read(protocol)
+    first = str(next(iter(target.values()))["target"])
+    _follow(table, first, read, from_here=False, been=set())
+    seconds = {table.timeouts.get(name) for name in read.sets} - {None}
+    return Translated(
+        protocol,
+        address,
+        port,
+        tuple(sorted(read.ends)),
+        own=tuple(sorted(read.own)) if read.short else None,
+        affinity=min((one for one in seconds if one), default=None),
+        kept=address is None and not read.marked,
+    )
+
+
+def _follow(table: Table, chain: str, read: _Read, *, from_here: bool, been: set[str]) -> None:
+    """Every rule of a chain, and of those that it leads to."""
+    visit = f"{chain} {from_here}"
+    if visit in been:
+        return
+    been.add(visit)
+    for rule in table.rules.get(chain, ()):
+        if (protocol_of(rule) or read.protocol) != read.protocol:
+            continue
+        here = from_here or is_from_here(rule)
+        read.sets.update(remembered_in(rule))
+        targets = table.targets(rule)
+        if not here and (marks(rule) or any(_is_marker(table, one) for one in targets)):
+            read.marked = True
+        if here and not from_here and any(not _is_marker(table, one) for one in targets):
+            read.short = True
+        found = {end for part in rule["expr"] if "dnat" in part for end in _ends(part["dnat"])}
+        (read.own if here else read.ends).update(found)
+        for one in targets:
+            _follow(table, one, read, from_here=here, been=been)
+
+
+def _is_marker(table: Table, chain: str) -> bool:
+    """Whether a chain does nothing but mark."""
+    rules = table.rules.get(chain, [])
+    return bool(rules) and all(marks(rule) and not table.targets(rule) for rule in rules)
+
+
+def _ends(dnat: Expression) -> Iterator[End]:
+    """One address, or the values of a map of them."""
+    address = dnat.get("addr")
+    if isinstance(address, str):
+        yield End(address, int(dnat.get("port", 0)))
+    elif isinstance(address, Mapping):
+        for _, value in address.get("map", {}).get("data", {}).get("set", ()):
+            if isinstance(value, Mapping) and "concat" in value:
+                yield End(str(value["concat"][0]), int(value["concat"][1]))
+
+
+SERVICES = "kube-proxy"
+_OTHER_FAMILY = "ip6"
+"""A lab is IPv4."""
+_Key = tuple[str, str | None, int]
+"""Protocol, address (None for a NodePort) and port."""
+
+
+def read(entries: Iterable[Expression], *, but: frozenset[tuple[str, str]]) -> Ruleset:
+    """What a ruleset does.
+
+    Parameters
+    ----------
+    entries
+        The list ``nftables`` of nft's answer.
+    but
+        Family and name of tables that another tool has told of.
+
+    """
+    tables = [one for one in _tables(entries) if (one.family, one.name) not in but]
+    services = next((one for one in tables if (one.family, one.name) == ("ip", SERVICES)), None)
+    live = {(one.family, one.name): one.live() for one in tables}
+    found = _services(services, live["ip", SERVICES]) if services else NOTHING_TRANSLATED
+    leaving = tuple(
+        it
+        for one in tables
+        for chain in one.rules
+        if chain in live[one.family, one.name]
+        for it in masquerades([it for rule in one.rules[chain] for it in _leaving(one, rule)])
+    )
+    return Ruleset(
+        replace(found, masquerades=leaving),
+        tuple(it for one in tables for it in _barriers(one, live[one.family, one.name])),
+    )
+
+
+def _tables(entries: Iterable[Expression]) -> list[Table]:
+    tables: dict[tuple[str, str], Table] = {}
+    for entry in entries:
+        kind, body = next(iter(entry.items()))
+        if kind not in {"chain", "rule", "map", "set"} or body["family"] == _OTHER_FAMILY:
+            continue
+        key = (str(body["family"]), str(body["table"]))
+        table = tables.setdefault(key, Table(*key))
+        if kind == "set":
+            table.timeouts[str(body["name"])] = body.get("timeout")
+            table.sets[str(body["name"])] = list(body.get("elem", ()))
+        elif kind == "map":
+            table.maps[str(body["name"])] = list(body.get("elem", ()))
+        elif kind == "rule":
+            table.rules.setdefault(str(body["chain"]), []).append(body)
+        else:
+            table.rules.setdefault(str(body["name"]), [])
+            if "hook" in body:
+                table.hooks[str(body["name"])] = body
+    return list(tables.values())
+
+
+def _services(table: Table, live: set[str]) -> Translations:
+    """The Services; none where nothing leads to their maps."""
+    found: dict[_Key, Translated] = {}
+    if "services" in live:
+        for name in ("service-ips", "service-nodeports"):
+            for element, target in table.maps.get(name, ()):
+                key = _key(element)
+                found[key] = translated(table, key, target)
+    if live & {"service-endpoints-check", "nodeport-endpoints-check"}:
+        for name in ("no-endpoint-services", "no-endpoint-nodeports"):
+            for element, verdict_of in table.maps.get(name, ()):
+                key = _key(element)
+                there = found.get(key, Translated(*key, ()))
+                found[key] = replace(there, lost="drop" in verdict_of)
+    ours = "mark-for-masquerade" in table.rules
+    marked = "masquerading" in live and any(
+        verdict(rule) == "masquerade" for rule in table.rules["masquerading"]
+    )
+    stranded = not ours and any(map(_is_of_service, table.rules.keys() - live))
+    by = "lab" if ours else "nftables"
+    return Translations(by, _sorted(found.values()), (), marked, stranded)
+
+
+def _is_of_service(chain: str) -> bool:
+    """Whether kube-proxy has made it for a Service: ``service-OPKMFHQF-shop/web/tcp/http``."""
+    return chain.startswith("service-") and "/" in chain
+
+
+def _sorted(found: Iterable[Translated]) -> tuple[Translated, ...]:
+    return tuple(sorted(found, key=lambda one: (one.address or "", one.port, one.protocol)))
+
+
+def _key(key: Expression) -> _Key:
+    """Protocol, address and port of an element's key, with a comment or without."""
+    if "elem" in key:
+        key = key["elem"]["val"]
+    parts = list(key["concat"])
+    address = str(parts[0]) if len(parts) == 3 else None  # noqa: PLR2004  address, protocol, port
+    return protocol_name(parts[-2]), address, int(parts[-1])
+
+
+def _leaving(table: Table, rule: Expression) -> Iterator[Leaving]:
+    """One for each source: Calico's rule has a set of all pools."""
+    sources, source_is_not = prefixes(rule, "saddr", table.sets)
+    destination, not_destination = prefixes(rule, "daddr", table.sets)
+    for source in sources or (None,):
+        yield Leaving(
+            verdict=verdict(rule),
+            source=source,
+            source_is_not=source_is_not,
+            spared=destination if not_destination else (),
+            destination=destination[0] if destination and not not_destination else None,
+            marked=mark_of(rule),
+        )
+
+
+def _barriers(table: Table, live: set[str]) -> Iterator[Barrier]:
+    if table.name == SERVICES:
+        return
+    for chain, rules in table.rules.items():
+        if chain not in live:
+            continue
+        where = f"table {table.family} {table.name}, chain {chain}"
+        for rule in rules:
+            if verdict(rule) in {"drop", "reject"} and not is_about_invalid(rule):
+                yield _barrier(table, where, rule)
+        hook = table.hooks.get(chain)
+        if hook and hook.get("policy") == "drop" and not _accepts(table, chain):
+            yield Barrier(
+                where,
+                f"policy drop at hook {hook['hook']}, and nothing is accepted",
+                shows=f"nft list chain {table.family} {table.name} {chain}",
+                mends=f"nft add chain {table.family} {table.name} {chain} '{{ policy accept; }}'",
+                table=table.name,
+            )
+
+
+def _accepts(table: Table, chain: str) -> bool:
+    rules = table.rules.get(chain, [])
+    return any(verdict(rule) == "accept" or table.targets(rule) for rule in rules)
+
+
+def _barrier(table: Table, where: str, rule: Expression) -> Barrier:
+    chain = f"{table.family} {table.name} {rule['chain']}"
+    return Barrier(
+        where=where,
+        rule=words(rule),
+        protocol=protocol_of(rule) or "",
+        ports=destination_ports(rule),
+        prefixes=destinations(rule),
+        packets=packets(rule),
+        shows=f"nft -a list chain {chain}",
+        mends=f"nft delete rule {chain} handle {rule.get('handle', '')}",
+        refuses=verdict(rule) == "reject",
+        by_chance=is_by_chance(rule),
+        device=device_of(rule),
+        table=table.name,
+    )

@@ -1,0 +1,271 @@
+"""What Open vSwitch and OVN say of themselves, in the Intent's words. Pure.
+
+A chassis' own switch is asked on the chassis; both databases of OVN where they are.
+Sources: ovs-vswitchd.conf.db(5), ovn-nb(5), ovn-sb(5), ovs-fields(7).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lab.facts.translations import Barrier, End, Translated
+from lab.topology.intent import Neighbour
+
+Row = Mapping[str, Any]
+"""Column to value: sets are lists, maps are dictionaries, references are the rows' UUIDs."""
+
+
+def tables(text: str) -> Mapping[str, tuple[Row, ...]]:
+    """Every table of a dump, by its name.
+
+    Raises
+    ------
+    ValueError
+        When it is not what ovsdb-client writes.
+
+    """
+    found = {}
+    for line in text.splitlines():
+        if line.strip():
+            document = json.loads(line)
+            name = str(document["caption"]).removesuffix(" table")
+            found[name] = tuple(
+                {key: _plain(value) for key, value in zip(document["headings"], row, strict=True)}
+                for row in document["data"]
+            )
+    return found
+
+
+def several(value: Any) -> tuple[Any, ...]:
+    """What a column of a set holds: a set of one is written as the one."""
+    return tuple(value) if isinstance(value, list) else (value,)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case ["set", list(members)]:
+            return [_plain(one) for one in members]
+        case ["map", list(pairs)]:
+            return {str(_plain(key)): _plain(one) for key, one in pairs}
+        case ["uuid", text]:
+            return text
+    return value
+
+
+_NEIGHBOUR = re.compile(r"^(\d+\.\d+\.\d+\.\d+)\s+([0-9a-f:]{17})\s+(\S+)$", re.MULTILINE)
+_PORT_OF_FLOW = re.compile(r"\b(tcp|udp)\b.*\btp_dst=(\d+)")
+_PORT_OF_MATCH = re.compile(r"\b(tcp|udp)\.dst == (\d+)")
+_TARGET_OF_MATCH = re.compile(r"\bip4\.dst == ([\d.]+)(/\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPort:
+    """An interface of Open vSwitch."""
+
+    name: str
+    bridge: str
+    kind: str
+    """Empty for a device of the kernel's; ``"internal"``, ``"geneve"``."""
+    logical: str
+    """The logical port that it is said to be (``iface-id``); empty for none."""
+    remote: str
+    """Of a tunnel: the address of its other end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Switching:
+    """Open vSwitch on one machine."""
+
+    settings: Mapping[str, str]
+    """Its ``external_ids``, by which OVN is told what to do."""
+    ports: tuple[SeenPort, ...]
+    flows: tuple[Barrier, ...]
+    """Flows of the bridges beside OVN's own that are not to pass everything on."""
+    neighbours: tuple[Neighbour, ...]
+    """Who is where for tunnels' packets."""
+
+    def port(self, name: str) -> SeenPort | None:
+        """The interface of that name."""
+        return next((one for one in self.ports if one.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenSwitch:
+    """A logical switch of the northbound database."""
+
+    name: str
+    ports: Mapping[str, tuple[str, ...]]
+    """Name to addresses: ``"0a:58:0a:00:02:04 10.0.2.4"``."""
+    balanced: tuple[Translated, ...]
+    """By all load balancers that it has, by itself or by a group."""
+    barriers: tuple[Barrier, ...]
+    """Its access control lists that lose or refuse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Databases:
+    """What OVN's databases hold."""
+
+    switches: tuple[SeenSwitch, ...]
+    routes: Mapping[str, str]
+    """By source: prefix, and the address of the next hop."""
+    chassis: Mapping[str, str]
+    """Registered ones, and the address of each one's end of tunnels."""
+    bindings: Mapping[str, str]
+    """Logical port to the chassis that has it; empty for none."""
+
+    def switch(self, name: str) -> SeenSwitch | None:
+        """The logical switch of that name."""
+        return next((one for one in self.switches if one.name == name), None)
+
+
+def switching(dump: str, flows: Mapping[str, str], neighbours: str) -> Switching:
+    """Open vSwitch, from its database, each bridge's flows, and its tunnels' neighbours.
+
+    Raises
+    ------
+    ValueError, KeyError
+        When the dump cannot be read.
+
+    """
+    there = tables(dump)
+    interfaces = {str(row["_uuid"]): row for row in there["Interface"]}
+    ports = {str(row["_uuid"]): row for row in there["Port"]}
+    (root,) = there["Open_vSwitch"]
+    return Switching(
+        settings=root["external_ids"],
+        ports=tuple(
+            _port(str(bridge["name"]), interfaces[uuid])
+            for bridge in there["Bridge"]
+            for port in several(bridge["ports"])
+            for uuid in several(ports[port]["interfaces"])
+        ),
+        flows=tuple(it for bridge, text in flows.items() for it in _barring(bridge, text)),
+        neighbours=tuple(
+            Neighbour(address, mac, device)
+            for address, mac, device in _NEIGHBOUR.findall(neighbours)
+        ),
+    )
+
+
+def _port(bridge: str, row: Row) -> SeenPort:
+    return SeenPort(
+        name=str(row["name"]),
+        bridge=bridge,
+        kind=str(row["type"]),
+        logical=str(row["external_ids"].get("iface-id", "")),
+        remote=str(row["options"].get("remote_ip", "")),
+    )
+
+
+def _barring(bridge: str, text: str) -> Iterator[Barrier]:
+    """Flows that drop; a bridge that switches as any other has one, with ``NORMAL``."""
+    for line in text.splitlines():
+        flow = line.strip()
+        match_of, _, actions = flow.partition(" actions=")
+        if actions != "drop":
+            continue
+        found = _PORT_OF_FLOW.search(match_of)
+        only = ",".join(one for one in match_of.split(",") if not one.startswith("priority="))
+        priority = match_of.partition("priority=")[2].partition(",")[0]
+        where = f"{only},priority={priority}" if only else f"priority={priority}"
+        yield Barrier(
+            where=f"flows of {bridge}",
+            rule=flow,
+            protocol=found[1] if found else "",
+            ports=(int(found[2]), int(found[2])) if found else None,
+            shows=f"ovs-ofctl --no-stats dump-flows {bridge}",
+            mends=f"ovs-ofctl --strict del-flows {bridge} {where}",
+        )
+
+
+def databases(northbound: str, chassis: str, encaps: str, bindings: str) -> Databases:
+    """OVN's databases, from dumps: of the first all, of the other tables of the second.
+
+    Raises
+    ------
+    ValueError, KeyError
+        When a dump cannot be read.
+
+    """
+    north = tables(northbound)
+    balancers = {str(row["_uuid"]): row for row in north["Load_Balancer"]}
+    groups = {str(row["_uuid"]): row for row in north["Load_Balancer_Group"]}
+    ports = {str(row["_uuid"]): row for row in north["Logical_Switch_Port"]}
+    acls = {str(row["_uuid"]): row for row in north["ACL"]}
+    ends = {str(row["chassis_name"]): str(row["ip"]) for row in tables(encaps)["Encap"]}
+    registered = {str(row["_uuid"]): str(row["name"]) for row in tables(chassis)["Chassis"]}
+    switches = []
+    for row in north["Logical_Switch"]:
+        group_members = [
+            uuid
+            for group in several(row["load_balancer_group"])
+            for uuid in several(groups[group]["load_balancer"])
+        ]
+        own = [balancers[uuid] for uuid in (*several(row["load_balancer"]), *group_members)]
+        there = [ports[uuid] for uuid in several(row["ports"])]
+        barring = [acls[uuid] for uuid in several(row["acls"])]
+        name = str(row["name"])
+        switches.append(
+            SeenSwitch(
+                name=name,
+                ports={str(one["name"]): several(one["addresses"]) for one in there},
+                balanced=tuple(it for one in own for it in _balanced(one)),
+                barriers=tuple(_barrier(name, one) for one in barring if one["action"] in _BARS),
+            )
+        )
+    return Databases(
+        switches=tuple(sorted(switches, key=lambda one: one.name)),
+        routes=dict(_routes(north["Logical_Router_Static_Route"])),
+        chassis={name: ends.get(name, "") for name in sorted(registered.values())},
+        bindings={
+            str(row["logical_port"]): "".join(
+                registered.get(str(one), "") for one in several(row["chassis"])
+            )
+            for row in tables(bindings)["Port_Binding"]
+        },
+    )
+
+
+_BARS = {"drop", "reject"}
+
+
+def _routes(rows: Iterable[Row]) -> Iterator[tuple[str, str]]:
+    for row in rows:
+        if "src-ip" in several(row["policy"]):
+            yield str(row["ip_prefix"]), str(row["nexthop"])
+
+
+def _balanced(row: Row) -> Iterator[Translated]:
+    protocol = "".join(several(row["protocol"])) or "tcp"
+    for address, ends in row["vips"].items():
+        yield Translated(
+            protocol,
+            *_end(address),
+            tuple(End(*_end(one)) for one in str(ends).split(",") if one),
+        )
+
+
+def _end(text: str) -> tuple[str, int]:
+    address, _, port = text.rpartition(":")
+    return address, int(port)
+
+
+def _barrier(switch: str, row: Row) -> Barrier:
+    match = str(row["match"])
+    port, target = _PORT_OF_MATCH.search(match), _TARGET_OF_MATCH.search(match)
+    return Barrier(
+        where=f"access control list of logical switch {switch}",
+        rule=f"{row['direction']} {row['priority']} '{match}' {row['action']}",
+        protocol=port[1] if port else "",
+        ports=(int(port[2]), int(port[2])) if port else None,
+        prefixes=(f"{target[1]}{target[2] or '/32'}",) if target else (),
+        shows=f"ovn-nbctl --no-leader-only acl-list {switch}",
+        mends=f"ovn-nbctl --no-leader-only acl-del {switch} {row['direction']} "
+        f"{row['priority']} '{match}'",
+        refuses=row["action"] == "reject",
+    )

@@ -1,0 +1,294 @@
+"""Ways into a lab: SSH, Ansible's inventory, and its cluster's kubeconfig."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, UsageError
+from lab.cluster import kubeconfig
+from lab.cluster.cluster import API_PORT
+from lab.cluster.kubeconfig import Access, KubeconfigError
+from lab.lifecycle.providers import real_machines
+from lab.lifecycle.session import OpenLab
+from lab.plan.plan import Plan
+from lab.remote.keys import alias, known_hosts, ssh_config
+from lab.remote.shell import Reach
+from lab.scenario.terms import Os
+from lab.state.directory import make_private
+from lab.state.failure import guarded_files
+from lab.state.files import open_output, write_private
+from lab.topology.intent import Intent
+
+_DIRECTORY = "ssh"
+_ROOT = "root"
+
+
+@dataclass(frozen=True, slots=True)
+class SshFiles:
+    """What was written into the lab's directory; it goes with the lab."""
+
+    config: Path
+    text: str
+    """Of the configuration."""
+
+
+def machine_name(opened: OpenLab, name: str, doing: str) -> str:
+    """The name, if it is a machine's.
+
+    Raises
+    ------
+    UsageError
+        If it is none; a pod is said to be one, of any other the nearest is named.
+
+    """
+    machines = [machine.name for machine in opened.intent.machines]
+    if name in machines:
+        return name
+    node = next(
+        (
+            machine.name
+            for machine in opened.intent.machines
+            if name in {pod.name for pod in machine.pods}
+        ),
+        None,
+    )
+    if node:
+        raise UsageError(
+            doing,
+            f"'{name}' is a pod on '{node}', and no machine of its own",
+            f"lab shell {opened.name} {name}",
+        )
+    from difflib import get_close_matches  # noqa: PLC0415  only a wrong name pays for it
+
+    near = get_close_matches(name, machines, n=1)
+    hint = f"did you mean '{near[0]}'? " if near else ""
+    raise UsageError(
+        doing, f"it has no machine '{name}'", f"{hint}the machines are {', '.join(machines)}"
+    )
+
+
+def reach_of(opened: OpenLab, name: str, doing: str) -> Reach:
+    """How to get a shell on one machine.
+
+    Raises
+    ------
+    UsageError
+        When there is no such machine, or the provider's are none to log in to.
+    BrokenError
+        When the lab's machines are not there.
+
+    """
+    provider = real_machines(opened.provider, doing)
+    wanted = machine_name(opened, name, doing)
+    reaches = provider.reaches(opened.handle, opened.intent)
+    return next(one for one in reaches if one.name == wanted)
+
+
+def log_in(opened: OpenLab, name: str, words: tuple[str, ...], doing: str) -> int:
+    """Log in to one machine over SSH, or run a command there; its exit code.
+
+    A Windows machine's administrator needs no sudo, and there is none.
+
+    Raises
+    ------
+    UsageError
+        When there is no such machine, or the provider's are none to log in to.
+    BrokenError
+        When the lab's machines are not there, or sleep.
+
+    """
+    from lab.remote.ssh import SshShell  # noqa: PLC0415  slow, and an extra
+
+    real_machines(opened.provider, doing)
+    wanted = machine_name(opened, name, doing)
+    with opened.reached():
+        if opened.intent.machine(wanted).os == "windows":
+            return opened.provider.machine(opened.handle, opened.intent, wanted).attach(words)
+        shell = SshShell(reach_of(opened, wanted, doing))
+        try:
+            return shell.attach(words)
+        finally:
+            shell.close()
+
+
+def write_ssh_files(opened: OpenLab, doing: str) -> SshFiles:
+    """Write configuration and known hosts into the lab's directory.
+
+    Raises
+    ------
+    UsageError
+        When the provider's machines are none to log in to.
+    BrokenError
+        When the lab's machines are not there.
+    StateError
+        When the files cannot be written.
+
+    """
+    reaches = real_machines(opened.provider, doing).reaches(opened.handle, opened.intent)
+    directory = opened.handle.directory / _DIRECTORY
+    make_private(directory)
+    known = directory / "known_hosts"
+    write_private(known, known_hosts(opened.name, reaches))
+    files = SshFiles(directory / "config", ssh_config(opened.name, reaches, known))
+    write_private(files.config, files.text)
+    return files
+
+
+def ansible(opened: OpenLab, doing: str) -> dict[str, Any]:
+    """An Ansible inventory that logs in by the configuration of :func:`write_ssh_files`.
+
+    Raises as that does.
+    """
+    files = write_ssh_files(opened, doing)
+    reaches = real_machines(opened.provider, doing).reaches(opened.handle, opened.intent)
+    return inventory(opened.name, opened.plan, opened.intent, reaches, files.config)
+
+
+def inventory(
+    lab: str, plan: Plan, intent: Intent, reaches: Iterable[Reach], config: Path
+) -> dict[str, Any]:
+    """The inventory as data, ready for YAML. Pure.
+
+    Groups are the operating systems, the kinds ``nodes``, ``routers`` and ``clients``, and of
+    nodes the roles, with ``_`` for ``-``.
+    """
+    systems = {machine.name: machine.os for machine in intent.machines}
+    hosts = {one.name: _host(lab, one, systems.get(one.name, "linux")) for one in reaches}
+    groups: dict[str, dict[str, Any]] = {}
+    for machine in intent.machines:
+        if machine.name not in hosts:
+            continue
+        names = [machine.os, "services" if machine.kind == "services" else f"{machine.kind}s"]
+        if machine.kind == "node":
+            names.append(plan.node(machine.name).role)
+        for name in names:
+            group = groups.setdefault(name.replace("-", "_"), {"hosts": {}})
+            group["hosts"][machine.name] = None
+    arguments = f"-F {shlex.quote(str(config))}"
+    return {
+        "all": {
+            "vars": {"ansible_ssh_common_args": arguments},
+            "hosts": hosts,
+            "children": {name: groups[name] for name in sorted(groups)},
+        }
+    }
+
+
+def _host(lab: str, reach: Reach, os: Os) -> Mapping[str, object]:
+    facts: dict[str, object] = {"ansible_host": alias(lab, reach.name)}
+    if os == "windows":
+        facts |= {"ansible_connection": "ssh", "ansible_shell_type": "powershell"}
+    elif reach.user != _ROOT:
+        facts["ansible_become"] = True
+    return facts
+
+
+_ADMIN = "/etc/kubernetes/admin.conf"
+_READ_SECONDS = 60.0
+_FIRST_PORT = 20_000
+_PORTS = 10_000
+"""Local ports that tunnels are given, by the lab's name."""
+_USERS = ""
+"""There is no other place for a file that is the user's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A way into the cluster, and what has to run for it."""
+
+    access: Access
+    tunnel: str | None
+    """The command that leads the port to the cluster; None where none is needed."""
+
+
+def planes(intent: Intent) -> tuple[str, ...]:
+    """The control planes' names."""
+    return tuple(
+        machine.name
+        for machine in intent.machines
+        if machine.kubelet and machine.kubelet.role == "control-plane"
+    )
+
+
+def front(intent: Intent) -> str:
+    """The machine that answers for the API: what stands in front, or the one control plane."""
+    balancer = intent.balancer()
+    return balancer.name if balancer else planes(intent)[0]
+
+
+def export(opened: OpenLab) -> Exported:
+    """The administrator's way into the lab's cluster.
+
+    Raises
+    ------
+    UsageError
+        When the lab has no cluster.
+    BrokenError
+        When its machines are not there, or have no cluster yet.
+
+    """
+    doing = f"reading the kubeconfig of lab '{opened.name}'"
+    if opened.intent.kubernetes is None:
+        raise UsageError(
+            doing,
+            "its pods are network namespaces, and it has no cluster",
+            f"'lab down {opened.name}', and its scenario up with '--provider libvirt --pods "
+            "kubernetes'",
+        )
+    content = _admin(reach_of(opened, planes(opened.intent)[0], doing), doing)
+    try:
+        access = kubeconfig.read(content, kubeconfig.context(opened.name))
+    except KubeconfigError as error:
+        raise BrokenError(doing, f"'{_ADMIN}' cannot be used: {error}", opened.again) from error
+    reach = reach_of(opened, front(opened.intent), doing)
+    if reach.jump is None:
+        return Exported(access.at(f"https://{reach.address}:{API_PORT}"), None)
+    port = local_port(opened.name)
+    files = write_ssh_files(opened, doing)
+    host = f"{opened.name}-{reach.name}"
+    tunnel = f"ssh -F {files.config} -N -L 127.0.0.1:{port}:127.0.0.1:{API_PORT} {host}"
+    return Exported(access.at(f"https://127.0.0.1:{port}"), tunnel)
+
+
+def write(access: Access, path: Path) -> None:
+    """Write a lab's kubeconfig to a file of its own; into a pipe or a device as it is.
+
+    Raises
+    ------
+    UsageError
+        When the file holds something else than an earlier export, or is another user's; it
+        stays as it is.
+    StateError
+        When it cannot be written; it stays as it is.
+
+    """
+    doing = f"writing the kubeconfig '{access.name}' to '{path}'"
+    with guarded_files(doing, _USERS), open_output(path, doing, _is_earlier_export) as file:
+        file.write(kubeconfig.text(access).encode())
+
+
+def _is_earlier_export(content: bytes) -> bool:
+    return not content.strip() or kubeconfig.is_export(content.decode(errors="replace"))
+
+
+def local_port(lab: str) -> int:
+    """The port of this machine that leads to that lab's API: always the same one."""
+    return _FIRST_PORT + int(sha256(lab.encode()).hexdigest()[:8], 16) % _PORTS
+
+
+def _admin(reach: Reach, doing: str) -> str:
+    from lab.remote.ssh import SshShell  # noqa: PLC0415  slow, and an extra
+
+    shell = SshShell(reach)
+    try:
+        return shell.get(_ADMIN, Deadline(_READ_SECONDS)).decode()
+    except UnicodeDecodeError as error:
+        raise BrokenError(doing, f"'{_ADMIN}' is no text") from error
+    finally:
+        shell.close()

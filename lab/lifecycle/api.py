@@ -1,0 +1,412 @@
+"""The operations behind the commands, on the user's own journal and providers."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lab._errors import InventoryError, UsageError
+from lab._log import say
+from lab.inventory import loader
+from lab.inventory.inventory import Inventory
+from lab.lifecycle.interruption import terminable
+from lab.lifecycle.names import parse_age, unknown_lab, up_command
+from lab.lifecycle.providers import DEFAULT, Providers, choose, chosen, real_machines
+from lab.providers.provider import CLUSTER, MACHINES, Pods, Provider
+from lab.state.directory import state_directory
+from lab.state.failure import FullError
+from lab.state.lock import lab_lock
+from lab.state.rows import LabRow
+from lab.state.store import Store
+from lab.topology.intent import Intent
+
+if TYPE_CHECKING:
+    from lab.lifecycle import down, gc, status, up
+    from lab.lifecycle.compilation import Compiled
+    from lab.lifecycle.session import OpenLab
+
+
+Say = Callable[[str], None]
+BANNER = "banner"
+"""The option in which a lab keeps its first line, so that no command needs a scenario for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabRequest:
+    """What ``lab up`` and ``lab plan`` are asked."""
+
+    scenario: str
+    """Name of a shipped one, a path, or a spec string."""
+    name: str | None = None
+    provider: str | None = None
+    only: str | None = None
+    rules_off: tuple[str, ...] = field(default=())
+    pods: Pods | None = None
+    """None for what the provider makes by itself."""
+
+    def options(self) -> dict[str, object]:
+        """What is kept with the lab, so that whoever opens it decides the same."""
+        kept: dict[str, object] = {}
+        if self.only:
+            kept["only"] = self.only
+        if self.pods:
+            kept["pods"] = self.pods
+        if self.rules_off:
+            kept["windows_rules_off"] = sorted(set(self.rules_off))
+        return kept
+
+    def command(self) -> str:
+        """The ``lab up`` that asks for it."""
+        return up_command(self.scenario, self.name, self.provider, self.options())
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request, decided: everything but the doing."""
+
+    name: str
+    compiled: Compiled
+    provider: Provider
+    banner: str
+    request: up.UpRequest
+
+    def notes(self) -> tuple[str, ...]:
+        """What of the scenario this provider does not use, and what nobody has tried, in words."""
+        return (*self._ignored(), *self._untried())
+
+    def _untried(self) -> tuple[str, ...]:
+        if MACHINES not in self.provider.abilities:
+            return ()
+        from lab.cluster.addons.registry import addons  # noqa: PLC0415  few labs are on machines
+
+        addon = addons().get(self.compiled.intent.topology)
+        if addon is None or self.compiled.intent.kubernetes is None:
+            return ()
+        why = addon.unverified(self.compiled.intent)
+        return (f"note: unverified: {why}",) if why else ()
+
+    def _ignored(self) -> tuple[str, ...]:
+        ignored = self.compiled.scenario.real_machine_keys()
+        if not ignored or MACHINES in self.provider.abilities:
+            return ()
+        listed = ", ".join(f"'{key}'" for key in ignored)
+        return (
+            f"note: {listed} of nodes: for real machines only, ignored by '{self.provider.name}'",
+        )
+
+
+def prepare(request: LabRequest) -> Prepared:
+    """Draw the scenario up and choose its provider.
+
+    Raises
+    ------
+    ScenarioError
+        Every finding in the scenario at once.
+    UsageError
+        No such scenario, provider or rule.
+
+    """
+    from lab.lifecycle import up  # noqa: PLC0415  only this operation needs it
+    from lab.lifecycle.compilation import compile_scenario  # noqa: PLC0415  'down' need not read scenarios
+    from lab.scenario.loader import text_of  # noqa: PLC0415  the same
+
+    provider = choose(providers(request.options()), request.provider or default_provider())
+    _require_pods(request, provider)
+    pods = request.pods or provider.pods
+    real = MACHINES in provider.abilities
+    compiled = compile_scenario(request.scenario, request.only, None, pods, real=real)
+    options = request.options()
+    if pods == "kubernetes":
+        options["pods"] = pods
+    node_mtu = provider.node_mtu(compiled.plan.node_mtu)
+    if node_mtu < compiled.plan.node_mtu:
+        compiled = compile_scenario(request.scenario, request.only, node_mtu, pods, real=real)
+        options["node_mtu"] = node_mtu
+    name = compiled.scenario.name if request.name is None else request.name
+    banner = provider.banner(compiled.intent)
+    return Prepared(
+        name=name,
+        compiled=compiled,
+        provider=provider,
+        banner=banner,
+        request=up.UpRequest(
+            name=name,
+            scenario_text=text_of(compiled.wanted),
+            scenario_path=str(
+                compiled.wanted.resolve() if isinstance(compiled.wanted, Path) else compiled.wanted
+            ),
+            plan=compiled.plan,
+            intent=compiled.intent,
+            command=request.command(),
+            options={**options, BANNER: banner},
+        ),
+    )
+
+
+def _require_pods(request: LabRequest, provider: Provider) -> None:
+    """Refuse a cluster where there are no machines to run it."""
+    if request.pods == "kubernetes" and CLUSTER not in provider.abilities:
+        raise UsageError(
+            f"bringing '{request.scenario}' up with the pods of a Kubernetes cluster",
+            f"provider '{provider.name}' has no machines that could run one",
+            "--provider nspawn or libvirt, or leave '--pods' out",
+        )
+
+
+def default_provider() -> str:
+    """The provider that is used where none is asked for.
+
+    Raises
+    ------
+    InventoryError
+        With every finding in the inventory.
+
+    """
+    return chosen(None, _inventory())
+
+
+def bring_up(prepared: Prepared, say: Say) -> up.UpResult:
+    """Bring the lab up; see :func:`lab.lifecycle.up.up` for what it raises."""
+    from lab.lifecycle import up  # noqa: PLC0415  only this operation needs it
+
+    with opened_store() as store:
+        return up.up(prepared.request, prepared.provider, store, say)
+
+
+def preview(prepared: Prepared) -> tuple[up.Decision, ...]:
+    """What bringing the lab up would do now, and why."""
+    from lab.lifecycle import up  # noqa: PLC0415  only this operation needs it
+
+    with opened_store() as store:
+        return up.preview(prepared.request, prepared.provider, store)
+
+
+def check(prepared: Prepared) -> None:
+    """See that the lab can be had here; see :func:`lab.lifecycle.up.check` for what it raises."""
+    from lab.lifecycle import up  # noqa: PLC0415  only this operation needs it
+
+    with opened_store() as store:
+        up.check(prepared.request, prepared.provider, store)
+
+
+def lab_name(written: str) -> str:
+    """The lab that is meant on the command line: by its name, or by the scenario it was made from.
+
+    Raises
+    ------
+    UsageError
+        When several labs were made from the scenario, and none has its name.
+    ScenarioError
+        When no lab was made from the scenario, and its own name cannot be read.
+
+    """
+    if not any(mark in written for mark in "/.,"):
+        return written  # no path, and no spec string with options
+    from lab.scenario.loader import load, meant  # noqa: PLC0415  'lab down NAME' reads none
+
+    made: list[str] = []
+    with suppress(FullError), opened_store() as store:
+        paths = {written, str(Path(written).resolve())}
+        made = [row.name for row in store.labs() if row.scenario_path in paths]
+    if len(made) == 1:
+        return made[0]
+    own = load(meant(written)).name
+    if made and own not in made:
+        raise UsageError(
+            f"looking for the lab of '{written}'",
+            f"several labs were made from it: {', '.join(made)}",
+            "give the lab's name",
+        )
+    return own
+
+
+def open_lab(name: str) -> OpenLab:
+    """Open a lab of the user's own journal whose machines run.
+
+    Raises
+    ------
+    UsageError
+        When there is no such lab; names the nearest.
+    BrokenError
+        When its machines are not there.
+
+    """
+    opened = open_any(lab_name(name))
+    opened.require_running()
+    return opened
+
+
+def open_any(name: str) -> OpenLab:
+    """Open a lab of the user's own journal, however its machines are.
+
+    Raises
+    ------
+    UsageError
+        When there is no such lab; names the nearest.
+
+    """
+    store = Store(state_directory(os.environ))
+    from lab.lifecycle import session  # noqa: PLC0415  'down' need not read scenarios
+
+    row = store.lab(name)
+    return session.open_lab(name, providers(row.options if row else {}), store)
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendResult:
+    """What ``suspend`` has done."""
+
+    lab: str
+    saved: tuple[str, ...]
+    """The machines that ran."""
+    seconds: float
+
+
+def suspend(name: str, say: Say) -> SuspendResult:
+    """Save every machine of the lab to disk.
+
+    Raises
+    ------
+    UsageError
+        When its machines have no memory of their own (namespaces).
+    BrokenError
+        When another command holds the lab, or a machine cannot be saved.
+
+    """
+    begun = time.monotonic()
+    opened = open_any(name)
+    machines = real_machines(opened.provider, f"suspending lab '{name}'")
+    with terminable(), lab_lock(opened.handle.directory, f"lab suspend {name}", say=say):
+        saved = machines.suspend(opened.handle, opened.intent)
+    return SuspendResult(name, saved, time.monotonic() - begun)
+
+
+def take_down(name: str, say: Say) -> down.DownResult:
+    """Take a lab down; see :func:`lab.lifecycle.down.down` for what it raises."""
+    from lab.lifecycle import down  # noqa: PLC0415  only this operation needs it
+
+    request, state = down.DownRequest(name, f"lab down {name}"), state_directory(os.environ)
+    try:
+        store = Store(state)
+    except FullError as error:
+        raise down.down_unwritten(request, _every(say), state, error, say) from error
+    with store:
+        return down.down(request, _every(say), store, say)
+
+
+def runs(name: str) -> tuple[str, ...]:
+    """The directories of a lab's runs, oldest first; those of a lab that is down too."""
+    with opened_store() as store:
+        kept = tuple(str(store.run_directory(name, run.id)) for run in store.runs(name))
+        if not kept and store.lab(name) is None:
+            raise unknown_lab(f"looking for runs of lab '{name}'", name, _names(store))
+        return kept
+
+
+def _names(store: Store) -> list[str]:
+    return [row.name for row in store.labs()]
+
+
+def is_known(name: str) -> bool:
+    """Whether the journal has a lab of that name that is not down."""
+    with opened_store() as store:
+        row = store.lab(name)
+    return row is not None and row.status != "down"
+
+
+def lab_status(name: str) -> status.LabStatus:
+    """How one lab is."""
+    from lab.lifecycle import status  # noqa: PLC0415  only this operation needs it
+
+    with opened_store() as store:
+        return status.status(name, _every(say), store, _intent_of(store))
+
+
+def list_labs() -> tuple[status.LabStatus, ...]:
+    """How every lab is."""
+    from lab.lifecycle import status  # noqa: PLC0415  only this operation needs it
+
+    with opened_store() as store:
+        return status.list_labs(_every(say), store, _intent_of(store))
+
+
+def collect(older_than: str | None, yes: bool, all_users: bool, say: Say) -> gc.GcResult:
+    """Find, and with ``yes`` remove, what nobody needs; ``older_than`` as in ``"2d"``."""
+    from lab.lifecycle import gc  # noqa: PLC0415  only this operation needs it
+
+    age = None if older_than is None else parse_age(older_than)
+    with opened_store() as store:
+        return gc.gc(gc.GcRequest(age, yes, all_users), _every(say), store, say)
+
+
+def prune(keep_runs: int, keep_nights: int, yes: bool, say: Say) -> gc.Surplus:
+    """Find, and with ``yes`` remove, the runs and nights that are kept no longer."""
+    from lab.lifecycle import gc  # noqa: PLC0415  only this operation needs it
+
+    with opened_store() as store:
+        return gc.prune(store, keep_runs, keep_nights, say, yes=yes)
+
+
+def banner(name: str | None = None) -> str:
+    """The first line of a command about a lab, or about all of them.
+
+    Where a full disk keeps the journal shut it is the usual one: 'lab down' goes on without.
+    """
+    row = None
+    with suppress(FullError), opened_store() as store:
+        row = store.lab(name) if name else None
+    if row is not None and row.status != "down" and BANNER in row.options:
+        return str(row.options[BANNER])
+    return choose(providers(), row.provider if row else DEFAULT).banner(None)
+
+
+def providers(options: Mapping[str, object] | None = None) -> Providers:
+    """Every provider, as the options of a lab want it."""
+    off = (options or {}).get("windows_rules_off", ())
+    assert isinstance(off, list | tuple), "written by Request.options"
+    return Providers(
+        windows_rules_off=frozenset(str(rule) for rule in off),
+        inventory=_inventory,
+    )
+
+
+def _every(say: Say) -> Providers:
+    """Every provider, for commands that a broken inventory must not stop: what is up goes down.
+
+    Hypervisors that only the inventory names are then not looked at, and that is said; those of
+    a lab's own record are.
+    """
+
+    @cache
+    def readable() -> Inventory | None:
+        try:
+            return _inventory()
+        except InventoryError as error:
+            say(f"note: {error.lines[0]}; hypervisors that only the inventory names are not seen")
+            return None
+
+    return Providers(inventory=readable)
+
+
+def _inventory() -> Inventory | None:
+    return loader.current(os.environ, Path.cwd())
+
+
+@contextmanager
+def opened_store() -> Iterator[Store]:
+    """The journal of the user's own state directory."""
+    with Store(state_directory(os.environ)) as store:
+        yield store
+
+
+def _intent_of(store: Store) -> Callable[[LabRow], Intent]:
+    from lab.lifecycle.compilation import rebuild  # noqa: PLC0415  'down' need not read scenarios
+
+    known = _every(lambda _: None)
+    return lambda row: rebuild(row, store, choose(known, row.provider)).intent

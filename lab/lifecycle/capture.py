@@ -1,0 +1,323 @@
+"""One cell's probe, made once more while its packets are taken down at every hop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import cast
+
+from lab._deadline import Deadline
+from lab._errors import UsageError
+from lab.explain.capture.captured import Captured, files
+from lab.explain.capture.conclusion import Conclusion, conclude
+from lab.explain.capture.matching import Matched, match
+from lab.explain.capture.plan import CapturePoint, listening
+from lab.explain.capture.trace import Trace, by_time, trace
+from lab.explain.question import choose
+from lab.lifecycle.explain import bound
+from lab.lifecycle.session import OpenLab
+from lab.matrix.cell import Cell
+from lab.matrix.cells import Product, product
+from lab.matrix.expectations import expect
+from lab.matrix.judge import judge
+from lab.matrix.run import probe
+from lab.matrix.verdict import GREEN
+from lab.providers.capture import Capturing, Taken
+from lab.providers.provider import CAPTURE, LabHandle, Outcome, ProbeSettings, Provider
+from lab.scenario.scenario import Limit
+from lab.state.directory import make_private, writer
+from lab.state.failure import guarded_files
+from lab.state.files import replacing
+from lab.state.lock import RUNS
+from lab.topology.intent import Intent
+
+LIMIT_BYTES = 8 << 20
+"""Kept of each device; a large probe is 128 KiB, what else passes meanwhile shares it."""
+_SECONDS = 120.0
+"""For one probe: a name is asked for with up to five domains, each for the time of one exchange."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureRequest:
+    """Which cell: by its id, or by who asks whom and how."""
+
+    source: str
+    """Or the id of a cell, where there is no target."""
+    target: str | None
+    protocol: str | None = None
+    size: str | None = None
+    family: str | None = None
+    timeout: float = 2.0
+    """Seconds for one exchange."""
+    times: int = 1
+    """So often at most, until it is not as expected."""
+
+
+def captured(opened: OpenLab, request: CaptureRequest, say: Say) -> Captured:
+    """Probe, and take down its packets wherever it should pass.
+
+    Of several cells the first that is not as expected; of none, the first.
+
+    Raises
+    ------
+    UsageError
+        When the matrix has no such cell, or the lab's provider takes down no packets.
+    BrokenError
+        When the lab is not running.
+
+    """
+    named = request.source if request.target is None else f"{request.source} to {request.target}"
+    doing = f"capturing '{named}' in lab '{opened.name}'"
+    if CAPTURE not in opened.provider.abilities:
+        raise UsageError(
+            doing,
+            f"provider '{opened.provider.name}' takes down no packets",
+            f"'lab explain' looks at the path without them; 'lab shell {opened.name} NODE' and "
+            "tcpdump there; or the same scenario with '--provider netns'",
+        )
+    with opened.used(f"lab capture {opened.name}", say):
+        opened.require_running(well=False)
+        with bound(opened) as intent:
+            cells = cells_of(product(opened.plan, intent), request, doing)
+            first: Captured | None = None
+            for cell in cells:
+                found = _until_wrong(opened, intent, cell, request)
+                if not found.well:
+                    return found
+                first = first or found
+            assert first is not None, "there is at least one cell"
+            return first
+
+
+def cells_of(matrix: Product, request: CaptureRequest, doing: str) -> tuple[Cell, ...]:
+    """The cells that are asked for, in the matrix's order.
+
+    Raises
+    ------
+    UsageError
+        If there are none, naming those that there are.
+
+    """
+    cells = choose(
+        matrix,
+        request.source,
+        request.target,
+        protocol=request.protocol,
+        size=request.size,
+        doing=doing,
+    )
+    wanted = tuple(one for one in cells if request.family in {None, one.family})
+    if not wanted:
+        had = ", ".join(dict.fromkeys(one.family for one in cells))
+        raise UsageError(
+            doing, f"the family '{request.family}' has no such cell", f"what has is {had}"
+        )
+    return wanted
+
+
+def _until_wrong(opened: OpenLab, intent: Intent, cell: Cell, request: CaptureRequest) -> Captured:
+    number = 0
+    while True:
+        number += 1
+        found = once(
+            opened.provider,
+            opened.handle,
+            intent,
+            cell,
+            opened.limits,
+            timeout=request.timeout,
+            number=number,
+        )
+        if number == request.times or not found.well:
+            return found
+
+
+def once(  # noqa: PLR0913  a lab, a cell of it, and how to ask
+    provider: Provider,
+    lab: LabHandle,
+    intent: Intent,
+    cell: Cell,
+    limits: Sequence[Limit],
+    *,
+    timeout: float,
+    number: int = 1,
+) -> Captured:
+    """Ask one cell once, and take down its packets wherever they should pass.
+
+    Raises
+    ------
+    BrokenError
+        When the lab's machines are not there.
+
+    """
+    where = listening(intent, cell)
+    expectation = expect(cell, limits)
+    asked = probe(0, cell)
+    if not cell.sticky:  # one connection; any one of several backends will do
+        asked, cell = replace(asked, tries=1), replace(cell, sticky=len(cell.backends) > 1)
+    outcomes: list[Outcome] = []
+
+    def ask() -> None:
+        found = provider.probe(lab, intent, [asked], ProbeSettings(timeout, 1), lambda _: None)
+        outcomes.append(found[0])
+
+    taken = cast(Capturing, provider).capture(
+        lab, intent, [tap for tap, _ in where.taps], LIMIT_BYTES, ask, Deadline(_SECONDS)
+    )
+    judged = judge(cell, expectation, (outcomes[0],))
+    answered = judged.verdict in GREEN and outcomes[0].status == "ok"
+    matched, seen, conclusion = _seen(where, taken, answered=answered)
+    return Captured(
+        cell=cell,
+        expectation=expectation,
+        verdict=judged.verdict,
+        detail=judged.detail,
+        tried=number,
+        outcome=outcomes[0],
+        trace=seen,
+        conclusion=conclusion,
+        taken=taken,
+        matched=matched,
+        end=where.end,
+        onward=_seen(where.onward, taken, answered=answered)[2] if where.onward else None,
+    )
+
+
+def _seen(
+    where: CapturePoint, taken: Sequence[Taken], *, answered: bool
+) -> tuple[Matched, Trace, Conclusion]:
+    matched = match(taken, where.asked)
+    seen = trace(where.ways, matched) if where.ways else by_time(where.taps, where.ends, matched)
+    return matched, seen, conclude(seen, well=answered, owners=where.owners)
+
+
+def keep(opened: OpenLab, found: Captured, directory: Path | None) -> Path:
+    """Write a file for each tap and one with all of them; the directory that they are in.
+
+    Where not all can be written, none is left.
+
+    Parameters
+    ----------
+    opened
+        The lab.
+    found
+        What was seen.
+    directory
+        An empty one that is there; None for a new one beside the lab's runs.
+
+    Raises
+    ------
+    StateError
+        When the files cannot be written.
+
+    """
+    own = directory is None
+    directory = directory or _own_directory(opened)
+    begun: list[Path] = []
+    with guarded_files(f"writing packets into '{directory}'", "or give --output another directory"):
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            for name, content in files(found):
+                path = directory / name
+                with replacing(path) as file:
+                    file.write(content)
+                begun.append(path)
+        except BaseException:
+            for path in begun:
+                path.unlink()
+            if own:
+                directory.rmdir()
+            raise
+    return directory
+
+
+def _own_directory(opened: OpenLab) -> Path:
+    parent = opened.handle.directory / RUNS
+    make_private(parent)
+    moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime(opened.store.now()))
+    number = 1
+    while True:
+        directory = parent / f"{moment}-capture{f'-{number}' if number > 1 else ''}"
+        if not directory.exists():
+            make_private(directory)
+            return directory
+        number += 1
+
+
+@contextmanager
+def made_empty(directory: Path | None) -> Iterator[None]:
+    """Have that directory, new or empty, before the work whose files it is for.
+
+    What was made of it is removed again where the block fails. None is a directory of the lab's
+    own, which is made when there is something for it.
+
+    Raises
+    ------
+    UsageError
+        When it has something in it, is none, or cannot be made or written into; when another
+        user may write it or lead it elsewhere.
+
+    """
+    made: list[Path] = []
+    try:
+        if directory is not None:
+            _require_empty(directory)
+            _make(directory, made)
+            _require_own(directory)  # somebody else may have made one above it
+        yield
+    except BaseException:
+        for one in reversed(made):
+            with suppress(OSError):  # not empty any more
+                one.rmdir()
+        raise
+
+
+def _require_empty(directory: Path) -> None:
+    if directory.exists() and not directory.is_dir():
+        raise _unfit(f"'{directory}' is no directory")
+    _require_own(directory)
+    if not directory.exists():
+        return
+    try:
+        empty = not any(directory.iterdir())
+    except OSError as error:
+        raise _unfit(f"'{directory}' cannot be read: {_words(error)}") from error
+    if not empty:
+        raise _unfit(f"'{directory}' has something in it")
+
+
+def _require_own(directory: Path) -> None:
+    if stranger := writer(directory.absolute()):
+        raise _unfit(f"'{directory}': {stranger}")
+
+
+def _make(directory: Path, made: list[Path]) -> None:
+    try:
+        for one in (*reversed(directory.parents), directory):
+            if not one.exists():
+                one.mkdir()
+                made.append(one)
+        with TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        lacks = "no file can be made in it" if directory.is_dir() else "it cannot be made"
+        raise _unfit(f"'{directory}': {lacks}: {_words(error)}") from error
+
+
+def _words(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
+def _unfit(happened: str) -> UsageError:
+    return UsageError(
+        "capturing packets",
+        happened,
+        "give --output a new or an empty directory that you may write into, or leave it out: the "
+        "files are then kept beside the lab's runs",
+    )

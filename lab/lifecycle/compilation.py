@@ -1,0 +1,253 @@
+"""A scenario compiled to plan, Intent and limits: from its file, or again from a lab's own copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lab._errors import UsageError
+from lab.plan.plan import Plan
+from lab.plan.planner import make_plan
+from lab.providers.provider import MACHINES, LabHandle, Pods, Provider
+from lab.scenario.loader import Wanted, load, meant
+from lab.scenario.names import pod_names
+from lab.scenario.scenario import Limit, NodeGroup, Scenario, SpecialService, families_of
+from lab.scenario.terms import OF_SERVICES_NODE, Family
+from lab.state.directory import make_private
+from lab.state.failure import guarded_files
+from lab.state.files import read_private, write_private
+from lab.state.rows import LabRow
+from lab.state.store import Store
+from lab.topology import registry
+from lab.topology.hypervisors import on_real_ones
+from lab.topology.intent import Intent
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """All that is decided before a provider is asked."""
+
+    wanted: Wanted
+    scenario: Scenario
+    plan: Plan
+    intent: Intent
+    limits: tuple[Limit, ...]
+
+
+def compile_scenario(
+    scenario: str | Path,
+    only: str | None = None,
+    node_mtu: int | None = None,
+    pods: Pods = "namespaces",
+    *,
+    real: bool = False,
+) -> Compiled:
+    """Read a scenario by name, path or spec string and decide everything.
+
+    Parameters
+    ----------
+    scenario
+        A shipped scenario's name, the path of a file, or a spec string.
+    only
+        ``"linux"`` or ``"windows"``: leave the nodes of the other system out.
+    node_mtu
+        Bytes; the most that the node segment can have where the machines will be.
+    pods
+        What its pods are.
+    real
+        Whether its machines are computers, on hypervisors that are there.
+
+    Raises
+    ------
+    ScenarioError
+        Every finding at once.
+    UsageError
+        No such scenario, or no node is left.
+    """
+    wanted = scenario if isinstance(scenario, Path) else meant(scenario)
+    read = load(wanted, topology_check=registry.check)
+    read = cut(read, only, node_mtu)
+    plan = make_plan(read)
+    intent = fitted(registry.intent(plan), pods, real=real)
+    return Compiled(wanted, read, plan, intent, registry.limits(plan))
+
+
+def fitted(intent: Intent, pods: object, *, real: bool) -> Intent:
+    """The Intent for where its lab is to be.
+
+    With a cluster where pods are Kubernetes' alone, and with hypervisors of its own where its
+    machines are no computers alone.
+    """
+    if pods != "kubernetes":
+        intent = replace(intent, kubernetes=None)
+    return on_real_ones(intent) if real else intent
+
+
+def cut(scenario: Scenario, only: str | None, node_mtu: int | None) -> Scenario:
+    """The scenario as it is asked for: see :func:`compile_scenario` for both."""
+    if only is not None:
+        scenario = keep_only(scenario, only)
+    if node_mtu is not None and node_mtu < scenario.network.mtu:
+        scenario = scenario.replace(network=scenario.network.replace(mtu=node_mtu))
+    return scenario
+
+
+def keep_only(scenario: Scenario, system: str) -> Scenario:
+    """The scenario with the nodes of one operating system.
+
+    Raises
+    ------
+    UsageError
+        When the scenario would have no control plane, or no node at all, left.
+    """
+    nodes = tuple(group for group in scenario.nodes if group.os == system)
+    if not any(group.role == "control-plane" for group in nodes):
+        raise UsageError(
+            f'leaving all but the {system} nodes out of scenario "{scenario.name}"',
+            "no control-plane node is left",
+            "use ONLY=linux (--only linux), or the whole scenario",
+        )
+    pods = sum(
+        group.count * (scenario.pods_per_node if group.pods is None else group.pods)
+        for group in nodes
+        if group.kubelet
+    )
+    shared = tuple(
+        service.replace(backends=min(service.backends, pods))
+        for service in scenario.services.shared
+    )
+    left_out = len(nodes) < len(scenario.nodes)
+    special = _special_left(scenario, nodes)
+    return scenario.replace(
+        summary=f"{scenario.summary}: {system.capitalize()} nodes alone"
+        if left_out
+        else scenario.summary,
+        nodes=nodes,
+        services=scenario.services.replace(shared=shared, special=special),
+        matrix=scenario.matrix.replace(families=_families_left(scenario.families, special)),
+    )
+
+
+def _special_left(scenario: Scenario, nodes: Iterable[NodeGroup]) -> tuple[SpecialService, ...]:
+    """The special Services where no other nodes are left.
+
+    One whose backends are all gone goes too: without any it would be another one.
+    """
+    pods = {name for group in nodes for name in pod_names(scenario, group)}
+    found = []
+    for service in scenario.services.special:
+        named = tuple(pod for pod in service.pods if pod in pods)
+        number = len(named) if service.pods else min(service.backends, len(pods))
+        if number or not service.backends:
+            found.append(service.replace(pods=named, backends=number))
+    return tuple(found)
+
+
+def _families_left(
+    asked: Iterable[Family], services: Iterable[SpecialService]
+) -> tuple[Family, ...]:
+    """Of the families that are asked for, those that these Services leave cells in.
+
+    Those of a services node are none of theirs.
+    """
+    there = {*families_of(services), *OF_SERVICES_NODE}
+    return tuple(family for family in asked if family in there)
+
+
+FILE = "scenario.yaml"
+
+
+def write_scenario(directory: Path, text: str) -> Path:
+    """Write the scenario into the lab's directory, unless it is there; its path.
+
+    Raises
+    ------
+    StateError
+        When it cannot be written.
+
+    """
+    path = directory / FILE
+    make_private(directory)
+    with guarded_files(f"reading '{path}'"):
+        there = path.is_file() and read_private(path) == text.encode()
+    if not there:
+        write_private(path, text)
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The pure functions that lead from a scenario's text to all that follows from it."""
+
+    load: Callable[[Path], Scenario]
+    make_plan: Callable[[Scenario], Plan]
+    intent: Callable[[Plan], Intent]
+    limits: Callable[[Plan], Iterable[Limit]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """What a lab is, decided again: the same text gives the same plan."""
+
+    scenario: Scenario
+    plan: Plan
+    intent: Intent
+    limits: tuple[Limit, ...]
+
+
+def rebuild(row: LabRow, store: Store, provider: Provider, parts: Parts | None = None) -> Rebuilt:
+    """Decide a lab again from the journal's own copy of its scenario.
+
+    The copy is put back into the lab's directory where it is missing, so that messages name a
+    file that can be read.
+
+    Raises
+    ------
+    ScenarioError
+        When this version reads the text differently from the one that wrote it.
+    StateError
+        When the copy cannot be written.
+
+    """
+    parts = parts or product_parts()
+    path = write_scenario(store.lab_directory(row.name), row.scenario_text)
+    scenario = parts.load(path)
+    only, node_mtu = row.options.get("only"), row.options.get("node_mtu")
+    scenario = cut(
+        scenario,
+        only if isinstance(only, str) else None,
+        node_mtu if isinstance(node_mtu, int) else None,
+    )
+    plan = parts.make_plan(scenario)
+    pods, real = row.options.get("pods"), MACHINES in provider.abilities
+    intent = fitted(parts.intent(plan), pods, real=real)
+    return Rebuilt(scenario, plan, intent, tuple(parts.limits(plan)))
+
+
+def product_parts() -> Parts:
+    """The product's own; imported here, for a lab that is opened pays for them and no other."""
+    from lab.plan.planner import make_plan  # noqa: PLC0415  only a lab that is opened pays for it
+    from lab.scenario.loader import load  # noqa: PLC0415  the same
+    from lab.topology import registry  # noqa: PLC0415  the same
+
+    return Parts(
+        load=lambda path: load(path, topology_check=registry.check),
+        make_plan=make_plan,
+        intent=registry.intent,
+        limits=registry.limits,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceSubject:
+    """All that is known of one lab, whole, half up, or broken."""
+
+    handle: LabHandle
+    row: LabRow
+    plan: Plan
+    intent: Intent
+    provider: Provider
+    store: Store
+    trouble: str = ""
+    """What went wrong, in words, where evidence is gathered because of it."""

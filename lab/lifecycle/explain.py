@@ -1,0 +1,116 @@
+"""Why a cell of a lab that is up does not do what it should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from lab._deadline import Deadline
+from lab.explain.explainer import Explainer
+from lab.explain.question import LOOK_SECONDS, Explanation, Look, choose, explain
+from lab.lifecycle.session import OpenLab
+from lab.matrix.cells import product
+from lab.matrix.finding import Finding
+from lab.providers.provider import Outcome, Probe, ProbeSettings
+from lab.providers.real import find_cluster
+from lab.providers.settling import settled
+from lab.topology.intent import Intent
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainQuestion:
+    """Who asks whom, and how: None for every way that the matrix has."""
+
+    source: str
+    """Or the id of a cell, which has no target beside it."""
+    target: str | None
+    protocol: str | None = None
+    size: str | None = None
+
+    def __str__(self) -> str:
+        return self.source if self.target is None else f"{self.source} to {self.target}"
+
+
+def explained(opened: OpenLab, question: ExplainQuestion, say: Say) -> Explanation:
+    """Ask again, look at the path, and say what is wrong there.
+
+    Nothing is read of what was put in on purpose: what is told was seen.
+
+    Raises
+    ------
+    UsageError
+        When the matrix has no such cell; names the nearest.
+    BrokenError
+        When the lab is not running.
+
+    """
+    doing = f"explaining '{question}' in lab '{opened.name}'"
+    with opened.used(f"lab explain {opened.name}", say):
+        opened.require_running(well=False)
+        with bound(opened) as intent:
+            cells = choose(
+                product(opened.plan, intent),
+                question.source,
+                question.target,
+                protocol=question.protocol,
+                size=question.size,
+                doing=doing,
+            )
+            return explain(
+                cells,
+                opened.limits,
+                intent,
+                _sender(opened, intent),
+                looker(opened, intent),
+                lambda asked: opened.provider.logs(
+                    opened.handle, intent, asked, Deadline(LOOK_SECONDS)
+                ),
+            )
+
+
+def compared(opened: OpenLab, say: Say) -> tuple[Finding, ...]:
+    """Look at every machine and pod of a lab; return all that is not as intended.
+
+    Raises
+    ------
+    BrokenError
+        When the lab is not running.
+
+    """
+    with opened.used(f"lab status {opened.name}", say):
+        opened.require_running(well=False)
+        with bound(opened) as intent:
+            machines = {
+                machine.name: tuple(pod.name for pod in machine.pods)
+                for machine in intent.everything()
+            }
+            return Explainer(intent, looker(opened, intent)(machines)).everything()
+
+
+@contextmanager
+def bound(opened: OpenLab, *, ready: bool = False) -> Iterator[Intent]:
+    """The lab's Intent; on a cluster with what its pods have got, ``ready`` or not."""
+    cluster = find_cluster(opened.provider, opened.handle, opened.intent)
+    if cluster is None:
+        yield settled(opened.provider, opened.handle, opened.intent)
+        return
+    with cluster.probed(ready=ready) as intent:
+        yield settled(opened.provider, opened.handle, intent)
+
+
+def looker(opened: OpenLab, intent: Intent) -> Look:
+    """What looks at machines of the lab."""
+    return lambda asked: opened.provider.observe(
+        opened.handle, intent, asked, Deadline(LOOK_SECONDS)
+    )
+
+
+def _sender(
+    opened: OpenLab, intent: Intent
+) -> Callable[[Sequence[Probe], ProbeSettings], Mapping[int, Outcome]]:
+    return lambda probes, settings: opened.provider.probe(
+        opened.handle, intent, probes, settings, lambda _: None
+    )

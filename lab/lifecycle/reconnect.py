@@ -1,0 +1,124 @@
+"""Machines that a failover test takes off their networks, and that come back whatever ends it.
+
+It is written down before a machine is cut off, and forgotten after it is back. Who tests that holds
+the lab alone: whoever else holds it and finds a machine written down knows that the test was
+killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from lab._deadline import Deadline
+from lab._errors import LabError
+from lab.explain.learned import asked, unlearned
+from lab.providers.failing import Failing
+from lab.providers.provider import LabHandle, Provider
+from lab.state.rows import FaultRow
+from lab.state.store import Store
+from lab.topology.intent import Intent
+
+_SECONDS = 30.0
+"""Beside the hold time: BGP comes back in 2 to 5 s, keepalived in 4 (measured, a calm machine)."""
+_EVERY_SECONDS = 0.2
+_SHOWN = 3
+
+Say = Callable[[str], None]
+
+
+def wait_until_learned(
+    provider: Provider, lab: LabHandle, intent: Intent, doing: str, say: Say
+) -> None:
+    """Wait for all that is learned; returns at once where nothing is.
+
+    The same where a cluster's own add-on learns it: its addresses are known to it alone. A peer
+    that has not noticed a loss keeps its session until the hold time is over, and takes no other
+    before.
+
+    Raises
+    ------
+    DeadlineError
+        Saying what is missing still, and on which machine.
+    BrokenError
+        When the lab is not up.
+
+    """
+    names = asked(intent)
+    if not names or intent.kubernetes is not None:
+        return
+    hold = max((one.speaker.hold_seconds for one in intent.machines if one.speaker), default=0)
+    deadline = Deadline(_SECONDS + hold)
+    told = False
+
+    def look() -> tuple[str, ...]:
+        nonlocal told
+        seen = provider.observe(lab, intent, dict.fromkeys(names, ()), deadline)
+        there = {name: one for name, one in seen.items() if not isinstance(one, LabError)}
+        silent = [f"{name}: {one}" for name, one in seen.items() if isinstance(one, LabError)]
+        left = (*silent, *(f"{one.node}: {one.object}" for one in unlearned(intent, there)))
+        if left and not told:
+            told = True
+            say(f"waiting for daemons to learn again what was lost: {_words(left)}")
+        return left
+
+    deadline.wait(
+        f"{doing}: waiting for daemons to learn again what was lost",
+        look,
+        until=lambda left: not left,
+        every=_EVERY_SECONDS,
+        hint=f"'lab explain {lab.name}' for a pair of pods, or the daemons' own words in "
+        f"'lab gather {lab.name}'",
+    )
+
+
+def _words(left: tuple[str, ...]) -> str:
+    more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+    return ", ".join(left[:_SHOWN]) + more
+
+
+CUT_OFF = "cut-off"
+"""What it is called among the faults that are in a lab; none of the catalogue."""
+
+
+def cut_off(store: Store, provider: Provider, lab: LabHandle, intent: Intent, machine: str) -> None:
+    """Take the machine off every network."""
+    number = store.intend_fault(lab.name, lab.token, CUT_OFF, node=machine, peer="")
+    cast(Failing, provider).cut_off(lab, intent, machine)
+    store.finish_fault(lab.name, number)
+
+
+def join_again(
+    store: Store, provider: Provider, lab: LabHandle, intent: Intent, machine: str
+) -> None:
+    """Put the machine back; it may be there already."""
+    cast(Failing, provider).join_again(lab, intent, machine)
+    for row in left(store, lab):
+        if row.node == machine:
+            store.forget_fault(lab.name, row.number)
+
+
+def left(store: Store, lab: LabHandle) -> tuple[FaultRow, ...]:
+    """The machines that are cut off, or may be."""
+    return tuple(one for one in store.live_faults(lab.name, lab.token) if one.name == CUT_OFF)
+
+
+def put_back(store: Store, provider: Provider, lab: LabHandle, intent: Intent, say: Say) -> None:
+    """Put back what a test that was killed has left cut off, and wait until all has followed.
+
+    Of a lab that is not running nothing is put back.
+
+    Raises
+    ------
+    DeadlineError
+        When daemons have not learned again what was lost.
+
+    """
+    rows = left(store, lab)
+    if not rows or provider.liveness(lab, intent).state != "running":
+        return
+
+    for row in rows:
+        say(f"{row.node} is off its networks, left so by a failover test that was killed: put back")
+        join_again(store, provider, lab, intent, row.node)
+    wait_until_learned(provider, lab, intent, f"putting {rows[0].node} back", say)

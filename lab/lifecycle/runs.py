@@ -1,0 +1,253 @@
+"""Runs that are kept, found by what a user calls them; and a run's cells repeated."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab._errors import BrokenError, UsageError
+from lab.lifecycle.compilation import keep_only
+from lab.lifecycle.names import LONGEST, check_name
+from lab.lifecycle.session import RESULT
+from lab.matrix.cell import Cell
+from lab.matrix.reduce import reduce
+from lab.matrix.verdict import GREEN, CellResult, RunResult, Verdict
+from lab.reports.result import from_json, parsed
+from lab.scenario.loader import HeldText, load
+from lab.scenario.scenario import Scenario
+from lab.scenario.write import to_yaml
+from lab.state.directory import make_own, make_private
+from lab.state.failure import guarded_files
+from lab.state.files import open_output, read_regular
+from lab.suites.session import LabSession
+from lab.topology import registry
+
+_A_RUN = f"give the {RESULT} of a run, its directory, its id, or a lab"
+_SHOWN = 3
+_BACK = re.compile(r"(?P<lab>[^~]+)(~(?P<back>[0-9]{1,9}))?")
+
+
+def find_run(wanted: str, state: Path) -> RunResult:
+    """The run that is meant.
+
+    Parameters
+    ----------
+    wanted
+        A result file, the directory of one, the id of a run, ``LAB`` for the last run of a lab,
+        or ``LAB~1`` for the one before that, ``LAB~2`` and so on. The first that there is counts,
+        in that order.
+    state
+        The state directory.
+
+    Raises
+    ------
+    UsageError
+        When there is none, naming the nearest, or when the file is no result.
+
+    """
+    doing = f"looking for the run '{wanted}'"
+    path = Path(wanted)
+    kept = state.glob(f"labs/*/runs/{wanted}/{RESULT}") if _is_name(wanted) else iter(())
+    for file in (path, path / RESULT, *kept):
+        if file.is_file():
+            return _read(doing, file)
+    by_lab = _BACK.fullmatch(wanted)
+    if by_lab and _is_name(by_lab["lab"]) and (state / "labs" / by_lab["lab"]).is_dir():
+        return _read(doing, _of_lab(doing, state, by_lab["lab"], int(by_lab["back"] or 0)))
+    raise UsageError(doing, *_missing(wanted, path, state))
+
+
+def _missing(wanted: str, path: Path, state: Path) -> tuple[str, str]:
+    """Why there is no such run, and what to try."""
+    if path.is_dir():
+        below = sorted(path.glob(f"*/{RESULT}"), key=lambda file: file.parent.name)
+        near = " or ".join(f"'{file.parent}'" for file in below[:_SHOWN])
+        hint = f"did you mean {near}?" if near else "the directory of one run, or its result.json"
+        return f"directory '{wanted}' has no {RESULT}", hint
+    if "/" in wanted or path.suffix == ".json":
+        return "there is no such file", _A_RUN
+    neither = (
+        f"it is neither a {RESULT}, nor a directory with one, nor the id of a run that is kept"
+    )
+    return (
+        f"{neither}, nor a lab",
+        _nearest(wanted, state) or "'lab test LAB' makes a run; 'lab list' names the labs",
+    )
+
+
+def _is_name(text: str) -> bool:
+    """Whether it can be the name of one directory, and no pattern of several."""
+    return re.fullmatch(r"[A-Za-z0-9][-.\w]*", text) is not None
+
+
+def _of_lab(doing: str, state: Path, lab: str, back: int) -> Path:
+    runs = _runs(state, lab)
+    if not runs:
+        raise UsageError(doing, f"lab '{lab}' has not been tested yet", f"lab test {lab}")
+    if back >= len(runs):
+        there = "only one run" if len(runs) == 1 else f"only {len(runs)} runs"
+        listed = ", ".join(run.name for run in runs[-5:])
+        raise UsageError(
+            doing,
+            f"lab '{lab}' has {there}, so the oldest is '{lab}~{len(runs) - 1}'",
+            f"one of its latest: {listed}",
+        )
+    return runs[-1 - back] / RESULT
+
+
+def _runs(state: Path, lab: str) -> list[Path]:
+    """Directories of a lab's runs, oldest first: their names begin with the time."""
+    return sorted(file.parent for file in state.glob(f"labs/{lab}/runs/*/{RESULT}"))
+
+
+def _nearest(wanted: str, state: Path) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415  only for a wrong name
+
+    labs = sorted(path.name for path in state.glob("labs/*") if path.is_dir())
+    runs = sorted(file.parent.name for file in state.glob(f"labs/*/runs/*/{RESULT}"))
+    near = get_close_matches(wanted, [*labs, *runs], n=1) or get_close_matches(
+        wanted.partition("~")[0], labs, n=1
+    )
+    return f"did you mean '{near[0]}'?" if near else ""
+
+
+def _read(doing: str, file: Path) -> RunResult:
+    try:
+        text = read_regular(file).decode()
+        document = parsed(text)
+    except json.JSONDecodeError as error:
+        raise UsageError(doing, f"'{file}' {_breaks(text, error)}", _A_RUN) from error
+    except (OSError, ValueError) as error:
+        raise UsageError(doing, f"'{file}' cannot be read: {error}", _A_RUN) from error
+    if not isinstance(document, dict) or "format" not in document:
+        raise UsageError(doing, f"'{file}' is JSON, but no result of a run", _A_RUN)
+    try:
+        run, _ = from_json(document)
+    except BrokenError as error:
+        raise UsageError(doing, f"'{file}': {error.happened}", error.hint or _A_RUN) from error
+    for name in (run.run, run.lab, run.scenario, *(result.cell.id for result in run.results)):
+        if not name.isprintable():  # it could pass for lines of ours
+            happened = f"'{file}' has a name with characters that cannot be printed: {name!r:.60}"
+            raise UsageError(doing, happened, _A_RUN)
+    return run
+
+
+def _breaks(text: str, error: json.JSONDecodeError) -> str:
+    """What is wrong with a text that is no JSON."""
+    if not text.strip():
+        return "is empty"
+    if text[error.pos :].strip():
+        return f"is no JSON: {error.msg.lower()} in line {error.lineno}, column {error.colno}"
+    return f"breaks off in line {error.lineno}: it was not written, or copied, to its end"
+
+
+SHELF = "repro"
+"""Where in the state directory the scenarios of small labs are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Small:
+    """A small lab, decided and written down."""
+
+    run: RunResult
+    then: CellResult
+    scenario: Scenario
+    file: Path
+    lab: str
+
+
+def cell_of(run: RunResult, wanted: str) -> CellResult:
+    """The cell of that id.
+
+    Raises
+    ------
+    UsageError
+        When the run has none; names the nearest.
+
+    """
+    for found in run.results:
+        if found.cell.id == wanted:
+            return found
+    from difflib import get_close_matches  # noqa: PLC0415  only for a wrong name
+
+    near = get_close_matches(wanted, [found.cell.id for found in run.results], n=1)
+    raise UsageError(
+        f"looking for cell '{wanted}' in run '{run.run}'",
+        "it has no such cell",
+        f"did you mean '{near[0]}'?" if near else "its report has the ids of all its cells",
+    )
+
+
+def make_small(
+    run: RunResult, then: CellResult, state: Path, name: str | None, output: Path | None
+) -> Small:
+    """Decide the smallest lab that has the cell, and write its scenario.
+
+    All that the run says is checked before anything is written: it may come from elsewhere. No
+    path comes out of it.
+
+    Raises
+    ------
+    UsageError
+        When the run does not hold the scenario that it is of, or that has no such cell any more,
+        or when no lab can have the name.
+    ScenarioError
+        When this version reads the scenario differently from the one that wrote it.
+    StateError
+        When a file cannot be written.
+
+    """
+    if not run.scenario_text:
+        raise UsageError(
+            f"reproducing a cell of run '{run.run}'",
+            "its result was kept before results held their scenario",
+            "run 'lab test' again, and take a cell of that run",
+        )
+    lab = (name or f"repro-{run.scenario}")[:LONGEST].rstrip("-")
+    check_name(lab, new=True)
+    held = HeldText(run.scenario_text, f"the scenario of run '{run.run}'")
+    whole = load(held, topology_check=registry.check)
+    if run.only is not None:
+        whole = keep_only(whole, run.only)
+    small = reduce(whole, then.cell.id)
+    head = f"The smallest lab that has cell {then.cell.id} of run {run.run}, by 'lab repro'."
+    file = output.absolute() if output else state / SHELF / f"{lab}.yaml"
+    if output is None:
+        make_own(state)
+        make_private(file.parent)
+    doing = f"writing '{file}'"
+    with guarded_files(doing), open_output(file, doing) as opened:
+        opened.write(to_yaml(small, head).encode())
+    return Small(run, then, small, file, lab)
+
+
+def judge(then: Verdict, now: Verdict) -> tuple[int, str]:
+    """The exit code and what it means: 1 where the cell is not as expected here, 0 where it is."""
+    if now in GREEN:
+        if then in GREEN:
+            return (
+                0,
+                f"it was '{then}' then, and it is '{now}' here: there was nothing to reproduce",
+            )
+        return 0, f"it does not reproduce: it was '{then}' then, and here it is '{now}'"
+    if then == now:
+        return 1, f"it reproduces: it is '{now}' here as it was then"
+    if then in GREEN:
+        return 1, f"it was '{then}' then, and here it is '{now}'"
+    return 1, f"it reproduces, though differently: it was '{then}' then, and here it is '{now}'"
+
+
+def run_cell(session: LabSession, cell_id: str) -> tuple[CellResult, Path]:
+    """Probe that one cell, keep the run, and return the result with the run's directory.
+
+    Raises
+    ------
+    LabError
+        As :meth:`lab.suites.session.LabSession.probe` does.
+
+    """
+    chosen: tuple[Cell, ...] = tuple(cell for cell in session.cells if cell.id == cell_id)
+    run = session.probe(chosen, lambda _done, _total: None)
+    return run.results[0], session.lab.record(run, intent=session.intent)

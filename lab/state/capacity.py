@@ -1,0 +1,99 @@
+"""Memory and disk space that are left for labs and their journal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from lab.state.failure import ELSEWHERE, FullError
+
+_UNLIMITED = 1 << 62
+_FIGURES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+"""Names of the limit and of what is used, in version 2 of control groups and in version 1."""
+
+
+def available(root: Path = Path("/")) -> int:
+    """Bytes that can be had without swapping; files are looked for below ``root``.
+
+    The smallest of what the kernel estimates for the machine and of what each control group
+    that this process is in has left; what a group holds of files and does not use is left too.
+    """
+    return min([_of_machine(root), *_of_groups(root)])
+
+
+def _of_machine(root: Path) -> int:
+    for line in _lines(root / "proc/meminfo"):
+        name, _, value = line.partition(":")
+        if name == "MemAvailable":
+            return int(value.split()[0]) * 1024
+    return _UNLIMITED
+
+
+def _of_groups(root: Path) -> Iterator[int]:
+    for line in _lines(root / "proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        if controllers in {"", "memory"}:
+            mount = root / "sys/fs/cgroup" / controllers
+            group = mount / path.lstrip("/")
+            for place in (group, *group.parents):
+                yield from _left_in_group(place)
+                if place == mount:
+                    break
+
+
+def _left_in_group(group: Path) -> Iterator[int]:
+    for limit, used in _FIGURES:
+        with suppress(OSError, ValueError):  # "max", or no such file
+            room = int((group / limit).read_text()) - int((group / used).read_text())
+            yield room + sum(_inactive_files(group))
+
+
+def _inactive_files(group: Path) -> Iterator[int]:
+    for line in _lines(group / "memory.stat"):
+        name, _, value = line.partition(" ")
+        if name == "inactive_file":
+            yield int(value)
+
+
+def _lines(path: Path) -> list[str]:
+    with suppress(OSError):
+        return path.read_text(encoding="utf-8").splitlines()
+    return []
+
+
+NEEDED_BYTES = 16 << 20
+"""Journal and results of one lab, several runs of some thousand cells (1 MB each) included."""
+
+
+def check_room(directory: Path, needed: int | None = None) -> None:
+    """Refuse a directory, there or not yet, on a disk that is as good as full.
+
+    Parameters
+    ----------
+    needed
+        Bytes; None for :data:`NEEDED_BYTES`.
+
+    Raises
+    ------
+    FullError
+        Naming what is free and what is needed.
+
+    """
+    there = next(path for path in (directory, *directory.absolute().parents) if path.is_dir())
+    figures = os.statvfs(there)
+    free = figures.f_bavail * figures.f_frsize
+    needed = NEEDED_BYTES if needed is None else needed
+    if free < needed:
+        raise FullError(
+            f"checking disk space in '{directory}'",
+            f"{free >> 20} MiB are free, {-(-needed >> 20)} MiB are needed",
+            f"free some space (see: df -h '{_mounted(there)}'), {ELSEWHERE}",
+        )
+
+
+def _mounted(there: Path) -> Path:
+    """Where that disk is mounted: a lab's directory may be gone before anybody looks at it."""
+    resolved = there.resolve()
+    return next(path for path in (resolved, *resolved.parents) if path.is_mount())

@@ -1,0 +1,144 @@
+"""What Calico is asked for, and its Felix: as nodes tell, and what is not as it should be."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lab.cluster.addons.calico_settings import pool, stored
+from lab.explain.checks import calico
+from lab.explain.difference import Difference
+from lab.explain.explainer import Explainer
+from lab.facts.linux import facts
+from lab.facts.node import CalicoFacts, NodeFacts
+from lab.lifecycle.compilation import compile_scenario
+from lab.topology.intent import Intent
+from lab.topology.path import Flow
+from lab.topology.routing import bare
+
+NODES = ("master", "worker1", "worker2")
+
+
+def intent_of(scenario: str) -> Intent:
+    return compile_scenario(scenario, "linux", None, "kubernetes", real=True).intent
+
+
+def pools(intent: Intent) -> dict[str, dict[str, Any]]:
+    kubelets = {one.name: one.kubelet for one in intent.machines if one.kubelet}
+    made = [pool(name, str(one.pod_cidr)) for name, one in kubelets.items()]
+    return {one.name: stored(intent.topology, one) for one in made}
+
+
+def seen(intent: Intent, **changes: Any) -> dict[str, NodeFacts]:
+    """All as it should be, as the control plane tells, but for the changes."""
+    numbers = {
+        name: str(intent.machine(name).speaker.asn) if intent.machine("router").speaker else ""  # type: ignore[union-attr]
+        for name in NODES
+    }
+    asked = CalicoFacts(**{"felix": ("S",), "pools": pools(intent), "systems": numbers, **changes})
+    plain = CalicoFacts(felix=("S", "S"))
+    return {
+        name: NodeFacts("linux", "", calico=asked if name == "master" else plain) for name in NODES
+    }
+
+
+def told(intent: Intent, observed: dict[str, NodeFacts]) -> list[Difference]:
+    return list(calico.differences(intent, observed))
+
+
+def test_what_the_api_and_ps_answer_is_read() -> None:
+    items = [{"metadata": {"name": "of-master"}, "spec": {"cidr": "10.244.0.0/26"}}]
+    answers = {
+        "felix": "S runsv felix\nT calico-node -felix\n",
+        "calico-pools": json.dumps({"items": items}),
+        "calico-systems": "master    64513\nworker1   <none>\n",
+    }
+    said = "".join(f"\n@@@ {name}\n{text}\n@@@= 0\n" for name, text in answers.items())
+    assert facts(said, "").calico == CalicoFacts(
+        ("S", "T"), {"of-master": {"cidr": "10.244.0.0/26"}}, {"master": "64513", "worker1": ""}
+    )
+    assert facts("\n@@@ address\n[]\n@@@= 0\n", "").calico is None
+    broken = facts("\n@@@ felix\nS\n@@@= 0\n\n@@@ calico-pools\nnot JSON\n@@@= 0\n", "")
+    assert broken.calico is None
+    assert not broken.knows("calico-pools")
+
+
+@pytest.mark.parametrize("scenario", ["calico-vxlan", "calico-bgp", "calico-bgp-tor"])
+def test_of_what_is_as_it_should_be_nothing_is_told(scenario: str) -> None:
+    intent = intent_of(scenario)
+    assert told(intent, seen(intent)) == []
+    assert told(replace(intent, kubernetes=None), seen(intent, pools={})) == []
+
+
+@pytest.mark.parametrize(
+    ("scenario", "wrong", "kind", "observed"),
+    [
+        ("calico-vxlan", {"natOutgoing": False}, "wrong-pool", "natOutgoing false"),
+        ("calico-vxlan", {"vxlanMode": "Never"}, "wrong-encapsulation", 'vxlanMode "Never"'),
+        ("calico-bgp", {"vxlanMode": "Always"}, "wrong-encapsulation", 'vxlanMode "Always"'),
+        ("calico-bgp", {"disabled": True}, "wrong-pool", "disabled true"),
+    ],
+)
+def test_a_pool_that_is_wrong_is_the_node_s_that_it_is_for(
+    scenario: str, wrong: dict[str, Any], kind: str, observed: str
+) -> None:
+    intent = intent_of(scenario)
+    changed = pools(intent)
+    changed["of-worker1"] |= wrong
+    (found,) = told(intent, seen(intent, pools=changed))
+    assert (found.kind, found.node, found.place) == (kind, "worker1", "master")
+    assert (found.object, found.observed) == ("IPPool of-worker1", observed)
+    assert "patch ippools.crd.projectcalico.org of-worker1 --type=merge" in found.mends
+
+
+def test_a_pool_that_is_not_there_is_told() -> None:
+    intent = intent_of("calico-vxlan")
+    left = {name: spec for name, spec in pools(intent).items() if name != "of-worker2"}
+    (found,) = told(intent, seen(intent, pools=left))
+    assert (found.kind, found.node, found.observed) == ("wrong-pool", "worker2", "there is none")
+
+
+def test_a_node_s_own_autonomous_system_is_wrong_or_lacking() -> None:
+    intent = intent_of("calico-bgp-tor")
+    right = seen(intent)["master"].calico
+    assert right is not None
+    for number, observed in (("65000", "65000"), ("", "none of its own")):
+        systems = {**(right.systems or {}), "worker1": number}
+        (found,) = told(intent, seen(intent, systems=systems))
+        assert (found.kind, found.node, found.observed) == ("wrong-as", "worker1", observed)
+        assert found.mends.endswith("node worker1 projectcalico.org/ASNumber=64514")
+
+
+@pytest.mark.parametrize(
+    ("states", "observed"), [((), "it does not run"), (("T",), "stopped by a signal")]
+)
+def test_a_felix_that_does_nothing_is_told(states: tuple[str, ...], observed: str) -> None:
+    intent = intent_of("calico-vxlan")
+    facts_of = seen(intent)
+    facts_of["worker2"] = NodeFacts("linux", "", calico=CalicoFacts(felix=states))
+    (found,) = told(intent, facts_of)
+    assert (found.kind, found.node, found.observed) == ("felix-down", "worker2", observed)
+
+
+def test_what_calico_is_asked_for_comes_before_what_follows_and_bears_on_the_nodes_paths() -> None:
+    intent = intent_of("calico-vxlan")
+    changed = pools(intent)
+    changed["of-worker2"]["vxlanMode"] = "Never"
+    unknown = tuple((name, "not asked") for name in ("address", "nftables", "iptables"))
+    observed = {
+        name: replace(one, routes=(), forwards=True, absent=unknown)
+        for name, one in seen(intent, pools=changed).items()
+    }
+    explainer = Explainer(intent, observed)
+
+    def first(source: str, target: str) -> str:
+        pods = {pod.name: pod for machine in intent.machines for pod in machine.pods}
+        flow = Flow(source, bare(pods[target].address), 80, "tcp")
+        found = explainer.explain(flow).findings
+        return found[0].fault if found else ""
+
+    assert first("worker1-p1", "worker2-p1") == "wrong-encapsulation"
+    assert first("worker1-p1", "master-p1") != "wrong-encapsulation"

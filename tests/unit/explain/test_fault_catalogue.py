@@ -1,0 +1,392 @@
+"""The catalogue of faults: where each can be done, with which commands, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from lab._errors import UsageError
+from lab.explain.faults import registry
+from lab.explain.faults.fault import Fault, FaultCommand, FaultSite
+from lab.lifecycle.faults import batches, script
+from lab.plan.planner import make_plan
+from lab.scenario.loader import find, load
+from lab.topology import registry as topologies
+from lab.topology.gateways import held
+from lab.topology.intent import Intent
+
+CASES = Path(__file__).parents[2] / "cases" / "faults"
+WRITE = "HYBRIDLAB_WRITE_CASES"
+LEARNING = ("calico-bgp", "upstream-vrrp")
+KINDS = ("overlay", "host-gateway", "upstream-tor", "hard-way", "kubeinit", "ovn", *LEARNING)
+FAULTS = registry.faults()
+EVERYWHERE = {
+    "dns-unreachable",
+    "duplicate-node-pod-cidr",
+    "duplicate-pod-address",
+    "ip-forward-off",
+    "masquerade-missing",
+    "mtu-black-hole",
+    "node-link-down",
+    "nodeport-blocked",
+    "outboundnat-exception-missing",
+    "packet-loss",
+    "pod-link-down",
+    "route-missing",
+    "service-backend-stale",
+    "service-rules-missing",
+    "slow-link",
+    "stale-neighbour",
+    "two-nodes-one-mac",
+}
+NOT_WITH_OVN = {
+    "duplicate-node-pod-cidr",
+    "outboundnat-exception-missing",
+    "route-missing",
+    "two-nodes-one-mac",
+}
+WITH_A_TUNNEL = {
+    "fdb-entry-missing",
+    "tunnel-udp-dropped",
+    "tunnel-udp-rejected",
+    "wrong-udp-port",
+    "wrong-vni",
+}
+
+
+OF_CLUSTERS = {
+    "cni-config-missing",
+    "containerd-stopped",
+    "coredns-scaled-down",
+    "disk-full",
+    "flanneld-killed",
+    "kube-proxy-stopped",
+    "kubelet-certificate-expired",
+    "wrong-pod-cidr",
+}
+OF_FLANNEL = {"flanneld-killed", "wrong-pod-cidr"}
+OF_CALICO = {"felix-killed", "wrong-as-number", "wrong-encapsulation", "wrong-pool"}
+
+
+@cache
+def cluster(kind: str) -> Intent:
+    return topologies.intent(make_plan(load(find(kind))))
+
+
+@cache
+def intent(kind: str) -> Intent:
+    """As the embedded provider has it: without Kubernetes."""
+    return replace(cluster(kind), kubernetes=None)
+
+
+def text(fault: Fault, lab: Intent, site: FaultSite) -> str:
+    peer = site.peers[-1] if site.peers else ""
+    change = fault.change(lab, site.node, peer)
+    lines = [f"# {fault.name} on {site.node}" + (f", peer {peer}" if peer else "")]
+    for title, commands in (("do", change.do), ("undo", change.undo)):
+        lines.append(f"{title}:")
+        lines += [f"  {one.place}: {one.line}" for one in commands]
+    return "".join(f"{line}\n" for line in lines)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_commands_of_a_fault(name: str) -> None:
+    fault = FAULTS[name]
+    every = [cluster(kind) if name in OF_CLUSTERS else intent(kind) for kind in KINDS]
+    every += [cluster("calico-bgp-tor")] if name in OF_CALICO else []
+    lab = next(one for one in every if registry.sites(fault, one))
+    written = text(fault, lab, registry.sites(fault, lab)[-1])
+    path = CASES / f"{name}.txt"
+    if os.environ.get(WRITE):
+        path.write_text(written, encoding="utf-8")
+    assert written == path.read_text(encoding="utf-8")
+
+
+def test_every_case_belongs_to_a_fault() -> None:
+    assert {path.stem for path in CASES.glob("*.txt")} - {"in-ovn"} == set(FAULTS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_where_faults_of_clusters_can_be_done(kind: str) -> None:
+    lab = cluster(kind)
+    there = {name for name in OF_CLUSTERS if registry.sites(FAULTS[name], lab)}
+    lacks = {
+        "hard-way": {"kubelet-certificate-expired", *OF_FLANNEL},
+        "ovn": {"kube-proxy-stopped", *OF_FLANNEL},
+        "overlay": set[str](),
+        "host-gateway": set[str](),
+        "kubeinit": set[str](),
+    }
+    assert there == OF_CLUSTERS - lacks.get(kind, OF_FLANNEL)
+    windows = {one.name for one in lab.machines if one.os == "windows"}
+    for name in there:
+        assert not windows & {one.node for one in registry.sites(FAULTS[name], lab)}
+
+
+@pytest.mark.parametrize("kind", ["calico-vxlan", "calico-bgp", "calico-bgp-tor"])
+def test_where_faults_of_calico_can_be_done(kind: str) -> None:
+    lab = cluster(kind)
+    there = {name: registry.sites(FAULTS[name], lab) for name in OF_CALICO}
+    with_systems = kind == "calico-bgp-tor"
+    assert {name for name, sites in there.items() if sites} == (
+        OF_CALICO - (set() if with_systems else {"wrong-as-number"})
+    )
+    assert {site.node for sites in there.values() for site in sites} == {
+        one.name for one in lab.machines if one.kubelet and one.os == "linux"
+    }
+    (change,) = FAULTS["wrong-pool"].change(lab, "worker1", "").undo
+    assert change.place == "master"
+
+
+def test_of_namespaces_they_are_refused_with_what_they_need() -> None:
+    for name in OF_CLUSTERS | OF_CALICO:
+        with pytest.raises(UsageError, match=r"it needs .*(cluster|kubeadm)"):
+            registry.choose(FAULTS[name], intent("overlay"), "breaking it")
+
+
+def test_where_nothing_is_forwarded_forwarding_cannot_be_switched_off() -> None:
+    """A Windows node of an OVN network is no gateway: its pods leave by another."""
+    there = registry.sites(FAULTS["ip-forward-off"], intent("ovn"))
+    assert [one.node for one in there] == ["master", "worker1", "worker2", "router"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_where_faults_can_be_done(kind: str) -> None:
+    there = {one.name for one in FAULTS.values() if registry.sites(one, intent(kind))}
+    more = {
+        "overlay": WITH_A_TUNNEL,
+        "kubeinit": WITH_A_TUNNEL,
+        "calico-bgp": {"bgp-session-down"},
+        "upstream-vrrp": WITH_A_TUNNEL | {"bgp-session-down", "gateway-dead"},
+        "ovn": {"tunnel-udp-dropped"},
+    }
+    lacks = {"ovn": NOT_WITH_OVN, **{name: {"route-missing"} for name in LEARNING}}
+    assert there == EVERYWHERE - lacks.get(kind, set()) | more.get(kind, set())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_site_and_peer_has_a_change_on_machines_that_are_there(name: str, kind: str) -> None:
+    fault, lab = FAULTS[name], cluster(kind) if name in OF_CLUSTERS else intent(kind)
+    places = {machine.name for machine in lab.everything()}
+    places |= {pod.name for machine in lab.machines for pod in machine.pods}
+    for site in registry.sites(fault, lab):
+        assert bool(site.peers) == (fault.peer is not None)
+        for peer in site.peers or ("",):
+            change = fault.change(lab, site.node, peer)
+            assert change.do
+            assert change.undo
+            assert {one.place for one in (*change.do, *change.undo)} <= places
+            assert site.node not in site.peers
+
+
+def test_what_undoes_a_fault_is_the_same_whoever_holds_the_gateways_meanwhile() -> None:
+    lab = intent("upstream-vrrp")
+    other = held(lab, {one.node: one.candidates[-1] for one in lab.gateways})
+    assert [one.holder for one in lab.gateways] != [one.holder for one in other.gateways]
+    for fault in FAULTS.values():
+        for site in registry.sites(fault, other):
+            for peer in site.peers or ("",):
+                undo = fault.change(other, site.node, peer).undo
+                assert fault.change(lab, site.node, peer).undo == undo
+
+
+def test_routes_of_an_upstream_router_are_the_routers() -> None:
+    (site,) = registry.sites(FAULTS["route-missing"], intent("upstream-tor"))
+    assert site.node == "router"
+
+
+def test_a_stale_neighbour_is_one_that_is_sent_to() -> None:
+    (site,) = registry.sites(FAULTS["stale-neighbour"], intent("ovn"))
+    assert (site.node, set(site.peers)) == ("router", {"master", "worker1", "worker2"})
+
+
+ON_HYPERVISORS = {
+    "fdb-entry-missing",
+    "mtu-black-hole",
+    "node-link-down",
+    "packet-loss",
+    "slow-link",
+    "stale-neighbour",
+    "tunnel-udp-dropped",
+    "tunnel-udp-rejected",
+    "two-nodes-one-mac",
+    "wrong-udp-port",
+    "wrong-vni",
+}
+
+
+def test_what_joins_a_labs_own_hypervisors_can_be_broken_too() -> None:
+    lab = intent("kubeinit")
+    names = {one.name for one in lab.hypervisors}
+    sites = {
+        fault.name: [site for site in registry.sites(fault, lab) if site.node in names]
+        for fault in FAULTS.values()
+    }
+    assert {name for name, there in sites.items() if there} == ON_HYPERVISORS
+    for name in ON_HYPERVISORS:
+        assert {site.node for site in sites[name]} == names
+        for site in sites[name]:
+            assert set(site.peers) == (names - {site.node} if FAULTS[name].peer else set())
+        assert registry.choose(FAULTS[name], lab, "trying").node not in names
+    assert registry.choose(FAULTS["wrong-vni"], lab, "trying", "hypervisor-02")
+
+
+def test_a_hypervisors_tunnel_is_put_back_with_all_that_hangs_on_it() -> None:
+    lab = intent("kubeinit")
+    undo = FAULTS["wrong-vni"].change(lab, "hypervisor-02", "").undo
+    lines = [one.line for one in undo]
+    assert "ip link set dev vxlan-nodes master br-nodes" in lines
+    entries = [line for line in lines if line.startswith("bridge fdb")]
+    assert len(entries) == len(lab.machine("hypervisor-02").forwarding)
+    assert [line for line in entries if "00:00:00:00:00:00" in line] == [
+        "bridge fdb append 00:00:00:00:00:00 dev vxlan-nodes dst 203.0.113.1 self permanent"
+    ]
+
+
+BY_OVN = (
+    *("dns-unreachable", "masquerade-missing", "mtu-black-hole", "node-link-down", "packet-loss"),
+    *("service-backend-stale", "service-rules-missing", "slow-link", "tunnel-udp-dropped"),
+)
+"""Those that are done by other means than elsewhere."""
+
+
+def test_the_commands_of_faults_in_a_logical_network() -> None:
+    lab = intent("ovn")
+    written = "".join(
+        text(FAULTS[name], lab, registry.sites(FAULTS[name], lab)[0]) for name in BY_OVN
+    )
+    path = CASES / "in-ovn.txt"
+    if os.environ.get(WRITE):
+        path.write_text(written, encoding="utf-8")
+    assert written == path.read_text(encoding="utf-8")
+
+
+def test_an_unknown_fault_names_the_nearest() -> None:
+    for wrong, meant in (
+        ("wrong-vnni", "'wrong-vni'"),
+        ("udp-4789-dropped", "'tunnel-udp-dropped'"),
+        ("route", "'route-missing'"),
+    ):
+        with pytest.raises(UsageError) as raised:
+            registry.find("trying", wrong)
+        assert meant in raised.value.hint
+    for nothing in ("xyzzy", "", "e"):
+        with pytest.raises(UsageError) as raised:
+            registry.find("trying", nothing)
+        assert raised.value.hint == "'lab fault --list' shows every fault"
+
+
+REFUSED = [
+    # fault, topology, node, peer, what happened, what to try
+    (
+        "wrong-vni",
+        "host-gateway",
+        "",
+        "",
+        "it needs a VXLAN tunnel, and no machine of a lab with topology 'host-gateway' has that",
+        "overlay",
+    ),
+    (
+        "wrong-vni",
+        "overlay",
+        "router",
+        "",
+        "it needs a VXLAN tunnel, which 'router' has not",
+        "--node ",
+    ),
+    (
+        "wrong-vni",
+        "ovn",
+        "",
+        "",
+        "it needs a VXLAN tunnel, and no machine of a lab with topology 'ovn' has that",
+        "in this lab there can be dns-unreachable, duplicate-pod-address, ip-forward-off, ",
+    ),
+    (
+        "masquerade-missing",
+        "ovn",
+        "win1",
+        "",
+        "it needs to masquerade what pods send to the outside, which 'win1' has not",
+        "--node master, worker1, worker2",
+    ),
+    ("wrong-vni", "overlay", "nobody", "", "there is no machine 'nobody'", "--node master, "),
+    ("wrong-vni", "overlay", "master", "win1", "it concerns one machine alone", "leave '--peer'"),
+    (
+        "route-missing",
+        "overlay",
+        "master",
+        "master",
+        "'master' can be no peer of 'master' in it",
+        "--peer worker1, worker2, win1, win2",
+    ),
+    (
+        "route-missing",
+        "overlay",
+        "",
+        "wroker1",
+        "there is no node 'wroker1'",
+        "did you mean 'worker1'? --peer worker1, worker2, win1, win2, master",
+    ),
+    (
+        "duplicate-pod-address",
+        "overlay",
+        "master",
+        "worker1-p9",
+        "there is no pod 'worker1-p9'",
+        "did you mean 'worker1-p",
+    ),
+    (
+        "route-missing",
+        "overlay",
+        "",
+        "router",
+        "'router' can be no peer in it",
+        "--peer worker1, worker2, win1, win2",
+    ),
+    ("wrong-vni", "overlay", "wokrer1", "", "there is no machine 'wokrer1'", "did you mean 'wor"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "node", "peer", "happened", "hint"),
+    REFUSED,
+    ids=lambda value: value if isinstance(value, str) and " " not in value else "",
+)
+def test_what_cannot_be_done_says_why_and_where_it_can(  # noqa: PLR0913, PLR0917  a case has as many columns
+    name: str, kind: str, node: str, peer: str, happened: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as raised:
+        registry.choose(FAULTS[name], intent(kind), "trying", node, peer)
+    assert raised.value.happened == happened
+    assert hint in raised.value.hint
+
+
+def test_where_nobody_says_the_first_machine_and_peer_are_taken() -> None:
+    fault, lab = FAULTS["route-missing"], intent("overlay")
+    assert registry.choose(fault, lab, "trying") == FaultSite("master", ("worker1",))
+    assert registry.choose(fault, lab, "trying", peer="master") == FaultSite("worker1", ("master",))
+
+
+def test_commands_of_one_place_share_a_shell_as_far_as_they_fit() -> None:
+    small = [
+        FaultCommand("a", "1"),
+        FaultCommand("a", "2"),
+        FaultCommand("b", "3"),
+        FaultCommand("a", "4"),
+    ]
+    assert list(batches(small)) == [("a", ["1", "2"]), ("b", ["3"]), ("a", ["4"])]
+    large = [FaultCommand("a", "x" * 40_000)] * 3
+    assert [len(lines) for _, lines in batches(large)] == [1, 1, 1]
+    assert list(batches([])) == []
+
+
+def test_a_shell_stops_at_the_line_that_fails() -> None:
+    lines = script(["true", "false", "true"]).splitlines()
+    assert lines[0].startswith("set -e;")
+    assert lines[1:] == ["at=0", "true", "at=1", "false", "at=2", "true"]

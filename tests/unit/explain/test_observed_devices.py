@@ -1,0 +1,168 @@
+"""Single answers of ip, nft and iptables, and what they mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab.facts import linux, nft_words
+from lab.facts.linux import facts
+from lab.facts.questions import answers, command
+from lab.facts.rules import Leaving, masquerades
+from lab.facts.translations import Masquerade
+from lab.topology.intent import Route
+
+MARK = {"meta": {"key": "mark"}}
+
+
+def test_the_route_of_the_lowest_metric_counts() -> None:
+    found = linux.routes(
+        [
+            {"dst": "default", "gateway": "198.18.0.1", "dev": "mgmt0", "metric": 5000},
+            {"dst": "default", "gateway": "10.9.176.1", "dev": "eth0", "metric": 100},
+            {"dst": "default", "gateway": "192.0.2.1", "dev": "eth1", "metric": 100},
+        ]
+    )
+    assert found == (Route("default", "eth0", "10.9.176.1"),)
+
+
+def test_a_route_whose_device_is_down_says_so() -> None:
+    (found,) = linux.routes([{"dst": "10.0.0.0/8", "dev": "eth0", "flags": ["dead", "linkdown"]}])
+    assert found.device == "eth0 (down)"
+
+
+def test_a_link_without_carrier_is_up_and_carries_nothing() -> None:
+    (found,) = linux.links(
+        [{"ifname": "eth0", "flags": ["UP", "NO-CARRIER"], "operstate": "DOWN", "mtu": 1500}]
+    )
+    assert (found.up, found.carrier) == (True, False)
+
+
+def test_a_tunnel_that_learns_is_told() -> None:
+    entry = {"ifname": "v", "linkinfo": {"info_kind": "vxlan", "info_data": {"learning": True}}}
+    assert linux.learning([entry]) == ("v",)
+
+
+@pytest.mark.parametrize(
+    ("operator", "left", "right", "marked"),
+    [
+        ("==", MARK, 0x4000, True),
+        ("!=", MARK, 0x4000, False),
+        ("==", {"&": [MARK, 0x4000]}, 0, False),
+        ("!=", {"&": [MARK, 0x4000]}, 0, True),
+        ("==", {"&": [MARK, 0x8000]}, 0, None),
+    ],
+)
+def test_kube_proxys_mark_is_known_in_every_way_to_write_it(
+    operator: str, left: object, right: int, marked: bool | None
+) -> None:
+    rule = {"expr": [{"match": {"op": operator, "left": left, "right": right}}]}
+    assert nft_words.mark_of(rule) is marked
+
+
+PODS = "10.244.0.0/16"
+
+
+@pytest.mark.parametrize(
+    ("rules", "spared"),
+    [
+        ([Leaving("masquerade", PODS, spared=("224.0.0.0/4",))], [("224.0.0.0/4",)]),
+        ([Leaving("return", destination="10.0.0.0/8"), Leaving("masquerade", PODS)],
+         [("10.0.0.0/8",)]),
+        ([Leaving("return", "192.0.2.0/24", destination="10.0.0.0/8"),
+          Leaving("masquerade", PODS)], [()]),
+        ([Leaving("return", PODS, source_is_not=True, destination="10.0.0.0/8"),
+          Leaving("masquerade", PODS)], [()]),
+        ([Leaving("return", destination="10.0.0.0/8", marked=True), Leaving("masquerade", PODS)],
+         [()]),
+        ([Leaving("masquerade", PODS), Leaving("return", destination="10.0.0.0/8")], [()]),
+        ([Leaving("masquerade", PODS, source_is_not=True)], []),
+        ([Leaving("masquerade", PODS, marked=True)], []),
+        ([Leaving("masquerade", PODS, destination="10.0.0.0/8")], []),
+        ([Leaving("masquerade")], []),
+    ],
+)  # fmt: skip
+def test_who_leaves_with_the_nodes_address(
+    rules: list[Leaving], spared: list[tuple[str, ...]]
+) -> None:
+    assert masquerades(rules) == tuple(Masquerade(PODS, one) for one in spared)
+
+
+def test_the_script_asks_less_of_a_namespace_and_least_of_a_pod() -> None:
+    texts = [command(what)[2] for what in ("computer", "namespace", "pod")]
+    assert "crictl" in texts[0]
+    assert "crictl" not in texts[1]
+    assert "nft" in texts[1]
+    assert "nft" not in texts[2]
+
+
+def test_answers_are_parted_and_each_has_its_own_trouble() -> None:
+    said = "noise\n@@@ one\n[1]\n\n@@@= 0\n\n@@@ two\n@@@= absent nft\n\n@@@ three\nhalf\n"
+    found = answers(said, "\n@@@ one\na warning\n")
+    assert found["one"].text == "[1]"
+    assert not found["one"].trouble
+    assert found["two"].trouble == "there is no 'nft'"
+    assert found["three"].trouble == "it was cut off"
+
+
+COMPUTER = """
+@@@ units
+Id=kubelet.service
+LoadState=loaded
+ActiveState=activating
+NRestarts=7
+
+Id=etcd.service
+LoadState=not-found
+ActiveState=inactive
+
+Id=containerd.service
+LoadState=loaded
+UnitFileState=enabled
+ActiveState=active
+NRestarts=0
+
+Id=haproxy.service
+LoadState=loaded
+UnitFileState=disabled
+ActiveState=inactive
+NRestarts=0
+
+@@@= 0
+
+@@@ sandboxes
+{"items": [{"metadata": {"name": "a", "namespace": "b"}, "state": "SANDBOX_NOTREADY"}]}
+
+@@@= 0
+
+@@@ card eth0
+@@@= absent ethtool
+
+@@@ pod cni-1 address
+[{"ifname": "eth0", "flags": ["UP", "LOWER_UP"], "mtu": 1450, "address": "0A:00:00:00:00:01",
+"addr_info": [{"family": "inet", "local": "10.244.1.7", "prefixlen": 24}]}]
+
+@@@= 0
+
+@@@ pod cni-1 sockets
+tcp LISTEN 0 4096 *:8080 *:*
+udp UNCONN 0 0 127.0.0.1:323 0.0.0.0:*
+
+@@@= 0
+"""
+
+
+def test_a_computer_tells_of_its_programs_and_pods() -> None:
+    found = facts(COMPUTER, "")
+    assert [(one.name, one.state) for one in found.units] == [
+        ("kubelet", "activating, restarted 7 times"),
+        ("containerd", "active"),
+    ]
+    assert found.sandboxes == (("b/a", "notready"),)
+    (pod,) = found.pods or ()
+    assert pod.addresses() == ("10.244.1.7/24",)
+    assert pod.listening == (("tcp", 8080),)
+    assert "card eth0" not in dict(found.absent)
+
+
+def test_a_node_that_is_no_computer_has_not_looked_at_its_pods() -> None:
+    assert facts("\n@@@ address\n[]\n\n@@@= 0\n", "").pods is None

@@ -1,0 +1,190 @@
+"""One node as it was seen, changed in one way, and what is told of it first."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import combinations
+from typing import get_args
+
+import pytest
+from observed_nodes import CASES, WORKER1, intent
+
+from lab.explain import difference
+from lab.explain.difference import Kind
+from lab.explain.differences import differences, lab_differences, settled
+from lab.facts.linux import facts
+from lab.facts.node import Counter, LinkFacts, NodeFacts, PodFacts, rises
+from lab.facts.translations import Translations
+
+WAYS = json.loads((CASES / "differences.json").read_text())
+WORKER = intent("overlay").machine("worker1")
+HEALTHY = facts(WORKER1, "")
+
+
+def changed(changes: list[list[str]]) -> NodeFacts:
+    text = WORKER1
+    for old, new in changes:
+        assert old in text, f"'{old}' is not in what was seen"
+        text = text.replace(old, new)
+    return facts(text, "")
+
+
+def test_a_node_as_intended_shows_no_difference() -> None:
+    assert differences(WORKER, HEALTHY) == ()
+    assert dict(HEALTHY.absent) == {}
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way["name"])
+def test_what_differs_is_told_first(way) -> None:
+    found = differences(WORKER, changed(way["changes"]))
+    expected = [(way["kind"], way["object"])] if way["kind"] else []
+    assert [(one.kind, one.object) for one in found][:1] == expected
+    assert all(one.node == "worker1" and one.shows and one.mends for one in found)
+
+
+def test_a_card_that_is_down_is_all_that_is_told_of_what_hangs_on_it() -> None:
+    (way,) = (one for one in WAYS if "takes its routes with it" in one["name"])
+    assert [one.kind for one in differences(WORKER, changed(way["changes"]))] == ["link-down"]
+
+
+def test_of_two_that_differ_at_once_one_is_told_first() -> None:
+    named = [way for way in WAYS if way["kind"]]
+    pairs = list(combinations(named, 2))[::7]
+    tried = 0
+    for one, other in pairs:
+        text = WORKER1
+        for old, new in (*one["changes"], *other["changes"]):
+            if old not in text:
+                break
+            text = text.replace(old, new)
+        else:
+            tried += 1
+            first = differences(WORKER, facts(text, ""))[0]
+            wanted = {(way["kind"], way["object"]) for way in (one, other)}
+            assert (first.kind, first.object) in wanted, (one["name"], other["name"], str(first))
+    assert tried > 100
+
+
+def test_every_kind_of_difference_of_a_single_node_has_a_way() -> None:
+    elsewhere = {
+        # pods, programs and pairs of nodes: below, in the other tests, and in tests/netns
+        *("pod-missing", "pod-address", "pod-gateway", "pod-mtu", "pod-neighbour"),
+        *("pod-resolver", "pod-not-listening", "program-down", "proxy-missing"),
+        *("duplicate-address", "duplicate-mac", "duplicate-pod-cidr", "backend-missing"),
+        *("tunnel-address", "tunnel-mac", "tunnel-mtu", "bridge-mtu", "gateway-missing"),
+        *("unplugged", "learned-route-missing", "wrong-learned-route"),
+        *("session-down", "session-waiting", "gateway-barred"),
+        *("wrong-policy", "wrong-affinity", "wrong-refusal"),
+        # of clusters: tests/unit/cluster/test_observed_software.py
+        *("runtime-down", "proxy-stopped", "flanneld-down", "wrong-subnet", "cni-config-missing"),
+        *("certificate-expired", "disk-full", "dns-scaled-down"),
+        *("felix-down", "wrong-pool", "wrong-encapsulation", "wrong-as"),
+        # of a logical network: tests/unit/explain and tests/netns
+        *("logical-port", "logical-route", "port-unbound", "tunnel-end-missing"),
+        *("balancer-missing", "balancer-stale", "balancers-missing"),
+    }
+    kinds = set(get_args(Kind))
+    assert kinds - elsewhere == {one["kind"] for one in WAYS} - {""}
+
+
+def test_what_a_node_could_not_be_asked_is_told_with_the_reason() -> None:
+    text = WORKER1.replace("@@@= 0\n\n@@@ forwarding", "@@@= absent ip\n\n@@@ forwarding")
+    assert dict(facts(text, "").absent)["proxy"] == "there is no 'ip'"
+    cut = WORKER1[: WORKER1.index("@@@ nftables") + 20]
+    assert "cut off" in dict(facts(cut, "").absent)["nftables"]
+    bad = WORKER1.replace('[{"ifindex"', '[{"ifindex', 1)
+    assert "cannot be read" in dict(facts(bad, "").absent)["address"]
+
+
+def test_a_tool_that_fails_says_so_in_its_own_words() -> None:
+    text = WORKER1.replace("@@@= 0\n\n@@@ iptables", "@@@= 1\n\n@@@ iptables")
+    complaint = "\n@@@ nftables\nError: Could not process rule: Operation not permitted\n"
+    why = dict(facts(text, complaint).absent)["nftables"]
+    assert why == "exit code 1: Error: Could not process rule: Operation not permitted"
+
+
+def test_names_and_macs_that_kubernetes_chose_are_no_difference() -> None:
+    text = WORKER1.replace('"ifname":"veth1"', '"ifname":"veth2f4c01"')
+    text = text.replace("0a:58:0a:f4:01:01", "6e:12:aa:00:00:01")
+    assert differences(WORKER, facts(text, ""), by="kubernetes") == ()
+
+
+def test_a_tunnels_mac_is_taken_from_the_node_whose_it_is() -> None:
+    whole = intent("overlay")
+    chosen = "7a:00:00:00:00:02"
+    own = replace(HEALTHY.tunnels[0], mac=chosen)
+    bound = settled(whole, {"worker1": replace(HEALTHY, tunnels=(own,))})
+    for machine in bound.machines:
+        macs = {one.remote: one.mac for one in machine.forwarding}
+        if machine.name != "worker1" and machine.tunnel:
+            assert macs["10.9.176.11"] == chosen
+    assert bound.machine("worker1").tunnel.mac == chosen
+
+
+def test_an_end_that_has_not_heard_of_the_new_mac_is_told() -> None:
+    whole = intent("overlay")
+    peer = replace(HEALTHY.tunnels[0], mac="7a:00:00:00:00:03")
+    there = {"worker1": HEALTHY, "worker2": NodeFacts("linux", "", tunnels=(peer,))}
+    found = lab_differences(whole, there, by="kubernetes")
+    kinds = {one.kind for one in found if one.node == "worker1"}
+    assert kinds == {"stale-neighbour", "entry-missing"}
+
+
+def test_real_kube_proxys_rules_are_judged_as_the_labs_are() -> None:
+    rules = json.dumps(json.loads((CASES / "kube-proxy-nftables.json").read_text()))
+    start, end = WORKER1.index("@@@ nftables\n"), WORKER1.index("\n@@@ iptables")
+    seen = facts(f"{WORKER1[:start]}@@@ nftables\n{rules}\n\n@@@= 0\n{WORKER1[end:]}", "")
+    assert dict(seen.absent) == {}
+    translation = WORKER.translation
+    served = tuple(one for one in translation.services if one.address == "10.96.0.22")
+    ports = tuple(
+        replace(one, ports=tuple(replace(port, node_port=30000) for port in one.ports))
+        for one in served
+    )
+    machine = replace(WORKER, translation=replace(translation, services=ports))
+    found = [(one.kind, one.object) for one in differences(machine, seen, by="kubernetes")]
+    assert found == [("masquerade-missing", "packets of 10.244.1.0/24 that leave the lab")]
+
+
+def test_services_that_kube_proxy_has_chains_for_come_back_when_it_is_ended() -> None:
+    translations = Translations("nftables", (), HEALTHY.translations.masquerades, marked=True)
+    stranded = replace(HEALTHY, translations=replace(translations, stranded=True))
+    untouched = replace(HEALTHY, translations=translations)
+    (emptied,) = differences(WORKER, stranded, by="kubernetes")
+    (missing,) = differences(WORKER, untouched, by="kubernetes")
+    assert emptied.kind == missing.kind == "service-rules-missing"
+    assert "/etc/protocols" in emptied.observed
+    told = difference.found(emptied, 0).mended_by("overlay")
+    assert told == "lab exec overlay worker1 -- pkill -x kube-proxy"
+    assert missing.observed == "nothing is translated at all"
+    assert missing.mends != emptied.mends
+
+
+def test_counters_that_rose_are_told_the_largest_first() -> None:
+    before = NodeFacts("linux", "", counters=(Counter("a", 1), Counter("b", 1), Counter("c", 9)))
+    after = replace(before, counters=(Counter("a", 2), Counter("b", 9), Counter("c", 9)))
+    new = replace(after, counters=(*after.counters, Counter("d", 3)))
+    assert rises(before, new) == (Counter("b", 8), Counter("d", 3), Counter("a", 1))
+
+
+def test_a_pod_of_kubernetes_that_has_the_address_of_one_beside_it_is_told_by_its_name() -> None:
+    whole = intent("overlay")
+    one, other = (pod for pod in whole.machine("worker1").pods if pod.role == "probe")
+
+    def inside(space: str, mac: str, *addresses: str) -> PodFacts:
+        card = LinkFacts("eth0", "veth", mac, addresses, 1450, up=True, carrier=True)
+        return PodFacts(space, (card,), (), (), None)
+
+    there = (
+        inside("cni-1", "0a:00:00:00:00:01", one.address, other.address),
+        inside("cni-2", "0a:00:00:00:00:02", other.address),
+    )
+    seen = {"worker1": NodeFacts("linux", "", pods=there)}
+    (found,) = (
+        one for one in lab_differences(whole, seen, by="kubernetes") if one.kind.startswith("dup")
+    )
+    bare = other.address.partition("/")[0]
+    assert (found.kind, found.node) == ("duplicate-address", "worker1")
+    assert found.object == f"address {bare} of pod {one.name}"
+    assert found.observed == f"also pod {other.name} of worker1"

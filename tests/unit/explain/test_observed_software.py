@@ -1,0 +1,145 @@
+"""What Kubernetes runs and reads on a node: what it answers, and what that amounts to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from lab.explain.checks.node_software import differences
+from lab.explain.difference import FAULT_OF
+from lab.explain.explainer import Explainer, first_hop
+from lab.facts.node import NodeFacts, Software, Unit
+from lab.facts.software import read_software as read
+from lab.plan.planner import make_plan
+from lab.scenario.loader import find, load
+from lab.topology import registry
+from lab.topology.intent import Intent
+from lab.topology.path import Flow
+from lab.topology.walk import walk
+
+SAID = {
+    "processes": "systemd S\nkubelet S\nkube-proxy S\nflanneld S\nsh R",
+    "disks": (
+        "Filesystem 1024-blocks Used Available Capacity Mounted on\n"
+        "overlay 264212084 32902648 62598616 35% /\n"
+        "/dev/vda 264212084 32902648 62598616 35% /var/log/pods"
+    ),
+    "cni": "10-flannel.conflist",
+    "expiry": "notAfter=Nov 23 10:25:04 2027 GMT\nCertificate will not expire",
+    "subnet": "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_MTU=1450",
+    "dns": "2",
+}
+HEALTHY = Software(
+    processes=(("kube-proxy", "S"), ("flanneld", "S")),
+    cni=("10-flannel.conflist",),
+    subnet="FLANNEL_SUBNET=10.244.1.1/24",
+    expired="",
+    dns_replicas=2,
+)
+
+
+@cache
+def intent(kind: str = "overlay") -> Intent:
+    return registry.intent(make_plan(load(find(kind))))
+
+
+def seen(node: str = "worker1", kind: str = "overlay", **changes: object) -> list[str]:
+    facts = NodeFacts("linux", "", software=replace(HEALTHY, **changes))  # type: ignore[arg-type]
+    return [f"{one.kind} on {one.node}" for one in differences(intent(kind), {node: facts})]
+
+
+def test_what_a_healthy_node_answers_is_read_and_no_difference() -> None:
+    assert read(SAID) == HEALTHY
+    assert seen() == []
+
+
+def test_a_machine_without_kubernetes_answers_nothing() -> None:
+    assert read({"address": "[]"}) is None
+
+
+def test_what_could_not_be_asked_is_not_judged() -> None:
+    assert read({"cni": "10-flannel.conflist"}) == Software(cni=("10-flannel.conflist",))
+    assert seen(processes=None, cni=None, subnet=None, expired=None, dns_replicas=None) == []
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "kind"),
+    [
+        ("processes", "kube-proxy T\nflanneld S", "proxy-stopped"),
+        ("processes", "flanneld S", "proxy-stopped"),
+        ("processes", "kube-proxy S", "flanneld-down"),
+        ("cni", "", "cni-config-missing"),
+        ("cni", "README\n10-flannel.conflist.old", "cni-config-missing"),
+        (
+            "expiry",
+            "notAfter=Nov 22 10:25:04 2026 GMT\nCertificate will expire",
+            "certificate-expired",
+        ),
+        (
+            "disks",
+            f"{SAID['disks']}\npods-log 64 64 0 100% /var/log/my pods",
+            "disk-full",
+        ),
+        ("subnet", "FLANNEL_SUBNET=10.244.255.1/24", "wrong-subnet"),
+        ("subnet", "", "wrong-subnet"),
+    ],
+)
+def test_each_is_told_by_itself_with_its_node(question: str, answer: str, kind: str) -> None:
+    software = read({**SAID, question: answer})
+    facts = {"worker1": NodeFacts("linux", "", software=software)}
+    (found,) = differences(intent(), facts)
+    assert (found.kind, found.node) == (kind, "worker1")
+    assert FAULT_OF[found.kind]
+    assert first_hop(found, path("worker1", "worker2")) is not None
+    assert first_hop(found, path("master", "worker2")) is None
+
+
+def test_full_is_told_of_where_it_is_mounted() -> None:
+    (mounted,) = read({**SAID, "disks": "head\npods-log 64 64 0 100% /var/log/my pods"}).full  # type: ignore[union-attr]
+    assert mounted == "/var/log/my pods"
+
+
+def test_a_cluster_without_flannel_needs_no_flanneld() -> None:
+    assert seen(kind="calico-bgp", processes=(("kube-proxy", "S"),), subnet=None) == []
+
+
+def test_a_cluster_of_ovn_needs_no_kube_proxy() -> None:
+    assert seen(kind="ovn", processes=(), subnet=None) == []
+
+
+def test_a_lab_without_kubernetes_is_not_judged() -> None:
+    facts = NodeFacts("linux", "", software=Software(processes=(), cni=()))
+    assert list(differences(replace(intent(), kubernetes=None), {"worker1": facts})) == []
+
+
+def test_a_dns_that_is_scaled_to_nothing_is_told_of_the_first_control_plane_alone() -> None:
+    own = "FLANNEL_SUBNET=10.244.0.1/24"
+    assert seen("master", dns_replicas=0, subnet=own) == ["dns-scaled-down on master"]
+    assert seen("worker1", dns_replicas=0) == []
+
+
+def path(one: str, other: str, port: int = 8080) -> object:
+    whole = intent()
+    pod = next(pod for pod in whole.machine(other).pods if pod.role == "probe")
+    return walk(whole, Flow(f"{one}-p1", pod.address.partition("/")[0], port, "tcp"))[0]
+
+
+def test_a_dns_without_pods_concerns_who_asks_for_names() -> None:
+    whole = intent()
+    facts = {"master": NodeFacts("linux", "", software=replace(HEALTHY, dns_replicas=0))}
+    (found,) = [one for one in differences(whole, facts) if one.kind == "dns-scaled-down"]
+    assert whole.kubernetes
+    asking = walk(whole, Flow("worker1-p1", whole.kubernetes.dns_address, 53, "udp"))[0]
+    assert first_hop(found, asking) == 0
+    assert first_hop(found, path("worker1", "worker2")) is None
+
+
+def test_a_stopped_containerd_is_told_apart_from_other_programs() -> None:
+    whole = intent()
+    facts = {"worker1": NodeFacts("linux", "", units=(Unit("containerd", "inactive"),))}
+    pod = next(one for one in whole.machine("worker2").pods if one.role == "probe")
+    flow = Flow("worker1-p1", pod.address.partition("/")[0], 8080, "tcp")
+    kinds = [one.kind for one in Explainer(whole, facts).explain(flow).findings]
+    assert kinds[-1] == "runtime-down"

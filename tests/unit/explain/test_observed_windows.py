@@ -1,0 +1,224 @@
+"""A Windows node that is as intended shows no difference, and each fault is named.
+
+What the nodes say is composed: there was no Windows to ask.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from observed_nodes import Said, changed, intent, windows, without
+
+from lab.explain.difference import Difference
+from lab.explain.differences import differences
+from lab.facts.windows import facts
+from lab.topology.intent import Intent, MachineIntent
+
+SCENARIOS = ("overlay", "host-gateway", "upstream-tor", "hard-way")
+
+
+def windows_node(scenario: str) -> tuple[MachineIntent, Intent]:
+    whole = intent(scenario)
+    machine = next(one for one in whole.machines if one.os == "windows")
+    own = {pod.name for pod in machine.pods}
+    linux = {pod.name for one in whole.machines if one.os == "linux" for pod in one.pods}
+    services = tuple(
+        replace(one, backends=tuple(end for end in one.backends if end.pod in own | linux))
+        for one in machine.translation.services
+    )
+    translation = replace(machine.translation, services=services)
+    return replace(machine, translation=translation), whole
+
+
+def told(machine: MachineIntent, said: Said) -> list[tuple[str, str]]:
+    found = differences(machine, facts(said), by="kubernetes")
+    assert all(isinstance(one, Difference) and one.mends for one in found)
+    return [(one.kind, one.object) for one in found]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_node_that_is_as_intended_shows_no_difference(scenario: str) -> None:
+    machine, whole = windows_node(scenario)
+    assert differences(machine, facts(windows(machine, whole)), by="kubernetes") == ()
+
+
+OVERLAY = {
+    "the network is gone": (
+        lambda said: without(said, "networks", "Overlay"),
+        ("tunnel-missing", "tunnel flannel.4096"),
+    ),
+    "wrong VNI": (
+        lambda said: changed(said, "networks", '"VSID": 4096', '"VSID": 4097'),
+        ("wrong-vni", "tunnel flannel.4096"),
+    ),
+    "wrong port": (
+        lambda said: changed(
+            said,
+            "networks",
+            '{"Type": "HostRoute"}',
+            '{"Type": "VxlanPort", "Settings": {"Port": 8472}}',
+        ),
+        ("wrong-port", "tunnel flannel.4096"),
+    ),
+    "another management address": (
+        lambda said: changed(
+            said, "networks", '"ManagementIP": "10.9.176.94"', '"ManagementIP": "10.0.2.15"'
+        ),
+        ("tunnel-local", "tunnel flannel.4096"),
+    ),
+    "a remote end is wrong": (
+        lambda said: changed(
+            said,
+            "networks",
+            '"ProviderAddress": "10.9.176.11"',
+            '"ProviderAddress": "10.9.176.99"',
+        ),
+        ("wrong-entry", "forwarding entry 0a:58:0a:f4:01:00 on flannel.4096"),
+    ),
+    "a remote MAC is stale": (
+        lambda said: changed(said, "networks", "0a-58-0a-f4-01-00", "02-00-00-00-00-01"),
+        ("stale-neighbour", "neighbour 10.244.1.0 on flannel.4096"),
+    ),
+    "a remote subnet is gone": (
+        lambda said: changed(said, "networks", "10.244.1.0/24", "10.250.1.0/24"),
+        ("route-missing", "route to 10.244.1.0/24"),
+    ),
+    "an endpoint is gone": (
+        lambda said: without(said, "endpoints", "A8556439-WIN1-P1"),
+        ("pod-missing", "pod win1-p1"),
+    ),
+    "an endpoint is marked remote": (
+        lambda said: changed(
+            said, "endpoints", '"IsRemoteEndpoint": null', '"IsRemoteEndpoint": true'
+        ),
+        ("pod-link-down", "pod win1-p1"),
+    ),
+    "no exception": (
+        lambda said: changed(said, "endpoints", '["10.244.0.0/16"]', '["10.96.0.0/12"]'),
+        ("masquerade-exception-missing", "packets of 10.244.3.0/24 to 10.244.0.0/16"),
+    ),
+    "no OutBoundNAT": (
+        lambda said: changed(said, "endpoints", '"OutBoundNAT"', '"ROUTE"'),
+        ("masquerade-missing", "packets of 10.244.3.0/24 that leave the lab"),
+    ),
+    "load balancers are gone": (
+        lambda said: {**said, "policies": []},
+        ("service-rules-missing", "Services"),
+    ),
+    "one load balancer is gone": (
+        lambda said: without(said, "policies", '"ID": "to-worker1-p1-6-80"'),
+        ("service-missing", "Service to-worker1-p1, 10.96.0.22:80, tcp"),
+    ),
+    "a backend is stale": (
+        lambda said: changed(
+            said, "policies", "/endpoints/358e0976-worker1-p1", "/endpoints/358e0976-worker1-p2"
+        ),
+        ("stale-backend", "Service to-worker1-p1, 10.96.0.22:80, tcp and udp"),
+    ),
+    "the card is down": (
+        lambda said: changed(said, "adapters", '"Up"', '"Disconnected"'),
+        ("link-down", "card eth0"),
+    ),
+    "the address was lost": (
+        lambda said: changed(said, "addresses", "10.9.176.94", "169.254.7.7"),
+        ("link-address", "card eth0"),
+    ),
+    "another MTU": (
+        lambda said: changed(said, "interfaces", '"mtu": 1500', '"mtu": 1400'),
+        ("link-mtu", "card eth0"),
+    ),
+    "the default route is gone": (
+        lambda said: without(said, "routes", '"0.0.0.0/0"'),
+        ("route-missing", "route to default"),
+    ),
+    "a service has stopped": (
+        lambda said: changed(
+            said,
+            "services",
+            '"flanneld", "state": "Running"',
+            '"flanneld", "state": "Stopped"',
+        ),
+        ("program-down", "service flanneld"),
+    ),
+    "nothing lets kubelet's port in": (
+        lambda said: without(said, "rules", "10250"),
+        ("packets-barred", "the firewall"),
+    ),
+    "nothing lets VXLAN in": (
+        lambda said: without(said, "rules", "4789"),
+        ("tunnel-port-dropped", "the firewall"),
+    ),
+    "NodePorts are blocked": (
+        lambda said: changed(
+            said,
+            "rules",
+            '["30000-32767"], "enabled": "True", "action": "Allow"',
+            '["30000-32767"], "enabled": "True", "action": "Block"',
+        ),
+        ("node-port-barred", "firewall rule 'hybridlab: nodeports-tcp'"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("break_", "expected"), OVERLAY.values(), ids=OVERLAY)
+def test_what_is_broken_on_an_overlay_is_told_first(break_, expected) -> None:
+    machine, whole = windows_node("overlay")
+    assert told(machine, break_(windows(machine, whole)))[:1] == [expected]
+
+
+def test_an_l2bridge_that_is_gone_or_of_another_prefix_is_told() -> None:
+    machine, whole = windows_node("host-gateway")
+    said = windows(machine, whole)
+    gone = without(said, "networks", "L2Bridge")
+    assert told(machine, gone)[:1] == [("bridge-missing", "the pods' HNS network")]
+
+
+def test_forwarding_matters_on_an_l2bridge_alone() -> None:
+    bridged, whole = windows_node("host-gateway")
+    off = changed(windows(bridged, whole), "interfaces", '"Enabled"', '"Disabled"')
+    assert ("forwarding-off", "ip_forward") in told(bridged, off)
+    overlaid, whole = windows_node("overlay")
+    off = changed(windows(overlaid, whole), "interfaces", '"Enabled"', '"Disabled"')
+    assert told(overlaid, off) == []
+
+
+def test_how_to_see_and_mend_is_said_in_windows_own_words() -> None:
+    machine, whole = windows_node("overlay")
+    said = without(windows(machine, whole), "networks", "Overlay")
+    found = differences(machine, facts(said), by="kubernetes")[0]
+    assert found.shows.startswith("Get-HnsNetwork")
+    assert "'flannel.4096'" in found.mends
+
+
+def test_what_could_not_be_asked_is_not_judged() -> None:
+    machine, whole = windows_node("overlay")
+    said = windows(machine, whole)
+    reason = "The term 'Get-HnsPolicyList' is not recognized"
+    cut = {**said, "policies": [], "absent": {"policies": reason}}
+    assert told(machine, cut) == []
+    assert dict(facts(cut).absent)["policies"] == reason
+
+
+def test_a_list_of_one_that_powershell_has_unrolled_is_still_a_list() -> None:
+    machine, whole = windows_node("overlay")
+    said = windows(machine, whole)
+    one = {**said, "statistics": said["statistics"][0]}
+    assert facts(one).counters == facts(said).counters != ()
+
+
+def test_what_is_no_json_stands_in_what_is_absent() -> None:
+    assert "cannot be read" in dict(facts({"version": "1", "networks": ["{"]}).absent)["networks"]
+
+
+def test_the_second_schema_of_policies_is_read_too() -> None:
+    machine, whole = windows_node("overlay")
+    said = windows(machine, whole)
+    networks = [json.loads(one) for one in said["networks"]]
+    for network in networks:
+        network["Policies"] = [
+            {"Type": one.pop("Type"), "Settings": one} for one in network["Policies"]
+        ]
+    v2 = {**said, "networks": [json.dumps(one) for one in networks]}
+    assert told(machine, v2) == []
