@@ -72,8 +72,8 @@ def test_word_of_the_inventory_is_taken(connected: Any, hypervisor: Hypervisor) 
 def test_guest_whose_firmware_does_not_come_to_its_end_is_told(
     connected: Any, hypervisor: Hypervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "_END", b"what no firmware says")
-    monkeypatch.setattr(host, "_SECONDS", {"kvm": 3.0, "tcg": 3.0})
+    monkeypatch.setattr(host, "_LAST", b"what no firmware says")
+    monkeypatch.setattr(host, "_TRIAL_SECONDS", {"kvm": 3.0, "tcg": 3.0})
     with pytest.raises(PreflightError) as caught:
         host.probe_acceleration(connected, hypervisor)
     assert "no guest runs with TCG: its firmware begins, and says no more" in caught.value.happened
@@ -83,10 +83,10 @@ def test_guest_whose_firmware_does_not_come_to_its_end_is_told(
 KILLED = """
 import sys
 from lab.inventory.inventory import Hypervisor
-from lab.providers.libvirt import acceleration, connection
+from lab.providers.libvirt import connection, host
 hypervisor = Hypervisor(name="local", uri="qemu:///system")
-acceleration._END = b"what no firmware says"
-acceleration.probe(connection.connect(hypervisor), hypervisor)
+host._LAST = b"what no firmware says"
+host.probe_acceleration(connection.connect(hypervisor), hypervisor)
 """
 
 
@@ -109,9 +109,9 @@ def test_killed_trial_leaves_no_guest(connected: Any) -> None:
 LEFT = """
 import os, sys
 from lab.inventory.inventory import Hypervisor
-from lab.providers.libvirt import connection, scratch
+from lab.providers.libvirt import connection, storage
 hypervisor = Hypervisor(name="local", uri="qemu:///system", storage=sys.argv[1])
-with scratch.pool(connection.connect(hypervisor), hypervisor):
+with storage.scratch_pool(connection.connect(hypervisor), hypervisor):
     os.kill(os.getpid(), 9)
 """
 

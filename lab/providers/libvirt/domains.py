@@ -53,7 +53,7 @@ def find(
     if owner is None or owner.token != lab.token:
         raise BrokenError(
             f"looking for domain '{name}'",
-            "there is one of that name that does not belong to this lab",
+            "there is one of that name that is not of this lab",
             "give the lab another name with --name",
         )
     return domain, owner
