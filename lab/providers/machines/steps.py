@@ -11,7 +11,7 @@ from lab.cluster.underlay import underlay
 from lab.plan.canonical import digest
 from lab.providers.machines.bundles import Bundled
 from lab.providers.machines.guests import Guests
-from lab.providers.node.looking import OTHER
+from lab.providers.node.record import OTHER
 from lab.providers.provider import LabHandle, Liveness, Step
 from lab.topology.intent import Intent
 
