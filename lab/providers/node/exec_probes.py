@@ -24,7 +24,7 @@ from urllib.parse import urlencode
 from lab._deadline import Deadline
 from lab._errors import LabError
 from lab.cluster.exec_stream import ExecResult
-from lab.cluster.labels import NAMESPACE
+from lab.cluster.observed import NAMESPACE
 from lab.cluster.probe_manifests import host_pod_name
 from lab.providers.netns.dialects import BUFFER_BYTES, FILLING
 from lab.providers.netns.protocol import IP_UDP_BYTES
