@@ -15,7 +15,7 @@ from lab.cli.output import echo
 if TYPE_CHECKING:
     from lab.explain.faults.fault import FaultSite
     from lab.lifecycle.session import OpenLab
-    from lab.matrix.grid import Grid
+    from lab.matrix.cell import Grid
 
 
 MOST_CELLS = 20_000

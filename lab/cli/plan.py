@@ -36,8 +36,7 @@ def command(
     """
     from lab.lifecycle import api
     from lab.matrix.cells import product
-    from lab.matrix.coverage import coverage
-    from lab.matrix.sampling import Choice, sample
+    from lab.matrix.sampling import Choice, coverage, sample
     from lab.plan.canonical import digest, plain
 
     prepared = api.prepare(api.LabRequest(scenario, name, provider, only, pods=pods))

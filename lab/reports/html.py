@@ -45,7 +45,7 @@ from lab.reports.wording import (
     sampled,
     verdict_words,
 )
-from lab.scenario.terms import FAMILIES
+from lab.scenario.families import terms
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -154,7 +154,7 @@ def cells_json(run: RunResult, groups: Sequence[Sequence[CellResult]]) -> str:
     strings: dict[str, int] = {}
     place = {result.cell.id: index for index, result in enumerate(run.results)}
     document = {
-        "families": FAMILIES,
+        "families": [*terms()],
         "verdicts": VERDICTS,
         "protocols": PROTOCOLS,
         "sizes": SIZES,
@@ -196,7 +196,7 @@ def _row(result: CellResult, strings: dict[str, int]) -> list[float]:
     )
     latency = latency_ms(result)
     return [
-        FAMILIES.index(cell.family),
+        [*terms()].index(cell.family),
         VERDICTS.index(result.verdict),
         PROTOCOLS.index(cell.protocol),
         SIZES.index(cell.size),

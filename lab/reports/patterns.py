@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from lab._log import quantity
 from lab.matrix.cell import Cell, Endpoint
-from lab.matrix.controls import UNPROVEN
+from lab.matrix.run import UNPROVEN
 from lab.matrix.verdict import CellResult, Verdict
 from lab.reports.wording import RED, path_words, verdict_words
 from lab.scenario.terms import Os

@@ -23,10 +23,9 @@ from lab.explain.learned import unlearned
 from lab.explain.question import LOOK_SECONDS, Look
 from lab.matrix.cell import Cell
 from lab.matrix.cells import product
-from lab.matrix.coverage import coverage
 from lab.matrix.failover import Failover, Turn, beats, holder_to_lose
 from lab.matrix.run import PACE, Send, run
-from lab.matrix.sampling import LIMIT, Choice, Strategy, sample
+from lab.matrix.sampling import LIMIT, Choice, Strategy, coverage, sample
 from lab.matrix.verdict import GREEN, CellResult, RunResult
 from lab.providers.failing import BeatPace, Failing
 from lab.providers.provider import (

@@ -10,7 +10,7 @@ from node_lab import NodeLab
 
 from lab._deadline import Deadline
 from lab.cluster.exec_stream import ExecResult
-from lab.cluster.labels import POD_VARIABLE, TOKEN_VARIABLE
+from lab.cluster.observed import POD_VARIABLE, TOKEN_VARIABLE
 from lab.cluster.probe_manifests import host_pod_name
 from lab.providers.netns.responder_config import configuration
 from lab.providers.node.archive import build

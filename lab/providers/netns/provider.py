@@ -24,6 +24,7 @@ from lab._deadline import Deadline
 from lab._errors import LabError, PreflightError, UsageError
 from lab._log import quantity
 from lab.facts.node import NodeFacts
+from lab.plan.step import Step
 from lab.providers.capture import Taken, Tap
 from lab.providers.diagnosis import Diagnosis
 from lab.providers.failing import Beat, BeatPace, Silence
@@ -56,7 +57,6 @@ from lab.providers.provider import (
     Probe,
     ProbeSettings,
     Provider,
-    Step,
 )
 from lab.providers.setup import ProviderSetup
 from lab.remote.shell import Completed

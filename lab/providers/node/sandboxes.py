@@ -17,8 +17,7 @@ from typing import Self, TypeVar
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.cluster.labels import POD_VARIABLE, TOKEN_VARIABLE
-from lab.cluster.observed import PodLink
+from lab.cluster.observed import POD_VARIABLE, TOKEN_VARIABLE, PodLink
 from lab.providers.netns import isolation
 from lab.providers.netns.entry import start_time
 from lab.providers.netns.netlink import Link, Socket, list_default_routes, list_links

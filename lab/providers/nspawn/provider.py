@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
-from lab.cluster.host import HostTraits
+from lab.cluster.cluster import HostTraits
+from lab.plan.step import Step
 from lab.providers.diagnosis import Diagnosis
 from lab.providers.failing import Beat, BeatPace, Silence
 from lab.providers.machines import fitness
@@ -45,7 +46,6 @@ from lab.providers.provider import (
     Liveness,
     Mark,
     Provider,
-    Step,
 )
 from lab.providers.setup import ProviderSetup
 from lab.topology.cost import Cost
