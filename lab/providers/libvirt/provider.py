@@ -17,6 +17,7 @@ from lab._errors import BrokenError, LabError, UsageError
 from lab._log import say
 from lab.imaging.golden import GoldenImage
 from lab.inventory.inventory import Inventory
+from lab.plan.step import Step
 from lab.providers.diagnosis import Diagnosis
 from lab.providers.libvirt import (
     bring_up,
@@ -53,7 +54,6 @@ from lab.providers.provider import (
     Liveness,
     Mark,
     Provider,
-    Step,
 )
 from lab.providers.setup import ProviderSetup
 from lab.remote.windows_steps import answers
