@@ -17,7 +17,7 @@ from lab.cluster.probe_manifests import ObjectOwner, manifests
 from lab.cluster.probe_pods import ProbePods, Workloads, node_versions
 from lab.cluster.workload_checks import wanted
 from lab.lifecycle.compilation import Compiled
-from lab.providers.pods.exec_probing import ExecProber
+from lab.providers.node.exec_probes import ExecProber
 from lab.providers.provider import Probe, ProbeSettings
 
 pytestmark = pytest.mark.slow
