@@ -20,7 +20,7 @@ from lab.facts.translations import Barrier
 from lab.matrix.finding import Finding
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Flow, Hop, Packet, Path
-from lab.topology.steering import covers, network_of
+from lab.topology.routing import covers, network_of
 from lab.topology.walk import walk
 
 _DNS_PORT = 53

@@ -31,7 +31,7 @@ from lab.explain.checks import services as hop
 from lab.explain.difference import Look
 from lab.lifecycle.compilation import Compiled, compile_scenario
 from lab.matrix.cells import cells, counts
-from lab.providers.netns import health
+from lab.providers.netns import dialects
 from lab.topology.intent import Intent
 
 pytestmark = pytest.mark.slow
@@ -183,10 +183,10 @@ def test_the_real_kube_proxy_makes_of_them_what_the_lab_intends(
     near = found["tcp", None, 30012]
     assert (len(near.backends), near.lost) == ((1, False) if name == "worker1" else (0, True))
     assert (near.kept, len(near.own or ())) == (True, 1)
-    question = health.HealthWeb("10.9.176.11", 30013)
+    question = dialects.HealthWeb("10.9.176.11", 30013)
     reply = question.read(node.asked(30013, question.request))
     assert reply
-    assert health.backends(reply) == ("1" if name == "worker1" else "0")
+    assert dialects.health_backends(reply) == ("1" if name == "worker1" else "0")
 
 
 @pytest.fixture

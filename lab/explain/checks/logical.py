@@ -14,9 +14,8 @@ from lab.facts.node import NodeFacts
 from lab.facts.ovn import Databases
 from lab.facts.translations import End
 from lab.topology import proxying
-from lab.topology.intent import Intent
+from lab.topology.intent import Intent, ProxiedService
 from lab.topology.logical import LogicalNetwork, LogicalPort, LogicalSwitch
-from lab.topology.translation import ProxiedService
 
 _NORTH = "ovn-nbctl --no-leader-only"
 _SOUTH = "ovn-sbctl --no-leader-only"

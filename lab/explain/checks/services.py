@@ -12,7 +12,7 @@ from lab.facts.rules import within
 from lab.facts.translations import End, Translated
 from lab.scenario.terms import ServicePort
 from lab.topology import proxying
-from lab.topology.translation import ProxiedService, Translation
+from lab.topology.intent import ProxiedService, Translation
 
 _SHOWS = {
     "lab": "nft list table ip kube-proxy",

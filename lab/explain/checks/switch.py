@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from lab.explain.difference import Difference, Look
 from lab.facts.node import LinkFacts
-from lab.topology.segment import Switch
+from lab.topology.intent import Switch
 
 
 def check(look: Look) -> Iterator[Difference]:

@@ -10,7 +10,7 @@ from lab.facts.node import LinkFacts
 from lab.facts.rules import overlap
 from lab.facts.translations import Barrier
 from lab.topology.commands import tables
-from lab.topology.segment import Interface
+from lab.topology.intent import Interface
 
 KUBELET_PORT = 10_250
 """Where the API server reaches kubelet (Kubernetes, Ports and Protocols)."""

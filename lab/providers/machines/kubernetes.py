@@ -39,7 +39,7 @@ from lab.imaging.windows import steps as image_steps
 from lab.plan.canonical import digest
 from lab.providers.machines.bundles import Bundled
 from lab.providers.machines.guests import Guests
-from lab.providers.netns.tls import FINGERPRINT, fingerprint
+from lab.providers.netns.dialects import FINGERPRINT, fingerprint
 from lab.providers.node.dialects import named
 from lab.providers.pods.exec_probing import ExecProber
 from lab.providers.provider import LabHandle, Machine, Outcome, Probe, ProbeSettings, Step

@@ -13,7 +13,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.cluster.certificates import CertificateSubject, authority, issued
 from lab.providers.machines.kubernetes import MachinesCluster
-from lab.providers.netns.tls import fingerprint
+from lab.providers.netns.dialects import fingerprint
 from lab.providers.provider import LabHandle, Outcome, Probe, ProbeSettings
 
 PLANES = ("controller-01", "controller-02", "controller-03")

@@ -12,8 +12,8 @@ import pytest
 from unit.prober.told_socket import ToldSocket, fly
 
 from lab.cluster.certificates import CertificateSubject, Pair, authority, issued
+from lab.providers.netns.dialects import Handshake, fingerprint
 from lab.providers.netns.protocol import WireError
-from lab.providers.netns.tls import Handshake, fingerprint
 
 
 @pytest.fixture(scope="module")

@@ -8,14 +8,23 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from lab.matrix.cell import Cell, Endpoint, Expectation, Relation
-from lab.matrix.coverage import Coverage, Part
 from lab.matrix.failover import Failover, Turn
+from lab.matrix.sampling import Coverage, Part
 from lab.matrix.verdict import CellResult, RunResult, Verdict
 from lab.providers.failing import Silence
 from lab.providers.provider import Outcome
 from lab.scenario.terms import Family, Os
-from lab.topology.intent import Bridge, Intent, MachineIntent, Pod, Resolver, Route, Tunnel
-from lab.topology.segment import Interface, Segment
+from lab.topology.intent import (
+    Bridge,
+    Intent,
+    Interface,
+    MachineIntent,
+    Pod,
+    Resolver,
+    Route,
+    Segment,
+    Tunnel,
+)
 
 Trouble = Literal["healthy", "dead-node", "mtu-hole", "mixed"]
 Pair = tuple[Family, Endpoint, Endpoint, str | None]

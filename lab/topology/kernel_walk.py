@@ -1,0 +1,452 @@
+"""The intended path of a question and of its answer, walked through the Intent. Pure.
+
+It follows what the kernel does with the tables that the Intent asks for: a pod's way out, the
+bridge, the translation of Services, the longest prefix, masquerade, the neighbour, the tunnel
+and its forwarding entry, and on the way back what was translated is put back. It knows no
+topology: whatever is written in the Intent's tables is walked.
+
+Each machine is plugged into the switch of the hypervisor that it stands on; between hypervisors
+the frame goes through their tunnel. Of a segment in one piece there is nothing between the cards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from lab.topology.intent import (
+    BLACKHOLE,
+    Intent,
+    Interface,
+    MachineIntent,
+    Pod,
+    Route,
+    Translation,
+    Tunnel,
+)
+from lab.topology.path import Flow, Hop, HopKind, Packet, Path
+from lab.topology.proxying import ProxyChoice, choice
+from lab.topology.routing import (
+    address_of,
+    bare,
+    card_of,
+    covers,
+    holder,
+    leaving,
+    network_of,
+    own_addresses,
+    pod_with,
+    source_by,
+)
+
+
+def between(
+    intent: Intent,
+    sender: tuple[MachineIntent, Interface],
+    receiver: tuple[MachineIntent, Interface],
+    packet: Packet,
+) -> Iterator[Hop]:
+    """The hops on the hypervisors of both cards, as the frame meets them.
+
+    Parameters
+    ----------
+    intent
+        The lab's.
+    sender, receiver
+        Machines and their cards, on one segment.
+    packet
+        What the frame holds, as its sender wrote it.
+
+    """
+    here, there = (
+        next((one for one in intent.hypervisors if one.name == card.host), None)
+        for _, card in (sender, receiver)
+    )
+    if here is None or there is None:
+        return
+    yield from _port(here, *sender, packet)
+    yield _hop("switch", here, f"switch {_switch(here)}", packet, _switch(here))
+    if here is not there:
+        yield from _tunnelled(here, there, receiver[1].mac, packet)
+        yield _hop("switch", there, f"switch {_switch(there)}", packet, _switch(there))
+    yield from _port(there, *receiver, packet)
+
+
+def _switch(host: MachineIntent) -> str:
+    return host.switch.name if host.switch else ""
+
+
+def _port(
+    host: MachineIntent, machine: MachineIntent, card: Interface, packet: Packet
+) -> Iterator[Hop]:
+    for port in host.switch.ports if host.switch else ():
+        if (port.machine, port.card) == (machine.name, card.name):
+            what = f"port {port.name} of {machine.name}"
+            yield _hop("switch", host, what, packet, port.name)
+
+
+def _tunnelled(
+    here: MachineIntent, there: MachineIntent, mac: str, packet: Packet
+) -> Iterator[Hop]:
+    tunnel, far = here.tunnel, there.tunnel
+    if tunnel is None or far is None:
+        return
+    outer = Packet("udp", tunnel.local, far.local, tunnel.port)
+    yield _end(here, tunnel, packet)
+    entry = f"forwarding entry {mac} on {tunnel.name}"
+    yield _hop("entry", here, entry, outer, carried=packet)
+    yield _hop("firewall", here, "output", outer, carried=packet)
+    way = leaving(here, far.local)
+    if way:
+        yield _hop("route", here, f"route to {way.destination}", outer, carried=packet)
+    known = f"neighbour {far.local} on {tunnel.device}"
+    yield _hop("neighbour", here, known, outer, carried=packet)
+    yield _hop("card", here, f"card {tunnel.device}", outer, tunnel.device, packet)
+    arrives = next(
+        (card.name for card in there.interfaces if far.local in map(bare, card.addresses)),
+        far.device,
+    )
+    yield _hop("card", there, f"card {arrives}", outer, arrives, packet)
+    yield _hop("firewall", there, "input", outer, carried=packet)
+    yield _end(there, far, packet)
+
+
+def _end(host: MachineIntent, tunnel: Tunnel, packet: Packet) -> Hop:
+    return _hop("tunnel", host, f"tunnel {tunnel.name}", packet, tunnel.name)
+
+
+def _hop(  # noqa: PLR0913, PLR0917  a hop is all of these
+    kind: HopKind,
+    host: MachineIntent,
+    what: str,
+    packet: Packet,
+    device: str = "",
+    carried: Packet | None = None,
+) -> Hop:
+    return Hop(kind, host.name, host.name, device, what, packet, carried)
+
+
+_MOST_MACHINES = 16
+"""A packet that passes more than these goes in circles."""
+_MULTICAST = "224.0.0.0/4"
+_POD_CARD = "eth0"
+
+
+class Ends(Exception):  # noqa: N818  no error: the Intent leads nowhere, which is an answer
+    """Where the Intent leads no further, in words."""
+
+
+@dataclass(slots=True)
+class KernelWalk:
+    """One path while it is walked."""
+
+    intent: Intent
+    flow: Flow
+    choice: int
+    """Which of a Service's backends to take."""
+    choices: int = 1
+    backend: str | None = None
+    hops: list[Hop] = field(default_factory=list)
+    passed: int = 0
+    changed: list[tuple[str, Packet, Packet]] = field(default_factory=list)
+    """Machine, and a question's packet as it came in and as it left: what answers undo."""
+
+    def path(self) -> Path:
+        """The whole of it, there and back."""
+        there: tuple[Hop, ...] = ()
+        end = ""
+        try:
+            arrived = self._start(self._place(self.flow.source), self._asked())
+            there = tuple(self.hops)
+            self.hops.clear()
+            self.passed = 0
+            self._forward(there[-1].place)
+            self._start(self._place(there[-1].place), arrived.answered())
+        except Ends as reason:
+            end = str(reason)
+        done = tuple(self.hops)
+        return Path(self.flow, there or done, done if there else (), self.backend, end)
+
+    def _forward(self, server: str) -> None:
+        """What the DNS server asks the services node's before it answers, and the answer."""
+        front = self.intent.services_node
+        if not self.flow.forwarded or front is None or server == front.machine:
+            return
+        asked = Flow(server, front.address, self.flow.port, "udp")  # as CoreDNS prefers
+        path = type(self)(self.intent, asked, 0).path()
+        self.hops += path.hops
+        if path.end:
+            raise Ends(path.end)
+
+    def _place(self, name: str) -> tuple[MachineIntent, Pod | None]:
+        for machine in self.intent.machines:
+            if machine.name == name:
+                return machine, None
+            for pod in machine.pods:
+                if pod.name == name:
+                    return machine, pod
+        raise KeyError(name)
+
+    def _asked(self) -> Packet:
+        """The source of a machine's own packet is the address of the device it leaves by."""
+        machine, pod = self._place(self.flow.source)
+        flow = self.flow
+        if pod:
+            source = bare(pod.address)
+        else:
+            way = leaving(machine, flow.target)
+            source = source_by(machine, way, flow.target) if way else ""
+        return Packet(flow.protocol, source, flow.target, flow.port)
+
+    def _start(self, place: tuple[MachineIntent, Pod | None], packet: Packet) -> Packet:
+        machine, pod = place
+        if pod is None:
+            self._hop("endpoint", machine, f"machine {machine.name}", packet)
+            return self._in(machine, packet, arrived_by=None)
+        self._hop("endpoint", machine, f"pod {pod.name}", packet, _POD_CARD, pod.name)
+        neighbours = {one.address for one in pod.neighbours}
+        nearby = packet.target in neighbours or pod_with(machine, packet.target) is not None
+        on_link = nearby and covers(network_of(pod.address), packet.target)
+        next_hop = packet.target if on_link else pod.gateway
+        if not on_link:
+            self._hop("way-out", machine, f"pod {pod.name}", packet, place=pod.name)
+        what = f"neighbour {next_hop} of pod {pod.name}"
+        self._hop("neighbour", machine, what, packet, place=pod.name)
+        self._port(machine, pod, packet)
+        return self._left(machine, pod, packet, on_link=on_link)
+
+    def _left(self, machine: MachineIntent, pod: Pod, packet: Packet, *, on_link: bool) -> Packet:
+        """A packet that has come out of a pod's port."""
+        if machine.bridge is None:
+            return self._in(machine, packet, arrived_by=pod.port)
+        self._bridge(machine, packet)
+        sibling = pod_with(machine, packet.target) if on_link else None
+        if sibling is None:
+            return self._in(machine, packet, arrived_by=machine.bridge.name)
+        return self._to_pod(machine, sibling, self._put_back(machine, packet))
+
+    def _in(self, machine: MachineIntent, packet: Packet, arrived_by: str | None) -> Packet:
+        """A packet in a machine's own hands; ``arrived_by`` is None for one of its own."""
+        self.passed += 1
+        if self.passed > _MOST_MACHINES:
+            raise Ends(f"the packet goes in circles at {machine.name}")
+        before, marked = packet, False
+        if packet.answer:
+            packet = self._put_back(machine, packet)
+        else:
+            packet, marked = self._translated(machine, packet, own=arrived_by is None)
+        if packet.target in own_addresses(machine):
+            if arrived_by is not None:
+                self._hop("firewall", machine, "input", packet)
+            self._note(machine, before, packet)
+            self._hop("endpoint", machine, f"machine {machine.name}", packet)
+            return packet
+        if arrived_by is not None:
+            self._hop("forwarding", machine, "ip_forward", packet)
+        self._hop("firewall", machine, "forward" if arrived_by is not None else "output", packet)
+        way = leaving(machine, packet.target)
+        if way is None:
+            raise Ends(f"{machine.name} has no route to {packet.target}")
+        self._hop("route", machine, f"route to {way.destination}", packet)
+        if way.device == BLACKHOLE:
+            raise Ends(f"{machine.name} loses what goes to {packet.target}: nobody there has it")
+        if not packet.answer:
+            packet = self._masqueraded(machine, packet, way, marked=marked)
+            self._note(machine, before, packet)
+        return self._out(machine, packet, way)
+
+    # What translates
+
+    def _translated(
+        self, machine: MachineIntent, packet: Packet, *, own: bool
+    ) -> tuple[Packet, bool]:
+        """The packet to a backend, and whether it is marked to be masqueraded."""
+        chosen = choice(machine, packet.protocol, packet.source, packet.target, packet.port)
+        if chosen is None:
+            return packet, False
+        what = f"Service {chosen.service.name}"
+        if chosen.port is None or not chosen.backends:
+            self._hop("service", machine, what, packet)
+            if not own and packet.target not in own_addresses(machine):
+                self._hop("forwarding", machine, "ip_forward", packet)  # refused after that
+            raise Ends(unserved(machine, packet, chosen))
+        self.choices = max(self.choices, len(chosen.backends))
+        backend = chosen.backends[min(self.choice, len(chosen.backends) - 1)]
+        self.backend = backend.pod
+        marked = chosen.masqueraded or packet.source == backend.address
+        packet = replace(packet, target=backend.address, port=chosen.port.target_port)
+        self._hop("service", machine, what, packet)
+        return packet, marked
+
+    def _masqueraded(
+        self, machine: MachineIntent, packet: Packet, way: Route, *, marked: bool
+    ) -> Packet:
+        translation = machine.translation
+        if translation is None:
+            return packet
+        local = translation.local_cidr
+        if not marked and not self._leaves(translation, packet):
+            return packet
+        packet = replace(packet, source=address_of(machine, way.device, way.via or packet.target))
+        what = "packets marked by kube-proxy" if marked else f"packets of {local}"
+        self._hop("masquerade", machine, what, packet)
+        return packet
+
+    def _leaves(self, translation: Translation, packet: Packet) -> bool:
+        """Whether it is a pod's packet to the outside, which is masqueraded there."""
+        local, kept = translation.local_cidr, (*translation.not_masqueraded, _MULTICAST)
+        from_here = local is not None and covers(local, packet.source)
+        return from_here and not any(covers(one, packet.target) for one in kept)
+
+    def _note(self, machine: MachineIntent, before: Packet, after: Packet) -> None:
+        if before != after:
+            self.changed.append((machine.name, before, after))
+
+    def _put_back(self, machine: MachineIntent, packet: Packet) -> Packet:
+        for name, before, after in self.changed:
+            if name == machine.name and after.answered() == packet:
+                self._hop("untranslated", machine, "connection tracking", before.answered())
+                return before.answered()
+        return packet
+
+    # What carries
+
+    def _out(self, machine: MachineIntent, packet: Packet, way: Route) -> Packet:
+        next_hop = way.via or packet.target
+        if machine.bridge and way.device == machine.bridge.name:
+            pod = pod_with(machine, next_hop)
+            if pod is None:
+                raise Ends(f"no pod of {machine.name} has the address {next_hop}")
+            self._neighbour(machine, next_hop, way.device, packet)
+            self._bridge(machine, packet)
+            return self._to_pod(machine, pod, packet)
+        routed = next((pod for pod in machine.pods if pod.port == way.device), None)
+        if machine.bridge is None and routed:
+            self._neighbour(machine, next_hop, way.device, packet)
+            return self._to_pod(machine, routed, packet)
+        if machine.tunnel and way.device == machine.tunnel.name:
+            return self._tunnelled(machine, machine.tunnel, packet, next_hop)
+        there, card = self._across(machine, packet, way.device, next_hop)
+        return self._in(there, packet, arrived_by=card)
+
+    def _tunnelled(
+        self, machine: MachineIntent, tunnel: Tunnel, packet: Packet, next_hop: str
+    ) -> Packet:
+        self._neighbour(machine, next_hop, tunnel.name, packet)
+        self._hop("tunnel", machine, f"tunnel {tunnel.name}", packet, tunnel.name)
+        ends = {one.address: one.mac for one in machine.neighbours if one.device == tunnel.name}
+        mac = ends.get(next_hop, "")
+        entry = next((one for one in machine.forwarding if one.mac == mac), None)
+        if entry is None:
+            raise Ends(f"{machine.name} has no forwarding entry for {next_hop}")
+        outer = Packet("udp", tunnel.local, entry.remote, tunnel.port)
+        what = f"forwarding entry {entry.mac} on {tunnel.name}"
+        self._hop("entry", machine, what, outer, carried=packet)
+        self._hop("firewall", machine, "output", outer, carried=packet)
+        way = leaving(machine, entry.remote)
+        if way is None:
+            raise Ends(f"{machine.name} has no route to {entry.remote}")
+        self._hop("route", machine, f"route to {way.destination}", outer, carried=packet)
+        there, _ = self._across(machine, outer, way.device, way.via or entry.remote, packet)
+        while entry.remote not in own_addresses(there):
+            there = self._passed_on(there, outer, packet)
+        self._hop("firewall", there, "input", outer, carried=packet)
+        if there.tunnel is None:
+            raise Ends(f"{there.name} has no tunnel")
+        self._hop("tunnel", there, f"tunnel {there.tunnel.name}", packet, there.tunnel.name)
+        return self._in(there, packet, arrived_by=there.tunnel.name)
+
+    def _passed_on(self, machine: MachineIntent, outer: Packet, carried: Packet) -> MachineIntent:
+        """A tunnel's packet that another machine forwards, such as the router."""
+        self.passed += 1
+        way = leaving(machine, outer.target)
+        if way is None or self.passed > _MOST_MACHINES:
+            raise Ends(f"{machine.name} has no route to {outer.target}")
+        self._hop("forwarding", machine, "ip_forward", outer, carried=carried)
+        self._hop("firewall", machine, "forward", outer, carried=carried)
+        self._hop("route", machine, f"route to {way.destination}", outer, carried=carried)
+        return self._across(machine, outer, way.device, way.via or outer.target, carried)[0]
+
+    def _across(
+        self,
+        machine: MachineIntent,
+        packet: Packet,
+        device: str,
+        next_hop: str,
+        carried: Packet | None = None,
+    ) -> tuple[MachineIntent, str]:
+        """From one machine's card over its segment to another's: that machine and its card."""
+        card = card_of(machine, device)
+        if card is None:
+            raise Ends(f"{machine.name} has no device {device}")
+        self._neighbour(machine, next_hop, device, packet, carried)
+        self._sent(machine, card, packet, carried)
+        found = holder(self.intent, card.segment, next_hop)
+        if found is None:
+            raise Ends(f"nobody on the segment '{card.segment}' has the address {next_hop}")
+        there, arrived_by = found
+        far = card_of(there, arrived_by)
+        if far:
+            self.hops += between(self.intent, (machine, card), (there, far), packet)
+        self._received(there, arrived_by, packet, carried)
+        return there, arrived_by
+
+    def _sent(
+        self, machine: MachineIntent, card: Interface, packet: Packet, carried: Packet | None
+    ) -> None:
+        self._hop("card", machine, f"card {card.name}", packet, card.name, carried=carried)
+
+    def _received(
+        self, machine: MachineIntent, card: str, packet: Packet, carried: Packet | None
+    ) -> None:
+        self._hop("card", machine, f"card {card}", packet, card, carried=carried)
+
+    def _to_pod(self, machine: MachineIntent, pod: Pod, packet: Packet) -> Packet:
+        self._port(machine, pod, packet)
+        self._hop("endpoint", machine, f"pod {pod.name}", packet, _POD_CARD, pod.name)
+        return packet
+
+    # What is written down
+
+    def _port(self, machine: MachineIntent, pod: Pod, packet: Packet) -> None:
+        self._hop("port", machine, f"port {pod.port} of pod {pod.name}", packet, pod.port)
+
+    def _bridge(self, machine: MachineIntent, packet: Packet) -> None:
+        name = machine.bridge.name if machine.bridge else ""
+        self._hop("bridge", machine, f"bridge {name}", packet, name)
+
+    def _neighbour(
+        self,
+        machine: MachineIntent,
+        address: str,
+        device: str,
+        packet: Packet,
+        carried: Packet | None = None,
+    ) -> None:
+        self._hop("neighbour", machine, f"neighbour {address} on {device}", packet, carried=carried)
+
+    def _hop(  # noqa: PLR0913, PLR0917  a hop is all of these
+        self,
+        kind: HopKind,
+        machine: MachineIntent,
+        what: str,
+        packet: Packet,
+        device: str = "",
+        place: str = "",
+        carried: Packet | None = None,
+    ) -> None:
+        self.hops.append(
+            Hop(kind, machine.name, place or machine.name, device, what, packet, carried)
+        )
+
+
+def unserved(machine: MachineIntent, packet: Packet, chosen: ProxyChoice) -> str:
+    """Why a Service's packet goes no further, and what becomes of it."""
+    name, does = chosen.service.name, "refuses" if chosen.refused else "loses"
+    if chosen.port is None:
+        why = f"has no {packet.protocol.upper()} port {packet.port}"
+    elif chosen.service.backends:
+        why = f"is for local backends alone, and none is on {machine.name}"
+    else:
+        why = "has no backends"
+    return f"Service {name} {why}: {machine.name} {does} it"

@@ -1,0 +1,101 @@
+"""Where one machine or pod of the Intent sends a packet: the longest prefix, and who has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, ip_interface
+
+from lab.topology.intent import Intent, Interface, MachineIntent, Pod, Route
+
+_DEFAULT = "0.0.0.0/0"
+
+
+def bare(text: str) -> str:
+    """An address without its prefix length."""
+    return text.partition("/")[0]
+
+
+def own_addresses(machine: MachineIntent) -> frozenset[str]:
+    """Every address of the machine itself, its pods' not among them."""
+    return frozenset(bare(text) for _, texts in machine.addressed() for text in texts)
+
+
+def leaving(machine: MachineIntent, address: str) -> Route | None:
+    """The route that a packet to the address takes; None where there is none.
+
+    A network that a device has an address of is a route without ``via``.
+    """
+    fitting = [
+        one for one in (*machine.routes, *connected(machine)) if covers(one.destination, address)
+    ]
+    return max(fitting, key=lambda one: _network(one.destination).prefixlen, default=None)
+
+
+def connected(machine: MachineIntent) -> Iterator[Route]:
+    """The routes that its devices' addresses make."""
+    for device, texts in machine.addressed():
+        for text in texts:
+            network = ip_interface(text).network
+            if network.num_addresses > 1:
+                yield Route(str(network), device)
+
+
+def covers(prefix: str, address: str) -> bool:
+    """Whether a prefix, or ``"default"``, has the address in it."""
+    return _address(address) in _network(prefix)
+
+
+def holder(intent: Intent, segment: str, address: str) -> tuple[MachineIntent, str] | None:
+    """Who answers ARP for the address on a segment, and by which card: owner or proxy."""
+    for machine in intent.machines:
+        for card in machine.interfaces:
+            if card.segment != segment:
+                continue
+            owned = {bare(text) for text in card.held}
+            proxied = {one.address for one in machine.proxies if one.device == card.name}
+            if address in owned | proxied:
+                return machine, card.name
+    return None
+
+
+def pod_with(machine: MachineIntent, address: str) -> Pod | None:
+    """The machine's pod of that address."""
+    return next((pod for pod in machine.pods if bare(pod.address) == address), None)
+
+
+def card_of(machine: MachineIntent, device: str) -> Interface | None:
+    """The machine's network card of that name."""
+    return next((one for one in machine.interfaces if one.name == device), None)
+
+
+def address_of(machine: MachineIntent, device: str, next_hop: str) -> str:
+    """What a machine's own packets by a device have for their source.
+
+    The device's address of the network that the next hop is in, or its first; the machine's
+    first where the device has none (the kernel's ``inet_select_addr``).
+    """
+    own = [text for name, texts in machine.addressed() if name == device for text in texts]
+    near = [text for text in own if covers(network_of(text), next_hop)]
+    every = [text for _, texts in machine.addressed() for text in texts]
+    return bare(next(iter((*near, *own, *every)), ""))
+
+
+def source_by(machine: MachineIntent, route: Route, target: str) -> str:
+    """What a machine's own packets to the target by a route have for their source."""
+    return route.source or address_of(machine, route.device, route.via or target)
+
+
+def network_of(address: str) -> str:
+    """The prefix that an address with its prefix length is in."""
+    return str(ip_interface(address).network)
+
+
+@lru_cache(maxsize=4096)
+def _network(prefix: str) -> IPv4Network:
+    return IPv4Network(_DEFAULT if prefix == "default" else prefix)
+
+
+@lru_cache(maxsize=4096)
+def _address(text: str) -> IPv4Address:
+    return IPv4Address(text)
