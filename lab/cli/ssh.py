@@ -97,7 +97,7 @@ def kubeconfig_command(name: str, output: Path | None) -> None:
       lab kubeconfig overlay -o overlay.conf
       kubectl --kubeconfig overlay.conf get nodes
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
-    from lab.cluster import kubeconfig
+    from lab.cluster.credentials import kubeconfig_text
     from lab.lifecycle import access
     from lab.lifecycle.api import open_any
 
@@ -108,6 +108,6 @@ def kubeconfig_command(name: str, output: Path | None) -> None:
         access.write(exported.access, output)
         say(f"kubectl --kubeconfig {output} get nodes")
     else:
-        echo(kubeconfig.text(exported.access), nl=False)
+        echo(kubeconfig_text(exported.access), nl=False)
     if exported.tunnel:
         say(f"the machines are behind another hypervisor; while you use it, run: {exported.tunnel}")

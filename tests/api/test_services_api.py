@@ -22,11 +22,11 @@ from lab._deadline import Deadline
 from lab.cluster.addons.bridges import ADDON as BRIDGES
 from lab.cluster.api import Api, Object, namespaced
 from lab.cluster.bundle.manifest import Manifest
-from lab.cluster.cluster import cluster
-from lab.cluster.labels import NAMESPACE
+from lab.cluster.cluster import plan_cluster
+from lab.cluster.kubeadm import kube_proxy_config
+from lab.cluster.observed import NAMESPACE
 from lab.cluster.probe_manifests import ObjectOwner, backends
 from lab.cluster.probe_pods import ProbePods
-from lab.cluster.proxy import configuration
 from lab.explain.checks import services as hop
 from lab.explain.difference import Look
 from lab.lifecycle.compilation import Compiled, compile_scenario
@@ -143,7 +143,9 @@ def proxied(plane: ControlPlane, special: Compiled, tmp_path: Path) -> Iterator[
     started: list[ProxiedNode] = []
 
     def start(node: str, root: Path | None = None) -> ProxiedNode:
-        made: dict[str, Any] = dict(configuration(cluster("services", special.intent, BUNDLE)))
+        made: dict[str, Any] = dict(
+            kube_proxy_config(plan_cluster("services", special.intent, BUNDLE))
+        )
         planned = special.plan.node(node)
         started.append(ProxiedNode(plane, root or found / "kube-proxy", planned, made, tmp_path))
         return started[-1]

@@ -132,7 +132,7 @@ def test_a_server_that_stops_after_its_banner_is_not_waited_for_longer(
 
 def test_what_is_no_ssh_server_is_said(new_shell: NewShell, keyfile: Path) -> None:
     with (
-        listening(b"HTTP/1.1 400 Bad SessionRequest\r\n" * 100) as port,
+        listening(b"HTTP/1.1 400 Bad Request\r\n" * 100) as port,
         pytest.raises(UnreachableError) as caught,
     ):
         new_shell(reach(port, keyfile)).run(["true"], Deadline(5))

@@ -10,12 +10,13 @@ from functools import cached_property
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
+from lab.plan.step import Step
 from lab.providers.netns import daemons, holders, namespaces, netlink, preflight, responder_config
 from lab.providers.netns.compile import compile_intent
 from lab.providers.netns.compile import namespace_names as names_of
 from lab.providers.netns.entry import Tell, list_holders
 from lab.providers.netns.operations import NamespaceOperations, RulesetLoad
-from lab.providers.provider import LabHandle, Step
+from lab.providers.provider import LabHandle
 from lab.topology.intent import Intent
 
 _FORM = "1"

@@ -24,6 +24,7 @@ from lab._deadline import Deadline
 from lab._errors import LabError, PreflightError, UsageError
 from lab._log import quantity
 from lab.facts.node import NodeFacts
+from lab.plan.step import Step
 from lab.providers.capture import Taken, Tap
 from lab.providers.diagnosis import Diagnosis
 from lab.providers.failing import Beat, BeatPace, Silence
@@ -41,6 +42,7 @@ from lab.providers.netns.compile import namespace_names as names_of
 from lab.providers.netns.entry import HolderProcess, Tell
 from lab.providers.netns.isolation import RESOLV_DIRECTORY
 from lab.providers.netns.machine import LOOKS, NetnsMachine, command_prompt, transcript
+from lab.providers.netns.marks import BANNER
 from lab.providers.netns.preflight import try_abilities
 from lab.providers.netns.windows import RULES, realise
 from lab.providers.provider import (
@@ -55,7 +57,6 @@ from lab.providers.provider import (
     Probe,
     ProbeSettings,
     Provider,
-    Step,
 )
 from lab.providers.setup import ProviderSetup
 from lab.remote.shell import Completed
@@ -139,7 +140,7 @@ class NetnsProvider(Provider):
     def banner(self, intent: Intent | None) -> str:
         """One sentence: which provider, and what is emulated."""
         parts, plural = _emulated(intent) if intent else ([], False)
-        said = f"{self.name}: network namespaces on this machine"
+        said = BANNER
         if not parts:
             return said
         listed = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))

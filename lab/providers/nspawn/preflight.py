@@ -17,7 +17,7 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import LabError
-from lab.cluster.host import HostTraits
+from lab.cluster.cluster import HostTraits
 from lab.providers.diagnosis import Diagnosis
 from lab.providers.netns import entry, isolation
 from lab.providers.nspawn import cgroups

@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv4Network
 import pytest
 
 from lab._errors import PreflightError
-from lab.cluster.underlay import underlay
+from lab.cluster.cluster import underlay
 from lab.lifecycle.compilation import fitted
 from lab.plan.planner import make_plan
 from lab.providers.machines.fitness import require_fit
