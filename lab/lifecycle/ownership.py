@@ -24,11 +24,15 @@ _TOKEN = re.compile(r"[0-9a-z]+")
 def same_directory(one: Path, other: Path) -> bool:
     """Whether both are the directory of one lab, also where neither is there any more.
 
-    Links count only on the way to the state directory: below it are none.
+    Links count only on the way to the state directory: below it are none. A path with a link that
+    the caller may not read (``/proc/1/root``) is no path to the caller's own directory.
     """
     if one.parts[-2:] != other.parts[-2:]:
         return False
-    return os.path.realpath(one.parent.parent) == os.path.realpath(other.parent.parent)
+    try:
+        return os.path.realpath(one.parent.parent) == os.path.realpath(other.parent.parent)
+    except OSError:
+        return False
 
 
 def is_possible(mark: Mark) -> bool:

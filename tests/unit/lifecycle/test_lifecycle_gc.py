@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -146,6 +148,21 @@ def test_a_lab_whose_state_directory_cannot_be_looked_at_stays(desk: Desk, tmp_p
         assert result.found == ()
         assert f"'{hidden / 'state'}' cannot be looked at from here" in result.left[0]
         assert desk.said[-1] == result.left[0]
+
+
+def test_a_mark_with_a_link_that_may_not_be_read_does_not_end_the_command(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As /proc/1/root is to root in a container."""
+
+    def refuse(path: object, **_: object) -> str:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    (tmp_path / "locked").symlink_to("locked")
+    theirs(desk, tmp_path / "locked" / "state" / "labs" / "overlay", "overlay")
+    monkeypatch.setattr(os, "readlink", refuse)
+    result = collect(desk, all_users=True)
+    assert (result.found, len(result.left), "theirs" in desk.provider.world) == ((), 1, True)
 
 
 def test_a_lab_whose_state_directory_may_only_be_hidden_stays(
