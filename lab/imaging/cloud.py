@@ -29,8 +29,8 @@ def build(job: BuildJob) -> Built:
 
     """
     programs.need(job.doing, "qemu-img", "setpriv")
-    size = adopt(job, inputs.provide(job))
-    inputs.forget(job)
+    size = adopt(job, inputs.fetch_file(job))
+    inputs.remove_downloads(job)
     return Built(virtual_gib=size)
 
 

@@ -85,7 +85,7 @@ def remember(cache: Path, inventory: Inventory, recipe: Recipe, given: Mapping[s
                 f"--{name}: '{path}' is no file",
                 f"give the path of {needs[name].what}",
             )
-        inputs.look_at(recipe, name, path)
+        inputs.check_file(recipe, name, path)
         own = inventory.images.get(needs[name].image)
         if own is not None and own.url is not None and not _same(own.url, path):
             raise UsageError(
@@ -353,7 +353,7 @@ class ImageStore:
         for name in recipes.shipped(self._folder):
             with suppress(LabError):
                 recipe = self.recipe(name)
-                there = inputs.known(recipe, self._inventory, self._downloads) or {}
+                there = inputs.known_digests(recipe, self._inventory, self._downloads) or {}
                 found |= {digest.rpartition(":")[2] for digest in there.values()}
         return frozenset(found)
 
@@ -509,7 +509,9 @@ class ImageStore:
                 yield place
 
     def _old_downloads(self) -> Iterator[Path]:
-        wanted = inputs.wanted(self._folder, self._inventory) | inputs.pinned(self._downloads)
+        wanted = inputs.referenced_names(self._folder, self._inventory) | inputs.pinned_names(
+            self._downloads
+        )
         for path in entries(self._downloads):
             if path.name.partition(".")[0] not in wanted:
                 yield path

@@ -80,7 +80,7 @@ def needs(recipe: Recipe) -> tuple[ImageInput, ...]:
     return ()
 
 
-def of(need: ImageInput, recipe: Recipe, inventory: Inventory) -> ImageSourceFile:
+def locate(need: ImageInput, recipe: Recipe, inventory: Inventory) -> ImageSourceFile:
     """What recipe and inventory say; the inventory's word counts more."""
     own = inventory.images.get(need.image)
     said = own.url if own else None
@@ -113,12 +113,12 @@ def digest(recipe: Recipe, inventory: Inventory, downloads: Path, say: Say) -> s
         When an input is missing: what, and how to get it.
 
     """
-    return digest_of(recipe, found(recipe, inventory, downloads, say))
+    return digest_of(recipe, digests(recipe, inventory, downloads, say))
 
 
 def known_digest(recipe: Recipe, inventory: Inventory, downloads: Path) -> str | None:
     """The same, or None where that would ask another host, or an input is missing."""
-    there = known(recipe, inventory, downloads)
+    there = known_digests(recipe, inventory, downloads)
     return None if there is None else digest_of(recipe, there)
 
 
@@ -135,7 +135,7 @@ def digest_of(recipe: Recipe, there: Mapping[str, str]) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-def found(recipe: Recipe, inventory: Inventory, downloads: Path, say: Say) -> Mapping[str, str]:
+def digests(recipe: Recipe, inventory: Inventory, downloads: Path, say: Say) -> Mapping[str, str]:
     """Digest of every input by its name, looked up where it is not known yet.
 
     Raises
@@ -148,11 +148,13 @@ def found(recipe: Recipe, inventory: Inventory, downloads: Path, say: Say) -> Ma
     return {name: digest for name, digest in digests.items() if digest is not None}
 
 
-def known(recipe: Recipe, inventory: Inventory, downloads: Path) -> Mapping[str, str] | None:
+def known_digests(
+    recipe: Recipe, inventory: Inventory, downloads: Path
+) -> Mapping[str, str] | None:
     """The same without asking anyone or reading a large file; None where that is not enough."""
     digests: dict[str, str] = {}
     for need in needs(recipe):
-        where = of(need, recipe, inventory)
+        where = locate(need, recipe, inventory)
         if where.path is None and where.url is None and need.optional:
             continue
         digest = _known(where, downloads)
@@ -174,16 +176,16 @@ def check(recipe: Recipe, inventory: Inventory) -> None:
 
     """
     for need in needs(recipe):
-        where = of(need, recipe, inventory)
+        where = locate(need, recipe, inventory)
         if where.path is None and where.url is None and not need.optional:
             raise _missing(need, recipe)
         if where.path is not None and not where.path.is_file():
             raise _gone(need, recipe, where.path)
         if where.path is not None:
-            look_at(recipe, need.name, where.path)
+            check_file(recipe, need.name, where.path)
 
 
-def look_at(recipe: Recipe, name: str, path: Path) -> None:
+def check_file(recipe: Recipe, name: str, path: Path) -> None:
     """See that a file is what a recipe asks for.
 
     Microsoft's medium is read, in some 0.1 s, and what goes beside it; of others nothing is known
@@ -213,7 +215,7 @@ def look_at(recipe: Recipe, name: str, path: Path) -> None:
         medium.check_openssh(path)
 
 
-def provide(job: BuildJob, name: str = FILE) -> Path:
+def fetch_file(job: BuildJob, name: str = FILE) -> Path:
     """An input as a file of this machine, downloaded if need be.
 
     Raises
@@ -222,22 +224,22 @@ def provide(job: BuildJob, name: str = FILE) -> Path:
         As :func:`lab.imaging.download.fetch` does.
 
     """
-    path = provided(job, name)
+    path = find_file(job, name)
     assert path is not None, "found() has looked"
     return path
 
 
-def provided(job: BuildJob, name: str) -> Path | None:
+def find_file(job: BuildJob, name: str) -> Path | None:
     """The same; None for one that is optional and not there."""
     need = next((one for one in needs(job.recipe) if one.name == name), None)
     if need is None:
         return None
-    where = of(need, job.recipe, job.inventory)
+    where = locate(need, job.recipe, job.inventory)
     if where.path is not None:
         return where.path
     if where.url is None:
         return None
-    digest = found(job.recipe, job.inventory, job.downloads, job.say)[name]
+    digest = digests(job.recipe, job.inventory, job.downloads, job.say)[name]
     target = job.downloads / f"{_short(digest.partition(':')[2])}.file"
     job.tell(f"downloading {where.url}")
     with guarded(f"downloading {where.url}"):
@@ -245,15 +247,15 @@ def provided(job: BuildJob, name: str) -> Path | None:
     return target
 
 
-def forget(job: BuildJob) -> None:
+def remove_downloads(job: BuildJob) -> None:
     """Remove a download that has become an image."""
-    there = known(job.recipe, job.inventory, job.downloads) or {}
+    there = known_digests(job.recipe, job.inventory, job.downloads) or {}
     for digest in there.values():
         name = f"{_short(digest.partition(':')[2])}.file"
         (job.downloads / name).unlink(missing_ok=True)
 
 
-def wanted(folder: Path | None, inventory: Inventory) -> frozenset[str]:
+def referenced_names(folder: Path | None, inventory: Inventory) -> frozenset[str]:
     """How the names of downloads begin that a recipe still leads to."""
     names: set[str] = set()
     for name in recipes.shipped(folder):
@@ -262,14 +264,14 @@ def wanted(folder: Path | None, inventory: Inventory) -> frozenset[str]:
         except LabError:
             continue
         for need in needs(recipe):
-            where = of(need, recipe, inventory)
+            where = locate(need, recipe, inventory)
             names |= {_key(str(place)) for place in (where.url, where.path) if place}
             if where.digest:
                 names.add(_short(where.digest.partition(":")[2]))
     return frozenset(names)
 
 
-def pinned(downloads: Path) -> frozenset[str]:
+def pinned_names(downloads: Path) -> frozenset[str]:
     """How the names of downloads begin whose digest a pin holds."""
     held = map(read_line, downloads.glob("*.pin"))
     return frozenset(_short(digest.partition(":")[2]) for digest in held)
@@ -279,7 +281,7 @@ def _found(
     need: ImageInput, recipe: Recipe, inventory: Inventory, downloads: Path, say: Say
 ) -> str | None:
     """The digest of one input; None for one that is optional and not there."""
-    where = of(need, recipe, inventory)
+    where = locate(need, recipe, inventory)
     doing = f"looking for the input of image '{recipe.name}'"
     if where.path is not None:
         if not where.path.is_file():

@@ -46,7 +46,7 @@ def build(job: BuildJob) -> Built:
         raise PreflightError(
             job.doing, "there is no hypervisor to run its installer on", "add one to the inventory"
         )
-    vendor = inputs.provide(job)
+    vendor = inputs.fetch_file(job)
     job.room(_CONTENT, "the installed disk")
     work = job.scratch / "work"
     work.mkdir()
@@ -77,7 +77,7 @@ def build(job: BuildJob) -> Built:
     _install(job, installation, work / "disk")
     size = adopt(job, work / "disk")
     shutil.rmtree(work)
-    inputs.forget(job)
+    inputs.remove_downloads(job)
     return Built(virtual_gib=size)
 
 

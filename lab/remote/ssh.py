@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.remote import programs
-from lab.remote.connection import Connection, SessionStreams, forwarded, request
+from lab.remote.connection import Connection, SessionStreams, forward_port, request
 from lab.remote.keys import config_path, host_block
 from lab.remote.shell import (
     CommandShell,
@@ -243,7 +243,7 @@ class SshShell(CommandShell):
 
         """
         doing = f"reaching {address[0]} port {address[1]} through '{self._server.name}'"
-        return forwarded(lambda: self._connection.dial(doing, address, Deadline(seconds)))
+        return forward_port(lambda: self._connection.dial(doing, address, Deadline(seconds)))
 
     def close(self) -> None:
         """Close the connection; its users get a ConnectionLostError, the next use connects."""

@@ -341,10 +341,10 @@ class SSHTransport:
 
     def close(self) -> None:
         """End the transport and its thread. Safe to repeat."""
-        end(self.transport)
+        close_transport(self.transport)
 
 
-def end(transport: paramiko.Transport) -> None:
+def close_transport(transport: paramiko.Transport) -> None:
     """Close a transport, and wait for its thread."""
     transport.close()
     transport.sock.close()
@@ -423,7 +423,7 @@ def connect(server: SSHServer, through: SSHTransport | None, deadline: Deadline)
         login.check_host_key()
         login.authenticate()
     except BaseException:
-        end(transport)
+        close_transport(transport)
         raise
     transport.set_keepalive(KEEPALIVE_SECONDS)
     return SSHTransport(server, transport)

@@ -18,10 +18,10 @@ from lab.remote.windows_steps import (
     Boot,
     ask,
     boot,
+    has_restarted,
     parse_boot,
     prove,
     reboot,
-    restarted,
 )
 
 
@@ -77,7 +77,7 @@ def test_a_boot_is_read_from_what_the_guest_says(text: str, read: Boot | None) -
     ids=["restarted", "clock was set", "nothing", "half of it"],
 )
 def test_a_restart_is_proved_by_boot_time_and_uptime(after: Boot, proof: bool) -> None:
-    assert restarted(Boot("before", 5000, 1000), after) is proof
+    assert has_restarted(Boot("before", 5000, 1000), after) is proof
 
 
 def test_a_machine_is_restarted_and_waited_for(

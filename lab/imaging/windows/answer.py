@@ -1,6 +1,6 @@
 """Answer files and the small CD that they are on: for Setup, and for a clone of a golden image.
 
-The templates are ``images/windows/*.xml.j2``; what they are filled in with is decided here. Windows
+The templates are ``images/windows/*.xml.j2``; this module decides what fills them. Windows
 looks for the answer file in the root of every drive, and the first-logon command looks for the
 script there, so that no drive letter is fixed and the label is ours to choose.
 
@@ -32,8 +32,8 @@ from lab.imaging.windows.settings import (
     Settings,
     Surface,
     clone_document,
-    encoded,
-    masked,
+    encode_password,
+    mask,
     product_key,
     random_password,
     settings_document,
@@ -81,14 +81,14 @@ class AnswerCommand:
     """Goes into the answer file beside it."""
 
 
-def _says(phase: str) -> AnswerCommand:
+def _echo_phase(phase: str) -> AnswerCommand:
     return AnswerCommand(f"cmd /c echo hybridlab: phase {phase}> COM1", f"Tell the host: {phase}")
 
 
-WINDOWS_PE: tuple[AnswerCommand, ...] = (_says("winpe"),)
+WINDOWS_PE: tuple[AnswerCommand, ...] = (_echo_phase("winpe"),)
 """Before Setup looks at the disk."""
 SPECIALIZE: tuple[AnswerCommand, ...] = (
-    _says("specialize"),
+    _echo_phase("specialize"),
     AnswerCommand("net user Administrator /active:yes", "Let the administrator log in"),
     AnswerCommand(
         r'reg.exe add "HKLM\SOFTWARE\Policies\Microsoft\Windows NT\CurrentVersion\NetworkList'
@@ -116,7 +116,7 @@ def takes_own_key(windows: Windows, channel: Channel) -> bool:
     return windows.key is None and channel != "evaluation"
 
 
-def decided(
+def make_settings(
     windows: Windows, firmware: Firmware, channel: Channel, password: str, own: str | None = None
 ) -> Settings:
     """All that the answer file says.
@@ -209,8 +209,8 @@ def driver_paths(drivers: tuple[str, ...], release: str) -> tuple[str, ...]:
 
 def _common(computer_name: str, password: str, region: Region) -> dict[str, Any]:
     return {
-        "administrator_password": encoded(password, "AdministratorPassword"),
-        "autologon_password": encoded(password, "Password"),
+        "administrator_password": encode_password(password, "AdministratorPassword"),
+        "autologon_password": encode_password(password, "Password"),
         "computer_name": computer_name,
         "region": region,
     }
@@ -323,7 +323,7 @@ def _scripts(templates: Mapping[str, bytes], *names: str) -> dict[str, bytes]:
 def first_logon(script: Script) -> tuple[AnswerCommand, ...]:
     """At the first logon, as administrator; each waits for the one before it."""
     return (
-        _says("first-logon"),
+        _echo_phase("first-logon"),
         AnswerCommand(rf"cmd.exe /c {_POLICY}", "Let PowerShell run local scripts"),
         AnswerCommand(
             rf"%SystemDrive%\Windows\SysWOW64\cmd.exe /c {_POLICY}",
@@ -371,14 +371,14 @@ def install_preview(  # noqa: PLR0913  each may be said on the command line
     asked = {"edition": edition, "surface": surface}
     windows = windows.model_copy(update={name: one for name, one in asked.items() if one})
     assert recipe.firmware != "kernel", "the reader of recipes has looked"
-    settings = decided(
+    settings = make_settings(
         windows,
         firmware or recipe.firmware,
         channel,
         random_password(),
         HIDDEN if has_key and takes_own_key(windows, channel) else None,
     )
-    return masked(answer_file(settings, templates=recipe.templates).decode())
+    return mask(answer_file(settings, templates=recipe.templates).decode())
 
 
 def clone_preview(recipe: Recipe) -> str:
@@ -399,7 +399,7 @@ def clone_preview(recipe: Recipe) -> str:
         time_server=None,
         region=_windows(recipe).region,
     )
-    return masked(clone_answer_file(settings, templates=recipe.templates).decode())
+    return mask(clone_answer_file(settings, templates=recipe.templates).decode())
 
 
 def _windows(recipe: Recipe) -> Windows:

@@ -49,7 +49,7 @@ class InstallationMachine:
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class InstallationState:
     """The machine at one moment."""
 
     said: bytes
@@ -83,7 +83,7 @@ class Building(Protocol):
     def where(self) -> str:
         """It and its hypervisor in words: ``domain 'x' on 'rack1'``."""
 
-    def look(self, heard: int) -> Glance:
+    def look(self, heard: int) -> InstallationState:
         """Look at it; ``heard`` is how many bytes of its console are known already."""
 
     def picture(self) -> bytes:

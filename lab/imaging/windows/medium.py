@@ -362,10 +362,10 @@ def choose(medium: WindowsMedium, wanted: WantedImage) -> WindowsImage:
 
     """
     doing = f"looking for '{wanted.name}' on the medium '{medium.path}'"
-    _server(doing, medium)
+    _check_server(doing, medium)
     for image in medium.images:
         if image.name.lower() == wanted.name.lower():
-            _usable(doing, image, wanted.release)
+            _check_image(doing, image, wanted.release)
             return image
     releases = sorted({release.name for image in medium.images if (release := _release(image))})
     if releases and wanted.release.name not in releases:
@@ -374,7 +374,7 @@ def choose(medium: WindowsMedium, wanted: WantedImage) -> WindowsImage:
     else:
         happened = "there is no such image on it"
         hint = "ask for one of those that it holds, or give another ISO"
-    raise PreflightError(doing, f"{happened}; {held(medium)}", hint)
+    raise PreflightError(doing, f"{happened}; {list_images(medium)}", hint)
 
 
 def uses(medium: WindowsMedium, recipes: Mapping[str, WantedImage]) -> tuple[Use, ...]:
@@ -390,7 +390,7 @@ def uses(medium: WindowsMedium, recipes: Mapping[str, WantedImage]) -> tuple[Use
     return tuple(found)
 
 
-def held(medium: WindowsMedium) -> str:
+def list_images(medium: WindowsMedium) -> str:
     """The images of a medium, in words: ``it holds`` and a line for each."""
     lines = [
         f"\n    {image.index} '{image.name}' ('{image.display_name}'), {version(image)}"
@@ -417,7 +417,9 @@ def check_drivers(path: Path, release: Release) -> None:
         for driver in (_STORAGE, _CARD):
             folder = f"/{driver}/{release.drivers}/amd64"
             if not any(name.lower().endswith(".inf") for name in medium.names(folder)):
-                raise PreflightError(medium.doing, _lack(medium, driver, folder), _DRIVERS_CURE)
+                raise PreflightError(
+                    medium.doing, _missing_driver(medium, driver, folder), _DRIVERS_CURE
+                )
 
 
 def check_openssh(path: Path) -> None:
@@ -449,7 +451,7 @@ def check_openssh(path: Path) -> None:
         raise PreflightError(doing, f"it holds no '{_DAEMON}'", _OPENSSH_CURE)
 
 
-def _lack(medium: Medium, driver: str, folder: str) -> str:
+def _missing_driver(medium: Medium, driver: str, folder: str) -> str:
     called = f"the medium '{medium.label}'"
     releases = [name for name in medium.names(f"/{driver}") if not name.startswith(".")]
     if not releases:
@@ -457,18 +459,18 @@ def _lack(medium: Medium, driver: str, folder: str) -> str:
     return f"{called} has no driver in '{folder[1:]}', but for {', '.join(sorted(releases))}"
 
 
-def _server(doing: str, medium: WindowsMedium) -> None:
+def _check_server(doing: str, medium: WindowsMedium) -> None:
     """See that it is a medium of servers at all."""
     kinds = {image.installation.lower() for image in medium.images}
     if kinds and kinds <= {"client"}:
-        happened = f"it is a medium of Windows for desktops; {held(medium)}"
+        happened = f"it is a medium of Windows for desktops; {list_images(medium)}"
         raise PreflightError(doing, happened, _SERVERS)
     if kinds and kinds <= {"windowspe", ""}:
-        happened = f"it is a medium without Windows to install; {held(medium)}"
+        happened = f"it is a medium without Windows to install; {list_images(medium)}"
         raise PreflightError(doing, happened, _SERVERS)
 
 
-def _usable(doing: str, image: WindowsImage, release: Release) -> None:
+def _check_image(doing: str, image: WindowsImage, release: Release) -> None:
     if image.architecture != ARCHITECTURE:
         raise PreflightError(
             doing,

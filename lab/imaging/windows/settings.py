@@ -284,12 +284,12 @@ def random_password() -> str:
             return made
 
 
-def encoded(password: str, suffix: Suffix) -> str:
+def encode_password(password: str, suffix: Suffix) -> str:
     """A password as an answer file has it with ``PlainText`` false: hidden, and no secret."""
     return base64.b64encode(f"{password}{suffix}".encode("utf-16-le")).decode("ascii")
 
 
-def masked(document: str) -> str:
+def mask(document: str) -> str:
     """An answer file for people to see: without passwords, and without keys but public ones."""
     public = {key for release in RELEASES.values() for key in release.keys.values()}
     hidden = _VALUE.sub(lambda found: found[1] + MASK, document)
@@ -304,12 +304,12 @@ HIDDEN = "-".join(["XXXXX"] * 5)
 """Stands for a key that is not told."""
 
 
-def secret_of(image: str, known: Collection[str]) -> str | None:
+def secret_name(image: str, known: Collection[str]) -> str | None:
     """Name of the secret that holds an image's product key; None where the inventory has none."""
     return next((name for name in (f"{SECRET}-{image}", SECRET) if name in known), None)
 
 
-def checked(name: str, value: str) -> str:
+def check_key(name: str, value: str) -> str:
     """A secret that is a product key; letters may be small.
 
     Raises

@@ -11,13 +11,13 @@ from lab.providers.libvirt.guests import LibvirtGuests
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.layout import LibvirtLayout
 from lab.providers.provider import SLOW_EVIDENCE_SECONDS, Evidence, LabHandle
-from lab.remote.windows_steps import answers
+from lab.remote.windows_steps import collect_facts
 
 
 def windows_pieces(guests: LibvirtGuests, machine: str, deadline: Deadline) -> Iterator[Evidence]:
     """Every answer that it gives; what cannot be had says why. Never raises."""
     try:
-        for name, content in answers(guests.windows_shell(machine), deadline):
+        for name, content in collect_facts(guests.windows_shell(machine), deadline):
             yield Evidence(f"{machine}/windows/{name}", content)
     except LabError as error:
         yield Evidence(f"{machine}/windows/missing.txt", f"{error}\n".encode())

@@ -16,7 +16,7 @@ from lab._errors import BrokenError, DeadlineError
 from lab.imaging import recipes
 from lab.imaging.recipe import WindowsPhase
 from lab.imaging.windows import monitor
-from lab.imaging.windows.monitor import Progress, Seen
+from lab.imaging.windows.monitor import Observation, Progress
 from lab.imaging.windows.settings import CloneCard, CloneSettings, Region
 from lab.providers.libvirt import console, documents, domains, drives, names, volumes
 from lab.providers.libvirt.host import Host
@@ -183,7 +183,7 @@ def _heard(host: Host, recipe: MachineRecipe, said: Callable[[], str]) -> Pins:
             found = domains.find(host.connected, lab, name)
             runs = found is not None and domains.state(found[0]) == "running"
         text = said()
-        new = Seen(at=time.monotonic(), said=text, runs=runs)
+        new = Observation(at=time.monotonic(), said=text, runs=runs)
         progress = monitor.advance(monitor.begin(progress.began), new)
         if progress.phase == "ready" and progress.key and progress.certificate:
             return True
