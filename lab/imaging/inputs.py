@@ -1,4 +1,4 @@
-"""What an image is made from: its digest, and its files, looked up, fetched, forgotten.
+"""The inputs of an image: where they come from, their digests, and their files.
 
 An image's digest is that of its recipe, templates and inputs. Programs that it is built with are
 not in it: an image that is there needs none of them, and an update of this machine makes no other
@@ -30,7 +30,7 @@ from lab.inventory.inventory import Inventory
 
 @dataclass(frozen=True, slots=True)
 class ImageSourceFile:
-    """The input of an image that has one; neither address nor path if nobody said one."""
+    """Where an input comes from; neither address nor path if it is not configured."""
 
     url: str | None
     """As written: mirrors are not applied yet."""
@@ -81,7 +81,7 @@ def needs(recipe: Recipe) -> tuple[ImageInput, ...]:
 
 
 def locate(need: ImageInput, recipe: Recipe, inventory: Inventory) -> ImageSourceFile:
-    """What recipe and inventory say; the inventory's word counts more."""
+    """Where recipe and inventory locate an input; the inventory takes precedence."""
     own = inventory.images.get(need.image)
     said = own.url if own else None
     parts = recipe.cloud or recipe.iso
@@ -165,7 +165,7 @@ def known_digests(
 
 
 def check(recipe: Recipe, inventory: Inventory) -> None:
-    """See that somebody said where every input is, and that the right files are there.
+    """Check that every input is configured, and that the right files are there.
 
     No file is read whole.
 
@@ -186,7 +186,7 @@ def check(recipe: Recipe, inventory: Inventory) -> None:
 
 
 def check_file(recipe: Recipe, name: str, path: Path) -> None:
-    """See that a file is what a recipe asks for.
+    """Check that a file is what a recipe asks for.
 
     Microsoft's medium is read, in some 0.1 s, and what goes beside it; of others nothing is known
     beforehand.
@@ -318,7 +318,7 @@ def _gone(need: ImageInput, recipe: Recipe, path: Path) -> PreflightError:
         hint = f"say where it is: {_by_option(need, recipe)}, or 'path' in the inventory"
     return PreflightError(
         f"looking for the input of image '{recipe.name}'",
-        f"'{path}': {'it is no file' if path.exists() else 'No such file or directory'}",
+        f"'{path}': {'it is not a file' if path.exists() else 'No such file or directory'}",
         hint,
     )
 
@@ -338,7 +338,7 @@ def _pinned(
     if where.checksums is None:
         raise PreflightError(
             doing,
-            f"nobody says what {where.url} must be",
+            f"no digest is known for {where.url}",
             f"write its digest into the inventory: [images.{image}] sha256 = ...",
         )
     text = _web(inventory).text(where.checksums, doing)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _PIECE = 32_768
 """The largest that every SFTP server takes."""
 _PRIVATE = 0o600
-_CURE = "install openssh-sftp-server on it"
+_HINT = "install openssh-sftp-server on it"
 _SERVER = (
     "for s in /usr/lib/openssh /usr/libexec/openssh /usr/libexec /usr/lib/ssh; do "
     '[ -x "$s/sftp-server" ] && exec "$s/sftp-server"; done; exit 127'
@@ -109,7 +109,7 @@ class SftpFiles:
         return bytes(content)
 
     def look(self) -> None:
-        """See that files can be had at all; errors as of :meth:`get`."""
+        """Check that SFTP works; errors as of :meth:`get`."""
         with self._client() as client:
             client.normalize(".")
 
@@ -390,7 +390,7 @@ def _client_config(servers: Sequence[SSHServer], known: Path) -> str:
 
 @contextmanager
 def sftp(
-    connection: Connection, doing: str, deadline: Deadline, *, become: bool, hint: str = _CURE
+    connection: Connection, doing: str, deadline: Deadline, *, become: bool, hint: str = _HINT
 ) -> Iterator[SftpFiles]:
     """The files of a machine, for one operation."""
     with connection.session(doing, deadline) as (link, channel):

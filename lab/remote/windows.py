@@ -58,7 +58,7 @@ _RAW = "/c"
 
 @dataclass(frozen=True, slots=True)
 class WindowsCommand:
-    """What WinRM is asked to start."""
+    """A command as WinRM starts it."""
 
     program: str
     """Full path, quoted if it must be."""
@@ -117,7 +117,7 @@ def _fitting(made: WindowsCommand, longest: int) -> WindowsCommand:
         raise UsageError(
             f"running '{made.line[:60]}...' on Windows",
             f"the command line has {len(made.line):,} characters and {longest:,} are the most",
-            "send what is long in a file",
+            "send long values in a file",
         )
     return made
 
@@ -171,7 +171,7 @@ def quote(text: str) -> str:
 
 
 def interactive_script(program: str, line: str) -> str:
-    """A script that lends its console to a program, given its arguments as one exact line.
+    """A script that runs a program on its console, with its arguments as one exact line.
 
     For whatever shell OpenSSH starts there: encoded, it means the same to cmd and PowerShell.
     """

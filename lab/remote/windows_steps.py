@@ -53,7 +53,7 @@ class Boot:
 
 
 def parse_boot(text: str, read: float) -> Boot | None:
-    """What the query has said; None if that cannot be read. Pure."""
+    """Parse the answer to the query; None if it is malformed. Pure."""
     words = text.split()
     try:
         at, up = words
@@ -147,7 +147,7 @@ _SAID = 400
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step says when it is done."""
+    """The result of a step."""
 
     step: str
     changed: bool
@@ -224,7 +224,7 @@ def run_step_and_reboot(  # noqa: PLR0913, PLR0917  the same
 
 
 def parse_result(doing: str, name: str, done: Completed) -> StepResult:
-    """What the step has said, from its exit code and the last line of its output. Pure.
+    """Parse a step's result from its exit code and the last line of its output. Pure.
 
     Raises
     ------
@@ -236,13 +236,13 @@ def parse_result(doing: str, name: str, done: Completed) -> StepResult:
     hint = f"see {DIRECTORY}\\log\\{name}.log there"
     if done.code and done.code not in CODES:
         words = str(said.get("error", "")) or _complaint(done)
-        raise StepError(doing, f"it failed with exit code {done.code}: {words}", hint)
+        raise StepError(doing, f"failed with exit code {done.code}: {words}", hint)
     if said.get("step") != name or "error" in said:
-        words = f"exit code {done.code}, and its last line is no result of that step"
+        words = f"exit code {done.code}, and its last line is not a result of that step"
         raise StepError(doing, f"{words}: {_complaint(done)}", hint)
     changed, reboot, facts = said.get("changed"), said.get("reboot"), said.get("facts")
     if not isinstance(changed, bool) or not isinstance(reboot, bool) or not isinstance(facts, dict):
-        words = f"its result is not one of a step: {json.dumps(said)[:_SAID]}"
+        words = f"its result is not in the format of a step: {json.dumps(said)[:_SAID]}"
         raise StepError(doing, words, hint)
     if reboot != (done.code in CODES):
         words = f"it says 'reboot': {json.dumps(reboot)} and ends with exit code {done.code}"

@@ -100,7 +100,7 @@ def test_a_key_file_that_cannot_be_used_is_no_reason_to_wait(
     with pytest.raises(KeyFileError, match="cannot be read: no such file"):
         new_shell(sshd.reach(keyfile=tmp_path / "none")).wait(Deadline(60))
     (tmp_path / "text").write_text("no key")
-    with pytest.raises(KeyFileError, match="holds no private key"):
+    with pytest.raises(KeyFileError, match="is not a private key"):
         new_shell(sshd.reach(keyfile=tmp_path / "text")).wait(Deadline(60))
     locked = tmp_path / "locked"
     subprocess.run(["ssh-keygen", "-qt", "ed25519", "-N", "secret", "-f", locked], check=True)

@@ -306,7 +306,7 @@ def test_a_machine_that_cannot_be_removed_is_removed_by_the_next_command(bench: 
     bench.story = failing
     with pytest.raises(BrokenError, match="none there"):
         bench.build()
-    assert any("is left: the hypervisor is gone" in line for line in bench.told)
+    assert any("could not be removed: the hypervisor is gone" in line for line in bench.told)
     bench.story = bench.usual
 
     bench.build()

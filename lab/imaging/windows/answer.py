@@ -2,7 +2,7 @@
 
 The templates are ``images/windows/*.xml.j2``; this module decides what fills them. Windows
 looks for the answer file in the root of every drive, and the first-logon command looks for the
-script there, so that no drive letter is fixed and the label is ours to choose.
+script there, so that no drive letter is fixed and the label can be anything.
 
 Each command's line is run without a shell of its own. What it says on the first serial port has no
 space before the ``>``, which ``echo`` would write too.
@@ -59,16 +59,16 @@ DRIVERS: tuple[str, ...] = (
     "pvpanic",
     "qemufwcfg",
 )
-"""Folders of the virtio-win medium whose drivers Setup is to take: those of devices that our
-machines have or may have. Not among them: qxldod (we have no QXL) and viofs (wants WinFsp)."""
+"""Folders of the virtio-win medium whose drivers Setup loads: those of devices that machines
+of a lab have or may have. Not among them: qxldod (we have no QXL) and viofs (wants WinFsp)."""
 LETTERS = "DEFGH"
 """Where a CD may be in Windows PE: the installation medium is D, the others follow in the order
 of their ports. Setup goes on where a path is not there."""
-_CURE = "mend it, or write templates: windows into the recipe"
+_HINT = "correct it, or write 'templates: windows' into the recipe"
 PARTITION: Mapping[Firmware, int] = {"bios": 2, "uefi": 3}
 """Number of the partition that Windows goes to."""
 Script = Literal["bootstrap.ps1", "clone.ps1"]
-"""What is run at the first logon of an installation, and of a clone."""
+"""Scripts of the first logon of an installation, and of a clone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,14 +245,14 @@ def _rendered(name: str, values: Mapping[str, Any], templates: Mapping[str, byte
         raise UsageError(
             "making the answer file",
             f"template '{error.name if isinstance(error, TemplateSyntaxError) else name}': {error}",
-            _CURE,
+            _HINT,
         ) from error
     document = "".join(f"{line}\n" for line in lines if line.strip()).encode()
     try:
         ET.fromstring(document)  # noqa: S314  our own
     except ET.ParseError as error:
         raise UsageError(
-            "making the answer file", f"template '{name}' makes no XML: {error}", _CURE
+            "making the answer file", f"template '{name}' is not valid XML: {error}", _HINT
         ) from error
     return document
 
@@ -406,7 +406,7 @@ def _windows(recipe: Recipe) -> Windows:
     if recipe.windows is None:
         raise UsageError(
             f"making the answer file of image '{recipe.name}'",
-            f"it is no image of Windows, but made by '{recipe.kind}'",
+            f"it is not an image of Windows, but made by '{recipe.kind}'",
             "'lab image list' shows the kind of each",
         )
     return recipe.windows

@@ -61,7 +61,7 @@ _LOGS_SECONDS = 90.0
 
 @dataclass(frozen=True, slots=True)
 class BuildRecord:
-    """What cannot be seen of the machine itself."""
+    """State of a build that cannot be read from its machine."""
 
     stage: Stage
     password: str = field(repr=False)
@@ -251,7 +251,7 @@ def _finished(job: BuildJob, machine: Building, record: BuildRecord) -> int:
         watch.until(lambda now: now.off)
         steps.save_stage("taking")
     machine.take_answers()
-    job.tell("taking the finished disk home")
+    job.tell("copying the finished disk")
     work = job.scratch / "work"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
@@ -266,7 +266,9 @@ def _give_up(job: BuildJob, machine: Building) -> None:
     try:
         machine.remove()
     except LabError as error:
-        job.tell(f"{machine.where} is left: {error.happened}; the next build removes it")
+        job.tell(
+            f"{machine.where} could not be removed: {error.happened}; the next build removes it"
+        )
         _unreachable(job)
         return
     _forget(job.scratch)
@@ -280,7 +282,7 @@ def _unreachable(job: BuildJob) -> None:
 
 
 class InstallationSteps:
-    """What this command does in the machine, and what it keeps of that for the next one."""
+    """Runs the steps of an installation, and records them for a command that resumes it."""
 
     def __init__(self, job: BuildJob, machine: Building, record: BuildRecord) -> None:
         self.record = record

@@ -42,14 +42,14 @@ _LINE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ConsoleMessage:
-    """One line that was meant for us."""
+    """A line of the console that is for the lab."""
 
     word: Word
     rest: str
 
 
 def parse_message(line: str) -> ConsoleMessage | None:
-    """What a line of the console says to us; None for all others.
+    """Parse a line of the console; None if it is not for the lab.
 
     The line may begin with what firmware or another program has left on it.
     """
@@ -60,8 +60,8 @@ def parse_message(line: str) -> ConsoleMessage | None:
 
 
 Ending = Literal["", "failed", "down", "again", "loops"]
-"""Why nothing is to be waited for any more: a step of ours failed, the machine went down before
-its time, Setup has begun anew, or Windows specialises again and again."""
+"""Why waiting is useless: a step failed, the machine shut down too early, Setup started again, or
+Windows specialises again and again."""
 SPECIALIZE_LIMIT = 2
 """How often Windows may begin to specialise: once, and once more where it was reset then. [I]"""
 ORDER: tuple[WindowsPhase, ...] = (
@@ -113,7 +113,7 @@ LOOK_AT: Mapping[WindowsPhase, str] = {
         "available' is a wrong image name or key, no disk in the list a missing storage driver "
         "(virtio-win)"
     ),
-    "disk": "the picture: Setup tells what it dislikes of the disk; 60 GiB are enough for all",
+    "disk": "the picture: Setup shows what is wrong with the disk; 60 GiB are enough",
     "copy": "the picture, and whether the disk still grows; the ISO may be damaged: compare its "
     "SHA-256 with Microsoft's",
     "specialize": (
@@ -133,7 +133,7 @@ LOOK_AT: Mapping[WindowsPhase, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What the host sees of the machine at one moment."""
+    """The machine as the host sees it at one moment."""
 
     at: float
     """Seconds, on any clock that does not go back."""
@@ -156,10 +156,10 @@ class Progress:
     """When its present phase began, on the clock of :class:`Observation`."""
     phase: WindowsPhase = "starting"
     step: str = ""
-    """Step of ours that the guest said it is at."""
+    """The step that the guest reported."""
     ending: Ending = ""
     failure: str = ""
-    """``step: message``, where a step of ours has failed."""
+    """``step: message``, where a step failed."""
     off: bool = False
     """It has shut itself down when it was to."""
     key: str = ""
@@ -195,7 +195,7 @@ def begin(at: float) -> Progress:
 
 
 def advance(before: Progress, seen: Observation) -> Progress:
-    """What is known after one more look."""
+    """The progress after one more observation."""
     now = replace(
         before,
         reboots=max(before.reboots, seen.reboots),
@@ -229,7 +229,7 @@ def is_late(
 
 
 def describe(progress: Progress, at: float) -> str:
-    """What has been seen in the present phase, for a person: one clause after the other."""
+    """Describe the present phase for messages."""
     words = [
         f"at '{progress.phase}' ({PHASE_TITLES[progress.phase]}) for {_span(at - progress.began)}"
     ]
@@ -278,7 +278,7 @@ def _enter_phase(now: Progress, said: str, at: float) -> Progress:
 
 
 def _infer_phase(now: Progress, at: float) -> Progress:
-    """A phase that nobody says: by the disk's growth, and by a reboot."""
+    """Infer a phase that is not reported, from the disk's growth and reboots."""
     grown = now.disk_bytes - now.disk_empty
     if now.phase in {"winpe", "disk"} and grown >= COPY_BEGUN:
         return _advance_to(now, "copy", at)
@@ -324,7 +324,7 @@ _MARGIN_SECONDS = 60.0
 
 @dataclass
 class InstallMonitor:
-    """What is known of one machine, and how it is got to know.
+    """Follows the installation in one machine.
 
     Parameters
     ----------
@@ -337,14 +337,14 @@ class InstallMonitor:
     logs
         Directory for the console, and for pictures.
     tell
-        Is told every phase as it is entered.
+        Called with every phase as it is entered.
     resets_before
         How often it had been reset before this command looked at it.
     collect_logs
         Called when the machine is given up, with a way into it if there was one; what it says
         goes into the message.
     reset
-        Is told how often it was reset, all in all, whenever it was again.
+        Called with the total number of resets, after each.
 
     """
 
@@ -373,7 +373,7 @@ class InstallMonitor:
         return self.logs / f"{self.image}.log"
 
     def seconds(self, phase: WindowsPhase) -> float:
-        """What a phase may take on this machine."""
+        """Seconds that a phase may take on this machine."""
         return self.minutes[phase] * 60.0 * self._slowdown
 
     def until(self, reached: Callable[[Progress], bool]) -> None:
@@ -406,7 +406,7 @@ class InstallMonitor:
         return False
 
     def look(self) -> None:
-        """Look once; what is new is told, and kept."""
+        """Look once; report and keep what is new."""
         state = self.machine.look(self._heard)
         at = time.monotonic()
         seen = Observation(
@@ -426,7 +426,7 @@ class InstallMonitor:
             self.reset(self.progress.reboots)
 
     def _take(self, seen: Observation) -> None:
-        """Add what was seen, and tell what is new in it."""
+        """Add an observation, and report what is new in it."""
         before, self.progress = self.progress, advance(self.progress, seen)
         self._tell(before)
 
@@ -472,17 +472,17 @@ def _describe_ending(progress: Progress) -> str:
         return f"step {progress.failure}"
     if progress.ending == "again":
         return (
-            "Setup has begun a second time: the machine was reset before Windows was on the disk, "
+            "Setup started a second time: the machine was reset before Windows was on the disk, "
             "or it starts the medium again instead of the disk"
         )
     if progress.ending == "loops":
         return (
-            f"Windows has begun phase 'specialize' {progress.specializes} times: each time the "
+            f"Windows started phase 'specialize' {progress.specializes} times: each time the "
             "machine was reset in the middle of it"
         )
-    return f"the machine went down at '{progress.phase}', before it was to"
+    return f"the machine shut down at '{progress.phase}', too early"
 
 
 def _tail(progress: Progress) -> str:
     lines = [line for line in progress.tail.replace("\r", "\n").split("\n") if line.strip()]
-    return "".join(f"\n    | {line[:160]}" for line in lines[-_LINES:]) or " it has said nothing"
+    return "".join(f"\n    | {line[:160]}" for line in lines[-_LINES:]) or " it printed nothing"

@@ -175,7 +175,7 @@ class CloneCard:
 
 @dataclass(frozen=True, slots=True)
 class CloneSettings:
-    """What makes a clone of a golden image one certain machine."""
+    """The identity of one clone of a golden image."""
 
     computer_name: str
     administrator_password: str = field(repr=False)
@@ -301,7 +301,7 @@ SECRET = "product-key"  # noqa: S105  a name
 ``product-key-windows-server-2022``."""
 PATTERN = r"^[A-Z0-9]{5}(-[A-Z0-9]{5}){4}$"
 HIDDEN = "-".join(["XXXXX"] * 5)
-"""Stands for a key that is not told."""
+"""Shown in place of a key."""
 
 
 def secret_name(image: str, known: Collection[str]) -> str | None:
@@ -329,7 +329,7 @@ def check_key(name: str, value: str) -> str:
 
 
 def product_key(wanted: WantedImage, channel: Channel, own: str | None) -> str | None:
-    """What goes with a medium: None on evaluation media, where any key stops the installation.
+    """The key for a medium: None on evaluation media, where any key stops the installation.
 
     Parameters
     ----------
@@ -366,11 +366,11 @@ def product_key(wanted: WantedImage, channel: Channel, own: str | None) -> str |
 
 
 _SECRET_MOST = 4096
-"""Bytes of a file that are read: no secret of ours has more."""
+"""Bytes of a file that are read: secrets are shorter."""
 
 
 def read_secret(name: str, secret: Secret, doing: str) -> str:
-    """What a secret is, without the white space around it.
+    """Read a secret, without surrounding white space.
 
     Raises
     ------

@@ -93,7 +93,7 @@ def test_versions_that_labs_cannot_have_are_a_wrong_use(store, site, version, wo
 @pytest.mark.parametrize(
     ("path", "content", "words"),
     [
-        (KUBELET, b"other", "it is not what it must be: expected sha256:"),
+        (KUBELET, b"other", "wrong content: expected sha256:"),
         (KUBELET, None, "404 Not Found"),
         (f"{KUBELET}.sha256", None, "404 Not Found"),
         (f"{KUBELET}.sha256", b"<html>", "does not list 'kubelet'"),

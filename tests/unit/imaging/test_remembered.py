@@ -114,9 +114,9 @@ def test_what_is_there_and_no_file_is_said_so(tmp_path: Path) -> None:
         RECIPE.name: ImageSource(url=str(tmp_path)),
         "virtio-win": ImageSource(url="/nowhere"),
     }
-    with pytest.raises(PreflightError, match="it is no file"):
+    with pytest.raises(PreflightError, match="it is not a file"):
         inputs.check(RECIPE, Inventory(images=images))
-    with pytest.raises(PreflightError, match="it is no file"):
+    with pytest.raises(PreflightError, match="it is not a file"):
         inputs.digests(RECIPE, Inventory(images=images), tmp_path, lambda _: None)
 
 
