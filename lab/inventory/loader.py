@@ -7,10 +7,13 @@ import shlex
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lab._errors import InventoryError
-from lab.inventory.inventory import Inventory
 from lab.scenario.findings import FileFinding, lines, quoted
+
+if TYPE_CHECKING:
+    from lab.inventory.inventory import Inventory
 
 VARIABLE = "HYBRIDLAB_INVENTORY"
 NAME = "lab.toml"
@@ -94,8 +97,9 @@ def _require_own(path: Path, environment: Mapping[str, str]) -> None:
         (path, path.lstat()),
         (path, path.stat()),
     ):
-        shared = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
-        open_to_all = shared and not stat.S_ISLNK(found.st_mode)
+        sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+        link = stat.S_ISLNK(found.st_mode)
+        open_to_all = found.st_mode & stat.S_IWOTH and not sticky and not link
         if found.st_uid in trusted and not open_to_all:
             continue
         why = "everyone may write it" if open_to_all else f"user {found.st_uid} owns it"

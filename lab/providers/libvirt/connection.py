@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from lab._errors import BrokenError, PreflightError
 from lab.inventory.inventory import Hypervisor
+from lab.providers.libvirt.marks import is_installed
 from lab.remote.transport import ssh_path
 
 if TYPE_CHECKING:
@@ -69,15 +70,9 @@ def _keep_quiet(_context: object, _error: object) -> None:
     """Errors are raised; libvirt would print them too."""
 
 
-SOCKET = "/run/libvirt/libvirt-sock"
-
-
 def is_here(hypervisor: Hypervisor) -> bool:
     """Whether this machine has a libvirt that could answer, without asking it."""
-    from importlib.util import find_spec  # noqa: PLC0415  only where nobody asked for libvirt
-
-    local = hypervisor.uri == "qemu:///system"
-    return local and os.access(SOCKET, os.R_OK | os.W_OK) and find_spec("libvirt") is not None
+    return hypervisor.uri == "qemu:///system" and is_installed()
 
 
 def connect(hypervisor: Hypervisor) -> libvirt.virConnect:
@@ -186,7 +181,7 @@ def is_forbidden(said: str, hypervisor: Hypervisor) -> bool:
 
 
 @contextmanager
-def told(doing: str, hypervisor: str, hint: str = "") -> Iterator[None]:
+def explain_errors(doing: str, hypervisor: str, hint: str = "") -> Iterator[None]:
     """Put libvirt's refusals into words.
 
     Raises
@@ -232,6 +227,17 @@ def each(found: Iterable[T], look: Callable[[T], S]) -> Iterator[tuple[T, S]]:
                 continue
             raise
         yield one, seen
+
+
+@contextmanager
+def ignore(*codes: str) -> Iterator[None]:
+    """Let libvirt's errors of these codes pass: ``"VIR_ERR_NO_DOMAIN"``."""
+    library = load()
+    try:
+        yield
+    except library.libvirtError as error:
+        if error.get_error_code() not in {getattr(library, code) for code in codes}:
+            raise
 
 
 def _cure_of(said: str, *, lost: bool) -> str:

@@ -51,7 +51,7 @@ def test_the_inventory_counts_more(tmp_path: Path, media: dict[str, Path]) -> No
 
 
 def test_a_file_that_is_not_there_is_refused_and_nothing_is_remembered(tmp_path: Path) -> None:
-    with pytest.raises(PreflightError, match=r"--iso: .* is no file"):
+    with pytest.raises(PreflightError, match=r"--iso: .* is not a file"):
         image_store.remember(tmp_path, NOTHING, RECIPE, {"iso": tmp_path / "none"})
     assert image_store.merged(tmp_path, NOTHING) == NOTHING
 
