@@ -16,11 +16,11 @@ from lab.remote import windows_steps as module
 from lab.remote.windows import WindowsShell
 from lab.remote.windows_steps import (
     Boot,
-    ask,
+    start_reboot,
     boot,
     has_restarted,
     parse_boot,
-    prove,
+    wait_for_reboot,
     reboot,
 )
 
@@ -121,11 +121,11 @@ def test_a_machine_that_stays_away_is_said_with_what_was_seen_last(
     stopped = threading.Thread(target=computer.guest.winrm.stop)
     computer.restarts = stopped.start
     before = boot(windows_shell, Deadline(20))
-    ask(windows_shell, Deadline(2))
+    start_reboot(windows_shell, Deadline(2))
     stopped.join()
     computer.guest.shells.forget()
     with pytest.raises(DeadlineError, match=r"waiting for 'win1' to restart: .*connection refused"):
-        prove(windows_shell, before, Deadline(1))
+        wait_for_reboot(windows_shell, before, Deadline(1))
 
 
 def test_a_machine_that_refuses_to_restart_is_said(
