@@ -53,11 +53,7 @@ class Failing(Protocol):
     def gateway_holders(self, lab: LabHandle, intent: Intent) -> Mapping[str, Sequence[str]]:
         """Machines that hold each virtual gateway now, by the node whose gateway it is.
 
-        Raises
-        ------
-        BrokenError
-            When the lab's machines are not there.
-
+        Raises BrokenError when the lab's machines are not there.
         """
 
     def cut_off(self, lab: LabHandle, intent: Intent, machine: str) -> None:
@@ -75,9 +71,5 @@ class Failing(Protocol):
     ) -> tuple[Silence, ...]:
         """Send datagrams in a steady beat, call ``change`` once all are answered, and go on.
 
-        Raises
-        ------
-        BrokenError
-            Where not every pair is answered to begin with; nothing was changed then.
-
+        Raises BrokenError where not every pair is answered to begin with; nothing was changed then.
         """

@@ -24,19 +24,9 @@ def look(
 ) -> NodeFacts | LabError:
     """What is seen of a machine; why it cannot be asked, where it cannot.
 
-    Parameters
-    ----------
-    name
-        The machine's.
-    pods
-        Which of its pods to look into; a pod that cannot be asked is left out.
-    shell
-        Finds what runs commands on the machine, or in a pod.
-    deadline
-        For all of it.
-    namespace
-        Whether the machine is a network namespace, and no computer.
-
+    ``name``: the machine's. ``pods``: which of its pods to look into; a pod that cannot be asked is
+    left out. ``shell``: finds what runs commands on the machine, or in a pod. ``deadline``: for all
+    of it. ``namespace``: whether the machine is a network namespace, and no computer.
     """
     try:
         facts = observe(shell(name), _share(deadline), namespace=namespace)

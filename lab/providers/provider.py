@@ -177,11 +177,7 @@ class Machine(Protocol):
     def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
         """Run a command to its end.
 
-        Raises
-        ------
-        DeadlineError
-            When it has not ended in time; it has been killed.
-
+        Raises DeadlineError when it has not ended in time; it has been killed.
         """
 
     def attach(self, command: Sequence[str]) -> int:
@@ -231,11 +227,7 @@ class Provider(ABC):
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Check that the lab can be had here: what the intent asks, beside what it has already.
 
-        Raises
-        ------
-        PreflightError
-            Naming the missing ability and the fix. Nothing has been created.
-
+        Raises PreflightError naming the missing ability and the fix. Nothing has been created.
         """
 
     @abstractmethod
@@ -261,11 +253,7 @@ class Provider(ABC):
     def machine(self, lab: LabHandle, intent: Intent, name: str) -> Machine:
         """The pod or machine of that name.
 
-        Raises
-        ------
-        UsageError
-            If there is none; names the nearest.
-
+        Raises UsageError if there is none; names the nearest.
         """
 
     @abstractmethod
@@ -281,11 +269,7 @@ class Provider(ABC):
 
         Every key has an outcome. Never raises for a probe that fails.
 
-        Raises
-        ------
-        BrokenError
-            When the lab's machines are not there.
-
+        Raises BrokenError when the lab's machines are not there.
         """
 
     def unfit(self, intent: Intent) -> str:  # noqa: ARG002  for those that cannot have every lab
@@ -295,11 +279,7 @@ class Provider(ABC):
     def node_mtu(self, asked: int) -> int:
         """Bytes of an IP packet that the node segment can carry here, at most what is asked.
 
-        Raises
-        ------
-        PreflightError
-            When what it could carry is too little for a cluster.
-
+        Raises PreflightError when what it could carry is too little for a cluster.
         """
         return asked
 
@@ -334,11 +314,7 @@ class Provider(ABC):
         Every machine asked has its facts, or why it could not be asked: a machine that does not
         answer takes nothing from the others.
 
-        Raises
-        ------
-        BrokenError
-            When the lab's machines are not there.
-
+        Raises BrokenError when the lab's machines are not there.
         """
         why = f"provider '{self.name}' cannot look into its machines"
         return {name: BrokenError(f"looking at '{name}'", why) for name in asked}

@@ -24,11 +24,7 @@ class RealCluster(Protocol):
         Unless they are to be ``ready``, those that have an address are taken as they are: a node
         that is NotReady keeps them from getting so.
 
-        Raises
-        ------
-        LabError
-            When they cannot be had, or the cluster is not as the intent has it.
-
+        Raises LabError when they cannot be had, or the cluster is not as the intent has it.
         """
 
     def workloads(self) -> tuple[WorkloadResult, ...]:
@@ -37,11 +33,7 @@ class RealCluster(Protocol):
     def versions(self) -> tuple[NodeVersion, ...]:
         """What the nodes really run.
 
-        Raises
-        ------
-        LabError
-            When the cluster does not say.
-
+        Raises LabError when the cluster does not say.
         """
 
 
@@ -65,11 +57,7 @@ class RealMachines(Protocol):
     def reaches(self, lab: LabHandle, intent: Intent) -> tuple[Reach, ...]:
         """How to get a shell on each machine, in the intent's order.
 
-        Raises
-        ------
-        BrokenError
-            When the lab's machines are not there.
-
+        Raises BrokenError when the lab's machines are not there.
         """
 
     def console(self, lab: LabHandle, intent: Intent, name: str) -> int:

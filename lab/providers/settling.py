@@ -16,11 +16,7 @@ def settled(provider: Provider, lab: LabHandle, intent: Intent) -> Intent:
     One that nobody holds, or several do, stays where it was planned: that is a fault, for others
     to tell.
 
-    Raises
-    ------
-    BrokenError
-        When the lab's machines are not there.
-
+    Raises BrokenError when the lab's machines are not there.
     """
     if FAILOVER not in provider.abilities or not intent.gateways:
         return intent

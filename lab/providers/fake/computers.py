@@ -18,13 +18,8 @@ BLANK = b"\x89PNG\r\n\x1a\n"
 class FakeComputers(FakeProvider):
     """A :class:`~lab.providers.provider.RealMachines` too.
 
-    Parameters
-    ----------
-    keyfile, host_key, port, user, jump
-        Of every machine's reach.
-    said
-        What a machine's console has said, by its name.
-
+    ``keyfile``, ``host_key``, ``port``, ``user``, ``jump``: of every machine's reach. ``said``:
+    what a machine's console has said, by its name.
     """
 
     abilities: frozenset[Ability] = frozenset({MACHINES})

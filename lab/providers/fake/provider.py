@@ -56,15 +56,8 @@ def outcome(directory: Directory, probe: Probe, dead: frozenset[str]) -> Outcome
     Everything works that the Intent lets work: what a machine drops times out, a name is looked
     up as the pod's resolver file says, an address that nothing has does not answer.
 
-    Parameters
-    ----------
-    directory
-        Of the lab's Intent.
-    probe
-        What is tried.
-    dead
-        Machines and pods that are switched off: nothing comes from them or gets through.
-
+    ``directory``: of the lab's Intent. ``probe``: what is tried. ``dead``: machines and pods that
+    are switched off: nothing comes from them or gets through.
     """
     source = directory.by_name.get(probe.source)
     if source is None:
@@ -301,22 +294,13 @@ class FakeMachine:
 class FakeProvider(Provider):
     """A :class:`~lab.providers.provider.Provider` whose machines are entries in a mapping.
 
-    Parameters
-    ----------
-    world
-        The labs that are there, by token. Its own unless one is given.
-    faults
-        What goes wrong.
-    runner
-        What comes of commands on its machines.
-    now
-        The wall clock.
+    ``world``: the labs that are there, by token. Its own unless one is given. ``faults``: what goes
+    wrong. ``runner``: what comes of commands on its machines. ``now``: the wall clock.
 
     Attributes
     ----------
     calls
         What was asked of it, in order.
-
     """
 
     world: MutableMapping[str, FakeLab] = field(default_factory=dict)

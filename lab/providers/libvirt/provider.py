@@ -73,11 +73,7 @@ _STATE_WORDS = {MISSING: "missing", **domains.WORDS}
 class LibvirtProvider(MachinesProvider):
     """Virtual machines on the hypervisors of an inventory.
 
-    Parameters
-    ----------
-    inventory
-        Where machines may be, and what they may use.
-
+    ``inventory``: where machines may be, and what they may use.
     """
 
     name = "libvirt"

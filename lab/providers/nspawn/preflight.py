@@ -130,12 +130,8 @@ def labs_at_once(needs: Sequence[NspawnNeed], there: NspawnRoom) -> int:
 def examine(directory: Path) -> tuple[Diagnosis, ...]:
     """What this machine lacks or has, whatever the lab.
 
-    Parameters
-    ----------
-    directory
-        Where labs would keep what their machines write; the nearest directory above it that is
-        there is tried.
-
+    ``directory``: where labs would keep what their machines write; the nearest directory above it
+    that is there is tried.
     """
     if os.geteuid() != 0:
         return (
