@@ -15,7 +15,7 @@ from lab.cli.options import inventory_option, json_option
 from lab.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
-    from lab.providers.diagnosis import Diagnosis
+    from lab.providers.provider import Diagnosis
 
 REFUSED = PreflightError.exit_code
 

@@ -12,9 +12,8 @@ from lab.explain.question import LOOK_SECONDS, Explanation, Look, choose, explai
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cells import product
 from lab.matrix.finding import Finding
-from lab.providers.provider import Outcome, Probe, ProbeSettings
-from lab.providers.real import find_cluster
-from lab.providers.settling import settled
+from lab.providers.failover import resolve_gateways
+from lab.providers.provider import Outcome, Probe, ProbeSettings, find_cluster
 from lab.topology.intent import Intent
 
 Say = Callable[[str], None]
@@ -95,10 +94,10 @@ def bound(opened: OpenLab, *, ready: bool = False) -> Iterator[Intent]:
     """The lab's Intent; on a cluster with what its pods have got, ``ready`` or not."""
     cluster = find_cluster(opened.provider, opened.handle, opened.intent)
     if cluster is None:
-        yield settled(opened.provider, opened.handle, opened.intent)
+        yield resolve_gateways(opened.provider, opened.handle, opened.intent)
         return
     with cluster.probed(ready=ready) as intent:
-        yield settled(opened.provider, opened.handle, intent)
+        yield resolve_gateways(opened.provider, opened.handle, intent)
 
 
 def looker(opened: OpenLab, intent: Intent) -> Look:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import lab.providers
 from lab._errors import StateError, UsageError
-from lab.providers.diagnosis import Diagnosis
-from lab.providers.provider import MACHINES, Mark, Provider
+from lab.providers.provider import MACHINES, Diagnosis, Mark, Provider
 from lab.providers.setup import ProviderSetup
 from lab.state.capacity import check_room
 from lab.state.directory import state_directory
@@ -23,7 +22,7 @@ from lab.state.store import FILE
 
 if TYPE_CHECKING:
     from lab.inventory.inventory import Inventory
-    from lab.providers.real import RealMachines
+    from lab.providers.provider import RealMachines
 
 DEFAULT = "netns"
 

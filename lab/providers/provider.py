@@ -8,20 +8,43 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
 from lab.facts.node import NodeFacts
 from lab.plan.step import Step
-from lab.providers.diagnosis import Diagnosis
-from lab.remote.shell import Completed
+from lab.remote.shell import Completed, Reach
 from lab.scenario.terms import Protocol as Transport
 from lab.scenario.terms import Size
 from lab.topology.cost import Cost, cost
 from lab.topology.intent import Intent
+
+if TYPE_CHECKING:
+    from lab.cluster.versions import NodeVersion
+    from lab.cluster.workload_checks import WorkloadResult
+
+Level = Literal["ok", "warn", "fail"]
+"""``warn``: labs come up, but slower, with less, or at a risk. ``fail``: they do not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """One finding of ``lab doctor``."""
+
+    subject: str
+    """``"hypervisor 'rack1'"``, ``"this machine"``."""
+    check: str
+    """``"acceleration"``."""
+    level: Level
+    seen: str
+    """A clause without a full stop."""
+    hint: str = ""
+    """The exact command, or the sentence, that mends it; empty where all is well."""
+
 
 PROBE_PORT = 8080
 """Every endpoint (pod, node, client) answers here: HTTP on TCP, echo on UDP."""
@@ -203,7 +226,7 @@ CAPTURE: Ability = "capture"
 """It can take packets down where they pass."""
 FAILOVER: Ability = "failover"
 """It can take a machine off its networks and measure meanwhile: it has what
-:class:`~lab.providers.failing.Failing` asks."""
+:class:`~lab.providers.failover.FailoverProvider` asks."""
 
 
 class Provider(ABC):
@@ -340,3 +363,67 @@ class Provider(ABC):
         Never raises.
         """
         return iter(())
+
+
+class RealCluster(Protocol):
+    """One lab's Kubernetes, where its pods are Kubernetes' own."""
+
+    def foreseen(self) -> Intent:
+        """The lab's intent as far as it is known without its pods: enough to name every cell."""
+
+    def probed(self, *, ready: bool = True) -> AbstractContextManager[Intent]:
+        """Have the probe pods there; the intent bound to them, which the matrix is made from.
+
+        Unless they are to be ``ready``, those that have an address are taken as they are: a node
+        that is NotReady keeps them from getting so.
+
+        Raises LabError when they cannot be had, or the cluster is not as the intent has it.
+        """
+
+    def workloads(self) -> tuple[WorkloadResult, ...]:
+        """The checks beside the network, while the probe pods are there. Never raises."""
+
+    def versions(self) -> tuple[NodeVersion, ...]:
+        """What the nodes really run.
+
+        Raises LabError when the cluster does not say.
+        """
+
+
+class ClusterProvider(Protocol):
+    """What a provider adds that has the ability ``CLUSTER``."""
+
+    def cluster(self, lab: LabHandle, intent: Intent) -> RealCluster | None:
+        """The lab's Kubernetes; None where its pods are namespaces."""
+
+
+def find_cluster(provider: Provider, lab: LabHandle, intent: Intent) -> RealCluster | None:
+    """The lab's Kubernetes; None where its pods are namespaces, or its provider can have none."""
+    if CLUSTER not in provider.abilities:
+        return None
+    return cast(ClusterProvider, provider).cluster(lab, intent)
+
+
+class RealMachines(Protocol):
+    """What a provider adds whose machines are computers with a console and an address."""
+
+    def reaches(self, lab: LabHandle, intent: Intent) -> tuple[Reach, ...]:
+        """How to get a shell on each machine, in the intent's order.
+
+        Raises BrokenError when the lab's machines are not there.
+        """
+
+    def console(self, lab: LabHandle, intent: Intent, name: str) -> int:
+        """Join this terminal to the machine's serial console until Ctrl-]; the exit code."""
+
+    def console_log(self, lab: LabHandle, intent: Intent, name: str) -> str:
+        """All that the serial console has said since the machine was made."""
+
+    def screenshot(self, lab: LabHandle, intent: Intent, name: str) -> bytes:
+        """What its screen shows now, as PNG."""
+
+    def suspend(self, lab: LabHandle, intent: Intent) -> tuple[str, ...]:
+        """Save every machine's memory to disk and stop it; the names of those that ran.
+
+        ``up`` goes on from there.
+        """

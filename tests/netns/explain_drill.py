@@ -32,9 +32,9 @@ from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
 from lab.matrix.run import RunPace, run
 from lab.matrix.verdict import GREEN
+from lab.providers.failover import resolve_gateways
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import MACHINES, Outcome, Probe, ProbeSettings
-from lab.providers.settling import settled
 from lab.scenario.loader import find, shipped
 from lab.state.store import Store
 from lab.topology.intent import Intent
@@ -166,7 +166,7 @@ def sample(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> list[Cel
 
 def as_it_is(opened: OpenLab) -> Intent:
     """With virtual gateways where they are held: an earlier fault may have moved them."""
-    return settled(opened.provider, opened.handle, opened.intent)
+    return resolve_gateways(opened.provider, opened.handle, opened.intent)
 
 
 def choose(fault: Fault, opened: OpenLab, rng: random.Random) -> Put:

@@ -16,11 +16,11 @@ from lab._errors import LabError
 from lab._log import quantity
 from lab.inventory import uri
 from lab.inventory.inventory import Hypervisor, Inventory
-from lab.providers.diagnosis import Diagnosis, Level
 from lab.providers.libvirt import connection, networks, ownership, storage
 from lab.providers.libvirt.host import KVM_HINT, AccelerationTrial, Host, try_acceleration
 from lab.providers.libvirt.owned import find_owned
 from lab.providers.libvirt.ownership import Owner
+from lab.providers.provider import Diagnosis, Level
 
 if TYPE_CHECKING:
     import libvirt

@@ -28,8 +28,8 @@ from lab.providers.provider import (
     Probe,
     ProbeSettings,
     Provider,
+    RealCluster,
 )
-from lab.providers.real import RealCluster
 from lab.remote.shell import Reach
 from lab.topology.intent import Intent
 

@@ -1,6 +1,6 @@
 """Whether this machine can have a lab of system containers: figures read, and judged.
 
-Each check gives a :class:`~lab.providers.diagnosis.Diagnosis`, for ``lab doctor`` and for the
+Each check gives a :class:`~lab.providers.provider.Diagnosis`, for ``lab doctor`` and for the
 refusal of ``lab up`` alike.
 """
 
@@ -18,9 +18,9 @@ from pathlib import Path
 from lab._deadline import Deadline
 from lab._errors import LabError
 from lab.cluster.cluster import HostTraits
-from lab.providers.diagnosis import Diagnosis
 from lab.providers.netns import entry, isolation
 from lab.providers.nspawn import cgroups
+from lab.providers.provider import Diagnosis
 from lab.state.capacity import available
 from lab.topology.intent import Intent
 

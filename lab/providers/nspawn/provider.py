@@ -19,8 +19,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab.cluster.cluster import HostTraits
 from lab.plan.step import Step
-from lab.providers.diagnosis import Diagnosis
-from lab.providers.failing import Beat, BeatPace, Silence
+from lab.providers.failover import Beat, BeatPace, Silence
 from lab.providers.machines import fitness
 from lab.providers.machines.base import MachinesProvider
 from lab.providers.machines.steps import look_inside, other_machines, own_network, recorded
@@ -41,6 +40,7 @@ from lab.providers.provider import (
     FAILOVER,
     MACHINES,
     SLOW_EVIDENCE_SECONDS,
+    Diagnosis,
     Evidence,
     LabHandle,
     Liveness,

@@ -14,7 +14,7 @@ from golden_files import check_golden
 from lab._errors import LabError
 from lab.cli.main import command
 from lab.lifecycle import providers
-from lab.providers.diagnosis import Diagnosis
+from lab.providers.provider import Diagnosis
 
 CASES = Path(__file__).parents[2] / "cases"
 BROKEN = BrokenFiles(CASES / "inventory" / "broken.txt", ".toml", "inventory").read()

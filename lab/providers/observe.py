@@ -1,4 +1,4 @@
-"""One machine, looked at through a shell on it, and into its pods through shells in those."""
+"""One machine, observed through a shell on it, and its pods through shells in those."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EACH_SECONDS = 40.0
 """For one machine or pod; a shell alone takes seconds where the processor is emulated."""
 
 
-def look(
+def observe_machine(
     name: str,
     pods: Collection[str],
     shell: Callable[[str], Runs],
@@ -34,10 +34,12 @@ def look(
         return error
     if not pods:
         return facts
-    return replace(facts, pods=tuple(one for pod in pods if (one := _inside(pod, shell, deadline))))
+    return replace(
+        facts, pods=tuple(one for pod in pods if (one := _observe_pod(pod, shell, deadline)))
+    )
 
 
-def _inside(pod: str, shell: Callable[[str], Runs], deadline: Deadline) -> PodFacts | None:
+def _observe_pod(pod: str, shell: Callable[[str], Runs], deadline: Deadline) -> PodFacts | None:
     try:
         return observe_pod(pod, shell(pod), _share(deadline))
     except LabError:
