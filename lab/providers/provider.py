@@ -24,7 +24,7 @@ from lab.topology.cost import Cost, cost
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
-    from lab.cluster.versions import NodeVersion
+    from lab.cluster.observed import NodeVersion
     from lab.cluster.workload_checks import WorkloadResult
 
 Level = Literal["ok", "warn", "fail"]
