@@ -176,14 +176,16 @@ def test_a_link_in_this_directory_that_is_anothers_is_refused(file: Path, tmp_pa
         find({}, tmp_path)
 
 
-@pytest.mark.parametrize("shared", ["lab.toml", "."])
+@pytest.mark.parametrize(
+    ("shared", "mode"), [("lab.toml", 0o666), ("lab.toml", 0o1666), (".", 0o777)]
+)
 def test_file_in_this_directory_that_everyone_may_write_is_refused(
-    file: Path, tmp_path: Path, shared: str
+    file: Path, tmp_path: Path, shared: str, mode: int
 ) -> None:
     file.write_text(ONE)
     path = tmp_path / shared
     before = path.stat().st_mode
-    path.chmod(0o777)
+    path.chmod(mode)
     with pytest.raises(InventoryError, match="everyone may write it"):
         find({}, tmp_path)
     path.chmod(before)
