@@ -7,8 +7,7 @@ from typing import Protocol, cast
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError, LabError, UsageError
-from lab.explain.differences import lab_differences
-from lab.explain.learned import unlearned
+from lab.explain.comparison import compare_lab, unlearned
 from lab.matrix.failover import Failover, Turn, beats, holder_to_lose
 from lab.providers.failing import BeatPace, Failing
 from lab.providers.provider import FAILOVER, LabHandle, Provider
@@ -105,7 +104,7 @@ class FailoverTest:
         seen = {name: one for name, one in answers.items() if not isinstance(one, LabError)}
         silent = [f"{name}: {one}" for name, one in answers.items() if isinstance(one, LabError)]
         # a cluster takes Services from a lost node in its own time
-        compare = unlearned if wanted.kubernetes else lab_differences
+        compare = unlearned if wanted.kubernetes else compare_lab
         return (*silent, *(str(one) for one in compare(wanted, seen)))
 
     def _holders(self) -> Mapping[str, str | None]:
