@@ -16,17 +16,18 @@ from lab.cluster.labels import NAMESPACE
 from lab.cluster.observed import ClusterObserved, ObservedNode, ObservedPod, PodLink
 from lab.cluster.probe_manifests import services
 from lab.topology.intent import (
+    Backend,
     ForwardingEntry,
     Intent,
     MachineIntent,
     Neighbour,
     Pod,
+    ProxiedService,
     ProxyNeighbour,
     Resolver,
     Route,
 )
 from lab.topology.machines import route_to
-from lab.topology.translation import Backend, ProxiedService
 
 
 def foreseen(intent: Intent) -> Intent:

@@ -14,8 +14,7 @@ from lab.cluster.labels import LAB, NAMESPACE, POD, POD_VARIABLE, SERVICE, TOKEN
 from lab.scenario.reserved import SECOND_POD_PORT
 from lab.scenario.terms import Os, Protocol, ServicePort
 from lab.topology import proxying
-from lab.topology.intent import Intent, MachineIntent, Pod
-from lab.topology.translation import HeadlessService, ProxiedService
+from lab.topology.intent import HeadlessService, Intent, MachineIntent, Pod, ProxiedService
 
 Object = dict[str, Any]
 

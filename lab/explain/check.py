@@ -23,7 +23,7 @@ from lab.facts.translations import Barrier
 from lab.matrix.finding import IN_POD, Finding
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Hop, Packet, Path
-from lab.topology.steering import covers, network_of
+from lab.topology.routing import covers, network_of
 
 DNS_PORT = 53
 HNS_NETWORKS = (

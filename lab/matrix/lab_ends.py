@@ -31,8 +31,7 @@ from lab.matrix.endpoints import Endpoints, endpoints
 from lab.matrix.grid import GridTarget, Variant
 from lab.plan.plan import Plan
 from lab.scenario.terms import Os
-from lab.topology.intent import Intent, MachineIntent, ServicesNode
-from lab.topology.translation import HeadlessService, ProxiedService
+from lab.topology.intent import HeadlessService, Intent, MachineIntent, ProxiedService, ServicesNode
 
 _EVERYWHERE = {"default": "0.0.0.0/0"}
 

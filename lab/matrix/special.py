@@ -22,7 +22,7 @@ from lab.scenario.reserved import POD_PORT
 from lab.scenario.scenario import has_own_ports
 from lab.scenario.terms import PROTOCOLS, Family, Os, Protocol, Refusal, ServicePort
 from lab.topology import proxying
-from lab.topology.translation import Backend, HeadlessService, ProxiedService
+from lab.topology.intent import Backend, HeadlessService, ProxiedService
 
 
 def _affinity(lab: LabEnds) -> Ends:

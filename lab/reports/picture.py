@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lab.scenario.terms import Os
-from lab.topology.intent import Intent, MachineIntent, MachineKind
-from lab.topology.segment import Segment
+from lab.topology.intent import Intent, MachineIntent, MachineKind, Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from lab.reports.figures import Share
 from lab.reports.picture import DrawnMachine, DrawnPod, Picture
 from lab.reports.shapes import Box, Caption, Drawing, HypervisorFrame, Line, MachineBox
 from lab.scenario.terms import Os
-from lab.topology.segment import Segment
+from lab.topology.intent import Segment
 
 WIDTH = 1120.0
 EDGE = 36.0

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from lab.topology.daemon import Daemon, File, Ready
-from lab.topology.intent import Route
-from lab.topology.speaker import Session, Speaker
+from lab.topology.intent import Route, Session, Speaker
 
 NAME = "bird"
 PACKAGE = "bird2"

@@ -16,8 +16,7 @@ from lab.plan.plan import Plan, PlannedNode
 from lab.scenario.findings import Problem, quoted
 from lab.scenario.scenario import Scenario
 from lab.topology import bird, l2bridge, machines, windows_limits
-from lab.topology.intent import Intent, MachineIntent, Route
-from lab.topology.speaker import Session, Speaker
+from lab.topology.intent import Intent, MachineIntent, Route, Session, Speaker
 from lab.topology.topology import Topology
 
 ASN = 64_512

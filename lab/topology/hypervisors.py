@@ -14,9 +14,19 @@ from dataclasses import replace
 from lab.plan.hypervisors import VXLAN_OVERHEAD
 from lab.plan.plan import Plan, PlannedHypervisor
 from lab.scenario.reserved import HYPERVISOR_CIDR
-from lab.topology.intent import FLOOD, ForwardingEntry, Intent, MachineIntent, Neighbour, Tunnel
+from lab.topology.intent import (
+    FLOOD,
+    ForwardingEntry,
+    Intent,
+    Interface,
+    MachineIntent,
+    Neighbour,
+    Segment,
+    Switch,
+    SwitchPort,
+    Tunnel,
+)
 from lab.topology.machines import CLUSTER, ROUTER, UPLINK
-from lab.topology.segment import Interface, Segment, Switch, SwitchPort
 from lab.topology.services_node import BALANCER
 
 SEGMENT = "hypervisors"

@@ -8,15 +8,191 @@ interface names of at most 15 characters. Everything is in a fixed order.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from lab.scenario.terms import Os, ProxyMode, Role
 from lab.topology.daemon import Daemon
-from lab.topology.hardware import SMALL, Hardware
 from lab.topology.logical import Chassis, LogicalNetwork
-from lab.topology.segment import NODE_SEGMENT, Interface, Segment, Switch
-from lab.topology.speaker import Speaker
-from lab.topology.translation import HeadlessService, Translation
+
+if TYPE_CHECKING:
+    from lab.scenario.scenario import Nic  # agents on nodes have no pydantic
+from lab.scenario.terms import Policy, ServicePort
+
+NODE_SEGMENT = "cluster"
+"""Name of the segment that all nodes are on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One broadcast domain: ``cluster``, ``outside``, or the one between ``hypervisors``."""
+
+    name: str
+    cidr: str
+    mtu: int
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """A network card of a machine, plugged into a segment."""
+
+    name: str
+    segment: str
+    mac: str
+    addresses: tuple[str, ...]
+    mtu: int
+    card: str | None = None
+    """Where a virtual switch has the card as a port: the card's name, while ``name`` is the
+    bridge of that switch, which then has the card's MAC and addresses."""
+    host: str | None = None
+    """The scenario's own hypervisor whose switch it is plugged into; None where the segment is
+    one piece."""
+    virtual: tuple[str, ...] = ()
+    """Addresses that a daemon gives it, as far as the machine holds them: see the intent."""
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """Every address that it has: its own first."""
+        return (*self.addresses, *self.virtual)
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchPort:
+    """What is plugged into a hypervisor's switch: a card of a machine."""
+
+    name: str
+    machine: str
+    card: str
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """The bridge of a hypervisor that carries a segment; the hypervisor's tunnel is in it too."""
+
+    name: str
+    segment: str
+    mac: str
+    mtu: int
+    ports: tuple[SwitchPort, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What a real machine is made of; the embedded provider has no use for it.
+
+    Memory is MiB, disk GiB.
+    """
+
+    image: str
+    vcpus: int
+    memory_mib: int
+    disk_gib: int
+    hypervisor: str | None = None
+    """The hypervisor that the scenario asks for; None for any."""
+    place: int | None = None
+    """The how manieth hypervisor, from 1, where the scenario counts its own and real ones are
+    there; None for any."""
+    nics: tuple[Nic, ...] = ()
+    """Further network cards, on networks of the hypervisor."""
+
+
+SMALL = Hardware("debian-12", vcpus=1, memory_mib=512, disk_gib=8)
+"""For the router and the client outside, of which a scenario says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One BGP session, seen from one of its ends."""
+
+    machine: str
+    """The other end."""
+    address: str
+    asn: int
+    """The other end's autonomous system."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """One machine as a speaker of BGP."""
+
+    address: str
+    """Its own end of every session, and its router id."""
+    asn: int
+    sessions: tuple[Session, ...]
+    announces: tuple[str, ...]
+    """Devices whose networks it announces, as far as pods have them."""
+    hold_seconds: int
+    """A peer that says nothing for so long is lost."""
+    passes_on: bool = False
+    """Whether it announces what it has learned, with itself as the next hop."""
+    tunnel: str | None = None
+    """The device that what it learns leads into; None for the one that peers are on."""
+    bfd_milliseconds: int | None = None
+    """Between two packets that say it is alive; three missing, and a peer takes it for lost.
+    None where only the hold time tells."""
+    blocks: tuple[str, ...] = ()
+    """Prefixes that it announces whatever stands behind them: Calico's blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One ready endpoint of a Service."""
+
+    pod: str
+    address: str
+    node: str
+    """Where the pod is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProxiedService:
+    """One Service, as this node's kube-proxy must program it."""
+
+    name: str
+    address: str
+    ports: tuple[ServicePort, ...]
+    backends: tuple[Backend, ...]
+    affinity: int | None = None
+    """Seconds for which a client keeps its backend after its last connection; None where each
+    connection draws anew."""
+    inside: Policy = "cluster"
+    """Kubernetes' internalTrafficPolicy: of packets to the Service's address."""
+    outside: Policy = "cluster"
+    """Kubernetes' externalTrafficPolicy: of packets to its ports on nodes."""
+    health_port: int | None = None
+    """Where each node says how many backends it has (healthCheckNodePort)."""
+
+    def node_ports(self) -> tuple[int, ...]:
+        """The ports that it has on every node."""
+        return tuple(port.node_port for port in self.ports if port.node_port is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadlessService:
+    """A Service without an address: its name stands for its backends' addresses."""
+
+    name: str
+    backends: tuple[Backend, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """What a node translates.
+
+    Traffic to Services from outside ``local_cidr`` (the node's own pod CIDR) is masqueraded,
+    and so is NodePort and hairpin traffic. Pods' traffic to anything outside ``not_masqueraded``
+    leaves with the node's address (flannel's ip-masq, the Windows OutBoundNAT policy).
+    """
+
+    local_cidr: str | None
+    """None on a node without pods."""
+    not_masqueraded: tuple[str, ...]
+    services: tuple[ProxiedService, ...]
+    refuses: bool = True
+    """Whether packets that no backend is there for are refused, as by kube-proxy on Linux;
+    else they are lost."""
+    short_circuits: bool = True
+    """Whether a port that is for local backends alone takes packets of the node's own, and of
+    its own pods, to any backend, as kube-proxy on Linux has it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,24 +8,29 @@ from ipaddress import IPv4Address
 
 from lab.plan.addresses import mac
 from lab.plan.plan import Plan, PlannedNode, PlannedPod
-from lab.topology.hardware import Hardware
 from lab.topology.intent import (
     BLACKHOLE,
+    NODE_SEGMENT,
+    Backend,
     Bridge,
     ForwardingEntry,
+    Hardware,
+    HeadlessService,
     Intent,
+    Interface,
     Kubelet,
     KubernetesIntent,
     MachineIntent,
     Neighbour,
     Pod,
+    ProxiedService,
     ProxyNeighbour,
     Resolver,
     Route,
+    Segment,
+    Translation,
     Tunnel,
 )
-from lab.topology.segment import NODE_SEGMENT, Interface, Segment
-from lab.topology.translation import Backend, HeadlessService, ProxiedService, Translation
 
 CLUSTER = NODE_SEGMENT
 OUTSIDE = "outside"

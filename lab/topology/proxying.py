@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from lab.scenario.terms import Protocol, ServicePort
-from lab.topology.intent import MachineIntent
-from lab.topology.steering import covers, own_addresses
-from lab.topology.translation import Backend, ProxiedService, Translation
+from lab.topology.intent import Backend, MachineIntent, ProxiedService, Translation
+from lab.topology.routing import covers, own_addresses
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,243 @@
-"""The intended paths of a question and of its answers, walked through the Intent. Pure."""
+"""The intended paths of a question and of its answers, through OVN's pipelines where there are any.
+
+A packet enters by a logical port, is balanced where it is for a Service's address, goes to a port
+of the same switch or through the router to another's, and is carried to the chassis that has that
+port. Everything but the last port is decided on the chassis where it entered. What the nodes' own
+kernels do is walked as everywhere else.
+"""
 
 from __future__ import annotations
 
-from lab.topology.intent import Intent
-from lab.topology.logical_walk import LogicalWalking
-from lab.topology.path import Flow, Path
-from lab.topology.walking import Walking
+from dataclasses import replace
+
+from lab.topology import proxying
+from lab.topology.intent import Intent, Interface, MachineIntent, Pod, Route, Translation
+from lab.topology.kernel_walk import Ends, KernelWalk, unserved
+from lab.topology.logical import GENEVE_PORT, LogicalNetwork, LogicalPort, LogicalSwitch
+from lab.topology.path import Flow, Packet, Path
+from lab.topology.proxying import ProxyChoice
+from lab.topology.routing import card_of, covers, own_addresses
+
+
+class LogicalWalk(KernelWalk):
+    """One path through a logical network while it is walked."""
+
+    @property
+    def network(self) -> LogicalNetwork:
+        """The lab's."""
+        assert self.intent.logical is not None, "walked so for having one"
+        return self.intent.logical
+
+    # Into the logical network, from a pod or from a node's own port
+
+    def _left(self, machine: MachineIntent, pod: Pod, packet: Packet, *, on_link: bool) -> Packet:
+        if machine.chassis is None:
+            return super()._left(machine, pod, packet, on_link=on_link)
+        return self._entered(machine, self._port_named(pod.name), packet)
+
+    def _out(self, machine: MachineIntent, packet: Packet, way: Route) -> Packet:
+        if machine.chassis is None or machine.bridge is None or way.device != machine.bridge.name:
+            return super()._out(machine, packet, way)
+        self._neighbour(machine, way.via or packet.target, way.device, packet)
+        self._bridge(machine, packet)
+        own = next(
+            port
+            for port in self.network.ports()
+            if (port.chassis, port.device) == (machine.chassis.name, way.device)
+        )
+        return self._entered(machine, own, packet)
+
+    def _port_named(self, name: str) -> LogicalPort:
+        return next(port for port in self.network.ports() if port.name == name)
+
+    # Its pipelines
+
+    def _entered(self, machine: MachineIntent, port: LogicalPort, packet: Packet) -> Packet:
+        switch = next(one for one in self.network.switches if port in one.ports)
+        self._logical(machine, port, packet)
+        if packet.answer:
+            if packet.target == self.network.hairpin:
+                packet = self._unbalanced(machine, switch, packet)
+        else:
+            before = packet
+            packet = self._balanced(machine, switch, packet)
+            if before != packet:
+                self.changed.append((_key(switch), before, packet))
+        there, out = self._aimed(machine, switch, packet)
+        if packet.answer:
+            packet = self._unbalanced(machine, there, packet)
+        return self._delivered(machine, out, packet)
+
+    def _balanced(self, machine: MachineIntent, switch: LogicalSwitch, packet: Packet) -> Packet:
+        """The packet to a backend of the Service that it is for; the same where it is for none."""
+        services = machine.translation.services if machine.translation else ()
+        service = next((one for one in services if one.address == packet.target), None)
+        if service is None:
+            return packet
+        self._hop("service", machine, f"Service {service.name}", packet)
+        port = next(
+            (
+                one
+                for one in service.ports
+                if one.port == packet.port and packet.protocol in one.protocols
+            ),
+            None,
+        )
+        backends = proxying.inside(service, switch.name)
+        chosen = ProxyChoice(service, port, backends, refused=not service.backends)
+        if port is None or not backends:
+            raise Ends(unserved(machine, packet, chosen))
+        self.choices = max(self.choices, len(backends))
+        backend = backends[min(self.choice, len(backends) - 1)]
+        self.backend = backend.pod
+        hairpin = packet.source == backend.address
+        return replace(
+            packet,
+            source=self.network.hairpin if hairpin else packet.source,
+            target=backend.address,
+            port=port.target_port,
+        )
+
+    def _unbalanced(self, machine: MachineIntent, switch: LogicalSwitch, packet: Packet) -> Packet:
+        for name, before, after in self.changed:
+            if name == _key(switch) and after.answered() == packet:
+                self._hop("untranslated", machine, "connection tracking", before.answered())
+                return before.answered()
+        return packet
+
+    def _aimed(
+        self, machine: MachineIntent, switch: LogicalSwitch, packet: Packet
+    ) -> tuple[LogicalSwitch, LogicalPort]:
+        """The switch and the port that the packet is to leave by."""
+        if covers(switch.subnet, packet.target):
+            return switch, _with_address(switch, packet.target)
+        self._hop("logical-router", machine, f"logical router {self.network.router}", packet)
+        for other in self.network.switches:
+            if covers(other.subnet, packet.target):
+                return other, _with_address(other, packet.target)
+        route = next(
+            (one for one in self.network.routes if covers(one.source, packet.source)), None
+        )
+        if route is None:
+            raise Ends(f"{self.network.router} has no route to {packet.target}")
+        self._hop("logical-route", machine, f"logical route of {route.source}", packet)
+        gate = next(one for one in self.network.switches if covers(one.subnet, route.via))
+        return gate, _with_address(gate, route.via)
+
+    def _delivered(self, machine: MachineIntent, port: LogicalPort, packet: Packet) -> Packet:
+        there = self.intent.machine(port.chassis)
+        if there is not machine:
+            self._carried(machine, there, packet)
+        self._logical(there, port, packet)
+        if there.bridge and port.device == there.bridge.name:
+            self._bridge(there, packet)
+            return self._in(there, packet, arrived_by=port.device)
+        return self._to_pod(there, next(one for one in there.pods if one.name == port.name), packet)
+
+    def _logical(self, machine: MachineIntent, port: LogicalPort, packet: Packet) -> None:
+        self._hop("logical-port", machine, f"logical port {port.name}", packet, port.device)
+
+    # Between chassis
+
+    def _carried(self, machine: MachineIntent, there: MachineIntent, packet: Packet) -> None:
+        assert machine.chassis is not None, "only a chassis has a logical port"
+        assert there.chassis is not None, "only a chassis has a logical port"
+        outer = Packet("udp", machine.chassis.local, there.chassis.local, GENEVE_PORT)
+        card, far = _switched_card(machine), _switched_card(there)
+        self._hop("tunnel", machine, f"tunnel to {there.name}", packet)
+        if card and far:
+            known = f"tunnel neighbour {there.chassis.local} on {card.name}"
+            self._hop("neighbour", machine, known, outer, carried=packet)
+            self._through(machine, card, outer, packet)
+            self._through(there, far, outer, packet, inward=True)
+        self._hop("tunnel", there, f"tunnel to {machine.name}", packet)
+
+    def _sent(
+        self, machine: MachineIntent, card: Interface, packet: Packet, carried: Packet | None
+    ) -> None:
+        super()._sent(machine, card, packet, carried)
+        if card.card:
+            self._through(machine, card, packet, carried)
+
+    def _received(
+        self, machine: MachineIntent, card: str, packet: Packet, carried: Packet | None
+    ) -> None:
+        found = card_of(machine, card)
+        if found and found.card:
+            self._through(machine, found, packet, carried, inward=True)
+        super()._received(machine, card, packet, carried)
+
+    def _through(
+        self,
+        machine: MachineIntent,
+        card: Interface,
+        packet: Packet,
+        carried: Packet | None,
+        *,
+        inward: bool = False,
+    ) -> None:
+        """The switch that has the card, and the card itself, in the packet's order."""
+        flows = ("flows", f"flows of {card.name}", "")
+        device = ("card", f"card {card.card}", card.card or "")
+        for kind, what, name in (device, flows) if inward else (flows, device):
+            self._hop(kind, machine, what, packet, name, carried=carried)  # type: ignore[arg-type]
+
+    # What a node's own kernel translates: NodePorts, and what leaves the pods' network
+
+    def _translated(
+        self, machine: MachineIntent, packet: Packet, *, own: bool
+    ) -> tuple[Packet, bool]:
+        if machine.chassis is None:
+            return super()._translated(machine, packet, own=own)
+        chosen = proxying.choice(
+            machine, packet.protocol, packet.source, packet.target, packet.port
+        )
+        if chosen is None or chosen.port is None or chosen.service.address == packet.target:
+            return packet, False
+        service, what = chosen.service, f"Service {chosen.service.name}"
+        near = packet.source in own_addresses(machine) or _is_pods_own(machine, packet.source)
+        if service.outside == "cluster" or near:
+            packet = replace(packet, target=service.address, port=chosen.port.port)
+            self._hop("service", machine, what, packet)
+            return packet, True
+        local = proxying.local(service, machine.name)
+        if not local:
+            self._hop("service", machine, what, packet)
+            raise Ends(unserved(machine, packet, replace(chosen, backends=())))
+        self.choices = max(self.choices, len(local))
+        backend = local[min(self.choice, len(local) - 1)]
+        self.backend = backend.pod
+        packet = replace(packet, target=backend.address, port=chosen.port.target_port)
+        self._hop("service", machine, what, packet)
+        return packet, False
+
+    def _leaves(self, translation: Translation, packet: Packet) -> bool:
+        """Whoever's pod it is: those of Windows nodes leave by others."""
+        pods = translation.not_masqueraded
+        return any(covers(one, packet.source) for one in pods) and not any(
+            covers(one, packet.target) for one in pods
+        )
+
+
+def _key(switch: LogicalSwitch) -> str:
+    return f"switch {switch.name}"
+
+
+def _with_address(switch: LogicalSwitch, address: str) -> LogicalPort:
+    found = next((port for port in switch.ports if port.address == address), None)
+    if found is None:
+        raise Ends(f"no port of logical switch {switch.name} has the address {address}")
+    return found
+
+
+def _switched_card(machine: MachineIntent) -> Interface | None:
+    """The card that a virtual switch has as a port."""
+    return next((one for one in machine.interfaces if one.card), None)
+
+
+def _is_pods_own(machine: MachineIntent, address: str) -> bool:
+    local = machine.translation.local_cidr if machine.translation else None
+    return local is not None and covers(local, address)
 
 
 def walk(intent: Intent, flow: Flow) -> tuple[Path, ...]:
@@ -17,7 +249,7 @@ def walk(intent: Intent, flow: Flow) -> tuple[Path, ...]:
         If the Intent has no pod or machine of the source's name.
 
     """
-    made = LogicalWalking if intent.logical else Walking
+    made = LogicalWalk if intent.logical else KernelWalk
     first = made(intent, flow, 0)
     paths = [first.path()]
     paths += [made(intent, flow, number).path() for number in range(1, first.choices)]

@@ -15,8 +15,7 @@ from lab.providers.libvirt.carriage import Carriage
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.ownership import Owner
 from lab.providers.provider import LabHandle
-from lab.topology.intent import Intent, MachineIntent
-from lab.topology.segment import Interface, Segment
+from lab.topology.intent import Intent, Interface, MachineIntent, Segment
 
 pytestmark = pytest.mark.skipif(impossible() is not None, reason=str(impossible()))
 

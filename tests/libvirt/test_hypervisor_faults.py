@@ -27,7 +27,7 @@ from lab.providers.libvirt import connection, documents, domains, names, network
 from lab.providers.libvirt.host import Host  # noqa: E402
 from lab.providers.libvirt.ownership import Owner  # noqa: E402
 from lab.providers.provider import LabHandle  # noqa: E402
-from lab.topology.segment import Segment  # noqa: E402
+from lab.topology.intent import Segment  # noqa: E402
 
 
 def silent(lab: Drill, seconds: int) -> Drill:

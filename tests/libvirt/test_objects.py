@@ -30,7 +30,7 @@ from lab.providers.libvirt.host import Host  # noqa: E402
 from lab.providers.libvirt.networks import Management  # noqa: E402
 from lab.providers.libvirt.ownership import Owner  # noqa: E402
 from lab.providers.provider import LabHandle  # noqa: E402
-from lab.topology.segment import Segment  # noqa: E402
+from lab.topology.intent import Segment  # noqa: E402
 
 POOL = IPv4Network("10.217.0.0/22")
 CLUSTER = Segment("cluster", "10.9.0.0/24", 1400)

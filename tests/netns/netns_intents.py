@@ -7,19 +7,22 @@ from typing import Literal
 
 from lab.scenario.terms import PROTOCOLS, ServicePort
 from lab.topology.intent import (
+    Backend,
     Bridge,
     ForwardingEntry,
     Intent,
+    Interface,
     MachineIntent,
     Neighbour,
     Pod,
+    ProxiedService,
     ProxyNeighbour,
     Resolver,
     Route,
+    Segment,
+    Translation,
     Tunnel,
 )
-from lab.topology.segment import Interface, Segment
-from lab.topology.translation import Backend, ProxiedService, Translation
 
 Kind = Literal["overlay", "host-gateway"]
 PODS = IPv4Network("10.244.0.0/16")

@@ -15,8 +15,7 @@ from observed_labs import differences
 from lab._deadline import Deadline
 from lab.providers.netns.provider import NetnsProvider
 from lab.scenario.terms import PROTOCOLS, ServicePort
-from lab.topology.intent import Intent, MachineIntent
-from lab.topology.translation import Backend, ProxiedService
+from lab.topology.intent import Backend, Intent, MachineIntent, ProxiedService
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from node_lab import NewLab, NodeLab
 
 from lab.lifecycle.compilation import compile_scenario
 from lab.providers.netns import abilities
-from lab.topology.segment import Interface
+from lab.topology.intent import Interface
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -20,8 +20,7 @@ from pathlib import Path
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.remote.shell import Completed
-from lab.topology.intent import Intent, MachineIntent
-from lab.topology.segment import Interface
+from lab.topology.intent import Intent, Interface, MachineIntent
 
 MARK = "HYBRIDLAB_TEST_WORLD"
 """In the environment of all that runs in a world. (Numbers of namespaces are used again.)"""

@@ -218,6 +218,21 @@ def test_a_cluster_of_the_scenario_is_green_and_a_fault_is_named(
         pytest.skip(why)
     with brought_up(labs, scenario, "kubernetes") as lab:
         checked(judge(labs, lab, CLUSTERS[scenario]))
+        if scenario == "kubeinit":
+            fail_without_a_server(labs, lab)
+
+
+def fail_without_a_server(labs: ContainerLabs, lab: str) -> None:
+    """Every cell of 'api' fails while HAProxy leaves one API server out, and names the others."""
+    inside = ("exec", lab, "services", "--", "sh", "-c")
+    configuration = "/etc/haproxy/haproxy.cfg"
+    left_out = f"sed -i.whole '/server controller-02 /d' {configuration}"
+    labs.run(*inside, f"{left_out} && systemctl reload haproxy")
+    said = labs.run("test", lab, "-m", "api", code=1).stdout
+    assert "13 of 1,469 cells: 13 fail" in said
+    assert "expected: an answer from each of controller-01, controller-02, controller-03" in said
+    labs.run(*inside, f"mv {configuration}.whole {configuration} && systemctl reload haproxy")
+    labs.run("test", lab, "-m", "api")
 
 
 def test_a_cluster_whose_kube_proxy_writes_iptables_is_green_and_what_it_lacks_is_named(

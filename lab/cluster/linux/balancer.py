@@ -7,8 +7,7 @@ from ipaddress import ip_interface
 from lab.cluster import pace
 from lab.cluster.cluster import API_PORT, Cluster
 from lab.cluster.linux.operations import Operations, SystemdUnit, WriteFile, inputs
-from lab.topology.intent import Intent, MachineIntent
-from lab.topology.segment import NODE_SEGMENT
+from lab.topology.intent import NODE_SEGMENT, Intent, MachineIntent
 
 CONFIG = "/etc/haproxy/haproxy.cfg"
 

@@ -10,8 +10,7 @@ import json
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 from lab.cluster.linux.operations import Operations, SystemdUnit, WriteFile, inputs
-from lab.topology.intent import MachineIntent
-from lab.topology.translation import Translation
+from lab.topology.intent import MachineIntent, Translation
 
 FLANNEL_CONFIG = "/etc/cni/net.d/10-flannel.conflist"
 BRIDGE_CONFIG = "/etc/cni/net.d/10-hybridlab.conflist"

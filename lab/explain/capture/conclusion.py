@@ -10,7 +10,7 @@ from lab._log import quantity
 from lab.explain.capture.frames import Quoted
 from lab.explain.capture.trace import Row, Sight, Trace
 from lab.providers.capture import Tap
-from lab.topology.stations import Passing
+from lab.topology.path import Passing
 
 Kind = Literal[
     "unsent",

@@ -11,9 +11,8 @@ from lab.explain.scope import flow_of
 from lab.matrix.cell import Cell
 from lab.providers.capture import Tap
 from lab.topology.intent import Intent, MachineIntent
-from lab.topology.path import Flow, Hop, Path
-from lab.topology.stations import stations
-from lab.topology.steering import bare, own_addresses
+from lab.topology.path import Flow, Hop, Path, stations
+from lab.topology.routing import bare, own_addresses
 from lab.topology.walk import walk
 
 _POD_CARD = "eth0"

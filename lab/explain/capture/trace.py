@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from lab.explain.capture.frames import InnerPacket
 from lab.explain.capture.matching import Matched, Passed, Refused, Unanswered, Way
 from lab.providers.capture import Tap
-from lab.topology.stations import Passing, Station
+from lab.topology.path import Passing, Station
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from lab.cluster.footprint import By, bird_of
 from lab.explain.check import Check, Difference, Kind, LabLook, concerned, differs
 from lab.facts.node import NodeFacts, SeenSession
 from lab.topology import bird
-from lab.topology.intent import Intent, MachineIntent
-from lab.topology.speaker import Session
+from lab.topology.intent import Intent, MachineIntent, Session
 
 _ESTABLISHED = "Established"
 _SHUT = "down"

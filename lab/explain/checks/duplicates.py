@@ -12,7 +12,7 @@ from lab.facts.rules import overlap
 from lab.topology.commands import replace_route, tables
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Hop, Path
-from lab.topology.steering import covers, network_of
+from lab.topology.routing import covers, network_of
 
 _Claim = tuple[str, str]
 """``"address"``, ``"mac"`` or ``"cidr"``, and its value."""

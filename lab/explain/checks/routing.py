@@ -11,7 +11,7 @@ from lab.topology import bird
 from lab.topology.commands import replace_neighbour, replace_route
 from lab.topology.intent import BLACKHOLE, MachineIntent, Neighbour, Route
 from lab.topology.path import Hop, Path
-from lab.topology.steering import covers
+from lab.topology.routing import covers
 
 _SILENT = {"FAILED", "INCOMPLETE", "UNREACHABLE"}
 _EVERYWHERE = "0.0.0.0/0"

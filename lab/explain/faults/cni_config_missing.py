@@ -12,11 +12,14 @@ _KEPT = "/etc/cni/kept-of-net.d"
 
 
 def _change(_: Intent, node: str, __: str) -> FaultChange:
-    each = 'for one in {there}/*; do [ ! -e "$one" ] || mv -f "$one" {to}/; done'
     return change(
         node,
-        [f"mkdir -p {_KEPT}", each.format(there=_PLACE, to=_KEPT)],
-        [f"if [ -d {_KEPT} ]; then {each.format(there=_KEPT, to=_PLACE)}; rmdir {_KEPT}; fi"],
+        [
+            f"mkdir -p {_KEPT}",
+            f'for one in {_PLACE}/*; do [ ! -e "$one" ] || mv -f "$one" {_KEPT}/; done',
+        ],
+        # containerd reads its directory again after a write, and not when a file is moved in
+        [f"if [ -d {_KEPT} ]; then cp -a {_KEPT}/. {_PLACE}/ && rm -r {_KEPT}; fi"],
     )
 
 

@@ -8,8 +8,7 @@ from lab.explain.faults.parts import hosts, nft
 from lab.providers.netns import gateway_rules
 from lab.providers.netns.gateway_rules import GATEWAY_TABLE
 from lab.providers.netns.services import LEAVING, SERVICE_TABLE, leaving_rules
-from lab.topology.intent import Intent, MachineIntent
-from lab.topology.translation import Translation
+from lab.topology.intent import Intent, MachineIntent, Translation
 
 
 def _change(intent: Intent, node: str, _: str) -> FaultChange:

@@ -7,8 +7,7 @@ from dataclasses import replace
 from lab.explain.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.explain.faults.parts import hosts, nft
 from lab.providers.netns.services import LEAVING, SERVICE_TABLE, leaving_rules
-from lab.topology.intent import Intent, MachineIntent
-from lab.topology.translation import Translation
+from lab.topology.intent import Intent, MachineIntent, Translation
 
 
 def _change(intent: Intent, node: str, _: str) -> FaultChange:

@@ -8,9 +8,8 @@ from hashlib import sha256
 
 from lab.explain.faults.fault import FaultChange, FaultSite, change
 from lab.topology.commands import remade_tunnel
-from lab.topology.intent import Intent, MachineIntent, Pod, Tunnel
+from lab.topology.intent import Intent, Interface, MachineIntent, Pod, Tunnel
 from lab.topology.machines import CLUSTER
-from lab.topology.segment import Interface
 
 MANY = 400
 """Elements of a map in one command: a shell line has at most 128 KiB (MAX_ARG_STRLEN)."""

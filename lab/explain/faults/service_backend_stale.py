@@ -11,9 +11,8 @@ from lab.explain.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.explain.faults.parts import central, hosts, nft
 from lab.providers.netns.service_rules import service_rules
 from lab.providers.netns.services import SERVICE_TABLE
-from lab.topology.intent import Intent, MachineIntent
-from lab.topology.ovn_northbound import balancer_name
-from lab.topology.translation import ProxiedService, Translation
+from lab.topology.intent import Intent, MachineIntent, ProxiedService, Translation
+from lab.topology.ovn_daemons import balancer_name
 
 
 def _change(intent: Intent, node: str, peer: str) -> FaultChange:

@@ -8,7 +8,7 @@ from lab.explain.faults.parts import central, hosts, many, nft
 from lab.providers.netns.service_rules import service_rules
 from lab.providers.netns.services import SERVICE_TABLE
 from lab.topology.intent import Intent
-from lab.topology.ovn_northbound import BALANCERS
+from lab.topology.ovn_daemons import BALANCERS
 
 
 def _change(intent: Intent, node: str, _: str) -> FaultChange:

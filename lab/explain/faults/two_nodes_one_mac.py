@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from lab.explain.faults.fault import Fault, FaultChange, FaultCommand
 from lab.explain.faults.parts import card, nodes, while_up, with_others
 from lab.topology.commands import tables
-from lab.topology.intent import Intent
-from lab.topology.segment import Interface
+from lab.topology.intent import Intent, Interface
 
 
 def _change(intent: Intent, node: str, peer: str) -> FaultChange:

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network, ip_address, ip_interface, ip_network
 
-from lab.topology.intent import Intent, MachineIntent, Pod
-from lab.topology.translation import ProxiedService
+from lab.topology.intent import Intent, MachineIntent, Pod, ProxiedService
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from lab.providers.libvirt.ownership import Owner
 from lab.providers.machines import management
 from lab.providers.machines.management import SUBNET_BITS
 from lab.providers.provider import LabHandle
-from lab.topology.segment import Segment
+from lab.topology.intent import Segment
 
 if TYPE_CHECKING:
     import libvirt

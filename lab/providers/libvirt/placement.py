@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from lab._errors import PreflightError, UsageError
 from lab._log import quantity
 from lab.inventory.inventory import Inventory
-from lab.topology.hardware import Hardware
-from lab.topology.intent import MachineIntent
+from lab.topology.intent import Hardware, MachineIntent
 
 CARRIER_OVERHEAD = 50
 """Bytes that VXLAN over IPv4 adds to a packet: inner Ethernet 14, VXLAN 8, UDP 8, IPv4 20

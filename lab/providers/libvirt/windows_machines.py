@@ -24,8 +24,7 @@ from lab.providers.libvirt.machine_recipe import MachineRecipe, console_volume
 from lab.providers.machines import keyring, management
 from lab.providers.machines.keyring import Pins
 from lab.remote.shell import Shell
-from lab.topology.intent import MachineIntent
-from lab.topology.segment import Interface
+from lab.topology.intent import Interface, MachineIntent
 
 if TYPE_CHECKING:
     import libvirt

@@ -53,9 +53,8 @@ from lab.providers.netns.operations import (
     VxlanAdd,
 )
 from lab.providers.netns.services import ruleset, ruleset_beside
-from lab.topology.intent import Bridge, Intent, MachineIntent, Neighbour, Pod
+from lab.topology.intent import Bridge, Intent, Interface, MachineIntent, Neighbour, Pod
 from lab.topology.machines import ROUTED_MAC
-from lab.topology.segment import Interface
 
 _STRAIGHT_KEYS = ("accept_redirects", "send_redirects", "rp_filter")
 _STRAIGHT = tuple(

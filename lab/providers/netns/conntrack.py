@@ -19,9 +19,8 @@ from dataclasses import dataclass
 
 from lab.providers.netns import namespaces
 from lab.providers.netns.messages import attribute
-from lab.topology.intent import MachineIntent
-from lab.topology.steering import own_addresses
-from lab.topology.translation import Translation
+from lab.topology.intent import MachineIntent, Translation
+from lab.topology.routing import own_addresses
 
 _NETFILTER = 12
 _NEW, _GET, _DELETE = 0x100, 0x101, 0x102

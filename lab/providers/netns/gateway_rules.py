@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from lab.providers.netns.service_rules import MASQUERADE_MARK, chain, collection
 from lab.scenario.terms import ServicePort
 from lab.topology import proxying
-from lab.topology.intent import Bridge, MachineIntent
-from lab.topology.translation import ProxiedService, Translation
+from lab.topology.intent import Bridge, MachineIntent, ProxiedService, Translation
 
 GATEWAY_TABLE = "ovn-kubernetes"
 SWITCH_TABLE = "open-vswitch"

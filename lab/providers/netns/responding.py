@@ -23,8 +23,7 @@ from lab.providers.netns.processes import halted, started
 from lab.providers.provider import PROBE_PORT
 from lab.scenario.reserved import DNS_SERVICE, SECOND_POD_PORT
 from lab.topology import proxying
-from lab.topology.intent import Intent, MachineIntent
-from lab.topology.translation import ProxiedService
+from lab.topology.intent import Intent, MachineIntent, ProxiedService
 
 PROGRAM = Path(__file__).with_name("responder.py")
 _RECORD = "/run/responder.json"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from lab.scenario.terms import Protocol, ServicePort
 from lab.topology import proxying
-from lab.topology.translation import Backend, ProxiedService, Translation
+from lab.topology.intent import Backend, ProxiedService, Translation
 
 MASQUERADE_MARK = 0x4000
 """The bit of the packet mark that kube-proxy uses."""

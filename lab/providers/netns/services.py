@@ -19,8 +19,7 @@ from lab.providers.netns.service_rules import (
     collection,
     service_rules,
 )
-from lab.topology.intent import Drop, MachineIntent
-from lab.topology.translation import Translation
+from lab.topology.intent import Drop, MachineIntent, Translation
 
 SERVICE_TABLE = "kube-proxy"
 LIMIT_TABLE = "host-limits"

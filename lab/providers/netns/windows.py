@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Network, collapse_addresses
 
-from lab.topology.intent import Drop, Intent, MachineIntent, Pod, Resolver
-from lab.topology.translation import Translation
+from lab.topology.intent import Drop, Intent, MachineIntent, Pod, Resolver, Translation
 
 _NETWORKING = "Kubernetes documentation, Networking on Windows"
 _DEBUGGING = "sig-windows debugging guide"

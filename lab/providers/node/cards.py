@@ -19,8 +19,7 @@ from lab.providers.netns.operations import (
     Message,
 )
 from lab.providers.node.work import MANAGEMENT
-from lab.topology.intent import MachineIntent
-from lab.topology.segment import Interface
+from lab.topology.intent import Interface, MachineIntent
 
 _CARD_KINDS = frozenset({"", "veth"})
 """A card has no kind; in a container it is one end of a veth. Bridges and the like, which

@@ -10,8 +10,7 @@ from ipaddress import IPv4Network, collapse_addresses
 from lab.providers.capture import Tap
 from lab.providers.netns.responding import configuration
 from lab.providers.provider import Probe, ProbeSettings
-from lab.topology.hardware import SMALL
-from lab.topology.intent import Intent, MachineIntent
+from lab.topology.intent import SMALL, Intent, MachineIntent
 
 FORM = "1"
 """Changes when an agent does something else for the same work."""

@@ -16,7 +16,7 @@ from lab.providers.netns.entry import HolderEntry
 from lab.providers.nspawn.containers import MANAGEMENT_BRIDGE
 from lab.providers.nspawn.layout import NspawnLayout
 from lab.providers.provider import LabHandle
-from lab.topology.segment import Segment
+from lab.topology.intent import Segment
 
 _SECONDS = 20.0
 _DIGITS = 8

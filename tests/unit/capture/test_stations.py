@@ -14,7 +14,7 @@ from lab.providers.netns.compile import compile as compile_intent
 from lab.scenario.loader import find, load, shipped
 from lab.topology import registry
 from lab.topology.intent import Intent
-from lab.topology.stations import Station
+from lab.topology.path import Station
 
 EVERY = 37
 """Of a scenario's thousands of cells each so manieth: all families, pairs of all kinds."""

@@ -16,8 +16,7 @@ from typing import Any
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
 from lab.topology import registry
-from lab.topology.intent import Intent, MachineIntent, Pod
-from lab.topology.translation import ProxiedService
+from lab.topology.intent import Intent, MachineIntent, Pod, ProxiedService
 
 CASES = Path(__file__).parents[2] / "cases/observers"
 WORKER1 = (CASES / "worker1.txt").read_text()

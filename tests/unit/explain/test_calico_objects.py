@@ -17,7 +17,7 @@ from lab.facts.node import CalicoFacts, NodeFacts
 from lab.lifecycle.compilation import compile_scenario
 from lab.topology.intent import Intent
 from lab.topology.path import Flow
-from lab.topology.steering import bare
+from lab.topology.routing import bare
 
 NODES = ("master", "worker1", "worker2")
 

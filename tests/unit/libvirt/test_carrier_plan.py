@@ -19,8 +19,7 @@ from lab.providers.libvirt.links import Links, read_alias, write_alias
 from lab.providers.libvirt.ownership import Owner
 from lab.providers.provider import LabHandle
 from lab.remote.shell import Completed
-from lab.topology.intent import Intent, MachineIntent
-from lab.topology.segment import Interface, Segment
+from lab.topology.intent import Intent, Interface, MachineIntent, Segment
 
 LAB = LabHandle("overlay", Path("/labs/overlay"), "3fa9c2d1b0e84f6a9d7c5b3a19283746")
 ENDS = {"a": "192.0.2.1", "b": "192.0.2.2", "c": "192.0.2.3"}

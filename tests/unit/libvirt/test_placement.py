@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from lab._errors import LabError, PreflightError
 from lab.inventory.inventory import Hypervisor, Inventory
 from lab.providers.libvirt.placement import Capacity, mtu, place
-from lab.topology.hardware import Hardware
-from lab.topology.intent import MachineIntent
+from lab.topology.intent import Hardware, MachineIntent
 
 CASES = sorted((Path(__file__).parents[2] / "cases/placement").glob("*.json"))
 MODEL = MachineIntent(

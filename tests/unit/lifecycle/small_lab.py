@@ -11,9 +11,21 @@ from lab.lifecycle.up import UpRequest
 from lab.plan.plan import Plan, PlannedNode, PlannedPod, PlannedService
 from lab.scenario.scenario import Limit, Match
 from lab.scenario.terms import PROTOCOLS, Family, Os, ServicePort
-from lab.topology.intent import Bridge, Drop, Intent, MachineIntent, Pod, Resolver, Route, Tunnel
-from lab.topology.segment import Interface, Segment
-from lab.topology.translation import Backend, ProxiedService, Translation
+from lab.topology.intent import (
+    Backend,
+    Bridge,
+    Drop,
+    Intent,
+    Interface,
+    MachineIntent,
+    Pod,
+    ProxiedService,
+    Resolver,
+    Route,
+    Segment,
+    Translation,
+    Tunnel,
+)
 
 DOMAIN = "cluster.local"
 LINUX_SEARCH = ("default.svc.cluster.local", "svc.cluster.local", "cluster.local")

@@ -14,8 +14,7 @@ from lab.providers.netns.commands import script
 from lab.providers.netns.services import ruleset
 from lab.providers.netns.windows import realise
 from lab.scenario.terms import PROTOCOLS, ServicePort
-from lab.topology.intent import Drop, Intent, MachineIntent
-from lab.topology.translation import Backend, ProxiedService, Translation
+from lab.topology.intent import Backend, Drop, Intent, MachineIntent, ProxiedService, Translation
 
 CASES = Path(__file__).parents[2] / "cases" / "netns"
 NODE = replace(cluster("overlay", linux=1, windows=0, pods=0).machines[0], translation=None)

@@ -11,8 +11,7 @@ from lab.lifecycle.compilation import compile_scenario
 from lab.providers.netns.resolvers import text
 from lab.providers.netns.responding import configuration
 from lab.scenario.terms import ServicePort
-from lab.topology.intent import MachineIntent, Resolver
-from lab.topology.translation import Backend, HeadlessService, ProxiedService
+from lab.topology.intent import Backend, HeadlessService, MachineIntent, ProxiedService, Resolver
 
 
 def test_pods_nodes_and_client_answer_and_the_router_does_not() -> None:

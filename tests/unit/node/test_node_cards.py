@@ -12,7 +12,7 @@ from lab.providers.netns.compile import compile_machine
 from lab.providers.netns.links import Link
 from lab.providers.netns.operations import MtuSet, RouteAdd, RouteSet, RulesetLoad, SysctlSet
 from lab.providers.node import cards, management, record
-from lab.topology.segment import Interface
+from lab.topology.intent import Interface
 
 INTENT = compile_scenario("overlay", only="linux").intent
 WORKER = INTENT.machine("worker1")

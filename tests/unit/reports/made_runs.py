@@ -14,8 +14,17 @@ from lab.matrix.verdict import CellResult, RunResult, Verdict
 from lab.providers.failing import Silence
 from lab.providers.provider import Outcome
 from lab.scenario.terms import Family, Os
-from lab.topology.intent import Bridge, Intent, MachineIntent, Pod, Resolver, Route, Tunnel
-from lab.topology.segment import Interface, Segment
+from lab.topology.intent import (
+    Bridge,
+    Intent,
+    Interface,
+    MachineIntent,
+    Pod,
+    Resolver,
+    Route,
+    Segment,
+    Tunnel,
+)
 
 Trouble = Literal["healthy", "dead-node", "mtu-hole", "mixed"]
 Pair = tuple[Family, Endpoint, Endpoint, str | None]

@@ -14,8 +14,7 @@ from lab.reports.picture import Attachment, Picture, picture_of
 from lab.reports.topology_svg import lay_out, topology_svg
 from lab.scenario.loader import load, meant
 from lab.topology import registry
-from lab.topology.intent import Intent, Route
-from lab.topology.segment import Segment
+from lab.topology.intent import Intent, Route, Segment
 
 
 def without(intent: Intent, *kinds: str) -> Intent:

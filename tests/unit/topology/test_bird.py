@@ -10,8 +10,7 @@ import pytest
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
 from lab.topology import bird, registry
-from lab.topology.intent import Intent, MachineIntent, Route
-from lab.topology.speaker import Speaker
+from lab.topology.intent import Intent, MachineIntent, Route, Speaker
 
 CASES = Path(__file__).parents[2] / "cases" / "daemons"
 GOLDEN = {

@@ -18,8 +18,7 @@ from lab.scenario.scenario import Scenario
 from lab.topology import ovn, ovn_daemons, registry
 from lab.topology.cost import cost
 from lab.topology.daemon import Daemon
-from lab.topology.intent import Drop, Intent, MachineIntent
-from lab.topology.translation import ProxiedService
+from lab.topology.intent import Drop, Intent, MachineIntent, ProxiedService
 
 CASES = Path(__file__).parents[2] / "cases" / "ovn"
 SCENARIO = load(find("ovn"))

@@ -9,8 +9,7 @@ import pytest
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
 from lab.topology import proxying, registry
-from lab.topology.intent import MachineIntent
-from lab.topology.translation import Translation
+from lab.topology.intent import MachineIntent, Translation
 
 INTENT = registry.intent(make_plan(load(find("services"))))
 HOME, OTHER = INTENT.machine("worker1"), INTENT.machine("worker2")

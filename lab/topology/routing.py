@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, ip_interface
 
-from lab.topology.intent import Intent, MachineIntent, Pod, Route
-from lab.topology.segment import Interface
+from lab.topology.intent import Intent, Interface, MachineIntent, Pod, Route
 
 _DEFAULT = "0.0.0.0/0"
 

@@ -14,11 +14,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from lab.topology.intent import BLACKHOLE, Intent, MachineIntent, Pod, Route, Tunnel
+from lab.topology.intent import (
+    BLACKHOLE,
+    Intent,
+    Interface,
+    MachineIntent,
+    Pod,
+    Route,
+    Translation,
+    Tunnel,
+)
 from lab.topology.path import Flow, Hop, HopKind, Packet, Path
 from lab.topology.proxying import ProxyChoice, choice
-from lab.topology.segment import Interface
-from lab.topology.steering import (
+from lab.topology.routing import (
     address_of,
     bare,
     card_of,
@@ -30,7 +38,6 @@ from lab.topology.steering import (
     pod_with,
     source_by,
 )
-from lab.topology.translation import Translation
 
 
 def between(
@@ -130,7 +137,7 @@ class Ends(Exception):  # noqa: N818  no error: the Intent leads nowhere, which 
 
 
 @dataclass(slots=True)
-class Walking:
+class KernelWalk:
     """One path while it is walked."""
 
     intent: Intent
