@@ -5,3 +5,176 @@ follows from another one is left out or comes last.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lab._errors import LabError
+from lab.cluster.footprint import By, footprint
+from lab.explain.check import Difference, first_hop, kinds
+from lab.explain.comparison import (
+    compare_between,
+    compare_machine,
+    with_chosen_macs,
+    with_pod_names,
+)
+from lab.facts.node import NodeFacts
+from lab.matrix.finding import Finding
+from lab.topology.intent import Intent, MachineIntent
+from lab.topology.path import Flow, Path
+from lab.topology.walk import walk
+
+LEARNED = frozenset({"learned-route-missing", "wrong-learned-route", "session-waiting"})
+"""Kinds that are signs of something else, perhaps on a machine beside the path."""
+_NOT_READY = frozenset({"runtime-down", "cni-config-missing", "certificate-expired"})
+"""Kinds that have the cluster call a node NotReady, and take its pods out of every Service."""
+_OF_ENDPOINTS = frozenset({"service-missing", "stale-backend", "backend-missing", "wrong-refusal"})
+"""Kinds that are seen where kube-proxy has other endpoints than there should be."""
+_SAME_ADDRESS = frozenset({"wrong-route", "wrong-learned-route", "route-missing", "stray-route"})
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One question's path, and what is wrong on it."""
+
+    path: Path
+    findings: tuple[Finding, ...]
+    """The first one met is the answer; none where nothing was seen."""
+
+
+class Explainer:
+    """Judges any number of questions by one look at the machines.
+
+    Parameters
+    ----------
+    intent
+        The lab's, bound to what is known at run time only.
+    observed
+        What was seen of some machines, or why they could not be asked. Nothing is said of others.
+
+    """
+
+    def __init__(self, intent: Intent, observed: Mapping[str, NodeFacts | LabError]) -> None:
+        self._by: By = "lab" if intent.kubernetes is None else "kubernetes"
+        self._seen = {name: one for name, one in observed.items() if not isinstance(one, LabError)}
+        self._silent = {name: one for name, one in observed.items() if isinstance(one, LabError)}
+        self._intent = intent
+        if self._by == "kubernetes":
+            self._intent = with_chosen_macs(intent, self._seen)
+            self._seen = with_pod_names(intent, self._seen)
+        self._beside = footprint(intent.topology, self._by)
+        self._of: dict[str, tuple[Difference, ...]] = {}
+        self._between = compare_between(self._intent, self._seen, by=self._by)
+
+    def explain(self, flow: Flow, *, works: bool = True) -> Explained:
+        """The path of the question with the most that is wrong first; the first of several.
+
+        Where it is not to work (``works``) a path that the Intent itself ends is as it should be.
+        """
+        paths = walk(self._intent, flow)
+        explained = [Explained(path, self._findings(path, works=works)) for path in paths]
+        return next((one for one in explained if one.findings), explained[0])
+
+    def everything(self) -> tuple[Finding, ...]:
+        """What is wrong on every machine, and the machines that did not answer."""
+        return (*(self._silence(name, -1) for name in self._silent), *self.elsewhere())
+
+    def elsewhere(self) -> tuple[Finding, ...]:
+        """Everything that is wrong on the machines that were seen, wherever packets go."""
+        every = [one for name in self._seen for one in self._own(name)]
+        return tuple(one.at(-1) for one in _causes([*every, *self._between]))
+
+    def _findings(self, path: Path, *, works: bool) -> tuple[Finding, ...]:
+        met = sorted(self._met(path), key=lambda one: (_follows(one[1]), one[0]))
+        causes = _causes([difference for _, difference in met])
+        said = [one.at(hop) for hop, one in met if one in causes]
+        for name in path.machines:
+            if name in self._silent:
+                hop = next(at for at, one in enumerate(path.hops) if one.machine == name)
+                said.append(self._silence(name, hop))
+        if path.end and works:
+            said.append(_end(path))
+        return tuple(said)
+
+    def _met(self, path: Path) -> Iterator[tuple[int, Difference]]:
+        every = [one for name in path.machines for one in self._own(name)]
+        for difference in (*every, *self._between):
+            hop = first_hop(difference, path)
+            if hop is not None:
+                yield hop, difference
+
+    def _own(self, name: str) -> tuple[Difference, ...]:
+        facts = self._seen.get(name)
+        if facts is None:
+            return ()
+        if name not in self._of:
+            machine = self._intent.machine(name)
+            looked_at = self._looked_at(machine, facts)
+            self._of[name] = compare_machine(looked_at, facts, by=self._by, beside=self._beside)
+        return self._of[name]
+
+    def _looked_at(self, machine: MachineIntent, facts: NodeFacts) -> MachineIntent:
+        """The machine with those of the lab's own pods alone that were looked into."""
+        if self._by == "kubernetes" or facts.pods is None:
+            return machine
+        seen = {one.name for one in facts.pods}
+        return replace(machine, pods=tuple(one for one in machine.pods if one.name in seen))
+
+    def _silence(self, name: str, hop: int) -> Finding:
+        error = self._silent[name]
+        return Finding(
+            "machine-silent",
+            "",
+            name,
+            "the machine itself",
+            "an answer when it is asked how it is",
+            f"{error.doing}: {error.happened}",
+            "lab status",
+            error.hint or "lab up",
+            name,
+            hop,
+        )
+
+
+def _end(path: Path) -> Finding:
+    """Where the Intent itself leads nowhere."""
+    last = path.hops[-1]
+    return Finding(
+        "intent-ends",
+        "",
+        last.machine,
+        last.object,
+        "a way on",
+        path.end,
+        "lab show",
+        "see the scenario: this is what it asks for",
+        last.place,
+        len(path.hops) - 1,
+    )
+
+
+def _follows(difference: Difference) -> bool:
+    """Whether it is most often what comes of something else: of the other end, that is down."""
+    no_carrier = difference.kind == "link-down" and difference.observed.startswith("no carrier")
+    return no_carrier or kinds()[difference.kind].follows
+
+
+def _causes(every: Sequence[Difference]) -> list[Difference]:
+    """Without what follows from another of them."""
+    macs = {(one.node, _device(one)) for one in every if one.kind == "duplicate-mac"}
+    cidrs = {one.node for one in every if one.kind == "duplicate-pod-cidr"}
+    pods = {(one.node, _device(one)) for one in every if one.kind == "duplicate-address"}
+    stopped = {one.node for one in every if one.kind == "proxy-stopped"}
+    not_ready = any(one.kind in _NOT_READY for one in every)
+    return [
+        one
+        for one in every
+        if not (one.kind == "link-mac" and (one.node, one.object.split()[-1]) in macs)
+        and not (one.kind in _SAME_ADDRESS and one.node in cidrs)
+        and not (one.kind == "pod-address" and (one.node, one.object) in pods)
+        and not (one.kind in _OF_ENDPOINTS and (not_ready or one.node in stopped))
+    ]
+
+
+def _device(difference: Difference) -> str:
+    return difference.object.rpartition(" of ")[2]

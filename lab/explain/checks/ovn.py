@@ -5,3 +5,371 @@ switch or port it is, and the central machine's where it is everybody's.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from lab.explain.check import (
+    DNS_PORT,
+    Check,
+    Difference,
+    Kind,
+    LabLook,
+    Look,
+    at_services,
+    differs,
+)
+from lab.explain.checks.switch import UNPLUGGED
+from lab.explain.checks.tunnel import TUNNEL_LOCAL
+from lab.facts.node import NodeFacts
+from lab.facts.ovn import Databases, Switching
+from lab.facts.translations import End
+from lab.topology import proxying
+from lab.topology.intent import Intent, ProxiedService
+from lab.topology.logical import GENEVE_PORT, Chassis, LogicalNetwork, LogicalPort, LogicalSwitch
+from lab.topology.path import Hop, Path
+
+_NORTH = "ovn-nbctl --no-leader-only"
+_SOUTH = "ovn-sbctl --no-leader-only"
+_Key = tuple[str, str, int]
+"""Protocol, address and port of a Service."""
+
+
+def _at_balancer(difference: Difference, hop: Hop, path: Path) -> bool:
+    """``Service to-a, 10.96.0.20:80, tcp``: wherever a packet enters the logical network."""
+    service, entrance, protocol = difference.object.split(", ")
+    asked = f"{hop.packet.target}:{hop.packet.port}" == entrance
+    everywhere = difference.node == difference.place
+    here = everywhere or hop.machine == difference.node
+    named = hop.kind == "service" and hop.object == service
+    return named and asked and here and protocol == path.flow.protocol
+
+
+def _bound(port: LogicalPort, observed: Mapping[str, NodeFacts]) -> Iterator[Difference]:
+    seen = observed[port.chassis].switching if port.chassis in observed else None
+    if seen is None:
+        return
+    device = seen.port(port.device)
+    if device is None or device.logical != port.name:
+        yield differs(
+            "port-unbound",
+            port.chassis,
+            f"logical port {port.name}",
+            f"device {port.device} with iface-id {port.name}",
+            f"device {port.device} with iface-id {device.logical or 'nothing'}"
+            if device
+            else f"no device {port.device} in the switch",
+            f"ovs-vsctl get Interface {port.device} external_ids",
+            f"ovs-vsctl set Interface {port.device} external_ids:iface-id={port.name}",
+        )
+
+
+def _tunnels(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Difference]:
+    """Each chassis has a tunnel to every other."""
+    ends = {one.name: one.chassis.local for one in intent.machines if one.chassis}
+    for name in ends:
+        seen = observed[name].switching if name in observed else None
+        if seen is None:
+            continue
+        remotes = {port.remote for port in seen.ports if port.kind == "geneve"}
+        for other, address in ends.items():
+            if other != name and address not in remotes:
+                yield differs(
+                    "tunnel-end-missing",
+                    name,
+                    f"tunnel to {other}",
+                    f"a Geneve port to {address}",
+                    f"Geneve ports to {', '.join(sorted(remotes)) or 'nobody'}",
+                    "ovs-vsctl show",
+                    f"see that chassis {other} is registered with that address, and the log of "
+                    "ovn-controller here",
+                )
+
+
+class _Judged:
+    """The databases, judged."""
+
+    def __init__(self, intent: Intent, network: LogicalNetwork, seen: Databases) -> None:
+        self._network, self._seen = network, seen
+        self._services: tuple[ProxiedService, ...] = next(
+            (one.translation.services for one in intent.machines if one.translation), ()
+        )
+        self._chassis = {one.name: one.chassis for one in intent.machines if one.chassis}
+
+    def _differs(  # noqa: PLR0913, PLR0917  a difference is all of these
+        self, kind: str, node: str, what: str, intended: str, observed: str, shows: str, mends: str
+    ) -> Difference:
+        return differs(
+            kind, node, what, intended, observed, shows, mends, place=self._network.central
+        )
+
+    def switch(self, switch: LogicalSwitch) -> Iterator[Difference]:
+        """One node's: its chassis, ports and access control lists."""
+        node = switch.name
+        yield from self._registered(node)
+        there = self._seen.switch(switch.name)
+        known = there.ports if there else {}
+        for port in switch.ports:
+            yield from self._port(switch, port, known)
+        for barrier in there.barriers if there else ():
+            first, last = barrier.ports or (0, 65_535)
+            name_server = barrier.ports and first <= DNS_PORT <= last
+            found = self._differs(
+                "name-server-barred" if name_server else "packets-barred",
+                node,
+                barrier.where,
+                "no rule that bars the lab's packets",
+                barrier.rule,
+                barrier.shows,
+                barrier.mends,
+            )
+            yield replace(found, barrier=barrier)
+
+    def _registered(self, node: str) -> Iterator[Difference]:
+        chassis = self._chassis.get(node)
+        if chassis is None:
+            return
+        found = self._seen.chassis.get(chassis.name)
+        if found != chassis.local:
+            yield self._differs(
+                "tunnel-local",
+                node,
+                f"chassis {chassis.name}",
+                f"registered with {chassis.local}",
+                f"registered with {found or 'no address'}"
+                if found is not None
+                else "not registered",
+                f"{_SOUTH} show",
+                f"see ovn-controller on {node}: its log, and 'ovs-vsctl get Open_vSwitch . "
+                "external_ids'",
+            )
+
+    def _port(
+        self, switch: LogicalSwitch, port: LogicalPort, known: Mapping[str, tuple[str, ...]]
+    ) -> Iterator[Difference]:
+        what, address = f"logical port {port.name}", f"{port.mac} {port.address}"
+        addresses = known.get(port.name)
+        if addresses is None or address not in addresses:
+            add = f"{_NORTH} --may-exist lsp-add {switch.name} {port.name}"
+            yield self._differs(
+                "logical-port",
+                port.chassis,
+                what,
+                f"on logical switch {switch.name} with {address}",
+                "not there" if addresses is None else f"with {', '.join(addresses) or 'nothing'}",
+                f"{_NORTH} show {switch.name}",
+                f"{add} -- lsp-set-addresses {port.name} '{address}'",
+            )
+        bound = self._seen.bindings.get(port.name)
+        if addresses is not None and bound != port.chassis:
+            yield self._differs(
+                "port-unbound",
+                port.chassis,
+                what,
+                f"bound to chassis {port.chassis}",
+                f"bound to {bound or 'none'}",
+                f"{_SOUTH} find Port_Binding logical_port={port.name}",
+                f"see device {port.device} on {port.chassis}, and its ovn-controller's log",
+            )
+
+    def routes(self) -> Iterator[Difference]:
+        """By which chassis each switch's packets leave."""
+        for route in self._network.routes:
+            found = self._seen.routes.get(route.source)
+            if found != route.via:
+                router = self._network.router
+                node = next(
+                    one.name for one in self._network.switches if one.subnet == route.source
+                )
+                yield self._differs(
+                    "logical-route",
+                    node,
+                    f"logical route of {route.source}",
+                    f"via {route.via}",
+                    f"via {found}" if found else "there is none",
+                    f"{_NORTH} lr-route-list {router}",
+                    f"{_NORTH} --may-exist --policy=src-ip lr-route-add {router} {route.source} "
+                    f"{route.via}",
+                )
+
+    def balancers(self) -> Iterator[Difference]:
+        """Services, switch by switch; what is wrong on all of them is reported once."""
+        serving = {}
+        for switch in self._network.switches:
+            seen = self._seen.switch(switch.name)
+            there = {
+                (one.protocol, str(one.address), one.port): set(one.backends)
+                for one in (seen.balanced if seen else ())
+            }
+            if self._services and not there:
+                yield self._unserved(switch)
+            else:
+                serving[switch.name] = there
+        for service in self._services:
+            yield from self._service(service, serving)
+
+    def _unserved(self, switch: LogicalSwitch) -> Difference:
+        group = f"$({_NORTH} --bare --columns=_uuid find Load_Balancer_Group name=services)"
+        return self._differs(
+            "balancers-missing",
+            switch.name,
+            f"load balancers of logical switch {switch.name}",
+            f"those of {len(self._services)} Services",
+            "none",
+            f"{_NORTH} --columns=load_balancer,load_balancer_group list Logical_Switch "
+            f"{switch.name}",
+            f'{_NORTH} add Logical_Switch {switch.name} load_balancer_group "{group}"',
+        )
+
+    def _service(
+        self, service: ProxiedService, serving: Mapping[str, Mapping[_Key, set[End]]]
+    ) -> Iterator[Difference]:
+        for port in service.ports:
+            for protocol in port.protocols:
+                wrong: dict[str, tuple[set[End], set[End] | None]] = {}
+                for switch, there in serving.items():
+                    wanted = {
+                        End(one.address, port.target_port)
+                        for one in proxying.inside(service, switch)
+                    }
+                    found = there.get((protocol, service.address, port.port))
+                    if found != wanted:
+                        wrong[switch] = wanted, found
+                if len(wrong) == len(serving) and service.inside == "cluster":
+                    wrong = {self._network.central: next(iter(wrong.values()))}
+                name = f"{service.name}/{protocol}"
+                vip = f"{service.address}:{port.port}"
+                for node, (wanted, found) in wrong.items():
+                    stale = found is not None and bool(found - wanted)
+                    yield self._differs(
+                        "balancer-stale" if stale else "balancer-missing",
+                        node,
+                        f"Service {service.name}, {vip}, {protocol}",
+                        f"to {_ends(wanted)}",
+                        "not balanced" if found is None else f"to {_ends(found)}",
+                        f"{_NORTH} --columns=name,vips find Load_Balancer name={name}",
+                        self._mended(name, vip, wanted),
+                    )
+
+    @staticmethod
+    def _mended(name: str, vip: str, wanted: set[End]) -> str:
+        found = f"$({_NORTH} --bare --columns=_uuid find Load_Balancer name={name})"
+        return f'{_NORTH} set Load_Balancer "{found}" \'vips:"{vip}"="{_joined(wanted)}"\''
+
+
+def _ends(ends: set[End]) -> str:
+    return _joined(ends).replace(",", ", ") or "nobody"
+
+
+def _joined(ends: set[End]) -> str:
+    return ",".join(f"{address}:{port}" for address, port in sorted(ends))
+
+
+def _end(look: Look, chassis: Chassis, seen: Switching) -> Iterator[Difference]:
+    for key, value in (
+        ("ovn-encap-ip", chassis.local),
+        ("ovn-encap-type", chassis.encapsulation),
+        ("ovn-bridge", chassis.integration),
+    ):
+        found = seen.settings.get(key, "")
+        if found != value:
+            yield look.differs(
+                "tunnel-local",
+                f"chassis {chassis.name}",
+                f"{key} {value}",
+                f"{key} {found}" if found else f"no {key}",
+                "ovs-vsctl get Open_vSwitch . external_ids",
+                f"ovs-vsctl set Open_vSwitch . external_ids:{key}={value}",
+            )
+
+
+def _plugged(look: Look, bridge: str, card: str, seen: Switching) -> Iterator[Difference]:
+    port = seen.port(card)
+    if port is None or port.bridge != bridge:
+        yield look.differs(
+            "unplugged",
+            f"card {card}",
+            f"a port of {bridge}",
+            f"a port of {port.bridge}" if port else "a port of no bridge",
+            "ovs-vsctl show",
+            f"ovs-vsctl --if-exists del-port {card} -- add-port {bridge} {card}",
+        )
+
+
+def _neighbours(look: Look, bridge: str, seen: Switching) -> Iterator[Difference]:
+    known = {one.address: one.mac for one in seen.neighbours if one.device == bridge}
+    for one in look.intended.neighbours:
+        found = known.get(one.address)
+        if one.device == bridge and found and found != one.mac:
+            yield look.differs(
+                "stale-neighbour",
+                f"tunnel neighbour {one.address} on {bridge}",
+                one.mac,
+                found,
+                "ovs-appctl tnl/neigh/show",
+                f"ovs-appctl tnl/neigh/set {bridge} {one.address} {one.mac}",
+            )
+
+
+def _flows(look: Look, seen: Switching) -> Iterator[Difference]:
+    for barrier in seen.flows:
+        first, last = barrier.ports or (0, 0)
+        tunnel = first <= GENEVE_PORT <= last and barrier.protocol != "tcp"
+        found = look.differs(
+            "tunnel-port-dropped" if tunnel else "packets-barred",
+            barrier.where,
+            "no flow that bars the lab's packets",
+            barrier.rule,
+            barrier.shows,
+            barrier.mends,
+        )
+        yield replace(found, barrier=barrier)
+
+
+class ChassisCheck(Check):
+    """A node's own Open vSwitch: its end of tunnels, the cards that it switches, its flows."""
+
+    order = 70
+    kinds = (TUNNEL_LOCAL, UNPLUGGED)
+
+    def on_machine(self, look: Look) -> Iterator[Difference]:
+        chassis, seen = look.intended.chassis, look.observed.switching
+        if chassis is None or seen is None:
+            return
+        yield from _end(look, chassis, seen)
+        for card in look.intended.interfaces:
+            if card.card:
+                yield from _plugged(look, card.name, card.card, seen)
+                yield from _neighbours(look, card.name, seen)
+        yield from _flows(look, seen)
+
+
+class LogicalNetworkCheck(Check):
+    """The databases on the central machine, and the ports that each chassis binds."""
+
+    order = 120
+    kinds = (
+        Kind("port-unbound"),
+        Kind("tunnel-end-missing", follows=True),
+        Kind("logical-port"),
+        Kind("logical-route"),
+        Kind("balancers-missing", fault="service-rules-missing", meets=at_services),
+        Kind("balancer-missing", meets=_at_balancer),
+        Kind("balancer-stale", fault="service-backend-stale", meets=_at_balancer),
+    )
+
+    def in_lab(self, look: LabLook) -> Iterator[Difference]:
+        network = look.intent.logical
+        if network is None:
+            return
+        for port in network.ports():
+            yield from _bound(port, look.observed)
+        yield from _tunnels(look.intent, look.observed)
+        central = look.observed.get(network.central)
+        if central is None or central.databases is None:
+            return
+        judged = _Judged(look.intent, network, central.databases)
+        for switch in network.switches:
+            yield from judged.switch(switch)
+        yield from judged.routes()
+        yield from judged.balancers()

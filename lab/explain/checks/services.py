@@ -1,3 +1,367 @@
 """What the node translates: Services to backends, and pods' packets that leave."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Network, collapse_addresses
+from typing import NamedTuple
+
+from lab.explain.check import HNS_ENDPOINTS, Check, Difference, Kind, Look, at_services
+from lab.facts.rules import within
+from lab.facts.translations import End, Translated
+from lab.scenario.terms import ServicePort
+from lab.topology import proxying
+from lab.topology.intent import ProxiedService, Translation
+from lab.topology.path import Hop, Path
+from lab.topology.routing import covers
+
+_SHOWS = {
+    "lab": "nft list table ip kube-proxy",
+    "nftables": "nft list table ip kube-proxy",
+    "iptables": "iptables-save -t nat",
+    "": "nft list table ip kube-proxy; iptables-save -t nat",
+}
+_AGAIN = {
+    "lab": "lab down, then lab up",
+    "kubernetes": (
+        "restart kube-proxy on this node; fix what its log complains of first; "
+        "then kubectl get endpointslices"
+    ),
+}
+_STRANDED = (
+    "none of them is: kube-proxy has chains for them, and nothing in its maps leads there "
+    "(where nft finds no /etc/protocols in its image, it empties the maps itself when it starts "
+    "over its own rules, and hourly)"
+)
+_STRANDED_SHOWS = (
+    "nft list map ip kube-proxy service-ips; ls -l /proc/$(pgrep -xo kube-proxy)/root/etc/protocols"
+)
+_END_PROXY = "pkill -x kube-proxy"
+"""The kubelet or systemd starts it again at once, and it fills maps that are empty."""
+_LEAVING_SHOWS = {
+    "lab": "nft list chain ip kube-proxy nat-postrouting",
+    "kubernetes": "nft list ruleset | grep -B 3 masquerade; iptables-save -t nat | grep MASQ",
+}
+_HNS_POLICIES = (
+    "Get-HnsPolicyList; hnsdiag.exe list loadbalancers",
+    (
+        "Stop-Service -Name 'kube-proxy'; Get-HnsPolicyList | Remove-HnsPolicyList; "
+        "Start-Service -Name 'kube-proxy'"
+    ),
+)
+_Key = tuple[str, str | None, int]
+
+
+def _at_entrance(difference: Difference, hop: Hop, path: Path) -> bool:
+    """Where the same address and port is asked, in its protocol."""
+    if not at_services(difference, hop, path):
+        return False
+    flow = path.flow
+    entrance = f"{hop.object}, {flow.target}:{flow.port}, "
+    by_port = f"{hop.object}, NodePort {flow.port}, "
+    return difference.object.startswith((entrance, by_port)) and flow.protocol in (
+        difference.object.rpartition(", ")[2].split(" and ")
+    )
+
+
+def _at_masquerade(difference: Difference, hop: Hop, _: Path) -> bool:
+    here = hop.kind == "masquerade" and hop.machine == difference.node
+    return here and difference.object.startswith(hop.object)
+
+
+def _at_exception(difference: Difference, hop: Hop, _: Path) -> bool:
+    """``packets of 10.244.1.0/24 to 10.244.0.0/16``: on a bridge, too, they are masqueraded."""
+    if hop.kind not in {"route", "bridge"} or hop.machine != difference.node or hop.packet.answer:
+        return False
+    source, target = difference.object.removeprefix("packets of ").split(" to ")
+    packet = hop.carried or hop.packet
+    return covers(source, packet.source) and covers(target, packet.target)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entrance:
+    """One address and port of a Service: its own, or a port of the node (no address)."""
+
+    service: ProxiedService
+    port: ServicePort
+    address: str | None
+
+    @property
+    def number(self) -> int:
+        """The port that packets are sent to."""
+        return self.port.port if self.address else self.port.node_port or 0
+
+    def __str__(self) -> str:
+        return f"{self.address}:{self.number}" if self.address else f"NodePort {self.number}"
+
+    def asked(self) -> tuple[_Key, ...]:
+        """By what it is found among what was seen."""
+        return tuple((one, self.address, self.number) for one in self.port.protocols)
+
+    def ends(self, node: str) -> set[End]:
+        """Where its packets are to go, on that node."""
+        choose = proxying.inside if self.address else proxying.outside
+        return {End(one.address, self.port.target_port) for one in choose(self.service, node)}
+
+
+def _no_services(found: Mapping[_Key, Translated]) -> str:
+    return "none of them is" if found else "nothing is translated at all"
+
+
+def _again(look: Look, kind: str) -> str:
+    """What has Services translated again."""
+    if kind == "service-missing" and look.observed.translations.stranded:
+        return _END_PROXY
+    return _AGAIN[look.by]
+
+
+def _knows(look: Look) -> bool:
+    observed = look.observed
+    return observed.knows("nftables") or (
+        observed.knows("iptables") and bool(observed.translations.by)
+    )
+
+
+def _wanted(services: Iterable[ProxiedService]) -> Iterator[_Entrance]:
+    """Each port of each Service by its address, then by its NodePort."""
+    for service in services:
+        for port in service.ports:
+            yield _Entrance(service, port, service.address)
+            if port.node_port is not None:
+                yield _Entrance(service, port, None)
+
+
+def _service(
+    look: Look, entrance: _Entrance, found: Mapping[_Key, Translated]
+) -> Iterator[Difference]:
+    """One entrance of a Service; what differs alike in TCP and UDP is told once."""
+    if not entrance.ends(look.intended.name) and look.observed.os == "windows":
+        return  # kube-proxy makes no load balancer without backends there
+    said: dict[_Amiss, list[str]] = {}
+    for key in entrance.asked():
+        amiss = _amiss(look, entrance, found.get(key))
+        if amiss:
+            said.setdefault(amiss, []).append(key[0])
+    for amiss, protocols in said.items():
+        yield look.differs(
+            amiss.kind,
+            f"Service {entrance.service.name}, {entrance}, {' and '.join(protocols)}",
+            amiss.intended,
+            amiss.observed,
+            _SHOWS.get(look.observed.translations.by, ""),
+            _again(look, amiss.kind),
+        )
+
+
+class _Amiss(NamedTuple):
+    """What is not as intended with one entrance."""
+
+    kind: str
+    intended: str
+    observed: str
+
+
+def _amiss(look: Look, entrance: _Entrance, there: Translated | None) -> _Amiss | None:
+    """The first thing that differs.
+
+    HNS does not say more than the backends, and an emulated Windows node obeys Windows' rules.
+    """
+    intended = entrance.ends(look.intended.name)
+    if there is None:
+        return _Amiss("service-missing", f"to {_ends(intended)}", "not translated")
+    backends = set(there.backends)
+    if backends != intended:
+        kind: str = "stale-backend" if backends - intended else "backend-missing"
+        return _Amiss(kind, f"to {_ends(intended)}", f"to {_ends(backends)}")
+    if look.intended.os == "windows":
+        return None
+    translation = look.intended.translation
+    assert translation, "asked for by the callers"
+    return (
+        _refusal(entrance, translation, there)
+        or _policy(entrance, translation, there)
+        or _affinity(entrance, look.intended.name, there)
+    )
+
+
+def _refusal(entrance: _Entrance, translation: Translation, there: Translated) -> _Amiss | None:
+    """What becomes of packets that no backend is there for."""
+    lost = bool(entrance.service.backends) or not translation.refuses
+    if there.backends or there.lost == lost:
+        return None
+    words = {True: "packets without a backend are lost", False: "they are refused"}
+    return _Amiss("wrong-refusal", words[lost], words[not lost])
+
+
+def _policy(entrance: _Entrance, translation: Translation, there: Translated) -> _Amiss | None:
+    """Of a node port: whose address is kept, and where the node's own packets go."""
+    if entrance.address or not entrance.service.backends:
+        return None
+    local = entrance.service.outside == "local"
+    if there.backends and there.kept != local:
+        words = {True: "the source address is kept", False: "the source is masqueraded"}
+        return _Amiss("wrong-policy", words[local], words[not local])
+    every = {End(one.address, entrance.port.target_port) for one in entrance.service.backends}
+    own = set(there.backends if there.own is None else there.own)
+    if not local or not translation.short_circuits or own == every:
+        return None
+    whose = "the node's own packets, and its pods', go to"
+    return _Amiss("wrong-policy", f"{whose} {_ends(every)}", f"{whose} {_ends(own)}")
+
+
+def _affinity(entrance: _Entrance, node: str, there: Translated) -> _Amiss | None:
+    """For how long clients keep their backends."""
+    intended = entrance.service.affinity
+    if there.affinity == intended or not (entrance.ends(node) or entrance.service.backends):
+        return None
+    if not there.backends and not there.own:
+        return None  # nothing remembers where nothing leads
+    return _Amiss("wrong-affinity", _kept(intended), _kept(there.affinity))
+
+
+def _kept(seconds: int | None) -> str:
+    if seconds is None:
+        return "clients draw a backend each time"
+    return f"clients keep their backend for {seconds} s"
+
+
+def _ends(ends: Iterable[End]) -> str:
+    return ", ".join(f"{address}:{port}" for address, port in sorted(ends)) or "nobody"
+
+
+def _leaving(look: Look, translation: Translation) -> Iterator[Difference]:
+    seen, local = look.observed.translations, translation.local_cidr
+    shows = _LEAVING_SHOWS[look.by]
+    if translation.services and seen.services and not seen.marked and look.observed.os == "linux":
+        yield look.differs(
+            "masquerade-missing",
+            "packets marked by kube-proxy",
+            "masqueraded",
+            "they leave with their own source address",
+            shows,
+            _AGAIN[look.by],
+        )
+    if not local or not translation.not_masqueraded:
+        return
+    if look.observed.os == "windows" and not look.observed.pods:
+        return  # it is the pods' endpoints that say what is masqueraded
+    covering = [one for one in seen.masquerades if within(local, one.source)]
+    if not covering:
+        yield look.differs(
+            "masquerade-missing",
+            f"packets of {local} that leave the lab",
+            "masqueraded",
+            "they leave with the pod's address",
+            shows,
+            _masquerade(look, translation),
+        )
+    for prefix in translation.not_masqueraded if covering else ():
+        if not any(within(prefix, one) for rule in covering for one in rule.spared):
+            yield look.differs(
+                "masquerade-exception-missing",
+                f"packets of {local} to {prefix}",
+                "left with the pod's address",
+                "masqueraded: " + _spared(covering[0].spared),
+                shows,
+                _masquerade(look, translation),
+            )
+
+
+def _spared(prefixes: tuple[str, ...]) -> str:
+    return f"only {', '.join(prefixes)} spared" if prefixes else "nothing is spared"
+
+
+def _masquerade(look: Look, translation: Translation) -> str:
+    if look.by == "kubernetes":
+        return "restart the network add-on on this node"
+    kept = (*translation.not_masqueraded, "224.0.0.0/4")
+    spared = ", ".join(str(one) for one in collapse_addresses(map(IPv4Network, kept)))
+    if look.intended.chassis:
+        pods = ", ".join(translation.not_masqueraded)
+        return (
+            f"nft 'add rule ip ovn-kubernetes nat-postrouting ip saddr {{ {pods} }} "
+            f"ip daddr != {{ {pods} }} masquerade fully-random'"
+        )
+    chain = "ip kube-proxy nat-postrouting"
+    return (
+        f"nft 'flush chain {chain}; add rule {chain} jump masquerading; "
+        f"add rule {chain} ip saddr {translation.local_cidr} ip daddr != {{ {spared} }} "
+        "masquerade fully-random'"
+    )
+
+
+class ServicesCheck(Check):
+    """Services and their backends, then what is masqueraded."""
+
+    order = 30
+    kinds = (
+        Kind(
+            "service-rules-missing",
+            fault="service-rules-missing",
+            windows=_HNS_POLICIES,
+            meets=at_services,
+        ),
+        Kind("service-missing", windows=_HNS_POLICIES, meets=_at_entrance),
+        Kind(
+            "stale-backend",
+            fault="service-backend-stale",
+            windows=_HNS_POLICIES,
+            meets=_at_entrance,
+        ),
+        Kind("backend-missing", windows=_HNS_POLICIES, meets=_at_entrance),
+        Kind("wrong-policy", meets=_at_entrance),
+        Kind("wrong-affinity", meets=_at_entrance),
+        Kind("wrong-refusal", meets=_at_entrance),
+        Kind(
+            "masquerade-missing",
+            fault="masquerade-missing",
+            windows=(
+                HNS_ENDPOINTS,
+                (
+                    "add an OutBoundNAT policy to AdditionalArgs of the CNI configuration; delete "
+                    "the pods"
+                ),
+            ),
+            meets=_at_masquerade,
+        ),
+        Kind(
+            "masquerade-exception-missing",
+            fault="outboundnat-exception-missing",
+            windows=(
+                HNS_ENDPOINTS,
+                (
+                    "add the prefix to the OutBoundNAT ExceptionList of the CNI configuration; "
+                    "delete the pods"
+                ),
+            ),
+            meets=_at_exception,
+        ),
+    )
+
+    def on_machine(self, look: Look) -> Iterator[Difference]:
+        translation, seen = look.intended.translation, look.observed.translations
+        if translation is None or not _knows(look):
+            return
+        if look.intended.chassis:  # OVN has the Services
+            yield from _leaving(look, translation)
+            return
+        found = {(one.protocol, one.address, one.port): one for one in seen.services}
+        wanted = list(_wanted(translation.services))
+        leading = {key for key, one in found.items() if one.backends or one.own}
+        served = [
+            one for one in wanted if one.ends(look.intended.name)
+        ]  # others may be refused still
+        if served and not any(key in leading for one in served for key in one.asked()):
+            yield look.differs(
+                "service-rules-missing",
+                "Services",
+                f"{len(translation.services)} of them translated",
+                _STRANDED if seen.stranded else _no_services(found),
+                _STRANDED_SHOWS if seen.stranded else _SHOWS.get(seen.by, ""),
+                _again(look, "service-missing"),
+            )
+        else:
+            for entrance in wanted:
+                yield from _service(look, entrance, found)
+        yield from _leaving(look, translation)
