@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from lab.providers.netns import prober, syscalls  # noqa: E402  found only by the line above
+from lab.providers.netns import isolation, prober  # noqa: E402  found only by the line above
 from lab.providers.provider import PROBE_PORT, Outcome, Probe, ProbeSettings  # noqa: E402
 from lab.scenario.terms import Protocol, Size  # noqa: E402
 
@@ -87,7 +87,7 @@ class Enter:
     def __call__(self, name: str) -> None:
         if name not in self._open:
             self._open[name] = os.open(f"/run/netns/{name}", os.O_RDONLY | os.O_CLOEXEC)
-        syscalls.setns(self._open[name], syscalls.CLONE_NEWNET)
+        isolation.setns(self._open[name], isolation.CLONE_NEWNET)
 
 
 def probes(pods: int, count: int, protocol: Protocol, size: Size) -> list[Probe]:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from lab._errors import first_line
+
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
     r"|\r(?!\n)"
@@ -48,6 +50,12 @@ def leave_cause(line: str) -> None:
     if path:
         with suppress(OSError):
             Path(path).write_text(f"{clean(line)}\n", encoding="utf-8", errors="replace")
+
+
+def complain(error: str) -> None:
+    """Print why there is no run, and leave its first line as the cause."""
+    say(f"ERROR: {error}")
+    leave_cause(first_line(error))
 
 
 @contextmanager

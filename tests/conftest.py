@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from lab.providers.netns import syscalls
+from lab.providers.netns import isolation
 
 pytest_plugins = ["pytester"]
 """Of all tests, or of none: pytest takes this from no conftest further down."""
@@ -58,9 +58,9 @@ def mounts() -> Callable[[], Counter[str]]:
     go.) Who may not have such a namespace may not mount either, and always hears of none.
     """
     try:
-        syscalls.unshare(syscalls.CLONE_NEWNS)
+        isolation.unshare(isolation.CLONE_NEWNS)
     except PermissionError:
         return Counter
-    syscalls.mount("none", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
+    isolation.mount("none", "/", "", isolation.MS_REC | isolation.MS_PRIVATE)
     own = Path("/proc/thread-self/mounts")
     return lambda: Counter(own.read_text(encoding="utf-8").splitlines())

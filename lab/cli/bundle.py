@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from lab._log import quantity, say
 from lab.cli.commands import Commands
-from lab.cli.output import echo
+from lab.cli.options import json_option
+from lab.cli.output import echo, echo_json, echo_table
 from lab.scenario.terms import Os
 
 
@@ -66,14 +65,14 @@ def create(
 
 
 @command.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option()
 def list_bundles(as_json: bool) -> None:
     """List every bundle of this machine."""
     from lab.lifecycle.images import store
 
     found = store().list()
     if as_json:
-        echo(json.dumps([asdict(one) for one in found], indent=2))
+        echo_json(found)
         return
     rows = [("BUNDLE", "KUBERNETES", "FOR", "PROGRAMS", "IMAGES", "SIZE", "")]
     for one in found:
@@ -82,15 +81,12 @@ def list_bundles(as_json: bool) -> None:
         counts = (str(one.programs), str(one.images))
         kubernetes = one.kubernetes or "unusable"
         rows.append((one.digest, kubernetes, systems, *counts, size, one.detail))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
-    for row in rows:
-        cells = [text.ljust(width) for text, width in zip(row, widths, strict=False)]
-        echo("  ".join((*cells, row[-1])).rstrip())
+    echo_table(rows[0], rows[1:])
 
 
 @command.command("show")
 @click.argument("digest", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print the whole manifest.")
+@json_option("Print the whole manifest.")
 def show(digest: str | None, as_json: bool) -> None:
     """Show the versions, programs and images of a bundle.
 
@@ -132,7 +128,7 @@ def verify(digest: str | None) -> None:
 
 @command.command("gc")
 @click.option("--yes", is_flag=True, help="Remove; without it, only say what would be removed.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option()
 def gc(yes: bool, as_json: bool) -> None:
     """Remove bundles that a newer one stands for, damaged ones, and what was interrupted.
 
@@ -142,7 +138,7 @@ def gc(yes: bool, as_json: bool) -> None:
 
     result = images.collect(yes)
     if as_json:
-        echo(json.dumps(asdict(result), indent=2))
+        echo_json(result)
         return
     for path in result.found:
         say(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ import click
 
 from lab._log import say
 from lab.cli.complete import sources, targets
-from lab.cli.lab_argument import lab_argument
-from lab.cli.output import echo
+from lab.cli.options import json_option, lab_argument
+from lab.cli.output import echo, echo_json
 
 
 class _Seconds(click.FloatRange):
@@ -54,7 +53,7 @@ class _Seconds(click.FloatRange):
     type=click.Path(path_type=Path),
     help="A new or empty directory for the files; one beside the lab's runs if not given.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with every hop.")
+@json_option("Print JSON, with every hop.")
 def command(
     name: str,
     source: str,
@@ -98,7 +97,7 @@ def command(
     if MACHINES in opened.provider.abilities:
         say("note: each machine has a clock of its own; times are in order on each by itself")
     if as_json:
-        echo(json.dumps(to_json(name, found, directory), indent=1))
+        echo_json(to_json(name, found, directory), indent=1)
     else:
         echo(to_text(name, found, directory), nl=False)
     return 0 if found.well else 1

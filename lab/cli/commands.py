@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import click
 
@@ -13,25 +14,24 @@ _WHOLE = 1000
 class Commands(click.Group):
     """A group that shows whole sentences, and names the command that is meant or the nearest."""
 
-    groups: Mapping[str, Iterable[str]] = {}
-    """Names of commands by the heading that they stand under; all under one where it is empty."""
+    groups: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    """Names and summaries of commands by their heading; empty for one heading and their help."""
     elsewhere: Mapping[str, str] = {}
     """Words of other tools, and the command that is meant."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List every subcommand with the whole of its sentence, over several lines if need be."""
-        groups = self.groups or {"Commands": self.list_commands(ctx)}
-        names = [name for group in groups.values() for name in group]
-        width = max(map(len, names), default=0)
+        groups = self.groups or {
+            "Commands": {
+                name: found.get_short_help_str(limit=_WHOLE)
+                for name in self.list_commands(ctx)
+                if (found := self.get_command(ctx, name))
+            }
+        }
+        width = max((len(name) for group in groups.values() for name in group), default=0)
         for heading, group in groups.items():
-            found = [(name, self.get_command(ctx, name)) for name in group]
-            rows = [
-                (name.ljust(width), one.get_short_help_str(limit=_WHOLE))
-                for name, one in found
-                if one
-            ]
             with formatter.section(heading):
-                formatter.write_dl(rows)
+                formatter.write_dl([(name.ljust(width), text) for name, text in group.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -1,4 +1,4 @@
-"""What the shell offers for an argument, once "lab completion" is loaded."""
+"""Shell completion: its script, and what the shell offers for an argument."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import get_completion_class
 
 from lab._errors import LabError
+from lab.cli.output import echo
 
 if TYPE_CHECKING:
     from lab.explain.faults.fault import FaultSite
     from lab.lifecycle.session import OpenLab
-    from lab.matrix.grid import Grid
+    from lab.matrix.cell import Grid
+
 
 MOST_CELLS = 20_000
 """Of more cells none is offered before family and source are typed."""
@@ -173,3 +176,17 @@ def _sites(ctx: click.Context) -> tuple[FaultSite, ...]:
 
     fault, opened = registry.faults().get(_typed(ctx, "fault")), _opened(ctx)
     return tuple(registry.sites(fault, opened.intent)) if fault and opened else ()
+
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion_command(shell: str) -> None:
+    """Print a completion script; for bash: eval "$(lab completion bash)"."""
+    from lab.cli.main import command as lab
+
+    script = get_completion_class(shell)
+    assert script is not None
+    echo(script(lab, {}, "lab", "_LAB_COMPLETE").source())

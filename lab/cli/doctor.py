@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +11,8 @@ import click
 from lab._errors import PreflightError
 from lab._log import quantity, say
 from lab.cli.complete import providers
-from lab.cli.inventory_option import inventory_option
-from lab.cli.output import echo
+from lab.cli.options import inventory_option, json_option
+from lab.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
     from lab.providers.diagnosis import Diagnosis
@@ -29,7 +27,7 @@ REFUSED = PreflightError.exit_code
     help="Examine what this one needs, such as netns, nspawn or libvirt; all if not given.",
 )
 @inventory_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option()
 def command(provider: str | None, as_json: bool) -> int:
     """Examine this machine and every hypervisor, and say what mends what is wrong.
 
@@ -43,7 +41,7 @@ def command(provider: str | None, as_json: bool) -> int:
     say(f"inventory: {known.path}" if known else "no inventory: labs run in network namespaces")
     found = examine(provider, known, os.environ)
     if as_json:
-        echo(json.dumps([asdict(one) for one in found], indent=2))
+        echo_json(found)
     else:
         _print(found)
     return REFUSED if any(one.level == "fail" for one in found) else 0

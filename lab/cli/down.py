@@ -1,21 +1,18 @@
-"""``lab down``: take a lab away."""
+"""``lab down`` and ``lab suspend``: take a lab away, or save it to disk."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-
 import click
 
-from lab._log import say
-from lab.cli.lab_argument import lab_argument
-from lab.cli.output import echo
+from lab._log import quantity, say
+from lab.cli.options import json_option, lab_argument
+from lab.cli.output import echo, echo_json
 
 
 @click.command("down")
 @lab_argument()
-@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
-def command(name: str, as_json: bool) -> None:
+@json_option("Print what was done as JSON.")
+def down_command(name: str, as_json: bool) -> None:
     """Take LAB down; nothing of it is left but the reports of its runs.
 
     It is found by the marks its objects carry, also when the state file is gone.
@@ -25,9 +22,30 @@ def command(name: str, as_json: bool) -> None:
     say(api.banner(name))
     result = api.take_down(name, say)
     if as_json:
-        echo(json.dumps(asdict(result), indent=2))
+        echo_json(result)
         return
     for removed in result.removed:
         say(f"removed {removed}")
     if result.changed:
         echo(f"lab '{name}' is down")
+
+
+@click.command("suspend")
+@lab_argument()
+@json_option("Print what was done as JSON.")
+def suspend_command(name: str, as_json: bool) -> None:
+    """Save the memory of LAB's machines to disk and stop them; 'lab up' goes on from there.
+
+    They take no processor and no memory meanwhile, and are back in seconds.
+    """
+    from lab.lifecycle import api
+
+    say(api.banner(name))
+    result = api.suspend(name, say)
+    if as_json:
+        echo_json(result)
+    elif result.saved:
+        saved = quantity(len(result.saved), "machine")
+        echo(f"lab '{name}' is suspended: {saved}, in {result.seconds:.1f} s")
+    else:
+        echo(f"lab '{name}' is suspended already: no machine of it runs")

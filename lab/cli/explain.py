@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from lab._log import say
 from lab.cli.complete import sources, targets
-from lab.cli.lab_argument import lab_argument
-from lab.cli.output import echo
+from lab.cli.options import json_option, lab_argument
+from lab.cli.output import echo, echo_json
 
 
 @click.command("explain")
@@ -18,7 +16,7 @@ from lab.cli.output import echo
 @click.argument("target", metavar="[DST]", required=False, shell_complete=targets)
 @click.option("--protocol", type=click.Choice(["tcp", "udp"]), help="Ask over this one alone.")
 @click.option("--size", type=click.Choice(["small", "large"]), help="Ask with this much alone.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with every hop of the path.")
+@json_option("Print JSON, with every hop of the path.")
 def command(
     name: str,
     source: str,
@@ -48,7 +46,7 @@ def command(
     say(opened.banner)
     found = explained(opened, ExplainQuestion(source, target, protocol, size), say)
     if as_json:
-        echo(json.dumps(to_json(name, found), indent=1))
+        echo_json(to_json(name, found), indent=1)
     else:
         echo(to_text(name, found), nl=False)
     return 0 if found.well else 1

@@ -1,4 +1,4 @@
-"""``lab fault``: break a lab on purpose, in one known way."""
+"""``lab fault`` and ``lab heal``: break a lab on purpose, in a known way, and repair it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import click
 
 from lab._log import say
 from lab.cli.complete import fault_names, fault_nodes, fault_peers
-from lab.cli.lab_argument import lab_argument
-from lab.cli.output import echo
+from lab.cli.options import json_option, lab_argument
+from lab.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 @click.option(
     "--list", "listing", is_flag=True, help="List the faults; with LAB, where each can be done."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(
+@json_option()
+def fault_command(
     name: str | None, fault: str | None, node: str, peer: str, listing: bool, as_json: bool
 ) -> None:
     """Put FAULT into LAB, to see what it looks like; 'lab heal LAB' takes it out.
@@ -80,13 +80,13 @@ def _list(name: str | None, as_json: bool) -> None:
         say(api.banner(name))
         where = possible(api.open_any(name), say)
     if as_json:
-        echo(json.dumps([_plain(one, where) for one in faults().values()], indent=2))
+        echo_json([_plain(one, where) for one in faults().values()])
         return
     width = max(len(one) for one in faults())
     for one in faults().values():
         echo(f"{one.name:<{width}}  {one.title}")
         if name is not None:
-            echo(f"{'':<{width}}    {_words(one, where[one.name])}")
+            echo(f"{'':<{width}}    {_sites_text(one, where[one.name])}")
 
 
 def _plain(fault: Fault, where: Mapping[str, tuple[FaultSite, ...]]) -> dict[str, object]:
@@ -96,7 +96,37 @@ def _plain(fault: Fault, where: Mapping[str, tuple[FaultSite, ...]]) -> dict[str
     return said
 
 
-def _words(fault: Fault, where: tuple[FaultSite, ...]) -> str:
+def _sites_text(fault: Fault, where: tuple[FaultSite, ...]) -> str:
     if not where:
         return f"not here: it needs {fault.needs}"
     return "--node " + ", ".join(one.node for one in where)
+
+
+@click.command("heal")
+@lab_argument()
+@json_option()
+def heal_command(name: str, as_json: bool) -> None:
+    """Take out of LAB every fault that 'lab fault' has put in.
+
+    It ends when daemons (BIRD, keepalived) have learned again what they lost meanwhile.
+    """
+    from lab.lifecycle import api
+    from lab.lifecycle.faults import heal, words
+
+    say(api.banner(name))
+    done = heal(api.open_any(name), say)
+    if as_json:
+        plain = {
+            "mended": [
+                {"fault": one.name, "node": one.node, "peer": one.peer} for one in done.mended
+            ],
+            "rebuilt": [one.name for one in done.rebuilt],
+        }
+        echo_json(plain)
+        return
+    for row in done.mended:
+        echo(f"mended {words(row)}")
+    for row in done.rebuilt:
+        echo(f"lab '{name}' was rebuilt since {words(row)} was put in: nothing of it is left")
+    if not done.mended and not done.rebuilt:
+        echo(f"lab '{name}' has no faults to mend")

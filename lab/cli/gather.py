@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lab._log import say
-from lab.cli.lab_argument import lab_argument
+from lab.cli.options import lab_argument
 from lab.cli.output import echo
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
 import click
 
 from lab._errors import BrokenError
 from lab._log import quantity, say
-from lab.cli.output import echo
+from lab.cli.options import json_option
+from lab.cli.output import echo, echo_json
 
 
 @click.command("gc")
@@ -34,7 +34,7 @@ from lab.cli.output import echo
     is_flag=True,
     help="Also other users' labs: as root those on this machine, and expired ones on hypervisors.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option()
 def command(
     older_than: str | None,
     keep_runs: int,
@@ -56,7 +56,7 @@ def command(
     result = api.collect(older_than, yes, all_users, say)
     if as_json:
         document = {**asdict(result), "runs": old.runs, "nights": old.nights}
-        echo(json.dumps(document, indent=2, default=str))
+        echo_json(document)
     else:
         for line in result.removed:
             say(line)

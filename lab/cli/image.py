@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from lab._log import quantity, say
-from lab.cli import image_inspect
 from lab.cli.commands import Commands
 from lab.cli.complete import images
-from lab.cli.output import echo
+from lab.cli.options import json_option
+from lab.cli.output import echo, echo_json, echo_table
 
 if TYPE_CHECKING:
     from lab.imaging.windows.medium import Channel
@@ -48,7 +47,7 @@ def command() -> None:
     type=click.Choice(["bios", "uefi"]),
     help="How machines of an image of Windows start, instead of as its recipe says.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the images as JSON.")
+@json_option("Print the images as JSON.")
 def build(
     *,
     names: tuple[str, ...],
@@ -73,43 +72,40 @@ def build(
     made = [images.build(name, files, say, firmware) for name in names]
     if as_json:
         shown = [asdict(one) for one in made]
-        echo(json.dumps(shown, indent=2, default=str))
+        echo_json(shown)
         return
     for one in made:
         echo(one.disk)
 
 
 @command.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option()
 def list_images(as_json: bool) -> None:
     """List every image recipe, and whether its image has been built."""
     from lab.lifecycle.images import image_store
 
     found = image_store().list()
     if as_json:
-        echo(json.dumps([asdict(one) for one in found], indent=2))
+        echo_json(found)
         return
     rows = [("IMAGE", "KIND", "STATE", "SIZE", "")]
     for one in found:
         size = f"{one.bytes / 1e6:.0f} MB" if one.bytes else "-"
         rows.append((one.name, one.kind, one.state, size, one.detail))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
-    for row in rows:
-        cells = [text.ljust(width) for text, width in zip(row, widths, strict=False)]
-        echo("  ".join((*cells, row[-1])).rstrip())
+    echo_table(rows[0], rows[1:])
 
 
 @command.command("show")
 @click.argument("name", shell_complete=images)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, every package with it.")
+@json_option("Print JSON, every package with it.")
 def show(name: str, as_json: bool) -> None:
     """Show how a built image boots, who logs in, what is in it."""
     from lab.lifecycle.images import image_store
-    from lab.reports.moment import ago
+    from lab.reports.wording import ago
 
     facts = image_store().show(name)
     if as_json:
-        echo(json.dumps(asdict(facts), indent=2))
+        echo_json(facts)
         return
     echo(f"image '{facts.name}': {facts.summary}")
     echo(f"digest     {facts.digest}")
@@ -160,7 +156,7 @@ def answer_file(
 
 @command.command("gc")
 @click.option("--yes", is_flag=True, help="Remove; without it, only say what would be removed.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option()
 def gc(yes: bool, as_json: bool) -> None:
     """Remove images of older recipes, and what was interrupted.
 
@@ -180,7 +176,7 @@ def gc(yes: bool, as_json: bool) -> None:
             "hypervisors": [asdict(one) for one in copies],
             "installations": [asdict(one) for one in sites],
         }
-        echo(json.dumps(document, indent=2))
+        echo_json(document)
         return
     left = [(one.hypervisor, name) for one in copies for name in one.names]
     left += [(one.hypervisor, name) for one in sites for name in one.names]
@@ -193,4 +189,23 @@ def gc(yes: bool, as_json: bool) -> None:
     echo(f"{done} {quantity(len(found), 'object')}, {size}{after}")
 
 
-command.add_command(image_inspect.command)
+@command.command("inspect")
+@click.argument("iso", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@json_option()
+def inspect(iso: Path, as_json: bool) -> None:
+    """Show what Microsoft's installation ISO holds, and which images can be built from it.
+
+    Nothing is taken out of it, and nothing is made.
+    """
+    from lab.imaging import recipes
+    from lab.imaging.windows.medium import read, uses
+    from lab.reports import windows_medium
+
+    medium = read(iso)
+    known = {name: recipes.load(name).windows for name in recipes.shipped()}
+    found = uses(medium, {name: one.wanted for name, one in known.items() if one})
+    if as_json:
+        echo_json(windows_medium.document(medium, found))
+        return
+    for line in windows_medium.lines(medium, found):
+        echo(line)

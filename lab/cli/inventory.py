@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +11,8 @@ import click
 from lab._errors import UsageError
 from lab._log import quantity, say
 from lab.cli.commands import Commands
-from lab.cli.output import echo
+from lab.cli.options import json_option
+from lab.cli.output import echo, echo_json
 
 _FILE = click.argument("file", required=False, type=click.Path(path_type=Path))
 
@@ -28,7 +28,7 @@ def command() -> None:
 
 @command.command("check")
 @_FILE
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: the file with its findings.")
+@json_option("Print JSON: the file with its findings.")
 def check(file: Path | None, as_json: bool) -> int:
     """Check an inventory file; print every error as FILE:LINE:COLUMN.
 
@@ -45,7 +45,7 @@ def check(file: Path | None, as_json: bool) -> int:
             "valid": not findings,
             "findings": [asdict(finding) for finding in findings],
         }
-        echo(json.dumps(document, indent=2))
+        echo_json(document)
         return 2 if findings else 0
     if findings or inventory is None:
         echo("\n".join(lines(str(path), findings)))
@@ -57,7 +57,7 @@ def check(file: Path | None, as_json: bool) -> int:
 
 @command.command("show")
 @_FILE
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option()
 def show(file: Path | None, as_json: bool) -> None:
     """Show what an inventory means, its defaults filled in.
 
@@ -68,7 +68,7 @@ def show(file: Path | None, as_json: bool) -> None:
 
     inventory = loader.load(file or _found())
     if as_json:
-        echo(json.dumps(plain(inventory), indent=2))
+        echo_json(plain(inventory))
         return
     for line in account(inventory):
         echo(line)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,8 +12,8 @@ import click
 from lab._errors import UsageError
 from lab._log import quantity, say
 from lab.cli.complete import providers, scenarios
-from lab.cli.output import echo
-from lab.cli.scenario_options import only_option, pods_option
+from lab.cli.options import json_option, only_option, pods_option
+from lab.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
     from lab.providers.provider import Pods
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Directory of the night to compare with; the last if not given.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@json_option("Print the summary as JSON.")
 def command(
     named: tuple[str, ...],
     provider: str | None,
@@ -53,7 +52,7 @@ def command(
     before: Path | None,
     as_json: bool,
 ) -> int:
-    """Bring every SCENARIO up, test it, and take it down; all shipped ones if none is named.
+    """Bring up, test and take down each SCENARIO; all shipped ones by default.
 
     A failure of any kind ends its scenario and not the night. The directory has one JUnit file
     over all, an index of every report, the evidence of what failed, and the difference to the
@@ -92,7 +91,7 @@ def command(
         night = night_report.compared(held, earlier)
         night_report.write(night, folder)
     if as_json:
-        echo(json.dumps(summary_json(night), indent=1))
+        echo_json(summary_json(night), indent=1)
     else:
         echo("\n".join([*plain_lines(night), f"Index: {folder / night_report.INDEX}"]))
     if ended_by is not None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import click
@@ -17,6 +20,26 @@ def echo(result: object = "", *, nl: bool = True) -> None:
     terminal, move its cursor or set its clipboard.
     """
     click.echo(clean(str(result)), nl=nl)
+
+
+def echo_json(result: object, indent: int = 2) -> None:
+    """Print a result as JSON; dataclasses in it are written field by field."""
+    echo(json.dumps(result, indent=indent, default=_plain))
+
+
+def _plain(value: object) -> object:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: getattr(value, one.name) for one in fields(value)}
+    return str(value)
+
+
+def echo_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print rows in columns as wide as they need to be; the last is not padded."""
+    table = [tuple(header), *(tuple(row) for row in rows)]
+    widths = [max(len(row[column]) for row in table) for column in range(len(header) - 1)]
+    for row in table:
+        cells = [text.ljust(width) for text, width in zip(row, widths, strict=False)]
+        echo("  ".join((*cells, row[-1])).rstrip())
 
 
 def echo_raw(content: str | bytes) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from lab._log import heading, quantity, say
-from lab.cli.output import echo
-from lab.cli.scenario_options import scenario_options
+from lab.cli.options import json_option, scenario_options
+from lab.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
     from lab.lifecycle.up import Decision
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command("plan")
 @scenario_options
-@click.option("--json", "as_json", is_flag=True, help="Print the whole plan as JSON.")
+@json_option("Print the whole plan as JSON.")
 def command(
     scenario: str,
     name: str | None,
@@ -37,8 +36,7 @@ def command(
     """
     from lab.lifecycle import api
     from lab.matrix.cells import product
-    from lab.matrix.coverage import coverage
-    from lab.matrix.sampling import Choice, sample
+    from lab.matrix.sampling import Choice, coverage, sample
     from lab.plan.canonical import digest, plain
 
     prepared = api.prepare(api.LabRequest(scenario, name, provider, only, pods=pods))
@@ -58,7 +56,7 @@ def command(
             "asked": asdict(asked),
             "plan": plain(plan),
         }
-        echo(json.dumps(document, indent=2))
+        echo_json(document)
         api.check(prepared)
         return
     echo(f"lab '{prepared.name}': {plan.summary}")

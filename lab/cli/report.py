@@ -1,22 +1,24 @@
-"""``lab report``: where the reports of a lab's runs are."""
+"""``lab report`` and ``lab diff``: the reports of a run, and what changed between two."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
 
 from lab._errors import BrokenError, UsageError
 from lab._log import say
-from lab.cli.lab_argument import lab_argument
-from lab.cli.output import echo
+from lab.cli.complete import labs
+from lab.cli.options import json_option, lab_argument
+from lab.cli.output import echo, echo_json
 
 
 @click.command("report")
 @lab_argument()
 @click.argument("run", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print the run's whole result as JSON.")
-def command(name: str, run: str | None, as_json: bool) -> None:
+@json_option("Print the run's whole result as JSON.")
+def report_command(name: str, run: str | None, as_json: bool) -> None:
     """Print the path of a run's HTML report: the last run's, or that of RUN.
 
     RUN is a run's id. Reports stay after the lab is down.
@@ -52,3 +54,32 @@ def command(name: str, run: str | None, as_json: bool) -> None:
             f"lab test {name}, or another run",
         ) from error
     echo(told, nl=False)
+
+
+@click.command("diff")
+@click.argument("before", metavar="RUN", shell_complete=labs)
+@click.argument("after", metavar="RUN", shell_complete=labs)
+@json_option("Print every changed cell as JSON.")
+def diff_command(before: str, after: str, as_json: bool) -> int:
+    """Show the cells that changed from one run to another, by what they have in common.
+
+    RUN is a run's id, a result.json or its directory, or a lab: its last run, or LAB~1 for the
+    one before that, LAB~2 and so on. The two may be of different labs and providers.
+
+    \b
+      lab diff overlay~1 overlay            what the last run changed
+      lab diff overlay nightly-overlay      namespaces, and real machines
+
+    Exit codes: 1 cells that were as expected are not any more; 0 there are none of those.
+    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    from lab.lifecycle.runs import find_run
+    from lab.reports.difference import compare, comparison_json, plain_lines
+    from lab.state.directory import state_directory
+
+    state = state_directory(os.environ)
+    made = compare(find_run(before, state), find_run(after, state))
+    if as_json:
+        echo_json(comparison_json(made), indent=1)
+    else:
+        echo("\n".join(plain_lines(made)))
+    return made.exit_code

@@ -9,7 +9,7 @@ import click
 from lab._errors import LabError, UsageError
 from lab._log import say
 from lab.cli import down, test, up
-from lab.cli.scenario_options import scenario_options, windows_rule_option
+from lab.cli.options import json_option, scenario_options, windows_rule_option
 
 if TYPE_CHECKING:
     from lab.providers.provider import Pods
@@ -24,7 +24,7 @@ _SKIP = 125
 @click.argument("selection", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST OPTIONS]...")
 @click.option("--keep", is_flag=True, help="Leave the lab up if it is not green.")
 @click.option("--bisect", is_flag=True, help="Exit with 125 where no cell could be judged.")
-@click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
+@json_option("Print the whole result as JSON.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -71,7 +71,7 @@ def command(
                 code = ctx.invoke(test.command, name=lab, selection=selection, as_json=as_json)
             finally:
                 if api.is_known(lab) and not (keep and code):
-                    ctx.invoke(down.command, name=lab)
+                    ctx.invoke(down.down_command, name=lab)
     except LabError as error:
         if not bisect:
             raise

@@ -1,15 +1,13 @@
-"""``lab show``: what a scenario becomes, as data or as the commands that do it by hand."""
+"""``lab show`` and ``lab schema``: what a scenario becomes, and what a scenario file may have."""
 
 from __future__ import annotations
-
-import json
 
 import click
 
 from lab._errors import UsageError
 from lab.cli.complete import scenarios
-from lab.cli.output import echo
-from lab.cli.scenario_options import only_option
+from lab.cli.options import json_option, only_option
+from lab.cli.output import echo, echo_json
 
 
 @click.command("show")
@@ -17,8 +15,8 @@ from lab.cli.scenario_options import only_option
 @click.argument("node", required=False)
 @click.option("--commands", "as_commands", is_flag=True, help="Print an ip and nft script.")
 @only_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (the default).")
-def command(
+@json_option("Print JSON (the default).")
+def show_command(
     scenario: str, node: str | None, as_commands: bool, only: str | None, as_json: bool
 ) -> None:
     """Print the Intent of SCENARIO, or with --commands the script that makes it.
@@ -41,11 +39,20 @@ def command(
             f"use one of: {', '.join(machines)}",
         )
     if as_commands:
-        from lab.providers.netns.commands import script
+        from lab.providers.netns.script import script
 
         echo(script(drawn.intent, node), nl=False)
         return
     from lab.plan.canonical import plain
 
     shown: object = drawn.intent if node is None else drawn.intent.machine(node)
-    echo(json.dumps(plain(shown), indent=2))
+    echo_json(plain(shown))
+
+
+@click.command("schema")
+def schema_command() -> None:
+    """Print the JSON Schema of scenario files, for editors and other tools."""
+    from lab.scenario.json_schema import schema
+    from lab.topology.registry import schemas
+
+    echo_json(schema(schemas()))

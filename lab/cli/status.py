@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 from lab._log import say
-from lab.cli.lab_argument import lab_argument
-from lab.cli.output import echo
+from lab.cli.options import json_option, lab_argument
+from lab.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
     from lab.matrix.finding import Finding
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 @click.command("status")
 @lab_argument()
 @click.option("--deep", is_flag=True, help="Compare the state of every machine with the scenario.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option()
 def command(name: str, deep: bool, as_json: bool) -> int:
     """Say how LAB is: what the journal says, checked against what is there.
 
@@ -30,7 +29,7 @@ def command(name: str, deep: bool, as_json: bool) -> int:
     is not up.
     """
     from lab.lifecycle import api
-    from lab.reports.moment import ago
+    from lab.reports.wording import ago
 
     found = api.lab_status(name)
     say(api.banner(name))
@@ -41,7 +40,7 @@ def command(name: str, deep: bool, as_json: bool) -> int:
         from lab.reports.explanation import finding_json
 
         compared = {"differences": [finding_json(name, one) for one in differences]}
-        echo(json.dumps(asdict(found) | (compared if deep and up else {}), indent=2))
+        echo_json(asdict(found) | (compared if deep and up else {}))
         return code
     detail = f": {found.detail}" if found.detail else ""
     echo(f"lab '{found.name}' is {found.state}{detail}")

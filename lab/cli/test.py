@@ -14,7 +14,7 @@ import click
 from lab._errors import UsageError
 from lab._log import say
 from lab.cli.complete import cells
-from lab.cli.lab_argument import lab_argument
+from lab.cli.options import json_option, lab_argument
 from lab.cli.output import echo
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Keeper:
     "--failover", is_flag=True, help="Then lose the holder of a gateway, and measure the silence."
 )
 @click.option("--repeat-with", default="", hidden=True, help="What repeats a cell, without its id.")
-@click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
+@json_option("Print the whole result as JSON.")
 @click.option("--verbose", is_flag=True, help="Let pytest report every cell itself.")
 def command(
     name: str,
@@ -126,12 +126,12 @@ def command(
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
     import pytest
 
+    from lab._errors import UsageError
     from lab.lifecycle import api
     from lab.lifecycle.interruption import terminable
     from lab.state.capacity import check_room
     from lab.state.failure import NO_ROOM
     from lab.suites import plugin
-    from lab.suites.complaint import USAGE
 
     if any(word == "--lab" or word.startswith("--lab=") for word in selection):
         raise UsageError(
@@ -180,7 +180,7 @@ def command(
     if keeper.run is not None and keeper.directory is not None:
         with suppress(BrokenPipeError):  # who has read enough changes no verdict
             _show(keeper.run, keeper.directory, as_json)
-    return USAGE if keeper.usage else int(code)
+    return UsageError.exit_code if keeper.usage else int(code)
 
 
 def _asking(full: bool, sample: str | None, seed: int | None) -> Iterator[str]:

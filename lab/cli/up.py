@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 from lab._log import quantity, say
-from lab.cli.output import echo
-from lab.cli.scenario_options import scenario_options, windows_rule_option
+from lab.cli.options import json_option, scenario_options, windows_rule_option
+from lab.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
     from lab.providers.provider import Pods
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 @scenario_options
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @windows_rule_option
-@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+@json_option("Print what was done as JSON.")
 def command(
     scenario: str,
     name: str | None,
@@ -50,13 +48,13 @@ def command(
     if dry_run:
         decisions = api.preview(prepared)
         if as_json:
-            echo(json.dumps([asdict(decision) for decision in decisions], indent=2))
+            echo_json(decisions)
         for decision in () if as_json else decisions:
             echo(f"{decision.step}: {decision.action}, {decision.why}")
         return
     result = api.bring_up(prepared, say)
     if as_json:
-        echo(json.dumps(asdict(result), indent=2))
+        echo_json(result)
     elif result.changed:
         plan = prepared.compiled.plan
         echo(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,8 @@ import click
 
 from lab._log import say
 from lab.cli.complete import scenarios
-from lab.cli.output import echo
+from lab.cli.options import json_option
+from lab.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
     from lab.scenario.findings import FileFinding
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("validate")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=scenarios)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: every file with its findings.")
+@json_option("Print JSON: every file with its findings.")
 def command(files: tuple[str, ...], as_json: bool) -> int:
     """Check scenario files; print every error as FILE:LINE:COLUMN.
 
@@ -33,7 +33,7 @@ def command(files: tuple[str, ...], as_json: bool) -> int:
     }
     wrong = sum(1 for findings in found.values() if findings)
     if as_json:
-        echo(json.dumps([_plain(str(file), one) for file, one in found.items()], indent=2))
+        echo_json([_plain(str(file), one) for file, one in found.items()])
         return 2 if wrong else 0
     for file, findings in found.items():
         echo("\n".join(told(file, findings)) if findings else f"{file}: valid")

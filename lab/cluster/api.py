@@ -6,7 +6,7 @@ Python's own time-outs are for each piece that comes; a server, or what stands b
 sends one byte now and then would be waited for without end.
 
 One that does not answer raises :class:`LostError`, which ``patiently`` and the waits of
-:mod:`lab.cluster.waiting` bear until their deadline; one that refuses raises
+:mod:`lab.cluster.api` bear until their deadline; one that refuses raises
 :class:`RefusedError` at once.
 """
 
@@ -18,7 +18,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,6 +32,7 @@ from lab.remote.shell import UnreachableError
 
 if TYPE_CHECKING:
     from kubernetes import client
+
 
 _ends: ContextVar[float] = ContextVar("_ends", default=float("inf"))
 """When the answer that is waited for must be there, on the monotonic clock."""
@@ -518,3 +519,75 @@ def namespaced(kind: str, namespace: str) -> str:
     """The path of the objects of a kind in a namespace."""
     group = {"endpointslices": "/apis/discovery.k8s.io/v1"}.get(kind, "/api/v1")
     return f"{group}/namespaces/{namespace}/{kind}"
+
+
+Objects = Mapping[str, Object]
+Missing = Callable[[Objects], str]
+"""From the objects by name to what is still missing, in words; empty where nothing is."""
+
+
+def wait_for(  # noqa: PLR0913  what is waited for, and how
+    api: Api,
+    path: str,
+    missing: Missing,
+    doing: str,
+    deadline: Deadline,
+    *,
+    query: Query | None = None,
+    hint: str = "",
+) -> Objects:
+    """Watch the objects of a path until nothing is missing, and return them.
+
+    An API server that is lost for a while is borne; so is one that has forgotten the past.
+
+    Raises
+    ------
+    DeadlineError
+        With what is missing, and what the API server's last trouble was.
+    RefusedError
+        When the API server says no.
+
+    """
+    lacking, trouble = "the API server has not been asked yet", ""
+    while True:
+        try:
+            listed = api.listing(path, deadline, query)
+            lacking, trouble = missing(listed.objects), ""
+            if lacking:
+                lacking = _follow_watch(api, path, listed, missing, lacking, deadline, query)
+            if not lacking:
+                return listed.objects
+        except LostError as error:
+            trouble = f"; the API server is lost: {error.happened}"
+        if not deadline.left():
+            raise DeadlineError(
+                doing, f"not done within {deadline.seconds:g} s: {lacking}{trouble}", hint
+            )
+        # A server that ends each watch at once must not be asked as fast as it answers.
+        time.sleep(min(_AGAIN_SECONDS, deadline.left()))
+
+
+def _follow_watch(  # noqa: PLR0913, PLR0917  the state of one watch
+    api: Api,
+    path: str,
+    listed: ObjectList,
+    missing: Missing,
+    lacking: str,
+    deadline: Deadline,
+    query: Query | None,
+) -> str:
+    """Apply what happens to the objects until nothing is missing, or the watch ends."""
+    watch = api.watch(path, listed.version, deadline, query)
+    with suppress(GoneError), closing(watch):
+        for kind, found in watch:
+            if kind == "BOOKMARK":
+                continue
+            name = found["metadata"]["name"]
+            if kind == "DELETED":
+                listed.objects.pop(name, None)
+            else:
+                listed.objects[name] = found
+            lacking = missing(listed.objects)
+            if not lacking or not deadline.left():
+                break
+    return lacking

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_address, ip_network
 
 from lab._errors import BrokenError
-from lab.cluster.labels import NAMESPACE
-from lab.cluster.observed import ClusterObserved, ObservedNode, ObservedPod, PodLink
+from lab.cluster.observed import NAMESPACE, ClusterObserved, ObservedNode, ObservedPod, PodLink
 from lab.cluster.probe_manifests import services
 from lab.topology.intent import (
     Backend,

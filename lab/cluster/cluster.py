@@ -1,17 +1,37 @@
-"""One cluster, decided: what each of its nodes must become. Pure data."""
+"""One cluster, decided: its nodes, the traits of their machines, and the network below it. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from lab._errors import PreflightError
 from lab.cluster.bundle.manifest import Manifest
-from lab.cluster.host import VIRTUAL_MACHINE, HostTraits
 from lab.scenario.terms import Os, ProxyMode, Role
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.services_node import NAME_SERVER
+
+
+@dataclass(frozen=True, slots=True)
+class HostTraits:
+    """In what a Linux node differs from a computer of its own; the defaults are a virtual machine.
+
+    All nodes of a cluster are alike in this.
+    """
+
+    shared_kernel: bool = False
+    """Whether the kernel is the host's: its modules, its swap and those settings that every
+    network namespace shares are left as they are."""
+    cgroup_v1: bool = False
+    """Whether the kubelet finds control groups of version 1, which it refuses unless told."""
+    can_lower_oom_score: bool = True
+    """Whether a process may make itself less likely to be killed when memory runs out
+    (``CAP_SYS_RESOURCE``)."""
+
+
+VIRTUAL_MACHINE = HostTraits()
+
 
 API_PORT = 6443
 """kubeadm's default for the API server."""
@@ -71,7 +91,7 @@ class Cluster:
         return tuple(node for node in self.nodes if node.role == "worker")
 
 
-def cluster(
+def plan_cluster(
     lab: str, intent: Intent, bundle: Manifest, host: HostTraits = VIRTUAL_MACHINE
 ) -> Cluster:
     """The cluster that an Intent asks for, from a bundle, on machines with these traits.
@@ -147,4 +167,47 @@ def _node(machine: MachineIntent, bundle: Manifest) -> ClusterNode:
         address=machine.address(),
         pod_cidr=kubelet.pod_cidr,
         version=bundle.kubernetes if kubelet.version == minor else kubelet.version,
+    )
+
+
+OWN_TUNNELS = frozenset({"upstream-vrrp"})
+"""Topologies whose nodes are joined by a tunnel that no network add-on makes."""
+
+
+def underlay(intent: Intent) -> Intent:
+    """The Intent without all that kubelet, kube-proxy and the network add-on make on a node.
+
+    Left are cards with their addresses, the default route, static routes that the scenario asks
+    for, the router's own, and a tunnel that is there without an add-on, with its entries. A card
+    that the add-on's virtual switch takes over is still itself.
+    """
+    tunnels = intent.topology in OWN_TUNNELS
+    return replace(
+        intent, machines=tuple(_underlay_machine(one, tunnels=tunnels) for one in intent.machines)
+    )
+
+
+def _underlay_machine(machine: MachineIntent, *, tunnels: bool) -> MachineIntent:
+    if machine.kind != "node":
+        return machine
+    tunnel = machine.tunnel if tunnels else None
+    bare = {card.name: card.card or card.name for card in machine.interfaces}
+    return replace(
+        machine,
+        bridge=None,
+        tunnel=tunnel,
+        interfaces=tuple(
+            replace(card, name=bare[card.name], card=None) for card in machine.interfaces
+        ),
+        routes=tuple(
+            replace(route, device=bare.get(route.device, route.device))
+            for route in machine.routes
+            if route.destination == "default" or route.asked
+        ),
+        neighbours=tuple(one for one in machine.neighbours if tunnel and one.device == tunnel.name),
+        forwarding=machine.forwarding if tunnel else (),
+        proxies=(),
+        pods=(),
+        translation=None,
+        drops=(),
     )

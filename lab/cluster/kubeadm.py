@@ -1,24 +1,163 @@
-"""kubeadm's configuration (v1beta4) for a cluster, as data. Pure.
+"""kubeadm's configuration (v1beta4) for a cluster, kube-proxy's, and timeouts of emulated machines.
 
 Versions 1.33 to 1.36 read the same form; what differs between them is decided here.
+
+An emulated processor does a tenth of the work or less: programs that judge each other by the
+clock then take a slow one for a dead one, and what they do every second takes all there is. With
+patience 1 all of Kubernetes' own intervals are as it has them.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Any
 
-from lab.cluster import pace, proxy
-from lab.cluster.addons.registry import addons
+from lab.cluster.addons.addon import addons
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import API_PORT, Cluster, ClusterNode
 from lab.cluster.documents import Document
-from lab.cluster.linux.runtime import SOCKET
+from lab.scenario.terms import ProxyMode
 from lab.topology.intent import Intent
 
+_LEASE_SECONDS = 40
+"""The kubelet's default of ``nodeLeaseDurationSeconds``; it renews four times in it."""
+_GRACE_SECONDS = 50
+"""The controller manager's default of ``node-monitor-grace-period`` since 1.32."""
+_SLOWEST = 4
+"""A dead node must be told in minutes, however slow the machines are."""
+_ETCD_CHECK_SECONDS = 2
+"""kube-apiserver's default for asking etcd whether it is well."""
+_LOOK_SECONDS = 3
+"""Three that fail in a row, and nothing more is sent there."""
+_PROBE_SECONDS = 30
+"""Between two probes of a static pod; kubeadm has 1 (readiness) and 10."""
+_LIVENESS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
+_READINESS = {"kube-apiserver": 20, "kube-scheduler": 36, "etcd": 36}
+"""Static pods that have this probe, and since which minor for certain: a patch of one that
+is not there makes a pod that is refused."""
+_TIMEOUTS = {
+    "controlPlaneComponentHealthCheck": 240,
+    "kubeletHealthCheck": 240,
+    "kubernetesAPICall": 60,
+    "etcdAPICall": 120,
+    "tlsBootstrap": 300,
+    "discovery": 300,
+}
+"""kubeadm's own defaults of its timeouts, in seconds."""
+
+
+def kubeadm_timeouts(patience: int) -> dict[str, str]:
+    """How long kubeadm waits for what."""
+    return {name: f"{seconds * patience}s" for name, seconds in _TIMEOUTS.items()}
+
+
+def etcd_arguments(patience: int) -> dict[str, str]:
+    """Clocks of etcd (100 ms, 1000 ms); it does not write down each request that was slow."""
+    if patience == 1:
+        return {}
+    return {
+        "heartbeat-interval": str(100 * patience),
+        "election-timeout": str(1000 * patience),
+        "log-level": "error",
+    }
+
+
+def slow_api_server(patience: int) -> dict[str, str]:
+    """How long etcd may take to say that it is well; nothing is spent on who is served first."""
+    if patience == 1:
+        return {}
+    return {
+        "enable-priority-and-fairness": "false",
+        "etcd-healthcheck-timeout": f"{_ETCD_CHECK_SECONDS * patience}s",
+        "etcd-readycheck-timeout": f"{_ETCD_CHECK_SECONDS * patience}s",
+    }
+
+
+def slow_controller_manager(patience: int) -> dict[str, str]:
+    """When a node that says nothing is believed dead."""
+    slow = min(patience, _SLOWEST)
+    return {"node-monitor-grace-period": f"{_GRACE_SECONDS * slow}s"} if slow > 1 else {}
+
+
+def health_check_seconds(patience: int) -> int:
+    """Seconds between HAProxy's looks at an API server, each of which may take as long."""
+    return _LOOK_SECONDS * min(patience, _SLOWEST)
+
+
+def slow_kubelet(patience: int) -> dict[str, int]:
+    """How often a node says that it lives."""
+    slow = min(patience, _SLOWEST)
+    return {"nodeLeaseDurationSeconds": _LEASE_SECONDS * slow} if slow > 1 else {}
+
+
+def leader_election(planes: int, patience: int) -> dict[str, str]:
+    """One that is alone needs no election; slow ones must not lose it for being slow."""
+    if planes == 1:
+        return {"leader-elect": "false"}
+    if patience == 1:
+        return {}
+    return {
+        "leader-elect-lease-duration": f"{15 * patience}s",
+        "leader-elect-renew-deadline": f"{10 * patience}s",
+        "leader-elect-retry-period": f"{2 * patience}s",
+    }
+
+
+def static_pod_patches(version: str, patience: int) -> dict[str, str]:
+    """Patches by kubeadm of its static pods, content by file name.
+
+    Its probes are a TLS handshake a second for each program, and etcd asked by most.
+    """
+    if patience == 1:
+        return {}
+    minor = int(version.split(".")[1])
+    paced = {"periodSeconds": _PROBE_SECONDS, "timeoutSeconds": _PROBE_SECONDS}
+    found = {}
+    for name in _LIVENESS:
+        container: dict[str, object] = {"name": name, "livenessProbe": paced}
+        if minor >= _READINESS.get(name, minor + 1):
+            container["readinessProbe"] = paced
+        found[f"{name}+strategic.json"] = json.dumps({"spec": {"containers": [container]}}) + "\n"
+    return found
+
+
+PROXY_KUBECONFIG = "/var/lib/kube-proxy/kubeconfig.conf"
+"""Where kubeadm's DaemonSet has it."""
+PROXY_TABLES: Mapping[ProxyMode, tuple[str, ...]] = {
+    "nftables": ("kube-proxy",),
+    "iptables": ("nat", "filter", "mangle"),
+}
+"""Those of nftables that each mode makes on a node."""
+
+
+def kube_proxy_config(cluster: Cluster) -> Document:
+    """What every kube-proxy on Linux reads.
+
+    What does not come from the node's own pods is
+    masqueraded, as the Intent says. NodePorts are answered on every network that nodes are on:
+    by itself nftables mode has them on the node's first address alone, where a client on the
+    other network is refused (kube-proxy's reference, ``--nodeport-addresses``). How many
+    connections a kernel tracks is its owner's to say: kube-proxy ends where it may not.
+    """
+    several = {"nodePortAddresses": list(cluster.networks)} if len(cluster.networks) > 1 else {}
+    untouched = {"conntrack": {"maxPerCore": 0, "min": 0}} if cluster.host.shared_kernel else {}
+    return {
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "mode": cluster.proxy_mode,
+        "clusterCIDR": cluster.pod_cidr,
+        "detectLocalMode": "NodeCIDR",
+        **several,
+        **untouched,
+        "clientConnection": {"kubeconfig": PROXY_KUBECONFIG},
+    }
+
+
 KUBEADM = "kubeadm.k8s.io/v1beta4"
+SOCKET = "unix:///run/containerd/containerd.sock"
 KUBELET = "kubelet.config.k8s.io/v1beta1"
 RESOLVER = "/etc/hybridlab/resolv.conf"
 """What the kubelet gives to pods that take the node's resolver: the lab has no other names."""
@@ -53,12 +192,12 @@ class Ticket:
     """For a further control plane."""
 
 
-def endpoint(cluster: Cluster) -> str:
+def api_endpoint(cluster: Cluster) -> str:
     """Address and port of the API, as every node uses it."""
     return f"{cluster.endpoint}:{API_PORT}"
 
 
-def names(cluster: Cluster, intent: Intent, around: Surroundings) -> tuple[str, ...]:
+def api_names(cluster: Cluster, intent: Intent, around: Surroundings) -> tuple[str, ...]:
     """Every name and address that the API may be asked by; of the router where it balances."""
     planes = {node.name for node in cluster.control_planes()}
     fronts = [
@@ -78,7 +217,7 @@ def first_service(cluster: Cluster) -> str:
     return str(ip_network(cluster.service_cidr)[1])
 
 
-def init(
+def init_documents(
     cluster: Cluster, intent: Intent, manifest: Manifest, around: Surroundings
 ) -> tuple[Document, ...]:
     """What ``kubeadm init`` reads, on the first control plane."""
@@ -93,15 +232,15 @@ def init(
             "localAPIEndpoint": {"advertiseAddress": first.address, "bindPort": API_PORT},
             "skipPhases": _skipped(cluster),
             **_patched(around.patience),
-            "timeouts": pace.timeouts(around.patience),
+            "timeouts": kubeadm_timeouts(around.patience),
         },
-        _cluster(cluster, intent, manifest, around),
-        kubelet(cluster, around.patience),
-        proxy.configuration(cluster),
+        _cluster_config(cluster, intent, manifest, around),
+        kubelet_config(cluster, around.patience),
+        kube_proxy_config(cluster),
     )
 
 
-def join(
+def join_documents(
     cluster: Cluster, node: ClusterNode, ticket: Ticket, around: Surroundings
 ) -> tuple[Document, ...]:
     """What ``kubeadm join`` reads."""
@@ -110,14 +249,14 @@ def join(
         "kind": "JoinConfiguration",
         "discovery": {
             "bootstrapToken": {
-                "apiServerEndpoint": endpoint(cluster),
+                "apiServerEndpoint": api_endpoint(cluster),
                 "token": ticket.token,
                 "caCertHashes": [ticket.ca_hash],
             }
         },
         "nodeRegistration": _registration(cluster, node),
         **_patched(around.patience),
-        "timeouts": pace.timeouts(around.patience),
+        "timeouts": kubeadm_timeouts(around.patience),
     }
     if node.role == "control-plane":
         document["controlPlane"] = {
@@ -127,7 +266,7 @@ def join(
     return (document,)
 
 
-def kubelet(cluster: Cluster, patience: int) -> Document:
+def kubelet_config(cluster: Cluster, patience: int) -> Document:
     """Every Linux kubelet's configuration.
 
     No image is ever collected: none could be pulled again. Emulated ones say less often that
@@ -155,7 +294,7 @@ def kubelet(cluster: Cluster, patience: int) -> Document:
             "imagefs.available": "2%",
         },
         **host,
-        **pace.kubelet(patience),
+        **slow_kubelet(patience),
     }
 
 
@@ -164,19 +303,19 @@ def controller_manager_arguments(cluster: Cluster, patience: int) -> dict[str, s
     return {
         "allocate-node-cidrs": "false",
         "node-cidr-mask-size": str(_node_prefix(cluster)),
-        **pace.controller_manager(patience),
-        **pace.election(len(cluster.control_planes()), patience),
+        **slow_controller_manager(patience),
+        **leader_election(len(cluster.control_planes()), patience),
     }
 
 
 def scheduler_arguments(cluster: Cluster, patience: int) -> dict[str, str]:
     """What differs from kubeadm's own."""
-    return pace.election(len(cluster.control_planes()), patience)
+    return leader_election(len(cluster.control_planes()), patience)
 
 
 def api_server_arguments(intent: Intent, patience: int) -> dict[str, str]:
     """What differs from kubeadm's own: a range of NodePorts that holds the plan's."""
-    return {**_node_port_range(intent), **pace.api_server(patience)}
+    return {**_node_port_range(intent), **slow_api_server(patience)}
 
 
 def _node_port_range(intent: Intent) -> dict[str, str]:
@@ -193,7 +332,7 @@ def _node_port_range(intent: Intent) -> dict[str, str]:
     return {"service-node-port-range": f"{min(ports)}-{max(ports)}"}
 
 
-def _cluster(
+def _cluster_config(
     cluster: Cluster, intent: Intent, manifest: Manifest, around: Surroundings
 ) -> Document:
     slow = around.patience
@@ -202,21 +341,21 @@ def _cluster(
         "kind": "ClusterConfiguration",
         "kubernetesVersion": f"v{cluster.version}",
         "clusterName": f"hybridlab-{cluster.name}",
-        "controlPlaneEndpoint": endpoint(cluster),
+        "controlPlaneEndpoint": api_endpoint(cluster),
         "encryptionAlgorithm": "ECDSA-P256",  # RSA's keys take long on an emulated processor
         "networking": {
             "dnsDomain": cluster.domain,
             "podSubnet": cluster.pod_cidr,
             "serviceSubnet": cluster.service_cidr,
         },
-        "apiServer": {"certSANs": list(names(cluster, intent, around))},
+        "apiServer": {"certSANs": list(api_names(cluster, intent, around))},
         "controllerManager": {"extraArgs": _args(controller_manager_arguments(cluster, slow))},
         "scheduler": {"extraArgs": _args(scheduler_arguments(cluster, slow))},
         "etcd": {"local": {"imageTag": manifest.image(ETCD).name.rpartition(":")[2]}},
     }
     if extra := api_server_arguments(intent, slow):
         document["apiServer"]["extraArgs"] = _args(extra)
-    if extra := pace.etcd(slow):
+    if extra := etcd_arguments(slow):
         document["etcd"]["local"]["extraArgs"] = _args(extra)
     return document
 

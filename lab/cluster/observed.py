@@ -1,4 +1,4 @@
-"""What a cluster says of itself once the probe pods are there. Pure data, and how it is read."""
+"""What a cluster reports once the probe pods are there, and the labels they carry. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from ipaddress import ip_address
 from typing import Any
+
+NAMESPACE = "hybridlab-probe"
+"""Of the probe pods and their Services; one lab a cluster."""
+LAB = "hybridlab.io/lab"
+TOKEN = "hybridlab.io/token"  # noqa: S105  a mark, no secret
+POD = "hybridlab.io/pod"
+"""The pod's name, for selectors."""
+SERVICE = "service.hybridlab.io"
+"""``service.hybridlab.io/NAME`` on each pod behind the Service of that name."""
+POD_VARIABLE = "HYBRIDLAB_POD"
+TOKEN_VARIABLE = "HYBRIDLAB_TOKEN"  # noqa: S105  a mark, no secret
+"""Both in the environment of every probe pod's processes: their node's agent finds them by it."""
+DNS_NAMESPACE, DNS_SELECTOR = "kube-system", "k8s-app=kube-dns"
+"""Where kubeadm and everybody after it has the cluster's DNS."""
+
 
 VTEP_ANNOTATION = "flannel.alpha.coreos.com/backend-data"
 """Where flannel says the MAC of a node's tunnel end: ``{"VNI":4096,"VtepMAC":"..."}``."""
@@ -172,11 +187,11 @@ def read_node(found: Mapping[str, Any]) -> ObservedNode:
         name=metadata["name"],
         pod_cidr=found.get("spec", {}).get("podCIDR"),
         tunnel_mac=_vtep(metadata.get("annotations") or {}),
-        tunnel_address=_address((metadata.get("annotations") or {}).get(TUNNEL_ANNOTATION)),
+        tunnel_address=_valid_address((metadata.get("annotations") or {}).get(TUNNEL_ANNOTATION)),
     )
 
 
-def _address(text: str | None) -> str | None:
+def _valid_address(text: str | None) -> str | None:
     try:
         return str(ip_address(text or ""))
     except ValueError:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lab.cluster.labels import LAB, NAMESPACE, POD, POD_VARIABLE, SERVICE, TOKEN, TOKEN_VARIABLE
+from lab.cluster.observed import LAB, NAMESPACE, POD, POD_VARIABLE, SERVICE, TOKEN, TOKEN_VARIABLE
 from lab.scenario.reserved import SECOND_POD_PORT
 from lab.scenario.terms import Os, Protocol, ServicePort
 from lab.topology import proxying

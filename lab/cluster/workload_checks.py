@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lab.cluster.labels import NAMESPACE, POD
+from lab.cluster.observed import NAMESPACE, POD
 from lab.cluster.probe_manifests import AGNHOST, Object, ObjectOwner, pinned
 from lab.scenario.terms import Os
 from lab.topology.intent import Intent, MachineIntent

@@ -9,7 +9,7 @@ from lab._errors import LabError
 from lab.explain.explainer import Explainer
 from lab.explain.question import Look
 from lab.explain.scope import flow_of, of_failures
-from lab.matrix.retry import retry_order
+from lab.matrix.run import retry_order
 from lab.matrix.verdict import GREEN, CellResult
 from lab.topology.intent import Intent
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from lab.matrix.cell import Cell
-from lab.matrix.retry import retry_order
+from lab.matrix.run import retry_order
 from lab.topology.intent import Intent
 from lab.topology.path import Flow, Path
 from lab.topology.walk import walk

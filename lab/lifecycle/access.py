@@ -11,9 +11,15 @@ from typing import Any
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, UsageError
-from lab.cluster import kubeconfig
 from lab.cluster.cluster import API_PORT
-from lab.cluster.kubeconfig import Access, KubeconfigError
+from lab.cluster.credentials import (
+    Access,
+    KubeconfigError,
+    context_name,
+    is_export,
+    kubeconfig_text,
+    read_kubeconfig,
+)
 from lab.lifecycle.providers import real_machines
 from lab.lifecycle.session import OpenLab
 from lab.plan.plan import Plan
@@ -243,7 +249,7 @@ def export(opened: OpenLab) -> Exported:
         )
     content = _admin(reach_of(opened, planes(opened.intent)[0], doing), doing)
     try:
-        access = kubeconfig.read(content, kubeconfig.context(opened.name))
+        access = read_kubeconfig(content, context_name(opened.name))
     except KubeconfigError as error:
         raise BrokenError(doing, f"'{_ADMIN}' cannot be used: {error}", opened.again) from error
     reach = reach_of(opened, front(opened.intent), doing)
@@ -270,11 +276,11 @@ def write(access: Access, path: Path) -> None:
     """
     doing = f"writing the kubeconfig '{access.name}' to '{path}'"
     with guarded_files(doing, _USERS), open_output(path, doing, _is_earlier_export) as file:
-        file.write(kubeconfig.text(access).encode())
+        file.write(kubeconfig_text(access).encode())
 
 
 def _is_earlier_export(content: bytes) -> bool:
-    return not content.strip() or kubeconfig.is_export(content.decode(errors="replace"))
+    return not content.strip() or is_export(content.decode(errors="replace"))
 
 
 def local_port(lab: str) -> int:

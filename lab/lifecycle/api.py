@@ -83,7 +83,7 @@ class Prepared:
     def _untried(self) -> tuple[str, ...]:
         if MACHINES not in self.provider.abilities:
             return ()
-        from lab.cluster.addons.registry import addons  # noqa: PLC0415  few labs are on machines
+        from lab.cluster.addons.addon import addons  # noqa: PLC0415  # noqa: PLC0415  # noqa: PLC0415  # noqa: PLC0415  few labs are on machines
 
         addon = addons().get(self.compiled.intent.topology)
         if addon is None or self.compiled.intent.kubernetes is None:

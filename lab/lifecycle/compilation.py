@@ -10,10 +10,11 @@ from lab._errors import UsageError
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
 from lab.providers.provider import MACHINES, LabHandle, Pods, Provider
+from lab.scenario.families import families_of, services_node_families
 from lab.scenario.loader import Wanted, load, meant
 from lab.scenario.names import pod_names
-from lab.scenario.scenario import Limit, NodeGroup, Scenario, SpecialService, families_of
-from lab.scenario.terms import OF_SERVICES_NODE, Family
+from lab.scenario.scenario import Limit, NodeGroup, Scenario, SpecialService
+from lab.scenario.terms import Family
 from lab.state.directory import make_private
 from lab.state.failure import guarded_files
 from lab.state.files import read_private, write_private
@@ -151,7 +152,7 @@ def _families_left(
 
     Those of a services node are none of theirs.
     """
-    there = {*families_of(services), *OF_SERVICES_NODE}
+    there = {*families_of(services), *services_node_families()}
     return tuple(family for family in asked if family in there)
 
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab.cluster.bind import bound_as, observed_in
-from lab.cluster.labels import POD_VARIABLE
-from lab.cluster.observed import from_text, to_text
+from lab.cluster.observed import POD_VARIABLE, from_text, to_text
 from lab.explain.faults import registry
 from lab.explain.faults.fault import Fault, FaultChange, FaultCommand, FaultSite
 from lab.lifecycle import reconnect

@@ -10,8 +10,7 @@ from typing import TypeVar
 from lab._errors import BrokenError, LabError, UsageError
 from lab.cluster import rules
 from lab.cluster.bundle import directory, medium, upstream
-from lab.cluster.bundle.catalogue import SYSTEMS
-from lab.cluster.bundle.manifest import Manifest
+from lab.cluster.bundle.manifest import SYSTEMS, Manifest
 from lab.cluster.bundle.store import BundleStore, CollectedBundles
 from lab.imaging.golden import GoldenImage, cache_directory
 from lab.imaging.image_store import ImageStore

@@ -13,9 +13,17 @@ from typing import Any
 from lab._errors import LabError, UsageError
 from lab.lifecycle.session import JUNIT, RESULT
 from lab.matrix.verdict import RunResult
-from lab.reports import junit, night_html
 from lab.reports.difference import difference
-from lab.reports.night import FORMAT, TESTED, Night, comparison_lines, difference_json, summary_json
+from lab.reports.night import (
+    FORMAT,
+    TESTED,
+    Night,
+    comparison_lines,
+    difference_json,
+    junit_of_night,
+    night_to_html,
+    summary_json,
+)
 from lab.reports.result import parsed, read_run
 from lab.state.directory import make_own, make_private, nights_directory, writer
 from lab.state.failure import ELSEWHERE, guarded_files
@@ -184,11 +192,11 @@ def write(night: Night, output: Path) -> None:
         if path.is_file():
             with guarded_files(f"reading '{path}'"):
                 documents[one.scenario] = path.read_text(encoding="utf-8")
-    write_private(output / JUNIT, junit.merged(night.scenarios, documents))
+    write_private(output / JUNIT, junit_of_night(night.scenarios, documents))
     write_private(output / SUMMARY, _text(summary_json(night)))
     write_private(output / DIFFERENCE, _text(difference_json(night)))
     write_private(output / DIFFERENCE_TEXT, "\n".join(comparison_lines(night)) + "\n")
-    write_private(output / INDEX, night_html.to_html(night))
+    write_private(output / INDEX, night_to_html(night))
 
 
 def _text(document: dict[str, Any]) -> str:

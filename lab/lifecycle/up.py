@@ -17,7 +17,8 @@ from lab.lifecycle.ownership import own_marks
 from lab.lifecycle.reconnect import put_back
 from lab.plan.canonical import digest
 from lab.plan.plan import Plan
-from lab.providers.provider import LabHandle, Liveness, Provider, Step
+from lab.plan.step import Step
+from lab.providers.provider import LabHandle, Liveness, Provider
 from lab.state.capacity import check_room
 from lab.state.lock import WAIT_SECONDS, lab_lock
 from lab.state.rows import LabRow

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from lab._errors import MatrixError
-from lab.matrix import families
-from lab.matrix.cell import Cell
-from lab.matrix.grid import Grid
-from lab.matrix.lab_ends import LabEnds
+from lab.matrix.cell import Cell, Grid
+from lab.matrix.endpoints import LabEndpoints
+from lab.matrix.family import families, family_grid
 from lab.plan.plan import Plan
-from lab.scenario.terms import FAMILIES, OF_SERVICES_NODE, Family
+from lab.scenario.families import services_node_families
+from lab.scenario.terms import Family
 from lab.topology.intent import Intent
 
 _PARTS_OF_AN_ID = 4
@@ -57,8 +57,8 @@ def product(plan: Plan, intent: Intent) -> Product:
         If there are none at all, or none in a family that the scenario asks for.
 
     """
-    lab = LabEnds.of(plan, intent)
-    grids = tuple(families.grid(lab, family) for family in asked_of(plan, intent))
+    lab = LabEndpoints.of(plan, intent)
+    grids = tuple(family_grid(lab, family) for family in asked_of(plan, intent))
     for one in grids:
         if not one.size:
             asked = f"family '{one.family}', which the scenario asks for, has no cells"
@@ -73,8 +73,8 @@ def asked_of(plan: Plan, intent: Intent) -> tuple[Family, ...]:
 
     Those of the services node can where there is one.
     """
-    left_out: frozenset[Family] = frozenset() if intent.services_node else OF_SERVICES_NODE
-    return tuple(one for one in FAMILIES if one in plan.families and one not in left_out)
+    left_out = () if intent.services_node else services_node_families()
+    return tuple(one for one in families() if one in plan.families and one not in left_out)
 
 
 def cells(plan: Plan, intent: Intent) -> tuple[Cell, ...]:

@@ -5,14 +5,23 @@ Pods are the Intent's, which knows where they really are once it is bound to a c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
-from lab.matrix.cell import Endpoint
+from lab.matrix.cell import Endpoint, Relation, Variant
+from lab.matrix.sources import Sources
 from lab.plan.plan import Plan, PlannedService
 from lab.providers.provider import PROBE_PORT
-from lab.scenario.terms import Os
-from lab.topology.intent import Intent, MachineIntent, Pod
+from lab.scenario.terms import Os, Protocol
+from lab.topology.intent import (
+    HeadlessService,
+    Intent,
+    MachineIntent,
+    Pod,
+    ProxiedService,
+    ServicesNode,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,3 +175,103 @@ def _shared(service: PlannedService, backends: tuple[Endpoint, ...]) -> SharedTa
 def _client(plan: Plan, intent: Intent) -> Endpoint:
     machine = next(machine for machine in intent.machines if machine.kind == "client")
     return Endpoint(machine.name, "client", machine.os, None, str(plan.client_address), PROBE_PORT)
+
+
+@dataclass(frozen=True, slots=True)
+class LabEndpoints:
+    """The endpoints of a lab, and how they are asked."""
+
+    plan: Plan
+    ends: Endpoints
+    sources: Sources
+    variants: tuple[Variant, ...]
+    small: tuple[Variant, ...]
+    mtu: int
+    namespace: str
+    """Of all Services but the cluster's own."""
+    machines: Mapping[str, MachineIntent]
+    """By name."""
+    special: tuple[ProxiedService, ...]
+    headless: tuple[HeadlessService, ...]
+    front: ServicesNode | None
+
+    @classmethod
+    def of(cls, plan: Plan, intent: Intent) -> LabEndpoints:
+        """The endpoints of a lab, and how they are asked."""
+        return cls(
+            plan=plan,
+            ends=endpoints(plan, intent),
+            sources=Sources(intent),
+            variants=tuple((p, s, f"{p}-{s}") for p in plan.protocols for s in plan.sizes),
+            small=tuple((p, "small", f"{p}-small") for p in plan.protocols),
+            mtu=intent.pod_mtu,
+            namespace=_namespace(intent),
+            machines={machine.name: machine for machine in intent.machines},
+            special=_special(plan, intent),
+            headless=intent.headless,
+            front=intent.services_node,
+        )
+
+    def asked_protocols(self, protocols: Iterable[Protocol]) -> Iterator[Protocol]:
+        """Those of the protocols that the scenario asks for."""
+        return (one for one in protocols if one in self.plan.protocols)
+
+    def nodes_and_services_node(self) -> tuple[tuple[Endpoint, ...], Endpoint]:
+        """The nodes that ask the services node, and that node; any node where there is none."""
+        name = self.front.machine if self.front else ""
+        asking = tuple(node for node in self.ends.nodes if node.name != name)
+        return asking, next((node for node in self.ends.nodes if node.name == name), asking[0])
+
+
+def _namespace(intent: Intent) -> str:
+    searched = (pod.resolver.search for machine in intent.machines for pod in machine.pods)
+    first = next((search[0] for search in searched if search), "default")
+    return first.partition(".")[0]
+
+
+def _special(plan: Plan, intent: Intent) -> tuple[ProxiedService, ...]:
+    """As the Intent has them, which knows where pods really are once it is bound to a cluster."""
+    wanted = {service.name for service in plan.services if service.purpose == "special"}
+    translations = (machine.translation for machine in intent.machines if machine.translation)
+    services = next(translations).services if wanted else ()
+    return tuple(service for service in services if service.name in wanted)
+
+
+def between(source: Endpoint, backend: Endpoint) -> Relation:
+    """Where the one that answers stands, seen from the one that asks."""
+    if source.node is None or backend.node is None:
+        return "outside"
+    if source.kind == "pod" and source.name == backend.name:
+        return "self"
+    return "same-node" if source.node == backend.node else "other-node"
+
+
+SYSTEMS: tuple[Os, ...] = ("linux", "windows")
+PLACES = ("local", *SYSTEMS)
+Choose = Callable[[Endpoint], Endpoint]
+"""From a source to the backend that it is to be led to."""
+
+
+def local_and_remote(
+    lab: LabEndpoints, node: str, served: Mapping[str, object]
+) -> dict[str, Choose]:
+    """Of each place that has a pod with a Service, how a backend is chosen there."""
+    found: dict[str, Choose] = {}
+    for place in PLACES:
+        first = _standing(lab, node, place, "")
+        if first is not None and first.name in served:
+            other = _standing(lab, node, place, first.name)
+            assert other is not None, "the first one is there"
+            found[place] = partial(_avoiding, first, other if other.name in served else first)
+    return found
+
+
+def _standing(lab: LabEndpoints, node: str, place: str, avoid: str) -> Endpoint | None:
+    for system in SYSTEMS:
+        if place == system:
+            return lab.ends.nearest(node, system, avoid)
+    return lab.ends.local(node, avoid)
+
+
+def _avoiding(first: Endpoint, other: Endpoint, source: Endpoint) -> Endpoint:
+    return other if source.name == first.name else first

@@ -131,7 +131,7 @@ def _amiss(cell: Cell, outcome: Outcome) -> str:
 
 
 def _wrong_answer(cell: Cell, outcome: Outcome) -> str:
-    if cell.family == "health-check":
+    if cell.name_form is None:
         told = "nothing" if outcome.answer is None else outcome.answer
         return f"'{cell.entry}' speaks of {told} local backends, not {cell.answer}"
     return f"'{cell.target.name}' resolved to {_named(outcome.answer)}, not '{cell.answer}'"

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
 from lab.matrix.cell import Cell, Expectation
-from lab.matrix.controls import UNPROVEN, unproven
 from lab.matrix.expectations import expect
+from lab.matrix.family import families
 from lab.matrix.judge import SHARED_TRIES, STICKY_TRIES, Judgement, judge
-from lab.matrix.retry import retry_order
-from lab.matrix.verdict import CellResult
+from lab.matrix.verdict import CellResult, Verdict
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 from lab.scenario.scenario import Limit
+from lab.scenario.terms import Family
 
 Subject = str
 """``node 'win1'`` or ``Service 'to-win1-p1'``, as a sentence names it."""
@@ -247,6 +247,7 @@ class _Engine:
 
 def probe(key: int, cell: Cell, *, unanswered: bool = False) -> Probe:
     """The one thing to try for a cell."""
+    family = families()[cell.family]
     return Probe(
         key=key,
         source=cell.source.name,
@@ -257,8 +258,8 @@ def probe(key: int, cell: Cell, *, unanswered: bool = False) -> Probe:
         mtu=cell.mtu,
         name=cell.target.name if cell.target.kind == "name" else None,
         tries=_tries(cell),
-        dialect="health" if cell.family == "health-check" else "lab",
-        every=cell.family == "headless",
+        dialect=family.dialect,
+        every=family.every_address,
         unanswered=unanswered,
     )
 
@@ -267,3 +268,74 @@ def _tries(cell: Cell) -> int:
     if cell.sticky:
         return STICKY_TRIES
     return SHARED_TRIES if len(cell.backends) > 1 else 1
+
+
+UNPROVEN = "not put to the test"
+"""What the detail of such a cell says of it."""
+Path = tuple[str, str]
+"""The source's node and that of the machine that answers."""
+
+
+def unproven(
+    cells: Sequence[Cell], expectations: Sequence[Expectation], verdicts: Sequence[Verdict]
+) -> frozenset[int]:
+    """The indexes of cells that are to time out, and do, as they would on a broken path.
+
+    Those are the ones for which the run has controls, cells of the same path that should work,
+    of which none did. Without a control nothing is known, and nothing said.
+    """
+    tried: set[Path] = set()
+    through: set[Path] = set()
+    for cell, expectation, verdict in zip(cells, expectations, verdicts, strict=True):
+        path = _path(cell)
+        if path is not None and expectation.works and _is_direct(cell):
+            tried.add(path)
+            if verdict in {"pass", "flaky"}:
+                through.add(path)
+    broken = tried - through
+    return frozenset(
+        index
+        for index, cell in enumerate(cells)
+        if verdicts[index] in {"known-limit", "pass"}
+        and expectations[index].refusal == "timeout"
+        and _path(cell) in broken
+    )
+
+
+def _path(cell: Cell) -> Path | None:
+    source, target = cell.source.node, cell.target.node
+    return None if source is None or target is None else (source, target)
+
+
+def _is_direct(cell: Cell) -> bool:
+    """Whether no third node stands between the two."""
+    return cell.entry in {None, cell.source.node, cell.target.node}
+
+
+Group = tuple[str, str, Family]
+
+
+def group(cell: Cell) -> Group:
+    """Source node, target node and family: cells that usually fail for one reason.
+
+    For a NodePort the target node is the one asked. Where an end stands on no node, its own
+    name takes the place of the node's.
+    """
+    target = cell.entry or cell.target.node or cell.target.name
+    return (cell.source.node or cell.source.name, target, cell.family)
+
+
+def retry_order(failed: Sequence[int], cells: Sequence[Cell], each: int) -> tuple[int, ...]:
+    """The failed cells' indexes, most telling first.
+
+    First one cell of every group, then a second of every group, and so on up to ``each`` of
+    them; then all the rest. Within a round the order of ``failed`` is kept.
+    """
+    rounds: list[list[int]] = [[] for _ in range(each + 1)]
+    seen: dict[Group, int] = {}
+    for index in failed:
+        key = group(cells[index])
+        rank = seen.get(key, 0)
+        seen[key] = rank + 1
+        rounds[min(rank, each)].append(index)
+    return tuple(index for members in rounds for index in members)

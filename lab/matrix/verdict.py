@@ -8,9 +8,9 @@ from typing import Literal
 from lab.cluster.versions import NodeVersion
 from lab.cluster.workload_checks import WorkloadResult
 from lab.matrix.cell import Cell, Expectation
-from lab.matrix.coverage import Coverage
 from lab.matrix.failover import Failover
 from lab.matrix.finding import Finding
+from lab.matrix.sampling import Coverage
 from lab.providers.provider import Outcome
 
 Verdict = Literal["pass", "fail", "flaky", "probe-error", "known-limit", "unexpected-pass"]

@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
 from lab.facts.node import NodeFacts
+from lab.plan.step import Step
 from lab.providers.diagnosis import Diagnosis
 from lab.remote.shell import Completed
 from lab.scenario.terms import Protocol as Transport
@@ -54,19 +55,6 @@ class LabHandle:
     """The lab's own directory inside the state directory; the provider may write there."""
     token: str
     """Random, written to the journal before anything is made; every object carries it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One named step of bringing a lab up; running it twice is as good as once.
-
-    ``digest`` is the hash of its inputs. A step that is done with the same digest is
-    skipped; when one is run again, all that follow it are too.
-    """
-
-    name: str
-    digest: str
-    run: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)

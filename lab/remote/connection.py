@@ -230,35 +230,14 @@ class SessionStreams:
             self._poll.poll(seconds * 1000)
 
 
-@dataclass(frozen=True, slots=True)
-class TerminalSize:
-    """The terminal to request; sizes in characters."""
-
-    kind: str
-    """``$TERM``."""
-    columns: int
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class SessionRequest:
-    """What is to run on a channel."""
-
-    subsystem: str | None = None
-    """Of the SSH server, unless there is a command line."""
-    line: str | None = None
-    """None for a login shell, if no subsystem is wanted either."""
-    terminal: TerminalSize | None = None
-
-
 def request(
     doing: str,
     link: SSHTransport,
     channel: paramiko.Channel,
-    wanted: SessionRequest,
+    ask: Callable[[paramiko.Channel], None],
     deadline: Deadline,
 ) -> None:
-    """Ask the other side to run it.
+    """Have the other side start a command or a subsystem.
 
     Raises
     ------
@@ -272,7 +251,7 @@ def request(
 
     try:
         with abort_after(deadline, channel.close):
-            _ask(channel, wanted)
+            ask(channel)
     except (SSHException, EOFError, OSError) as error:
         if not link.alive():
             raise link.lost(doing) from error
@@ -280,18 +259,6 @@ def request(
             words = f"'{link.server.name}' has not started it within {deadline.seconds:g} s"
             raise DeadlineError(doing, words) from error
         raise BrokenError(doing, f"'{link.server.name}' refused to start it ({error})") from error
-
-
-def _ask(channel: paramiko.Channel, wanted: SessionRequest) -> None:
-    if wanted.terminal:
-        seen = wanted.terminal
-        channel.get_pty(seen.kind, seen.columns, seen.rows)
-    if wanted.line is not None:
-        channel.exec_command(wanted.line)
-    elif wanted.subsystem is not None:
-        channel.invoke_subsystem(wanted.subsystem)
-    else:
-        channel.invoke_shell()
 
 
 _HERE = "127.0.0.1"

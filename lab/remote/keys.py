@@ -142,8 +142,8 @@ def ssh_config(lab: str, reaches: Iterable[Reach], known: Path) -> str:
     """
     listed = tuple(reaches)
     jumps = {jump: number for number, jump in enumerate(_distinct(listed), 1)}
-    blocks = [_block(_machine(lab, one, known, jumps)) for one in listed]
-    blocks += [_block(_jump(lab, jump, number)) for jump, number in jumps.items()]
+    blocks = [host_block(_machine(lab, one, known, jumps)) for one in listed]
+    blocks += [host_block(_jump(lab, jump, number)) for jump, number in jumps.items()]
     return "\n".join(blocks)
 
 
@@ -165,9 +165,9 @@ def _machine(
     yield "HostKeyAlias", name
     yield "Port", str(reach.port)
     yield "User", reach.user
-    yield "IdentityFile", _path(reach.keyfile)
+    yield "IdentityFile", config_path(reach.keyfile)
     yield "IdentitiesOnly", "yes"
-    yield "UserKnownHostsFile", _path(known)
+    yield "UserKnownHostsFile", config_path(known)
     yield "GlobalKnownHostsFile", "/dev/null"
     yield "StrictHostKeyChecking", "yes"
     yield "ServerAliveInterval", "15"
@@ -181,22 +181,23 @@ def _jump(lab: str, jump: Jump, number: int) -> Iterator[tuple[str, str]]:
     yield "Port", str(jump.port)
     yield "User", jump.user
     if jump.keyfile:
-        yield "IdentityFile", _path(jump.keyfile)
+        yield "IdentityFile", config_path(jump.keyfile)
     if jump.no_verify:
         yield "UserKnownHostsFile", "/dev/null"
         yield "StrictHostKeyChecking", "no"
         return
     if jump.known_hosts:
-        yield "UserKnownHostsFile", _path(jump.known_hosts)
+        yield "UserKnownHostsFile", config_path(jump.known_hosts)
     yield "StrictHostKeyChecking", "yes"
 
 
-def _path(path: Path) -> str:
+def config_path(path: Path) -> str:
     """As ssh_config(5) reads it: in quotes, and with no token to expand."""
     text = str(path).replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'
 
 
-def _block(lines: Iterable[tuple[str, str]]) -> str:
+def host_block(lines: Iterable[tuple[str, str]]) -> str:
+    """A ``Host`` of a configuration; its name is the first line's."""
     (key, name), *rest = lines
     return f"{key} {name}\n" + "".join(f"  {key} {value}\n" for key, value in rest)

@@ -31,6 +31,7 @@ PACKAGES = {
     "qemu-io": "qemu-utils",
     "prlimit": "util-linux",
     "setpriv": "util-linux",
+    "ssh": "openssh-client",
     "tar": "tar",
     "wimlib-imagex": "wimtools",
 }

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 import secrets
 import shlex
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.remote.connection import Connection, SessionRequest, SessionStreams, forwarded, request
+from lab.remote import programs
+from lab.remote.connection import Connection, SessionStreams, forwarded, request
+from lab.remote.keys import config_path, host_block
 from lab.remote.shell import (
     CommandShell,
+    ConnectionLostError,
     HostKeyError,
     KeyFileError,
     Reach,
@@ -24,7 +30,7 @@ from lab.remote.shell import (
     killable,
     shortened,
 )
-from lab.remote.transport import SSHServer, SSHTransport, servers_to, timeout_of
+from lab.remote.transport import KEEPALIVE_SECONDS, SSHServer, SSHTransport, servers_to, timeout_of
 
 if TYPE_CHECKING:
     import paramiko
@@ -118,11 +124,13 @@ class SftpFiles:
         from paramiko.sftp import SFTPError  # noqa: PLC0415  the same
 
         self.channel.settimeout(timeout_of(self.deadline))
-        line = shlex.join(as_root(("sh", "-c", _SERVER), become=True)) if self.become else None
+        line = shlex.join(as_root(("sh", "-c", _SERVER), become=True))
+
+        def ask(channel: paramiko.Channel) -> None:
+            channel.exec_command(line) if self.become else channel.invoke_subsystem("sftp")
+
         try:
-            request(
-                self.doing, self.link, self.channel, SessionRequest("sftp", line), self.deadline
-            )
+            request(self.doing, self.link, self.channel, ask, self.deadline)
             with SFTPClient(self.channel) as client:
                 yield client
         except TimeoutError as error:
@@ -162,6 +170,8 @@ AGAIN_SECONDS = 0.25
 """Between two attempts."""
 ATTACH_SECONDS = 30.0
 """For connecting, before the terminal is passed on."""
+_CLIENT_FAILED = 255
+"""Exit code of OpenSSH's client where it, and not the command, has failed."""
 _SUDO = re.compile(r"sudo: a password is required|sudo: (command )?not found")
 
 
@@ -181,6 +191,7 @@ class SshShell(CommandShell):
 
     def __init__(self, reach: Reach | tuple[SSHServer, ...]) -> None:
         servers = servers_to(reach) if isinstance(reach, Reach) else reach
+        self._servers = servers
         self._server = servers[-1]
         self._become = self._server.user != ROOT
         self._connection = Connection(servers)
@@ -218,7 +229,7 @@ class SshShell(CommandShell):
             line: str | None = shlex.join(as_root(command, become=self._become))
         else:
             line = "sudo -n -i" if self._become else None
-        return attach(self._connection, self._server.name, shlex.join(command), line)
+        return attach(self._connection, self._servers, shlex.join(command), line)
 
     def forward(self, address: tuple[str, int], seconds: float) -> AbstractContextManager[int]:
         """A port of this machine that leads to an address as the machine sees it.
@@ -257,7 +268,7 @@ class SshShell(CommandShell):
             err.extend(complained)
 
         with self._connection.session(doing, deadline) as (link, channel):
-            request(doing, link, channel, SessionRequest(line=line), deadline)
+            request(doing, link, channel, lambda one: one.exec_command(line), deadline)
             streams = SessionStreams(doing, link, channel)
             code = communicate(doing, streams, stdin, deadline, hear)
         text = err.decode(errors="replace")
@@ -317,21 +328,64 @@ def wait_until_ready(
     deadline.wait(doing, look, until=lambda found: not found, every=every, hint=hint)
 
 
-def attach(connection: Connection, name: str, shown: str, line: str | None) -> int:
-    """Run a command line, or a login shell, with this terminal as its own; its exit code."""
-    from lab.remote.terminal import own_terminal, pass_terminal  # noqa: PLC0415  slow, and rarely used
+def attach(
+    connection: Connection, servers: Sequence[SSHServer], shown: str, line: str | None
+) -> int:
+    """Run a command line, or a login shell, on this terminal by OpenSSH's client; its exit code.
 
+    Raises
+    ------
+    BrokenError
+        When the machine cannot be reached, or the connection is lost.
+
+    """
+    name = servers[-1].name
     doing = f"running '{shortened(shown) or 'a shell'}' on '{name}'"
-    deadline = Deadline(ATTACH_SECONDS)
-    link, channel = connection.opened(doing, deadline)
-    try:
-        wanted = SessionRequest(line=line, terminal=own_terminal())
-        request(doing, link, channel, wanted, deadline)
-        return pass_terminal(
-            SessionStreams(doing, link, channel), channel, raw=wanted.terminal is not None
+    programs.need(doing, "ssh", "setpriv")
+    connection.transport(doing, Deadline(ATTACH_SECONDS))  # its errors say more than the client's
+    with ExitStack() as stack:
+        known, config, log = (stack.enter_context(programs.unnamed_file()) for _ in range(3))
+        known.write_text(
+            "".join(
+                f"hop{at} {key}\n" for at, one in enumerate(servers) for key in one.host_keys or ()
+            )
         )
-    finally:
-        link.done(channel)
+        config.write_text(_client_config(servers, known))
+        terminal = "-tt" if os.isatty(0) and os.isatty(1) else "-T"
+        ending = ("setpriv", "--pdeathsig", "TERM", "--")  # ssh gives the terminal back
+        command = (*ending, "ssh", "-F", config, "-E", log, terminal, f"hop{len(servers) - 1}")
+        code = subprocess.call((*command, *((line,) if line else ())))  # noqa: S603  the user's own
+        own = f"Exit status {code}" in log.read_text(encoding="utf-8", errors="replace")
+    if code == _CLIENT_FAILED and not own:
+        words = f"the connection to '{name}' was lost"
+        raise ConnectionLostError(doing, words, "see whether the machine still runs, then repeat")
+    return code if code >= 0 else 128 - code
+
+
+def _client_config(servers: Sequence[SSHServer], known: Path) -> str:
+    """OpenSSH's configuration for the way to a machine, with the known keys alone."""
+    blocks = []
+    for at, server in enumerate(servers):
+        lines = {
+            "Host": f"hop{at}",
+            "HostName": server.host,
+            "HostKeyAlias": f"hop{at}",
+            "Port": str(server.port),
+            "User": server.user,
+            "UserKnownHostsFile": "/dev/null" if server.host_keys is None else str(known),
+            "GlobalKnownHostsFile": "/dev/null",
+            "StrictHostKeyChecking": "no" if server.host_keys is None else "yes",
+            "ServerAliveInterval": str(KEEPALIVE_SECONDS),
+            "BatchMode": "yes",
+            # Its log says whether it was the command that ended with 255.
+            "LogLevel": "DEBUG1" if server is servers[-1] else "ERROR",
+        }
+        if server.keyfile:
+            lines |= {"IdentityFile": config_path(server.keyfile), "IdentitiesOnly": "yes"}
+        if at:
+            lines["ProxyJump"] = f"hop{at - 1}"
+        blocks.append(host_block(lines.items()))
+    return "".join(blocks)
 
 
 @contextmanager

@@ -311,7 +311,7 @@ class WindowsShell(CommandShell):
     """
 
     def __init__(self, reach: WindowsReach) -> None:
-        servers = servers_to(reach.ssh)
+        servers = self._servers = servers_to(reach.ssh)
         self._host = reach.ssh.address
         self._name = reach.ssh.name
         self._connection = Connection(servers)
@@ -322,7 +322,7 @@ class WindowsShell(CommandShell):
         """The machine's, for messages."""
         return self._name
 
-    def powershell(self, script: str, deadline: Deadline, stdin: bytes = b"") -> Completed:
+    def powershell(self, script: str, deadline: Deadline) -> Completed:
         """Run a PowerShell script to its end; errors end it, and its exit code is true.
 
         A long one travels as a file over SSH, and is removed afterwards. It may not begin with
@@ -340,12 +340,12 @@ class WindowsShell(CommandShell):
         out = bytearray()
         if fits_command_line(script):
             command = encoded_command(script)
-            code, err = self._winrm(doing, command, deadline, stdin, out.extend)
+            code, err = self._winrm(doing, command, deadline, out.extend)
         else:
             path = f"{_TEMPORARY}-{secrets.token_hex(4)}.ps1"
             self.put(script_file(script), path, 0o600, deadline)
             try:
-                code, err = self._winrm(doing, file_command(path), deadline, stdin, out.extend)
+                code, err = self._winrm(doing, file_command(path), deadline, out.extend)
             finally:
                 self.remove(path)
         return Completed(code, out.decode(errors="replace"), err)
@@ -393,7 +393,7 @@ class WindowsShell(CommandShell):
             start = started(command)
             script = interactive_script(start.program.strip('"'), start.arguments)
             line = " ".join(encoded_command(script))
-        return attach(self._connection, self._name, " ".join(command), line)
+        return attach(self._connection, self._servers, " ".join(command), line)
 
     def close(self) -> None:
         """Close the connections. Safe to repeat; the next use connects again."""
@@ -425,14 +425,15 @@ class WindowsShell(CommandShell):
         out: Callable[[bytes], object],
     ) -> tuple[int, str]:
         doing = f"running '{shortened(' '.join(command))}' on '{self._name}'"
-        return self._winrm(doing, command, deadline, stdin, out)
+        if stdin:
+            raise UsageError(doing, "a command on Windows gets no input", "send it in a file")
+        return self._winrm(doing, command, deadline, out)
 
     def _winrm(
         self,
         doing: str,
         command: Sequence[str],
         deadline: Deadline,
-        stdin: bytes,
         out: Callable[[bytes], object],
     ) -> tuple[int, str]:
         err = bytearray()
@@ -445,7 +446,7 @@ class WindowsShell(CommandShell):
         self._pool.enter(doing, deadline)
         try:
             code = WinrmCommand(self._pool, doing, deadline, hear).run(
-                start.program, start.arguments, stdin
+                start.program, start.arguments
             )
         finally:
             self._pool.leave()

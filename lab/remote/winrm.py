@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from xml.etree.ElementTree import ParseError
 
@@ -132,9 +131,8 @@ class WinrmConnection:
         doing: str,
         deadline: Deadline,
         call: Callable[[Client], T],
-        wait: int = OPERATION_SECONDS,
     ) -> T:
-        """Make one request, which the service may hold for ``wait`` seconds.
+        """Make one request, which the service may hold for some seconds.
 
         Raises
         ------
@@ -159,7 +157,7 @@ class WinrmConnection:
             if self._client is None:
                 self._client = self._new_client()
             left = timeout_of(deadline)
-            hold = max(_LEAST_SECONDS, int(min(wait, left - 0.5)))
+            hold = max(_LEAST_SECONDS, int(min(OPERATION_SECONDS, left - 0.5)))
             self._client.operation_timeout_sec = hold
             self._client.transport.read_timeout_sec = min(hold + ANSWER_SECONDS, left)
             return call(self._client)
@@ -475,66 +473,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             return
 
 
-PIECE = 65_536
-"""Bytes of input in one message: 88 kB of it, and the service takes 150 kB and more
-(MaxEnvelopeSizekb)."""
-SEND_SECONDS = 1_800
-"""How long the service may wait until the command reads a piece (MaxTimeoutms)."""
-_END_SECONDS = 5.0
-
-
-class InputSender:
-    """Sends a command its input on a connection of its own: it may write before it reads."""
-
-    def __init__(self, pool: WinrmPool, doing: str, names: tuple[str, str]) -> None:
-        self._connection: WinrmConnection = pool.new()
-        self._doing, self._names = doing, names
-        self.lost = ""
-        """Why input was lost; empty while it is not, or where the command reads no more."""
-        self._over = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self, content: bytes, deadline: Deadline) -> None:
-        """Begin, in a thread."""
-        self._thread = threading.Thread(
-            target=self._feed, args=(content, deadline), name="winrm-input", daemon=True
-        )
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Send no more."""
-        self._over.set()
-        self._connection.abort()
-        if self._thread:
-            self._thread.join(_END_SECONDS)
-        self._connection.close()
-
-    def _feed(self, content: bytes, deadline: Deadline) -> None:
-        """Send piece after piece, none of them twice.
-
-        Where one is refused the command reads no more; its exit code says how it ended.
-        """
-        shell, command = self._names
-        view = memoryview(content)
-        while view and not self._over.is_set():
-            piece, view = bytes(view[:PIECE]), view[PIECE:]
-            give = partial(_give, shell, command, piece, end=not view)
-            try:
-                self._connection.request(self._doing, deadline, give, wait=SEND_SECONDS)
-            except FaultError:
-                return
-            except OperationTimeoutError:
-                self.lost = "the command did not read it in time"
-                return
-            except BrokenError as error:
-                self.lost = error.happened
-                return
-
-
-def _give(shell: str, command: str, piece: bytes, client: Client, *, end: bool) -> None:
-    client.send_command_input(shell, command, piece, end=end)
-
-
 UTF8 = 65001
 """Code page of what the command says."""
 IDLE = "PT300S"
@@ -574,11 +512,10 @@ class WinrmCommand:
         self._pool, self._doing, self._deadline, self._heard = pool, doing, deadline, heard
         self._connection = pool.take()
         self._shell = self._command = ""
-        self._sender: InputSender | None = None
         self._last = b""
         self._gap = False
 
-    def run(self, program: str, arguments: str, stdin: bytes) -> int:
+    def run(self, program: str, arguments: str) -> int:
         """Run it to its end; its exit code. It is never begun twice.
 
         Raises
@@ -595,7 +532,7 @@ class WinrmCommand:
         cleaned = False
         try:
             with abort_after(Deadline(self._deadline.left() + _STUCK_SECONDS), self._cut):
-                self._begin(program, arguments, stdin)
+                self._begin(program, arguments)
                 return self._receive_all()
         except DeadlineError as error:
             cleaned = True
@@ -607,7 +544,7 @@ class WinrmCommand:
             if not cleaned:
                 self._clean()
 
-    def _begin(self, program: str, arguments: str, stdin: bytes) -> None:
+    def _begin(self, program: str, arguments: str) -> None:
         self._shell = self._ask(
             lambda one: one.open_shell(codepage=UTF8, idle_timeout=IDLE), repeat=True
         )
@@ -625,10 +562,6 @@ class WinrmCommand:
         except ReplyLostError as error:
             words = f"{error.happened}; whether the command was begun is not known"
             raise ConnectionLostError(self._doing, words, error.hint) from error
-        if stdin:
-            self._sender = InputSender(self._pool, self._doing, (self._shell, self._command))
-            self._sender.start(stdin, self._deadline)
-            return
         with suppress(FaultError, ReplyLostError):  # it may have ended, and reads nothing then
             self._ask(
                 lambda one: one.send_command_input(self._shell, self._command, b"", end=True),
@@ -674,12 +607,6 @@ class WinrmCommand:
     def _check(self) -> None:
         if self._deadline.left() == 0.0:
             raise DeadlineError(self._doing, f"not done within {self._deadline.seconds:g} s")
-        if self._sender and self._sender.lost:
-            raise ConnectionLostError(
-                self._doing,
-                f"a part of its input was lost: {self._sender.lost}",
-                "see what it has done, then repeat; send what is large in a file",
-            )
 
     def _receive(self) -> int | None:
         """One Receive: pass on its output; the exit code, if the command has ended."""
@@ -731,8 +658,6 @@ class WinrmCommand:
     def _clean(self) -> bool:
         """End the command and delete its shell; whether the service has said so."""
         deadline = Deadline(CLEAN_SECONDS)
-        if self._sender:
-            self._sender.stop()
         if self._connection.broken:
             self._reconnect()
         try:

@@ -6,9 +6,10 @@ from collections import Counter
 from dataclasses import dataclass
 
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult, Verdict
-from lab.reports.facets import concerned
+from lab.reports.patterns import concerned
 from lab.reports.wording import RED, latency_ms, percentile
-from lab.scenario.terms import FAMILIES, Family
+from lab.scenario.families import terms
+from lab.scenario.terms import Family
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def family_table(run: RunResult) -> FamilyTable:
     seen = {verdict for _, verdict in counts} | {"pass"}
     verdicts = tuple(verdict for verdict in VERDICTS if verdict in seen)
     rows = []
-    for family in FAMILIES:
+    for family in terms():
         found = tuple(counts[family, verdict] for verdict in verdicts)
         if any(found):
             rows.append(FamilyRow(family, sum(found), found))

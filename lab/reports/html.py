@@ -23,13 +23,11 @@ from typing import TYPE_CHECKING
 from lab._log import quantity
 from lab.matrix.cell import Cell
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult
-from lab.reports.cause import Cause, red_causes
-from lab.reports.facets import machine_of
+from lab.reports.explanation import Cause, red_causes
 from lab.reports.figures import Latencies, family_table, latencies, shares
-from lab.reports.moment import in_full
-from lab.reports.patterns import limit_groups, single_sentence
+from lab.reports.patterns import limit_groups, machine_of, single_sentence
 from lab.reports.picture import Picture
-from lab.reports.topology_svg import topology_svg
+from lab.reports.topology import topology_svg
 from lab.reports.wording import (
     actual,
     asked,
@@ -40,13 +38,14 @@ from lab.reports.wording import (
     explain_command,
     failover_words,
     headline,
+    in_full,
     latency_ms,
     milliseconds,
     path_words,
     sampled,
     verdict_words,
 )
-from lab.scenario.terms import FAMILIES
+from lab.scenario.families import terms
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -155,7 +154,7 @@ def cells_json(run: RunResult, groups: Sequence[Sequence[CellResult]]) -> str:
     strings: dict[str, int] = {}
     place = {result.cell.id: index for index, result in enumerate(run.results)}
     document = {
-        "families": FAMILIES,
+        "families": [*terms()],
         "verdicts": VERDICTS,
         "protocols": PROTOCOLS,
         "sizes": SIZES,
@@ -197,7 +196,7 @@ def _row(result: CellResult, strings: dict[str, int]) -> list[float]:
     )
     latency = latency_ms(result)
     return [
-        FAMILIES.index(cell.family),
+        [*terms()].index(cell.family),
         VERDICTS.index(result.verdict),
         PROTOCOLS.index(cell.protocol),
         SIZES.index(cell.size),

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Literal
+from xml.etree import ElementTree as ET
 
 from lab._log import one_line, quantity
-from lab.matrix.verdict import RunResult
-from lab.reports.difference import TITLES, RunDifference, text_lines, to_json
-from lab.reports.wording import asked_figures, closing_line
+from lab.matrix.verdict import RunResult, Verdict
+from lab.reports.difference import (
+    TITLES,
+    Pattern,
+    RunDifference,
+    VerdictChange,
+    text_lines,
+    to_json,
+)
+from lab.reports.wording import asked_figures, closing_line, counted, in_full, verdict_words
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
 
 FORMAT = 1
 """Version of the JSON summary; a change that an older reader would misread raises it."""
@@ -275,3 +290,120 @@ def comparison_lines(night: Night) -> list[str]:
     return [*map(one_line, lines)] or [
         "There is nothing to compare: no scenario was tested to the end."
     ]
+
+
+_COUNTS = ("tests", "failures", "errors", "skipped")
+
+
+def junit_of_night(scenarios: tuple[ScenarioNight, ...], documents: Mapping[str, str]) -> str:
+    """The JUnit XML of all scenarios.
+
+    Parameters
+    ----------
+    scenarios
+        One testsuite each, named ``hybridlab.PROVIDER.SCENARIO``. One that is neither green nor
+        red has a testcase ``lab`` more, which is an error and says what happened; skipped where
+        the provider can never have such a lab.
+    documents
+        JUnit XML of each scenario's run, by the scenario's name, where there is one.
+
+    """
+    root = ET.Element("testsuites", {"name": "hybridlab"})
+    for one in scenarios:
+        suite = _suite(one, documents.get(one.scenario))
+        if one.fate not in {"green", "red"}:
+            _add_error(suite, one)
+        for case in suite.iter("testcase"):
+            case.set("classname", f"{one.suite}.{case.get('classname') or one.lab}")
+        root.append(suite)
+    for count in _COUNTS:
+        root.set(count, str(sum(int(suite.get(count, "0")) for suite in root)))
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _suite(one: ScenarioNight, document: str | None) -> ET.Element:
+    found = ET.fromstring(document).find("testsuite") if document else None  # noqa: S314  pytest wrote it, for us
+    suite = ET.Element("testsuite", dict.fromkeys(_COUNTS, "0")) if found is None else found
+    suite.set("name", one.suite)
+    suite.set("time", f"{one.seconds:.3f}")
+    suite.attrib.pop("hostname", None)  # who publishes a report need not publish that
+    return suite
+
+
+def _add_error(suite: ET.Element, one: ScenarioNight) -> None:
+    case = ET.SubElement(suite, "testcase", {"name": "lab", "time": f"{one.seconds:.3f}"})
+    kind = "skipped" if one.unfit else "error"
+    told = ET.SubElement(case, kind, {"message": f"{one.fate}: {one.detail}"})
+    told.text = "\n".join(f"{done.stage}: {done.code}, {done.log}" for done in one.stages)
+    for count in ("tests", "skipped" if one.unfit else "errors"):
+        suite.set(count, str(int(suite.get(count, "0")) + 1))
+
+
+CHANGES = 50
+"""Cells of one kind of change that a scenario shows; ``difference.json`` has them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Card:
+    """One scenario, as the template shows it."""
+
+    night: ScenarioNight
+    counts: tuple[tuple[Verdict, int], ...]
+    changes: tuple[_Changes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """The changes of one kind: what they have in common, and the cells that are shown."""
+
+    title: str
+    count: int
+    patterns: tuple[Pattern, ...]
+    cells: tuple[VerdictChange, ...]
+
+
+def night_to_html(night: Night) -> str:
+    """The index of a night. No file but the templates is read; every text is escaped."""
+    cards = [_card(night, one) for one in night.scenarios]
+    totals: Counter[Verdict] = Counter()
+    for card in cards:
+        totals.update(dict(card.counts))
+    return _template().render(
+        night=night,
+        cards=cards,
+        totals=[(verdict, totals[verdict]) for verdict in totals],
+        cells=sum(totals.values()),
+        headline=headline(night),
+        tone="green" if night.green else "red",
+        when=in_full(night.started),
+        style=_part("report.css") + _part("night.css"),
+    )
+
+
+def _card(night: Night, one: ScenarioNight) -> _Card:
+    difference = night.differences.get(one.scenario)
+    counts = counted(one.run) if one.run else ()
+    if difference is None:
+        return _Card(one, counts, ())
+    changes = tuple(
+        _Changes(TITLES[kind], len(cells), difference.patterns.get(kind, ()), cells[:CHANGES])
+        for kind, cells in difference.kinds()
+    )
+    return _Card(one, counts, changes)
+
+
+def _part(name: str) -> str:
+    return files("lab.reports").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, StrictUndefined  # noqa: PLC0415 - slow, and only for HTML
+
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["verdict"] = verdict_words
+    environment.globals["quantity"] = quantity
+    return environment.from_string(_part("night.html.j2"))

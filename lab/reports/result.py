@@ -34,8 +34,9 @@ from lab.matrix.failover import Failover
 from lab.matrix.finding import Finding
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult, Verdict
 from lab.reports.picture import Picture, picture_of
+from lab.scenario.families import terms
 from lab.scenario.findings import cut
-from lab.scenario.terms import FAMILIES, Family
+from lab.scenario.terms import Family
 from lab.state.files import read_regular
 from lab.topology.intent import Intent
 
@@ -342,7 +343,7 @@ def counts(run: RunResult) -> dict[str, Any]:
     """Cells per verdict (all six), and per family that occurs and its verdicts that occur."""
     verdicts: dict[Verdict, int] = dict.fromkeys(VERDICTS, 0)
     families: dict[Family, dict[Verdict, int]] = {
-        family: dict.fromkeys(VERDICTS, 0) for family in FAMILIES
+        family: dict.fromkeys(VERDICTS, 0) for family in terms()
     }
     for result in run.results:
         verdicts[result.verdict] += 1

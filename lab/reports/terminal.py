@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from lab._log import one_line, quantity
 from lab.matrix.verdict import CellResult, RunResult, Verdict
-from lab.reports.cause import MOST_PLACED, Cause, in_common, red_causes
+from lab.reports.explanation import MOST_PLACED, Cause, in_common, red_causes
 from lab.reports.figures import FamilyTable, Latencies, family_table, latencies
 from lab.reports.patterns import LimitGroup, limit_groups, single_sentence
 from lab.reports.wording import (

@@ -14,11 +14,11 @@ from lab.scenario import address_rules as addresses
 from lab.scenario import service_rules as services
 from lab.scenario import special_rules as special
 from lab.scenario.address_rules import UNUSABLE
+from lab.scenario.families import services_node_families
 from lab.scenario.findings import Key, Problem, did_you_mean, quoted
 from lab.scenario.names import hypervisor_names, node_names, pod_names, probe_pods
 from lab.scenario.reserved import NAMES
 from lab.scenario.scenario import MAX_NODES, NodeGroup, Scenario, StaticRoute
-from lab.scenario.terms import OF_SERVICES_NODE
 from lab.scenario.versions import (
     MAX_SKEW,
     REFUSED_IMAGES,
@@ -69,7 +69,7 @@ def families(scenario: Scenario) -> Iterator[Problem]:
     if any(group.role == "services" for group in scenario.nodes):
         return
     for family in scenario.matrix.families or ():
-        if family in OF_SERVICES_NODE:
+        if family in services_node_families():
             what = f"{quoted(family)} asks the services node, and there is none"
             hint = 'leave it out, or give a Linux node "role: services"'
             yield Problem(("matrix", "families"), what, hint)

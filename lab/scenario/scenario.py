@@ -7,14 +7,25 @@ while the rest of the file is checked, so every required field has one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 from lab.scenario import values
+from lab.scenario.families import families_of, services_node_families, terms
 from lab.scenario.reserved import POD_PORT, SECOND_POD_PORT, SERVICE_PORT, router_address
 from lab.scenario.section import (
+    FILE,
     Address,
     Choices,
     Cidr,
@@ -34,7 +45,6 @@ from lab.scenario.section import (
 )
 from lab.scenario.terms import (
     PROTOCOLS,
-    USUAL_FAMILIES,
     Family,
     Os,
     Policy,
@@ -62,6 +72,30 @@ MAX_AFFINITY = 86_400
 """Seconds; the longest that kube-apiserver takes, a day."""
 MAX_MTU = 9216
 """The largest frame that network cards and switches commonly carry."""
+
+
+class _KnownFamily:
+    """The name of a family: the plug-ins are looked up when a scenario is read."""
+
+    def __get_pydantic_core_schema__(
+        self, _source: object, _handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.with_info_plain_validator_function(
+            self._check, serialization=core_schema.to_string_ser_schema()
+        )
+
+    def __get_pydantic_json_schema__(
+        self, _schema: CoreSchema, _handler: GetJsonSchemaHandler
+    ) -> dict[str, object]:
+        return {"enum": [*terms()], "type": "string"}
+
+    def _check(self, value: Any, info: ValidationInfo) -> Any:
+        if info.context == FILE and value not in [*terms()]:
+            raise PydanticKnownError("literal_error", {"expected": ", ".join(terms())})
+        return value
+
+
+FamilyName = Annotated[Family, _KnownFamily()]
 
 
 class Kubernetes(Section):
@@ -337,24 +371,10 @@ class SpecialService(Section):
         pods = written.get("pods") if isinstance(written, dict) else None
         return {"backends": len(pods), **written} if pods and isinstance(pods, list) else written
 
-    def families(self) -> Iterator[Family]:
-        """The families that the Service has cells in; none where it is as usual."""
-        if self.headless:
-            yield "headless"
-            return
-        if not self.backends:
-            yield "no-endpoints"
-            return
-        if self.affinity is not None:
-            yield "affinity"
-        if self.external_traffic == "local":
-            yield "nodeport-local"
-        if self.internal_traffic == "local":
-            yield "cluster-ip-local"
-        if has_own_ports(self.ports):
-            yield "ports"
-        if self.health_check:
-            yield "health-check"
+    @property
+    def serves(self) -> bool:
+        """Whether it has an address, and backends behind it."""
+        return not self.headless and self.backends > 0
 
 
 def has_own_ports(ports: Sequence[Port | ServicePort]) -> bool:
@@ -363,12 +383,6 @@ def has_own_ports(ports: Sequence[Port | ServicePort]) -> bool:
         (one.port, one.target_port, one.protocols) != (SERVICE_PORT, POD_PORT, PROTOCOLS)
         for one in ports
     )
-
-
-def families_of(services: Iterable[SpecialService]) -> tuple[Family, ...]:
-    """The usual families, and those of the special Services, each once."""
-    special = (family for service in services for family in service.families())
-    return tuple(dict.fromkeys((*USUAL_FAMILIES, *special)))
 
 
 class Services(Section):
@@ -386,7 +400,7 @@ class Services(Section):
 class MatrixChoice(Section):
     """Which part of the connectivity matrix is asked for; left out, all of it."""
 
-    families: Choices[Family] | None = Field(
+    families: Choices[FamilyName] | None = Field(
         default=None,
         description="Families of cells; node-names and api need a services node. Left out, all "
         "that the lab has cells of.",
@@ -402,7 +416,9 @@ class MatrixChoice(Section):
 class Match(Section):
     """Which cells are meant: every facet given must hold."""
 
-    families: SortedChoices[Family] | None = Field(default=None, description="Families of cells.")
+    families: SortedChoices[FamilyName] | None = Field(
+        default=None, description="Families of cells."
+    )
     protocol: Protocol | None = Field(default=None, description="Transport protocol.")
     size: Size | None = Field(default=None, description="Payload size.")
     source: str | None = Field(
@@ -498,10 +514,13 @@ class Scenario(Section):
         """The families of cells that are asked for; left out, all that the lab has cells of."""
         if self.matrix.families is not None:
             return self.matrix.families
-        of_front: tuple[Family, ...] = ()
-        if any(group.role == "services" for group in self.nodes):
-            of_front = ("node-names", "api") if "tcp" in self.matrix.protocols else ("node-names",)
-        return (*families_of(self.services.special), *of_front)
+        with_node = any(group.role == "services" for group in self.nodes)
+        of_node = (
+            name
+            for name in (services_node_families() if with_node else ())
+            if "tcp" in self.matrix.protocols or not terms()[name].tcp_only
+        )
+        return (*families_of(self.services.special), *of_node)
 
     def real_machine_keys(self) -> tuple[str, ...]:
         """Keys of nodes that are written in the file and mean something to real machines alone."""

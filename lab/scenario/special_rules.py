@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 
+from lab.scenario.families import families_of, terms
 from lab.scenario.findings import Key, Problem, did_you_mean, quoted
 from lab.scenario.names import pod_names, probe_pods
 from lab.scenario.reserved import NODE_PORTS_TAKEN, POD_PORT, SECOND_POD_PORT
@@ -52,7 +52,7 @@ def behaviour(scenario: Scenario) -> Iterator[Problem]:
     """Services that show nothing, and behaviours that Kubernetes does not have together."""
     for key, service in _each(scenario):
         name = quoted(service.name)
-        if not any(service.families()):
+        if not any(one.special and one.special(service) for one in terms().values()):
             what = f"{name} has nothing that the usual Services do not have"
             hint = "give it affinity, ports, a traffic policy, headless or backends: 0"
             yield Problem(key, what, f"{hint}, or move it to shared", at_key=True)
@@ -164,22 +164,11 @@ def node_ports(scenario: Scenario) -> Iterator[Problem]:
 
 def asked_families(scenario: Scenario) -> Iterator[Problem]:
     """Families that are asked for by name, and that no Service has cells of."""
-    shown = {*chain.from_iterable(service.families() for service in scenario.services.special)}
+    shown = families_of(scenario.services.special)
     for index, family in enumerate(scenario.matrix.families or ()):
-        needed = _NEEDS.get(family)
+        needed = terms()[family].needs
         if needed and family not in shown:
             what = f"no special Service has cells of the family {quoted(family)}"
             yield Problem(
                 ("matrix", "families", index), what, f"add one with {needed}, or leave it out"
             )
-
-
-_NEEDS = {
-    "affinity": '"affinity: 10800"',
-    "nodeport-local": '"external_traffic: local"',
-    "cluster-ip-local": '"internal_traffic: local"',
-    "ports": '"ports"',
-    "no-endpoints": '"backends: 0"',
-    "headless": '"headless: true"',
-    "health-check": '"health_check: true"',
-}

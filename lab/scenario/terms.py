@@ -6,7 +6,7 @@ The agents on nodes import them, where there is no pydantic.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 Os = Literal["linux", "windows"]
 Role = Literal["control-plane", "worker", "services"]
@@ -17,36 +17,9 @@ Size = Literal["small", "large"]
 PROTOCOLS: tuple[Protocol, ...] = ("tcp", "udp")
 Policy = Literal["cluster", "local"]
 """Which backends a Service's packets may go to: any, or those on the node that they come to."""
-Family = Literal[
-    "pod-pod",
-    "pod-service",
-    "hairpin",
-    "node-service",
-    "nodeport",
-    "node-pod",
-    "pod-node",
-    "pod-external",
-    "dns",
-    "affinity",
-    "nodeport-local",
-    "cluster-ip-local",
-    "ports",
-    "no-endpoints",
-    "headless",
-    "health-check",
-    "node-names",
-    "api",
-]
+Family = str
+"""The name of a family of cells, such as ``"pod-pod"``: see :mod:`lab.scenario.families`."""
 Refusal = Literal["timeout", "refused", "no-route", "no-such-name", "several-backends"]
-
-FAMILIES: tuple[Family, ...] = get_args(Family)
-"""All of them, in their order; those after the usual are for special Services of a kind, and the
-last two for a services node."""
-USUAL_FAMILIES: tuple[Family, ...] = FAMILIES[: FAMILIES.index("dns") + 1]
-"""Those that every lab has cells of."""
-
-OF_SERVICES_NODE: frozenset[Family] = frozenset({"node-names", "api"})
-"""Families that only a lab with a services node has."""
 
 
 @dataclass(frozen=True, slots=True)

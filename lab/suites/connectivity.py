@@ -15,7 +15,8 @@ import pytest
 from lab._log import clean
 from lab.matrix.cell import Cell
 from lab.matrix.verdict import GREEN, CellResult
-from lab.scenario.terms import FAMILIES, Family
+from lab.scenario.families import terms
+from lab.scenario.terms import Family
 from lab.suites.session import LabSession
 
 Outcome = tuple[
@@ -27,7 +28,7 @@ Outcome = tuple[
 WORKLOADS = "workloads"
 """The collector of a cluster's checks, and a word for ``-k``."""
 MARKERS: dict[str, str] = {
-    **{family: f"cells of the family {family}" for family in FAMILIES},
+    **{family: f"cells of the family {family}" for family in terms()},
     "tcp": "cells probed over TCP",
     "udp": "cells probed over UDP",
     "small": "cells with a small payload",

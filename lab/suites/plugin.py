@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lab._errors import LabError
-from lab.suites import hooks
-from lab.suites.complaint import USAGE, complain
+from lab._errors import LabError, UsageError
+from lab._log import complain
 
 if TYPE_CHECKING:
+    from lab.matrix.verdict import RunResult
     from lab.suites.open_lab import SuiteLab
 
 PACKAGE = "lab.suites"
@@ -52,9 +52,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+class Hooks:
+    """How a lab is found, and where a run goes.
+
+    ``lab test`` passes pytest an object with ``pytest_lab_progress`` and ``pytest_lab_recorded``,
+    to draw its line and to take the run over in process.
+    """
+
+    @pytest.hookspec(firstresult=True)
+    def pytest_lab_open(self, name: str) -> SuiteLab | None:
+        """Open the lab of that name; LabError if there is none, or it is broken."""
+
+    @pytest.hookspec
+    def pytest_lab_progress(self, done: int, total: int) -> None:
+        """Hear how many of a pass's probes have ended; ``done`` is 0 when a pass begins."""
+
+    @pytest.hookspec
+    def pytest_lab_recorded(self, run: RunResult, directory: Path) -> None:
+        """Take over a run once it is stored, with the directory of its reports."""
+
+
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     """Add the hooks by which a lab is opened and a run handed over."""
-    pluginmanager.add_hookspecs(hooks)
+    pluginmanager.add_hookspecs(Hooks)
 
 
 @pytest.hookimpl(trylast=True)
@@ -77,7 +97,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
             f"collecting '{PACKAGE}': no lab is named\n"
             f"  try: pytest --lab NAME --pyargs {PACKAGE} ('lab list' names the labs)"
         )
-        return USAGE
+        return UsageError.exit_code
     return _open(config, name)
 
 
@@ -88,16 +108,18 @@ def _open(config: pytest.Config, name: str) -> int | None:
             "cells are asked many at a time by one process\n"
             "  try: the same without -n, --dist and --tx (or -p no:xdist)"
         )
-        return USAGE
+        return UsageError.exit_code
     junit = config.getoption("xmlpath", None)
     if junit and (why := _unwritable(Path(os.path.expandvars(junit)).expanduser())):
         complain(
             f"testing lab '{name}': '{junit}' cannot be written: {why}\n"
             "  try: another file for --junitxml; nothing was asked"
         )
-        return USAGE
-    from lab.suites.choice import choice_of  # noqa: PLC0415  only where a lab is asked for
-    from lab.suites.under_test import LabUnderTest  # noqa: PLC0415  the same
+        return UsageError.exit_code
+    from lab.suites.session_plugin import (  # noqa: PLC0415  only where a lab is asked for
+        LabUnderTest,
+        choice_of,
+    )
 
     try:
         lab = LabUnderTest(config.hook.pytest_lab_open(name=name), choice_of(config))

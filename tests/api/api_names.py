@@ -9,7 +9,7 @@ from fake_kubelets import CALL
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
 from lab.cluster.api import Api, namespaced
-from lab.cluster.labels import NAMESPACE
+from lab.cluster.observed import NAMESPACE
 from lab.cluster.probe_pods import ProbePods
 
 IMAGES = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab._deadline import Deadline
-from lab.providers.netns import dnswire
+from lab.providers.netns import dns
 
 SECONDS = 120.0
 
@@ -29,8 +29,8 @@ class Dns:
             asking.settimeout(SECONDS)
             asking.connect(("127.0.0.1", self.port))
             try:
-                asking.send(dnswire.question(name, 7))
-                return Asked(dnswire.read_answer(asking.recv(4096), name, 7))
+                asking.send(dns.make_question(name, 7))
+                return Asked(dns.read_answer(asking.recv(4096), name, 7))
             except OSError as error:
                 return f"{error}; {self.log.read_text()[-500:]}"
 

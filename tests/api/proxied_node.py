@@ -19,7 +19,7 @@ from lab._deadline import Deadline
 from lab.facts import nftables
 from lab.facts.node import NodeFacts
 from lab.plan.plan import PlannedNode
-from lab.providers.netns import syscalls
+from lab.providers.netns import isolation
 
 _SECONDS = 10.0
 _CHUNK = 65_536
@@ -117,7 +117,7 @@ class ProxiedNode:
     def _inside(self, function: Any) -> Any:
         """Call it on a thread in the namespace; sockets stay where they were made."""
         with ThreadPoolExecutor(1) as threads:
-            threads.submit(syscalls.setns, self._namespace, syscalls.CLONE_NEWNET).result()
+            threads.submit(isolation.setns, self._namespace, isolation.CLONE_NEWNET).result()
             return threads.submit(function).result()
 
     def _forward(self, address: str) -> None:

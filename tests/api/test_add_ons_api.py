@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from lab._deadline import Deadline
-from lab.cluster.addons import calico_settings, ovn_kubernetes
+from lab.cluster.addons import ovn_kubernetes
+from lab.cluster.addons.calico import IMAGES, OPERATOR_IMAGES
 from lab.cluster.api import Api, RefusedError
 from lab.cluster.bundle.manifest import Blob, ContainerImage, Manifest
-from lab.cluster.cluster import cluster
-from lab.cluster.linux import addon_documents
+from lab.cluster.cluster import plan_cluster
+from lab.cluster.linux.bring_up import addon_documents
 from lab.lifecycle.compilation import compile_scenario
 
 pytestmark = pytest.mark.slow
@@ -26,8 +27,8 @@ REPOSITORIES = (
     "registry.k8s.io/coredns/coredns",
     "ghcr.io/flannel-io/flannel",
     ovn_kubernetes.IMAGE,
-    *calico_settings.IMAGES,
-    *calico_settings.OPERATOR_IMAGES,
+    *IMAGES,
+    *OPERATOR_IMAGES,
 )
 BUNDLE = Manifest(
     (("kubernetes", "1.36.3"),),
@@ -58,7 +59,7 @@ def path(document: Any) -> str:
 def documents(scenario: str) -> list[Any]:
     """Those of Kubernetes' own kinds."""
     intent = compile_scenario(scenario, pods="kubernetes", real=True).intent
-    made = addon_documents.documents(cluster("drill", intent, BUNDLE), intent, BUNDLE)
+    made = addon_documents(plan_cluster("drill", intent, BUNDLE), intent, BUNDLE)
     return [renamed(one) for one in made if one["kind"] in PLURALS]
 
 

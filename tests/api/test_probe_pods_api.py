@@ -14,7 +14,7 @@ from work import Work
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.cluster.api import Api
-from lab.cluster.labels import NAMESPACE
+from lab.cluster.observed import NAMESPACE
 from lab.lifecycle.compilation import Compiled
 from lab.matrix.cells import cells
 

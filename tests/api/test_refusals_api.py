@@ -12,12 +12,11 @@ from control_plane import ControlPlane
 
 from lab._deadline import Deadline
 from lab.cluster.api import Api, LostError, RefusedError, namespaced
-from lab.cluster.labels import NAMESPACE
+from lab.cluster.observed import NAMESPACE
 from lab.cluster.probe_manifests import ObjectOwner, manifests
-from lab.cluster.probe_pods import ProbePods
+from lab.cluster.probe_pods import ProbePods, Workloads
 from lab.cluster.versions import versions
 from lab.cluster.workload_checks import wanted
-from lab.cluster.workloads import Workloads
 from lab.lifecycle.compilation import Compiled
 from lab.providers.pods.exec_probing import ExecProber
 from lab.providers.provider import Probe, ProbeSettings

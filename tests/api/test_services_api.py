@@ -22,16 +22,16 @@ from lab._deadline import Deadline
 from lab.cluster.addons.bridges import ADDON as BRIDGES
 from lab.cluster.api import Api, Object, namespaced
 from lab.cluster.bundle.manifest import Manifest
-from lab.cluster.cluster import cluster
-from lab.cluster.labels import NAMESPACE
+from lab.cluster.cluster import plan_cluster
+from lab.cluster.kubeadm import kube_proxy_config
+from lab.cluster.observed import NAMESPACE
 from lab.cluster.probe_manifests import ObjectOwner, backends
 from lab.cluster.probe_pods import ProbePods
-from lab.cluster.proxy import configuration
 from lab.explain.check import Look
 from lab.explain.checks.services import ServicesCheck
 from lab.lifecycle.compilation import Compiled, compile_scenario
 from lab.matrix.cells import cells, counts
-from lab.providers.netns import health
+from lab.providers.netns import dialects
 from lab.topology.intent import Intent
 
 pytestmark = pytest.mark.slow
@@ -143,7 +143,9 @@ def proxied(plane: ControlPlane, special: Compiled, tmp_path: Path) -> Iterator[
     started: list[ProxiedNode] = []
 
     def start(node: str, root: Path | None = None) -> ProxiedNode:
-        made: dict[str, Any] = dict(configuration(cluster("services", special.intent, BUNDLE)))
+        made: dict[str, Any] = dict(
+            kube_proxy_config(plan_cluster("services", special.intent, BUNDLE))
+        )
         planned = special.plan.node(node)
         started.append(ProxiedNode(plane, root or found / "kube-proxy", planned, made, tmp_path))
         return started[-1]
@@ -185,10 +187,10 @@ def test_the_real_kube_proxy_makes_of_them_what_the_lab_intends(
     near = found["tcp", None, 30012]
     assert (len(near.backends), near.lost) == ((1, False) if name == "worker1" else (0, True))
     assert (near.kept, len(near.own or ())) == (True, 1)
-    question = health.HealthWeb("10.9.176.11", 30013)
+    question = dialects.HealthWeb("10.9.176.11", 30013)
     reply = question.read(node.asked(30013, question.request))
     assert reply
-    assert health.backends(reply) == ("1" if name == "worker1" else "0")
+    assert dialects.health_backends(reply) == ("1" if name == "worker1" else "0")
 
 
 @pytest.fixture

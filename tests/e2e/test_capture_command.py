@@ -10,7 +10,7 @@ import pytest
 from lab_command import ENOUGH_SECONDS, Lab
 
 from lab._deadline import Deadline
-from lab.providers.netns.processes import holders
+from lab.providers.netns.entry import list_holders
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ def captures(lab: Lab) -> list[Path]:
 
 def inside(lab: Lab) -> set[str]:
     """Processes of the lab's pid namespace: its holder, what answers, and who is at work."""
-    holder = next(one for one in holders() if one.directory.is_relative_to(lab.state))
+    holder = next(one for one in list_holders() if one.directory.is_relative_to(lab.state))
     own = Path(f"/proc/{holder.pid}/ns/pid").readlink()
     return {
         path.parent.parent.name for path in Path("/proc").glob("[0-9]*/ns/pid") if at(path, own)

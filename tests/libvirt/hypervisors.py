@@ -27,7 +27,7 @@ if __name__ == "__main__":
 import known_hosts
 
 from lab._deadline import Deadline
-from lab.providers.netns.processes import started
+from lab.providers.netns.entry import start_time
 
 PROGRAM = Path(__file__).with_name("programs") / "hypervisor.sh"
 NEEDED = ("libvirtd", "virtlogd", "sshd", "tini", "unshare", "setpriv", "nsenter", "ssh-keygen")
@@ -117,7 +117,7 @@ def sweep() -> None:
 
 
 def _owner() -> str:
-    return f"{MARK} {os.getpid()} {started(os.getpid())}"
+    return f"{MARK} {os.getpid()} {start_time(os.getpid())}"
 
 
 def _of_the_dead(owner: str) -> bool:
@@ -125,7 +125,7 @@ def _of_the_dead(owner: str) -> bool:
     if mark != MARK:
         return False
     pid, since = process.split()
-    return str(started(int(pid))) != since
+    return str(start_time(int(pid))) != since
 
 
 @contextmanager

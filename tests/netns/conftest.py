@@ -13,7 +13,7 @@ import pytest
 from netns_intents import cluster
 from netns_running import PROGRAMS, BringUp, NewLab, Running
 
-from lab.providers.netns import abilities, responding
+from lab.providers.netns import preflight, responder_config
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import LabHandle
 from lab.topology.intent import Intent
@@ -21,7 +21,9 @@ from lab.topology.intent import Intent
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = [item for item in items if item.path.parent == Path(__file__).parent]
-    missing = [one for one in abilities.abilities(tunnels=True) if not one.there] if here else []
+    missing = (
+        [one for one in preflight.try_abilities(tunnels=True) if not one.there] if here else []
+    )
     for item in here if missing else []:
         why = f"this machine has no {missing[0].name}: {missing[0].detail}; {missing[0].hint}"
         item.add_marker(pytest.mark.skip(reason=why))
@@ -30,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _small_responder() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(responding, "PROGRAM", PROGRAMS / "responder.py")
+        patch.setattr(responder_config, "PROGRAM", PROGRAMS / "responder.py")
         yield
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from lab._deadline import Deadline
 from lab.providers.netns import namespaces
 from lab.providers.netns.entry import HolderEntry
-from lab.providers.netns.holding import entry
+from lab.providers.netns.holders import enter_holder
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import LabHandle
 from lab.topology.intent import Intent
@@ -26,7 +26,7 @@ class Running:
 
     @property
     def entry(self) -> HolderEntry:
-        return entry(self.lab)
+        return enter_holder(self.lab)
 
     def ask(
         self, source: str, address: str, port: int, kind: str = "tcp", source_port: int = 0
@@ -34,7 +34,7 @@ class Running:
         """``"NAME CLIENT"`` as the responder says it, or ``"timeout"``, ``"refused"``, ..."""
 
         def inside(_: object) -> str:
-            with namespaces.within(source):
+            with namespaces.inside(source):
                 return _asked(address, port, kind, source_port)
 
         return self.entry.call(f"asking from {source}", inside, Deadline(10))

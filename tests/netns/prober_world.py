@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lab._deadline import Deadline
-from lab.providers.netns import prober, syscalls
+from lab.providers.netns import isolation, prober
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 
 T = TypeVar("T")
@@ -167,16 +167,16 @@ class World:
 
     def _inside(self, function: Callable[[], object], writer: int) -> None:
         try:
-            flags = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET | syscalls.CLONE_NEWPID
-            flags |= syscalls.CLONE_NEWUSER if self._foreign else 0
-            syscalls.setns(os.pidfd_open(self.pid), flags)
-            syscalls.die_with_parent(signal.SIGKILL)
+            flags = isolation.CLONE_NEWNS | isolation.CLONE_NEWNET | isolation.CLONE_NEWPID
+            flags |= isolation.CLONE_NEWUSER if self._foreign else 0
+            isolation.setns(os.pidfd_open(self.pid), flags)
+            isolation.die_with_parent(signal.SIGKILL)
             child = os.fork()
             if child:
                 os.close(writer)
                 os.waitpid(child, 0)
                 os._exit(0)
-            syscalls.die_with_parent(signal.SIGKILL)
+            isolation.die_with_parent(signal.SIGKILL)
             data = pickle.dumps(("done", function()))
         except BaseException as error:  # noqa: BLE001  carried over to the test
             data = pickle.dumps(("failed", error))
@@ -235,7 +235,7 @@ def enter(name: str) -> None:
     """Into the namespace of that name."""
     there = os.open(f"/run/netns/{name}", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        syscalls.setns(there, syscalls.CLONE_NEWNET)
+        isolation.setns(there, isolation.CLONE_NEWNET)
     finally:
         os.close(there)
 

@@ -13,7 +13,7 @@ from observed_labs import differences
 from lab._deadline import Deadline
 from lab.explain.faults import registry as faults
 from lab.plan.planner import make_plan
-from lab.providers.netns import provider, responding
+from lab.providers.netns import failover, responder_config
 from lab.providers.netns.provider import NetnsProvider
 from lab.scenario.loader import find, load
 from lab.topology import registry
@@ -39,8 +39,8 @@ def _intent(peering: str) -> Intent:
 def running(
     request: pytest.FixtureRequest, new_lab: NewLab, monkeypatch_module: pytest.MonkeyPatch
 ) -> Iterator[Running]:
-    program = Path(responding.__file__).with_name("responder.py")
-    monkeypatch_module.setattr(responding, "PROGRAM", program)
+    program = Path(responder_config.__file__).with_name("responder.py")
+    monkeypatch_module.setattr(responder_config, "PROGRAM", program)
     intent = _intent(request.param)
     running = Running(new_lab(f"bgp-{request.param}"), intent, NetnsProvider())
     for step in running.provider.steps(running.lab, intent):
@@ -76,7 +76,7 @@ def test_a_lost_nodes_block_goes_within_the_hold_time_and_comes_back(running: Ru
     assert lost.translation
     block = str(lost.translation.local_cidr)
     others = [one.name for one in running.intent.machines if one.speaker and one.name != lost.name]
-    provider.change(running.entry, running.intent, lost.name, plugged=False)
+    failover.plug(running.entry, running.intent, lost.name, plugged=False)
     try:
         deadline = Deadline(HOLD_SECONDS + NOTICE_SECONDS)
         for name in others:
@@ -89,7 +89,7 @@ def test_a_lost_nodes_block_goes_within_the_hold_time_and_comes_back(running: Ru
             left = _wanted(running, name) - {block}
             assert _learned(running, name) == left
     finally:
-        provider.change(running.entry, running.intent, lost.name, plugged=True)
+        failover.plug(running.entry, running.intent, lost.name, plugged=True)
     for name in others:
         Deadline(20).wait(
             f"'{name}' learning {block} again",

@@ -24,7 +24,7 @@ from lab.matrix.run import probe
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
 from lab.providers.capture import Tap
-from lab.providers.netns import responding
+from lab.providers.netns import responder_config
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import ProbeSettings
 from lab.scenario.loader import find, load
@@ -45,8 +45,8 @@ def plan() -> Plan:
 @pytest.fixture(scope="module")
 def running(new_lab: NewLab) -> Iterator[Running]:
     with pytest.MonkeyPatch.context() as patch:
-        program = Path(responding.__file__).with_name("responder.py")
-        patch.setattr(responding, "PROGRAM", program)
+        program = Path(responder_config.__file__).with_name("responder.py")
+        patch.setattr(responder_config, "PROGRAM", program)
         made = Running(new_lab(SCENARIO), topologies.intent(plan()), NetnsProvider())
         for step in made.provider.steps(made.lab, made.intent):
             step.run()

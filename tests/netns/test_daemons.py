@@ -17,7 +17,7 @@ from netns_running import PROGRAMS, BringUp, NewLab, Running
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
-from lab.providers.netns import holding
+from lab.providers.netns import holders
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import LabHandle, Liveness
 from lab.topology.daemon import Daemon, File, Ready
@@ -33,7 +33,7 @@ def running(bring_up: BringUp) -> Running:
 
 def _record(running: Running) -> dict[str, int]:
     """Every daemon's process as the holder numbers it, in the order of their start."""
-    holder = holding.entry(running.lab).pid
+    holder = holders.enter_holder(running.lab).pid
     text = Path(f"/proc/{holder}/root/run/daemons.jsonl").read_text(encoding="utf-8")
     return {one["name"]: one["pid"] for one in map(json.loads, text.splitlines())}
 
@@ -103,7 +103,7 @@ def test_the_step_can_run_twice_and_leaves_each_daemon_once(running: Running) ->
     assert running.provider.liveness(running.lab, running.intent).state == "running"
     processes = running.shell("router", "cat /proc/[0-9]*/comm")
     assert "bird" not in processes, "a command has a process namespace of its own"
-    holder = holding.entry(running.lab).pid
+    holder = holders.enter_holder(running.lab).pid
     listed = subprocess.run(
         ["nsenter", f"--target={holder}", "--pid", "--mount", "ps", "-C", "bird", "-o", "pid="],
         capture_output=True,
@@ -237,7 +237,7 @@ def test_missing_programs_are_refused_before_anything_is_made(new_lab: NewLab) -
         "no program 'no-such-client' (package nobodys-package), needed for 'router' on 'worker2'"
     )
     assert raised.value.hint == "sudo apt-get install --no-install-recommends nobodys-package"
-    assert holding.find(lab) is None
+    assert holders.find_holder(lab) is None
 
 
 @pytest.mark.parametrize(

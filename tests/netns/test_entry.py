@@ -16,9 +16,8 @@ from netns_running import NewLab
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, UsageError
-from lab.providers.netns import holding
-from lab.providers.netns.entry import HolderEntry, Tell
-from lab.providers.netns.processes import started
+from lab.providers.netns import holders
+from lab.providers.netns.entry import HolderEntry, Tell, start_time
 
 LONG = f"60.{os.getpid()}"
 """Seconds to sleep, as nothing else on this machine has them in its command line."""
@@ -27,10 +26,10 @@ LONG = f"60.{os.getpid()}"
 @pytest.fixture(scope="module")
 def entry(new_lab: NewLab) -> Iterator[HolderEntry]:
     lab = new_lab("entered")
-    yield holding.start(lab, sys.executable)
-    found = holding.find(lab)
+    yield holders.start_holder(lab, sys.executable)
+    found = holders.find_holder(lab)
     assert found
-    holding.end((found,))
+    holders.end_holders((found,))
 
 
 def test_what_a_function_returns_comes_back(entry: HolderEntry) -> None:
@@ -83,7 +82,7 @@ def test_at_the_deadline_it_is_killed_and_the_last_word_reported(entry: HolderEn
     with pytest.raises(DeadlineError, match=r"sleeping: not done within 0.2 s; last heard: \d"):
         entry.call("sleeping", slow, Deadline(0.2), heard=children.append)
     inside = children[1]
-    assert started(inside, f"/proc/{entry.pid}/root/proc") is None
+    assert start_time(inside, f"/proc/{entry.pid}/root/proc") is None
 
 
 def test_a_child_that_is_killed_is_an_error(entry: HolderEntry) -> None:
@@ -152,7 +151,9 @@ with terminable():
 def _running(word: str) -> bool:
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if word.encode() in path.read_bytes().split(b"\0") and started(int(path.parent.name)):
+            if word.encode() in path.read_bytes().split(b"\0") and start_time(
+                int(path.parent.name)
+            ):
                 return True
         except (FileNotFoundError, ProcessLookupError):
             continue

@@ -10,7 +10,9 @@ from netns_intents import cluster
 from netns_running import BringUp, NewLab, Running
 
 from lab._deadline import Deadline
-from lab.providers.netns import evidence, resolvers
+from lab.providers.netns import machine as netns_machine
+from lab.providers.netns import namespaces
+from lab.providers.netns import provider as netns_provider
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.netns.windows import realise
 from lab.remote.shell import Completed
@@ -36,7 +38,7 @@ def test_every_namespace_shows_its_own_network(overlay: Running) -> None:
             assert pod.address in found[f"{pod.name}/addresses.txt"]
             own = realise(overlay.intent).machine(machine.name)
             resolver = next(one.resolver for one in own.pods if one.name == pod.name)
-            assert resolvers.text(resolver) in found[f"{pod.name}/resolv.conf"]
+            assert namespaces.resolver_text(resolver) in found[f"{pod.name}/resolv.conf"]
             assert ":8080" in found[f"{pod.name}/sockets.txt"]
     assert "ipv4/ip_forward:1" in found["worker1/sysctls.txt"]
     assert "responder: running" in found["holder.txt"]
@@ -75,9 +77,11 @@ def test_a_look_that_hangs_leaves_the_others_and_says_so(
 ) -> None:
     running = bring_up(cluster("overlay"))
     seconds = f"{os.getpid()}4711"
-    monkeypatch.setattr(evidence, "EVIDENCE_SECONDS", 1.0)
+    monkeypatch.setattr(netns_provider, "EVIDENCE_SECONDS", 1.0)
     monkeypatch.setattr(
-        evidence, "LOOKS", (("first.txt", ("echo", "first")), ("slow.txt", ("sleep", seconds)))
+        netns_provider,
+        "LOOKS",
+        (("first.txt", ("echo", "first")), ("slow.txt", ("sleep", seconds))),
     )
     found = pieces(running)
     assert found["worker1/first.txt"] == "$ echo first\nfirst\n"
@@ -102,4 +106,4 @@ def test_a_look_that_hangs_leaves_the_others_and_says_so(
     ],
 )
 def test_a_transcript_reads_as_a_terminal_does(done: Completed, text: str) -> None:
-    assert evidence.transcript(["ip", "a b"], done) == text
+    assert netns_machine.transcript(["ip", "a b"], done) == text

@@ -8,8 +8,8 @@ import pytest
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
-from lab.providers.netns import namespaces, netlink, nft
-from lab.providers.netns.entry import scratch
+from lab.providers.netns import namespaces, netlink
+from lab.providers.netns.entry import call_isolated
 from lab.providers.netns.operations import (
     AddressAdd,
     BridgeAdd,
@@ -29,9 +29,9 @@ def _apply(*operations: Operation) -> None:
 
     def work() -> None:
         namespaces.create(["node"])
-        namespaces.apply([one])
+        namespaces.apply_operations([one])
 
-    scratch("applying", work, Deadline(10))
+    call_isolated("applying", work, Deadline(10))
 
 
 def test_an_error_names_operation_namespace_object_and_errno_in_words() -> None:
@@ -60,13 +60,13 @@ def test_more_operations_than_one_batch_holds_are_all_done() -> None:
             "n", (("lo", 1), ("br", 9)), (BridgeAdd("br", 9, MAC, 1500), *many)
         )
         namespaces.create(["n"])
-        namespaces.apply([one])
-        with namespaces.within("n"), namespaces.Socket("n") as channel:
+        namespaces.apply_operations([one])
+        with namespaces.inside("n"), namespaces.Socket("n") as channel:
             bodies = channel.dump(netlink.GET_NEIGHBOUR, bytes([socket.AF_INET]) + bytes(11))
             found = {netlink.attributes(body[12:])[1] for body in bodies}
             return len({address for address in found if address.startswith(b"\x0a\x01")})
 
-    assert scratch("applying", work, Deadline(20)) == 3000
+    assert call_isolated("applying", work, Deadline(20)) == 3000
 
 
 def test_a_missing_setting_is_an_error_unless_it_is_optional() -> None:
@@ -84,19 +84,19 @@ def test_a_refused_setting_names_the_reason() -> None:
 
 def test_going_into_a_namespace_that_is_not_there() -> None:
     def work() -> None:
-        with namespaces.within("nowhere"):
+        with namespaces.inside("nowhere"):
             pass
 
     with pytest.raises(BrokenError, match="entering namespace 'nowhere'"):
-        scratch("entering", work, Deadline(10))
+        call_isolated("entering", work, Deadline(10))
 
 
 def test_rules_that_do_not_parse_show_the_librarys_words_and_the_line() -> None:
     def work() -> None:
-        nft.load("table ip a {\n  chain b {\n    nonsense here\n  }\n}\n", "node")
+        namespaces.load_ruleset("table ip a {\n  chain b {\n    nonsense here\n  }\n}\n", "node")
 
     with pytest.raises(LabError) as raised:
-        scratch("loading", work, Deadline(10))
+        call_isolated("loading", work, Deadline(10))
     text = str(raised.value)
     assert "in namespace 'node'" in text
     assert "line:3:" in text
@@ -107,16 +107,16 @@ def test_an_error_in_one_of_many_scripts_comes_out() -> None:
     def work() -> None:
         namespaces.create(["a", "b", "c"])
         good = "flush ruleset\ntable ip t {\n}\n"
-        nft.load_all((("a", good), ("b", good), ("c", "table ip {\n")))
+        namespaces.load_rulesets((("a", good), ("b", good), ("c", "table ip {\n")))
 
     with pytest.raises(BrokenError, match="in namespace 'c'"):
-        scratch("loading", work, Deadline(10))
+        call_isolated("loading", work, Deadline(10))
 
 
 def test_loading_rules_twice_leaves_them_once() -> None:
     def work() -> None:
         text = "flush ruleset\ntable ip t {\n chain c { counter\n }\n}\n"
         namespaces.create(["a"])
-        nft.load_all((("a", text), ("a", text)))
+        namespaces.load_rulesets((("a", text), ("a", text)))
 
-    scratch("loading", work, Deadline(10))
+    call_isolated("loading", work, Deadline(10))

@@ -13,11 +13,11 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, UsageError
 from lab.plan.planner import make_plan
 from lab.providers.failing import Beat, BeatPace
-from lab.providers.netns import responding
+from lab.providers.netns import responder_config
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.settling import settled
 from lab.scenario.loader import find, load
-from lab.suites.failing import FailoverTest
+from lab.suites.session import FailoverTest
 from lab.topology import registry
 
 pytestmark = pytest.mark.slow
@@ -32,8 +32,8 @@ def running(new_lab: NewLab) -> Iterator[Running]:
     topology = scenario.topology.replace(advert_seconds=ADVERT_SECONDS)
     intent = registry.intent(make_plan(scenario.replace(topology=topology, pods_per_node=1)))
     with pytest.MonkeyPatch.context() as patch:
-        program = Path(responding.__file__).with_name("responder.py")
-        patch.setattr(responding, "PROGRAM", program)
+        program = Path(responder_config.__file__).with_name("responder.py")
+        patch.setattr(responder_config, "PROGRAM", program)
         running = Running(new_lab("vrrp"), intent, NetnsProvider())
         for step in running.provider.steps(running.lab, intent):
             step.run()

@@ -17,12 +17,12 @@ from netns_running import NewLab
 
 from lab._deadline import Deadline
 from lab._errors import PreflightError
-from lab.providers.netns import capacity, holding
-from lab.providers.netns.processes import LAB_HOLDER, holders, started
+from lab.providers.netns import holders, preflight
+from lab.providers.netns.entry import LAB_HOLDER, list_holders, start_time
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import LabHandle
 
-PROJECT = Path(holding.__file__).parents[3]
+PROJECT = Path(holders.__file__).parents[3]
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def lab(new_lab: NewLab) -> Iterator[LabHandle]:
 
 
 def test_marks_tell_lab_token_directory_and_age(lab: LabHandle) -> None:
-    entry = holding.start(lab, sys.executable)
+    entry = holders.start_holder(lab, sys.executable)
     (mark,) = [one for one in NetnsProvider().marks() if one.token == lab.token]
     assert (mark.lab, mark.directory) == (lab.name, lab.directory)
     assert mark.object == f"process {entry.pid} (holder)"
@@ -44,8 +44,8 @@ def test_marks_hold_odd_names_and_directories(new_lab: NewLab, tmp_path: Path) -
     made = new_lab("a b")
     odd = tmp_path / "a directory with 'quotes' and ünïcode"
     lab = LabHandle("a b", odd, made.token)
-    holding.start(lab, sys.executable)
-    found = holding.find(lab)
+    holders.start_holder(lab, sys.executable)
+    found = holders.find_holder(lab)
     assert found
     assert (found.lab, found.directory) == ("a b", odd)
     assert NetnsProvider().destroy(lab) == (f"process {found.pid} (holder) with its namespaces",)
@@ -53,7 +53,7 @@ def test_marks_hold_odd_names_and_directories(new_lab: NewLab, tmp_path: Path) -
 
 
 def test_it_ignores_sigterm_and_reaps_orphans(lab: LabHandle) -> None:
-    entry = holding.start(lab, sys.executable)
+    entry = holders.start_holder(lab, sys.executable)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         os.kill(entry.pid, number)
     entry.call("x", lambda _: subprocess.Popen(["sh", "-c", "sleep 0.01 & exit"]).pid, Deadline(5))
@@ -62,14 +62,14 @@ def test_it_ignores_sigterm_and_reaps_orphans(lab: LabHandle) -> None:
         lambda: [path.name for path in Path(f"/proc/{entry.pid}/root/proc").iterdir()],
         until=lambda names: [name for name in names if name.isdigit()] == ["1"],
     )
-    assert started(entry.pid) == entry.started
+    assert start_time(entry.pid) == entry.started
 
 
 def test_it_has_no_descriptor_but_null(lab: LabHandle) -> None:
     read, write = os.pipe()
     os.set_inheritable(write, True)
     try:
-        entry = holding.start(lab, sys.executable)
+        entry = holders.start_holder(lab, sys.executable)
         found = {str(path.readlink()) for path in Path(f"/proc/{entry.pid}/fd").iterdir()}
         assert found == {"/dev/null"}
     finally:
@@ -79,10 +79,10 @@ def test_it_has_no_descriptor_but_null(lab: LabHandle) -> None:
 
 def test_it_survives_its_caller_and_lets_go_of_its_output(lab: LabHandle) -> None:
     program = (
-        "import sys; from pathlib import Path; from lab.providers.netns import holding; "
+        "import sys; from pathlib import Path; from lab.providers.netns import holders; "
         "from lab.providers.provider import LabHandle; "
         "lab = LabHandle(sys.argv[1], Path(sys.argv[2]), sys.argv[3]); "
-        "print(holding.start(lab, sys.executable).pid)"
+        "print(holders.start_holder(lab, sys.executable).pid)"
     )
     done = subprocess.run(  # would wait for ever if the holder kept the pipe open
         [sys.executable, "-c", program, lab.name, str(lab.directory), lab.token],
@@ -92,13 +92,13 @@ def test_it_survives_its_caller_and_lets_go_of_its_output(lab: LabHandle) -> Non
         timeout=20,
         env={**os.environ, "PYTHONPATH": str(PROJECT)},
     )
-    found = holding.find(lab)
+    found = holders.find_holder(lab)
     assert found
     assert found.pid == int(done.stdout)
 
 
 def test_killing_it_ends_every_process_inside(lab: LabHandle) -> None:
-    entry = holding.start(lab, sys.executable)
+    entry = holders.start_holder(lab, sys.executable)
     inner = entry.call(
         "x",
         lambda _: subprocess.Popen(["sleep", "60"], start_new_session=True).pid,
@@ -106,10 +106,10 @@ def test_killing_it_ends_every_process_inside(lab: LabHandle) -> None:
     )
     status = Path(f"/proc/{entry.pid}/root/proc/{inner}/status")
     assert "sleep" in status.read_text(encoding="utf-8")
-    sleepers = {pid: started(int(pid)) for pid in _pids() if _is_inside(pid, entry.pid)}
+    sleepers = {pid: start_time(int(pid)) for pid in _pids() if _is_inside(pid, entry.pid)}
     assert len(sleepers) >= 2
     NetnsProvider().destroy(lab)
-    assert not [pid for pid, since in sleepers.items() if since and since == started(int(pid))]
+    assert not [pid for pid, since in sleepers.items() if since and since == start_time(int(pid))]
 
 
 def _pids() -> list[str]:
@@ -132,7 +132,7 @@ def test_a_refusal_is_one_line_of_json_and_an_error_with_its_cure(
     )
     kind = replace(LAB_HOLDER, program=liar)
     with pytest.raises(PreflightError, match="refused 'unshare': No space left") as raised:
-        holding.start(lab, sys.executable, kind)
+        holders.start_holder(lab, sys.executable, kind)
     assert "sysctl -w user.max_user_namespaces" in raised.value.hint
 
 
@@ -142,16 +142,16 @@ def test_a_later_holder_of_the_same_lab_replaces_the_first(lab: LabHandle, new_l
     later = LabHandle(lab.name, lab.directory, new_lab("token").token)
     for one in (lab, elsewhere, later, later):
         provider.steps(one, intent)[0].run()
-    there = [one.token for one in holders() if one.lab == lab.name]
+    there = [one.token for one in list_holders() if one.lab == lab.name]
     assert there == [elsewhere.token, later.token]
     provider.destroy(elsewhere)
     provider.destroy(later)
 
 
 def test_one_that_a_look_missed_as_it_handed_over_is_ended_too(lab: LabHandle) -> None:
-    holding.start(lab, sys.executable)
-    looks = iter([(), tuple(one for one in holders() if one.token == lab.token)])
-    (found,) = holding.end_all(lambda: next(looks))
+    holders.start_holder(lab, sys.executable)
+    looks = iter([(), tuple(one for one in list_holders() if one.token == lab.token)])
+    (found,) = holders.end_all_holders(lambda: next(looks))
     assert found.gone()
 
 
@@ -167,11 +167,13 @@ def test_one_that_a_look_missed_as_it_handed_over_is_ended_too(lab: LabHandle) -
 def test_a_need_that_no_lab_can_have_is_no_trap_for_others(
     lab: LabHandle, note: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entry = holding.start(lab, sys.executable)
-    own = [one for one in holders() if one.token == lab.token]
-    monkeypatch.setattr(capacity, "holders", lambda: own)
-    command = ["sh", "-c", f"{note} {capacity.NEED_FILE}"]
+    entry = holders.start_holder(lab, sys.executable)
+    own = [one for one in list_holders() if one.token == lab.token]
+    monkeypatch.setattr(preflight, "list_holders", lambda: own)
+    command = ["sh", "-c", f"{note} {preflight.NEED_FILE}"]
     entry.call("x", lambda _: subprocess.run(command, check=True).returncode, Deadline(5))
-    assert Path(f"/proc/{entry.pid}/root{capacity.NEED_FILE}").parent.joinpath("neighbours").lstat()
-    room = capacity.room()
+    assert (
+        Path(f"/proc/{entry.pid}/root{preflight.NEED_FILE}").parent.joinpath("neighbours").lstat()
+    )
+    room = preflight.machine_room()
     assert room.neighbours_used < room.neighbour_limit

@@ -13,7 +13,7 @@ from observed_labs import differences
 
 from lab._deadline import Deadline
 from lab.plan.planner import make_plan
-from lab.providers.netns import responding
+from lab.providers.netns import responder_config
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 from lab.scenario.loader import load, meant
 from lab.scenario.terms import Protocol
@@ -35,8 +35,8 @@ BARRED = (
 @pytest.fixture(scope="module")
 def running(bring_up: BringUp) -> Iterator[Running]:
     with pytest.MonkeyPatch.context() as patch:
-        program = Path(responding.__file__).with_name("responder.py")
-        patch.setattr(responding, "PROGRAM", program)
+        program = Path(responder_config.__file__).with_name("responder.py")
+        patch.setattr(responder_config, "PROGRAM", program)
         plan = make_plan(load(meant(SPEC)))
         yield bring_up(registry.intent(plan))
 

@@ -17,8 +17,9 @@ from netns_intents import cluster
 from netns_running import PROGRAMS, BringUp, NewLab
 
 from lab._deadline import Deadline
-from lab.providers.netns import steps, syscalls
-from lab.providers.netns.processes import holders
+from lab.providers.netns import isolation
+from lab.providers.netns.bring_up import find_ailment
+from lab.providers.netns.entry import list_holders
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import LabHandle
 from lab.topology.intent import Intent
@@ -106,7 +107,7 @@ def test_other_users_labs_are_not_seen(new_lab: NewLab, monkeypatch: pytest.Monk
 def test_killed_after_a_step_it_is_taken_away_by_its_marks(new_lab: NewLab, step: str) -> None:
     lab = new_lab("life")
     _kill(_stopped(LIFE, lab, step))
-    assert [one for one in holders() if one.token == lab.token]
+    assert [one for one in list_holders() if one.token == lab.token]
     assert len(NetnsProvider().destroy(lab)) == 1
     assert NetnsProvider().destroy(lab) == ()
 
@@ -121,7 +122,7 @@ def test_killed_at_any_moment_it_is_taken_away_and_can_come_up_again(
         process.wait(delay)
     _kill(process)
     NetnsProvider().destroy(lab)
-    assert not [one for one in holders() if one.token == lab.token]
+    assert not [one for one in list_holders() if one.token == lab.token]
     assert _life(lab) == {"user": os.geteuid(), **WHOLE}
 
 
@@ -163,8 +164,8 @@ def test_a_lab_that_another_user_namespace_hides_is_not_said_to_have_lost_its_re
     child = os.fork()
     if not child:
         try:
-            syscalls.unshare(syscalls.CLONE_NEWUSER)
-            os.write(writer, steps.ailment(running.entry.pid, running.intent).encode())
+            isolation.unshare(isolation.CLONE_NEWUSER)
+            os.write(writer, find_ailment(running.entry.pid, running.intent).encode())
         finally:
             os._exit(0)
     os.close(writer)
@@ -172,7 +173,7 @@ def test_a_lab_that_another_user_namespace_hides_is_not_said_to_have_lost_its_re
         said = pipe.read()
     os.waitpid(child, 0)
     assert f"process {running.entry.pid}, cannot be looked into from this user namespace" in said
-    assert steps.ailment(running.entry.pid, running.intent) == ""
+    assert find_ailment(running.entry.pid, running.intent) == ""
 
 
 def test_liveness_tells_absent_running_and_broken(bring_up: BringUp) -> None:

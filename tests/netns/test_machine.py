@@ -15,7 +15,7 @@ from netns_running import NewLab, Running
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, UsageError
-from lab.providers.netns import resolvers
+from lab.providers.netns import namespaces
 from lab.providers.netns.machine import NetnsMachine
 from lab.topology.intent import Resolver
 
@@ -56,7 +56,7 @@ def test_a_pod_has_its_own_name_network_and_resolver(machine: Machines, overlay:
         ["sh", "-c", "hostname; cat /etc/resolv.conf; ls /sys/class/net"], Deadline(10)
     )
     resolver = overlay.intent.machine("worker1").pods[0].resolver
-    assert done.stdout == f"worker1-p1\n{resolvers.text(resolver)}eth0\nlo\n"
+    assert done.stdout == f"worker1-p1\n{namespaces.resolver_text(resolver)}eth0\nlo\n"
 
 
 def test_a_node_keeps_this_machines_resolver_and_a_windows_pod_has_its_rules(
@@ -65,7 +65,9 @@ def test_a_node_keeps_this_machines_resolver_and_a_windows_pod_has_its_rules(
     ours = Path("/etc/resolv.conf").read_text(encoding="utf-8")
     assert machine("worker1").run(["cat", "/etc/resolv.conf"], Deadline(10)).stdout == ours
     done = machine("win1-p1").run(["cat", "/etc/resolv.conf"], Deadline(10))
-    assert done.stdout == resolvers.text(Resolver("10.96.0.10", ("default.svc.cluster.local",), 1))
+    assert done.stdout == namespaces.resolver_text(
+        Resolver("10.96.0.10", ("default.svc.cluster.local",), 1)
+    )
 
 
 def test_path_and_working_directory_are_kept(

@@ -12,7 +12,7 @@ from observed_labs import differences, seen
 
 from lab.facts.node import rises
 from lab.plan.planner import make_plan
-from lab.providers.netns import responding
+from lab.providers.netns import responder_config
 from lab.providers.netns.provider import NetnsProvider
 from lab.scenario.loader import find, load, shipped
 from lab.topology import registry
@@ -188,7 +188,9 @@ BROKEN = [
 def test_a_healthy_lab_shows_no_difference(
     bring_up: BringUp, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(responding, "PROGRAM", Path(responding.__file__).with_name("responder.py"))
+    monkeypatch.setattr(
+        responder_config, "PROGRAM", Path(responder_config.__file__).with_name("responder.py")
+    )
     intent = registry.intent(make_plan(load(find(name))))
     running = bring_up(intent, name=f"seen-{name}")
     assert [str(one) for one in differences(running)] == []

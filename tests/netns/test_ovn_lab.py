@@ -13,9 +13,9 @@ from netns_running import BringUp, Running
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.plan.planner import make_plan
-from lab.providers.netns import daemons, logical_network
+from lab.providers.netns import daemons
+from lab.providers.netns.namespaces import run_directory
 from lab.providers.netns.provider import NetnsProvider
-from lab.providers.netns.surroundings import run_directory
 from lab.scenario.loader import find, load
 from lab.scenario.scenario import Services
 from lab.topology import registry
@@ -77,7 +77,7 @@ def test_a_chassis_that_never_comes_is_named(lab: Running) -> None:
     )
 
     def wait(_: object) -> None:
-        logical_network.wait_until_there(ghost, Deadline(1), lambda: None)
+        daemons.wait_for_logical_network(ghost, Deadline(1), lambda: None)
 
     with pytest.raises(DeadlineError, match="chassis gone is not registered"):
         lab.entry.call("waiting", wait, Deadline(20))
@@ -102,8 +102,8 @@ def test_a_daemon_that_died_is_told_with_the_end_of_its_log(bring_up: BringUp) -
         ghost = replace(
             network, switches=(*network.switches, replace(network.switches[0], name="gone"))
         )
-        logical_network.wait_until_there(
-            ghost, Deadline(600), lambda: daemons.require_all(running.intent, "bringing it up")
+        daemons.wait_for_logical_network(
+            ghost, Deadline(600), lambda: daemons.require_daemons(running.intent, "bringing it up")
         )
 
     running.entry.call("killing a switch", kill, Deadline(10))

@@ -10,8 +10,8 @@ from netns_intents import cluster
 from netns_running import BringUp
 
 from lab._errors import PreflightError
-from lab.providers.netns import abilities, capacity, nft, operations
-from lab.providers.netns.processes import holders
+from lab.providers.netns import namespaces, operations, preflight
+from lab.providers.netns.entry import list_holders
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import LabHandle
 
@@ -20,21 +20,21 @@ ANY = LabHandle("any", Path("/nowhere"), "0" * 16)
 
 def test_this_machine_is_fit() -> None:
     NetnsProvider().preflight(ANY, cluster("overlay"))
-    names = {one.name for one in abilities.abilities(tunnels=False)}
+    names = {one.name for one in preflight.try_abilities(tunnels=False)}
     assert {"namespaces", "veth", "bridge", "hairpin mode", "nftables"} <= names
     assert "vxlan" not in names
 
 
 @pytest.fixture
 def _fresh_library() -> Iterator[None]:
-    nft.libnftables.cache_clear()
+    namespaces.libnftables.cache_clear()
     yield
-    nft.libnftables.cache_clear()
+    namespaces.libnftables.cache_clear()
 
 
 @pytest.mark.usefixtures("_fresh_library")
 def test_a_machine_without_nftables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nft, "LIBRARY", "libnftables-not-here.so.1")
+    monkeypatch.setattr(namespaces, "LIBRARY", "libnftables-not-here.so.1")
     with pytest.raises(PreflightError, match="no libnftables, needed for Services") as raised:
         NetnsProvider().preflight(ANY, cluster("overlay"))
     assert "sudo apt-get install" in raised.value.hint
@@ -43,7 +43,7 @@ def test_a_machine_without_nftables(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_kernel_without_vxlan(monkeypatch: pytest.MonkeyPatch) -> None:
     strange = operations.LinkUp("tunnel")  # a device that is not there stands for the module
     monkeypatch.setattr(
-        abilities, "_VXLAN", abilities._Trial("vxlan", "overlay tunnels", strange, "vxlan")
+        preflight, "_VXLAN", preflight._Trial("vxlan", "overlay tunnels", strange, "vxlan")
     )
     with pytest.raises(PreflightError, match="no vxlan, needed for overlay tunnels") as raised:
         NetnsProvider().preflight(ANY, cluster("overlay"))
@@ -52,7 +52,7 @@ def test_a_kernel_without_vxlan(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_neighbour_table_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capacity, "_neighbour_limit", lambda: 2)
+    monkeypatch.setattr(preflight, "_neighbour_limit", lambda: 2)
     with pytest.raises(PreflightError, match="checking the neighbour table") as raised:
         NetnsProvider().preflight(ANY, cluster("overlay"))
     assert raised.value.hint.startswith("sudo sysctl -w net.ipv4.neigh.default.gc_thresh3=")
@@ -61,10 +61,10 @@ def test_a_neighbour_table_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_running_lab_is_counted_in(bring_up: BringUp, monkeypatch: pytest.MonkeyPatch) -> None:
     running = bring_up(cluster("overlay"))
     # The labs of other tests come and go meanwhile; a hundred of this one are above any change.
-    (own,) = [one for one in holders() if one.directory == running.lab.directory]
-    monkeypatch.setattr(capacity, "holders", list)
-    before = capacity.room().neighbours_used
-    monkeypatch.setattr(capacity, "holders", lambda: [own] * 100)
-    needed = capacity.need(running.intent).neighbours
-    assert 99 * needed < capacity.room().neighbours_used - before < 101 * needed
+    (own,) = [one for one in list_holders() if one.directory == running.lab.directory]
+    monkeypatch.setattr(preflight, "list_holders", list)
+    before = preflight.machine_room().neighbours_used
+    monkeypatch.setattr(preflight, "list_holders", lambda: [own] * 100)
+    needed = preflight.lab_need(running.intent).neighbours
+    assert 99 * needed < preflight.machine_room().neighbours_used - before < 101 * needed
     running.provider.destroy(running.lab)

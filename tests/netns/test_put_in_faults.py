@@ -16,7 +16,7 @@ from lab.explain.faults import registry
 from lab.explain.faults.fault import Fault, FaultCommand, FaultSite
 from lab.lifecycle.faults import batches, script
 from lab.plan.planner import make_plan
-from lab.providers.netns import responding
+from lab.providers.netns import responder_config
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.netns.services import SERVICE_TABLE
 from lab.scenario.loader import find, load
@@ -31,8 +31,8 @@ KINDS = ("overlay", "hard-way")
 @contextmanager
 def brought_up(scenario: str, new_lab: NewLab) -> Iterator[Running]:
     with pytest.MonkeyPatch.context() as patch:
-        program = Path(responding.__file__).with_name("responder.py")
-        patch.setattr(responding, "PROGRAM", program)
+        program = Path(responder_config.__file__).with_name("responder.py")
+        patch.setattr(responder_config, "PROGRAM", program)
         intent = replace(topologies.intent(make_plan(load(find(scenario)))), kubernetes=None)
         made = Running(new_lab(scenario), intent, NetnsProvider())
         for step in made.provider.steps(made.lab, intent):

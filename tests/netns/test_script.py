@@ -11,9 +11,9 @@ import pytest
 from netns_intents import cluster
 
 from lab._deadline import Deadline
-from lab.providers.netns import commands, namespaces, nft
-from lab.providers.netns.compile import compile as compile_intent
-from lab.providers.netns.entry import scratch
+from lab.providers.netns import namespaces, script
+from lab.providers.netns.compile import compile_intent
+from lab.providers.netns.entry import call_isolated
 from lab.providers.netns.operations import RulesetLoad
 from lab.providers.netns.windows import realise
 
@@ -56,7 +56,7 @@ def _steady(value: object) -> object:
 def _state(names: list[str]) -> dict[str, dict[str, object]]:
     found: dict[str, dict[str, object]] = {}
     for name in names:
-        with namespaces.within(name):
+        with namespaces.inside(name):
             looks: dict[str, object] = {
                 what: _steady(json.loads(_run(command) or "[]")) for what, command in LOOKS.items()
             }
@@ -74,8 +74,8 @@ def test_running_the_script_gives_the_executors_state(kind: str) -> None:
 
     def by_executor() -> dict[str, dict[str, object]]:
         namespaces.create(names)
-        namespaces.apply(wanted)
-        nft.load_all(
+        namespaces.apply_operations(wanted)
+        namespaces.load_rulesets(
             tuple(
                 (one.namespace, operation.text)
                 for one in wanted
@@ -86,18 +86,18 @@ def test_running_the_script_gives_the_executors_state(kind: str) -> None:
         return _state(names)
 
     def by_script() -> dict[str, dict[str, object]]:
-        _run("sh", commands.script(intent))
+        _run("sh", script.script(intent))
         return _state(names)
 
-    ours = scratch("applying", by_executor, Deadline(60))
-    theirs = scratch("running the script", by_script, Deadline(60))
+    ours = call_isolated("applying", by_executor, Deadline(60))
+    theirs = call_isolated("running the script", by_script, Deadline(60))
     for name in names:
         for what, value in ours[name].items():
             assert theirs[name][what] == value, f"{what} of {name}"
 
 
 def test_one_nodes_script_runs_alone_and_its_last_line_takes_it_away() -> None:
-    text = commands.script(cluster("overlay"), "win1")
+    text = script.script(cluster("overlay"), "win1")
     (teardown,) = re.findall("# Take it away: (.*)", text)
 
     def life() -> tuple[list[str], list[str]]:
@@ -106,12 +106,12 @@ def test_one_nodes_script_runs_alone_and_its_last_line_takes_it_away() -> None:
         _run(teardown)
         return there, sorted(path.name for path in Path("/run/netns").iterdir())
 
-    there, left = scratch("running one node's script", life, Deadline(30))
+    there, left = call_isolated("running one node's script", life, Deadline(30))
     assert there == ["fabric", "win1", "win1-p1", "win1-p2"]
     assert left == []
 
 
 def test_an_unknown_node_is_refused_by_name() -> None:
     with pytest.raises(Exception, match="there is no such machine") as raised:
-        commands.script(cluster(), "win9")
+        script.script(cluster(), "win9")
     assert "'win1'" in str(raised.value)

@@ -19,19 +19,19 @@ from netns_running import NewLab
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.lifecycle.gc import GcRequest, GcResult, gc
-from lab.providers.netns import holding
-from lab.providers.netns.processes import (
+from lab.providers.netns import holders
+from lab.providers.netns.entry import (
     LAB_HOLDER,
     NODE_HOLDER,
     TOKEN_VARIABLE,
-    holders,
-    started,
+    list_holders,
+    start_time,
 )
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import LabHandle, Mark
 from lab.state.store import Store
 
-PACKAGE = Path(holding.__file__).parents[2]
+PACKAGE = Path(holders.__file__).parents[2]
 NOBODY = 65534
 SLEEP = "import time; time.sleep(600)"
 Start = Callable[..., int]
@@ -43,7 +43,7 @@ def common() -> Iterator[Path]:
     """A directory that every user can read, with the holder's program in it."""
     directory = Path(tempfile.mkdtemp(prefix="strangers-", dir="/tmp"))
     names = ("", "providers/", "providers/netns/")
-    modules = ["providers/netns/holder", "providers/netns/isolation", "providers/netns/syscalls"]
+    modules = ["providers/netns/holder", "providers/netns/isolation"]
     for name in (*(f"{one}__init__" for one in names), *modules):
         target = directory / "lab" / f"{name}.py"
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +135,7 @@ def holder_of_nobody(python: str, common: Path, lab: LabHandle, name: str, direc
 
 
 def only_of_nobody(lab: LabHandle) -> int:
-    (found,) = [one for one in holders(all_users=True) if one.token == lab.token]
+    (found,) = [one for one in list_holders(all_users=True) if one.token == lab.token]
     assert found.user == NOBODY
     return found.pid
 
@@ -165,7 +165,7 @@ def test_the_words_of_another_users_process_remove_nothing(  # noqa: PLR0913  al
     pid = start([python, "-c", SLEEP, *words], NOBODY)
     collect(state, lab, all_users=all_users)
     assert (victim / "kept").exists()
-    assert started(pid) is not None
+    assert start_time(pid) is not None
 
 
 # SECURITY.md: Files are found by the lab's name.
@@ -182,7 +182,7 @@ def test_a_true_holder_of_another_user_names_no_directory_that_is_removed(
     pid = only_of_nobody(lab)
     collect(tmp_path / "state", lab, all_users=all_users, older_than=0.0)
     assert (victim / "kept").exists()
-    assert started(pid) is not None, "what cannot be a lab is not ended either"
+    assert start_time(pid) is not None, "what cannot be a lab is not ended either"
 
 
 # SECURITY.md: A mark is a claim.
@@ -226,8 +226,8 @@ def test_the_callers_own_process_with_a_holders_words_is_no_holder(
     pid = start(words, environment={TOKEN_VARIABLE: lab.token})
     assert OneLab(lab).marks() == ()
     assert collect(state, lab).removed == ()
-    assert holding.find(lab) is None
-    assert started(pid) is not None
+    assert holders.find_holder(lab) is None
+    assert start_time(pid) is not None
 
 
 def test_a_holder_of_an_earlier_version_is_found_and_ended(common: Path, lab: LabHandle) -> None:
@@ -258,16 +258,16 @@ def test_another_users_holder_is_neither_entered_nor_ended_unless_root_says_so(
     assert OneLab(lab).marks() == ()
     assert provider.destroy(lab) == ()
     with pytest.raises(BrokenError, match="its holder is not running"):
-        holding.entry(lab)
+        holders.enter_holder(lab)
     assert provider.liveness(lab, intent).state == "absent"
     provider.steps(lab, intent)[0].run()
-    assert holding.entry(lab).pid != pid
+    assert holders.enter_holder(lab).pid != pid
     assert len(provider.destroy(lab)) == 1
-    assert started(pid) is not None
+    assert start_time(pid) is not None
     (mark,) = OneLab(lab).marks(all_users=True)
     assert (mark.owner, mark.lab) == ("nobody", lab.name)
     assert len(provider.destroy(lab, owner="nobody")) == 1
-    assert started(pid) is None
+    assert start_time(pid) is None
 
 
 # SECURITY.md: Root ends other users' labs only on request.
@@ -288,17 +288,17 @@ def test_with_all_users_root_ends_another_users_lab_and_touches_no_file(
     own.mkdir(parents=True)
     (own / "kept").touch()
     assert collect(tmp_path / "state", lab, older_than=older_than).removed == ()
-    assert started(pid) is not None
+    assert start_time(pid) is not None
     result = collect(tmp_path / "state", lab, all_users=True, older_than=older_than)
     assert [item.owner for item in result.found] == ["nobody"]
-    assert started(pid) is None
+    assert start_time(pid) is None
     assert (own / "kept").exists()
     assert (files / "kept").exists() == (older_than is not None)
 
 
 # SECURITY.md: A lab's token is a name, not a key.
 def test_a_labs_token_is_not_in_its_command_line(lab: LabHandle) -> None:
-    pid = holding.start(lab, sys.executable).pid
+    pid = holders.start_holder(lab, sys.executable).pid
     assert lab.token.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
     assert lab.token.encode() in Path(f"/proc/{pid}/environ").read_bytes()
 
@@ -306,7 +306,7 @@ def test_a_labs_token_is_not_in_its_command_line(lab: LabHandle) -> None:
 # SECURITY.md: A lab's token is a name, not a key.
 @needs_root
 def test_another_user_cannot_read_a_labs_token(lab: LabHandle) -> None:
-    pid = holding.start(lab, sys.executable).pid
+    pid = holders.start_holder(lab, sys.executable).pid
     done = subprocess.run(
         ["cat", f"/proc/{pid}/environ", f"/proc/{pid}/cmdline"],
         user=NOBODY,
@@ -335,7 +335,7 @@ def test_another_user_cannot_read_a_labs_token(lab: LabHandle) -> None:
 def test_another_user_can_neither_look_into_a_lab_nor_enter_nor_end_it(
     lab: LabHandle, command: Sequence[str]
 ) -> None:
-    pid = holding.start(lab, sys.executable).pid
+    pid = holders.start_holder(lab, sys.executable).pid
     words = [word.format(pid=pid) for word in command]
     done = subprocess.run(
         words,
@@ -348,7 +348,7 @@ def test_another_user_can_neither_look_into_a_lab_nor_enter_nor_end_it(
     )
     assert done.returncode != 0
     assert "permitted" in done.stderr or "denied" in done.stderr
-    assert holding.find(lab) is not None
+    assert holders.find_holder(lab) is not None
 
 
 def test_each_kind_of_holder_is_found_as_itself_alone(lab: LabHandle, tmp_path: Path) -> None:
@@ -356,13 +356,15 @@ def test_each_kind_of_holder_is_found_as_itself_alone(lab: LabHandle, tmp_path: 
     place.mkdir(exist_ok=True)
     node = LabHandle("node", place, lab.token)
     try:
-        first = holding.start(lab, sys.executable)
-        second = holding.start(node, sys.executable, NODE_HOLDER)
+        first = holders.start_holder(lab, sys.executable)
+        second = holders.start_holder(node, sys.executable, NODE_HOLDER)
         for kind, entry in ((LAB_HOLDER, first), (NODE_HOLDER, second)):
-            found = [one for one in holders(kind) if one.token == lab.token]
+            found = [one for one in list_holders(kind) if one.token == lab.token]
             assert [one.pid for one in found] == [entry.pid]
     finally:
-        holding.end_all(
-            lambda: [one for one in holders(NODE_HOLDER, starting=True) if one.token == lab.token]
+        holders.end_all_holders(
+            lambda: [
+                one for one in list_holders(NODE_HOLDER, starting=True) if one.token == lab.token
+            ]
         )
         place.rmdir()

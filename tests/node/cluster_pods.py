@@ -10,9 +10,9 @@ from node_lab import NodeLab
 
 from lab._deadline import Deadline
 from lab.cluster.exec_stream import ExecResult
-from lab.cluster.labels import POD_VARIABLE, TOKEN_VARIABLE
+from lab.cluster.observed import POD_VARIABLE, TOKEN_VARIABLE
 from lab.cluster.probe_manifests import host_pod_name
-from lab.providers.netns.responding import configuration
+from lab.providers.netns.responder_config import configuration
 from lab.providers.node.archive import build
 from lab.providers.node.control import NodeControl
 from lab.providers.node.fleet import Fleet

@@ -11,13 +11,15 @@ from guest_world import World
 from node_lab import NewLab, NodeLab
 
 from lab.lifecycle.compilation import compile_scenario
-from lab.providers.netns import abilities
+from lab.providers.netns import preflight
 from lab.topology.intent import Interface
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = [item for item in items if item.path.parent == Path(__file__).parent]
-    missing = [one for one in abilities.abilities(tunnels=True) if not one.there] if here else []
+    missing = (
+        [one for one in preflight.try_abilities(tunnels=True) if not one.there] if here else []
+    )
     for item in here if missing else []:
         why = f"this machine has no {missing[0].name}: {missing[0].detail}; {missing[0].hint}"
         item.add_marker(pytest.mark.skip(reason=why))

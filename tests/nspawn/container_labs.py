@@ -12,7 +12,7 @@ from pathlib import Path
 
 from real_lab import RealLab
 
-from lab.providers.netns.processes import holders
+from lab.providers.netns.entry import list_holders
 from lab.providers.nspawn import cgroups, preflight
 from lab.providers.nspawn.holder import KIND as CONTAINERS
 from lab.state.store import FILE
@@ -28,7 +28,7 @@ class ContainerLabs(RealLab):
 
     def holder(self) -> int:
         """The process id of the only holder of these labs."""
-        own = [one for one in holders(CONTAINERS) if self.state in one.directory.parents]
+        own = [one for one in list_holders(CONTAINERS) if self.state in one.directory.parents]
         assert len(own) == 1
         return own[0].pid
 

@@ -13,7 +13,7 @@ from bundle.made_bundle import missing_bundle
 from container_labs import ContainerLabs
 
 from lab._deadline import Deadline
-from lab.cluster.addons import calico_settings
+from lab.cluster.addons.calico import IMAGES
 from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.images import store
 from lab.providers.nspawn import preflight
@@ -205,7 +205,7 @@ def without_calico() -> str:
     """Why no cluster of Calico's can be made here; empty where the bundle has its images."""
     why = missing_bundle()
     images = {one.name.rpartition(":")[0] for made in store().all() for one in made.images}
-    lacking = sorted(set(calico_settings.IMAGES) - images)
+    lacking = sorted(set(IMAGES) - images)
     return why or (f"no bundle has {', '.join(lacking)}" if lacking else "")
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pty
 import select
 import signal
-import struct
 import subprocess
 import sys
 import termios
@@ -51,10 +49,6 @@ class Terminal:
     def type(self, keys: str) -> None:
         os.write(self.descriptor, keys.encode())
 
-    def resize(self, rows: int, columns: int) -> None:
-        size = struct.pack("HHHH", rows, columns, 0, 0)
-        fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, size)
-
     def local_flags(self) -> int:
         return int(termios.tcgetattr(self.descriptor)[3])
 
@@ -76,26 +70,10 @@ def screen(sshd: Sshd) -> Iterator[Terminal]:
     os.close(one.descriptor)
 
 
-def test_the_command_has_a_terminal_of_the_same_kind_and_size(screen: Terminal) -> None:
+def test_every_key_goes_to_the_command_and_its_code_comes_back(screen: Terminal) -> None:
     screen.until("ready")
     assert "/dev/pts/" in screen.seen
     assert "xterm" in screen.seen
-    screen.resize(31, 117)
-    Deadline(10).wait("waiting for the new size", lambda: _size_seen(screen))
-
-
-def _size_seen(screen: Terminal) -> bool:
-    screen.seen = ""
-    screen.type("stty size\n")
-    screen.until("\n")
-    screen.type("echo shown\n")
-    screen.until("\r\nshown")
-    return "31 117" in screen.seen
-
-
-def test_every_key_goes_to_the_command_and_its_code_comes_back(screen: Terminal) -> None:
-    screen.until("ready")
-    assert not screen.local_flags() & (termios.ICANON | termios.ECHO | termios.ISIG)
     screen.type("\x03")
     screen.until("INT")
     screen.type("exit 7\n")
@@ -108,7 +86,7 @@ def test_a_terminal_is_restored_when_its_process_is_told_to_end(screen: Terminal
     screen.until("ready")
     os.kill(screen.pid, signal.SIGTERM)
     assert screen.ended() == -signal.SIGTERM
-    assert screen.local_flags() & termios.ICANON
+    Deadline(10).wait("waiting", screen.local_flags, until=lambda found: found & termios.ICANON)
 
 
 def test_a_connection_that_is_cut_gives_the_terminal_back(screen: Terminal, sshd: Sshd) -> None:
@@ -157,3 +135,8 @@ def test_a_reader_that_has_seen_enough_ends_the_command(sshd: Sshd) -> None:
         process.stdout.close()
         process.wait(20)
     Deadline(5).wait("waiting", lambda: running(f"yes {word}"), until=lambda left: not left)
+
+
+def test_a_command_that_ends_with_255_is_not_a_lost_connection(sshd: Sshd) -> None:
+    done = subprocess.run(words(sshd, "sh", "-c", "exit 255"), env=ENVIRONMENT, check=False)
+    assert done.returncode == 255

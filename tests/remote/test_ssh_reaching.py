@@ -15,7 +15,7 @@ from ssh_server import NewShell, NewSshd, Sshd, free_port, write_key
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.providers.netns import syscalls
+from lab.providers.netns import isolation
 from lab.remote.connection import JUMPS
 from lab.remote.keys import fingerprint, make_key_pair
 from lab.remote.shell import HostKeyError, KeyFileError, Reach, UnreachableError
@@ -132,7 +132,7 @@ def test_a_server_that_stops_after_its_banner_is_not_waited_for_longer(
 
 def test_what_is_no_ssh_server_is_said(new_shell: NewShell, keyfile: Path) -> None:
     with (
-        listening(b"HTTP/1.1 400 Bad SessionRequest\r\n" * 100) as port,
+        listening(b"HTTP/1.1 400 Bad Request\r\n" * 100) as port,
         pytest.raises(UnreachableError) as caught,
     ):
         new_shell(reach(port, keyfile)).run(["true"], Deadline(5))
@@ -184,11 +184,11 @@ def sockets_of(namespace: str) -> Iterator[None]:
         Path("/proc/thread-self/ns/net").open() as back,
         Path(f"/run/netns/{namespace}").open() as there,
     ):
-        syscalls.setns(there.fileno(), syscalls.CLONE_NEWNET)
+        isolation.setns(there.fileno(), isolation.CLONE_NEWNET)
         try:
             yield
         finally:
-            syscalls.setns(back.fileno(), syscalls.CLONE_NEWNET)
+            isolation.setns(back.fileno(), isolation.CLONE_NEWNET)
 
 
 def test_a_guest_behind_a_host_is_reached_through_it(

@@ -38,8 +38,8 @@ class MemoryShell:
         in_time(deadline)
         return Completed(answer.code, answer.stdout.decode(), answer.stderr.decode())
 
-    def powershell(self, script: str, deadline: Deadline, stdin: bytes = b"") -> Completed:
-        return self.run((script,), deadline, stdin)
+    def powershell(self, script: str, deadline: Deadline) -> Completed:
+        return self.run((script,), deadline)
 
     def put(self, content: bytes, path: str, mode: int, deadline: Deadline) -> None:
         assert mode == 0o600

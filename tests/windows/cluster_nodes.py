@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from lab.cluster.bundle.manifest import Blob, ContainerImage, Manifest, Program
-from lab.cluster.cluster import cluster
+from lab.cluster.cluster import plan_cluster
 from lab.cluster.documents import to_yaml
 from lab.cluster.windows import steps
-from lab.cluster.windows.decided import Decided
-from lab.cluster.windows.join import HardWayJoin, Join
-from lab.cluster.windows.observed import WindowsObserved
+from lab.cluster.windows.join_checks import WindowsObserved
+from lab.cluster.windows.join_plan import JoinPlan
+from lab.cluster.windows.kubelet import HardWayJoin, Join
 from lab.imaging.windows import steps as image_steps
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
@@ -91,7 +91,7 @@ def shipped(name: str) -> Intent:
     return intent_of(make_plan(load(find(name))))
 
 
-def decided(topology: str, minor: str = "1.36") -> Decided:
+def decided(topology: str, minor: str = "1.36") -> JoinPlan:
     """The first Windows node of that topology, and Kubernetes ``minor.1``."""
     intent, bundle = shipped(SCENARIOS[topology]), manifest(f"{minor}.1", topology)
     assert intent.kubernetes is not None
@@ -101,12 +101,12 @@ def decided(topology: str, minor: str = "1.36") -> Decided:
         for one in intent.machines
     )
     intent = replace(intent, kubernetes=asked, machines=machines)
-    made = replace(cluster("lab", intent, bundle), topology=topology)
+    made = replace(plan_cluster("lab", intent, bundle), topology=topology)
     node = next(one for one in made.nodes if one.os == "windows")
-    return Decided(made, intent, node, bundle)
+    return JoinPlan(made, intent, node, bundle)
 
 
-def join_of(plan: Decided) -> Join:
+def join_of(plan: JoinPlan) -> Join:
     return replace(JOIN, by_hand=BY_HAND) if plan.by_hand else JOIN
 
 
@@ -114,7 +114,7 @@ def seen(year: str) -> WindowsObserved:
     return WindowsObserved(BUILDS[year], REVISIONS[year])
 
 
-def everything(plan: Decided, where: WindowsObserved) -> dict[str, Any]:
+def everything(plan: JoinPlan, where: WindowsObserved) -> dict[str, Any]:
     """All that a node is given, step by step, in order."""
     join = join_of(plan)
     vip = str(IPv4Network(plan.network.pod_cidr)[2])

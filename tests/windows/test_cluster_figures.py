@@ -9,12 +9,11 @@ import pytest
 from cluster_nodes import decided
 
 from lab._errors import UsageError
-from lab.cluster.windows import calico_bgp, ovn
-from lab.cluster.windows.decided import configuration
+from lab.cluster.windows.join_plan import plugin_config
 
 
 def written(plan):
-    made = configuration(plan.cluster, plan.network)
+    made = plugin_config(plan.cluster, plan.network)
     assert made is not None
     return json.loads(made[1])
 
@@ -37,23 +36,9 @@ def test_host_gateways_routes_are_the_intents():
     assert len(wanted) == 4
 
 
-def test_calico_by_bgp_is_kept_as_documented_and_refused():
-    plan = decided("calico-vxlan")
-    assert calico_bgp.settings(plan.cluster)["data"]["K8S_SERVICE_CIDR"] == "10.96.0.0/12"
-    assert calico_bgp.settings(plan.cluster)["data"]["CALICO_NETWORKING_BACKEND"] == "windows-bgp"
-    assert "Install-RemoteAccess -VpnType RoutingOnly" in calico_bgp.commands()
-    plan = replace(plan, cluster=replace(plan.cluster, topology="calico-bgp"))
-    with pytest.raises(UsageError, match="nobody has verified"):
-        assert plan.network
-
-
-def test_ovn_is_kept_as_its_guide_has_it_and_refused():
+@pytest.mark.parametrize("topology", ["calico-bgp", "ovn"])
+def test_a_topology_that_is_only_documented_is_refused(topology):
     plan = decided("overlay")
-    node = replace(plan.node, pod_cidr="10.0.1.0/24")
-    subnet = {"AddressPrefix": "10.0.1.0/24", "GatewayAddress": "10.0.1.1"}
-    assert ovn.network(node)["Subnets"] == [subnet]
-    assert ovn.plugin(node)["bridge"] == "br-int"
-    assert any("add-br br-ex" in one for one in ovn.commands("Ethernet0"))
-    plan = replace(plan, cluster=replace(plan.cluster, topology="ovn"))
+    plan = replace(plan, cluster=replace(plan.cluster, topology=topology))
     with pytest.raises(UsageError, match="nobody has verified"):
         assert plan.network

@@ -17,8 +17,8 @@ from windows_guests import trouble
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.cluster.cluster import ClusterNode
-from lab.cluster.windows import bring_up, places
-from lab.cluster.windows.bring_up import NodeStep
+from lab.cluster.windows import bring_up, paths
+from lab.plan.step import Step
 from lab.remote import windows_steps as reboots
 from lab.remote.windows import WindowsShell
 from lab.remote.windows_steps import StepError
@@ -67,12 +67,12 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reboots, "LOOK_SECONDS", 0.02)
 
 
-Way = Callable[..., tuple[NodeStep, ...]]
+Way = Callable[..., tuple[Step, ...]]
 
 
 @pytest.fixture
 def way(windows_shell: WindowsShell, api: Api) -> Way:
-    def made(topology: str = "overlay", **changes: object) -> tuple[NodeStep, ...]:
+    def made(topology: str = "overlay", **changes: object) -> tuple[Step, ...]:
         plan = decided(topology)
         given = {"shell": windows_shell, "join": lambda: join_of(plan), "api": api, **changes}
         return bring_up.bring_up_steps(plan.cluster, plan.intent, plan.node, plan.manifest, **given)
@@ -86,12 +86,12 @@ def short_way(way: Way, guest: Guest) -> Way:
     return lambda *topology: way(*topology, shell=MemoryShell(guest))
 
 
-def through(steps: tuple[NodeStep, ...]) -> None:
+def through(steps: tuple[Step, ...]) -> None:
     for step in steps:
         step.run()
 
 
-def up_to(steps: tuple[NodeStep, ...], name: str) -> NodeStep:
+def up_to(steps: tuple[Step, ...], name: str) -> Step:
     """All before a step are run; the step."""
     for step in steps:
         if step.name == name:
@@ -152,7 +152,7 @@ def test_plugin_comes_only_when_the_network_is_there(node: Node, short_way: Way)
     order = [name for name in node.steps if name in {"hns-state", "node-task", "node-files"}]
     assert order[-1] == "node-files"
     assert order.count("hns-state") >= 5
-    assert f"{places.CNI_CONF}\\10-flannel.conf" in node.texts
+    assert f"{paths.CNI_CONF}\\10-flannel.conf" in node.texts
 
 
 def test_reboot_that_a_step_asks_for_is_made_and_proved(node: Node, way: Way) -> None:
@@ -407,7 +407,7 @@ def test_service_that_does_not_wait_for_the_one_before_is_named(
 def test_by_hand_nobody_asks_for_kubeadm(node: Node, short_way: Way) -> None:
     through(short_way("hard-way"))
     assert "node-join" not in node.steps
-    config = json.loads(node.texts[places.KUBELET_CONFIG])
+    config = json.loads(node.texts[paths.KUBELET_CONFIG])
     assert config["clusterDNS"] == ["10.32.0.10"]
     assert "--bootstrap-kubeconfig" not in node.services["kubelet"]["command"]
 

@@ -11,7 +11,8 @@ from powershell_lint import lint
 from powershell_syntax import Script, imported, load, names
 from test_powershell_settings import asked_of_given, kinds, shape
 
-from lab.cluster.windows import flannel, steps
+from lab.cluster.windows import steps
+from lab.cluster.windows.network import flanneld_script
 
 MAKER = "hns-make"
 """No step of its own: a task runs it with the settings of hns-network."""
@@ -85,6 +86,6 @@ def test_flags_of_kubeadm_are_read_whatever_stands_in_their_file(text, wanted):
 
 def test_start_script_of_flannel_passes_the_gate_too():
     plan = decided("overlay")
-    script = Script("StartFlanneld.ps1", flannel.start_script(plan.cluster, plan.node).encode())
+    script = Script("StartFlanneld.ps1", flanneld_script(plan.cluster, plan.node).encode())
     assert script.errors == ()
     assert lint(script, imported(NAMES[0])) == []

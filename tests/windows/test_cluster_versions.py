@@ -8,8 +8,16 @@ import pytest
 from cluster_nodes import MINORS, SCENARIOS, decided, manifest, seen
 
 from lab.cluster import rules
-from lab.cluster.windows import images, judged, versions
-from lab.cluster.windows.observed import WindowsObserved, too_old, year_of
+from lab.cluster.windows.join_checks import (
+    WindowsObserved,
+    images_for_build,
+    join_refusals,
+    missing_images,
+    pause_image,
+    too_old,
+    version_refusal,
+    year_of,
+)
 
 
 def kubelet(minor):
@@ -80,7 +88,7 @@ def test_windows_2019_has_direct_server_return_from_one_update_on(revision, dsr)
 
 @pytest.mark.parametrize("version", ["1.31.0", "1.31.1"])
 def test_kubelets_that_never_start_on_windows_are_refused_by_name(version):
-    assert "does not start on Windows" in str(versions.refusal(version))
+    assert "does not start on Windows" in str(version_refusal(version))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +96,7 @@ def test_kubelets_that_never_start_on_windows_are_refused_by_name(version):
     [("1.32.9", False), ("1.33.0", True), ("1.36.3", True), ("1.37.0", False)],
 )
 def test_four_minors_are_known(version, fine):
-    assert (versions.refusal(version) is None) == fine
+    assert (version_refusal(version) is None) == fine
 
 
 @pytest.mark.parametrize(
@@ -126,16 +134,16 @@ def test_release_is_read_of_an_images_name(name, year):
 def test_images_are_those_of_the_nodes_own_build():
     bundle = manifest()
     for build in (17763, 20348):
-        found = images.for_build(bundle, build)
+        found = images_for_build(bundle, build)
         assert {one.os_version for one in found} == {f"10.0.{build}.1"}
         assert len(found) == 2
-    assert images.pause(bundle, 20348) == "registry.k8s.io/pause:3.10.2"
+    assert pause_image(bundle, 20348) == "registry.k8s.io/pause:3.10.2"
     with pytest.raises(KeyError):
-        images.pause(bundle, 26100)
+        pause_image(bundle, 26100)
 
 
 def test_windows_2025_is_refused_until_its_images_are_in_the_bundle():
-    found = images.missing(manifest(), 26100)
+    found = missing_images(manifest(), 26100)
     assert len(found) == 2
     assert (
         "'registry.k8s.io/pause' for Windows build 26100: it has 10.0.17763.1, 10.0.20348.1"
@@ -146,16 +154,16 @@ def test_windows_2025_is_refused_until_its_images_are_in_the_bundle():
 def test_image_that_the_bundle_lacks_is_named_before_anything_is_created():
     plan = decided("overlay")
     bare = replace(plan.manifest, images=plan.manifest.images[:2])
-    (said,) = judged.refused(plan.cluster, plan.intent, plan.node, bare)
+    (said,) = join_refusals(plan.cluster, plan.intent, plan.node, bare)
     assert said.startswith("win1: the bundle has no image")
     assert "agnhost" in said
-    assert judged.refused(plan.cluster, plan.intent, plan.node, plan.manifest) == ()
+    assert join_refusals(plan.cluster, plan.intent, plan.node, plan.manifest) == ()
 
 
 def test_everything_that_is_wrong_with_a_node_is_said_at_once():
     plan = decided("overlay")
     made = replace(plan.cluster, topology="calico-bgp")
     node = replace(plan.node, version="1.31.1")
-    said = judged.refused(made, plan.intent, node, replace(plan.manifest, images=()))
+    said = join_refusals(made, plan.intent, node, replace(plan.manifest, images=()))
     assert len(said) == 4
     assert all(one.startswith("win1: ") for one in said)

@@ -27,7 +27,6 @@ from lab.cli.main import main
 from lab.imaging import medium as small_media
 from lab.imaging.windows.medium import choose, read
 from lab.imaging.windows.settings import WantedImage
-from lab.remote import programs
 
 SECTOR = 2048
 
@@ -115,20 +114,6 @@ def test_places_hold_the_very_bytes_that_they_are_said_to(windows):
     assert [content[one.offset : one.offset + one.length] for one in places] == expected
 
 
-def test_loaders_lie_where_xorriso_finds_them(windows):
-    if not shutil.which("xorriso"):
-        pytest.skip("xorriso is not installed")
-    done = subprocess.run(
-        ["xorriso", "-indev", str(windows), "-report_el_torito", "plain"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    rows = [line.split() for line in done.stdout.splitlines() if "boot img" in line]
-    theirs = [(row[6].lower(), int(row[-1]) * SECTOR) for row in rows]
-    assert theirs == [(boot.kind, boot.extent.offset) for boot in read(windows).boots]
-
-
 @pytest.mark.parametrize("container", ["wim", "esd", "swm"])
 @pytest.mark.parametrize("year", ["2019", "2022", "2025"])
 def test_every_release_is_read_from_every_container(tmp_path, year, container):
@@ -174,12 +159,6 @@ def written(copy: Path, at: int, content: bytes) -> Path:
 )
 def test_loader_is_told_by_its_platform_or_its_content(copy, at, content, kinds):
     assert [boot.kind for boot in read(written(copy, at, content)).boots] == kinds
-
-
-def test_floppy_disk_that_a_bios_emulates_is_the_bios_s(copy):
-    written(copy, HEADER + 1, b"\x00")
-    written(copy, ENTRY + 1, b"\x02")
-    assert [boot.kind for boot in read(copy).boots] == ["bios", "bios"]
 
 
 def test_loader_beyond_the_medium_is_refused(copy):
@@ -267,36 +246,6 @@ def test_medium_that_is_cut_off_is_refused(copy, size, words):
     assert str(copy) in raised.value.doing
 
 
-@pytest.mark.parametrize("left", [100_000, 300_000])
-def test_medium_cut_off_where_its_volume_tells_of_less_is_refused(windows, tmp_path, left):
-    made = made_anew(windows, tmp_path, ANEW["joliet"][0])
-    with made.open("r+b") as file:
-        file.seek(16 * SECTOR + 80)
-        file.write((40).to_bytes(4, "little") + (40).to_bytes(4, "big"))
-    os.truncate(made, left)
-    with pytest.raises(PreflightError, match=r"Install.wim': it is no whole WIM"):
-        read(made)
-
-
-@pytest.mark.parametrize("verb", ["open_fp", "list_children", "full_path_from_dirrecord"])
-@pytest.mark.parametrize("error", [IndexError("index out of range"), struct.error(), ValueError()])
-def test_library_that_stumbles_over_a_damaged_medium_is_no_defect(
-    windows, monkeypatch, verb, error
-):
-    def stumbling(*_arguments, **_named):
-        raise error
-
-    monkeypatch.setattr(pycdlib.PyCdlib, verb, stumbling)
-    with pytest.raises(PreflightError, match=rf"it is damaged: {error or type(error).__name__}"):
-        read(windows)
-
-
-def test_longer_file_than_the_medium_is_none_the_worse(copy):
-    with copy.open("ab") as file:
-        file.write(bytes(4096))
-    assert len(read(copy).images) == 4
-
-
 @pytest.mark.parametrize(
     ("files", "words"),
     [
@@ -320,13 +269,6 @@ def test_number_that_is_none_is_refused(tmp_path):
         read(media_maker.make(tmp_path, build="twenty"))
 
 
-def test_missing_program_is_named_with_its_package(windows, monkeypatch):
-    monkeypatch.setattr(programs, "_find", lambda name: None if "wimlib" in name else name)
-    with pytest.raises(PreflightError, match="'wimlib-imagex' not found") as refused:
-        read(windows)
-    assert refused.value.hint == "apt-get install wimtools"
-
-
 def test_own_answer_medium_is_named(tmp_path):
     path = tmp_path / "answers.iso"
     path.write_bytes(small_media.medium("HYBRIDLAB", {"autounattend.xml": b"<unattend/>"}))
@@ -341,12 +283,6 @@ def test_medium_of_desktops_and_old_medium_are_read_and_then_refused(tmp_path):
     old = read(media_maker.make(tmp_path, year="2019", revision=1, name="old.iso"))
     with pytest.raises(PreflightError, match=r"17763.1, too old: VXLAN"):
         choose(old, WantedImage("2019", "standard", "core"))
-
-
-@pytest.mark.parametrize(("path", "words"), [("absent.iso", "No such file"), (".", "Is a dir")])
-def test_path_that_is_no_file_is_refused(tmp_path, path, words):
-    with pytest.raises(PreflightError, match=words):
-        read(tmp_path / path)
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -407,28 +343,6 @@ def test_wim_of_more_than_four_gib_is_read_without_udf_too(tmp_path, names):
         iso.write_fp(sparse.Sink(out), blocksize=sparse.BLOCK)
     iso.close()
     assert [one.index for one in read(made).images] == [1, 2, 3, 4]
-
-
-def test_grown_wim_is_one_to_wimlib_too(tmp_path):
-    (wim,) = wim_maker.make(tmp_path / "wim", wim_maker.server_images())
-    grown = tmp_path / "grown.wim"
-    with grown.open("wb") as file:
-        sink, source = sparse.Sink(file), wim_maker.grown(wim.read_bytes(), LARGE)
-        while piece := source.read(sparse.BLOCK):
-            sink.write(piece)
-    assert told_by_wimlib(grown) == told_by_wimlib(wim)
-
-
-def test_no_more_is_read_of_a_large_medium_than_its_tables(large):
-    read(large)  # what the interpreter reads of the library is not counted
-
-    def so_far() -> int:
-        lines = Path("/proc/self/io").read_text().splitlines()
-        return int(next(line for line in lines if line.startswith("rchar:")).split()[1])
-
-    before = so_far()
-    read(large)
-    assert so_far() - before < 40 << 20
 
 
 def lab(capfd, *arguments: str) -> tuple[int, str, str]:

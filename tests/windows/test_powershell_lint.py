@@ -24,74 +24,62 @@ function Get-Thing {
 """
 TAIL = b"\nexit 0\n"
 BODY = b"$thing = Get-Thing -Name 'x'\nWrite-Log -Message $thing\n"
-ADDED = {
-    "an alias": (b"gci -Path 'x'", "'gci' is an alias"),
-    "the alias of one character": (b"Get-Service | % { $_ }", "'%' is an alias"),
-    "Write-Host": (b"Write-Host 'x'", "use Write-Log"),
-    "Write-Output": (b"Write-Output 'x'", "use Write-Log"),
-    "Invoke-Expression": (b"Invoke-Expression -Command 'x'", "text is never run"),
-    "a password made of plain text": (b"ConvertTo-SecureString -AsPlainText 'x'", "secrets"),
-    "a secret on a command line": (
+ADDED = (
+    (b"gci -Path 'x'", "'gci' is an alias"),
+    (b"Get-Service | % { $_ }", "'%' is an alias"),
+    (b"Write-Host 'x'", "use Write-Log"),
+    (b"Write-Output 'x'", "use Write-Log"),
+    (b"Invoke-Expression -Command 'x'", "text is never run"),
+    (b"ConvertTo-SecureString -AsPlainText 'x'", "secrets"),
+    (
         b"$null = Invoke-Native -Path 'net.exe' -Arguments 'user', 'x', $env:Password",
         "a secret on a command line",
     ),
-    "a program beside the wrapper": (b"net.exe 'stop' 'x'", "exit code nobody reads"),
-    "a program with no suffix": (b"netsh 'int'", "exit code nobody reads"),
-    "a program by the call operator": (b"$p = 'x.exe'\n& $p 'y'", "exit code nobody reads"),
-    "a value by position": (b"Get-Service 'sshd'", "is given \"'sshd'\" by position"),
-    "a value after a switch": (b"Remove-Item -Force 'x'", "by position"),
-    "a parameter that is not there": (b"Get-Thing -Nam 'x'", "no parameter -nam"),
-    "a mandatory parameter that is left out": (b"Get-Thing", "is not given -name"),
-    "a cmdlet's misspelt parameter": (b"Get-Service -Nme 'x'", "no parameter -nme"),
-    "a misspelt function": (b"Get-Thingy -Name 'x'", "no function of ours"),
-    "a variable that is never set": (b"Write-Log -Message $thign", "$thign is read"),
-    "a variable that nobody reads": (b"$thign = 1", "$thign is set and never read"),
-    "PowerShell's own variable is set": (b"$home = 'x'", "$home is PowerShell's own"),
-    "the same in a scope": (b"$script:Home = 'x'", "$script:home is PowerShell's own"),
-    "a parameter is set by another spelling": (
-        b"$settings = 3\nWrite-Log -Message $settings",
-        "is the parameter $Settings",
+    (b"net.exe 'stop' 'x'", "exit code nobody reads"),
+    (b"netsh 'int'", "exit code nobody reads"),
+    (b"$p = 'x.exe'\n& $p 'y'", "exit code nobody reads"),
+    (b"Get-Service 'sshd'", "is given \"'sshd'\" by position"),
+    (b"Remove-Item -Force 'x'", "by position"),
+    (b"Get-Thing -Nam 'x'", "no parameter -nam"),
+    (b"Get-Thing", "is not given -name"),
+    (b"Get-Service -Nme 'x'", "no parameter -nme"),
+    (b"Get-Thingy -Name 'x'", "no function of ours"),
+    (b"Write-Log -Message $thign", "$thign is read"),
+    (b"$thign = 1", "$thign is set and never read"),
+    (b"$home = 'x'", "$home is PowerShell's own"),
+    (b"$script:Home = 'x'", "$script:home is PowerShell's own"),
+    (b"$settings = 3\nWrite-Log -Message $settings", "is the parameter $Settings"),
+    (b"$x = Get-Service 2>&1\nWrite-Log -Message $x", "a redirection"),
+    (b". 'C:\\x.ps1'", "dot-sourcing"),
+    (b"Write-Line -Word 'stage' -Rest 'x'", "does not know the line 'stage'"),
+    (b"Write-Phase -Name 'done'", "the phase 'done'"),
+    (b"Write-Step -Name 'One Two'", "the step 'One Two'"),
+    (b"$x = 'hybridlab: phase ready'", "Write-Line does not say"),
+    (b"$x = 1 ", "white space"),
+    (b"\t$x = 1", "a tab"),
+    (b"$x = 1\r", "white space (or CR)"),
+    (b"$x = '\xe2\x80\xa6'", "not ASCII"),
+    (
+        b"$x = '" + b"x" * 160 + b"'",
+        "longer than 160",
     ),
-    "a redirection": (b"$x = Get-Service 2>&1\nWrite-Log -Message $x", "a redirection"),
-    "dot-sourcing": (b". 'C:\\x.ps1'", "dot-sourcing"),
-    "a word that the host does not know": (
-        b"Write-Line -Word 'stage' -Rest 'x'",
-        "does not know the line 'stage'",
-    ),
-    "a phase that the host does not know": (b"Write-Phase -Name 'done'", "the phase 'done'"),
-    "a step's name in capitals": (b"Write-Step -Name 'One Two'", "the step 'One Two'"),
-    "a line for the host by hand": (b"$x = 'hybridlab: phase ready'", "Write-Line does not say"),
-    "white space at an end": (b"$x = 1 ", "white space"),
-    "a tab": (b"\t$x = 1", "a tab"),
-    "a line end of DOS": (b"$x = 1\r", "white space (or CR)"),
-    "a character beyond ASCII": ("$x = '\u2026'".encode(), "not ASCII"),
-    "a line too long": (b"$x = '" + b"x" * 160 + b"'", "longer than 160"),
-    "a function that is not Verb-Noun": (
-        b"function DoIt {\n    [CmdletBinding()]\n    param()\n}",
-        "not named Verb-Noun",
-    ),
-    "a verb that is not approved": (
-        b"function Make-It {\n    [CmdletBinding()]\n    param()\n}",
-        "a verb that is not approved",
-    ),
-    "a function without CmdletBinding": (
-        b"function Get-It {\n    return 1\n}",
-        "no [CmdletBinding",
-    ),
-    "a parameter without a type": (
+    (b"function DoIt {\n    [CmdletBinding()]\n    param()\n}", "not named Verb-Noun"),
+    (b"function Make-It {\n    [CmdletBinding()]\n    param()\n}", "a verb that is not approved"),
+    (b"function Get-It {\n    return 1\n}", "no [CmdletBinding"),
+    (
         b"function Get-It {\n    [CmdletBinding()]\n    param($A)\n    return $A\n}",
         "the parameter $A has no type",
     ),
-}
-CHANGED = {
-    "no strict mode": ((b"Set-StrictMode -Version 3.0\n", b""), "Set-StrictMode"),
-    "a laxer strict mode": ((b"-Version 3.0", b"-Version 1.0"), "Set-StrictMode"),
-    "no error preference": ((b"$ErrorActionPreference = 'Stop'\n", b""), "$ErrorActionPreference"),
-    "errors pass": ((b"= 'Stop'", b"= 'Continue'"), "$ErrorActionPreference"),
-    "progress is shown": ((b"'SilentlyContinue'\n", b"'Continue'\n"), "$ProgressPreference"),
-    "no exit": ((TAIL, b"\n$x = 0\n"), "explicit exit"),
-    "no line feed at the end": ((TAIL, b"\nexit 0"), "one line feed"),
-}
+)
+CHANGED = (
+    (b"Set-StrictMode -Version 3.0\n", b"", "Set-StrictMode"),
+    (b"-Version 3.0", b"-Version 1.0", "Set-StrictMode"),
+    (b"$ErrorActionPreference = 'Stop'\n", b"", "$ErrorActionPreference"),
+    (b"= 'Stop'", b"= 'Continue'", "$ErrorActionPreference"),
+    (b"'SilentlyContinue'\n", b"'Continue'\n", "$ProgressPreference"),
+    (b"\nexit 0\n", b"\n$x = 0\n", "explicit exit"),
+    (b"\nexit 0\n", b"\nexit 0", "one line feed"),
+)
 
 
 def findings(source):
@@ -109,15 +97,15 @@ def test_sound_script_is_left_alone():
     assert findings(HEAD + BODY + TAIL) == []
 
 
-@pytest.mark.parametrize(("added", "said"), ADDED.values(), ids=ADDED)
+@pytest.mark.parametrize(("added", "said"), ADDED)
 def test_linter_finds_what_is_added(added, said):
     found = findings(HEAD + BODY + added + b"\n" + TAIL)
     assert [one for one in found if said in one], found
 
 
-@pytest.mark.parametrize(("change", "said"), CHANGED.values(), ids=CHANGED)
-def test_linter_finds_what_is_changed(change, said):
-    found = findings((HEAD + BODY + TAIL).replace(*change))
+@pytest.mark.parametrize(("old", "new", "said"), CHANGED)
+def test_linter_finds_what_is_changed(old, new, said):
+    found = findings((HEAD + BODY + TAIL).replace(old, new))
     assert [one for one in found if said in one], found
 
 

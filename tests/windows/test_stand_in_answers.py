@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from stand_in.guest import answer, order
 from stand_in.orders import GOLDEN, golden
 
@@ -43,33 +42,6 @@ def test_the_product_s_answer_file_says_what_its_settings_say() -> None:
     assert told.autologon == answer.Logon("Administrator", PASSWORD)
     assert len(told.first_logon) == 4
     assert told.time_zone == "UTC"
-
-
-@pytest.mark.parametrize("firmware", ["bios", "uefi"])
-def test_partitions_are_as_the_firmware_wants_them(firmware: str) -> None:
-    first = read(installation(firmware=firmware)).preinstallation
-    assert first is not None
-    (disk,) = first.disks
-    kinds = [(one.number, one.kind, one.format, one.active) for one in disk.partitions]
-    assert disk.wipe
-    assert (
-        kinds
-        == {
-            "bios": [(1, "Primary", "NTFS", True), (2, "Primary", "NTFS", False)],
-            "uefi": [
-                (1, "EFI", "FAT32", False),
-                (2, "MSR", None, False),
-                (3, "Primary", "NTFS", False),
-            ],
-        }[firmware]
-    )
-
-
-def test_a_volume_licence_s_key_is_read() -> None:
-    key = "VDYBN-27WPP-V4HQT-9VMD4-VMK7H"
-    first = read(installation(key=key)).preinstallation
-    assert first is not None
-    assert first.key == key
 
 
 def test_a_clone_s_answer_file_has_no_installation() -> None:

@@ -270,16 +270,6 @@ def test_a_phase_that_is_stuck_is_named(
     assert bench.site.begun[0].removed
 
 
-def test_a_machine_that_goes_down_before_its_time_is_said(bench: Bench) -> None:
-    def down(machine: FakeMachine) -> None:
-        machine.say("hybridlab: phase specialize")
-        machine.runs = False
-
-    bench.story = down
-    with pytest.raises(BrokenError, match="went down at 'specialize'"):
-        bench.build()
-
-
 def test_a_step_over_the_shell_that_fails_is_named_and_the_guest_s_logs_are_fetched(
     bench: Bench,
 ) -> None:
@@ -410,13 +400,6 @@ def test_a_product_key_that_is_none_is_refused_before_any_machine_is_made(
     assert "hunter2" not in str(refused.value)
     assert not bench.site.begun
     assert bench.left() == []
-
-
-def test_a_product_key_whose_file_is_gone_is_refused(
-    bench: Bench, volume_medium: dict[str, Path], tmp_path: Path
-) -> None:
-    with pytest.raises(PreflightError, match="No such file"):
-        with_key(bench, volume_medium, file=tmp_path / "absent").get(NAME, bench.told.append)
 
 
 def test_a_firmware_that_is_asked_for_is_that_of_machine_answers_and_image(bench: Bench) -> None:

@@ -220,11 +220,11 @@ import sys, os, signal
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import test_windows_site as here
-from lab.imaging.windows.machine import Disc, Machine
+from lab.imaging.windows.machine import InstallationMachine, VendorMedium
 iso = Path(sys.argv[3])
 site = here.LibvirtSite(here.LOCAL, here.MANAGEMENT)
-site.begin(Machine("stand-in", Path(sys.argv[2]), "x86_64", 1, 256, 1, "bios", "virtio",
-                   Disc(iso, "0" * 64), None, None, b"answers"))
+site.begin(InstallationMachine("stand-in", Path(sys.argv[2]), "x86_64", 1, 256, 1, "bios", "virtio",
+                   VendorMedium(iso, "0" * 64), None, None, b"answers"))
 os.kill(os.getpid(), signal.SIGKILL)
 """
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from double.guest import Guest
-from double.script import Answer
 from windows_guests import NewGuest, NewShell, jump, lines
 
 from lab._deadline import Deadline
@@ -88,12 +87,12 @@ def test_commands_and_files_go_through_a_host(
     host: Guest, guest: Guest, new_windows_shell: NewShell, tmp_path: Path
 ) -> None:
     shell = new_windows_shell(guest, jump=jump(host, tmp_path / "known"))
-    guest.script.on("it.exe", lambda asked: Answer(0, asked.stdin))
+    guest.script.on("it.exe", stdout=b"x" * MIB)
     shell.wait(Deadline(BUSY))
     tries, logins = len(lines(guest)), len(host.ssh_service.logins)
     assert logins <= tries, "one link to it is shared"
     content = b"x" * MIB
-    assert len(shell.run(["C:\\it.exe"], Deadline(BUSY), content).stdout) == MIB
+    assert len(shell.run(["C:\\it.exe"], Deadline(BUSY)).stdout) == MIB
     shell.put(content, PLACE, 0o600, Deadline(BUSY))
     assert shell.get(PLACE, Deadline(BUSY)) == content
     assert len(host.ssh_service.logins) == logins, "the same link is used on"

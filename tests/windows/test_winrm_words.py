@@ -41,11 +41,6 @@ def test_clixml_is_read(path: Path) -> None:
     assert readable(path.read_bytes().decode()) == path.with_suffix(".out").read_bytes().decode()
 
 
-def test_there_are_cases() -> None:
-    assert len(CLIXML) > 10
-    assert len(COMMANDS) > 5
-
-
 @given(st.text(max_size=60))
 def test_whatever_comes_as_clixml_is_never_an_error(text: str) -> None:
     readable(f"#< CLIXML\r\n<Objs>{text}</Objs>")

@@ -1,1 +1,1 @@
-"""Network add-ons of clusters: one file each, found by :mod:`lab.cluster.addons.registry`."""
+"""Network add-ons of clusters: one file each, found by :mod:`lab.cluster.addons.addon`."""

@@ -1,4 +1,4 @@
-"""What a network add-on is: all that the rest asks of one, and the answers of a node without.
+"""What a network add-on is, and the registry of all of them.
 
 Each add-on is a module of this package with an ``ADDON``. A further one is one file, and its
 versions in ``rules.json`` and ``bundle/upstream.json``.
@@ -7,7 +7,12 @@ versions in ``rules.json`` and ``bundle/upstream.json``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
 
+import lab.cluster.addons
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import Cluster
 from lab.cluster.documents import Document
@@ -67,3 +72,14 @@ class Addon(ABC):
     def unverified(self, intent: Intent) -> str:  # noqa: ARG002  the same
         """What of it nobody has run in such a cluster, a clause; empty where all was."""
         return ""
+
+
+@cache
+def addons() -> Mapping[str, Addon]:
+    """The add-on of each topology that a cluster's pod network can be made for."""
+    found: dict[str, Addon] = {}
+    for module in iter_modules(lab.cluster.addons.__path__):
+        one = getattr(import_module(f"lab.cluster.addons.{module.name}"), "ADDON", None)
+        if isinstance(one, Addon):
+            found |= dict.fromkeys(one.topologies, one)
+    return found

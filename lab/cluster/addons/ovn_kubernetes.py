@@ -33,7 +33,7 @@ from lab.cluster.linux.operations import (
     Run,
     SystemdUnit,
     WriteFile,
-    inputs,
+    inputs_digest,
 )
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.ovn import EXTERNAL_BRIDGE
@@ -240,7 +240,7 @@ def external_bridge(machine: MachineIntent) -> Operations:
         SystemdUnit("openvswitch-switch.service"),
         script,
         unit,
-        SystemdUnit(_BRIDGE_UNIT, inputs((script, unit))),
+        SystemdUnit(_BRIDGE_UNIT, inputs_digest((script, unit))),
     )
 
 

@@ -19,8 +19,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from lab._errors import PreflightError, UsageError
 from lab._log import quantity
-from lab.cluster.bundle import catalogue
-from lab.cluster.bundle.blobs import Scratch
 from lab.cluster.bundle.images import LARGEST, read_archive
 from lab.cluster.bundle.manifest import (
     KUBERNETES,
@@ -31,10 +29,12 @@ from lab.cluster.bundle.manifest import (
     Manifest,
     Program,
     Version,
+    at_least,
+    component_of,
     first_problem,
     is_program_name,
 )
-from lab.cluster.bundle.store import BundleStore
+from lab.cluster.bundle.store import BundleStore, Scratch
 from lab.imaging.golden import guarded
 from lab.imaging.job import Say
 from lab.scenario.findings import did_you_mean
@@ -172,12 +172,12 @@ def _problems(found: Mapping[Os, Mapping[str, Path]]) -> Iterator[str]:
         yield f"it has neither '{_FOLDERS['linux']}' nor '{_FOLDERS['windows']}'"
     for os, programs in found.items():
         folder = _FOLDERS[os]
-        for name in catalogue.at_least(os):
+        for name in at_least(os):
             if name not in programs:
                 yield f"'{folder}/{name}' is not there"
         for name, path in programs.items():
-            if catalogue.component_of(name) is None or (os == "windows") != name.endswith(".exe"):
-                hint = did_you_mean(name, catalogue.at_least(os), "leave it out")
+            if component_of(name) is None or (os == "windows") != name.endswith(".exe"):
+                hint = did_you_mean(name, at_least(os), "leave it out")
                 yield f"nobody knows a program '{folder}/{name}' ({hint})"
             elif not path.is_file():
                 yield f"'{folder}/{name}' is no file"
@@ -200,7 +200,7 @@ def _runs(os: Os, path: Path) -> bool:
 def _copied(os: Os, programs: Mapping[str, Path], into: Scratch, say: Say) -> Iterator[Program]:
     say(f"copying {quantity(len(programs), 'program')} for {os}")
     for name, path in programs.items():
-        component = catalogue.component_of(name)
+        component = component_of(name)
         assert component is not None, "_problems() has looked"
         yield Program(name, component, os, into.keep_file(path), SOURCE)
 

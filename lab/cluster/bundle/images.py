@@ -20,17 +20,18 @@ from pydantic import AliasPath, BaseModel, ConfigDict, Field, RootModel, Validat
 from lab._errors import PreflightError
 from lab._log import quantity
 from lab.cluster import rules
-from lab.cluster.bundle.blobs import Scratch
-from lab.cluster.bundle.catalogue import SYSTEMS, Wanted
 from lab.cluster.bundle.manifest import (
+    SYSTEMS,
     Blob,
     ContainerImage,
     Layer,
+    Wanted,
     checked,
     first_problem,
     is_full_name,
 )
 from lab.cluster.bundle.skopeo import repository
+from lab.cluster.bundle.store import Scratch
 from lab.imaging.download import Web, fetch
 from lab.imaging.golden import guarded
 from lab.imaging.job import Say

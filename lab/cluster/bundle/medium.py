@@ -22,9 +22,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from lab._errors import BrokenError, PreflightError
-from lab.cluster.bundle.blobs import settle
 from lab.cluster.bundle.manifest import FILE, SHORT, Blob, ContainerImage, Manifest
-from lab.cluster.bundle.store import MEDIA, BundleStore, digest_file, seal
+from lab.cluster.bundle.store import MEDIA, BundleStore, digest_file, fsync, seal
 from lab.imaging import medium as iso
 from lab.imaging.golden import guarded
 from lab.remote.programs import MORE_ROOM
@@ -146,7 +145,7 @@ def _write(store: BundleStore, manifest: Manifest, system: Os, path: Path) -> No
             }
             with draft.open("w+b") as out:
                 iso.write(LABEL, contents, out, [name for name in contents if _is_program(name)])
-        settle(draft)
+        fsync(draft)
         seal(draft)
         digest_file(draft).replace(digest_file(path))
         draft.replace(path)

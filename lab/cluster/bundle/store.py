@@ -11,25 +11,21 @@ A bundle's directory gets its name when it is whole, by one rename: what is ther
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
 import shutil
+import stat
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from io import BufferedReader, BytesIO
 from pathlib import Path
+from typing import IO
 
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab._log import quantity
-from lab.cluster.bundle.blobs import (
-    BLOBS,
-    Scratch,
-    damage,
-    lower_case,
-    opened,
-    settle,
-)
 from lab.cluster.bundle.manifest import FILE, SHORT, Blob, Manifest, decode
 from lab.imaging.golden import ELSEWHERE, PARTIAL, guarded, remove, require_own, size
 from lab.imaging.job import Say
@@ -37,6 +33,131 @@ from lab.scenario import versions
 from lab.scenario.terms import Os
 from lab.state.failure import file_failure
 from lab.state.lock import HeldError, holder, lab_lock
+
+BLOBS = Path("blobs", "sha256")
+_PART = ".part"
+_CHUNK = 1 << 20
+
+
+class Scratch:
+    """The directory of a bundle that has no name yet."""
+
+    def __init__(self, directory: Path) -> None:
+        """Use a directory, which is made if it is not there."""
+        self.directory = directory
+        self.blobs = directory / BLOBS
+        with guarded(f"making the bundle in '{directory.parent}'"):
+            self.blobs.mkdir(parents=True, exist_ok=True)
+
+    def keep(self, content: IO[bytes], doing: str, most: int = 1 << 50) -> Blob:
+        """Copy bytes into the bundle.
+
+        Parameters
+        ----------
+        doing
+            For messages: ``"copying 'kubelet'"``.
+        most
+            Bytes that there may be; of more, one more is read.
+
+        Raises
+        ------
+        PreflightError
+            When the disk is full.
+        StateError
+            When it cannot be written.
+
+        """
+        draft = self.blobs / f"{os.getpid()}{_PART}"
+        found = hashlib.sha256()
+        size = 0
+        with guarded(doing), draft.open("wb") as out:
+            while data := content.read(min(_CHUNK, most + 1 - size)):
+                found.update(data)
+                size += len(data)
+                out.write(data)
+        blob = Blob(found.hexdigest(), size)
+        with guarded(doing):
+            draft.replace(self.path(blob))
+        return blob
+
+    def keep_bytes(self, content: bytes) -> Blob:
+        """Write a small document into the bundle."""
+        return self.keep(BytesIO(content), "writing a document of the bundle")
+
+    def keep_file(self, path: Path) -> Blob:
+        """Copy a file into the bundle. Raises as :meth:`keep`, and when it changes meanwhile."""
+        doing = f"copying '{path}'"
+        with guarded(doing), path.open("rb") as content:
+            before = os.fstat(content.fileno())
+            blob = self.keep(content, doing)
+            after = os.fstat(content.fileno())
+        if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, blob.size):
+            raise PreflightError(doing, "somebody writes to it", "do it again when that is done")
+        return blob
+
+    def path(self, blob: Blob) -> Path:
+        """Where a blob is."""
+        return self.blobs / blob.sha256
+
+    def has(self, blob: Blob) -> bool:
+        """Whether a blob is there, whole."""
+        path = self.path(blob)
+        return path.is_file() and path.stat().st_size == blob.size
+
+    def read(self, blob: Blob) -> bytes:
+        """A small document of the bundle."""
+        with guarded("reading a document of the bundle"):
+            return self.path(blob).read_bytes()
+
+    def finish(self, manifest: Manifest) -> None:
+        """Keep what the manifest leads to and nothing else, all of it on the disk."""
+        wanted = {blob.sha256 for blob in manifest.blobs()}
+        with guarded("finishing the bundle"):
+            for path in (*self.directory.iterdir(), *self.blobs.iterdir()):
+                if path.name not in wanted and path not in self.blobs.parents:
+                    remove(path)
+            (self.directory / FILE).write_bytes(manifest.encoded())
+            for path in (*self.directory.rglob("*"), self.directory):
+                fsync(path)
+
+
+def fsync(path: Path) -> None:
+    """See a file or a directory on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """A file, open for reading; OSError if it is none (a pipe would be waited for)."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        is_directory = stat.S_ISDIR(mode)
+        raise OSError(errno.EISDIR if is_directory else errno.EINVAL, "it is no file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def blob_damage(path: Path, blob: Blob) -> str:
+    """What is wrong with the file of a blob, a clause; empty if it is that blob."""
+    try:
+        with open_regular(path) as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+            size = file.tell()
+    except OSError as error:
+        return f"'{path}': {os_clause(error)}"
+    if size != blob.size:
+        return f"'{path}' has {size:,} bytes of {blob.size:,}"
+    return "" if found == blob.sha256 else f"'{path}' is another one: its SHA-256 is {found}"
+
+
+def os_clause(error: OSError) -> str:
+    """What the system says of a file, as a clause."""
+    return (error.strerror or str(error)).lower()
+
 
 MEDIA = "media"
 """Of a bundle's directory, where its media are."""
@@ -175,7 +296,7 @@ class BundleStore:
         wrong = [
             f"{owner}: {problem}"
             for blob, owner in owners.items()
-            if (problem := damage(self.blob(manifest, blob), blob))
+            if (problem := blob_damage(self.blob(manifest, blob), blob))
         ]
         hint = "make it anew as it was made ('lab bundle create'): that mends it"
         if not wrong:
@@ -275,7 +396,7 @@ class BundleStore:
                 say(f"bundle '{final.name}' is damaged: it is made anew")
                 remove(final)
             made.directory.rename(final)
-            settle(self._root)
+            fsync(self._root)
         return manifest
 
     def _is_whole(self, manifest: Manifest) -> bool:
@@ -300,10 +421,10 @@ class BundleStore:
         path = self._root / name / FILE
         doing, hint = f"reading bundle '{name}'", "lab bundle gc --yes"
         try:
-            with opened(path) as file:
+            with open_regular(path) as file:
                 content = file.read()
         except OSError as error:
-            raise PreflightError(doing, f"'{path}': {lower_case(error)}", hint) from error
+            raise PreflightError(doing, f"'{path}': {os_clause(error)}", hint) from error
         manifest = decode(content, str(path))
         if manifest.short != name:
             happened = f"'{path}' is another bundle's: its digest begins with {manifest.short}"
@@ -379,20 +500,20 @@ def digest_file(medium: Path) -> Path:
 def _medium_damage(medium: Path) -> str:
     """What is wrong with a finished medium, a clause; empty if it is as it was written."""
     try:
-        with opened(digest_file(medium)) as file:
+        with open_regular(digest_file(medium)) as file:
             sealed = file.read().decode("ascii", errors="replace").strip()
     except OSError as error:
         beside = "has nothing beside it that says what it must be"
-        return f"medium '{medium}' {beside}: {lower_case(error)}"
+        return f"medium '{medium}' {beside}: {os_clause(error)}"
     try:
         found = _sha256(medium)
     except OSError as error:
-        return f"medium '{medium}': {lower_case(error)}"
+        return f"medium '{medium}': {os_clause(error)}"
     return "" if found == sealed else f"medium '{medium}' is another one: its SHA-256 is {found}"
 
 
 def _sha256(path: Path) -> str:
-    with opened(path) as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -16,11 +16,18 @@ from typing import IO
 
 from lab._errors import PreflightError, UsageError
 from lab.cluster import rules
-from lab.cluster.bundle import catalogue, images
-from lab.cluster.bundle.blobs import Scratch, settle
-from lab.cluster.bundle.catalogue import Asset
-from lab.cluster.bundle.manifest import KUBERNETES, Blob, Manifest, Program
-from lab.cluster.bundle.store import BundleStore
+from lab.cluster.bundle import images
+from lab.cluster.bundle.manifest import (
+    KUBERNETES,
+    Asset,
+    Blob,
+    Manifest,
+    Program,
+    newest_patch,
+    wanted_assets,
+    wanted_images,
+)
+from lab.cluster.bundle.store import BundleStore, Scratch, fsync
 from lab.imaging.download import Web, fetch, listed
 from lab.imaging.golden import guarded
 from lab.imaging.job import Say
@@ -83,12 +90,12 @@ def create(  # noqa: PLR0913, PLR0917  a bundle is made of all these
         releases = _Releases(reached, into, say)
         programs = [
             program
-            for asset in catalogue.assets(versions, systems)
+            for asset in wanted_assets(versions, systems)
             for program in releases.programs(asset, versions[asset.component])
         ]
         pulled = [
             image
-            for wanted in catalogue.images(versions, systems, add_ons)
+            for wanted in wanted_images(versions, systems, add_ons)
             for image in images.pull(reached, wanted, into, say)
         ]
         return Manifest(tuple(sorted(versions.items())), tuple(programs), tuple(pulled))
@@ -109,7 +116,7 @@ def _patch(reached: Web, kubernetes: str) -> str:
         raise UsageError(doing, f"Kubernetes {found[1]} {why}", f"give {' or '.join(SUPPORTED)}")
     if found[2]:
         return kubernetes
-    url = catalogue.newest_patch(kubernetes)
+    url = newest_patch(kubernetes)
     said = reached.text(url, f"looking for the newest Kubernetes {kubernetes}").strip()
     if not re.fullmatch(rf"v{re.escape(kubernetes)}\.[0-9]{{1,6}}", said):
         raise PreflightError(doing, f"{url} says {cut(said)!r}", INSTEAD)
@@ -165,7 +172,7 @@ class _Releases:
             if digest is None:
                 path.unlink(missing_ok=True)
             fetch(self.web, url, path, digest, self.say)
-            settle(path)
+            fsync(path)
         if algorithm == "sha256":
             return Blob(digits, path.stat().st_size)
         return self.into.keep_file(path)

@@ -1,24 +1,75 @@
-"""What brings the Linux part of a cluster up, step by step."""
+"""The steps that bring up the Linux part of a cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from lab.cluster import kubeadm
+from lab.cluster import dns
+from lab.cluster.addons.addon import DaemonSet, addons
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import Cluster, ClusterNode
-from lab.cluster.kubeadm import Surroundings, Ticket
-from lab.cluster.linux import addon_documents, by_hand, by_hand_worker, preparation, readiness
-from lab.cluster.linux.api import ClusterApi
-from lab.cluster.linux.by_hand_making import HardWay
-from lab.cluster.linux.doing import Hand
+from lab.cluster.documents import Document
+from lab.cluster.kubeadm import Surroundings, Ticket, init_documents, join_documents
+from lab.cluster.linux.api import (
+    DNS_SECONDS,
+    READY_SECONDS,
+    ClusterApi,
+    wait_for_daemon_set,
+    wait_for_dns,
+    wait_for_nodes,
+)
+from lab.cluster.linux.hard_way import (
+    BLANK_PLANE,
+    BLANK_WORKER,
+    HardWay,
+    controller_subjects,
+    kubelet_rbac,
+    run_controller,
+    run_worker,
+)
 from lab.cluster.linux.joining import API_SECONDS, Joining
-from lab.cluster.linux.operations import Operations, public
-from lab.cluster.linux.parallel import on_each
-from lab.cluster.linux.site import ClusterSite
+from lab.cluster.linux.node import prepare_balancer, prepare_node
+from lab.cluster.linux.operations import ClusterSite, Executor, Operations, without_secrets
 from lab.plan.canonical import digest
+from lab.plan.step import Step
+from lab.remote.parallel import on_each
 from lab.topology.intent import Intent
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """Documents that are applied at once."""
+
+    documents: tuple[Document, ...]
+    after: DaemonSet | None = None
+    """What must run on every node first."""
+
+
+def addon_waves(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Wave, ...]:
+    """Every document, in the order they are wanted: a later wave has kinds that an earlier brings.
+
+    CoreDNS comes once the pod network is there: a pod that is refused its network is tried again
+    after 13 s. Where no network add-on is, the nodes' own bridges and the routes around them are
+    the pod network. kube-proxy is kubeadm's own DaemonSet, or a unit where there is no kubeadm.
+    """
+    rights = kubelet_rbac() if cluster.how == "by-hand" else ()
+    names = dns.documents(cluster, manifest)
+    addon = addons()[cluster.topology]
+    first, *others = addon.waves(cluster, intent, manifest) or ((),)
+    if addon.daemon_set is None:
+        return (Wave((*rights, *first, *names)),)
+    return (
+        Wave((*rights, *first)),
+        *(Wave(documents) for documents in others),
+        Wave(names, addon.daemon_set),
+    )
+
+
+def addon_documents(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Document, ...]:
+    """Those of all waves."""
+    return tuple(one for wave in addon_waves(cluster, intent, manifest) for one in wave.documents)
+
 
 _FORM = "1"
 """Changes when the steps do something else for the same inputs."""
@@ -26,26 +77,16 @@ KINDS_SECONDS = 300.0
 """Until the API takes documents of kinds that a network add-on brings itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterStep:
-    """One named step; running it twice is as good as once."""
-
-    name: str
-    digest: str
-    """Hash of its inputs; of no secret."""
-    run: Callable[[], None]
-
-
-def steps(
+def linux_steps(
     cluster: Cluster, intent: Intent, manifest: Manifest, site: ClusterSite
-) -> tuple[ClusterStep, ...]:
+) -> tuple[Step, ...]:
     """In order: ``nodes``, ``control-plane``, ``workers``, ``add-ons``, ``ready``.
 
     No shell is asked for before a step runs.
     """
-    making = _Making(cluster, intent, manifest, site)
+    making = _BringUp(cluster, intent, manifest, site)
     return tuple(
-        ClusterStep(name, digest(_FORM, name, *about), run) for name, about, run in making.steps()
+        Step(name, digest(_FORM, name, *about), run) for name, about, run in making.steps()
     )
 
 
@@ -60,16 +101,16 @@ def rejoin(
         When one of them does not come back.
 
     """
-    making = _Making(cluster, intent, manifest, site)
+    making = _BringUp(cluster, intent, manifest, site)
     for node in cluster.nodes:
         if node.name in names and node.os == "linux":
             making.again(node)
-    deadline = site.deadline(readiness.READY_SECONDS)
-    readiness.wait_for_nodes(cluster, site, names, deadline)
+    deadline = site.deadline(READY_SECONDS)
+    wait_for_nodes(cluster, site, names, deadline)
 
 
 @dataclass(frozen=True, slots=True)
-class _Making:
+class _BringUp:
     cluster: Cluster
     intent: Intent
     manifest: Manifest
@@ -78,7 +119,7 @@ class _Making:
     def steps(self) -> tuple[tuple[str, tuple[object, ...], Callable[[], None]], ...]:
         """Each step with what it depends on."""
         joining = self._planned()
-        waves = addon_documents.waves(self.cluster, self.intent, self.manifest)
+        waves = addon_waves(self.cluster, self.intent, self.manifest)
         names = [node.name for node in self.cluster.nodes]
         return (
             ("nodes", tuple(self._prepared(node) for node in self._linux()), self._nodes),
@@ -90,7 +131,7 @@ class _Making:
 
     def again(self, node: ClusterNode) -> None:
         """One node out and in again, prepared as it was."""
-        Hand(node.name, self.site).do(self._prepared(node))
+        Executor(node.name, self.site).do(self._prepared(node))
         self._way().again(node)
 
     def _linux(self) -> tuple[ClusterNode, ...]:
@@ -100,10 +141,10 @@ class _Making:
         return tuple(node for node in self._linux() if node.role == "worker")
 
     def _prepared(self, node: ClusterNode) -> Operations:
-        return preparation.prepared(self.cluster, self.intent, node, self.manifest)
+        return prepare_node(self.cluster, self.intent, node, self.manifest)
 
     def _balanced(self) -> tuple[str, Operations] | None:
-        return preparation.balanced(self.cluster, self.intent, self.site.patience)
+        return prepare_balancer(self.cluster, self.intent, self.site.patience)
 
     def _planned(self) -> tuple[object, object]:
         """What control planes and workers become, without keys and tokens."""
@@ -111,21 +152,21 @@ class _Making:
         planes, workers = cluster.control_planes(), self._linux_workers()
         if cluster.how == "by-hand":
             made = [
-                public(by_hand.plane(cluster, self.intent, node, by_hand.BLANK, around))
+                without_secrets(run_controller(cluster, self.intent, node, BLANK_PLANE, around))
                 for node in planes
             ]
-            asked = [by_hand.subjects(cluster, self.intent, node, around) for node in planes]
-            blank = by_hand_worker.BLANK
+            asked = [controller_subjects(cluster, self.intent, node, around) for node in planes]
+            blank = BLANK_WORKER
             joined = [
-                public(by_hand_worker.worker(cluster, node, blank, around.patience))
+                without_secrets(run_worker(cluster, node, blank, around.patience))
                 for node in workers
             ]
             return (made, asked), joined
         none = Ticket("", "")
-        init = kubeadm.init(cluster, self.intent, self.manifest, around)
-        further = [kubeadm.join(cluster, node, none, around) for node in planes[1:]]
+        init = init_documents(cluster, self.intent, self.manifest, around)
+        further = [join_documents(cluster, node, none, around) for node in planes[1:]]
         return (init, further), [
-            (kubeadm.join(cluster, node, none, around), node.pod_cidr) for node in workers
+            (join_documents(cluster, node, none, around), node.pod_cidr) for node in workers
         ]
 
     def _way(self) -> Joining | HardWay:
@@ -137,7 +178,7 @@ class _Making:
         nodes = {node.name: node for node in self._linux()}
 
         def prepare(name: str) -> None:
-            Hand(name, self.site).do(self._prepared(nodes[name]))
+            Executor(name, self.site).do(self._prepared(nodes[name]))
             self.site.say(f"{name}: prepared for Kubernetes {self.cluster.version}")
 
         on_each(nodes, prepare)
@@ -146,7 +187,7 @@ class _Making:
         balanced = self._balanced()
         if balanced:
             name, operations = balanced
-            Hand(name, self.site).do(operations)
+            Executor(name, self.site).do(operations)
         self._way().planes()
 
     def _workers(self) -> None:
@@ -155,15 +196,15 @@ class _Making:
     def _add_ons(self) -> None:
         api = ClusterApi(self.cluster, self.site)
         seconds = API_SECONDS
-        for wave in addon_documents.waves(self.cluster, self.intent, self.manifest):
+        for wave in addon_waves(self.cluster, self.intent, self.manifest):
             if wave.after:
-                deadline = self.site.deadline(readiness.READY_SECONDS)
-                readiness.wait_for_daemon_set(self.cluster, self.site, wave.after, deadline)
+                deadline = self.site.deadline(READY_SECONDS)
+                wait_for_daemon_set(self.cluster, self.site, wave.after, deadline)
             api.apply(wave.documents, self.site.deadline(seconds))
             seconds = KINDS_SECONDS
 
     def _ready(self) -> None:
         names = [node.name for node in self.cluster.nodes if node.pod_cidr]
         site = self.site
-        readiness.wait_for_nodes(self.cluster, site, names, site.deadline(readiness.READY_SECONDS))
-        readiness.wait_for_dns(self.cluster, site, site.deadline(readiness.DNS_SECONDS))
+        wait_for_nodes(self.cluster, site, names, site.deadline(READY_SECONDS))
+        wait_for_dns(self.cluster, site, site.deadline(DNS_SECONDS))

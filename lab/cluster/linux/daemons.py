@@ -1,4 +1,4 @@
-"""The daemons of an Intent on real machines: a unit of systemd each, with the same files. Pure.
+"""The daemons of an Intent on real machines: a systemd unit each, with the same files.
 
 A daemon's directory, its files and its log are where the Intent has them, in ``/run``; what they
 are made from at every start is kept below :data:`KEPT`.
@@ -6,12 +6,24 @@ are made from at every start is kept below :data:`KEPT`.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 
-from lab.cluster.addons.registry import addons
-from lab.cluster.linux.operations import Operations, Run, SystemdUnit, WriteFile, inputs
+from lab._errors import BrokenError
+from lab.cluster.addons.addon import addons
+from lab.cluster.linux.operations import (
+    ClusterSite,
+    Executor,
+    Operations,
+    Run,
+    SystemdUnit,
+    WriteFile,
+    inputs_digest,
+)
+from lab.remote.parallel import on_each
 from lab.topology import bird
 from lab.topology.daemon import LOG, Daemon
 from lab.topology.intent import Intent, MachineIntent
@@ -19,25 +31,27 @@ from lab.topology.intent import Intent, MachineIntent
 KEPT = "/etc/hybridlab/daemons"
 
 
-def wanted(intent: Intent) -> Mapping[str, tuple[Daemon, ...]]:
+def wanted_daemons(intent: Intent) -> Mapping[str, tuple[Daemon, ...]]:
     """What the lab starts itself, by machine; machines without any are left out.
 
     In a cluster a node's speakers of BGP learn nothing before there are pods, so that BIRD is
     ready once it is up; where the pod network is Calico's or ovn-kubernetes', its nodes bring
     their own.
     """
-    found = {machine.name: tuple(_of(intent, machine)) for machine in intent.machines}
+    found = {machine.name: tuple(_machine_daemons(intent, machine)) for machine in intent.machines}
     return {name: daemons for name, daemons in found.items() if daemons}
 
 
-def unit(daemon: Daemon) -> str:
+def unit_name(daemon: Daemon) -> str:
     """The name of its unit."""
     return f"hybridlab-{daemon.name}.service"
 
 
-def unfit(intent: Intent) -> str:
+def unfit_daemons(intent: Intent) -> str:
     """Why one of them cannot be run as a unit, a clause; empty where all can."""
-    asked = [one.name for daemons in wanted(intent).values() for one in daemons if one.after]
+    asked = [
+        one.name for daemons in wanted_daemons(intent).values() for one in daemons if one.after
+    ]
     if not asked:
         return ""
     listed = ", ".join(dict.fromkeys(asked))
@@ -46,18 +60,18 @@ def unfit(intent: Intent) -> str:
     )
 
 
-def packages(intent: Intent) -> Mapping[str, frozenset[str]]:
+def required_packages(intent: Intent) -> Mapping[str, frozenset[str]]:
     """By machine: the Debian packages that its image must have."""
-    ours = wanted(intent)
+    ours = wanted_daemons(intent)
     found = {
         one.name: frozenset(daemon.package for daemon in ours.get(one.name, ()))
-        | _of_cluster(intent, one)
+        | _cluster_packages(intent, one)
         for one in intent.machines
     }
     return {name: packages for name, packages in found.items() if packages}
 
 
-def _of_cluster(intent: Intent, machine: MachineIntent) -> frozenset[str]:
+def _cluster_packages(intent: Intent, machine: MachineIntent) -> frozenset[str]:
     """Those of the network add-on; and what kube-proxy runs, where it is no pod but a unit."""
     addon = addons().get(intent.topology)
     if intent.kubernetes is None or addon is None or machine.os != "linux":
@@ -69,12 +83,12 @@ def _of_cluster(intent: Intent, machine: MachineIntent) -> frozenset[str]:
     return addon.packages(machine) | (frozenset({"iptables"}) if iptables else frozenset())
 
 
-def started(daemon: Daemon) -> Operations:
+def daemon_operations(daemon: Daemon) -> Operations:
     """The daemon as a service that starts with the machine."""
     kept = f"{KEPT}/{daemon.name}"
     files = tuple(WriteFile(f"{kept}/{one.name}", one.text, one.mode) for one in daemon.files)
     room = f"/etc/tmpfiles.d/hybridlab-{daemon.name}.conf"
-    written = WriteFile(f"/etc/systemd/system/{unit(daemon)}", _unit(daemon))
+    written = WriteFile(f"/etc/systemd/system/{unit_name(daemon)}", _daemon_service(daemon))
     lacking = f"command -v {shlex.quote(daemon.command[0])} >/dev/null"
     there = Run(
         (
@@ -95,11 +109,11 @@ def started(daemon: Daemon) -> Operations:
             unless=f"test -d {shlex.quote(daemon.directory)}",
         ),
         written,
-        SystemdUnit(unit(daemon), inputs((*files, written))),
+        SystemdUnit(unit_name(daemon), inputs_digest((*files, written))),
     )
 
 
-def _of(intent: Intent, machine: MachineIntent) -> Iterator[Daemon]:
+def _machine_daemons(intent: Intent, machine: MachineIntent) -> Iterator[Daemon]:
     if intent.kubernetes is None:
         yield from machine.daemons
         return
@@ -110,7 +124,7 @@ def _of(intent: Intent, machine: MachineIntent) -> Iterator[Daemon]:
         yield replace(one, ready=bird.UP) if one.name == bird.NAME else one
 
 
-def _unit(daemon: Daemon) -> str:
+def _daemon_service(daemon: Daemon) -> str:
     before = "".join(f"ExecStartPre={shlex.join(command)}\n" for command in daemon.before)
     named = "".join(f"Environment={key}={value}\n" for key, value in daemon.environment)
     log = f"{daemon.directory}/{LOG}"
@@ -132,3 +146,116 @@ RestartSec=1
 [Install]
 WantedBy=multi-user.target
 """
+
+
+_LAST_LINES = 5
+_RUNS = "active"
+"""What systemd says of a unit that does; one that dies again and again is "activating"."""
+
+
+def daemon_ailments(intent: Intent, site: ClusterSite) -> Mapping[str, str]:
+    """By machine, what is the matter with the first of its daemons that does not run.
+
+    Raises
+    ------
+    LabError
+        When a machine cannot be asked.
+
+    """
+    wanted, found = wanted_daemons(intent), dict[str, str]()
+
+    def look(name: str) -> None:
+        what = _ailment(wanted[name], Executor(name, site))
+        if what:
+            found[name] = what
+
+    on_each(wanted, look)
+    return {name: found[name] for name in wanted if name in found}
+
+
+def _ailment(some: tuple[Daemon, ...], hand: Executor) -> str:
+    """What is the matter with the first that does not run; empty where all do."""
+    states = hand.say(("systemctl", "is-active", *map(unit_name, some))).stdout.split()
+    for daemon, state in zip_longest(some, states[: len(some)], fillvalue="unknown"):
+        assert isinstance(daemon, Daemon)
+        if state != _RUNS:
+            log = hand.say(("cat", f"{daemon.directory}/{LOG}")).stdout
+            return f"{daemon.name} is {state}: {_last_lines(log) or 'it has logged nothing'}"
+    return ""
+
+
+def _last_lines(log: str) -> str:
+    """The last lines of a log, on one."""
+    return " / ".join(line.strip() for line in log.strip().splitlines()[-_LAST_LINES:])
+
+
+_LOOK_SECONDS = 0.5
+"""Between two looks whether a daemon is ready."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Sight:
+    """What was seen of a daemon."""
+
+    ready: bool
+    words: str
+
+    def __repr__(self) -> str:
+        return self.words
+
+
+def start_daemons(intent: Intent, site: ClusterSite) -> None:
+    """Have every daemon run that the lab starts itself; what runs as it should is left alone.
+
+    Raises
+    ------
+    BrokenError
+        When one cannot be started, or has ended; with its last words.
+    DeadlineError
+        When one is not ready in time, with what was last seen of it.
+
+    """
+    wanted = wanted_daemons(intent)
+    for stage in sorted({one.stage for some in wanted.values() for one in some}):
+        now = {
+            name: tuple(one for one in some if one.stage == stage) for name, some in wanted.items()
+        }
+        _start_stage({name: some for name, some in now.items() if some}, site)
+
+
+def _start_stage(wanted: Mapping[str, tuple[Daemon, ...]], site: ClusterSite) -> None:
+    def begin(name: str) -> None:
+        for one in wanted[name]:
+            Executor(name, site).do(daemon_operations(one))
+
+    def wait(name: str) -> None:
+        for one in wanted[name]:
+            _await_ready(name, one, site)
+
+    on_each(wanted, begin)
+    on_each(wanted, wait)
+    for name, some in wanted.items():
+        site.say(f"{name}: {', '.join(one.name for one in some)} ready")
+
+
+def _await_ready(name: str, daemon: Daemon, site: ClusterSite) -> None:
+    ready, hand = daemon.ready, Executor(name, site)
+    doing = f"waiting for {daemon.name} on '{name}' to be ready ('{ready.pattern}')"
+    log = ("cat", f"{daemon.directory}/{LOG}")
+
+    def look() -> _Sight:
+        if hand.say(("systemctl", "is-failed", "--quiet", unit_name(daemon))).code == 0:
+            raise BrokenError(doing, f"it has ended: {_last_lines(hand.say(log).stdout)}")
+        seen = hand.say(ready.command or log)
+        good = seen.code == 0 and re.search(ready.pattern, seen.stdout, re.MULTILINE)
+        return _Sight(
+            bool(good), _last_lines(seen.stdout) or seen.stderr.strip() or "it says nothing"
+        )
+
+    site.deadline(ready.seconds).wait(
+        doing,
+        look,
+        until=lambda seen: seen.ready,
+        every=_LOOK_SECONDS,
+        hint=f"'lab exec {name} cat {daemon.directory}/{LOG}' shows its log",
+    )

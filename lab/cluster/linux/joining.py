@@ -1,4 +1,4 @@
-"""Linux machines made members of a kubeadm cluster, whatever state they are found in."""
+"""Join Linux machines to a kubeadm cluster, whatever state they are found in."""
 
 from __future__ import annotations
 
@@ -6,19 +6,173 @@ import secrets
 from collections.abc import Iterable
 
 from lab._deadline import Deadline
-from lab.cluster import certificates, kubeadm, kubeconfig
+from lab.cluster.addons.addon import addons
 from lab.cluster.bundle.manifest import Manifest
-from lab.cluster.certificates import CertificateSubject, Pair
 from lab.cluster.cluster import Cluster, ClusterNode
-from lab.cluster.kubeadm import Surroundings, Ticket
-from lab.cluster.linux import addon_documents, membership
+from lab.cluster.credentials import (
+    Access,
+    CertificateSubject,
+    Pair,
+    context_name,
+    issue,
+    kubeconfig_text,
+    public_key_pin,
+)
+from lab.cluster.documents import Document, to_yaml
+from lab.cluster.footprint import footprint
+from lab.cluster.kubeadm import (
+    PATCHES,
+    PROXY_TABLES,
+    SOCKET,
+    Surroundings,
+    Ticket,
+    api_endpoint,
+    init_documents,
+    join_documents,
+    static_pod_patches,
+)
 from lab.cluster.linux.api import ADMIN, ClusterApi
-from lab.cluster.linux.doing import Hand, failure
-from lab.cluster.linux.operations import Operations
-from lab.cluster.linux.parallel import on_each
-from lab.cluster.linux.site import ClusterSite
+from lab.cluster.linux.node import MARK
+from lab.cluster.linux.operations import (
+    ClusterSite,
+    Executor,
+    Operations,
+    Remove,
+    Run,
+    WriteFile,
+    command_failure,
+)
 from lab.plan.canonical import digest
+from lab.remote.parallel import on_each
 from lab.topology.intent import Intent
+
+_CONFIG = "/run/hybridlab/kubeadm.yaml"
+"""Holds a token, and so is gone with a restart at the latest."""
+INIT_SECONDS = 600.0
+JOIN_SECONDS = 400.0
+RESET_SECONDS = 240.0
+UPLOAD_SECONDS = 120.0
+_STARTING = ("preflight", "certs", "kubeconfig", "etcd", "control-plane", "kubelet-start")
+"""Phases of ``kubeadm init`` up to the start of the static pods."""
+_FINISHING = (
+    "wait-control-plane",
+    "upload-config",
+    "upload-certs",
+    "mark-control-plane",
+    "bootstrap-token",
+    "kubelet-finalize",
+    "addon",
+    "show-join-command",
+)
+"""The others (``cmd/kubeadm/app/cmd/init.go``, 1.36)."""
+HAS_JOINED = (
+    "[ -e /etc/kubernetes/kubelet.conf ] || [ -e /etc/kubernetes/manifests/kube-apiserver.yaml ] "
+    f"|| [ -e /etc/kubernetes/pki ] || [ -e /var/lib/etcd/member ] || [ -e {MARK} ]"
+)
+"""A shell's line: whether anything of an earlier membership is there."""
+
+
+def start_control_plane(
+    cluster: Cluster, documents: tuple[Document, ...], patience: int
+) -> Operations:
+    """The first control plane's programs started.
+
+    kubeadm alone would then count the API server's start among the time that one call may take
+    (``kubernetesAPICall``), and give up on a slow machine; so that start is waited for by us.
+    """
+    return (
+        *_patches(cluster, patience),
+        WriteFile(_CONFIG, to_yaml(documents), 0o600),
+        _kubeadm("init", INIT_SECONDS, (*_FINISHING, *_left_out(documents))),
+    )
+
+
+def finish_control_plane(documents: tuple[Document, ...], mark: str) -> Operations:
+    """The first control plane made, of one that is started and answers."""
+    return (
+        _kubeadm("init", INIT_SECONDS, (*_STARTING, *_left_out(documents))),
+        Remove((_CONFIG,)),
+        WriteFile(MARK, f"{mark}\n"),
+    )
+
+
+def join_node(
+    cluster: Cluster, documents: tuple[Document, ...], mark: str, patience: int
+) -> Operations:
+    """A node or a further control plane joined."""
+    return (
+        *_patches(cluster, patience),
+        WriteFile(_CONFIG, to_yaml(documents), 0o600, secret=True),
+        _kubeadm("join", JOIN_SECONDS),
+        Remove((_CONFIG,)),
+        WriteFile(MARK, f"{mark}\n"),
+    )
+
+
+def upload_keys(documents: tuple[Document, ...]) -> Operations:
+    """The control plane's keys in the cluster, for further ones, under the documents' key."""
+    upload = ("kubeadm", "init", "phase", "upload-certs", "--upload-certs", "--config", _CONFIG)
+    return (
+        WriteFile(_CONFIG, to_yaml(documents), 0o600, secret=True),
+        Run(upload, seconds=UPLOAD_SECONDS),
+        Remove((_CONFIG,)),
+    )
+
+
+def leave_cluster(cluster: Cluster) -> Operations:
+    """Everything of a membership taken away: kubeadm's, kube-proxy's and the network add-on's.
+
+    The machine stays prepared: programs, images and the lab's own CNI configuration are as they
+    were.
+    """
+    beside = footprint(cluster.topology)
+    of_proxy = PROXY_TABLES[cluster.proxy_mode]
+    tables = [f"{family}:{name}" for family in ("ip", "ip6") for name in of_proxy]
+    named = "|".join((*tables, *(f"*:{name}" for name in beside.tables)))
+    lines = [f"cd /sys/class/net; for one in {' '.join(beside.devices)}; do"]
+    lines += ['  if [ -e "$one" ]; then ip link delete "$one"; fi', "done"]
+    lines += ["nft list tables | while read -r _ family name; do"]
+    lines += [
+        f'  case "$family:$name" in {named}) nft delete table "$family" "$name";; esac',
+        "done",
+    ]
+    lines += [f"ovs-vsctl --timeout=10 --if-exists del-br {one}" for one in beside.switches]
+    lines += [f"ip route flush root {cluster.pod_cidr}"]
+    return (
+        Run(("kubeadm", "reset", "--force", "--cri-socket", SOCKET), seconds=RESET_SECONDS),
+        Run(("sh", "-c", "\n".join(lines))),
+        Remove(
+            (
+                "/etc/kubernetes",
+                "/var/lib/etcd",
+                "/var/lib/cni",
+                *beside.paths,
+                MARK,
+            )
+        ),
+    )
+
+
+def _patches(cluster: Cluster, patience: int) -> Operations:
+    return tuple(
+        WriteFile(f"{PATCHES}/{name}", content)
+        for name, content in static_pod_patches(cluster.version, patience).items()
+    )
+
+
+def _left_out(documents: tuple[Document, ...]) -> tuple[str, ...]:
+    """What the configuration skips; the option takes its place."""
+    return tuple(documents[0]["skipPhases"])
+
+
+def _kubeadm(verb: str, seconds: float, skipped: tuple[str, ...] = ()) -> Run:
+    skip = (f"--skip-phases={','.join(skipped)}",) if skipped else ()
+    return Run(
+        ("kubeadm", verb, "--config", _CONFIG, *skip),
+        seconds=seconds,
+        hint="run 'lab up' again: what is half done is taken away first",
+    )
+
 
 TOKEN_MINUTES = 30
 """How long a join token lives on hardware."""
@@ -26,7 +180,7 @@ CA = "/etc/kubernetes/pki/ca.crt"
 CA_KEY = "/etc/kubernetes/pki/ca.key"
 
 
-class Entrance:
+class JoinCredentials:
     """The way into one cluster, by what its first control plane has.
 
     Parameters
@@ -49,7 +203,7 @@ class Entrance:
         command = ("kubeadm", "token", "create", "--ttl", ttl, "--kubeconfig", ADMIN)
         done = self._site.shell(self._plane).run(command, deadline)
         if done.code:
-            raise failure(f"making a join token on '{self._plane}'", done.code, done.stderr)
+            raise command_failure(f"making a join token on '{self._plane}'", done.code, done.stderr)
         return done.stdout.strip().splitlines()[-1]
 
     def ca(self, deadline: Deadline) -> str:
@@ -58,27 +212,25 @@ class Entrance:
 
     def ca_hash(self, deadline: Deadline) -> str:
         """What a joining node pins: ``sha256:...``."""
-        return certificates.pin(self.ca(deadline))
+        return public_key_pin(self.ca(deadline))
 
-    def access(self, user: str, groups: tuple[str, ...], deadline: Deadline) -> kubeconfig.Access:
+    def access(self, user: str, groups: tuple[str, ...], deadline: Deadline) -> Access:
         """A way to the API as that user, by a new client certificate."""
         ca = Pair(self.ca(deadline), self._read(CA_KEY, deadline))
-        client = certificates.issued(ca, CertificateSubject(user, groups))
-        server = f"https://{kubeadm.endpoint(self._cluster)}"
-        return kubeconfig.Access(
-            kubeconfig.context(self._cluster.name), server, ca.certificate, client
-        )
+        client = issue(ca, CertificateSubject(user, groups))
+        server = f"https://{api_endpoint(self._cluster)}"
+        return Access(context_name(self._cluster.name), server, ca.certificate, client)
 
     def kubeconfig(self, user: str, groups: tuple[str, ...], deadline: Deadline) -> bytes:
         """The same as a file."""
-        return kubeconfig.text(self.access(user, groups, deadline)).encode()
+        return kubeconfig_text(self.access(user, groups, deadline)).encode()
 
     def _read(self, path: str, deadline: Deadline) -> str:
         return self._site.shell(self._plane).get(path, deadline).decode()
 
 
 API_SECONDS = 180.0
-ENTRANCE_SECONDS = 90.0
+CREDENTIALS_SECONDS = 90.0
 REGISTER_SECONDS = 180.0
 _KEY_BYTES = 32
 """Of the key that control planes' own keys are encrypted with (AES-256)."""
@@ -102,10 +254,10 @@ class Joining:
         self._cluster = cluster
         self._site = site
         self._around = Surroundings(site.management, site.patience)
-        self._documents = kubeadm.init(cluster, intent, manifest, self._around)
-        self._of_nodes = addon_documents.node_documents(cluster, intent)
+        self._documents = init_documents(cluster, intent, manifest, self._around)
+        self._of_nodes = addons()[cluster.topology].node_documents(cluster, intent)
         self._api = ClusterApi(cluster, site)
-        self._entrance = Entrance(cluster, site)
+        self._entrance = JoinCredentials(cluster, site)
 
     def planes(self) -> None:
         """Every control plane, one after another: etcd takes one new member at a time."""
@@ -115,9 +267,9 @@ class Joining:
             self._leave(first)
             self._site.say(f"{first.name}: kubeadm init")
             documents = self._documents
-            self._do(first, membership.started(self._cluster, documents, self._site.patience))
-            self._api.ready(self._site.deadline(membership.INIT_SECONDS))
-            self._do(first, membership.initialised(documents, mark))
+            self._do(first, start_control_plane(self._cluster, documents, self._site.patience))
+            self._api.ready(self._site.deadline(INIT_SECONDS))
+            self._do(first, finish_control_plane(documents, mark))
         self._api.ready(self._site.deadline(API_SECONDS))
         self._settle((first,))
         if others:
@@ -158,16 +310,16 @@ class Joining:
     def _join(self, node: ClusterNode, ticket: Ticket, mark: str) -> None:
         self._leave(node)
         self._site.say(f"{node.name}: kubeadm join")
-        documents = kubeadm.join(self._cluster, node, ticket, self._around)
-        self._do(node, membership.joined(self._cluster, documents, mark, self._site.patience))
+        documents = join_documents(self._cluster, node, ticket, self._around)
+        self._do(node, join_node(self._cluster, documents, mark, self._site.patience))
 
     def _leave(self, node: ClusterNode) -> None:
         """Take away what an earlier membership has left, the Node object included."""
         first = self._cluster.control_planes()[0]
-        hand = Hand(node.name, self._site)
-        if hand.say(("sh", "-c", membership.LEFT)).code == 0:
+        hand = Executor(node.name, self._site)
+        if hand.say(("sh", "-c", HAS_JOINED)).code == 0:
             self._site.say(f"{node.name}: taking an earlier membership away")
-            hand.do(membership.left(self._cluster))
+            hand.do(leave_cluster(self._cluster))
         if node.name != first.name:
             self._api.delete_node(node.name, self._site.deadline(API_SECONDS))
 
@@ -181,7 +333,7 @@ class Joining:
                 self._api.apply(said, self._site.deadline(API_SECONDS))
 
     def _ticket(self) -> Ticket:
-        deadline = self._site.deadline(ENTRANCE_SECONDS)
+        deadline = self._site.deadline(CREDENTIALS_SECONDS)
         return Ticket(self._entrance.token(deadline), self._entrance.ca_hash(deadline))
 
     def _plane_ticket(self) -> Ticket:
@@ -191,7 +343,7 @@ class Joining:
             {**one, "certificateKey": key} if one["kind"] == "InitConfiguration" else one
             for one in self._documents
         )
-        self._do(self._cluster.control_planes()[0], membership.keys_uploaded(documents))
+        self._do(self._cluster.control_planes()[0], upload_keys(documents))
         plain = self._ticket()
         return Ticket(plain.token, plain.ca_hash, key)
 
@@ -200,13 +352,13 @@ class Joining:
 
     def _member_mark(self) -> str:
         """Another authority or version is another cluster."""
-        deadline = self._site.deadline(ENTRANCE_SECONDS)
+        deadline = self._site.deadline(CREDENTIALS_SECONDS)
         return digest(
-            self._entrance.ca_hash(deadline), kubeadm.endpoint(self._cluster), self._cluster.version
+            self._entrance.ca_hash(deadline), api_endpoint(self._cluster), self._cluster.version
         )
 
     def _mark(self, node: ClusterNode) -> str:
-        return Hand(node.name, self._site).say(("cat", membership.MARK)).stdout.strip()
+        return Executor(node.name, self._site).say(("cat", MARK)).stdout.strip()
 
     def _do(self, node: ClusterNode, operations: Operations) -> None:
-        Hand(node.name, self._site).do(operations)
+        Executor(node.name, self._site).do(operations)

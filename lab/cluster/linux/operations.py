@@ -1,12 +1,44 @@
-"""What is done on a Linux machine, as data: printable, hashable, and the same when done again."""
+"""Operations on a Linux machine: typed data, printable and hashable, and what executes them.
+
+An operation that finds its result in place changes nothing.
+"""
 
 from __future__ import annotations
 
+import io
 import shlex
-from collections.abc import Iterable, Iterator
+import tarfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from itertools import groupby
+from pathlib import Path
 
+from lab._deadline import Deadline
+from lab._errors import BrokenError
+from lab.cluster import signatures
 from lab.plan.canonical import digest
+from lab.remote.shell import Completed, Shell
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSite:
+    """The world of one lab, as far as its cluster has to do with it."""
+
+    shell: Callable[[str], Shell]
+    """A shell on a machine, by its name; asked only while a step runs."""
+    management: Mapping[str, str]
+    """Each machine's address on the management network, by its name."""
+    directory: Path
+    """The lab's own on the controller: keys that the lab makes are kept below it."""
+    say: Callable[[str], None]
+    patience: int = 1
+    """By how much a deadline is longer than on hardware: 8 on emulated processors."""
+
+    def deadline(self, seconds: float) -> Deadline:
+        """A deadline that many seconds from now on hardware, later where it is emulated."""
+        return Deadline(seconds * self.patience)
+
 
 QUICK_SECONDS = 60.0
 """For what starts one program that has little to do."""
@@ -75,12 +107,12 @@ Operation = WriteFile | Symlink | Remove | Run | SystemdUnit | Enabled
 Operations = tuple[Operation, ...]
 
 
-def inputs(files: Iterable[Operation]) -> str:
+def inputs_digest(files: Iterable[Operation]) -> str:
     """The hash that :class:`SystemdUnit` wants, of those operations that are files."""
     return digest(*(one for one in files if isinstance(one, WriteFile | Symlink)))
 
 
-def told(operations: Iterable[Operation]) -> Iterator[str]:
+def describe(operations: Iterable[Operation]) -> Iterator[str]:
     """One line for each operation, without contents."""
     for one in operations:
         match one:
@@ -99,10 +131,10 @@ def told(operations: Iterable[Operation]) -> Iterator[str]:
                 yield f"enable {one.unit}"
 
 
-def printed(operations: Iterable[Operation]) -> str:
+def render(operations: Iterable[Operation]) -> str:
     """Everything, contents of files too, as golden files hold it; secrets are left out."""
     lines: list[str] = []
-    for one, line in zip(operations := tuple(operations), told(operations), strict=True):
+    for one, line in zip(operations := tuple(operations), describe(operations), strict=True):
         lines.append(line)
         if isinstance(one, WriteFile):
             shown = "(secret)\n" if one.secret else one.content
@@ -110,9 +142,171 @@ def printed(operations: Iterable[Operation]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def public(operations: Iterable[Operation]) -> Operations:
+def without_secrets(operations: Iterable[Operation]) -> Operations:
     """The operations without the content of secret files: what a digest may be made of."""
     return tuple(
         replace(one, content="") if isinstance(one, WriteFile) and one.secret else one
         for one in operations
     )
+
+
+_LOOK = """for path; do
+    if [ -L "$path" ]; then echo "link $(readlink "$path")"
+    elif [ -f "$path" ]; then
+        sum=$(sha256sum <"$path"); echo "file $(stat -c %a "$path") ${sum%% *}"
+    else echo none; fi
+done"""
+"""What stands at each path, a line for each."""
+_CLEAR = 'for path; do [ -L "$path" ] && rm -f "$path"; done; tar -x -p -C / -f -'
+"""A link is replaced; through it, what it points to would be written."""
+_GONE = """if mountpoint -q "$each"; then find "$each" -xdev -mindepth 1 -delete
+    else rm -rf "$each"; fi"""
+"""A system container's ``/var/lib/kubelet`` is a mount of its own: it is emptied, not removed."""
+_STAMPS = "/var/lib/hybridlab/services"
+"""What each service was last started with; with the machine, each starts with what is there."""
+_NEED_NOT = 113
+"""Exit code of a guarded command that need not run; no program of ours ends with it."""
+_TAIL_LINES = 12
+
+
+class Executor:
+    """Does operations on one machine.
+
+    Parameters
+    ----------
+    name
+        The machine's.
+    site
+        Where it is reached.
+
+    """
+
+    def __init__(self, name: str, site: ClusterSite) -> None:
+        self._name = name
+        self._site = site
+
+    def do(self, operations: Iterable[Operation]) -> tuple[str, ...]:
+        """Do them in their order; what was changed, in words.
+
+        Raises
+        ------
+        BrokenError
+            When one of them fails: its last words, and what they mean if that is known.
+        DeadlineError
+            When one of them does not end in time.
+
+        """
+        changed: list[str] = []
+        for kind, group in groupby(operations, _group):
+            if kind == "files":
+                changed += self._files(
+                    [one for one in group if isinstance(one, WriteFile | Symlink)]
+                )
+                continue
+            for one in group:
+                changed += self._one(one)
+        return tuple(changed)
+
+    def say(self, command: Sequence[str], seconds: float = QUICK_SECONDS) -> Completed:
+        """Run a command that only looks, whatever code it ends with."""
+        return self._site.shell(self._name).run(command, self._site.deadline(seconds))
+
+    def _files(self, files: Sequence[WriteFile | Symlink]) -> Iterator[str]:
+        look = ("sh", "-c", _LOOK, "look", *(one.path for one in files))
+        there = self._checked(look, QUICK_SECONDS).stdout.splitlines()
+        wrong = [one for one, seen in zip(files, there, strict=True) if seen != _expected(one)]
+        if not wrong:
+            return
+        unpack = ("sh", "-c", _CLEAR, "unpack", *(one.path for one in wrong))
+        self._checked(unpack, QUICK_SECONDS, _archive(wrong))
+        if any(one.path.startswith("/etc/systemd/system/") for one in wrong):
+            self._checked(("systemctl", "daemon-reload"), QUICK_SECONDS)
+        yield from (f"wrote {one.path}" for one in wrong)
+
+    def _one(self, one: Operation) -> Iterator[str]:
+        match one:
+            case Run():
+                line = shlex.join(one.command)
+                guard = f"if {one.unless}; then exit {_NEED_NOT}; fi; " if one.unless else ""
+                words = ("sh", "-c", f"{guard}exec {line}")
+                if self._checked(words, one.seconds, doing=line, hint=one.hint).code == 0:
+                    yield f"ran {line}"
+            case Remove():
+                listed = " ".join(one.paths)  # patterns are the shell's to follow
+                script = f"ls -d {listed} 2>/dev/null; for each in {listed}; do {_GONE}; done"
+                gone = self._checked(("sh", "-c", script), QUICK_SECONDS).stdout.splitlines()
+                yield from (f"removed {path}" for path in gone)
+            case SystemdUnit():
+                yield from self._service(one)
+            case Enabled():
+                script = f"systemctl is-enabled --quiet {one.unit} && exit {_NEED_NOT}; "
+                script += f"systemctl enable --quiet {one.unit}"
+                if self._checked(("sh", "-c", script), QUICK_SECONDS).code == 0:
+                    yield f"enabled {one.unit}"
+
+    def _service(self, one: SystemdUnit) -> Iterator[str]:
+        stamp = f"{_STAMPS}/{one.unit}"
+        how = "" if one.wait else "--no-block "
+        ready = "active" if one.wait else "active|activating"
+        script = f"""systemctl is-enabled --quiet {one.unit} || systemctl enable --quiet {one.unit}
+case $(systemctl is-active {one.unit}) in
+{ready}) [ "$(cat {stamp} 2>/dev/null)" = "{one.inputs}" ] && exit {_NEED_NOT} ;;
+esac
+systemctl reset-failed {one.unit} 2>/dev/null
+if ! systemctl restart {how}{one.unit}; then
+    journalctl --no-pager -o cat -n {_TAIL_LINES} -u {one.unit} >&2; exit 1
+fi
+mkdir -p {_STAMPS} && echo {one.inputs} >{stamp}"""
+        doing = f"systemctl restart {one.unit}"
+        if self._checked(("sh", "-c", script), one.seconds, doing=doing).code == 0:
+            yield f"started {one.unit}"
+
+    def _checked(
+        self,
+        command: Sequence[str],
+        seconds: float,
+        stdin: bytes = b"",
+        doing: str = "",
+        hint: str = "",
+    ) -> Completed:
+        done = self._site.shell(self._name).run(command, self._site.deadline(seconds), stdin)
+        if done.code in {0, _NEED_NOT}:
+            return done
+        words = doing or " ".join(command[:2])
+        said = done.stderr.strip() or done.stdout.strip() or "it says nothing"
+        raise command_failure(f"running '{words}' on '{self._name}'", done.code, said, hint)
+
+
+def command_failure(doing: str, code: int, said: str, hint: str = "") -> BrokenError:
+    """A command that failed: the last lines it said, and what is known of such words."""
+    tail = " / ".join(line.strip() for line in said.splitlines()[-_TAIL_LINES:] if line.strip())
+    known = signatures.match(said.splitlines())
+    if known:
+        return BrokenError(doing, f"exit code {code}: {tail}; {known[0].cause}", known[0].hint)
+    return BrokenError(doing, f"exit code {code}: {tail}", hint)
+
+
+def _group(one: Operation) -> str:
+    return "files" if isinstance(one, WriteFile | Symlink) else "others"
+
+
+def _expected(one: WriteFile | Symlink) -> str:
+    """What :data:`_LOOK` says where it is as it should be."""
+    if isinstance(one, Symlink):
+        return f"link {one.target}"
+    return f"file {one.mode:o} {sha256(one.content.encode()).hexdigest()}"
+
+
+def _archive(files: Iterable[WriteFile | Symlink]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for one in files:
+            entry = tarfile.TarInfo(one.path.lstrip("/"))
+            if isinstance(one, Symlink):
+                entry.type, entry.linkname = tarfile.SYMTYPE, one.target
+                tar.addfile(entry)
+                continue
+            content = one.content.encode()
+            entry.mode, entry.size = one.mode, len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    return out.getvalue()

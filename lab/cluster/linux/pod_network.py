@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
-from lab.cluster.linux.operations import Operations, SystemdUnit, WriteFile, inputs
+from lab.cluster.linux.operations import Operations, SystemdUnit, WriteFile, inputs_digest
 from lab.topology.intent import MachineIntent, Translation
 
 FLANNEL_CONFIG = "/etc/cni/net.d/10-flannel.conflist"
@@ -25,7 +25,7 @@ def masqueraded(machine: MachineIntent) -> Operations:
     assert machine.translation is not None, "a node that runs pods"
     rules = WriteFile(RULES, masquerade(machine.translation))
     unit = WriteFile(f"/etc/systemd/system/{_POD_NETWORK_UNIT}", _service(machine))
-    return (rules, unit, SystemdUnit(_POD_NETWORK_UNIT, inputs((rules, unit))))
+    return (rules, unit, SystemdUnit(_POD_NETWORK_UNIT, inputs_digest((rules, unit))))
 
 
 def bridge_config(machine: MachineIntent) -> str:

@@ -14,13 +14,22 @@ from lab.cluster.bundle import medium
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import Cluster, ClusterNode
 from lab.cluster.signatures import match
-from lab.cluster.windows import flannel, judged, kubelet, places, steps
-from lab.cluster.windows.decided import Decided
-from lab.cluster.windows.join import Join, NodeApi
-from lab.cluster.windows.observed import WindowsObserved
+from lab.cluster.windows import paths, steps
+from lab.cluster.windows.join_checks import (
+    WindowsObserved,
+    check_source_vip,
+    leftovers,
+    network_prefixes,
+    service_ailments,
+    unfit_windows,
+)
+from lab.cluster.windows.join_plan import JoinPlan
+from lab.cluster.windows.kubelet import KUBELET_SERVICE, Join, NodeApi
+from lab.cluster.windows.network import FLANNELD_TASK
 from lab.imaging.windows import steps as image_steps
 from lab.imaging.windows.steps import MODULE, Mirror, script
 from lab.plan.canonical import digest
+from lab.plan.step import Step
 from lab.remote.shell import ConnectionLostError, UnreachableError
 from lab.remote.windows import DIRECTORY, WindowsShell, quote
 from lab.remote.windows_steps import StepError, StepResult, reboot, run_step, run_step_and_reboot
@@ -180,7 +189,7 @@ _SECONDS = 60.0
 
 def log_tail(shell: WindowsShell, service: str, deadline: Deadline) -> tuple[str, ...]:
     """The last lines of a service's log; none where they cannot be had. Never raises."""
-    path = quote(places.log(service))
+    path = quote(paths.log_file(service))
     script = (
         f"if (Test-Path -LiteralPath {path}) {{\n"
         f"    Get-Content -LiteralPath {path} -Tail {TAIL}\n"
@@ -201,7 +210,7 @@ def explained(error: StepError, service: str, tail: Iterable[str]) -> StepError:
     if lines:
         happened += f"\n  {service} says last:\n    " + "\n    ".join(lines[-_TOLD:])
     else:
-        happened += f"\n  {service} has said nothing in {places.log(service)}"
+        happened += f"\n  {service} has said nothing in {paths.log_file(service)}"
     if not found:
         return StepError(error.doing, happened, error.hint)
     first = found[0]
@@ -220,26 +229,16 @@ REGISTER_SECONDS = 300.0
 HEALTH_SECONDS = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class NodeStep:
-    """One named step of a node's way; running it twice is as good as once."""
-
-    name: str
-    digest: str
-    """Of its inputs, without secrets."""
-    run: Callable[[], None]
-
-
 @dataclass(frozen=True)
 class WindowsBringUp:
     """One Windows node's way into its cluster."""
 
-    plan: Decided
+    plan: JoinPlan
     runner: Runner
     join: Callable[[], Join]
     api: NodeApi
 
-    def steps(self) -> tuple[NodeStep, ...]:
+    def steps(self) -> tuple[Step, ...]:
         """In order; all of them are there for every topology."""
         plan = self.plan
         programs = [(one.name, one.blob.sha256) for one in plan.bundle_programs()]
@@ -260,8 +259,8 @@ class WindowsBringUp:
             self._step("settled", self._settled, *made, programs),
         )
 
-    def _step(self, name: str, run: Callable[[], None], *inputs: object) -> NodeStep:
-        return NodeStep(name, digest(_FORM, self.plan.node.name, name, *inputs), run)
+    def _step(self, name: str, run: Callable[[], None], *inputs: object) -> Step:
+        return Step(name, digest(_FORM, self.plan.node.name, name, *inputs), run)
 
     @cached_property
     def seen(self) -> WindowsObserved:
@@ -278,7 +277,7 @@ class WindowsBringUp:
         plan, name = self.plan, self.plan.node.name
         self.runner.shell.wait(self.runner.seconds(REGISTER_SECONDS))
         facts, doing = self._surveyed(), f"looking at Windows node '{name}'"
-        reason = judged.unfit(plan, self.seen)
+        reason = unfit_windows(plan.manifest, plan.cluster.topology, self.seen)
         if reason:
             raise BrokenError(doing, reason, "build its image from a newer ISO, or a fuller bundle")
         if not said(facts, "medium", doing):
@@ -293,8 +292,8 @@ class WindowsBringUp:
         """Clean up after a node that was deleted, or whose way in was cut off."""
         name, facts = self.plan.node.name, self._surveyed()
         there, networks = tuple(facts["there"]), tuple(facts["networks"])
-        left = judged.leftovers(there, networks)
-        joined = places.KUBELET_CONF in there
+        left = leftovers(there, networks)
+        joined = paths.KUBELET_CONF in there
         if not (joined or left):
             return
         if joined and self.api.registered(name, self.runner.seconds(REGISTER_SECONDS)):
@@ -325,7 +324,7 @@ class WindowsBringUp:
 
     def _join(self) -> None:
         """Into the cluster; what goes wrong is told with the kubelet's own last words."""
-        name, service = self.plan.node.name, kubelet.SERVICE
+        name, service = self.plan.node.name, KUBELET_SERVICE
         try:
             if not self.plan.by_hand:
                 self.runner.run(self.plan.join(self.join()))
@@ -370,7 +369,7 @@ class WindowsBringUp:
             if self.plan.network.maker != "flannel":
                 raise
             told = StepError(error.doing, error.happened, error.hint)
-            raise explain(self.runner.shell, told, flannel.TASK) from error
+            raise explain(self.runner.shell, told, FLANNELD_TASK) from error
 
     def _lacks_networks(self, facts: Mapping[str, Any]) -> str:
         wanted = self.plan.hns_network()
@@ -383,13 +382,13 @@ class WindowsBringUp:
             )
         if not facts["done"]:
             return f"hns-make is {facts['tasks'].get('hns-make') or 'gone'}, {_named(facts)}"
-        return self._lacks_address(facts) or self._lacks(facts, judged.made_networks(wanted))
+        return self._lacks_address(facts) or self._lacks(facts, network_prefixes(wanted))
 
     def _lacks_pod_network(self, facts: Mapping[str, Any]) -> str:
         one = self.plan.network
         lacking = self._lacks_address(facts) or self._lacks(facts, ((one.name, one.pod_cidr),))
-        if not lacking and one.maker == "flannel" and places.SUBNET_ENV not in facts["there"]:
-            return f"flanneld has not written '{places.SUBNET_ENV}'"
+        if not lacking and one.maker == "flannel" and paths.SUBNET_ENV not in facts["there"]:
+            return f"flanneld has not written '{paths.SUBNET_ENV}'"
         return lacking
 
     def _lacks_address(self, facts: Mapping[str, Any]) -> str:
@@ -408,7 +407,7 @@ class WindowsBringUp:
             return None
         doing = f"reserving an address on '{self.plan.node.name}'"
         address = said(self.runner.run(wanted).facts, "address", doing)
-        return judged.checked_vip(self.plan, address)
+        return check_source_vip(self.plan.node.name, self.plan.network.pod_cidr, address)
 
     def _proxy(self) -> None:
         self.runner.run(self.plan.proxy(self.seen, self._reserve()))
@@ -419,7 +418,7 @@ class WindowsBringUp:
     def _settled(self) -> None:
         """All services run, and will again after a restart."""
         doing = f"waiting for the services of '{self.plan.node.name}'"
-        self.runner.wait_until(doing, self.plan.health(), judged.ailing, HEALTH_SECONDS)
+        self.runner.wait_until(doing, self.plan.health(), service_ailments, HEALTH_SECONDS)
 
 
 def _named(facts: Mapping[str, Any]) -> str:
@@ -437,7 +436,7 @@ def bring_up_steps(  # noqa: PLR0913, PLR0917  a node's way is made of all these
     api: NodeApi,
     mirrors: tuple[Mirror, ...] = (),
     patience: int = 1,
-) -> tuple[NodeStep, ...]:
+) -> tuple[Step, ...]:
     """What brings a Windows node into its cluster, in order.
 
     Parameters
@@ -456,5 +455,5 @@ def bring_up_steps(  # noqa: PLR0913, PLR0917  a node's way is made of all these
         What every deadline is multiplied by: 1 with KVM.
 
     """
-    plan = Decided(cluster, intent, node, manifest, mirrors)
+    plan = JoinPlan(cluster, intent, node, manifest, mirrors)
     return WindowsBringUp(plan, Runner(shell, patience), join, api).steps()

@@ -1,17 +1,20 @@
-"""A topology on one Windows node: which HNS network, who makes it, which plugin. Pure.
+"""A topology on one Windows node: its HNS network, who makes it, the plugin, and flanneld. Pure.
 
-The Intent says addresses, exceptions of OutBoundNAT, routes and tunnel; here is only what HNS and
-the plugins call them.
+The Intent has addresses, exceptions of OutBoundNAT, routes and tunnel; here is only what HNS and
+the plugins call them. flannel is no Windows service, so a scheduled task starts it with the
+machine. Its sources (0.28) find the node by ``NODE_NAME`` where it is in no pod.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Literal
 
 from lab._errors import UsageError
-from lab.cluster.cluster import Cluster, ClusterNode
+from lab.cluster.cluster import API_PORT, Cluster, ClusterNode
+from lab.cluster.windows import paths
 from lab.topology.intent import Intent, Route
 
 Kind = Literal["Overlay", "L2Bridge"]
@@ -97,7 +100,7 @@ def _overlay(cluster: Cluster, intent: Intent, node: ClusterNode) -> WindowsPodN
         maker="flannel",
         plugin="flannel+sdnoverlay",
         pod_cidr=str(node.pod_cidr),
-        gateway=_address(node, GATEWAY_OFFSET),
+        gateway=_nth_address(node, GATEWAY_OFFSET),
         endpoint=None,
         endpoint_address=None,
         exceptions=(cluster.service_cidr, cluster.pod_cidr),
@@ -116,7 +119,7 @@ def _calico(cluster: Cluster, node: ClusterNode) -> WindowsPodNetwork:
         maker="calico",
         plugin=None,
         pod_cidr=str(node.pod_cidr),
-        gateway=_address(node, GATEWAY_OFFSET),
+        gateway=_nth_address(node, GATEWAY_OFFSET),
         endpoint="Calico_ep",
         endpoint_address=None,
         exceptions=(cluster.service_cidr, cluster.pod_cidr),
@@ -140,9 +143,9 @@ def _bridge(cluster: Cluster, intent: Intent, node: ClusterNode) -> WindowsPodNe
         maker="flannel" if flannel else "lab",
         plugin=_bridge_plugin(cluster, node),
         pod_cidr=str(node.pod_cidr),
-        gateway=_address(node, GATEWAY_OFFSET),
+        gateway=_nth_address(node, GATEWAY_OFFSET),
         endpoint="cbr0_ep" if flannel else "cbr0",
-        endpoint_address=_address(node, ENDPOINT_OFFSET),
+        endpoint_address=_nth_address(node, ENDPOINT_OFFSET),
         exceptions=machine.translation.not_masqueraded,
         encapsulated=(cluster.service_cidr, *own),
         provider_address=node.address,
@@ -165,5 +168,65 @@ def _bridge_plugin(cluster: Cluster, node: ClusterNode) -> Plugin:
     return "win-bridge"
 
 
-def _address(node: ClusterNode, offset: int) -> str:
+def _nth_address(node: ClusterNode, offset: int) -> str:
     return str(IPv4Network(str(node.pod_cidr))[offset])
+
+
+FLANNELD_TASK = "flanneld"
+"""The scheduler has it as ``hybridlab-flanneld``."""
+
+
+def net_conf(cluster: Cluster, network: WindowsPodNetwork) -> str:
+    """``net-conf.json``, the same as on the Linux nodes.
+
+    On Windows flanneld takes no VNI below 4096 and no other port than 4789; the scenario is
+    refused before.
+    """
+    backend: dict[str, object] = (
+        {"Type": "vxlan", "VNI": network.vni, "Port": network.port}
+        if network.kind == "Overlay"
+        else {"Type": "host-gw"}
+    )
+    return json.dumps({"Network": cluster.pod_cidr, "Backend": backend}, indent=2) + "\n"
+
+
+def flanneld_arguments(node: ClusterNode) -> tuple[str, ...]:
+    """Of ``flanneld.exe``."""
+    return (
+        "--kube-subnet-mgr",
+        f"--iface={node.address}",
+        f"--kubeconfig-file={paths.FLANNEL_CONF}",
+        f"--net-config-path={paths.NET_CONF}",
+    )
+
+
+def flanneld_environment(cluster: Cluster, node: ClusterNode) -> dict[str, str]:
+    """What it is told: the API server itself, since no service address works from the host."""
+    return {
+        "NODE_NAME": node.name,
+        "KUBERNETES_SERVICE_HOST": cluster.endpoint,
+        "KUBERNETES_SERVICE_PORT": str(API_PORT),
+    }
+
+
+def flanneld_script(cluster: Cluster, node: ClusterNode) -> str:
+    """``StartFlanneld.ps1``."""
+    told = "\n".join(
+        f"[Environment]::SetEnvironmentVariable('{key}', '{value}', 'Process')"
+        for key, value in flanneld_environment(cluster, node).items()
+    )
+    given = [
+        f"--log-file={paths.log_file(FLANNELD_TASK)}",
+        f"{paths.PROGRAMS}\\flanneld.exe",
+        *flanneld_arguments(node),
+    ]
+    listed = ",\n    ".join(f"'{one}'" for one in given)
+    return (
+        "Set-StrictMode -Version 3.0\n"
+        "$ErrorActionPreference = 'Stop'\n"
+        "$ProgressPreference = 'SilentlyContinue'\n"
+        f"{told}\n"
+        f"$given = @(\n    {listed}\n)\n"
+        f"& '{paths.PROGRAMS}\\kube-log-runner.exe' @given\n"
+        "exit $LASTEXITCODE\n"
+    )

@@ -10,14 +10,14 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lab.cluster.addons.calico_settings import (
+from lab.cluster.addons.calico import (
+    AS_NUMBER,
     BGP,
     POOL_KIND,
-    SYSTEM,
     TOPOLOGIES,
-    pool,
-    stored,
-    system,
+    as_number,
+    node_pool,
+    pool_spec,
 )
 from lab.explain.check import Check, Difference, Kind, LabLook, differs, on_machine
 from lab.facts.questions import ADMIN
@@ -38,8 +38,8 @@ def _pool(
     intent: Intent, machine: MachineIntent, pools: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Difference]:
     assert machine.kubelet, "asked of nodes alone"
-    wanted = pool(machine.name, str(machine.kubelet.pod_cidr))
-    spec, there = stored(intent.topology, wanted), pools.get(wanted.name)
+    wanted = node_pool(machine.name, str(machine.kubelet.pod_cidr))
+    spec, there = pool_spec(intent.topology, wanted), pools.get(wanted.name)
     wrong = {key: value for key, value in spec.items() if there and there.get(key) != value}
     if there and there.get("disabled"):
         wrong["disabled"] = False
@@ -68,10 +68,10 @@ def _words(spec: Mapping[str, Any]) -> str:
 def _autonomous_system(
     intent: Intent, machine: MachineIntent, systems: Mapping[str, str]
 ) -> Iterator[Difference]:
-    wanted, there = system(intent, machine) or "", systems.get(machine.name)
+    wanted, there = as_number(intent, machine) or "", systems.get(machine.name)
     if intent.topology != BGP or there is None or there == wanted:
         return
-    annotation = f"{SYSTEM}={wanted}" if wanted else f"{SYSTEM}-"
+    annotation = f"{AS_NUMBER}={wanted}" if wanted else f"{AS_NUMBER}-"
     yield differs(
         "wrong-as",
         machine.name,

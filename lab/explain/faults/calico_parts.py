@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lab.cluster.addons.calico_settings import POOL_KIND, TOPOLOGIES, pool, stored
+from lab.cluster.addons.calico import POOL_KIND, TOPOLOGIES, node_pool, pool_spec
 from lab.cluster.linux.api import ADMIN
 from lab.explain.faults.fault import FaultChange, FaultSite, change
 from lab.explain.faults.parts import kubelets
@@ -27,8 +27,8 @@ def pool_changed(intent: Intent, node: str, wrong: Mapping[str, Any]) -> FaultCh
     """A node's pool with other values than it should have."""
     kubelet = intent.machine(node).kubelet
     assert kubelet is not None, "a site is a node"
-    own = pool(node, str(kubelet.pod_cidr))
-    right = {key: stored(intent.topology, own)[key] for key in wrong}
+    own = node_pool(node, str(kubelet.pod_cidr))
+    right = {key: pool_spec(intent.topology, own)[key] for key in wrong}
     return change(intent.control_plane(), [_patched(own.name, wrong)], [_patched(own.name, right)])
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lab.cluster.dns import NAMESPACE, replicas_of
-from lab.cluster.labels import DNS_SELECTOR
 from lab.cluster.linux.api import ADMIN
+from lab.cluster.observed import DNS_SELECTOR
 from lab.explain.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.topology.intent import Intent
 

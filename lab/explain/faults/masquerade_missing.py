@@ -5,9 +5,8 @@ from __future__ import annotations
 from lab.explain.faults import proxied
 from lab.explain.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.explain.faults.parts import hosts, nft
-from lab.providers.netns import gateway_rules
-from lab.providers.netns.gateway_rules import GATEWAY_TABLE
-from lab.providers.netns.services import LEAVING, SERVICE_TABLE, leaving_rules
+from lab.providers.netns import services
+from lab.providers.netns.services import GATEWAY_TABLE, LEAVING, SERVICE_TABLE, leaving_rules
 from lab.topology.intent import Intent, MachineIntent, Translation
 
 
@@ -30,7 +29,7 @@ def _change(intent: Intent, node: str, _: str) -> FaultChange:
 
 def _of_gateway(node: str, translation: Translation, port: str) -> FaultChange:
     chain = f"ip {GATEWAY_TABLE} {LEAVING}"
-    marked, pods = gateway_rules.leaving_rules(translation, port)
+    marked, pods = services.gateway_leaving_rules(translation, port)
     flushed = f"flush chain {chain}"
     return change(
         node,

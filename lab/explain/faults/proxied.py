@@ -10,8 +10,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 
-from lab.cluster.labels import NAMESPACE
 from lab.cluster.linux.pod_network import RULES, TABLE
+from lab.cluster.observed import NAMESPACE
 from lab.explain.faults.fault import FaultChange, change
 from lab.topology.intent import Intent
 

@@ -9,8 +9,7 @@ from ipaddress import ip_network
 from lab.explain.faults import proxied
 from lab.explain.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.explain.faults.parts import central, hosts, nft
-from lab.providers.netns.service_rules import service_rules
-from lab.providers.netns.services import SERVICE_TABLE
+from lab.providers.netns.services import SERVICE_TABLE, service_rules
 from lab.topology.intent import Intent, MachineIntent, ProxiedService, Translation
 from lab.topology.ovn_daemons import balancer_name
 

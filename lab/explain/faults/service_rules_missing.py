@@ -5,8 +5,7 @@ from __future__ import annotations
 from lab.explain.faults import proxied
 from lab.explain.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.explain.faults.parts import central, hosts, many, nft
-from lab.providers.netns.service_rules import service_rules
-from lab.providers.netns.services import SERVICE_TABLE
+from lab.providers.netns.services import SERVICE_TABLE, service_rules
 from lab.topology.intent import Intent
 from lab.topology.ovn_daemons import BALANCERS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.cluster.addons.calico_settings import SYSTEM, system
+from lab.cluster.addons.calico import AS_NUMBER, as_number
 from lab.explain.faults import calico_parts
 from lab.explain.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.topology.intent import Intent
@@ -14,14 +14,14 @@ _WRONG = 65_000
 
 
 def _change(intent: Intent, node: str, _: str) -> FaultChange:
-    right = system(intent, intent.machine(node))
-    told = f"{calico_parts.KUBECTL} annotate --overwrite node {node} {SYSTEM}="
+    right = as_number(intent, intent.machine(node))
+    told = f"{calico_parts.KUBECTL} annotate --overwrite node {node} {AS_NUMBER}="
     return change(intent.control_plane(), [f"{told}{_WRONG}"], [f"{told}{right}"])
 
 
 def _sites(intent: Intent) -> Iterator[FaultSite]:
     for site in calico_parts.sites(intent):
-        if system(intent, intent.machine(site.node)):
+        if as_number(intent, intent.machine(site.node)):
             yield site
 
 

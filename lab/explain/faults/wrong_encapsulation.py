@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lab.cluster.addons.calico_settings import VXLAN
+from lab.cluster.addons.calico import VXLAN
 from lab.explain.faults import calico_parts
 from lab.explain.faults.fault import Fault, FaultChange, FaultCommand
 from lab.topology.intent import Intent

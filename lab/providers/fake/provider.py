@@ -22,6 +22,7 @@ from pathlib import Path
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab.facts.node import NodeFacts
+from lab.plan.step import Step
 from lab.providers.fake.directory import Directory, Place, bare, source_address
 from lab.providers.provider import (
     DNS_PORT,
@@ -38,7 +39,6 @@ from lab.providers.provider import (
     ProbeSettings,
     ProbeStatus,
     Provider,
-    Step,
 )
 from lab.providers.setup import ProviderSetup
 from lab.remote.shell import Completed

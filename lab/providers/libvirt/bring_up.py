@@ -18,6 +18,7 @@ from lab.cluster.bundle import medium
 from lab.imaging.golden import GoldenImage
 from lab.inventory.inventory import Inventory
 from lab.plan.canonical import plain
+from lab.plan.step import Step
 from lab.providers.libvirt import (
     images,
     layout,
@@ -39,7 +40,7 @@ from lab.providers.libvirt.ownership import Owner
 from lab.providers.machines import keyring
 from lab.providers.machines.management import SUBNET_BITS
 from lab.providers.machines.steps import on_machines, recorded
-from lab.providers.provider import LabHandle, Step
+from lab.providers.provider import LabHandle
 from lab.scenario.terms import Os
 from lab.state.lock import lab_lock
 from lab.topology.intent import Intent, MachineIntent

@@ -15,6 +15,7 @@ from lab._errors import LabError
 from lab._log import say
 from lab.imaging.golden import GoldenImage
 from lab.inventory.inventory import Inventory
+from lab.plan.step import Step
 from lab.providers.diagnosis import Diagnosis
 from lab.providers.libvirt import (
     belongings,
@@ -45,7 +46,6 @@ from lab.providers.provider import (
     Liveness,
     Mark,
     Provider,
-    Step,
 )
 from lab.providers.setup import ProviderSetup
 from lab.topology.cost import Cost

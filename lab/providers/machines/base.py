@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
 from lab._errors import LabError
-from lab.cluster.host import VIRTUAL_MACHINE, HostTraits
-from lab.cluster.linux import daemon_looking
+from lab.cluster.cluster import VIRTUAL_MACHINE, HostTraits
+from lab.cluster.linux.daemons import daemon_ailments
 from lab.facts.evidence import RECENTLY
 from lab.facts.node import NodeFacts
 from lab.imaging.golden import cache_directory
@@ -105,9 +105,7 @@ class MachinesProvider(Provider):
 
     def _beyond_network(self, lab: LabHandle, intent: Intent) -> dict[str, Ailments]:
         """What is to be asked of what runs on the machines, by the step that mends it."""
-        beyond: dict[str, Ailments] = {
-            DAEMONS: lambda guests: daemon_looking.ailments(intent, guests.site)
-        }
+        beyond: dict[str, Ailments] = {DAEMONS: lambda guests: daemon_ailments(intent, guests.site)}
         if intent.kubernetes is not None and self._bundle_digest(lab):
             beyond[NODES] = self._cluster(lab, intent).ailments
         return beyond

@@ -10,9 +10,8 @@ from lab.cluster import rules
 from lab.cluster.bundle import medium
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.bundle.store import BundleStore
-from lab.cluster.cluster import Cluster, cluster
-from lab.cluster.host import VIRTUAL_MACHINE, HostTraits
-from lab.cluster.windows import judged
+from lab.cluster.cluster import VIRTUAL_MACHINE, Cluster, HostTraits, plan_cluster
+from lab.cluster.windows.join_checks import join_refusals
 from lab.providers.provider import LabHandle
 from lab.topology.intent import Intent
 
@@ -67,7 +66,7 @@ def of(
     assert intent.kubernetes is not None, "asked for where pods are Kubernetes' alone"
     store = BundleStore(cache)
     manifest = store.get(kept) if kept else _newest(store, intent)
-    made = Bundled(store, manifest, cluster(lab.name, intent, manifest, host))
+    made = Bundled(store, manifest, plan_cluster(lab.name, intent, manifest, host))
     _refuse(lab, intent, made)
     return made
 
@@ -87,7 +86,7 @@ def _refuse(lab: LabHandle, intent: Intent, made: Bundled) -> None:
     problems: list[str] = []
     for node in made.cluster.nodes:
         if node.os == "windows":
-            problems += judged.refused(made.cluster, intent, node, made.manifest)
+            problems += join_refusals(made.cluster, intent, node, made.manifest)
     if problems:
         raise PreflightError(
             f"making the cluster of lab '{lab.name}' from bundle '{made.digest[:12]}'",

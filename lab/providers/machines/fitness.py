@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from lab._errors import PreflightError
-from lab.cluster.addons.registry import addons
-from lab.cluster.linux import daemons
+from lab.cluster.addons.addon import addons
+from lab.cluster.linux.daemons import required_packages, unfit_daemons
 from lab.topology.intent import Intent
 
 
 def unfit(intent: Intent) -> str:
     """Why there can be no such lab on machines; empty where there can."""
-    why = daemons.unfit(intent)
+    why = unfit_daemons(intent)
     if why:
         return f"topology '{intent.topology}' has daemons on its machines: {why}"
     if intent.kubernetes is None:
@@ -38,7 +38,7 @@ def require_fit(intent: Intent) -> None:
     why = unfit(intent)
     if why:
         without = (
-            "" if daemons.unfit(intent) else "; or '--pods namespaces' for a lab without Kubernetes"
+            "" if unfit_daemons(intent) else "; or '--pods namespaces' for a lab without Kubernetes"
         )
         raise PreflightError(
             f"checking scenario '{intent.scenario}' for machines",
@@ -62,7 +62,7 @@ def require_packages(intent: Intent, packages_of: Callable[[str], Collection[str
 
     """
     lacking: dict[str, set[str]] = {}
-    for name, wanted in daemons.packages(intent).items():
+    for name, wanted in required_packages(intent).items():
         image = intent.machine(name).hardware.image
         there = packages_of(image)
         if there is not None and not wanted <= set(there):

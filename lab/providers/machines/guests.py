@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from lab._deadline import Deadline
 from lab._errors import LabError
 from lab._log import say
-from lab.cluster.linux.site import ClusterSite
+from lab.cluster.linux.operations import ClusterSite
 from lab.cluster.observed import PodLink
 from lab.facts.evidence import LinuxNode, logs
 from lab.facts.node import NodeFacts

@@ -13,36 +13,35 @@ from typing import Never
 from lab._deadline import Deadline
 from lab._errors import LabError
 from lab._log import say
-from lab.cluster.addons.registry import addons
+from lab.cluster.addons.addon import addons
 from lab.cluster.api import Api
 from lab.cluster.bind import foreseen
 from lab.cluster.cluster import API_PORT, ClusterNode
-from lab.cluster.labels import NAMESPACE
-from lab.cluster.linux import bring_up as linux
-from lab.cluster.linux import health
-from lab.cluster.linux.api import ADMIN, ClusterApi
-from lab.cluster.linux.by_hand import PKI
-from lab.cluster.linux.joining import Entrance
-from lab.cluster.linux.parallel import on_each
-from lab.cluster.linux.site import ClusterSite
+from lab.cluster.linux.api import ADMIN, ClusterApi, cluster_ailments
+from lab.cluster.linux.bring_up import linux_steps
+from lab.cluster.linux.hard_way import PKI
+from lab.cluster.linux.joining import JoinCredentials
+from lab.cluster.linux.operations import ClusterSite
+from lab.cluster.observed import NAMESPACE
 from lab.cluster.probe_manifests import ObjectOwner
-from lab.cluster.probe_pods import ProbePods
+from lab.cluster.probe_pods import ProbePods, Workloads
 from lab.cluster.versions import NodeVersion, versions
 from lab.cluster.windows import bring_up
-from lab.cluster.windows.join import HardWayJoin, Join
+from lab.cluster.windows.kubelet import HardWayJoin, Join
 from lab.cluster.workload_checks import WorkloadResult, nodes, unmade
-from lab.cluster.workloads import Workloads
 from lab.facts.evidence import RECENTLY, LinuxNode, WindowsNode, gather, logs
 from lab.facts.node import NodeFacts
 from lab.facts.windows import observe as observe_windows
 from lab.imaging.windows import steps as image_steps
 from lab.plan.canonical import digest
+from lab.plan.step import Step
 from lab.providers.machines.bundles import Bundled
 from lab.providers.machines.guests import Guests
-from lab.providers.netns.tls import FINGERPRINT, fingerprint
+from lab.providers.netns.dialects import FINGERPRINT, fingerprint
 from lab.providers.node.dialects import named
 from lab.providers.pods.exec_probing import ExecProber
-from lab.providers.provider import LabHandle, Machine, Outcome, Probe, ProbeSettings, Step
+from lab.providers.provider import LabHandle, Machine, Outcome, Probe, ProbeSettings
+from lab.remote.parallel import on_each
 from lab.remote.shell import Completed, Shell
 from lab.scenario.terms import Os
 from lab.state.files import write_private
@@ -125,7 +124,7 @@ class MachinesCluster:
     def ailments(self, guests: Guests) -> Mapping[str, str]:
         """What is wrong with each node that the cluster does not call Ready. Never raises."""
         deadline = Deadline(_LOOK_SECONDS * guests.patience)
-        return health.ailments(self.bundled.cluster, self._site(guests), deadline)
+        return cluster_ailments(self.bundled.cluster, self._site(guests), deadline)
 
     def foreseen(self) -> Intent:
         """The Intent as far as it is known without its pods: enough to name every cell."""
@@ -300,8 +299,8 @@ class MachinesCluster:
             image_steps.settings(image_steps.Observe()),
         )
 
-    def _linux(self, site: ClusterSite) -> tuple[linux.ClusterStep, ...]:
-        return linux.steps(self.bundled.cluster, self.intent, self.bundled.manifest, site)
+    def _linux(self, site: ClusterSite) -> tuple[Step, ...]:
+        return linux_steps(self.bundled.cluster, self.intent, self.bundled.manifest, site)
 
     def _nowhere(self) -> ClusterSite:
         """For the steps' digests: what they are made from, not where it runs."""
@@ -350,7 +349,7 @@ class MachinesCluster:
 
     def _ticket(self, site: ClusterSite, node: ClusterNode) -> Join:
         """What lets one Windows node in."""
-        made, entrance = self.bundled.cluster, Entrance(self.bundled.cluster, site)
+        made, entrance = self.bundled.cluster, JoinCredentials(self.bundled.cluster, site)
         deadline = site.deadline(_API_SECONDS)
         account = addons()[made.topology].account
         proxy = entrance.kubeconfig("system:kube-proxy", (), deadline)

@@ -6,13 +6,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 from lab._errors import BrokenError
-from lab.cluster.linux import daemon_starting, daemons
-from lab.cluster.underlay import underlay
+from lab.cluster.cluster import underlay
+from lab.cluster.linux.daemons import start_daemons, wanted_daemons
 from lab.plan.canonical import digest
+from lab.plan.step import Step
 from lab.providers.machines.bundles import Bundled
 from lab.providers.machines.guests import Guests
 from lab.providers.node.looking import OTHER
-from lab.providers.provider import LabHandle, Liveness, Step
+from lab.providers.provider import LabHandle, Liveness
 from lab.topology.intent import Intent
 
 DAEMONS = "daemons"
@@ -66,14 +67,14 @@ def on_machines(
         with opened() as guests:
             guests.apply(own_network(intent))
 
-    def start_daemons() -> None:
+    def start() -> None:
         with opened() as guests:
-            daemon_starting.start(intent, guests.site)
+            start_daemons(intent, guests.site)
 
     steps = [Step("network", digest(own_network(intent)), network)]
-    wanted = daemons.wanted(intent)
+    wanted = wanted_daemons(intent)
     if wanted:
-        steps.append(Step(DAEMONS, digest(wanted), start_daemons))
+        steps.append(Step(DAEMONS, digest(wanted), start))
     if bundled:
         from lab.providers.machines.kubernetes import MachinesCluster  # noqa: PLC0415  few labs
 

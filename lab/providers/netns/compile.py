@@ -1,35 +1,14 @@
-"""Intent to operations: which namespaces there are, and what is done in each. Pure.
-
-A whole lab on one computer is compiled by ``compile``. ``compile_machine`` is for one machine
-that is a computer of its own, whose network cards are there already.
-
-The namespaces are ``fabric`` (one bridge a segment that is one piece), then the hypervisors, each
-with its piece of the node segment, then each machine, each followed by its pods.
-A link is made by the namespace nearer to the fabric, so that doing the list in order always
-finds what it needs. Interface indexes count through the whole lab: both ends of a veth differ
-(the kernel then reports its carrier at once, not on a one-second timer), and nothing waits
-for the kernel to say which index it chose.
-"""
+"""The lab's own switches: one bridge a segment in the fabric, or one a hypervisor. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Interface
 from itertools import count
 
 from lab._errors import UsageError
-from lab.providers.netns import fabric
-from lab.providers.netns.fabric import (
-    FABRIC,
-    LOOPBACK,
-    LOOPBACK_INDEX,
-    NO_IPV6,
-    UNFILTERED,
-    Draft,
-    port_mac,
-)
 from lab.providers.netns.operations import (
     AddressAdd,
     BridgeAdd,
@@ -56,6 +35,107 @@ from lab.providers.netns.services import ruleset, ruleset_beside
 from lab.topology.intent import Bridge, Intent, Interface, MachineIntent, Neighbour, Pod
 from lab.topology.machines import ROUTED_MAC
 
+FABRIC = "fabric"
+LOOPBACK = "lo"
+LOOPBACK_INDEX = 1
+_NAME_LENGTH = 15
+"""IFNAMSIZ of linux/if.h less its closing zero."""
+
+NO_IPV6 = (
+    SysctlSet("net/ipv6/conf/all/disable_ipv6", "1", optional=True),
+    SysctlSet("net/ipv6/conf/default/disable_ipv6", "1", optional=True),
+)
+UNFILTERED = SysctlSet("net/bridge/bridge-nf-call-iptables", "0", optional=True)
+"""What crosses a switch is none of its machine's own packets."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """One namespace's operations while they are being written."""
+
+    namespace: str
+    indexes: dict[str, int] = field(default_factory=lambda: {LOOPBACK: LOOPBACK_INDEX})
+    operations: list[Operation] = field(default_factory=list)
+
+    def has(self, device: str, index: int) -> None:
+        """Note a device that the namespace comes to have."""
+        if device in self.indexes or len(device) > _NAME_LENGTH:
+            raise UsageError(
+                f"compiling namespace '{self.namespace}'",
+                f"device name '{device}' is there twice or longer than {_NAME_LENGTH} characters",
+                "give the device another name in its topology",
+            )
+        self.indexes[device] = index
+
+    def done(self) -> NamespaceOperations:
+        """Freeze."""
+        return NamespaceOperations(
+            self.namespace, tuple(self.indexes.items()), tuple(self.operations)
+        )
+
+
+def port_mac(index: int) -> str:
+    """The MAC of a bridge port or fabric bridge: local, and the same in every run."""
+    return ":".join(f"{byte:02x}" for byte in (0x0E, 0, *index.to_bytes(4)))
+
+
+def draft_fabric(intent: Intent, drafts: dict[str, Draft], indexes: count[int]) -> None:
+    """The fabric: a bridge for each segment that is one piece, and the cards plugged into it."""
+    fabric = drafts[FABRIC]
+    fabric.operations += [*NO_IPV6, UNFILTERED, LinkUp(LOOPBACK)]
+    cards = [
+        (machine.name, card)
+        for machine in intent.everything()
+        for card in machine.interfaces
+        if card.host is None
+    ]
+    plugged = {card.segment for _, card in cards}
+    for segment in (one for one in intent.segments if one.name in plugged):
+        index = next(indexes)
+        fabric.has(segment.name, index)
+        fabric.operations.append(BridgeAdd(segment.name, index, port_mac(index), segment.mtu))
+    for machine, card in cards:
+        index, far = next(indexes), next(indexes)
+        port = f"p{index}"
+        fabric.has(port, index)
+        far_name = card.card or card.name
+        drafts[machine].has(far_name, far)
+        fabric.operations += [
+            VethAdd(port, index, port_mac(index), machine, far_name, far, card.mac, card.mtu),
+            MasterSet(port, card.segment),
+        ]
+
+
+def draft_hypervisor(
+    intent: Intent,
+    machine: MachineIntent,
+    drafts: dict[str, Draft],
+    indexes: count[int],
+) -> None:
+    """A hypervisor's piece of a segment: its bridge, the tunnel to the others, and the ports."""
+    switch = machine.switch
+    if switch is None:
+        return
+    cards = {(one.name, card.name): card for one in intent.machines for card in one.interfaces}
+    draft, index = drafts[machine.name], next(indexes)
+    draft.has(switch.name, index)
+    draft.operations.append(BridgeAdd(switch.name, index, switch.mac, switch.mtu))
+    if machine.tunnel:
+        draft.operations.append(MasterSet(machine.tunnel.name, switch.name))
+    for port in switch.ports:
+        card = cards[port.machine, port.card]
+        index, far = next(indexes), next(indexes)
+        draft.has(port.name, index)
+        far_name = card.card or card.name
+        drafts[port.machine].has(far_name, far)
+        draft.operations += [
+            VethAdd(
+                port.name, index, port_mac(index), port.machine, far_name, far, card.mac, card.mtu
+            ),
+            MasterSet(port.name, switch.name),
+        ]
+
+
 _STRAIGHT_KEYS = ("accept_redirects", "send_redirects", "rp_filter")
 _STRAIGHT = tuple(
     SysctlSet(f"net/ipv4/conf/{where}/{key}", "0")
@@ -73,7 +153,7 @@ _EVERY_REFUSAL = (SysctlSet("net/ipv4/icmp_ratemask", "0"),)
 """
 
 
-def compile(intent: Intent) -> tuple[NamespaceOperations, ...]:  # noqa: A001  the name the design gives it
+def compile_intent(intent: Intent) -> tuple[NamespaceOperations, ...]:
     """Every namespace with its operations, in the order in which they must be done.
 
     Raises
@@ -83,13 +163,13 @@ def compile(intent: Intent) -> tuple[NamespaceOperations, ...]:  # noqa: A001  t
         name is too long for Linux.
 
     """
-    names = namespaces(intent)
+    names = namespace_names(intent)
     indexes = count(LOOPBACK_INDEX + 1)
     drafts = {name: Draft(name) for name in names}
-    fabric.join(intent, drafts, indexes)
+    draft_fabric(intent, drafts, indexes)
     for machine in intent.everything():
         _machine(machine, drafts, indexes, _OWN)
-        fabric.split(intent, machine, drafts, indexes)
+        draft_hypervisor(intent, machine, drafts, indexes)
         for pod in machine.pods:
             _pod(pod, drafts[pod.name])
     if intent.logical:
@@ -130,7 +210,7 @@ def compile_machine(
     return tuple(one.done() for one in drafts.values())
 
 
-def namespaces(intent: Intent) -> tuple[str, ...]:
+def namespace_names(intent: Intent) -> tuple[str, ...]:
     """Names of all namespaces, in order.
 
     Raises

@@ -11,22 +11,23 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab._log import quantity
-from lab.providers.netns import surroundings, syscalls
-from lab.providers.netns.isolation import MACHINES_DIRECTORY
-from lab.providers.netns.processes import halted, started
-from lab.providers.netns.programs import search_path
+from lab.providers.netns import isolation, namespaces
+from lab.providers.netns.entry import is_stopped, start_time
+from lab.providers.netns.isolation import MACHINES_DIRECTORY, search_path
 from lab.topology.daemon import LOG, Daemon
 from lab.topology.intent import Intent
+from lab.topology.logical import LogicalNetwork
 
 _RECORD = "/run/daemons.jsonl"
 _LAST_LINES = 5
@@ -63,7 +64,7 @@ class _Placed:
     @property
     def home(self) -> Path:
         """Its directory, as the holder sees it."""
-        return Path(surroundings.run_directory(self.machine), self.daemon.name)
+        return Path(namespaces.run_directory(self.machine), self.daemon.name)
 
     def words(self) -> str:
         return f"'{self.daemon.name}' on '{self.machine}'"
@@ -80,13 +81,13 @@ class _Sight:
         return self.text or "nothing yet"
 
 
-def placed(intent: Intent) -> tuple[_Placed, ...]:
+def list_daemons(intent: Intent) -> tuple[_Placed, ...]:
     """Every daemon on its machine, in the order in which they are started. Pure."""
     every = (_Placed(one.name, daemon) for one in intent.machines for daemon in one.daemons)
     return tuple(sorted(every, key=lambda one: one.daemon.stage))
 
 
-def start(intent: Intent, deadline: Deadline) -> None:
+def start_daemons(intent: Intent, deadline: Deadline) -> None:
     """Start every daemon, inside the holder, and wait until each is ready; older ones end first.
 
     Raises
@@ -99,7 +100,7 @@ def start(intent: Intent, deadline: Deadline) -> None:
     """
     _end_older()
     alive = _Alive()
-    for _, stage in groupby(placed(intent), key=lambda one: one.daemon.stage):
+    for _, stage in groupby(list_daemons(intent), key=lambda one: one.daemon.stage):
         begun = []
         for one in stage:
             _begin(one, alive, deadline)
@@ -137,7 +138,7 @@ def _begin(one: _Placed, alive: _Alive, deadline: Deadline) -> None:
     _run_all(one, one.daemon.before, alive, deadline)
     with (one.home / LOG).open("wb") as log:
         process = _spawn(one, one.daemon.command, log.fileno())
-    since = started(process.pid)
+    since = start_time(process.pid)
     if since is not None:
         running = RunningDaemon(one.machine, one.daemon.name, process.pid, since)
         with open(_RECORD, "a", encoding="utf-8") as record:  # noqa: PTH123  one line more
@@ -168,8 +169,8 @@ def _spawn(one: _Placed, command: Sequence[str], output: int) -> subprocess.Pope
 
 def _settle(one: _Placed) -> None:
     """In the daemon's process: be on its machine, in its directory."""
-    syscalls.unshare(syscalls.CLONE_NEWNS | syscalls.CLONE_NEWUTS)
-    surroundings.settle(one.machine, pod=False)
+    isolation.unshare(isolation.CLONE_NEWNS | isolation.CLONE_NEWUTS)
+    namespaces.enter_machine(one.machine, pod=False)
     os.chdir(one.daemon.directory)
     os.umask(0o022)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -257,12 +258,12 @@ def _end_older() -> None:
     """Kill what an earlier start has left, with all it started, and forget its files."""
     older = tuple(_recorded(""))
     for one in older:
-        if started(one.pid) == one.started:
+        if start_time(one.pid) == one.started:
             with suppress(ProcessLookupError):
                 os.killpg(one.pid, signal.SIGKILL)
     Deadline(_END_SECONDS).wait(
         "ending the lab's older daemons",
-        lambda: [one.name for one in older if started(one.pid) == one.started],
+        lambda: [one.name for one in older if start_time(one.pid) == one.started],
         until=lambda left: not left,
     )
     with suppress(FileNotFoundError):
@@ -286,12 +287,12 @@ def _recorded(root: str) -> Iterator[RunningDaemon]:
         yield RunningDaemon(**json.loads(line))
 
 
-def ailment(holder: int, intent: Intent) -> str:
+def find_dead_daemon(holder: int, intent: Intent) -> str:
     """From outside: what is wrong with the daemons of the lab with that holder, or nothing."""
     return _ended(f"/proc/{holder}/root", intent)
 
 
-def require_all(intent: Intent, doing: str) -> None:
+def require_daemons(intent: Intent, doing: str) -> None:
     """From inside the holder: see that every daemon runs.
 
     Raises
@@ -309,12 +310,12 @@ def _ended(root: str, intent: Intent) -> str:
     there = {
         (one.machine, one.name): one
         for one in _recorded(root)
-        if started(one.pid, f"{root}/proc") == one.started
+        if start_time(one.pid, f"{root}/proc") == one.started
     }
-    wanted = placed(intent)
+    wanted = list_daemons(intent)
     ended = [one for one in wanted if (one.machine, one.daemon.name) not in there]
     if not ended:
-        stopped = [one for one in there.values() if halted(one.pid, f"{root}/proc")]
+        stopped = [one for one in there.values() if is_stopped(one.pid, f"{root}/proc")]
         return _stopped(stopped[0]) if stopped else ""
     first = ended[0]
     log = Path(f"{root}{first.home}", LOG)
@@ -330,16 +331,18 @@ def _stopped(one: RunningDaemon) -> str:
     return f"'{one.name}' on '{one.machine}' is stopped, by a signal or a debugger"
 
 
-def files(holder: int, intent: Intent) -> Iterator[tuple[str, bytes]]:
+def daemon_files(holder: int, intent: Intent) -> Iterator[tuple[str, bytes]]:
     """From outside: path and content of every daemon's configuration and log. Never raises."""
-    for one in placed(intent):
+    for one in list_daemons(intent):
         for name in (*(file.name for file in one.daemon.files), LOG):
             yield _file(holder, one, name)
 
 
-def logs(holder: int, intent: Intent, machines: Collection[str]) -> Iterator[tuple[str, bytes]]:
+def daemon_logs(
+    holder: int, intent: Intent, machines: Collection[str]
+) -> Iterator[tuple[str, bytes]]:
     """From outside: the same of the logs alone, on those machines."""
-    for one in placed(intent):
+    for one in list_daemons(intent):
         if one.machine in machines:
             yield _file(holder, one, LOG)
 
@@ -350,3 +353,121 @@ def _file(holder: int, one: _Placed, name: str) -> tuple[str, bytes]:
         return path, Path(f"/proc/{holder}/root{one.home}", name).read_bytes()
     except OSError as error:
         return f"{path}.missing", f"cannot be read: {error.strerror}\n".encode()
+
+
+_LOGICAL_NETWORK_LOOK_SECONDS = 0.05
+_LOGICAL_NETWORK_WATCH_SECONDS = 0.2
+_ONE_COMMAND_SECONDS = 30
+
+
+def wait_for_logical_network(
+    network: LogicalNetwork, deadline: Deadline, require: Callable[[], None]
+) -> None:
+    """Wait until every chassis is registered, every port is up, and every flow is programmed.
+
+    Parameters
+    ----------
+    network
+        The lab's.
+    deadline
+        For all of it.
+    require
+        Raises when a daemon has ended; called while something is waited for.
+
+    Raises
+    ------
+    DeadlineError
+        With the chassis and ports that are missing.
+    BrokenError
+        When a database does not answer, or what ``require`` raises.
+
+    """
+    ask = _Asking(network, require)
+    deadline.wait(
+        f"waiting for the logical network of {len(network.switches)} nodes",
+        partial(_missing, network, ask),
+        until=lambda missing: not missing,
+        every=_LOGICAL_NETWORK_LOOK_SECONDS,
+    )
+    ask("nbctl", "--wait=sb", "sync")
+    deadline.wait(
+        "waiting for every chassis to program what the databases hold",
+        partial(_behind, network, ask),
+        until=lambda behind: not behind,
+        every=_LOGICAL_NETWORK_LOOK_SECONDS,
+    )
+
+
+def _missing(network: LogicalNetwork, ask: _Asking) -> tuple[str, ...]:
+    there = {str(row["name"]) for row in _rows(ask, "sbctl", "Chassis", "name")}
+    wanted = [switch.name for switch in network.switches]
+    up = {
+        str(row["name"])
+        for row in _rows(ask, "nbctl", "Logical_Switch_Port", "name,up")
+        if row["up"] is True
+    }
+    return (
+        *(f"chassis {name} is not registered" for name in wanted if name not in there),
+        *(f"port {port.name} is not up" for port in network.ports() if port.name not in up),
+    )
+
+
+def _behind(network: LogicalNetwork, ask: _Asking) -> tuple[str, ...]:
+    (wanted,) = (int(row["nb_cfg"]) for row in _rows(ask, "nbctl", "NB_Global", "nb_cfg"))
+    done = {
+        str(row["name"]): int(row["nb_cfg"])
+        for row in _rows(ask, "sbctl", "Chassis_Private", "name,nb_cfg")
+    }
+    return tuple(
+        f"chassis {name} has programmed {done[name]} of {wanted}"
+        for name in (switch.name for switch in network.switches)
+        if done.get(name, 0) < wanted
+    )
+
+
+def _rows(ask: _Asking, tool: str, table: str, columns: str) -> Iterator[dict[str, Any]]:
+    found = json.loads(ask(tool, "--format=json", f"--columns={columns}", "list", table))
+    for row in found["data"]:
+        yield dict(zip(found["headings"], row, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """Asks OVN's databases, and leaves a tool that waits for a daemon which has ended."""
+
+    network: LogicalNetwork
+    require: Callable[[], None]
+
+    def __call__(self, tool: str, *words: str) -> str:
+        self.require()
+        base = {"nbctl": "ovnnb_db", "sbctl": "ovnsb_db"}[tool]
+        socket = f"{namespaces.run_directory(self.network.central)}/ovn/{base}.sock"
+        command = [f"ovn-{tool}", f"--timeout={_ONE_COMMAND_SECONDS}", f"--db=unix:{socket}"]
+        process = subprocess.Popen(  # noqa: S603  the database's own tool
+            [*command, "--no-leader-only", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PATH": search_path()},
+        )
+        said, complaint = self._heard(process)
+        if process.returncode:
+            self.require()
+            raise BrokenError(
+                f"running '{' '.join(words)}' on '{self.network.central}'",
+                f"exit code {process.returncode}: {complaint.strip() or 'it wrote nothing'}",
+            )
+        return said
+
+    def _heard(self, process: subprocess.Popen[str]) -> tuple[str, str]:
+        """Everything that it writes; the tool itself gives up after so many seconds."""
+        with process:
+            while True:
+                try:
+                    return process.communicate(timeout=_LOGICAL_NETWORK_WATCH_SECONDS)
+                except subprocess.TimeoutExpired:
+                    try:
+                        self.require()
+                    except BrokenError:
+                        process.kill()
+                        raise

@@ -1,7 +1,11 @@
-"""Python functions run inside a lab's holder, or in a scratch world, from a forked child.
+"""Holder processes as /proc shows them, and Python functions run inside one.
 
-The child has all that the caller has loaded, so a closure will do; only what it returns, raises
-or tells travels back, pickled, over a pipe. It dies with its caller, and at the deadline.
+A function runs in a forked child, which has all that the caller has loaded, so a closure will do;
+only what it returns, raises or sends travels back, pickled, over a pipe. It dies with its caller,
+and at the deadline.
+
+What a process says of itself is a claim: anybody can start one with any words. A process counts
+as a holder only if the kernel says that it is one; see :func:`list_holders`.
 """
 
 from __future__ import annotations
@@ -13,15 +17,184 @@ import select
 import signal
 import struct
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.providers.netns import isolation, syscalls
-from lab.providers.netns.processes import started
+from lab.providers.netns import isolation
+from lab.providers.netns.holder import MARKER, NODE_MARKER
+
+TOKEN_VARIABLE = "HYBRIDLAB_TOKEN"  # noqa: S105  the name of a variable
+"""A holder has its lab's token in its environment, which no other user can read."""
+
+_STATE, _STARTED = 0, 19
+"""Fields of /proc/PID/stat, counted after the name in brackets (proc(5): 3 and 22)."""
+_PROGRAM = Path(__file__).with_name("holder.py")
+_INTERPRETERS = ("python", "pypy")
+
+
+@dataclass(frozen=True, slots=True)
+class HolderKind:
+    """One kind of holder: how it is started, and what a running one has of its own."""
+
+    marker: str
+    namespaces: tuple[str, ...]
+    """As /proc/PID/ns calls them, besides the pid namespace."""
+    program: Path = _PROGRAM
+
+    def command(self, python: str, lab: str, directory: Path) -> list[str]:
+        """The command that starts one; the token goes into its environment."""
+        return [python, "-I", "-S", str(self.program), self.marker, lab, str(directory)]
+
+    def claim(self, words: list[bytes]) -> tuple[str, str, Path] | None:
+        """The lab, token and directory that such a command names; None for any other command.
+
+        The token is empty but for a holder of an earlier version, which has it among its words.
+        """
+        if len(words) - len(self.command("", "", Path())) not in {0, 1}:
+            return None
+        program, marker, lab, *token, directory = (os.fsdecode(word) for word in words[3:])
+        options, path = words[1:3], Path(program)
+        if (options, path.name, marker) != ([b"-I", b"-S"], self.program.name, self.marker):
+            return None
+        return lab, "".join(token), Path(directory)
+
+
+LAB_HOLDER = HolderKind(MARKER, ("mnt", "net"))
+NODE_HOLDER = HolderKind(NODE_MARKER, ("mnt",))
+
+
+@dataclass(frozen=True, slots=True)
+class HolderProcess:
+    """One running holder. Lab, token and directory are what it says of itself."""
+
+    pid: int
+    started: int
+    """In clock ticks since boot."""
+    user: int
+    """The user that it runs as."""
+    lab: str
+    token: str
+    """Empty for a hidden one."""
+    directory: Path
+
+    def gone(self) -> bool:
+        """Whether it has ended; it takes its whole pid namespace with it first."""
+        return start_time(self.pid) != self.started
+
+    def age(self) -> float:
+        """Seconds since it started."""
+        uptime = float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
+        return max(0.0, uptime - self.started / os.sysconf("SC_CLK_TCK"))
+
+
+def start_time(pid: int, proc: str = "/proc") -> int | None:
+    """When the process started, in clock ticks since boot; None if it is not running."""
+    fields = _fields(pid, proc)
+    return None if fields is None or fields[_STATE] in "ZX" else int(fields[_STARTED])
+
+
+def is_stopped(pid: int, proc: str = "/proc") -> bool:
+    """Whether the process is stopped, by a signal or a debugger: there, and doing nothing."""
+    fields = _fields(pid, proc)
+    return fields is not None and fields[_STATE] in "Tt"
+
+
+def _fields(pid: int, proc: str) -> list[str] | None:
+    try:
+        stat = Path(f"{proc}/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return stat.rpartition(")")[2].split()
+
+
+def list_holders(
+    kind: HolderKind = LAB_HOLDER,
+    *,
+    starting: bool = False,
+    hidden: bool = False,
+    all_users: bool = False,
+) -> tuple[HolderProcess, ...]:
+    """Every holder of the caller's, oldest first.
+
+    It runs the holder's program by a Python interpreter, with a token in its environment, is
+    process 1 of a pid namespace and has namespaces of its own.
+
+    Parameters
+    ----------
+    starting
+        Also those that are just going into their namespaces.
+    hidden
+        Also those that cannot be looked into, as the caller is in another user namespace. They
+        are known by their words alone, and have no token.
+    all_users
+        Also other users', which only root can see.
+
+    """
+    found = _holders(kind, starting=starting, all_users=all_users)
+    wanted = (one for one in found if one.token or hidden)
+    return tuple(sorted(wanted, key=lambda holder: (holder.started, holder.pid)))
+
+
+def _holders(kind: HolderKind, *, starting: bool, all_users: bool) -> Iterator[HolderProcess]:
+    caller = os.geteuid()
+    for name in os.listdir("/proc"):  # noqa: PTH208  names are wanted, not paths
+        if not name.isdigit():
+            continue
+        process = f"/proc/{name}"
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            if not all_users and os.stat(process).st_uid != caller:  # noqa: PTH116  quick
+                continue  # nothing that another user's process says is even read
+            claim = kind.claim(Path(process, "cmdline").read_bytes().split(b"\0")[:-1])
+            if claim is None:
+                continue
+            lab, earlier, directory = claim
+            since, status = start_time(int(name)), _status(process)
+            user, *others = (int(word) for word in status["Uid"].split())
+            if {user} != {user, *others} or not (all_users or user == caller):
+                continue
+            token = ""
+            with suppress(PermissionError):
+                if not (_runs_python(process) and (starting or _is_settled(kind, process, status))):
+                    continue
+                token = _token(process) or earlier
+            if since is not None and start_time(int(name)) == since:
+                yield HolderProcess(int(name), since, user, lab, token, directory)
+
+
+def _status(process: str) -> Mapping[str, str]:
+    lines = Path(process, "status").read_text(encoding="utf-8", errors="replace").splitlines()
+    return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+
+
+def _runs_python(process: str) -> bool:
+    """Whether its executable is an interpreter; after an upgrade it is one that was deleted."""
+    return Path(process, "exe").readlink().name.startswith(_INTERPRETERS)
+
+
+def _is_settled(kind: HolderKind, process: str, status: Mapping[str, str]) -> bool:
+    numbers = status["NSpid"].split()
+    return (
+        len(numbers) > 1
+        and numbers[-1] == "1"
+        and all(
+            not Path(process, "ns", name).samefile(f"/proc/self/ns/{name}")
+            for name in kind.namespaces
+        )
+    )
+
+
+def _token(process: str) -> str:
+    """Empty where it has none."""
+    prefix = f"{TOKEN_VARIABLE}=".encode()
+    words = Path(process, "environ").read_bytes().split(b"\0")
+    found = (word for word in words if word.startswith(prefix))
+    return next((os.fsdecode(word.removeprefix(prefix)) for word in found), "")
+
 
 T = TypeVar("T")
 Tell = Callable[[Any], None]
@@ -75,7 +248,7 @@ class HolderEntry:
             process = os.pidfd_open(self.pid)
             root = os.open(f"/proc/{self.pid}/root", os.O_PATH | os.O_CLOEXEC)
             user = os.stat(f"/proc/{self.pid}/ns/user").st_ino  # noqa: PTH116  no Path needed
-            there = started(self.pid) == self.started
+            there = start_time(self.pid) == self.started
         except (ProcessLookupError, FileNotFoundError):
             there = False
         if not there:
@@ -84,9 +257,9 @@ class HolderEntry:
                 "it is not there any more",
                 "run 'lab up' again",
             )
-        flags = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET | syscalls.CLONE_NEWPID
+        flags = isolation.CLONE_NEWNS | isolation.CLONE_NEWNET | isolation.CLONE_NEWPID
         foreign = user != os.stat("/proc/self/ns/user").st_ino  # noqa: PTH116  as above
-        syscalls.setns(process, flags | (syscalls.CLONE_NEWUSER if foreign else 0))
+        isolation.setns(process, flags | (isolation.CLONE_NEWUSER if foreign else 0))
         os.close(process)
         if foreign:
             os.setresgid(0, 0, 0)
@@ -96,7 +269,7 @@ class HolderEntry:
         os.close(root)
 
 
-def scratch(doing: str, function: Callable[[], T], deadline: Deadline) -> T:
+def call_isolated(doing: str, function: Callable[[], T], deadline: Deadline) -> T:
     """Run ``function`` as process 1 of a world of its own, like a holder's, and take it away.
 
     Raises
@@ -118,7 +291,7 @@ def scratch(doing: str, function: Callable[[], T], deadline: Deadline) -> T:
 
 
 def _go_apart() -> None:
-    syscalls.unshare(syscalls.CLONE_NEWPID | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWUTS)
+    isolation.unshare(isolation.CLONE_NEWPID | isolation.CLONE_NEWNS | isolation.CLONE_NEWUTS)
 
 
 def _call(
@@ -167,7 +340,7 @@ def _descend(
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
         for stage in stages:
             stage()
-            syscalls.die_with_parent(signal.SIGTERM)
+            isolation.die_with_parent(signal.SIGTERM)
             if os.getppid() not in (caller, 0):
                 os._exit(1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -178,7 +351,7 @@ def _descend(
                 _reap(child)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
             caller = 0  # a parent outside this pid namespace is seen as process 0
-        syscalls.die_with_parent(signal.SIGKILL)
+        isolation.die_with_parent(signal.SIGKILL)
         if os.getppid():
             os._exit(1)
         send("done", function(lambda value: send("told", value)))

@@ -1,9 +1,9 @@
 """What one probe does, step by step, as generators that the prober's loop drives.
 
 A generator yields the epoll events it waits for on its current socket, and is resumed when
-they are there; when an exchange's time is up, ``Expired`` is thrown into it. It leaves what it
-learns in its ``Flight``, and ends by returning or by an exception that ``failure`` turns into
-a status (all three in :mod:`lab.providers.netns.flight`).
+they are there; when an exchange's time is up, ``Expired`` is thrown into it. It records what it
+learns in its ``InFlight``, and ends by returning or by an exception that ``describe_failure``
+turns into a status.
 """
 
 from __future__ import annotations
@@ -19,16 +19,133 @@ from select import EPOLLIN, EPOLLOUT
 from time import perf_counter
 from typing import Final
 
-from lab.providers.netns import dnswire, names, protocol
-from lab.providers.netns.flight import Expired, Flight, Steps
-from lab.providers.netns.health import HealthWeb, backends
-from lab.providers.netns.netexec import NetexecDatagrams, NetexecWeb
-from lab.providers.netns.talks import Datagram, DatagramTalk, LabDatagrams, LabWeb, WebTalk
-from lab.providers.provider import Dialect, Probe
+from lab.providers.netns import dns, protocol
+from lab.providers.netns.dialects import (
+    Datagram,
+    DatagramTalk,
+    HealthWeb,
+    LabDatagrams,
+    LabWeb,
+    NetexecDatagrams,
+    NetexecWeb,
+    WebTalk,
+    health_backends,
+)
+from lab.providers.netns.protocol import CannotProbeError, WireError
+from lab.providers.provider import Dialect, Outcome, Probe, ProbeStatus
+
+Steps = Generator[int, None, None]
+"""Yields the epoll events waited for; see :mod:`lab.providers.netns.exchange`."""
+
+_STATUS: Mapping[int, ProbeStatus] = {
+    errno.ECONNREFUSED: "refused",
+    errno.EHOSTUNREACH: "no-route",
+    errno.ENETUNREACH: "no-route",
+    errno.ENETDOWN: "no-route",
+    errno.EACCES: "no-route",  # a 'prohibit' route
+    errno.EINVAL: "no-route",  # a 'blackhole' route
+    errno.ETIMEDOUT: "timeout",
+    errno.EPERM: "timeout",  # a packet filter of the source's own dropped it
+    errno.ECONNRESET: "wrong",
+    errno.EPIPE: "wrong",
+    errno.EMSGSIZE: "wrong",
+}
+"""What an errno of connect, send or receive says of the network; any other says nothing."""
+
+
+class Expired(Exception):  # noqa: N818  it is told, not raised by mistake
+    """The exchange's time is up."""
+
+
+class InFlight:
+    """One probe under way, and what has been learnt so far."""
+
+    __slots__ = (
+        "address",
+        "answer",
+        "backends",
+        "began",
+        "deadline",
+        "detail",
+        "latency",
+        "mask",
+        "phase",
+        "probe",
+        "sock",
+        "sources",
+        "status",
+        "steps",
+    )
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe = probe
+        self.address = probe.address
+        self.steps: Steps
+        self.sock: socket.socket | None = None
+        self.mask = 0
+        """What epoll watches the socket for; 0 before it is registered."""
+        self.deadline = 0.0
+        self.began = 0.0
+        """When the first packet was sent, by ``perf_counter``; 0 before."""
+        self.phase = "start"
+        """What is under way, the first word of a failure's detail."""
+        self.status: ProbeStatus = "ok"
+        self.detail = ""
+        self.sources: dict[str, None] = {}
+        self.backends: dict[str, None] = {}
+        self.answer: str | None = None
+        self.latency = -1.0
+
+    def answered(self) -> None:
+        """Note the latency of the first answer."""
+        if self.latency < 0:
+            self.latency = perf_counter() - self.began
+
+    def seen(self, endpoint: str, client: str | None) -> None:
+        """Note who answered, and the source that it saw if it says so."""
+        self.answered()
+        if client is not None:
+            self.sources[client.rpartition(":")[0]] = None
+        self.backends[endpoint] = None
+
+    def outcome(self) -> Outcome:
+        """What came of it."""
+        latency = self.latency
+        if latency < 0:
+            latency = perf_counter() - self.began if self.began else 0.0
+        first, *others = self.sources or (None,)
+        return Outcome(
+            self.probe.key,
+            self.status,
+            self.detail,
+            first,
+            tuple(self.backends),
+            self.answer,
+            latency * 1000,
+            tuple(source for source in others if source is not None),
+        )
+
+
+def describe_failure(error: Exception, phase: str, timeout: float) -> tuple[ProbeStatus, str]:
+    """The status and the detail that an exception stands for."""
+    match error:
+        case Expired():
+            return "timeout", f"{phase}: no reply in {timeout:g} s"
+        case CannotProbeError():
+            return "error", str(error)
+        case WireError():
+            return "wrong", f"{phase}: {error}"
+        case OSError(errno=int(number)):
+            what = os.strerror(number).lower()
+            if number == errno.EPERM:
+                what = "dropped by a packet filter on the way out"
+            return _STATUS.get(number, "error"), f"{phase}: {what}"
+    return "error", f"{phase}: {type(error).__name__}: {error}"
+
 
 Asking = Generator[int, None, bytes]
 Fetching = Generator[int, None, protocol.Reply]
-Open = Callable[[Flight, int], socket.socket]
+Open = Callable[[InFlight, int], socket.socket]
 """Begins an exchange: a fresh socket of the kind, in the source's namespace."""
 
 _IP_MTU_DISCOVER, _IP_RECVERR = 10, 11
@@ -42,7 +159,7 @@ _ERROR_SPACE = 512
 _CHUNK: Final = 65_536
 
 
-def steps(flight: Flight, open_: Open, resolver: names.ResolverFile | None) -> Steps:
+def exchange_steps(flight: InFlight, open_: Open, resolver: dns.ResolverFile | None) -> Steps:
     """The generator that a probe asks for; ``resolver`` is the source's, for names only."""
     probe = flight.probe
     if probe.name is not None:
@@ -55,7 +172,7 @@ def steps(flight: Flight, open_: Open, resolver: names.ResolverFile | None) -> S
     return _tries(flight, open_, _http if probe.protocol == "tcp" else _echo)
 
 
-def _tries(flight: Flight, open_: Open, exchange: Callable[[Flight, Open], Steps]) -> Steps:
+def _tries(flight: InFlight, open_: Open, exchange: Callable[[InFlight, Open], Steps]) -> Steps:
     probe = flight.probe
     for number in range(probe.tries):
         try:
@@ -68,7 +185,7 @@ def _tries(flight: Flight, open_: Open, exchange: Callable[[Flight, Open], Steps
             return
 
 
-def _http(flight: Flight, open_: Open) -> Steps:
+def _http(flight: InFlight, open_: Open) -> Steps:
     talk = _WEB[flight.probe.dialect](flight.probe)
     reply = yield from _fetch(flight, open_, talk)
     if reply.status != 200:  # noqa: PLR2004  HTTP's OK
@@ -78,16 +195,16 @@ def _http(flight: Flight, open_: Open) -> Steps:
     flight.seen(reply.endpoint, reply.client)
 
 
-def _health(flight: Flight, open_: Open) -> Steps:
+def _health(flight: InFlight, open_: Open) -> Steps:
     """A health check's answer names nobody: it counts."""
     reply = yield from _fetch(flight, open_, HealthWeb(flight.address, flight.probe.port))
     flight.answered()
-    flight.answer = backends(reply)
+    flight.answer = health_backends(reply)
 
 
-def _handshake(flight: Flight, open_: Open) -> Steps:
+def _handshake(flight: InFlight, open_: Open) -> Steps:
     """A TLS handshake: who answers is known by its certificate, and does not say whom it sees."""
-    from lab.providers.netns.tls import Handshake  # noqa: PLC0415  few probes need it
+    from lab.providers.netns.dialects import Handshake  # noqa: PLC0415  few probes need it
 
     handshake = Handshake()
     sock = open_(flight, socket.SOCK_STREAM)
@@ -103,7 +220,7 @@ def _handshake(flight: Flight, open_: Open) -> Steps:
     flight.seen(certificate, None)
 
 
-def _fetch(flight: Flight, open_: Open, talk: WebTalk) -> Fetching:
+def _fetch(flight: InFlight, open_: Open, talk: WebTalk) -> Fetching:
     sock = open_(flight, socket.SOCK_STREAM)
     yield from _connect_and_send(flight, sock, talk.request)
     received = bytearray()
@@ -126,7 +243,7 @@ def _receive(sock: socket.socket, before: int) -> Asking:
             return data
 
 
-def _connect_and_send(flight: Flight, sock: socket.socket, request: bytes) -> Steps:
+def _connect_and_send(flight: InFlight, sock: socket.socket, request: bytes) -> Steps:
     """Connect and send at once: between namespaces the handshake is often over by then."""
     _connect(flight, sock)
     try:
@@ -151,7 +268,7 @@ def _noted(sock: socket.socket) -> OSError | None:
     return OSError(code, os.strerror(code)) if code else None
 
 
-def _connect(flight: Flight, sock: socket.socket) -> None:
+def _connect(flight: InFlight, sock: socket.socket) -> None:
     flight.phase = "connect"
     flight.began = flight.began or perf_counter()
     code = sock.connect_ex((flight.address, flight.probe.port))
@@ -159,7 +276,7 @@ def _connect(flight: Flight, sock: socket.socket) -> None:
         raise OSError(code, os.strerror(code))
 
 
-def _open_datagrams(flight: Flight, open_: Open) -> socket.socket:
+def _open_datagrams(flight: InFlight, open_: Open) -> socket.socket:
     """A UDP socket that is told of every ICMP error, "no route" included."""
     sock = open_(flight, socket.SOCK_DGRAM)
     sock.setsockopt(socket.IPPROTO_IP, _IP_RECVERR, 1)
@@ -168,7 +285,7 @@ def _open_datagrams(flight: Flight, open_: Open) -> socket.socket:
     return sock
 
 
-def _echo(flight: Flight, open_: Open) -> Steps:
+def _echo(flight: InFlight, open_: Open) -> Steps:
     """Send one small datagram, or the large two together, and wait for all of them."""
     talk = _DATAGRAMS[flight.probe.dialect](flight.probe)
     sock = _open_datagrams(flight, open_)
@@ -218,7 +335,7 @@ def _too_big(sock: socket.socket, datagram: Datagram) -> None:
 
 
 def _hear(
-    flight: Flight, sock: socket.socket, talk: DatagramTalk, sent: Sequence[Datagram]
+    flight: InFlight, sock: socket.socket, talk: DatagramTalk, sent: Sequence[Datagram]
 ) -> None:
     try:
         reply = sock.recv(_CHUNK)
@@ -235,7 +352,7 @@ def _hear(
         flight.seen(*answer)
 
 
-def _conclude(flight: Flight, datagrams: Sequence[Datagram]) -> None:
+def _conclude(flight: InFlight, datagrams: Sequence[Datagram]) -> None:
     """The status of the first that failed, and a detail that speaks of all."""
     for datagram in datagrams:
         if datagram.status is None:
@@ -250,16 +367,16 @@ def _conclude(flight: Flight, datagrams: Sequence[Datagram]) -> None:
         )
 
 
-def _resolve(flight: Flight, open_: Open, name: str, resolver: names.ResolverFile) -> Steps:
+def _resolve(flight: InFlight, open_: Open, name: str, resolver: dns.ResolverFile) -> Steps:
     """Ask for each candidate in turn; the first address wins."""
     ask = _ask_stream if flight.probe.protocol == "tcp" else _ask_datagram
     flight.address = resolver.server or flight.probe.address
-    asked = names.candidates(name, resolver)
+    asked = dns.candidates(name, resolver)
     for candidate in asked:
         number = random.getrandbits(16)
         try:
-            reply = yield from ask(flight, open_, dnswire.question(candidate, number))
-            flight.answer = dnswire.read_answer(reply, candidate, number)
+            reply = yield from ask(flight, open_, dns.make_question(candidate, number))
+            flight.answer = dns.read_answer(reply, candidate, number)
         except (OSError, protocol.WireError, Expired):
             flight.phase = f"asking {flight.address} for '{candidate}', {flight.phase}"
             raise
@@ -271,7 +388,7 @@ def _resolve(flight: Flight, open_: Open, name: str, resolver: names.ResolverFil
     flight.latency = perf_counter() - flight.began
 
 
-def _ask_datagram(flight: Flight, open_: Open, wire: bytes) -> Asking:
+def _ask_datagram(flight: InFlight, open_: Open, wire: bytes) -> Asking:
     sock = _open_datagrams(flight, open_)
     sock.send(wire)
     flight.phase = "answer"
@@ -281,7 +398,7 @@ def _ask_datagram(flight: Flight, open_: Open, wire: bytes) -> Asking:
             return sock.recv(_CHUNK)
 
 
-def _ask_stream(flight: Flight, open_: Open, wire: bytes) -> Asking:
+def _ask_stream(flight: InFlight, open_: Open, wire: bytes) -> Asking:
     sock = open_(flight, socket.SOCK_STREAM)
     yield from _connect_and_send(flight, sock, protocol.frame(wire))
     received = bytearray()

@@ -1,19 +1,81 @@
-"""A world of one's own: user, mount, network and process namespaces, and what is mounted there.
+"""Linux calls that Python has no function for, and namespaces of one's own made with them.
 
 Used by the holder (for a lab) and by the ability probe (for a moment). Standard library only.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 
-from lab.providers.netns import syscalls
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+
+MS_NOSUID = 2
+MS_NODEV = 4
+MS_NOEXEC = 8
+MS_BIND = 4096
+MS_REC = 16384
+MS_PRIVATE = 1 << 18
+MNT_DETACH = 2
+
+_PR_SET_PDEATHSIG = 1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _checked(result: int, what: str) -> None:
+    if result == -1:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), what)
+
+
+def unshare(flags: int) -> None:
+    """Give the calling thread new namespaces of the kinds in ``flags``."""
+    _checked(_libc.unshare(ctypes.c_int(flags)), "unshare")
+
+
+def setns(descriptor: int, flags: int) -> None:
+    """Move the calling thread into namespaces: of a process (pidfd) or of one namespace file."""
+    _checked(_libc.setns(ctypes.c_int(descriptor), ctypes.c_int(flags)), "setns")
+
+
+def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+    """Mount; the error names the target."""
+    result = _libc.mount(
+        source.encode(),
+        target.encode(),
+        kind.encode() or None,
+        ctypes.c_ulong(flags),
+        options.encode() or None,
+    )
+    _checked(result, f"mount on {target}")
+
+
+def unmount(target: str) -> None:
+    """Detach the mount at ``target``; it ends when its last user does."""
+    _checked(_libc.umount2(target.encode(), ctypes.c_int(MNT_DETACH)), f"unmount {target}")
+
+
+def die_with_parent(signal_number: int) -> None:
+    """Have the kernel send this process the signal when its parent thread ends.
+
+    To be called after any change of user namespace, which may clear it.
+    """
+    _checked(_libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal_number), 0, 0, 0), "prctl")
+
 
 NETNS_DIRECTORY = "/run/netns"
 RESOLV_DIRECTORY = "/run/resolv"
 RESOLVER_FILE = "/etc/resolv.conf"
 MACHINES_DIRECTORY = "/run/machines"
 """Has a directory for each machine with daemons, which is /run for all that runs there."""
+
+_OF_ROOT = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+"""Where daemons are, and where a plain user's PATH does not lead."""
 
 _CAP_NET_ADMIN = 12
 _CAP_SYS_ADMIN = 21
@@ -40,13 +102,13 @@ def isolate(*, network: bool = True) -> None:
         With the call that was refused as its file name.
 
     """
-    flags = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWPID
-    flags |= syscalls.CLONE_NEWNET if network else 0
+    flags = CLONE_NEWNS | CLONE_NEWPID
+    flags |= CLONE_NEWNET if network else 0
     if privileged():
-        syscalls.unshare(flags)
+        unshare(flags)
         return
     user, group = os.geteuid(), os.getegid()
-    syscalls.unshare(flags | syscalls.CLONE_NEWUSER)
+    unshare(flags | CLONE_NEWUSER)
     _write("/proc/self/setgroups", "deny")
     _write("/proc/self/uid_map", f"0 {user} 1")
     _write("/proc/self/gid_map", f"0 {group} 1")
@@ -64,14 +126,14 @@ def furnish(kept: str = "") -> None:
 
     """
     resolver = os.path.realpath(RESOLVER_FILE)
-    syscalls.mount("none", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
-    guarded = syscalls.MS_NOSUID | syscalls.MS_NODEV
-    syscalls.mount("proc", "/proc", "proc", guarded | syscalls.MS_NOEXEC)
+    mount("none", "/", "", MS_REC | MS_PRIVATE)
+    guarded = MS_NOSUID | MS_NODEV
+    mount("proc", "/proc", "proc", guarded | MS_NOEXEC)
     keeping = os.open(kept, os.O_PATH | os.O_CLOEXEC) if kept else -1
-    syscalls.mount("tmpfs", "/run", "tmpfs", guarded, "mode=755")
+    mount("tmpfs", "/run", "tmpfs", guarded, "mode=755")
     if kept:
         os.mkdir(kept)  # noqa: PTH102  pathlib is slow to import in the holder
-        syscalls.mount(f"/proc/self/fd/{keeping}", kept, "", syscalls.MS_BIND)
+        mount(f"/proc/self/fd/{keeping}", kept, "", MS_BIND)
         os.close(keeping)
     os.mkdir(NETNS_DIRECTORY)  # noqa: PTH102  pathlib is slow to import in the holder
     os.mkdir(RESOLV_DIRECTORY)  # noqa: PTH102  pathlib is slow to import in the holder
@@ -84,3 +146,22 @@ def furnish(kept: str = "") -> None:
 def _write(path: str, text: str) -> None:
     with open(path, "w", encoding="ascii") as file:  # noqa: PTH123  as above
         file.write(text)
+
+
+def search_path() -> str:
+    """PATH as it is, and where root's programs are behind it."""
+    own = os.environ.get("PATH", os.defpath)
+    return os.pathsep.join((own, *(place for place in _OF_ROOT if place not in own.split(":"))))
+
+
+def raise_descriptors(wanted: int = 0) -> None:
+    """Let this process open ``wanted`` files, or as many as it may; 0 for its hard limit."""
+    import resource  # noqa: PLC0415  the holder does without
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= (wanted or hard):
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted or hard, max(hard, wanted)))
+    except (ValueError, OSError):  # only root may go beyond the hard limit
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))

@@ -1,4 +1,4 @@
-"""One pod or node of a running lab, as a place to run commands in."""
+"""One pod or node of a running lab: where its commands run, and the evidence they give."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from dataclasses import dataclass
 
 from lab._deadline import Deadline
 from lab._log import quantity
-from lab.providers.netns import surroundings, syscalls
+from lab.providers.netns import isolation, namespaces
 from lab.providers.netns.entry import HolderEntry, Tell
-from lab.providers.netns.isolation import RESOLV_DIRECTORY, RESOLVER_FILE
-from lab.providers.netns.programs import search_path
+from lab.providers.netns.isolation import (
+    RESOLV_DIRECTORY,
+    RESOLVER_FILE,
+    search_path,
+)
 from lab.remote.shell import Completed
 
 _NOT_FOUND, _NOT_RUNNABLE, _SIGNALLED = 127, 126, 128
@@ -94,7 +97,7 @@ class NetnsMachine:
         spaces = ["--mount", "--net", "--pid", "--root"]
         go_in = ["nsenter", f"--target={self.entry.pid}", *user, *spaces]
         inside = ["ip", "netns", "exec", self.name, *words]
-        own = surroundings.run_directory(self.name)
+        own = namespaces.run_directory(self.name)
         if self.pod:
             bind = f"mount --bind {RESOLV_DIRECTORY}/{self.name} {RESOLVER_FILE}"
             inside = ["unshare", "--mount", "sh", "-c", f"{bind} && exec {shlex.join(inside)}"]
@@ -108,17 +111,17 @@ class NetnsMachine:
         return _captured(command)
 
     def _go_apart(self, where: str) -> None:
-        syscalls.mount("proc", "/proc", "proc", syscalls.MS_NOSUID | syscalls.MS_NODEV)
+        isolation.mount("proc", "/proc", "proc", isolation.MS_NOSUID | isolation.MS_NODEV)
         self._settle(where)
 
     def _run_here(self, command: Sequence[str], where: str) -> int:
-        syscalls.unshare(syscalls.CLONE_NEWNS | syscalls.CLONE_NEWUTS)
+        isolation.unshare(isolation.CLONE_NEWNS | isolation.CLONE_NEWUTS)
         self._settle(where)
         return _attached(command)
 
     def _settle(self, where: str) -> None:
         """In mount and UTS namespaces of its own: be there, in the caller's directory."""
-        surroundings.settle(self.name, pod=self.pod)
+        namespaces.enter_machine(self.name, pod=self.pod)
         os.environ["PATH"] = search_path()
         try:
             os.chdir(where)
@@ -208,3 +211,38 @@ def _terminal_lent() -> Iterator[None]:
             _set_foreground()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+_SYSCTLS = """
+cd /proc/sys/net && grep -s . ipv4/ip_forward ipv4/icmp_* ipv4/ip_no_pmtu_disc ipv4/ip_default_ttl \
+ipv4/neigh/default/gc_thresh* ipv4/conf/*/forwarding ipv4/conf/*/rp_filter ipv4/conf/*/proxy_arp \
+ipv4/conf/*/arp_ignore ipv4/conf/*/arp_announce ipv4/conf/*/send_redirects \
+bridge/bridge-nf-call-iptables netfilter/nf_conntrack_count netfilter/nf_conntrack_max
+"""
+LOOKS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("addresses.txt", ("ip", "-details", "-statistics", "address")),
+    ("routes.txt", ("ip", "-details", "route", "show", "table", "all")),
+    ("rules.txt", ("ip", "rule")),
+    ("neighbours.txt", ("ip", "-statistics", "neighbour", "show", "nud", "all")),
+    ("proxies.txt", ("ip", "neighbour", "show", "proxy")),
+    ("forwarding.txt", ("bridge", "-details", "fdb", "show")),
+    ("ports.txt", ("bridge", "-details", "link", "show")),
+    ("nftables.txt", ("nft", "list", "ruleset")),
+    ("sysctls.txt", ("sh", "-c", _SYSCTLS)),
+    ("sockets.txt", ("ss", "-a", "-n", "-t", "-u", "-p")),
+    ("counters.txt", ("cat", "/proc/net/snmp", "/proc/net/netstat")),
+)
+"""File and command: what is asked in every namespace."""
+
+
+def transcript(command: Sequence[str], done: Completed) -> str:
+    """A command and what came of it, as one would have seen it in a terminal. Pure."""
+    text = f"{command_prompt(command)}\n{done.stdout}"
+    if done.code or done.stderr:
+        text += f"{done.stderr}# exit code {done.code}\n"
+    return text
+
+
+def command_prompt(command: Sequence[str]) -> str:
+    """The command as a terminal shows it."""
+    return f"$ {shlex.join(command)}"

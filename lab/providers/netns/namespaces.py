@@ -1,26 +1,44 @@
-"""The named network namespaces of a lab, seen from inside its holder."""
+"""The named network namespaces of a lab, seen from inside its holder: made, entered, filled.
+
+nftables scripts are loaded by libnftables, in process. A context of that library belongs to the
+network namespace in which it is made, and ctypes releases the interpreter while the library works:
+several threads load several namespaces at once.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
-from collections.abc import Iterator, Sequence
+import socket
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import Self
 
-from lab._errors import BrokenError
-from lab.providers.netns import requests, syscalls
-from lab.providers.netns.isolation import NETNS_DIRECTORY
-from lab.providers.netns.messages import Names
-from lab.providers.netns.netlink import Socket
+from lab._deadline import Deadline
+from lab._errors import BrokenError, PreflightError
+from lab.providers.netns import isolation, operations
+from lab.providers.netns.isolation import (
+    MACHINES_DIRECTORY,
+    NETNS_DIRECTORY,
+    RESOLV_DIRECTORY,
+    RESOLVER_FILE,
+)
+from lab.providers.netns.netlink import Socket, list_links
 from lab.providers.netns.operations import (
     ChecksumOff,
     Message,
+    Names,
     NamespaceOperations,
     RulesetLoad,
     SysctlSet,
     TapAdd,
+    VethAdd,
 )
+from lab.topology.intent import MachineIntent, Pod, Resolver
 
 _OWN = "/proc/thread-self/ns/net"
 
@@ -37,26 +55,26 @@ def create(names: Sequence[str], here: str | None = None) -> None:
     """
     for entry in os.listdir(NETNS_DIRECTORY):  # noqa: PTH208  names are wanted, not paths
         with suppress(OSError):  # a file left by a create that was interrupted is no mount
-            syscalls.unmount(_path(entry))
+            isolation.unmount(_path(entry))
         os.unlink(_path(entry))  # noqa: PTH108  a thousand of them: no Path each
     if here is not None:
         _name(here)
     for name in names:
-        syscalls.unshare(syscalls.CLONE_NEWNET)
+        isolation.unshare(isolation.CLONE_NEWNET)
         _name(name)
 
 
 def _name(name: str) -> None:
     os.close(os.open(_path(name), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o444))
-    syscalls.mount(_OWN, _path(name), "", syscalls.MS_BIND)
+    isolation.mount(_OWN, _path(name), "", isolation.MS_BIND)
 
 
-def named() -> tuple[str, ...]:
+def list_names() -> tuple[str, ...]:
     """Names of the namespaces, seen from inside the holder."""
     return tuple(sorted(os.listdir(NETNS_DIRECTORY)))  # noqa: PTH208  names are wanted, not paths
 
 
-def present(holder: int) -> frozenset[str]:
+def list_from_outside(holder: int) -> frozenset[str]:
     """Names of the namespaces that are there, seen from outside.
 
     ``holder`` is the id of the holder's process. None are there once it has ended.
@@ -72,7 +90,7 @@ def present(holder: int) -> frozenset[str]:
 
 
 @contextmanager
-def within(name: str) -> Iterator[None]:
+def inside(name: str) -> Iterator[None]:
     """Be in the namespace of that name, on this thread alone, and then back where one was.
 
     Raises
@@ -87,7 +105,7 @@ def within(name: str) -> Iterator[None]:
         try:
             yield
         finally:
-            syscalls.setns(back, syscalls.CLONE_NEWNET)
+            isolation.setns(back, isolation.CLONE_NEWNET)
     finally:
         os.close(back)
 
@@ -108,12 +126,12 @@ def enter(name: str) -> None:
             f"entering namespace '{name}'", "it is not there", "run 'lab up' again"
         ) from None
     try:
-        syscalls.setns(there, syscalls.CLONE_NEWNET)
+        isolation.setns(there, isolation.CLONE_NEWNET)
     finally:
         os.close(there)
 
 
-def apply(namespaces: Sequence[NamespaceOperations]) -> None:
+def apply_operations(namespaces: Sequence[NamespaceOperations]) -> None:
     """Do every operation but the nftables scripts, namespace by namespace.
 
     Leaves the calling thread in the last namespace.
@@ -160,7 +178,7 @@ def _apply_here(one: NamespaceOperations, channel: Socket, names: Names) -> None
         elif isinstance(operation, TapAdd | ChecksumOff):
             channel.apply(waiting, names)
             waiting = []
-            requests.do(operation, one.namespace)
+            operations.request(operation, one.namespace)
         elif not isinstance(operation, RulesetLoad):
             waiting.append(operation)
     channel.apply(waiting, names)
@@ -190,3 +208,182 @@ def set_sysctl(setting: SysctlSet, namespace: str) -> None:
         raise BrokenError(doing, f"{error.strerror}") from error
     finally:
         os.close(descriptor)
+
+
+LIBRARY = "libnftables.so.1"
+INSTALL = "sudo apt-get install nftables   (or your distribution's package of libnftables 1)"
+_THREADS = 2
+
+
+@cache
+def libnftables() -> ctypes.CDLL:
+    """The library, with the signatures of the calls that are made.
+
+    Raises
+    ------
+    PreflightError
+        If it is not installed.
+
+    """
+    try:
+        found = ctypes.CDLL(LIBRARY)
+    except OSError as error:
+        raise PreflightError(
+            f"loading '{LIBRARY}'", f"it is not there ({error})", INSTALL
+        ) from error
+    found.nft_ctx_new.restype = ctypes.c_void_p
+    found.nft_ctx_new.argtypes = (ctypes.c_uint32,)
+    found.nft_ctx_free.argtypes = (ctypes.c_void_p,)
+    found.nft_ctx_buffer_error.argtypes = (ctypes.c_void_p,)
+    found.nft_ctx_get_error_buffer.argtypes = (ctypes.c_void_p,)
+    found.nft_ctx_get_error_buffer.restype = ctypes.c_char_p
+    found.nft_run_cmd_from_filename.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
+    return found
+
+
+def load_ruleset(text: str, namespace: str) -> None:
+    """Run a script in the network namespace that the thread is in; all of it or nothing.
+
+    Raises
+    ------
+    BrokenError
+        With the library's own words: line, column and the line itself.
+    PreflightError
+        If libnftables is not installed.
+
+    """
+    nft = libnftables()
+    # From a file, because only then do the library's messages say which line is meant.
+    file = os.memfd_create("rules", os.MFD_CLOEXEC)
+    context = nft.nft_ctx_new(0)
+    try:
+        os.write(file, text.encode())
+        nft.nft_ctx_buffer_error(context)
+        path = f"/proc/self/fd/{file}"
+        if nft.nft_run_cmd_from_filename(context, path.encode()):
+            said = nft.nft_ctx_get_error_buffer(context).decode().strip().replace(path, "line")
+            raise BrokenError(f"loading the nftables rules in namespace '{namespace}'", said)
+    finally:
+        nft.nft_ctx_free(context)
+        os.close(file)
+
+
+def load_rulesets(scripts: tuple[tuple[str, str], ...]) -> None:
+    """Load ``(namespace, text)`` pairs, two at a time; the first error is raised at the end."""
+    waiting = deque(scripts)
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            while not errors:
+                namespace, text = waiting.popleft()
+                enter(namespace)
+                load_ruleset(text, namespace)
+        except IndexError:
+            return
+        except Exception as error:  # noqa: BLE001  carried over to the caller's thread
+            errors.append(error)
+
+    libnftables()
+    threads = [threading.Thread(target=work) for _ in range(min(_THREADS, len(scripts)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def wait_for_carrier(wanted: Sequence[NamespaceOperations], deadline: Deadline) -> None:
+    """Wait until every veth has its carrier; one end speaks for both.
+
+    Raises
+    ------
+    DeadlineError
+        Naming the links that have none.
+
+    """
+    for one in wanted:
+        veths = {op.name for op in one.operations if isinstance(op, VethAdd)}
+        if veths:
+            wait_for_links(one.namespace, veths, deadline)
+
+
+def wait_for_links(namespace: str, wanted: set[str], deadline: Deadline) -> None:
+    """Wait until the links of that namespace have their carrier.
+
+    Raises
+    ------
+    DeadlineError
+        Naming the links that have none.
+
+    """
+    with inside(namespace), Socket(namespace) as channel:
+        deadline.wait(
+            f"waiting for the carrier of links in namespace '{namespace}'",
+            partial(_down, wanted, channel),
+            until=lambda down: not down,
+            every=0.001,
+        )
+
+
+def _down(wanted: set[str], channel: Socket) -> list[str]:
+    return sorted(wanted - {link.name for link in list_links(channel) if link.carrier})
+
+
+HasResolver = Pod | MachineIntent
+
+
+def resolver_text(resolver: Resolver) -> str:
+    """What stands in the file. Pure."""
+    lines = [f"nameserver {resolver.server}"]
+    if resolver.search:
+        lines.append(f"search {' '.join(resolver.search)}")
+    lines.append(f"options ndots:{resolver.ndots}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def write_resolvers(asking: Iterable[HasResolver]) -> None:
+    """Inside the holder: a file for every one that has a resolver, by its name."""
+    for one in asking:
+        if one.resolver:
+            path = Path(RESOLV_DIRECTORY, one.name)
+            path.write_text(resolver_text(one.resolver), encoding="ascii")
+
+
+def run_directory(machine: str) -> str:
+    """The machine's own /run, as the holder sees it; it is there once daemons are started."""
+    return f"{MACHINES_DIRECTORY}/{machine}"
+
+
+def enter_machine(name: str, *, pod: bool) -> None:
+    """Be on that machine or in that pod, from now on.
+
+    The caller is in mount and UTS namespaces of its own, inside the holder.
+
+    Raises
+    ------
+    BrokenError
+        If there is no such namespace, or its resolver file cannot be laid over the system's.
+
+    """
+    enter(name)
+    if pod or os.path.isfile(f"{RESOLV_DIRECTORY}/{name}"):  # noqa: PTH113  no Path needed
+        _bind_resolver(name)
+    if os.path.isdir(run_directory(name)):  # noqa: PTH112  no Path needed
+        isolation.mount(run_directory(name), "/run", "", isolation.MS_BIND)
+    with suppress(OSError):  # where it may not be mounted, /sys shows the host's devices
+        isolation.mount("sysfs", "/sys", "sysfs", isolation.MS_NOSUID | isolation.MS_NODEV)
+    with suppress(OSError):  # the name is a courtesy of prompts and logs
+        socket.sethostname(name)
+
+
+def _bind_resolver(name: str) -> None:
+    try:
+        isolation.mount(f"{RESOLV_DIRECTORY}/{name}", RESOLVER_FILE, "", isolation.MS_BIND)
+    except OSError as error:
+        raise BrokenError(
+            f"giving '{name}' its resolver file",
+            f"{error.filename}: {error.strerror}",
+            f"see that '{RESOLVER_FILE}' is a file on this machine",
+        ) from error

@@ -1,7 +1,12 @@
-"""The bulk prober: thousands of probes a second from one process, one epoll, many namespaces.
+"""Which source port each probe has: one that its source has not had for a minute.
 
-Runs inside a lab's holder. A socket stays in the namespace it was made in, so the thread goes
-into a source's namespace only to make sockets.
+Two connections to one backend, one of them by way of a Service, differ on the backend's side in
+nothing but their source port. Left to the kernel, which chooses a port by the address that is
+asked, they may have the same one. The kernel's own NAT then gives the second another; a data
+path that does not (Open vSwitch 3.1 in user space, conntrack.c) takes the answers of the second
+for the first's until that is forgotten, and the probe is lost to nobody's fault.
+
+Pure; the clock is the caller's.
 """
 
 from __future__ import annotations
@@ -11,15 +16,55 @@ import select
 import socket
 import struct
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from time import monotonic
+from zlib import crc32
 
-from lab.providers.netns import names
-from lab.providers.netns.exchange import steps
-from lab.providers.netns.flight import CannotProbeError, Expired, Flight, failure
-from lab.providers.netns.source_ports import SourcePorts
+from lab.providers.netns import dns
+from lab.providers.netns.exchange import (
+    Expired,
+    InFlight,
+    describe_failure,
+    exchange_steps,
+)
+from lab.providers.netns.protocol import CannotProbeError
 from lab.providers.provider import Outcome, Probe, ProbeSettings
+
+FIRST, LAST = 32_768, 60_999
+"""The kernel's own range, as net.ipv4.ip_local_port_range begins."""
+CYCLE_SECONDS = 60.0
+"""A port comes again after so long, where its source makes less than 470 connections a second.
+Open vSwitch 3.1 remembers a closed TCP connection for 45 s and a UDP one for 60 s at most
+(lib/conntrack-tp.c)."""
+
+_COUNT = LAST - FIRST + 1
+
+
+class SourcePorts:
+    """The next port of each source.
+
+    Where a source begins follows the clock, so that it goes on where another process, which did
+    the batch before, can have ended at most.
+
+    Parameters
+    ----------
+    now
+        Seconds, by a clock that all processes of the machine share.
+
+    """
+
+    def __init__(self, now: float) -> None:
+        self._begin = int(now * _COUNT / CYCLE_SECONDS)
+        self._used: defaultdict[str, int] = defaultdict(int)
+
+    def of(self, source: str, tries: int) -> Iterator[int]:
+        """So many ports of the source, each the next one."""
+        for _ in range(tries):
+            used = self._used[source]
+            self._used[source] += 1
+            yield FIRST + (self._begin + crc32(source.encode()) + used) % _COUNT
+
 
 _RESOLV_DIRECTORY = Path("/run/resolv")
 
@@ -130,15 +175,15 @@ class _Loop:
         self._progress = progress
         self._reported = 0.0
         self._resolver_file = resolver
-        self._known: dict[str, names.ResolverFile] = {}
+        self._known: dict[str, dns.ResolverFile] = {}
         self._epoll = select.epoll()
         self._clock = AttendedClock(monotonic(), _GAP_SECONDS)
         self._ports = SourcePorts(monotonic())
         self._queue: deque[Probe] = deque()
         self._active = 0
-        self._flights: dict[int, Flight] = {}
+        self._flights: dict[int, InFlight] = {}
         """By descriptor: those whose socket epoll watches."""
-        self._deadlines: deque[tuple[float, Flight]] = deque()
+        self._deadlines: deque[tuple[float, InFlight]] = deque()
         """In order, as all exchanges have one timeout; an entry of an exchange that has
         ended differs from its flight's deadline."""
         self._large: dict[str, int] = defaultdict(int)
@@ -201,26 +246,26 @@ class _Loop:
                 return
             self._large[probe.address] += 1
         self._active += 1
-        flight = Flight(probe)
+        flight = InFlight(probe)
         try:
             socket.inet_pton(socket.AF_INET, probe.address)  # a name here would be looked up
             resolver = None if probe.name is None else self._resolver(probe.source)
         except (OSError, CannotProbeError) as error:
             self._fail(flight, error)
             return
-        flight.steps = steps(flight, self._open, resolver)
+        flight.steps = exchange_steps(flight, self._open, resolver)
         self._advance(flight, expired=False)
 
-    def _resolver(self, source: str) -> names.ResolverFile:
+    def _resolver(self, source: str) -> dns.ResolverFile:
         if source not in self._known:
             path = self._resolver_file(source)
             try:
-                self._known[source] = names.read_resolver(path.read_text(encoding="utf-8"))
+                self._known[source] = dns.read_resolver(path.read_text(encoding="utf-8"))
             except (OSError, UnicodeDecodeError) as error:
                 raise CannotProbeError(f"cannot read the resolver file '{path}': {error}") from None
         return self._known[source]
 
-    def _advance(self, flight: Flight, *, expired: bool) -> None:
+    def _advance(self, flight: InFlight, *, expired: bool) -> None:
         try:
             mask = flight.steps.throw(Expired()) if expired else next(flight.steps)
             if mask != flight.mask:
@@ -230,7 +275,7 @@ class _Loop:
         except Exception as error:  # noqa: BLE001  whatever it is, it is this probe's outcome
             self._fail(flight, error)
 
-    def _watch(self, flight: Flight, mask: int) -> None:
+    def _watch(self, flight: InFlight, mask: int) -> None:
         assert flight.sock is not None
         descriptor = flight.sock.fileno()
         if flight.mask:
@@ -240,7 +285,7 @@ class _Loop:
             self._flights[descriptor] = flight
         flight.mask = mask
 
-    def _open(self, flight: Flight, kind: int) -> socket.socket:
+    def _open(self, flight: InFlight, kind: int) -> socket.socket:
         """Begin an exchange: see :data:`lab.providers.netns.exchange.Open`."""
         self._close(flight)
         source = flight.probe.source
@@ -273,13 +318,13 @@ class _Loop:
                 raise
             raise CannotProbeError(f"cannot enter the namespace of '{source}': {error}") from error
 
-    def _close(self, flight: Flight) -> None:
+    def _close(self, flight: InFlight) -> None:
         if flight.sock is not None:
             self._flights.pop(flight.sock.fileno(), None)
             flight.sock.close()
             flight.sock, flight.mask = None, 0
 
-    def _fail(self, flight: Flight, error: Exception) -> None:
+    def _fail(self, flight: InFlight, error: Exception) -> None:
         if (
             isinstance(error, OSError)
             and error.errno in _SHORT
@@ -289,17 +334,17 @@ class _Loop:
             self._end(flight)
             self._queue.appendleft(flight.probe)
             return
-        flight.status, flight.detail = failure(error, flight.phase, self._timeout)
+        flight.status, flight.detail = describe_failure(error, flight.phase, self._timeout)
         if flight.sock is not None and flight.probe.protocol == "tcp":
             # Else the kernel would go on sending for minutes what nobody waits for.
             flight.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         self._finish(flight)
 
-    def _finish(self, flight: Flight) -> None:
+    def _finish(self, flight: InFlight) -> None:
         self.outcomes[flight.probe.key] = flight.outcome()
         self._end(flight)
 
-    def _end(self, flight: Flight) -> None:
+    def _end(self, flight: InFlight) -> None:
         self._close(flight)
         flight.deadline = 0.0
         self._active -= 1

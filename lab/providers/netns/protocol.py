@@ -41,12 +41,17 @@ _REASONS = {
     405: b"Method Not Allowed",
     411: b"Length Required",
     413: b"Content Too Large",
+    503: b"Service Unavailable",
 }
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class WireError(ValueError):
     """What came is not what was asked; the text says how, a clause without a full stop."""
+
+
+class CannotProbeError(Exception):
+    """The probe cannot be made at all; the text says why, a clause without a full stop."""
 
 
 class RequestError(ValueError):
@@ -276,3 +281,23 @@ def unframe(data: bytes | bytearray) -> bytes | None:
         return None
     end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
     return bytes(data[_LENGTH.size : end]) if len(data) >= end else None
+
+
+def health_answer(service: str, local: int) -> bytes:
+    """kube-proxy's answer to a health check of a Service with so many backends on the node.
+
+    Source: Kubernetes 1.36, pkg/proxy/healthcheck/service_health.go. Whatever is asked, the answer
+    is JSON with that number; status 200 where there are any, 503 where there are none.
+    """
+    status = 200 if local else 503
+    said = {
+        "service": {"namespace": "default", "name": service},
+        "localEndpoints": local,
+        "serviceProxyHealthy": True,
+    }
+    body = json.dumps(said, indent=4).encode()
+    head = (
+        b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n"
+        b"X-Load-Balancing-Endpoint-Weight: %d\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+    )
+    return head % (status, _REASONS[status], local, len(body)) + body

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -23,20 +24,29 @@ from lab._deadline import Deadline
 from lab._errors import LabError, PreflightError, UsageError
 from lab._log import quantity
 from lab.facts.node import NodeFacts
+from lab.plan.step import Step
 from lab.providers.capture import Taken, Tap
 from lab.providers.diagnosis import Diagnosis
 from lab.providers.failing import Beat, BeatPace, Silence
-from lab.providers.netns import capacity, gateway_holders, holding, namespaces, programs
-from lab.providers.netns.abilities import abilities
-from lab.providers.netns.compile import compile as compile_intent
-from lab.providers.netns.compile import namespaces as names_of
-from lab.providers.netns.entry import HolderEntry, Tell
-from lab.providers.netns.machine import NetnsMachine
-from lab.providers.netns.operations import LinkDown, LinkUp, NamespaceOperations, VethAdd
-from lab.providers.netns.steps import NetnsBringUp, ailment
+from lab.providers.netns import (
+    daemons,
+    failover,
+    holders,
+    isolation,
+    namespaces,
+    preflight,
+    responder_config,
+)
+from lab.providers.netns.bring_up import NetnsBringUp, find_ailment
+from lab.providers.netns.compile import namespace_names as names_of
+from lab.providers.netns.entry import HolderProcess, Tell
+from lab.providers.netns.isolation import RESOLV_DIRECTORY
+from lab.providers.netns.machine import LOOKS, NetnsMachine, command_prompt, transcript
+from lab.providers.netns.preflight import try_abilities
 from lab.providers.netns.windows import RULES, realise
 from lab.providers.provider import (
     CAPTURE,
+    EVIDENCE_SECONDS,
     FAILOVER,
     Evidence,
     LabHandle,
@@ -46,47 +56,11 @@ from lab.providers.provider import (
     Probe,
     ProbeSettings,
     Provider,
-    Step,
 )
 from lab.providers.setup import ProviderSetup
+from lab.remote.shell import Completed
 from lab.scenario.terms import Protocol, Size
 from lab.topology.intent import Intent
-
-_SECONDS = 10.0
-
-
-def change(entry: HolderEntry, intent: Intent, machine: str, *, plugged: bool) -> None:
-    """Pull, or plug in, every cable of the machine.
-
-    Raises
-    ------
-    BrokenError
-        When the lab is not there.
-
-    """
-    wanted = operations(intent, machine, plugged=plugged)
-    what = "plugging in" if plugged else "pulling"
-    entry.call(
-        f"{what} the cables of '{machine}'",
-        lambda _: namespaces.apply(wanted),
-        Deadline(_SECONDS),
-    )
-
-
-def operations(intent: Intent, machine: str, *, plugged: bool) -> tuple[NamespaceOperations, ...]:
-    """What is done at the switches that it is plugged into: the lab's, or a hypervisor's. Pure."""
-    found = []
-    for one in compile_intent(intent):
-        ends = [
-            step.name
-            for step in one.operations
-            if isinstance(step, VethAdd) and step.peer_namespace == machine
-        ]
-        if ends:
-            made = tuple(LinkUp(port) if plugged else LinkDown(port) for port in ends)
-            found.append(NamespaceOperations(one.namespace, one.indexes, made))
-    return tuple(found)
-
 
 _PACES: Mapping[tuple[Protocol, Size | None], tuple[int, int]] = {
     ("udp", "small"): (32, 2),
@@ -178,14 +152,14 @@ class NetnsProvider(Provider):
     def labs_at_once(self, intents: Sequence[Intent]) -> int:
         """As many as there are processors for; memory is seldom short."""
         del intents
-        return capacity.labs_at_once()
+        return preflight.labs_at_once()
 
     def examine(self, state: Path) -> tuple[Diagnosis, ...]:
         """What the kernel of this machine lacks, and which programs."""
         del state
-        from lab.providers.netns import doctor  # noqa: PLC0415  only 'lab doctor' asks
+        from lab.providers.netns import preflight  # noqa: PLC0415  only 'lab doctor' asks
 
-        return doctor.examine()
+        return preflight.examine_machine()
 
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Try, in a scratch world, what the intent asks of the kernel, and see that it fits.
@@ -197,10 +171,10 @@ class NetnsProvider(Provider):
 
         """
         del lab
-        programs.require(intent)
+        preflight.require_programs(intent)
         tunnels = any(machine.tunnel for machine in intent.everything())
         switches = any(machine.chassis for machine in intent.everything())
-        found = abilities(tunnels=tunnels, switches=switches)
+        found = try_abilities(tunnels=tunnels, switches=switches)
         missing = [one for one in found if not one.there]
         if missing:
             raise PreflightError(
@@ -210,7 +184,7 @@ class NetnsProvider(Provider):
                 ),
                 "\n       ".join(dict.fromkeys(one.hint for one in missing)),
             )
-        capacity.judge(capacity.need(intent), capacity.room())
+        preflight.check_capacity(preflight.lab_need(intent), preflight.machine_room())
 
     def steps(self, lab: LabHandle, intent: Intent) -> tuple[Step, ...]:
         """What brings the lab up, in order."""
@@ -222,10 +196,10 @@ class NetnsProvider(Provider):
 
     def liveness(self, lab: LabHandle, intent: Intent) -> Liveness:
         """Look at the holder's process, its namespaces and the responder."""
-        holder = holding.find(lab)
+        holder = holders.find_holder(lab)
         if holder is None:
             return Liveness("absent", "no holder process carries the lab's token")
-        wrong = ailment(holder.pid, intent)
+        wrong = find_ailment(holder.pid, intent)
         if wrong:
             return Liveness("broken", wrong)
         return Liveness(
@@ -241,12 +215,12 @@ class NetnsProvider(Provider):
             When one has not gone in time.
 
         """
-        found = holding.destroy(lab, owner)
+        found = holders.destroy_holders(lab, owner)
         return tuple(f"process {one.pid} (holder) with its namespaces" for one in found)
 
     def marks(self, *, all_users: bool = False) -> tuple[Mark, ...]:
         """Every holder of the caller's; with ``all_users``, as root, everybody's."""
-        return holding.marks(all_users=all_users)
+        return holders.list_marks(all_users=all_users)
 
     def machine(self, lab: LabHandle, intent: Intent, name: str) -> NetnsMachine:
         """The pod or machine of that name.
@@ -267,7 +241,7 @@ class NetnsProvider(Provider):
                 "there is no pod or machine of that name",
                 _nearest(name, known),
             )
-        return NetnsMachine(name, holding.entry(lab), name in pods)
+        return NetnsMachine(name, holders.enter_holder(lab), name in pods)
 
     def probe(
         self,
@@ -290,7 +264,7 @@ class NetnsProvider(Provider):
         paced = tuple(batches(intent, probes, settings))
 
         def inside(tell: Tell) -> Mapping[int, Outcome]:
-            capacity.raise_descriptors()
+            isolation.raise_descriptors()
             outcomes: dict[int, Outcome] = {}
             for batch, pace in paced:
                 told = partial(_further, tell, len(outcomes))
@@ -298,7 +272,7 @@ class NetnsProvider(Provider):
             return outcomes
 
         patience = Deadline(sum(_patience(batch, pace) for batch, pace in paced))
-        return holding.entry(lab).call(
+        return holders.enter_holder(lab).call(
             f"probing lab '{lab.name}'", inside, patience, heard=progress
         )
 
@@ -319,7 +293,7 @@ class NetnsProvider(Provider):
         """
         from lab.providers.looking import look  # noqa: PLC0415  only where it is asked for
 
-        holding.entry(lab)
+        holders.enter_holder(lab)
         return {
             name: look(
                 name, pods, lambda one: self.machine(lab, intent, one), deadline, namespace=True
@@ -346,13 +320,13 @@ class NetnsProvider(Provider):
             When it has not ended in time.
 
         """
-        from lab.providers.netns import capturing  # noqa: PLC0415  only where it is asked for
+        from lab.providers.netns import capture  # noqa: PLC0415  only where it is asked for
 
         del intent
-        with capturing.Stop() as stop:
-            found = holding.entry(lab).call(
+        with capture.Stop() as stop:
+            found = holders.enter_holder(lab).call(
                 f"taking down packets in lab '{lab.name}'",
-                lambda tell: capturing.take(namespaces.enter, taps, limit, tell, stop.reader),
+                lambda tell: capture.take_packets(namespaces.enter, taps, limit, tell, stop.reader),
                 deadline,
                 heard=lambda _: stop.after(during),
             )
@@ -360,25 +334,23 @@ class NetnsProvider(Provider):
 
     def gateway_holders(self, lab: LabHandle, intent: Intent) -> Mapping[str, Sequence[str]]:
         """Machines that hold each virtual gateway now, by the node whose gateway it is."""
-        return gateway_holders.holders(holding.entry(lab), intent)
+        return failover.gateway_holders(holders.enter_holder(lab), intent)
 
     def cut_off(self, lab: LabHandle, intent: Intent, machine: str) -> None:
         """Pull every cable of the machine."""
-        change(holding.entry(lab), intent, machine, plugged=False)
+        failover.plug(holders.enter_holder(lab), intent, machine, plugged=False)
 
     def join_again(self, lab: LabHandle, intent: Intent, machine: str) -> None:
         """Plug every cable of the machine in."""
-        change(holding.entry(lab), intent, machine, plugged=True)
+        failover.plug(holders.enter_holder(lab), intent, machine, plugged=True)
 
     def pulse(
         self, lab: LabHandle, beats: Sequence[Beat], change: Callable[[], None], pace: BeatPace
     ) -> tuple[Silence, ...]:
         """Send datagrams in a steady beat, and call ``change`` once all are answered."""
-        from lab.providers.netns import pulse  # noqa: PLC0415  only where it is asked for
-
-        return holding.entry(lab).call(
+        return holders.enter_holder(lab).call(
             f"measuring in lab '{lab.name}'",
-            lambda tell: pulse.pulse(namespaces.enter, beats, pace, tell),
+            lambda tell: failover.measure_silences(namespaces.enter, beats, pace, tell),
             Deadline(3 * pace.patience),
             heard=lambda _: change(),
         )
@@ -387,16 +359,16 @@ class NetnsProvider(Provider):
         self, lab: LabHandle, intent: Intent, asked: Collection[str], deadline: Deadline
     ) -> Iterator[Evidence]:
         """What the daemons of those machines have written."""
-        from lab.providers.netns.evidence import logs  # noqa: PLC0415  only where it is asked for
-
         del deadline  # files of this machine's memory
-        return logs(lab, intent, asked)
+        with suppress(LabError, OSError):
+            holder = holders.find_holder(lab)
+            if holder is not None:
+                for path, content in daemons.daemon_logs(holder.pid, intent, asked):
+                    yield Evidence(path, content)
 
     def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
         """The holder's state, and the network of every namespace as its own tools show it."""
-        from lab.providers.netns.evidence import evidence  # noqa: PLC0415  only where it is asked for
-
-        return evidence(lab, intent)
+        return gather_evidence(lab, intent)
 
 
 def _emulated(intent: Intent) -> tuple[list[str], bool]:
@@ -433,3 +405,79 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 def make(setup: ProviderSetup) -> Provider:
     """Labs of namespaces; they need no inventory."""
     return NetnsProvider(setup.windows_rules_off)
+
+
+def gather_evidence(lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
+    """The holder, then every machine, then every pod, then the daemons' files.
+
+    Of a large lab there is time for a part; a machine says more than a pod. A namespace takes at
+    most ``EVIDENCE_SECONDS``. What cannot be had says why.
+    """
+    try:
+        holder = holders.find_holder(lab)
+    except (LabError, OSError) as error:
+        yield Evidence("holder.txt", f"looking for the holder: {error}\n".encode())
+        return
+    if holder is None:
+        yield Evidence("holder.txt", b"no holder process carries the lab's token\n")
+        return
+    yield Evidence("holder.txt", _holder(holder, intent).encode())
+    pods = {pod.name for machine in intent.machines for pod in machine.pods}
+    there = namespaces.list_from_outside(holder.pid)
+    for name in sorted(names_of(intent), key=pods.__contains__):
+        if name not in there:
+            yield Evidence(f"{name}/missing.txt", b"there is no such namespace\n")
+            continue
+        yield from _namespace(lab, name, tuple(_asked(intent, name)), pod=name in pods)
+    for path, content in daemons.daemon_files(holder.pid, intent):
+        yield Evidence(path, content)
+
+
+def _holder(holder: HolderProcess, intent: Intent) -> str:
+    there = namespaces.list_from_outside(holder.pid)
+    missing = [name for name in names_of(intent) if name not in there]
+    lines = [
+        f"process: {holder.pid}, for {holder.age():.1f} s",
+        f"namespaces: {len(there)}; missing: {', '.join(missing) or 'none'}",
+        f"responder: {'' if responder_config.responder_is_alive(holder.pid) else 'not '}running",
+    ]
+    for file in ("status", "mounts"):
+        lines += ["", f"$ cat /proc/{holder.pid}/{file}", _text(Path(f"/proc/{holder.pid}/{file}"))]
+    return "\n".join(lines) + "\n"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").rstrip()
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+
+
+def _asked(intent: Intent, name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What the machine's daemons are asked: file and command."""
+    for machine in intent.machines:
+        for daemon in machine.daemons if machine.name == name else ():
+            for look in daemon.looks:
+                words = (word for word in look if not word.startswith("--"))
+                file = "-".join(words).replace("/", "-")
+                yield f"{daemon.name}/{file}.txt", look
+
+
+def _namespace(
+    lab: LabHandle, name: str, asked: tuple[tuple[str, tuple[str, ...]], ...], *, pod: bool
+) -> Iterator[Evidence]:
+    resolver = (("resolv.conf", ("cat", f"{RESOLV_DIRECTORY}/{name}")),) if pod else ()
+    looks = (*LOOKS, *resolver, *asked)
+    found: list[Completed] = []
+    trouble = ""
+    try:
+        machine = NetnsMachine(name, holders.enter_holder(lab), pod=False)
+        machine.run_each(
+            [command for _, command in looks], Deadline(EVIDENCE_SECONDS), found.append
+        )
+    except (LabError, OSError) as error:
+        trouble = str(error)
+    for (file, command), done in zip(looks, found, strict=False):
+        yield Evidence(f"{name}/{file}", transcript(command, done).encode())
+    for file, command in looks[len(found) :]:
+        yield Evidence(f"{name}/{file}", f"{command_prompt(command)}\n{trouble}\n".encode())

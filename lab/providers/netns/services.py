@@ -1,25 +1,18 @@
 """What a machine translates and loses, as nftables text in the shape of kube-proxy's. Pure.
 
 Two tables: ``kube-proxy`` holds Services and masquerade, ``host-limits`` what the machine's own
-packets do not reach. What becomes of each Service is in :mod:`lab.providers.netns.service_rules`.
+packets do not reach. What becomes of each Service is in :mod:`lab.providers.netns.services`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from ipaddress import IPv4Network, collapse_addresses
 
-from lab.providers.netns import gateway_rules
-from lab.providers.netns.service_rules import (
-    MARK,
-    MASQUERADE_MARK,
-    REJECT,
-    Rules,
-    chain,
-    collection,
-    service_rules,
-)
-from lab.topology.intent import Drop, MachineIntent, Translation
+from lab.scenario.terms import Protocol, ServicePort
+from lab.topology import proxying
+from lab.topology.intent import Backend, Bridge, Drop, MachineIntent, ProxiedService, Translation
 
 SERVICE_TABLE = "kube-proxy"
 LIMIT_TABLE = "host-limits"
@@ -37,7 +30,7 @@ def ruleset(machine: MachineIntent) -> str:
     makes the kernel wait 14 ms for a table that is not there.)
     """
     lines = [line for _, lines in _tables(machine) for line in lines]
-    lines += [line for table in gateway_rules.tables(machine) for line in table]
+    lines += [line for table in gateway_tables(machine) for line in table]
     return "".join(f"{line}\n" for line in ("flush ruleset", *lines)) if lines else ""
 
 
@@ -177,3 +170,305 @@ def _prefixes(texts: Iterable[str]) -> str:
     """A set of prefixes; overlapping and adjoining ones joined, which nftables demands."""
     joined = collapse_addresses(IPv4Network(text) for text in texts)
     return "{ " + ", ".join(str(prefix) for prefix in joined) + " }"
+
+
+MASQUERADE_MARK = 0x4000
+"""The bit of the packet mark that kube-proxy uses."""
+MARK = "mark-for-masquerade"
+REJECT = "reject-service"
+
+
+@dataclass(slots=True)
+class Rules:
+    """Chains, and the elements of the sets and maps that lead to them."""
+
+    chains: list[str] = field(default_factory=list)
+    addresses: list[str] = field(default_factory=list)
+    hairpins: dict[str, None] = field(default_factory=dict)
+    """Each once: several Services may have one backend."""
+    by_address: list[str] = field(default_factory=list)
+    by_node_port: list[str] = field(default_factory=list)
+    without_by_address: list[str] = field(default_factory=list)
+    """Of ports without a backend for what comes to the Service's address."""
+    without_by_node_port: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Port:
+    """One port of a Service on one node, and what its chains are named after."""
+
+    name: str
+    service: ProxiedService
+    port: ServicePort
+    protocols: tuple[Protocol, ...]
+    local: tuple[Backend, ...]
+
+    @property
+    def anywhere(self) -> tuple[Backend, ...]:
+        """The backends that anything but a policy for local ones may use."""
+        return self.service.backends
+
+    def targets(self, backend: Backend) -> str:
+        """The backend's address and port."""
+        return f"{backend.address}:{self.port.target_port}"
+
+
+def service_rules(translation: Translation, node: str) -> Rules:
+    """Everything that is made from the Services of a node."""
+    rules = Rules()
+    for service in translation.services:
+        rules.addresses.append(service.address)
+        local = proxying.local(service, node)
+        for port in _ports(service, local):
+            _add(rules, port, translation)
+    return rules
+
+
+def _ports(service: ProxiedService, local: tuple[Backend, ...]) -> Iterator[_Port]:
+    several = len(service.ports) > 1
+    for port in service.ports:
+        name = f"{service.name}/{port.name}" if several else service.name
+        if service.affinity is None:
+            yield _Port(name, service, port, port.protocols, local)
+        else:
+            for protocol in port.protocols:
+                yield _Port(f"{name}/{protocol}", service, port, (protocol,), local)
+
+
+def _add(rules: Rules, port: _Port, translation: Translation) -> None:
+    service = port.service
+    inside_local, outside_local = service.inside == "local", service.outside == "local"
+    has_node_port = port.port.node_port is not None
+    if port.anywhere and (not inside_local or has_node_port):
+        rules.chains += _balance(port, f"service-{port.name}", port.anywhere)
+    if port.local and (inside_local or (outside_local and has_node_port)):
+        rules.chains += _balance(port, f"local-{port.name}", port.local)
+    if service.affinity is not None:
+        rules.chains += _affinity(
+            port, service.affinity, node_only=inside_local and not has_node_port
+        )
+    for backend in port.local:
+        for protocol in port.protocols:
+            end = f"{backend.address} . {protocol} . {port.port.target_port}"
+            rules.hairpins[f"{backend.address} . {end}"] = None
+    if has_node_port and port.anywhere:
+        rules.chains += chain(f"external-{port.name}", *_external(port, translation))
+    _lead(rules, port, refuses=translation.refuses)
+
+
+def _lead(rules: Rules, port: _Port, *, refuses: bool) -> None:
+    """The elements by which packets come to the port's chains, or are refused or lost."""
+    service, number = port.service, port.port.node_port
+    inside = port.local if service.inside == "local" else port.anywhere
+    outside = port.local if service.outside == "local" else port.anywhere
+    chosen = "local" if service.inside == "local" else "service"
+    without = f"goto {REJECT}" if refuses and not port.anywhere else "drop"
+    for protocol in port.protocols:
+        key = f"{service.address} . {protocol} . {port.port.port}"
+        if inside:
+            rules.by_address.append(f"{key} : goto {chosen}-{port.name}")
+        else:
+            rules.without_by_address.append(f"{key} : {without}")
+        if number is None:
+            continue
+        if port.anywhere:
+            rules.by_node_port.append(f"{protocol} . {number} : goto external-{port.name}")
+        if not outside:
+            rules.without_by_node_port.append(f"{protocol} . {number} : {without}")
+
+
+def _external(port: _Port, translation: Translation) -> Iterator[str]:
+    """What comes to the port of the node, by the policy for traffic from outside.
+
+    Where that is for local backends alone, the node's own packets and its own pods' are taken
+    to any backend, as if they had gone out and come back in.
+    """
+    if port.service.outside == "cluster":
+        yield f"jump {MARK}"
+        yield f"goto service-{port.name}"
+        return
+    if translation.short_circuits:
+        if translation.local_cidr:
+            yield f"ip saddr {translation.local_cidr} goto service-{port.name}"
+        yield f"fib saddr type local jump {MARK}"
+        yield f"fib saddr type local goto service-{port.name}"
+    if port.local:
+        yield f"goto local-{port.name}"
+
+
+def _balance(port: _Port, name: str, backends: Sequence[Backend]) -> Iterator[str]:
+    """The chain that chooses one of the backends."""
+    if port.service.affinity is None:
+        return chain(name, *_translations(port, backends))
+    remembered = [f"ip saddr @{_memory(port, one)} goto {_endpoint(port, one)}" for one in backends]
+    gotos = [f"{number} : goto {_endpoint(port, one)}" for number, one in enumerate(backends)]
+    lots = f"numgen random mod {len(gotos)} vmap {{ {', '.join(gotos)} }}"
+    return chain(name, *remembered, lots)
+
+
+def _translations(port: _Port, backends: Sequence[Backend]) -> Iterator[str]:
+    """One rule for each protocol; a single backend is taken without drawing lots."""
+    for protocol in port.protocols:
+        if len(backends) == 1:
+            yield f"meta l4proto {protocol} dnat to {port.targets(backends[0])}"
+            continue
+        ends = ", ".join(
+            f"{number} : {one.address} . {port.port.target_port}"
+            for number, one in enumerate(backends)
+        )
+        lots = f"numgen random mod {len(backends)} map {{ {ends} }}"
+        yield f"meta l4proto {protocol} dnat ip addr . port to {lots}"
+
+
+def _affinity(port: _Port, seconds: int, *, node_only: bool) -> Iterator[str]:
+    """For each endpoint the set of clients that keep it, and the chain that notes them there."""
+    for one in port.local if node_only else port.anywhere:
+        yield f"set {_memory(port, one)} {{"
+        yield "  type ipv4_addr"
+        yield "  flags dynamic, timeout"
+        yield f"  timeout {seconds}s"
+        yield "}"
+        yield from chain(
+            _endpoint(port, one),
+            f"update @{_memory(port, one)} {{ ip saddr }}",
+            *_translations(port, (one,)),
+        )
+
+
+def _endpoint(port: _Port, backend: Backend) -> str:
+    return f"endpoint-{port.name}/{backend.pod}"
+
+
+def _memory(port: _Port, backend: Backend) -> str:
+    return f"affinity-{port.name}/{backend.pod}"
+
+
+def chain(name: str, *rules: str) -> Iterator[str]:
+    """A chain's lines."""
+    yield f"chain {name} {{"
+    yield from (f"  {rule}" for rule in rules)
+    yield "}"
+
+
+def collection(kind: str, name: str, keys: str, elements: Iterable[str]) -> Iterator[str]:
+    """A set's or a map's lines."""
+    listed = ", ".join(elements)
+    yield f"{kind} {name} {{"
+    yield f"  type {keys}"
+    if listed:
+        yield f"  elements = {{ {listed} }}"
+    yield "}"
+
+
+GATEWAY_TABLE = "ovn-kubernetes"
+SWITCH_TABLE = "open-vswitch"
+_GATEWAY_RULES_BY_PORT = "meta l4proto . th dport"
+_OWN = "fib daddr type local ip daddr != 127.0.0.0/8"
+
+
+def gateway_tables(machine: MachineIntent) -> Iterator[list[str]]:
+    """Each table's lines; none where the machine is no chassis."""
+    if machine.chassis is None:
+        return
+    if machine.translation and machine.bridge:
+        body = _gateway(machine.translation, machine.bridge, machine.name)
+        yield [f"table ip {GATEWAY_TABLE} {{", *(f"  {line}" for line in body), "}"]
+    ports = [one.card for one in machine.interfaces if one.card]
+    ports += [pod.port for pod in machine.pods]
+    devices = ", ".join(f'"{port}"' for port in ports)
+    body = chain(
+        "ports", f"type filter hook ingress devices = {{ {devices} }} priority 0; policy drop;"
+    )
+    yield [f"table netdev {SWITCH_TABLE} {{", *(f"  {line}" for line in body), "}"]
+
+
+@dataclass(frozen=True, slots=True)
+class _NodePort:
+    """One port on the node, and where it leads."""
+
+    name: str
+    service: ProxiedService
+    port: ServicePort
+    local: tuple[str, ...]
+    """Addresses and ports of the Service's backends on this node."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is for local backends alone, and there is none."""
+        return self.service.outside == "local" and not self.local
+
+    def elements(self, value: str = "") -> list[str]:
+        """What a set, or a map to ``value``, has of it."""
+        number = self.port.node_port
+        return [f"{protocol} . {number}{value}" for protocol in self.port.protocols]
+
+
+def _node_ports(translation: Translation, node: str) -> Iterator[_NodePort]:
+    for service in translation.services:
+        several = len(service.ports) > 1
+        local = proxying.local(service, node)
+        for port in service.ports:
+            if port.node_port is not None:
+                name = f"{service.name}/{port.name}" if several else service.name
+                targets = tuple(f"{one.address}:{port.target_port}" for one in local)
+                yield _NodePort(name, service, port, targets)
+
+
+def _gateway(translation: Translation, bridge: Bridge, node: str) -> Iterator[str]:
+    ports = tuple(_node_ports(translation, node))
+    for one in ports:
+        yield from chain(f"external-{one.name}", *_gateway_rules_external(one, translation))
+    leading = [text for one in ports for text in one.elements(f" : goto external-{one.name}")]
+    lost = [text for one in ports if one.lost for text in one.elements()]
+    by_port = "inet_proto . inet_service"
+    yield from collection("map", "node-ports", f"{by_port} : verdict", leading)
+    yield from collection("set", "no-local-backends", by_port, lost)
+    for hook in ("prerouting", "output"):
+        yield from chain(
+            f"nat-{hook}",
+            f"type nat hook {hook} priority -100; policy accept;",
+            f"{_OWN} {_GATEWAY_RULES_BY_PORT} vmap @node-ports",
+        )
+    yield from chain(
+        "filter-input",
+        "type filter hook input priority 0; policy accept;",
+        f"ct state new {_GATEWAY_RULES_BY_PORT} @no-local-backends drop",
+    )
+    yield from chain(
+        "nat-postrouting",
+        "type nat hook postrouting priority 100; policy accept;",
+        *gateway_leaving_rules(translation, bridge.name),
+    )
+
+
+def gateway_leaving_rules(translation: Translation, port: str) -> tuple[str, str]:
+    """Who gets the node's address: what is marked and goes in by ``port``; pods, to the world."""
+    kept = ", ".join(translation.not_masqueraded)
+    return (
+        f'oifname "{port}" meta mark and {MASQUERADE_MARK:#x} != 0 masquerade fully-random',
+        f"ip saddr {{ {kept} }} ip daddr != {{ {kept} }} masquerade fully-random",
+    )
+
+
+def _gateway_rules_external(one: _NodePort, translation: Translation) -> Iterator[str]:
+    """To the Service's address with the node's own; a policy for local backends spares clients.
+
+    The node itself and its pods are not bound by that policy, as with kube-proxy.
+    """
+    if one.service.outside == "local":
+        own = f"ip saddr != {translation.local_cidr} fib saddr type != local"
+        for protocol in one.port.protocols if one.local else ():
+            yield f"{own} meta l4proto {protocol} {_drawn(one.local)}"
+        if not one.local:
+            yield f"{own} return"
+    yield f"meta mark set meta mark or {MASQUERADE_MARK:#x}"
+    for protocol in one.port.protocols:
+        yield f"meta l4proto {protocol} dnat to {one.service.address}:{one.port.port}"
+
+
+def _drawn(targets: tuple[str, ...]) -> str:
+    if len(targets) == 1:
+        return f"dnat to {targets[0]}"
+    pairs = [target.partition(":") for target in targets]
+    lots = ", ".join(f"{n} : {address} . {port}" for n, (address, _, port) in enumerate(pairs))
+    return f"dnat ip to numgen random mod {len(targets)} map {{ {lots} }}"

@@ -20,10 +20,9 @@ from typing import Any
 
 from lab._deadline import Deadline
 from lab._errors import LabError, UsageError
-from lab.providers.netns import capacity, namespaces
+from lab.providers.netns import isolation, namespaces
 from lab.providers.netns.entry import HolderEntry, Tell
-from lab.providers.netns.evidence import LOOKS, transcript
-from lab.providers.netns.machine import NetnsMachine
+from lab.providers.netns.machine import LOOKS, NetnsMachine, transcript
 from lab.providers.node import looking, place, record, sandboxes, station, wire
 from lab.providers.node.work import (
     ClusterPods,
@@ -64,7 +63,7 @@ def _gather_inside(entry: HolderEntry, heard: Piece, deadline: Deadline) -> None
     def look_around(_: object) -> tuple[tuple[str, ...], list[tuple[str, str]]]:
         own_files = sorted(Path("/run").glob("responder*"))
         said = [(one.name, one.read_text(encoding="utf-8", errors="replace")) for one in own_files]
-        return namespaces.named(), said
+        return namespaces.list_names(), said
 
     names, files = entry.call("looking round the holder", look_around, deadline)
     for piece in files:
@@ -177,7 +176,7 @@ def _probe(order: Probing, deadline: Deadline) -> None:
 def _in_sandboxes(order: Probing, cluster: ClusterPods) -> list[Any]:
     from lab.providers.netns import prober  # noqa: PLC0415  not on the way of the other verbs
 
-    capacity.raise_descriptors()
+    isolation.raise_descriptors()
     with sandboxes.Sandboxes(cluster) as there:
         found = prober.probe(
             there.enter, order.probes, order.settings, _Life().ended, resolver=there.resolver
@@ -189,7 +188,7 @@ def _in_holder(order: Probing, deadline: Deadline) -> list[Any]:
     from lab.providers.netns import prober  # noqa: PLC0415  not on the way of the other verbs
 
     def inside(tell: Tell) -> list[Any]:
-        capacity.raise_descriptors()
+        isolation.raise_descriptors()
         return list(prober.probe(namespaces.enter, order.probes, order.settings, tell).values())
 
     found: list[Any] = station.entry().call("probing", inside, deadline, heard=_Life().ended)
@@ -216,20 +215,22 @@ class _Life:
 
 
 def _listen(order: Hearing, deadline: Deadline) -> None:
-    from lab.providers.netns import capturing  # noqa: PLC0415  not on the way of the other verbs
+    from lab.providers.netns import capture  # noqa: PLC0415  not on the way of the other verbs
 
     def ready(_: object) -> None:
         _say(wire.line("ready", os.getpid()))
 
-    with capturing.Stop() as stop:
+    with capture.Stop() as stop:
         signal.signal(wire.STOP, lambda *_: stop.now())
         if order.cluster:
             with sandboxes.Sandboxes(order.cluster) as there:
-                found = capturing.take(there.enter, order.taps, order.limit, ready, stop.reader)
+                found = capture.take_packets(
+                    there.enter, order.taps, order.limit, ready, stop.reader
+                )
         else:
             found = station.entry().call(
                 "taking down packets",
-                lambda tell: capturing.take(
+                lambda tell: capture.take_packets(
                     namespaces.enter, order.taps, order.limit, tell, stop.reader
                 ),
                 deadline,

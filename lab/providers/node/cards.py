@@ -8,15 +8,14 @@ from functools import partial
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.providers.netns.links import Link, addresses, links
-from lab.providers.netns.messages import Names
-from lab.providers.netns.netlink import Socket
+from lab.providers.netns.netlink import Link, Socket, list_addresses, list_links
 from lab.providers.netns.operations import (
     AddressRemove,
     LinkDown,
     LinkRemove,
     LinkRename,
     Message,
+    Names,
 )
 from lab.providers.node.work import MANAGEMENT
 from lab.topology.intent import Interface, MachineIntent
@@ -83,7 +82,7 @@ def check_connection(channel: Socket, found: Mapping[str, Link]) -> None:
     if len(words) != 4:  # noqa: PLR2004  client address and port, own address and port
         return
     indexes = {link.index: name for name, link in found.items()}
-    for index, address in addresses(channel):
+    for index, address in list_addresses(channel):
         if index in indexes and address.partition("/")[0] == words[2]:
             raise BrokenError(
                 f"clearing network card '{indexes[index]}'",
@@ -108,7 +107,7 @@ def clear(channel: Socket, macs: Iterable[str]) -> None:
     wanted = frozenset(macs)
     cards = {
         link.index: link.name
-        for link in links(channel)
+        for link in list_links(channel)
         if link.mac in wanted and link.kind in _CARD_KINDS and link.name != MANAGEMENT
     }
     operations: list[Message] = [LinkDown(name) for name in cards.values()]
@@ -118,7 +117,7 @@ def clear(channel: Socket, macs: Iterable[str]) -> None:
 
 def _removals(channel: Socket, cards: Mapping[int, str]) -> Iterator[AddressRemove]:
     # The last first: the first of a prefix would take the others with it.
-    for index, address in reversed(addresses(channel)):
+    for index, address in reversed(list_addresses(channel)):
         if index in cards:
             yield AddressRemove(cards[index], address)
 
@@ -143,7 +142,7 @@ def remove(channel: Socket, names: Iterable[str], deadline: Deadline) -> None:
 
 def _remove_once(channel: Socket, names: frozenset[str]) -> dict[str, str]:
     refused: dict[str, str] = {}
-    for link in links(channel):
+    for link in list_links(channel):
         if link.name in names and link.kind in _MADE_KINDS:
             try:
                 channel.apply([LinkRemove(link.name)], _names({link.name: link.index}))

@@ -17,12 +17,10 @@ from typing import Self, TypeVar
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.cluster.labels import POD_VARIABLE, TOKEN_VARIABLE
-from lab.cluster.observed import PodLink
-from lab.providers.netns import syscalls
-from lab.providers.netns.links import Link, default_routes, links
-from lab.providers.netns.netlink import Socket
-from lab.providers.netns.processes import started
+from lab.cluster.observed import POD_VARIABLE, TOKEN_VARIABLE, PodLink
+from lab.providers.netns import isolation
+from lab.providers.netns.entry import start_time
+from lab.providers.netns.netlink import Link, Socket, list_default_routes, list_links
 from lab.providers.node.work import ClusterPods
 from lab.remote.shell import Completed
 
@@ -61,7 +59,7 @@ def carriers() -> Iterator[SandboxProcess]:
             continue
         with suppress(OSError):  # it has ended meanwhile
             carried = _carried((_PROC / entry / "environ").read_bytes())
-            since = started(int(entry)) if carried else None
+            since = start_time(int(entry)) if carried else None
             if carried and since is not None and since >= youngest.get(carried, (0, 0))[0]:
                 youngest[carried] = (since, int(entry))
     for (pod, token), (_, pid) in sorted(youngest.items()):
@@ -96,7 +94,7 @@ class Sandboxes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        syscalls.setns(self._spaces[self._cluster.machine], syscalls.CLONE_NEWNET)
+        isolation.setns(self._spaces[self._cluster.machine], isolation.CLONE_NEWNET)
         for space in self._spaces.values():
             os.close(space)
 
@@ -109,7 +107,7 @@ class Sandboxes:
             If this machine runs no such pod.
 
         """
-        syscalls.setns(self._space(name), syscalls.CLONE_NEWNET)
+        isolation.setns(self._space(name), isolation.CLONE_NEWNET)
 
     def resolver(self, name: str) -> Path:
         """The resolver file of a pod or of the machine."""
@@ -129,16 +127,18 @@ class Sandboxes:
 
     def links(self) -> list[PodLink]:
         """How each pod is plugged in; one without a card is left out."""
-        ports = {link.index: link.name for link in self._listed(self._cluster.machine, links)}
+        ports = {link.index: link.name for link in self._listed(self._cluster.machine, list_links)}
         found = []
         for name in self._carriers:
-            card = next((one for one in self._listed(name, links) if one.name == _INSIDE), None)
+            card = next(
+                (one for one in self._listed(name, list_links) if one.name == _INSIDE), None
+            )
             if card is not None:
                 found.append(self._plugged(name, card, ports.get(card.peer, "")))
         return found
 
     def _plugged(self, name: str, card: Link, port: str) -> PodLink:
-        routes = self._listed(name, default_routes)
+        routes = self._listed(name, list_default_routes)
         gateway = next((one.via for one in routes if one.index == card.index), None)
         return PodLink(name, card.mac, port, card.mtu, gateway)
 

@@ -14,14 +14,12 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.providers.netns import holding, namespaces, nft, readiness, resolvers, responding
+from lab.providers.netns import holders, namespaces, responder_config
 from lab.providers.netns.compile import compile_machine
-from lab.providers.netns.entry import HolderEntry
+from lab.providers.netns.entry import NODE_HOLDER, HolderEntry, HolderProcess, list_holders
 from lab.providers.netns.isolation import RESOLVER_FILE
-from lab.providers.netns.links import addresses, links
-from lab.providers.netns.netlink import Socket
+from lab.providers.netns.netlink import Socket, list_addresses, list_links
 from lab.providers.netns.operations import NamespaceOperations, RulesetLoad
-from lab.providers.netns.processes import NODE_HOLDER, HolderProcess, holders
 from lab.providers.netns.services import replacing_table
 from lab.providers.node import cards, looking, management, place, record, settings, strangers
 from lab.providers.node.place import DIRECTORY
@@ -49,14 +47,14 @@ def up(work: Work, deadline: Deadline, phase: Phase) -> None:
     """
     machine = work.machine
     with _alone(deadline), Socket(_HERE) as channel:
-        found = cards.find(links(channel), machine)
+        found = cards.find(list_links(channel), machine)
         cards.check_connection(channel, found)
         management.check_apart(_management(channel), work.ranges)
         noted = record.of(machine).joined(record.read())
         record.write(noted)
         looking.SCRIPT.unlink(missing_ok=True)
         phase("clearing")
-        holding.end_all(_holders)
+        holders.end_all_holders(_holders)
         place.tidy()
         _clear(channel, noted, deadline)
         phase("cards")
@@ -79,7 +77,7 @@ def down(deadline: Deadline, phase: Phase) -> None:
     with _alone(deadline):
         phase("clearing")
         looking.SCRIPT.unlink(missing_ok=True)
-        holding.end_all(_holders)
+        holders.end_all_holders(_holders)
         there = record.read()
         if there is not None:
             with Socket(_HERE) as channel:
@@ -99,7 +97,7 @@ def entry() -> HolderEntry:
         If there is none.
 
     """
-    found = holders(NODE_HOLDER)
+    found = list_holders(NODE_HOLDER)
     if not found:
         raise BrokenError(
             "entering the pods", "the holder of the pods is not running", "run 'lab up' again"
@@ -108,7 +106,7 @@ def entry() -> HolderEntry:
 
 
 def _holders() -> tuple[HolderProcess, ...]:
-    return holders(NODE_HOLDER, starting=True)
+    return list_holders(NODE_HOLDER, starting=True)
 
 
 @contextmanager
@@ -136,7 +134,7 @@ def _locked(lock: int) -> bool:
 
 
 def _leave_word(entry: HolderEntry, work: Work) -> None:
-    responder = responding.running(entry.pid)
+    responder = responder_config.running_responder(entry.pid)
     if responder is None:
         raise BrokenError(
             "bringing the machine's network up", looking.NO_RESPONDER, "run 'lab up' again"
@@ -146,18 +144,18 @@ def _leave_word(entry: HolderEntry, work: Work) -> None:
 
 
 def _management(channel: Socket) -> list[str]:
-    own = {link.index for link in links(channel) if link.name == MANAGEMENT}
-    return [address for index, address in addresses(channel) if index in own]
+    own = {link.index for link in list_links(channel) if link.name == MANAGEMENT}
+    return [address for index, address in list_addresses(channel) if index in own]
 
 
 def _clear(channel: Socket, noted: Record, deadline: Deadline) -> None:
     cards.remove(channel, noted.devices, deadline)
     cards.clear(channel, noted.cards)
-    nft.load("".join(replacing_table(name) for name in noted.tables), _HERE)
+    namespaces.load_ruleset("".join(replacing_table(name) for name in noted.tables), _HERE)
 
 
 def _compiled(channel: Socket, machine: MachineIntent) -> tuple[NamespaceOperations, ...]:
-    there = links(channel)
+    there = list_links(channel)
     indexes = {link.name: link.index for link in there}
     return compile_machine(
         machine,
@@ -206,7 +204,7 @@ def _ensure_resolver_file() -> None:
 
 def _hold(name: str, deadline: Deadline) -> HolderEntry:
     lab = LabHandle(name, DIRECTORY, secrets.token_hex(8))
-    return holding.start(lab, sys.executable, NODE_HOLDER, deadline.left())
+    return holders.start_holder(lab, sys.executable, NODE_HOLDER, deadline.left())
 
 
 def _inside(
@@ -230,12 +228,12 @@ def _build(
 
     def network() -> None:
         namespaces.create([pod.name for pod in machine.pods], here=machine.name)
-        namespaces.apply(operations)
-        resolvers.write_all((machine, *machine.pods))
+        namespaces.apply_operations(operations)
+        namespaces.write_resolvers((machine, *machine.pods))
 
     def ready() -> None:
-        readiness.wait_for_carrier(operations, deadline)
-        readiness.wait_for_links(
+        namespaces.wait_for_carrier(operations, deadline)
+        namespaces.wait_for_links(
             machine.name,
             {one.name for one in machine.interfaces},
             Deadline(min(_CARRIER_SECONDS, deadline.left())),
@@ -243,11 +241,11 @@ def _build(
 
     stages: tuple[tuple[str, str, Callable[[], None]], ...] = (
         ("network", "making the network", network),
-        ("rules", "loading the rules", lambda: nft.load_all(rules)),
+        ("rules", "loading the rules", lambda: namespaces.load_rulesets(rules)),
         (
             "responder",
             "starting the responder",
-            lambda: responding.start(sys.executable, work.answers, deadline),
+            lambda: responder_config.start_responder(sys.executable, work.answers, deadline),
         ),
         ("ready", "waiting for the links", ready),
     )

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lab.providers.netns.links import DefaultRoute, default_routes, links
-from lab.providers.netns.messages import Names
-from lab.providers.netns.netlink import Socket
-from lab.providers.netns.operations import Message, RouteAdd, RouteRemove
+from lab.providers.netns.netlink import DefaultRoute, Socket, list_default_routes, list_links
+from lab.providers.netns.operations import Message, Names, RouteAdd, RouteRemove
 
 METRIC = 1024
 """What systemd-networkd gives to a route that DHCP has told of."""
@@ -26,10 +24,10 @@ def in_the_way(channel: Socket, machine_has_default: bool) -> tuple[Demoted, ...
     """The default routes to be moved; to be asked when those of the lab are cleared."""
     if not machine_has_default:
         return ()
-    names = {link.index: link.name for link in links(channel)}
+    names = {link.index: link.name for link in list_links(channel)}
     return tuple(
         (names[one.index], one.via, one.onlink)
-        for one in default_routes(channel)
+        for one in list_default_routes(channel)
         if one.metric == 0
     )
 
@@ -45,8 +43,8 @@ def restore(channel: Socket, routes: Iterable[Demoted]) -> None:
 
 
 def _move(channel: Socket, routes: Iterable[Demoted], before: int, after: int) -> None:
-    indexes = {link.name: link.index for link in links(channel)}
-    there = frozenset(default_routes(channel))
+    indexes = {link.name: link.index for link in list_links(channel)}
+    there = frozenset(list_default_routes(channel))
     operations: list[Message] = []
     for device, via, onlink in routes:
         if device not in indexes:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Network, collapse_addresses
 
 from lab.providers.capture import Tap
-from lab.providers.netns.responding import configuration
+from lab.providers.netns.responder_config import configuration
 from lab.providers.provider import Probe, ProbeSettings
 from lab.topology.intent import SMALL, Intent, MachineIntent
 

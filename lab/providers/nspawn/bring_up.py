@@ -16,6 +16,7 @@ from lab._log import say
 from lab.imaging.image_store import ImageStore
 from lab.inventory.inventory import Inventory
 from lab.plan.canonical import digest
+from lab.plan.step import Step
 from lab.providers.machines import keyring
 from lab.providers.machines.bundles import Bundled
 from lab.providers.machines.steps import on_machines, recorded
@@ -25,7 +26,7 @@ from lab.providers.nspawn.containers import Container
 from lab.providers.nspawn.guests import ContainerGuests
 from lab.providers.nspawn.layout import NspawnLayout
 from lab.providers.nspawn.prepared import prepared
-from lab.providers.provider import LabHandle, Step
+from lab.providers.provider import LabHandle
 from lab.topology.intent import Intent
 
 _FORM = "1"

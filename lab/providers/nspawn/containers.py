@@ -24,9 +24,8 @@ from lab._errors import BrokenError
 from lab.imaging.seed import Identity, SeedCard, light_tree
 from lab.providers.machines import keyring
 from lab.providers.machines.management import DEVICE, management_mac
-from lab.providers.netns import syscalls
-from lab.providers.netns.entry import HolderEntry
-from lab.providers.netns.processes import started
+from lab.providers.netns import isolation
+from lab.providers.netns.entry import HolderEntry, start_time
 from lab.providers.nspawn import cgroups, prepared, start_script
 from lab.providers.nspawn.cgroups import Hierarchies, Limits
 from lab.providers.nspawn.layout import MACHINES, NspawnLayout, disk
@@ -251,7 +250,7 @@ def switch_on(
         start.root.mkdir(parents=True, exist_ok=True)
         if not os.path.ismount(start.root):
             options = f"lowerdir={root},upperdir={own / 'upper'},workdir={own / 'work'}"
-            syscalls.mount("overlay", str(start.root), "overlay", 0, options)
+            isolation.mount("overlay", str(start.root), "overlay", 0, options)
         path = RUN / f"{one.name}.sh"
         path.write_text(text, encoding="utf-8")
         with (RUN / f"{one.name}.log").open("ab") as log:
@@ -277,7 +276,7 @@ class Leader:
 
     def runs(self) -> bool:
         """Whether it is still that process, and runs."""
-        return started(self.pid) == self.started
+        return start_time(self.pid) == self.started
 
 
 def leaders(holder: int) -> dict[str, Leader]:
@@ -319,7 +318,7 @@ def _booted(nspawn: int) -> Iterator[Leader]:
         depth = next(
             len(line.split()) - 1 for line in outside.splitlines() if line.startswith("NSpid:")
         )
-        since = started(int(child))
+        since = start_time(int(child))
         if len(inside) == depth + 1 and inside[-1] == "1" and since is not None:
             yield Leader(int(child), since)
 
@@ -359,7 +358,7 @@ def remove(entry: HolderEntry, lab: LabHandle, machine: str) -> None:
 
     def inside() -> None:
         if root.is_mount():
-            syscalls.unmount(str(root))
+            isolation.unmount(str(root))
 
     entry.call(f"unmounting the disk of '{machine}'", lambda _: inside(), Deadline(_OFF_SECONDS))
     own = disk(lab, machine)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab.providers.netns import holding
-from lab.providers.netns.entry import HolderEntry
-from lab.providers.netns.processes import HolderKind, HolderProcess
+from lab.providers.netns import holders
+from lab.providers.netns.entry import HolderEntry, HolderKind, HolderProcess
 from lab.providers.nspawn import cgroups
 from lab.providers.nspawn.cgroups import HOLDER, ROOT, Hierarchies
 from lab.providers.provider import LabHandle
@@ -22,7 +21,7 @@ _DEVICES = (
 
 def find(lab: LabHandle) -> HolderProcess | None:
     """The caller's holder of the lab; None while there is none."""
-    return holding.find(lab, KIND)
+    return holders.find_holder(lab, KIND)
 
 
 def entry(lab: LabHandle) -> HolderEntry:
@@ -34,7 +33,7 @@ def entry(lab: LabHandle) -> HolderEntry:
         If the lab has none.
 
     """
-    return holding.entry(lab, KIND)
+    return holders.enter_holder(lab, KIND)
 
 
 def ensure(lab: LabHandle, python: str) -> HolderEntry:
@@ -50,7 +49,7 @@ def ensure(lab: LabHandle, python: str) -> HolderEntry:
     """
     if find(lab) is not None:
         return entry(lab)
-    made = holding.start(lab, python, KIND, before=_in_scope(lab))
+    made = holders.start_holder(lab, python, KIND, before=_in_scope(lab))
     if cgroups.unified():
         own = _group(made.pid)
         (own / HOLDER).mkdir(exist_ok=True)

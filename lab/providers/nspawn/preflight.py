@@ -17,9 +17,9 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import LabError
-from lab.cluster.host import HostTraits
+from lab.cluster.cluster import HostTraits
 from lab.providers.diagnosis import Diagnosis
-from lab.providers.netns import entry, syscalls
+from lab.providers.netns import entry, isolation
 from lab.providers.nspawn import cgroups
 from lab.state.capacity import available
 from lab.topology.intent import Intent
@@ -188,11 +188,11 @@ def _overlay(directory: Path) -> Iterator[Diagnosis]:
             for path in parts.values():
                 Path(path).mkdir()
             options = "lowerdir={lower},upperdir={upper},workdir={work}".format(**parts)
-            syscalls.mount("overlay", parts["merged"], "overlay", 0, options)
-            syscalls.unmount(parts["merged"])
+            isolation.mount("overlay", parts["merged"], "overlay", 0, options)
+            isolation.unmount(parts["merged"])
 
     try:
-        entry.scratch("trying an overlay", mount, Deadline(_SECONDS))
+        entry.call_isolated("trying an overlay", mount, Deadline(_SECONDS))
     except (OSError, LabError) as error:
         why = error.strerror if isinstance(error, OSError) else error.happened
         yield _fail(

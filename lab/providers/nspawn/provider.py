@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
-from lab.cluster.host import HostTraits
+from lab.cluster.cluster import HostTraits
+from lab.plan.step import Step
 from lab.providers.diagnosis import Diagnosis
 from lab.providers.failing import Beat, BeatPace, Silence
 from lab.providers.machines import fitness
 from lab.providers.machines.base import MachinesProvider
 from lab.providers.machines.steps import look_inside, other_machines, own_network, recorded
-from lab.providers.netns import capacity, gateway_holders, holding, pulse, syscalls
-from lab.providers.netns.entry import HolderEntry, Tell
+from lab.providers.netns import failover, holders, isolation
+from lab.providers.netns import preflight as netns_preflight
+from lab.providers.netns.entry import NODE_HOLDER, HolderEntry, Tell, list_holders
 from lab.providers.netns.isolation import NETNS_DIRECTORY
-from lab.providers.netns.processes import NODE_HOLDER, holders
 from lab.providers.node.sandboxes import carriers
 from lab.providers.nspawn import cgroups, containers, holder, layout, networks, preflight, prepared
 from lab.providers.nspawn.bring_up import NspawnBringUp
@@ -45,7 +46,6 @@ from lab.providers.provider import (
     Liveness,
     Mark,
     Provider,
-    Step,
 )
 from lab.providers.setup import ProviderSetup
 from lab.topology.cost import Cost
@@ -114,7 +114,7 @@ def measure(
                 replace(one, dialect="netexec" if one.target in of_cluster else one.dialect)
                 for one in beats
             ]
-            return pulse.pulse(lambda pod: _enter(spaces, pod), spoken, pace, tell)
+            return failover.measure_silences(lambda pod: _enter(spaces, pod), spoken, pace, tell)
 
     return entry.call(
         f"measuring in lab '{lab.name}'",
@@ -126,7 +126,7 @@ def measure(
 
 def _namespaces() -> Iterator[tuple[str, str]]:
     """Every pod that is a namespace on a machine, as the lab's holder sees them."""
-    for found in holders(NODE_HOLDER):
+    for found in list_holders(NODE_HOLDER):
         directory = f"/proc/{found.pid}/root{NETNS_DIRECTORY}"
         yield from ((name, f"{directory}/{name}") for name in os.listdir(directory))  # noqa: PTH208  names are wanted, not paths
 
@@ -134,7 +134,7 @@ def _namespaces() -> Iterator[tuple[str, str]]:
 def _enter(spaces: dict[str, int], pod: str) -> None:
     if pod not in spaces:
         raise BrokenError(f"entering pod '{pod}'", "no process of it runs", "run 'lab up' again")
-    syscalls.setns(spaces[pod], syscalls.CLONE_NEWNET)
+    isolation.setns(spaces[pod], isolation.CLONE_NEWNET)
 
 
 MACHINE_SECONDS, NODE_SECONDS, CLUSTER_SECONDS, PLANE_SECONDS = 0.8, 3.0, 35.0, 30.0
@@ -191,7 +191,7 @@ class NspawnProvider(MachinesProvider):
     def labs_at_once(self, intents: Sequence[Intent]) -> int:
         """As many as processors, memory and inotify instances are enough for."""
         needs = [preflight.need(intent) for intent in intents]
-        return min(capacity.labs_at_once(), preflight.labs_at_once(needs, preflight.room()))
+        return min(netns_preflight.labs_at_once(), preflight.labs_at_once(needs, preflight.room()))
 
     def examine(self, state: Path) -> tuple[Diagnosis, ...]:
         """What this machine lacks for system containers."""
@@ -303,7 +303,7 @@ class NspawnProvider(MachinesProvider):
             When one is still there after 10 s.
 
         """
-        ended = holding.destroy(lab, owner, holder.KIND)
+        ended = holders.destroy_holders(lab, owner, holder.KIND)
         if not owner:
             for what, remove in (
                 (f"the cable of lab '{lab.name}'", partial(networks.remove_cable, lab)),
@@ -314,7 +314,7 @@ class NspawnProvider(MachinesProvider):
 
     def marks(self, *, all_users: bool = False) -> tuple[Mark, ...]:
         """Every holder of the caller's; with ``all_users``, as root, everybody's."""
-        return holding.marks(holder.KIND, all_users=all_users)
+        return holders.list_marks(holder.KIND, all_users=all_users)
 
     def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
         """What systemd-nspawn has said, each machine's journal and network, and the cluster's."""
@@ -363,7 +363,7 @@ class NspawnProvider(MachinesProvider):
 
     def gateway_holders(self, lab: LabHandle, intent: Intent) -> Mapping[str, Sequence[str]]:
         """Machines that hold each virtual gateway now, by the node whose gateway it is."""
-        return gateway_holders.holders(holder.entry(lab), intent)
+        return failover.gateway_holders(holder.entry(lab), intent)
 
     def cut_off(self, lab: LabHandle, intent: Intent, machine: str) -> None:
         """Pull every cable of the machine but the one that the lab reaches it by."""

@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlencode
 
-from lab.providers.netns.netexec import BUFFER_BYTES
+from lab.providers.netns.dialects import BUFFER_BYTES, FILLING
 from lab.providers.netns.protocol import IP_UDP_BYTES
-from lab.providers.netns.talks import FILLING
 from lab.providers.provider import LARGE_TCP_BYTES, PROBE_PORT, Probe, ProbeSettings
 
 Part = Literal["hostname", "clientip", "whole", "fragments", "body", "name"]

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from lab._deadline import Deadline
 from lab._errors import LabError
 from lab.cluster.exec_stream import ExecResult
-from lab.cluster.labels import NAMESPACE
+from lab.cluster.observed import NAMESPACE
 from lab.cluster.probe_manifests import host_pod_name
 from lab.providers.pods.exec_plan import END, Transfer, ask, collect, prepare, transfers
 from lab.providers.provider import LARGE_TCP_BYTES, Outcome, Probe, ProbeSettings, ProbeStatus

@@ -18,11 +18,11 @@ from netns_intents import cluster  # noqa: E402
 
 from lab._deadline import Deadline  # noqa: E402
 from lab._errors import LabError  # noqa: E402
-from lab.providers.netns import holding, responding  # noqa: E402
+from lab.providers.netns import holders, responder_config  # noqa: E402
 from lab.providers.netns.provider import NetnsProvider  # noqa: E402
 from lab.providers.provider import LabHandle  # noqa: E402
 
-responding.PROGRAM = HERE / "responder.py"
+responder_config.PROGRAM = HERE / "responder.py"
 token, directory, *stop = sys.argv[1:]
 lab = LabHandle("life", Path(directory), token)
 provider, intent = NetnsProvider(), cluster("overlay", pods=1)
@@ -45,7 +45,7 @@ try:
     by_hand = os.popen(pod.command_line(["ip", "-brief", "address"])).read()
     seen["by hand"] = "10.244.0.2/24" in by_hand
     seen["removed"] = len(provider.destroy(lab))
-    seen["left"] = holding.find(lab) is not None
+    seen["left"] = holders.find_holder(lab) is not None
 except LabError as error:
     seen.update(error=type(error).__name__, text=str(error), hint=error.hint)
 print(json.dumps(seen))

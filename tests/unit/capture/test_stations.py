@@ -10,7 +10,7 @@ import pytest
 from lab.explain.capture.plan import listening
 from lab.matrix.cells import Product, product
 from lab.plan.planner import make_plan
-from lab.providers.netns.compile import compile as compile_intent
+from lab.providers.netns.compile import compile_intent
 from lab.scenario.loader import find, load, shipped
 from lab.topology import registry
 from lab.topology.intent import Intent

@@ -14,7 +14,7 @@ from typing import cast
 import pytest
 
 import lab
-from lab.cli import defect, schema
+from lab.cli import defect, show
 from lab.cli.main import main, report_beside
 from lab.cli.test import Keeper
 from lab.lifecycle.session import OpenLab
@@ -26,7 +26,7 @@ def ended(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> object:
     def fail() -> None:
         raise error
 
-    monkeypatch.setattr(schema.command, "callback", fail)
+    monkeypatch.setattr(show.schema_command, "callback", fail)
     with pytest.raises(SystemExit) as raised:
         main(["schema"])
     return raised.value.code

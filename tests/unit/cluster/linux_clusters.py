@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from ipaddress import IPv4Address
 
-from lab.cluster.addons import calico_settings, ovn_kubernetes
+from lab.cluster.addons import ovn_kubernetes
+from lab.cluster.addons.calico import IMAGES, OPERATOR_IMAGES
 from lab.cluster.bundle.manifest import Blob, ContainerImage, Manifest, Program
-from lab.cluster.cluster import Cluster, ClusterNode, cluster
+from lab.cluster.cluster import Cluster, ClusterNode, plan_cluster
 from lab.cluster.kubeadm import Surroundings
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
@@ -38,7 +39,7 @@ def bundle(version: str = "1.36.3") -> Manifest:
     names = [f"registry.k8s.io/{one.format(v=version)}" for one in REPOSITORIES]
     names.append("ghcr.io/flannel-io/flannel:v0.28.10")
     names.append(f"{ovn_kubernetes.IMAGE}:release-1.2")
-    operator, *others = (*calico_settings.OPERATOR_IMAGES, *calico_settings.IMAGES)
+    operator, *others = (*OPERATOR_IMAGES, *IMAGES)
     names += [f"{operator}:v1.40.8", *(f"{one}:v3.31.5" for one in others)]
     return Manifest(
         (("kubernetes", version),),
@@ -74,7 +75,10 @@ def case(
     first = IPv4Address("192.168.251.10")
     management = {name: str(first + number) for number, name in enumerate(machines)}
     return Case(
-        cluster("drill", intent, manifest), intent, manifest, Surroundings(management, patience)
+        plan_cluster("drill", intent, manifest),
+        intent,
+        manifest,
+        Surroundings(management, patience),
     )
 
 

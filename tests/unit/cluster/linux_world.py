@@ -15,10 +15,9 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.cluster import certificates
-from lab.cluster.certificates import Pair
-from lab.cluster.linux import membership
-from lab.cluster.linux.site import ClusterSite
+from lab.cluster.credentials import Pair, make_authority, public_key_pin
+from lab.cluster.linux.joining import MARK
+from lab.cluster.linux.operations import ClusterSite
 from lab.remote.shell import Completed, Shell
 
 CA = "/etc/kubernetes/pki/ca.crt"
@@ -186,7 +185,7 @@ def _init(machine: FakeMachine, line: str, _command: tuple[str, ...], _in: bytes
         return Completed(0, "", "")
     if machine.half or machine.member:
         return Completed(1, "", "[ERROR Port-6443]: Port 6443 is in use")
-    ca = certificates.authority("kubernetes")
+    ca = make_authority("kubernetes")
     machine.files[CA] = (0o644, ca.certificate)
     machine.files["/etc/kubernetes/pki/ca.key"] = (0o600, ca.key)
     machine.half = True
@@ -201,7 +200,7 @@ def _join(machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: byte
         return Completed(1, "", "[ERROR FileAvailable--etc-kubernetes-kubelet.conf]: exists")
     if not any(token in config for token in world.tokens):
         return Completed(1, "", "could not find a JWS signature in the cluster-info ConfigMap")
-    if certificates.pin(first.files[CA][1]) not in config:
+    if public_key_pin(first.files[CA][1]) not in config:
         return Completed(1, "", "none of the public keys are pinned")
     if "controlPlane:" in config and not any(key in config for key in world.keys):
         return Completed(1, "", "error downloading the secret")
@@ -219,12 +218,12 @@ def _reset(machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: byt
 
 
 def _left(machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
-    there = machine.half or machine.member or membership.MARK in machine.files
+    there = machine.half or machine.member or MARK in machine.files
     return Completed(0 if there else 1, "", "")
 
 
 def _mark(machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
-    return Completed(0, machine.files.get(membership.MARK, (0, ""))[1], "")
+    return Completed(0, machine.files.get(MARK, (0, ""))[1], "")
 
 
 def _token(machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: bytes) -> Completed:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lab._deadline import Deadline
-from lab.cluster.certificates import CertificateSubject, authority, issued
+from lab.cluster.credentials import CertificateSubject, issue, make_authority
 
 Conduct = Callable[[socket.socket], None]
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -86,8 +86,8 @@ class RudeServer:
 
 def certified(directory: Path) -> tuple[ssl.SSLContext, Path]:
     """What a server on loopback shows, and the authority that it is known by."""
-    ca = authority("tests")
-    own = issued(ca, CertificateSubject("server", hosts=("127.0.0.1",)))
+    ca = make_authority("tests")
+    own = issue(ca, CertificateSubject("server", hosts=("127.0.0.1",)))
     (directory / "ca.crt").write_text(ca.certificate)
     (directory / "own.pem").write_text(own.certificate + own.key)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -11,15 +11,15 @@ from typing import Any, Self
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.cluster.certificates import CertificateSubject, authority, issued
+from lab.cluster.credentials import CertificateSubject, issue, make_authority
 from lab.providers.machines.kubernetes import MachinesCluster
-from lab.providers.netns.tls import fingerprint
+from lab.providers.netns.dialects import fingerprint
 from lab.providers.provider import LabHandle, Outcome, Probe, ProbeSettings
 
 PLANES = ("controller-01", "controller-02", "controller-03")
-CA = authority("kubernetes")
+CA = make_authority("kubernetes")
 WRITTEN = {
-    name: issued(CA, CertificateSubject("kube-apiserver", (), (name,))).certificate
+    name: issue(CA, CertificateSubject("kube-apiserver", (), (name,))).certificate
     for name in PLANES
 }
 SEEN = {name: fingerprint(ssl.PEM_cert_to_DER_cert(text)) for name, text in WRITTEN.items()}

@@ -12,8 +12,7 @@ from rude_server import CLOSED, Conduct, RudeServer, certified, frame, kubeconfi
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
-from lab.cluster import waiting
-from lab.cluster.api import Api, LostError
+from lab.cluster.api import Api, LostError, time, wait_for
 from lab.cluster.exec_stream import ExecResult
 
 pytest.importorskip("kubernetes")
@@ -90,7 +89,7 @@ def test_a_server_that_ends_each_watch_at_once_is_not_asked_as_fast_as_it_answer
     meet, monkeypatch
 ) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(waiting.time, "sleep", pauses.append)
+    monkeypatch.setattr(time, "sleep", pauses.append)
     lists = 0
 
     def missing(_objects: object) -> str:
@@ -99,7 +98,7 @@ def test_a_server_that_ends_each_watch_at_once_is_not_asked_as_fast_as_it_answer
         return "" if lists == 4 else "something"
 
     api = meet(said(b'{"metadata": {"resourceVersion": "1"}, "items": []}'))
-    waiting.wait_for(api, PODS, missing, "waiting", Deadline(LONG))
+    wait_for(api, PODS, missing, "waiting", Deadline(LONG))
     assert set(pauses) == {0.25}
     assert len(pauses) >= lists - 1  # an answer that is cut off is a pause more
 

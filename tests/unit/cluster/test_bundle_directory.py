@@ -13,7 +13,8 @@ import bundle_parts as parts
 import pytest
 
 from lab._errors import LabError, PreflightError, UsageError
-from lab.cluster.bundle import blobs, directory
+from lab.cluster.bundle import directory
+from lab.cluster.bundle import store as stores
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.bundle.store import BundleStore
 from lab.state.lock import lab_lock
@@ -217,7 +218,7 @@ def test_a_full_disk_is_said_with_the_cure_and_leaves_nothing(store, source, mon
     def full(_descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(blobs.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(PreflightError, match="the disk is full") as refused:
         create(store, source)
     assert "lab image gc" in refused.value.hint
@@ -260,7 +261,7 @@ def test_one_that_is_being_made_is_no_garbage(store):
 def test_a_killed_create_leaves_no_bundle_and_the_next_one_makes_it(store, source):
     child = os.fork()
     if child == 0:
-        blobs.settle = lambda _: os.kill(os.getpid(), 9)  # at the end: blobs are there
+        stores.fsync = lambda _: os.kill(os.getpid(), 9)  # at the end: blobs are there
         create(store, source)
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 9

@@ -15,9 +15,8 @@ import pytest
 
 from lab._errors import PreflightError
 from lab.cluster.bundle import directory, images
-from lab.cluster.bundle.blobs import Scratch
 from lab.cluster.bundle.manifest import Manifest, decode
-from lab.cluster.bundle.store import BundleStore
+from lab.cluster.bundle.store import BundleStore, Scratch
 
 NAME = "registry.k8s.io/pause:3.10.2"
 DEEP = b"[" * 100_000 + b"]" * 100_000

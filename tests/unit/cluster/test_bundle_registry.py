@@ -19,10 +19,9 @@ from upstream_site import push
 from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError
 from lab.cluster.bundle import images, skopeo, upstream
-from lab.cluster.bundle.blobs import Scratch
-from lab.cluster.bundle.catalogue import Wanted
-from lab.cluster.bundle.manifest import ContainerImage
+from lab.cluster.bundle.manifest import ContainerImage, Wanted
 from lab.cluster.bundle.skopeo import repository
+from lab.cluster.bundle.store import Scratch
 from lab.imaging.download import Web
 from lab.remote import programs
 

@@ -12,10 +12,10 @@ import pytest
 
 from lab._errors import PreflightError
 from lab.cluster import rules
-from lab.cluster.bundle import catalogue, directory
-from lab.cluster.bundle.manifest import Manifest
+from lab.cluster.bundle import directory
+from lab.cluster.bundle.manifest import SYSTEMS, Manifest, wanted_assets, wanted_images
 from lab.cluster.bundle.store import BundleStore
-from lab.cluster.cluster import Cluster, cluster
+from lab.cluster.cluster import Cluster, plan_cluster
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
 from lab.scenario.versions import SUPPORTED
@@ -36,7 +36,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 
 
 def decided(scenario: str, bundle: Manifest) -> Cluster:
-    return cluster("here", intent(make_plan(load(find(scenario)))), bundle)
+    return plan_cluster("here", intent(make_plan(load(find(scenario)))), bundle)
 
 
 def without(manifest: Manifest, *names: str) -> Manifest:
@@ -77,9 +77,9 @@ def test_windows_builds_are_known_or_refused(case):
 @pytest.mark.parametrize("minor", SUPPORTED)
 def test_every_minor_has_all_its_components_and_flags_that_it_knows(minor):
     versions = {**rules.components(minor), "kubernetes": f"{minor}.0"}
-    assert len(list(catalogue.assets(versions, catalogue.SYSTEMS))) > 20
-    assert len(list(catalogue.images(versions, catalogue.SYSTEMS))) == len(parts.IMAGES)
-    for os in catalogue.SYSTEMS:
+    assert len(list(wanted_assets(versions, SYSTEMS))) > 20
+    assert len(list(wanted_images(versions, SYSTEMS))) == len(parts.IMAGES)
+    for os in SYSTEMS:
         for program in ("kubelet", "kube-proxy"):
             given = rules.flags(program, os, minor)
             assert not list(rules.unknown_flags(program, minor, iter(given)))

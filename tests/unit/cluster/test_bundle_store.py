@@ -15,9 +15,8 @@ import pytest
 
 from lab._errors import BrokenError, PreflightError, UsageError
 from lab.cluster.bundle import directory
-from lab.cluster.bundle.blobs import Scratch
 from lab.cluster.bundle.manifest import FILE, Blob, Manifest, decode
-from lab.cluster.bundle.store import BundleStore
+from lab.cluster.bundle.store import BundleStore, Scratch
 from lab.state.lock import lab_lock
 
 BLOB = Blob("0" * 64, 3)

@@ -15,9 +15,9 @@ import bundle_parts as parts
 import pytest
 
 from lab._errors import BrokenError, PreflightError, UsageError
-from lab.cluster.bundle import catalogue, upstream
-from lab.cluster.bundle.blobs import Scratch
-from lab.cluster.bundle.manifest import Manifest
+from lab.cluster.bundle import upstream
+from lab.cluster.bundle.manifest import Manifest, Wanted, wanted_images
+from lab.cluster.bundle.store import Scratch
 from lab.imaging import download
 
 ETCD = "/github.com/etcd-io/etcd/releases/download/v3.6.8/etcd-v3.6.8-linux-amd64.tar.gz"
@@ -29,13 +29,13 @@ def create(  # noqa: PLR0913  a bundle is made of all these
     store, site, kubernetes="1.36", systems=("linux",), *, images="pause", say=print
 ) -> Manifest:
     """A bundle with the images alone that have that in their names: they take time."""
-    plain = catalogue.images
+    plain = wanted_images
 
-    def some(*asked) -> list[catalogue.Wanted]:
+    def some(*asked) -> list[Wanted]:
         return [one for one in plain(*asked) if images in one.name]
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(catalogue, "images", some)
+        patched.setattr(upstream, "wanted_images", some)
         return upstream.create(store, site.web(), kubernetes, systems, say)
 
 

@@ -11,13 +11,23 @@ from linux_clusters import Case, bundle, case, linux_only
 
 from lab._errors import PreflightError
 from lab.cluster import rules
-from lab.cluster.addons import calico_manifests, calico_operator, calico_settings
-from lab.cluster.addons.registry import addons
-from lab.cluster.linux import addon_documents, daemons, membership, preparation
+from lab.cluster.addons.addon import addons
+from lab.cluster.addons.calico import (
+    CNI_CONFIG,
+    DAEMON_SET,
+    IMAGES,
+    NAMESPACE,
+    OPERATOR_IMAGES,
+    operator_waves,
+)
+from lab.cluster.linux.bring_up import addon_documents, addon_waves
+from lab.cluster.linux.daemons import wanted_daemons
+from lab.cluster.linux.joining import leave_cluster
+from lab.cluster.linux.node import image_repositories
 from lab.cluster.linux.operations import Remove, Run
 
 SCENARIOS = ("calico-vxlan", "calico-bgp", "calico-bgp-tor")
-WINDOWS_IMAGES = calico_settings.OPERATOR_IMAGES
+WINDOWS_IMAGES = OPERATOR_IMAGES
 
 
 def one(documents: Any, kind: str, name: str = "default") -> Any:
@@ -26,7 +36,7 @@ def one(documents: Any, kind: str, name: str = "default") -> Any:
 
 
 def every(given: Case) -> tuple[Any, ...]:
-    return addon_documents.documents(given.cluster, given.intent, given.manifest)
+    return addon_documents(given.cluster, given.intent, given.manifest)
 
 
 def selected(given: Case) -> dict[str, str | None]:
@@ -51,7 +61,7 @@ def test_both_ways_have_the_same_settings(scenario: str) -> None:
     made = linux_only(case(scenario))
     with_operator = [
         document
-        for wave in calico_operator.waves(made.cluster, made.intent, made.manifest)
+        for wave in operator_waves(made.cluster, made.intent, made.manifest)
         for document in wave
     ]
     stored = {"IPAMConfiguration": "IPAMConfig"}
@@ -63,7 +73,7 @@ def test_both_ways_have_the_same_settings(scenario: str) -> None:
     plain = {(d["kind"], d["metadata"]["name"]): d.get("spec") for d in every(made)}
     for key, spec in settings.items():
         assert plain[key].items() >= spec.items()
-    assert (calico_settings.NAMESPACE, calico_settings.DAEMON_SET) in {
+    assert (NAMESPACE, DAEMON_SET) in {
         (d["metadata"].get("namespace"), d["metadata"]["name"]) for d in every(made)
     }
 
@@ -128,7 +138,7 @@ def test_the_backend_goes_with_the_pools(scenario: str, backend: str, encapsulat
 
 def test_a_node_that_leaves_loses_all_that_calico_made_on_it() -> None:
     made = linux_only(case("calico-vxlan"))
-    operations = membership.left(made.cluster)
+    operations = leave_cluster(made.cluster)
     (script,) = (o.command[-1] for o in operations if isinstance(o, Run) and o.command[0] == "sh")
     made_by_calico = addons()["calico-bgp"].footprint
     for name in (*made_by_calico.devices, *made_by_calico.tables):
@@ -136,7 +146,7 @@ def test_a_node_that_leaves_loses_all_that_calico_made_on_it() -> None:
     assert "kube-proxy" in script
     removed = {path for o in operations if isinstance(o, Remove) for path in o.paths}
     assert removed >= set(made_by_calico.paths)
-    assert f"/etc/cni/net.d/{calico_manifests.CNI_CONFIG}" in removed
+    assert f"/etc/cni/net.d/{CNI_CONFIG}" in removed
 
 
 def test_in_a_mesh_all_nodes_are_one_system() -> None:
@@ -144,8 +154,8 @@ def test_in_a_mesh_all_nodes_are_one_system() -> None:
     settings = one(every(made), "BGPConfiguration")
     assert settings == {"asNumber": 64512, "nodeToNodeMeshEnabled": True}
     assert "BGPPeer" not in {d["kind"] for d in every(made)}
-    assert not addon_documents.node_documents(made.cluster, made.intent)
-    assert not daemons.wanted(made.intent), "Calico brings its own BIRD"
+    assert not addons()[made.cluster.topology].node_documents(made.cluster, made.intent)
+    assert not wanted_daemons(made.intent), "Calico brings its own BIRD"
 
 
 def test_with_the_router_each_node_is_a_system_and_the_router_knows_them() -> None:
@@ -156,21 +166,21 @@ def test_with_the_router_each_node_is_a_system_and_the_router_knows_them() -> No
     assert (peer["peerIP"], peer["asNumber"]) == ("10.30.0.1", 64512)
     numbers = {
         document["metadata"]["name"]: document["metadata"]["annotations"]
-        for document in addon_documents.node_documents(made.cluster, made.intent)
+        for document in addons()[made.cluster.topology].node_documents(made.cluster, made.intent)
     }
-    (bird,) = daemons.wanted(made.intent)["router"]
+    (bird,) = wanted_daemons(made.intent)["router"]
     for node in made.cluster.nodes:
         if node.os == "linux":
             asn = numbers[node.name]["projectcalico.org/ASNumber"]
             assert f"neighbor {node.address} as {asn};" in bird.files[0].text
-    assert daemons.wanted(made.intent).keys() == {"router"}
+    assert wanted_daemons(made.intent).keys() == {"router"}
     assert bird.ready.pattern == "^Daemon is up and running", "it learns nothing before the pods"
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_kinds_that_the_operator_brings_come_after_it(scenario: str) -> None:
     made = case(scenario)
-    waves = addon_documents.waves(made.cluster, made.intent, made.manifest)
+    waves = addon_waves(made.cluster, made.intent, made.manifest)
     first, second, third, _names = (wave.documents for wave in waves)
     assert "tigera-operator" in {d["metadata"]["name"] for d in first if d["kind"] == "Deployment"}
     assert {d["apiVersion"] for d in second} == {"operator.tigera.io/v1"}
@@ -187,7 +197,7 @@ def test_a_bundle_without_calico_is_refused_naming_every_image(scenario: str) ->
     )
     with pytest.raises(PreflightError) as raised:
         rules.require(bare, made.cluster)
-    for image in calico_settings.IMAGES:
+    for image in IMAGES:
         assert f"image '{image}'" in raised.value.happened
     for image in WINDOWS_IMAGES:
         assert image not in raised.value.happened
@@ -199,8 +209,8 @@ def test_the_images_that_are_asked_for_are_put_on_every_linux_node(scenario: str
     made = case(scenario)
     for node in made.cluster.nodes:
         if node.os == "linux":
-            held = set(preparation.repositories(made.cluster, node))
-            assert held >= {*calico_settings.IMAGES, *WINDOWS_IMAGES}
+            held = set(image_repositories(made.cluster, node))
+            assert held >= {*IMAGES, *WINDOWS_IMAGES}
 
 
 def test_what_nobody_has_run_is_said_of_clusters_alone() -> None:

@@ -6,8 +6,7 @@ import pytest
 
 from lab._errors import PreflightError
 from lab.cluster.bundle.manifest import Manifest
-from lab.cluster.cluster import cluster
-from lab.cluster.underlay import underlay
+from lab.cluster.cluster import plan_cluster, underlay
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
 from lab.topology.intent import Intent
@@ -21,7 +20,7 @@ def shipped(name: str) -> Intent:
 
 
 def test_nodes_get_the_bundles_patch_version() -> None:
-    made = cluster("x", shipped("overlay"), BUNDLE)
+    made = plan_cluster("x", shipped("overlay"), BUNDLE)
     assert made.version == "1.36.1"
     assert {node.version for node in made.nodes} == {"1.36.1"}
     assert made.how == "kubeadm"
@@ -30,7 +29,7 @@ def test_nodes_get_the_bundles_patch_version() -> None:
 
 
 def test_control_planes_without_a_kubelet_are_made_by_hand() -> None:
-    made = cluster("x", shipped("hard-way"), BUNDLE)
+    made = plan_cluster("x", shipped("hard-way"), BUNDLE)
     assert made.how == "by-hand"
     assert len(made.control_planes()) == 3
     assert all(node.pod_cidr is None for node in made.control_planes())
@@ -39,7 +38,7 @@ def test_control_planes_without_a_kubelet_are_made_by_hand() -> None:
 def test_a_bundle_of_another_minor_is_refused() -> None:
     other = replace(BUNDLE, versions=(("kubernetes", "1.35.9"),))
     with pytest.raises(PreflightError, match=r"holds Kubernetes 1\.35\.9"):
-        cluster("x", shipped("overlay"), other)
+        plan_cluster("x", shipped("overlay"), other)
 
 
 def test_the_underlay_keeps_cards_and_the_default_route_alone() -> None:

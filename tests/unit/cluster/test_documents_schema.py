@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from linux_clusters import case, linux_only
 
-from lab.cluster.linux import addon_documents
+from lab.cluster.linux.bring_up import addon_documents
 from lab.cluster.probe_manifests import ObjectOwner, manifests
 from lab.lifecycle.compilation import compile_scenario
 
@@ -35,7 +35,7 @@ def test_nothing_in_a_document_is_unknown_to_its_kind(scenario: str, windows: bo
     one = case(scenario) if windows else linux_only(case(scenario))
     plain = [
         document
-        for document in addon_documents.documents(one.cluster, one.intent, one.manifest)
+        for document in addon_documents(one.cluster, one.intent, one.manifest)
         if document["apiVersion"] not in OF_THE_ADD_ONS
     ]
     assert len(plain) > 4

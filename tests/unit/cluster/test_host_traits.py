@@ -9,9 +9,10 @@ import pytest
 from linux_clusters import Case, case
 from test_linux_golden import TICKET
 
-from lab.cluster import kubeadm, proxy
-from lab.cluster.host import VIRTUAL_MACHINE, HostTraits
-from lab.cluster.linux import by_hand_worker, machine, runtime
+from lab.cluster.cluster import VIRTUAL_MACHINE, HostTraits
+from lab.cluster.kubeadm import init_documents, join_documents, kube_proxy_config, kubelet_config
+from lab.cluster.linux.hard_way import worker_kubelet_config
+from lab.cluster.linux.node import containerd_config, prepare_machine
 from lab.cluster.linux.operations import Operations, Run, WriteFile
 
 SHARED = HostTraits(shared_kernel=True)
@@ -27,7 +28,7 @@ def on(host: HostTraits, scenario: str = "overlay") -> Case:
 
 def prepared(host: HostTraits) -> Operations:
     one = on(host)
-    return machine.prepared(one.cluster, one.intent, one.intent.machine("worker1"))
+    return prepare_machine(one.cluster, one.intent, one.intent.machine("worker1"))
 
 
 def commands(host: HostTraits) -> list[str]:
@@ -67,8 +68,8 @@ def test_a_module_is_known_by_what_the_kernel_has_with_it(host: HostTraits) -> N
 
 def ignored(host: HostTraits) -> list[list[str]]:
     one = on(host)
-    first = kubeadm.init(one.cluster, one.intent, one.manifest, one.around)[0]
-    (joined,) = kubeadm.join(one.cluster, one.node("worker1"), TICKET, one.around)
+    first = init_documents(one.cluster, one.intent, one.manifest, one.around)[0]
+    (joined,) = join_documents(one.cluster, one.node("worker1"), TICKET, one.around)
     return [doc["nodeRegistration"]["ignorePreflightErrors"] for doc in (first, joined)]
 
 
@@ -101,31 +102,31 @@ def test_kubeadm_passes_over_a_kernel_that_it_cannot_verify(
 def test_the_kubelet_takes_the_hosts_swap_and_control_groups(
     host: HostTraits, more: dict[str, bool]
 ) -> None:
-    plain = kubeadm.kubelet(on(OF_ITS_OWN).cluster, 1)
+    plain = kubelet_config(on(OF_ITS_OWN).cluster, 1)
     assert not more.keys() & plain.keys()
-    assert kubeadm.kubelet(on(host).cluster, 1) == {**plain, **more}
-    by_hand = by_hand_worker.configuration(on(host, "hard-way").cluster, 1)
+    assert kubelet_config(on(host).cluster, 1) == {**plain, **more}
+    by_hand = worker_kubelet_config(on(host, "hard-way").cluster, 1)
     assert more.items() <= by_hand.items()
 
 
 def test_kube_proxy_leaves_the_connections_a_shared_kernel_tracks() -> None:
-    plain = proxy.configuration(on(OF_ITS_OWN).cluster)
+    plain = kube_proxy_config(on(OF_ITS_OWN).cluster)
     assert "conntrack" not in plain
-    shared = proxy.configuration(on(SHARED).cluster)
+    shared = kube_proxy_config(on(SHARED).cluster)
     assert shared == {**plain, "conntrack": {"maxPerCore": 0, "min": 0}}
 
 
 def test_containerd_lowers_no_score_where_nobody_may() -> None:
-    plain = tomllib.loads(runtime.configuration("pause", OF_ITS_OWN))
-    capped = tomllib.loads(runtime.configuration("pause", CAPPED))
+    plain = tomllib.loads(containerd_config("pause", OF_ITS_OWN))
+    capped = tomllib.loads(containerd_config("pause", CAPPED))
     own = capped["plugins"]["io.containerd.cri.v1.runtime"]
     assert own.pop("restrict_oom_score_adj") is True
     assert capped == plain
 
 
 def test_privileged_containers_get_no_devices_of_a_kernel_that_is_shared() -> None:
-    plain = tomllib.loads(runtime.configuration("pause", OF_ITS_OWN))
-    shared = tomllib.loads(runtime.configuration("pause", SHARED))
+    plain = tomllib.loads(containerd_config("pause", OF_ITS_OWN))
+    shared = tomllib.loads(containerd_config("pause", SHARED))
     containerd = shared["plugins"]["io.containerd.cri.v1.runtime"]["containerd"]
     assert containerd["runtimes"]["runc"].pop("privileged_without_host_devices") is True
     assert shared == plain

@@ -12,10 +12,10 @@ from linux_world import Killed, World
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.cluster import kubeconfig
-from lab.cluster.linux import bring_up, health, membership
-from lab.cluster.linux.api import ClusterApi
-from lab.cluster.linux.joining import Entrance
+from lab.cluster.credentials import read_kubeconfig
+from lab.cluster.linux.api import ClusterApi, cluster_ailments
+from lab.cluster.linux.bring_up import linux_steps, rejoin
+from lab.cluster.linux.joining import MARK, JoinCredentials
 
 CASES = {
     "overlay": lambda: linux_only(case("overlay")),
@@ -37,7 +37,7 @@ def world_of(one: Case, kill_at: int = 0) -> World:
 
 def bring(one: Case, world: World, directory: Path) -> None:
     site = world.site(directory)
-    for step in bring_up.steps(one.cluster, one.intent, one.manifest, site):
+    for step in linux_steps(one.cluster, one.intent, one.manifest, site):
         step.run()
 
 
@@ -102,8 +102,8 @@ def test_digests_ask_no_machine_and_hold_for_another_lab_directory(tmp_path: Pat
     for make in CASES.values():
         one = make()
         world = world_of(one)
-        first = bring_up.steps(one.cluster, one.intent, one.manifest, world.site(tmp_path / "a"))
-        again = bring_up.steps(one.cluster, one.intent, one.manifest, world.site(tmp_path / "b"))
+        first = linux_steps(one.cluster, one.intent, one.manifest, world.site(tmp_path / "a"))
+        again = linux_steps(one.cluster, one.intent, one.manifest, world.site(tmp_path / "b"))
         assert [(s.name, s.digest) for s in first] == [(s.name, s.digest) for s in again]
         assert [s.name for s in first] == ["nodes", "control-plane", "workers", "add-ons", "ready"]
         assert world.commands == 0
@@ -125,11 +125,11 @@ def test_a_deleted_node_is_an_ailment_and_joins_again(tmp_path: Path) -> None:
     world = world_of(one)
     bring(one, world, tmp_path)
     site = world.site(tmp_path)
-    assert health.ailments(one.cluster, site, Deadline(1)) == {}
+    assert cluster_ailments(one.cluster, site, Deadline(1)) == {}
     del world.nodes["worker1"]
-    assert health.ailments(one.cluster, site, Deadline(1)) == {"worker1": "not registered"}
+    assert cluster_ailments(one.cluster, site, Deadline(1)) == {"worker1": "not registered"}
     world.log.clear()
-    bring_up.rejoin(one.cluster, one.intent, one.manifest, site, ["worker1"])
+    rejoin(one.cluster, one.intent, one.manifest, site, ["worker1"])
     is_up(one, world)
     assert world.ran("kubeadm reset") == ["worker1"]
     assert world.ran("kubeadm join") == ["worker1"]
@@ -141,7 +141,7 @@ def test_a_node_that_joins_again_is_told_its_autonomous_system_again(tmp_path: P
     bring(one, world, tmp_path)
     world.applied.clear()
     del world.nodes["worker1"]
-    bring_up.rejoin(one.cluster, one.intent, one.manifest, world.site(tmp_path), ["worker1"])
+    rejoin(one.cluster, one.intent, one.manifest, world.site(tmp_path), ["worker1"])
     said = {
         document["metadata"]["name"]: document["metadata"]["annotations"]
         for document in world.applied
@@ -155,7 +155,7 @@ def test_a_deleted_worker_of_the_hard_way_registers_again(tmp_path: Path) -> Non
     world = world_of(one)
     bring(one, world, tmp_path)
     del world.nodes["worker-1"]
-    bring_up.rejoin(one.cluster, one.intent, one.manifest, world.site(tmp_path), ["worker-1"])
+    rejoin(one.cluster, one.intent, one.manifest, world.site(tmp_path), ["worker-1"])
     is_up(one, world)
     assert world.ran("exec systemctl restart kubelet.service") == ["worker-1"]
 
@@ -223,7 +223,7 @@ def test_a_node_that_never_gets_ready_is_told_with_condition_and_log(
     one = CASES["overlay"]()
     world = world_of(one)
     world.ready = False
-    monkeypatch.setattr("lab.cluster.linux.readiness.READY_SECONDS", 0.05)
+    monkeypatch.setattr("lab.cluster.linux.api.READY_SECONDS", 0.05)
     with pytest.raises(DeadlineError) as caught:
         bring(one, world, tmp_path)
     text = str(caught.value)
@@ -239,7 +239,7 @@ def test_the_dns_is_not_applied_before_the_pod_network_is_ready(
     one = ONCE[name]()
     world = world_of(one)
     world.network = False
-    monkeypatch.setattr("lab.cluster.linux.readiness.READY_SECONDS", 0.05)
+    monkeypatch.setattr("lab.cluster.linux.api.READY_SECONDS", 0.05)
     with pytest.raises(DeadlineError, match=r"waiting for DaemonSet '.*' on every node"):
         bring(one, world, tmp_path)
     assert "coredns" not in {document["metadata"]["name"] for document in world.applied}
@@ -262,7 +262,7 @@ def test_an_api_that_does_not_answer_is_the_control_planes_ailment(tmp_path: Pat
     one = CASES["overlay"]()
     world = world_of(one)
     world.broken = {"kubectl": "connection refused"}
-    found = health.ailments(one.cluster, world.site(tmp_path), Deadline(0.01))
+    found = cluster_ailments(one.cluster, world.site(tmp_path), Deadline(0.01))
     assert set(found) == {"master"}
     assert "connection refused" in found["master"]
 
@@ -271,9 +271,9 @@ def test_windows_nodes_get_kubeconfigs_of_the_clusters_own_authority(tmp_path: P
     one = CASES["overlay"]()
     world = world_of(one)
     bring(one, world, tmp_path)
-    entrance = Entrance(one.cluster, world.site(tmp_path))
+    entrance = JoinCredentials(one.cluster, world.site(tmp_path))
     text = entrance.kubeconfig("system:node:win1", ("system:nodes",), Deadline(1)).decode()
-    read = kubeconfig.read(text, "x")
+    read = read_kubeconfig(text, "x")
     assert read.server == "https://10.9.176.10:6443"
     client = x509.load_pem_x509_certificate(read.client.certificate.encode())
     ca = x509.load_pem_x509_certificate(read.ca.encode())
@@ -287,5 +287,5 @@ def test_the_mark_is_written_only_where_the_machine_is_a_member(tmp_path: Path) 
     world.broken = {"kubeadm join": "no way"}
     with pytest.raises(BrokenError):
         bring(one, world, tmp_path)
-    assert membership.MARK in world.machines["master"].files
-    assert membership.MARK not in world.machines["worker1"].files
+    assert MARK in world.machines["master"].files
+    assert MARK not in world.machines["worker1"].files

@@ -8,11 +8,10 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from lab.cluster import certificates
-from lab.cluster.certificates import CertificateSubject
-from lab.cluster.keys import DIRECTORY, Keys
+from lab.cluster.credentials import CertificateSubject, issue, make_authority, public_key_pin
+from lab.cluster.linux.hard_way import KEYS_DIRECTORY, Keys
 
-CA = certificates.authority("test")
+CA = make_authority("test")
 
 
 def extended(pem: str) -> list[object]:
@@ -21,7 +20,7 @@ def extended(pem: str) -> list[object]:
 
 
 def test_a_certificate_is_its_authoritys_and_has_the_names_it_was_made_for() -> None:
-    pair = certificates.issued(CA, CertificateSubject("api", ("group",), ("api.lab", "10.0.0.1")))
+    pair = issue(CA, CertificateSubject("api", ("group",), ("api.lab", "10.0.0.1")))
     found = x509.load_pem_x509_certificate(pair.certificate.encode())
     found.verify_directly_issued_by(x509.load_pem_x509_certificate(CA.certificate.encode()))
     names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -34,12 +33,12 @@ def test_a_certificate_is_its_authoritys_and_has_the_names_it_was_made_for() -> 
 
 
 def test_one_that_only_asks_cannot_answer() -> None:
-    pair = certificates.issued(CA, CertificateSubject("system:kube-proxy"))
+    pair = issue(CA, CertificateSubject("system:kube-proxy"))
     assert extended(pair.certificate) == [ExtendedKeyUsageOID.CLIENT_AUTH]
 
 
 def test_openssl_takes_the_pair(tmp_path: Path) -> None:
-    pair = certificates.issued(CA, CertificateSubject("api", (), ("localhost",)))
+    pair = issue(CA, CertificateSubject("api", (), ("localhost",)))
     (tmp_path / "c").write_text(pair.certificate)
     (tmp_path / "k").write_text(pair.key)
     ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tmp_path / "c", tmp_path / "k")
@@ -53,7 +52,7 @@ def test_the_pin_is_what_the_documentation_computes(tmp_path: Path) -> None:
     )
     if "not found" in done.stderr:
         pytest.skip("openssl is not installed")
-    assert certificates.pin(CA.certificate) == f"sha256:{done.stdout.split()[0]}"
+    assert public_key_pin(CA.certificate) == f"sha256:{done.stdout.split()[0]}"
 
 
 def test_no_key_is_in_a_repr() -> None:
@@ -68,12 +67,12 @@ def test_keys_are_made_once_and_kept_private(tmp_path: Path) -> None:
     assert first == again
     assert Keys(tmp_path).encryption_key() == Keys(tmp_path).encryption_key()
     assert Keys(tmp_path).service_accounts() == Keys(tmp_path).service_accounts()
-    for path in (tmp_path / DIRECTORY).iterdir():
+    for path in (tmp_path / KEYS_DIRECTORY).iterdir():
         assert path.stat().st_mode & 0o077 == 0, path
 
 
 def test_another_address_or_authority_makes_another_certificate(tmp_path: Path) -> None:
     first = Keys(tmp_path).issued("x", CertificateSubject("x", (), ("h",)))
     assert Keys(tmp_path).issued("x", CertificateSubject("x", (), ("h", "i"))) != first
-    (tmp_path / DIRECTORY / "ca.json").unlink()
+    (tmp_path / KEYS_DIRECTORY / "ca.json").unlink()
     assert Keys(tmp_path).issued("x", CertificateSubject("x", (), ("h",))) != first

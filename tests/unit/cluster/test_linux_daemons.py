@@ -11,10 +11,14 @@ from linux_clusters import Case, case
 from linux_world import World
 
 from lab._errors import BrokenError, DeadlineError
-from lab.cluster.linux import daemon_looking, daemon_starting, daemons
-from lab.cluster.linux.operations import SystemdUnit, WriteFile
-from lab.cluster.linux.site import ClusterSite
-from lab.cluster.underlay import underlay
+from lab.cluster.cluster import underlay
+from lab.cluster.linux.daemons import (
+    daemon_ailments,
+    daemon_operations,
+    start_daemons,
+    wanted_daemons,
+)
+from lab.cluster.linux.operations import ClusterSite, SystemdUnit, WriteFile
 from lab.topology.intent import Intent
 
 UP = {"birdc show status": "BIRD 2.0.12\nDaemon is up and running\n"}
@@ -43,7 +47,7 @@ def quick(world: World, directory: Path) -> ClusterSite:
 
 def test_in_a_cluster_bird_is_ready_without_pods_and_on_namespaces_with_all_routes() -> None:
     cluster, bare = vrrp().intent, replace(vrrp().intent, kubernetes=None)
-    (_, ours), (_, whole) = (daemons.wanted(one)["master1"] for one in (cluster, bare))
+    (_, ours), (_, whole) = (wanted_daemons(one)["master1"] for one in (cluster, bare))
     assert ours.command == whole.command
     assert ours.files == whole.files
     assert ours.ready.pattern == "^Daemon is up and running"
@@ -51,12 +55,12 @@ def test_in_a_cluster_bird_is_ready_without_pods_and_on_namespaces_with_all_rout
 
 
 def test_windows_nodes_and_those_without_daemons_are_left_out() -> None:
-    assert daemons.wanted(vrrp().intent).keys() == {"master1", "master2", "master3", "node001"}
+    assert wanted_daemons(vrrp().intent).keys() == {"master1", "master2", "master3", "node001"}
 
 
 def test_a_unit_starts_with_the_machine_from_what_is_kept_on_its_disk() -> None:
-    (keepalived, _) = daemons.wanted(vrrp().intent)["master1"]
-    made = daemons.started(keepalived)
+    (keepalived, _) = wanted_daemons(vrrp().intent)["master1"]
+    made = daemon_operations(keepalived)
     files = {one.path: one.content for one in made if isinstance(one, WriteFile)}
     assert files["/etc/hybridlab/daemons/keepalived/keepalived.conf"] == keepalived.files[0].text
     unit = files["/etc/systemd/system/hybridlab-keepalived.service"]
@@ -65,14 +69,14 @@ def test_a_unit_starts_with_the_machine_from_what_is_kept_on_its_disk() -> None:
     assert "WantedBy=multi-user.target" in unit
     (service,) = (one for one in made if isinstance(one, SystemdUnit))
     changed = replace(keepalived, files=(replace(keepalived.files[0], text="other\n"),))
-    (other,) = (one for one in daemons.started(changed) if isinstance(one, SystemdUnit))
+    (other,) = (one for one in daemon_operations(changed) if isinstance(one, SystemdUnit))
     assert service.inputs != other.inputs, "a change starts it anew"
 
 
 def test_daemons_start_in_the_order_of_their_stages(tmp_path: Path) -> None:
     intent = vrrp().intent
     world = world_of(intent)
-    daemon_starting.start(intent, world.site(tmp_path))
+    start_daemons(intent, world.site(tmp_path))
     starts = [
         (name, unit)
         for name, line in world.log
@@ -85,7 +89,7 @@ def test_daemons_start_in_the_order_of_their_stages(tmp_path: Path) -> None:
         *("master1", "master2", "master3", "node001")
     }
     again = len(world.log)
-    daemon_starting.start(intent, world.site(tmp_path))
+    start_daemons(intent, world.site(tmp_path))
     written = [line for _, line in world.log[again:] if "tar -x" in line]
     assert not written, "what is as it should be is left alone"
 
@@ -96,7 +100,7 @@ def test_one_that_has_ended_is_told_with_its_last_words(tmp_path: Path) -> None:
     world.machines["master1"].logs["/run/keepalived/log"] = "Cannot open config file\n"
     world.ended.add("hybridlab-keepalived.service")
     with pytest.raises(BrokenError, match=r"keepalived on 'master1'.*Cannot open config file"):
-        daemon_starting.start(intent, world.site(tmp_path))
+        start_daemons(intent, world.site(tmp_path))
 
 
 def test_one_that_is_never_ready_is_told_with_what_was_seen_last(tmp_path: Path) -> None:
@@ -104,16 +108,16 @@ def test_one_that_is_never_ready_is_told_with_what_was_seen_last(tmp_path: Path)
     world = world_of(intent)
     world.machines["master1"].logs["/run/keepalived/log"] = "Starting VRRP child process\n"
     with pytest.raises(DeadlineError, match="last seen: Starting VRRP child process"):
-        daemon_starting.start(intent, quick(world, tmp_path))
+        start_daemons(intent, quick(world, tmp_path))
 
 
 def test_one_that_has_ended_since_is_an_ailment_of_its_machine(tmp_path: Path) -> None:
     intent = vrrp().intent
     world = world_of(intent)
-    assert daemon_looking.ailments(intent, world.site(tmp_path)) == {}
+    assert daemon_ailments(intent, world.site(tmp_path)) == {}
     world.ended.add("hybridlab-bird.service")
     world.machines["master2"].logs["/run/bird/log"] = "Started\nNo space left on device\n"
-    found = daemon_looking.ailments(intent, world.site(tmp_path))
+    found = daemon_ailments(intent, world.site(tmp_path))
     assert list(found) == ["master1", "master2", "master3", "node001"]
     assert found["master2"] == "bird is activating: Started / No space left on device"
     assert found["master1"] == "bird is activating: it has logged nothing"
@@ -123,7 +127,7 @@ def test_what_systemd_says_nothing_of_is_an_ailment_too(tmp_path: Path) -> None:
     intent = vrrp().intent
     world = world_of(intent)
     world.broken["systemctl is-active"] = "Failed to connect to bus"
-    found = daemon_looking.ailments(intent, world.site(tmp_path))
+    found = daemon_ailments(intent, world.site(tmp_path))
     assert found["node001"] == "bird is unknown: it has logged nothing"
 
 
@@ -132,7 +136,7 @@ def test_a_program_that_is_not_there_is_told_with_its_package(tmp_path: Path) ->
     world = world_of(intent)
     world.broken["command -v keepalived"] = "keepalived is not installed"
     with pytest.raises(BrokenError, match="package 'keepalived' in its recipe"):
-        daemon_starting.start(intent, world.site(tmp_path))
+        start_daemons(intent, world.site(tmp_path))
 
 
 def test_the_tunnel_that_no_add_on_makes_is_the_machines_own() -> None:

@@ -12,12 +12,20 @@ import pytest
 from linux_clusters import Case, bundle, case
 
 from lab._errors import PreflightError
-from lab.cluster import dns, kubeadm, pace, rules
+from lab.cluster import dns, rules
 from lab.cluster.addons import flannel
 from lab.cluster.bundle.manifest import Manifest
-from lab.cluster.linux import addon_documents, by_hand, pod_network, preparation
-from lab.cluster.linux.balancer import configuration
-from lab.cluster.linux.balancer import machine as balancing_machine
+from lab.cluster.kubeadm import (
+    api_names,
+    api_server_arguments,
+    controller_manager_arguments,
+    static_pod_patches,
+)
+from lab.cluster.linux import pod_network
+from lab.cluster.linux.bring_up import addon_documents, addon_waves
+from lab.cluster.linux.hard_way import controller_subjects
+from lab.cluster.linux.node import balancer_machine as balancing_machine
+from lab.cluster.linux.node import haproxy_config, node_images, prepare_node
 from lab.cluster.linux.operations import Enabled, Run, Symlink, SystemdUnit, WriteFile
 from lab.plan.planner import make_plan
 from lab.scenario.loader import load
@@ -35,7 +43,7 @@ def nodes(one: Case) -> list[MachineIntent]:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_every_workload_stays_on_linux_and_pulls_nothing(scenario: str) -> None:
     one = case(scenario)
-    documents = addon_documents.documents(one.cluster, one.intent, one.manifest)
+    documents = addon_documents(one.cluster, one.intent, one.manifest)
     workloads = [document for document in documents if document["kind"] in WORKLOADS]
     assert workloads
     for document in workloads:
@@ -47,7 +55,7 @@ def test_every_workload_stays_on_linux_and_pulls_nothing(scenario: str) -> None:
 def test_nothing_else_is_applied_with_the_dns() -> None:
     for scenario in ("overlay", "host-gateway", "calico-vxlan", "calico-bgp-tor", "ovn"):
         one = case(scenario)
-        waves = addon_documents.waves(one.cluster, one.intent, one.manifest)
+        waves = addon_waves(one.cluster, one.intent, one.manifest)
         made = {document["metadata"]["name"] for wave in waves[:-1] for document in wave.documents}
         assert "coredns" not in made, scenario
         assert waves[-1].documents == dns.documents(one.cluster, one.manifest), scenario
@@ -59,13 +67,13 @@ def test_every_image_of_a_workload_is_on_every_node_it_may_land_on(scenario: str
     one = case(scenario)
     wanted = {
         container["image"]
-        for document in addon_documents.documents(one.cluster, one.intent, one.manifest)
+        for document in addon_documents(one.cluster, one.intent, one.manifest)
         if document["kind"] in WORKLOADS
         for container in document["spec"]["template"]["spec"]["containers"]
     }
     for node in one.cluster.nodes:
         if node.os == "linux" and node.pod_cidr:
-            held = {image.name for image in preparation.images(one.cluster, node, one.manifest)}
+            held = {image.name for image in node_images(one.cluster, node, one.manifest)}
             assert wanted <= held, node.name
 
 
@@ -75,7 +83,7 @@ def test_every_unit_that_is_written_starts_with_the_machine(scenario: str) -> No
     for node in one.cluster.nodes:
         if node.os != "linux":
             continue
-        done = preparation.prepared(one.cluster, one.intent, node, one.manifest)
+        done = prepare_node(one.cluster, one.intent, node, one.manifest)
         units = {
             operation.path.rpartition("/")[2]
             for operation in done
@@ -95,7 +103,7 @@ def test_every_program_that_is_linked_is_asked_of_the_bundle(scenario: str) -> N
     for node in one.cluster.nodes:
         if node.os != "linux":
             continue
-        done = preparation.prepared(one.cluster, one.intent, node, one.manifest)
+        done = prepare_node(one.cluster, one.intent, node, one.manifest)
         linked = {op.path.rpartition("/")[2] for op in done if isinstance(op, Symlink)}
         needs = rules.missing(replace(one.manifest, programs=()), one.cluster)
         asked = {what.split("'")[1].rpartition("/")[2] for what in needs if "program " in what}
@@ -173,45 +181,44 @@ def test_one_control_plane_needs_no_balancer_and_three_have_the_routers() -> Non
 
 def test_the_certificate_has_every_address_that_the_api_is_asked_by() -> None:
     one = case("overlay", planes=3)
-    names = kubeadm.names(one.cluster, one.intent, one.around)
+    names = api_names(one.cluster, one.intent, one.around)
     for machine in ("master1", "master2", "master3", "router"):
         assert machine in names
         assert one.around.management[machine] in names
     assert "worker1" not in names
-    first = by_hand.subjects(one.cluster, one.intent, one.cluster.nodes[0], one.around)
+    first = controller_subjects(one.cluster, one.intent, one.cluster.nodes[0], one.around)
     assert "10.96.0.1" in first["apiserver"].hosts
 
 
 def test_the_balancer_waits_for_an_emulated_api_server_as_long_as_it_leaves_between_looks() -> None:
     one = case("overlay", planes=3)
     for patience, seconds in ((1, 3), (8, 12)):
-        text = configuration(one.cluster, one.intent, patience)
+        text = haproxy_config(one.cluster, one.intent, patience)
         assert f"    timeout check {seconds}s\n" in text
         assert f" inter {seconds}s fall 3 " in text
 
 
 def test_the_controller_manager_leaves_pod_ranges_to_the_plan() -> None:
     for patience in (1, 8):
-        found = kubeadm.controller_manager_arguments(case("overlay").cluster, patience)
+        found = controller_manager_arguments(case("overlay").cluster, patience)
         assert found["allocate-node-cidrs"] == "false"
     assert (
-        kubeadm.controller_manager_arguments(case("host-gateway").cluster, 1)["node-cidr-mask-size"]
-        == "26"
+        controller_manager_arguments(case("host-gateway").cluster, 1)["node-cidr-mask-size"] == "26"
     )
 
 
 def test_a_probe_that_a_minor_may_not_have_is_not_patched() -> None:
-    older, newer = pace.patches("1.33.2", 8), pace.patches("1.36.3", 8)
+    older, newer = static_pod_patches("1.33.2", 8), static_pod_patches("1.36.3", 8)
     assert older.keys() == newer.keys()
     assert "readinessProbe" not in newer["kube-controller-manager+strategic.json"]
     assert "readinessProbe" not in older["kube-scheduler+strategic.json"]
     assert "readinessProbe" in newer["kube-scheduler+strategic.json"]
-    assert pace.patches("1.36.3", 1) == {}
+    assert static_pod_patches("1.36.3", 1) == {}
 
 
 def test_node_ports_outside_of_the_default_widen_the_range() -> None:
     one = case("overlay")
-    assert kubeadm.api_server_arguments(one.intent, 1) == {}
+    assert api_server_arguments(one.intent, 1) == {}
 
 
 def test_a_lab_with_one_linux_node_has_one_coredns() -> None:
@@ -241,9 +248,9 @@ def test_what_the_bundle_lacks_is_named_before_anything_is_made() -> None:
 def test_images_are_known_by_the_bundles_digest() -> None:
     one = case("overlay")
     node = one.node("worker1")
-    done = preparation.prepared(one.cluster, one.intent, node, one.manifest)
+    done = prepare_node(one.cluster, one.intent, node, one.manifest)
     imports = [op for op in done if isinstance(op, Run) and "import" in op.command]
-    held = preparation.images(one.cluster, node, one.manifest)
+    held = node_images(one.cluster, node, one.manifest)
     assert len(imports) == len(held)
     for operation, image in zip(imports, held, strict=True):
         assert f"sha256:{image.manifest.sha256}" in operation.unless

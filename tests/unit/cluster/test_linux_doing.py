@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 from lab._errors import BrokenError, DeadlineError
-from lab.cluster.linux.doing import Hand
 from lab.cluster.linux.operations import (
+    ClusterSite,
     Enabled,
+    Executor,
     Operations,
     Remove,
     Run,
     Symlink,
     SystemdUnit,
     WriteFile,
-    inputs,
-    printed,
-    public,
+    inputs_digest,
+    render,
+    without_secrets,
 )
-from lab.cluster.linux.site import ClusterSite
 from lab.remote.local import LocalShell
 
 SYSTEMCTL = """#!/bin/sh
@@ -48,18 +48,18 @@ def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("UNITS", str(units))
-    monkeypatch.setattr("lab.cluster.linux.doing._STAMPS", str(tmp_path / "stamps"))
+    monkeypatch.setattr("lab.cluster.linux.operations._STAMPS", str(tmp_path / "stamps"))
     return units
 
 
 @pytest.fixture
-def hand(tmp_path: Path, units: Path) -> Hand:
+def hand(tmp_path: Path, units: Path) -> Executor:
     del units
     shell = LocalShell(become=False)
-    return Hand("here", ClusterSite(lambda _name: shell, {}, tmp_path, lambda _text: None))
+    return Executor("here", ClusterSite(lambda _name: shell, {}, tmp_path, lambda _text: None))
 
 
-def test_files_and_links_are_written_once_with_their_modes(hand: Hand, tmp_path: Path) -> None:
+def test_files_and_links_are_written_once_with_their_modes(hand: Executor, tmp_path: Path) -> None:
     wanted: Operations = (
         WriteFile(f"{tmp_path}/deep/er/file", "text\n"),
         WriteFile(f"{tmp_path}/secret", "key\n", 0o600, secret=True),
@@ -72,7 +72,7 @@ def test_files_and_links_are_written_once_with_their_modes(hand: Hand, tmp_path:
     assert hand.do(wanted) == ()
 
 
-def test_what_differs_alone_is_written_again(hand: Hand, tmp_path: Path) -> None:
+def test_what_differs_alone_is_written_again(hand: Executor, tmp_path: Path) -> None:
     wanted = (WriteFile(f"{tmp_path}/a", "a\n"), WriteFile(f"{tmp_path}/b", "b\n"))
     hand.do(wanted)
     (tmp_path / "a").chmod(0o666)
@@ -81,7 +81,7 @@ def test_what_differs_alone_is_written_again(hand: Hand, tmp_path: Path) -> None
     assert hand.do(wanted) == (f"wrote {tmp_path}/b",)
 
 
-def test_a_link_gives_way_to_a_file_and_its_target_stays(hand: Hand, tmp_path: Path) -> None:
+def test_a_link_gives_way_to_a_file_and_its_target_stays(hand: Executor, tmp_path: Path) -> None:
     (tmp_path / "target").write_text("kept\n")
     (tmp_path / "path").symlink_to(tmp_path / "target")
     hand.do((WriteFile(f"{tmp_path}/path", "new\n"),))
@@ -91,32 +91,32 @@ def test_a_link_gives_way_to_a_file_and_its_target_stays(hand: Hand, tmp_path: P
     assert (tmp_path / "path").readlink() == Path("target")
 
 
-def test_a_command_runs_unless_it_need_not(hand: Hand, tmp_path: Path) -> None:
+def test_a_command_runs_unless_it_need_not(hand: Executor, tmp_path: Path) -> None:
     made = Run(("touch", f"{tmp_path}/made"), unless=f"[ -e {tmp_path}/made ]")
     assert hand.do((made,)) == (f"ran touch {tmp_path}/made",)
     assert hand.do((made,)) == ()
 
 
 def test_a_command_with_words_that_a_shell_would_read_gets_them_as_they_are(
-    hand: Hand, tmp_path: Path
+    hand: Executor, tmp_path: Path
 ) -> None:
     hand.do((Run(("touch", f"{tmp_path}/a b;c")),))
     assert (tmp_path / "a b;c").exists()
 
 
-def test_a_failed_command_tells_its_last_words(hand: Hand) -> None:
+def test_a_failed_command_tells_its_last_words(hand: Executor) -> None:
     with pytest.raises(BrokenError, match=r"on 'here': exit code 7: one / two") as caught:
         hand.do((Run(("sh", "-c", "echo one >&2; echo two >&2; exit 7"), hint="think"),))
     assert caught.value.hint == "think"
 
 
-def test_a_command_that_does_not_end_is_ended(hand: Hand) -> None:
+def test_a_command_that_does_not_end_is_ended(hand: Executor) -> None:
     with pytest.raises(DeadlineError):
         hand.do((Run(("sleep", "60"), seconds=0.1),))
 
 
 def test_patterns_are_removed_and_what_is_gone_already_is_no_matter(
-    hand: Hand, tmp_path: Path
+    hand: Executor, tmp_path: Path
 ) -> None:
     for name in ("x.conf", "y.conf", "z.other"):
         (tmp_path / name).touch()
@@ -126,7 +126,9 @@ def test_patterns_are_removed_and_what_is_gone_already_is_no_matter(
     assert hand.do((gone,)) == ()
 
 
-def test_a_service_starts_anew_only_when_what_it_reads_is_another(hand: Hand, units: Path) -> None:
+def test_a_service_starts_anew_only_when_what_it_reads_is_another(
+    hand: Executor, units: Path
+) -> None:
     service = SystemdUnit("x.service", "one")
     assert hand.do((service,)) == ("started x.service",)
     assert (units / "x.service.enabled").exists()
@@ -134,14 +136,14 @@ def test_a_service_starts_anew_only_when_what_it_reads_is_another(hand: Hand, un
     assert hand.do((SystemdUnit("x.service", "two"),)) == ("started x.service",)
 
 
-def test_a_service_that_has_died_is_started(hand: Hand, units: Path) -> None:
+def test_a_service_that_has_died_is_started(hand: Executor, units: Path) -> None:
     hand.do((SystemdUnit("x.service", "one"),))
     (units / "x.service.active").write_text("failed\n")
     assert hand.do((SystemdUnit("x.service", "one"),)) == ("started x.service",)
 
 
 def test_a_service_that_is_starting_is_left_alone_only_where_it_is_not_waited_for(
-    hand: Hand, units: Path
+    hand: Executor, units: Path
 ) -> None:
     hand.do((SystemdUnit("x.service", "one"),))
     (units / "x.service.active").write_text("activating\n")
@@ -150,7 +152,7 @@ def test_a_service_that_is_starting_is_left_alone_only_where_it_is_not_waited_fo
 
 
 def test_a_service_that_does_not_start_tells_its_log_and_what_it_means(
-    hand: Hand, units: Path
+    hand: Executor, units: Path
 ) -> None:
     (units / "broken").touch()
     with pytest.raises(BrokenError, match=r"systemctl restart x\.service.*unknown flag"):
@@ -158,18 +160,18 @@ def test_a_service_that_does_not_start_tells_its_log_and_what_it_means(
 
 
 def test_a_service_killed_between_writing_and_starting_starts_the_next_time(
-    hand: Hand, tmp_path: Path
+    hand: Executor, tmp_path: Path
 ) -> None:
     unit = WriteFile(f"{tmp_path}/x.conf", "old\n")
-    hand.do((unit, SystemdUnit("x.service", inputs((unit,)))))
+    hand.do((unit, SystemdUnit("x.service", inputs_digest((unit,)))))
     changed = WriteFile(f"{tmp_path}/x.conf", "new\n")
     hand.do((changed,))  # and killed
-    assert hand.do((changed, SystemdUnit("x.service", inputs((changed,))))) == (
+    assert hand.do((changed, SystemdUnit("x.service", inputs_digest((changed,))))) == (
         "started x.service",
     )
 
 
-def test_an_enabled_unit_is_not_started(hand: Hand, units: Path) -> None:
+def test_an_enabled_unit_is_not_started(hand: Executor, units: Path) -> None:
     assert hand.do((Enabled("x.service"),)) == ("enabled x.service",)
     assert hand.do((Enabled("x.service"),)) == ()
     assert not (units / "x.service.active").exists()
@@ -178,5 +180,5 @@ def test_an_enabled_unit_is_not_started(hand: Hand, units: Path) -> None:
 # SECURITY.md: No secret is on a command line.
 def test_secrets_are_in_no_print_and_no_digest() -> None:
     one = WriteFile("/key", "HIDDEN\n", 0o600, secret=True)
-    assert "HIDDEN" not in printed((one,))
-    assert public((one,)) == (WriteFile("/key", "", 0o600, secret=True),)
+    assert "HIDDEN" not in render((one,))
+    assert without_secrets((one,)) == (WriteFile("/key", "", 0o600, secret=True),)

@@ -13,20 +13,21 @@ import pytest
 from golden_files import check_golden
 from linux_clusters import Case, case
 
-from lab.cluster import kubeadm, kubeconfig
-from lab.cluster.certificates import Pair
+from lab.cluster.credentials import Access, Pair, kubeconfig_text
 from lab.cluster.documents import to_yaml
-from lab.cluster.kubeadm import Ticket
-from lab.cluster.linux import (
-    addon_documents,
-    balancer,
-    by_hand,
-    by_hand_worker,
-    daemons,
-    membership,
-    preparation,
+from lab.cluster.kubeadm import Ticket, api_endpoint, init_documents, join_documents
+from lab.cluster.linux.bring_up import addon_documents
+from lab.cluster.linux.daemons import daemon_operations, wanted_daemons
+from lab.cluster.linux.hard_way import (
+    BLANK_PLANE,
+    BLANK_WORKER,
+    controller_subjects,
+    run_controller,
+    run_worker,
 )
-from lab.cluster.linux.operations import printed
+from lab.cluster.linux.joining import finish_control_plane, leave_cluster, start_control_plane
+from lab.cluster.linux.node import haproxy_config, prepare_node
+from lab.cluster.linux.operations import render
 
 CASES = Path(__file__).parents[2] / "cases" / "cluster"
 TICKET = Ticket("abcdef.0123456789abcdef", f"sha256:{'0' * 64}", "1" * 64)
@@ -34,58 +35,58 @@ BLANK = Pair("CERTIFICATE\n", "KEY\n")
 
 
 def init(one: Case) -> str:
-    return to_yaml(kubeadm.init(one.cluster, one.intent, one.manifest, one.around))
+    return to_yaml(init_documents(one.cluster, one.intent, one.manifest, one.around))
 
 
 def initialising(one: Case) -> str:
-    documents = kubeadm.init(one.cluster, one.intent, one.manifest, one.around)
-    begun = membership.started(one.cluster, documents, one.around.patience)
-    return printed((*begun, *membership.initialised(documents, "MARK")))
+    documents = init_documents(one.cluster, one.intent, one.manifest, one.around)
+    begun = start_control_plane(one.cluster, documents, one.around.patience)
+    return render((*begun, *finish_control_plane(documents, "MARK")))
 
 
 def join(one: Case, name: str) -> str:
-    return to_yaml(kubeadm.join(one.cluster, one.node(name), TICKET, one.around))
+    return to_yaml(join_documents(one.cluster, one.node(name), TICKET, one.around))
 
 
 def prepared(one: Case, name: str) -> str:
-    return printed(preparation.prepared(one.cluster, one.intent, one.node(name), one.manifest))
+    return render(prepare_node(one.cluster, one.intent, one.node(name), one.manifest))
 
 
 def added(one: Case) -> str:
-    return to_yaml(addon_documents.documents(one.cluster, one.intent, one.manifest))
+    return to_yaml(addon_documents(one.cluster, one.intent, one.manifest))
 
 
 def plane(one: Case, name: str) -> str:
     node = one.node(name)
-    made = by_hand.plane(one.cluster, one.intent, node, by_hand.BLANK, one.around)
-    return printed(made)
+    made = run_controller(one.cluster, one.intent, node, BLANK_PLANE, one.around)
+    return render(made)
 
 
 def balancing(one: Case) -> str:
-    return balancer.configuration(one.cluster, one.intent)
+    return haproxy_config(one.cluster, one.intent)
 
 
 def daemons_of(one: Case, name: str) -> str:
     """Without what their own files say, which is the Intent's."""
     bare = [
         replace(daemon, files=tuple(replace(file, text="...\n") for file in daemon.files))
-        for daemon in daemons.wanted(one.intent)[name]
+        for daemon in wanted_daemons(one.intent)[name]
     ]
-    return "".join(printed(daemons.started(daemon)) for daemon in bare)
+    return "".join(render(daemon_operations(daemon)) for daemon in bare)
 
 
 def subjects(one: Case, name: str) -> str:
-    found = by_hand.subjects(one.cluster, one.intent, one.node(name), one.around)
+    found = controller_subjects(one.cluster, one.intent, one.node(name), one.around)
     return "".join(f"{key}: {subject}\n" for key, subject in found.items())
 
 
 def worker(one: Case, name: str) -> str:
-    return printed(by_hand_worker.worker(one.cluster, one.node(name), by_hand_worker.BLANK))
+    return render(run_worker(one.cluster, one.node(name), BLANK_WORKER))
 
 
 def exported(one: Case) -> str:
-    server = f"https://{kubeadm.endpoint(one.cluster)}"
-    return kubeconfig.text(kubeconfig.Access("hybridlab-drill", server, "CA\n", BLANK))
+    server = f"https://{api_endpoint(one.cluster)}"
+    return kubeconfig_text(Access("hybridlab-drill", server, "CA\n", BLANK))
 
 
 FILES: dict[str, Callable[[], str]] = {
@@ -97,7 +98,7 @@ FILES: dict[str, Callable[[], str]] = {
     "overlay/node-worker1.txt": lambda: prepared(case("overlay"), "worker1"),
     "overlay/add-ons.yaml": lambda: added(case("overlay")),
     "overlay/kubeconfig.yaml": lambda: exported(case("overlay")),
-    "overlay/leaving.txt": lambda: printed(membership.left(case("overlay").cluster)),
+    "overlay/leaving.txt": lambda: render(leave_cluster(case("overlay").cluster)),
     "overlay-three-planes/init.yaml": lambda: init(case("overlay", planes=3)),
     "overlay-three-planes/join-master2.yaml": lambda: join(case("overlay", planes=3), "master2"),
     "overlay-three-planes/haproxy.cfg": lambda: balancing(case("overlay", planes=3)),

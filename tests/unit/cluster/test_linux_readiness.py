@@ -10,9 +10,14 @@ from linux_world import World
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.cluster.linux import readiness
-from lab.cluster.linux.api import ClusterApi
-from lab.cluster.linux.parallel import on_each
+from lab.cluster.linux.api import (
+    ClusterApi,
+    daemon_set_rollout,
+    node_condition,
+    unready_nodes,
+    wait_for_dns,
+)
+from lab.remote.parallel import on_each
 from lab.remote.shell import Completed
 
 
@@ -34,13 +39,13 @@ def node(**condition: str) -> dict:
     ],
 )
 def test_a_nodes_condition_is_told_in_words(seen: dict | None, said: str) -> None:
-    assert readiness.condition(seen) == said
+    assert node_condition(seen) == said
 
 
 def test_a_node_that_nobody_asked_for_is_not_waited_for() -> None:
     nodes = {"a": node(status="True"), "b": node(status="False")}
-    assert readiness.unready(nodes, ["a"]) == {}
-    assert set(readiness.unready(nodes, ["a", "b", "c"])) == {"b", "c"}
+    assert unready_nodes(nodes, ["a"]) == {}
+    assert set(unready_nodes(nodes, ["a", "b", "c"])) == {"b", "c"}
 
 
 def daemon_set(**status: int) -> dict:
@@ -84,7 +89,7 @@ ABSENT = {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImageNeverP
 def test_a_daemon_set_is_there_when_every_node_has_it(
     seen: list[dict], missing: dict[str, str]
 ) -> None:
-    assert readiness.rollout(seen, "net") == missing
+    assert daemon_set_rollout(seen, "net") == missing
 
 
 def test_the_dns_that_does_not_start_is_told_by_its_pods(tmp_path: Path) -> None:
@@ -100,7 +105,7 @@ def test_the_dns_that_does_not_start_is_told_by_its_pods(tmp_path: Path) -> None
     shell = world.machines["master"]
     shell.run = lambda *_: Completed(0, json.dumps({"items": [pod]}), "")  # type: ignore[method-assign]
     with pytest.raises(DeadlineError, match=r"coredns-1.*ErrImageNeverPull"):
-        readiness.wait_for_dns(one.cluster, world.site(tmp_path), Deadline(0.01))
+        wait_for_dns(one.cluster, world.site(tmp_path), Deadline(0.01))
 
 
 def test_an_api_that_is_not_well_is_asked_again_and_one_that_refuses_is_not(

@@ -10,11 +10,14 @@ import pytest
 from linux_clusters import Case, bundle, case
 
 from lab._errors import PreflightError
-from lab.cluster import kubeadm, rules
+from lab.cluster import rules
 from lab.cluster.addons import ovn_kubernetes
-from lab.cluster.linux import addon_documents, daemons, preparation
+from lab.cluster.cluster import underlay
+from lab.cluster.kubeadm import init_documents
+from lab.cluster.linux.bring_up import addon_documents
+from lab.cluster.linux.daemons import required_packages, unfit_daemons, wanted_daemons
+from lab.cluster.linux.node import prepare_node
 from lab.cluster.linux.operations import SystemdUnit, WriteFile
-from lab.cluster.underlay import underlay
 
 
 @pytest.fixture(scope="module")
@@ -23,11 +26,13 @@ def made() -> Case:
 
 
 def documents(made: Case) -> list[Any]:
-    return list(addon_documents.documents(made.cluster, made.intent, made.manifest))
+    return list(addon_documents(made.cluster, made.intent, made.manifest))
 
 
 def test_every_linux_node_keeps_its_part_of_the_plan_and_is_a_zone(made: Case) -> None:
-    nodes = [one["metadata"] for one in addon_documents.node_documents(made.cluster, made.intent)]
+    nodes = [
+        one["metadata"] for one in ovn_kubernetes.ADDON.node_documents(made.cluster, made.intent)
+    ]
     given = {one["name"]: json.loads(one["annotations"][ovn_kubernetes.SUBNETS]) for one in nodes}
     assert given == {
         "master": {"default": ["10.0.1.0/24"]},
@@ -74,10 +79,10 @@ def test_every_node_is_a_zone_with_its_own_databases(made: Case) -> None:
 
 
 def test_ovns_load_balancers_stand_for_kube_proxy(made: Case) -> None:
-    init = kubeadm.init(made.cluster, made.intent, made.manifest, made.around)[0]
+    init = init_documents(made.cluster, made.intent, made.manifest, made.around)[0]
     assert init["skipPhases"] == ["addon/coredns", "addon/kube-proxy"]
     other = case("overlay")
-    init = kubeadm.init(other.cluster, other.intent, other.manifest, other.around)[0]
+    init = init_documents(other.cluster, other.intent, other.manifest, other.around)[0]
     assert init["skipPhases"] == ["addon/coredns"]
 
 
@@ -85,7 +90,7 @@ def test_the_card_is_itself_until_the_switch_takes_it_over(made: Case) -> None:
     own = underlay(made.intent).machine("worker1")
     assert [(card.name, card.card) for card in own.interfaces] == [("eth0", None)]
     assert {route.device for route in own.routes} == {"eth0"}
-    done = preparation.prepared(made.cluster, made.intent, made.node("worker1"), made.manifest)
+    done = prepare_node(made.cluster, made.intent, made.node("worker1"), made.manifest)
     files = {one.path: one.content for one in done if isinstance(one, WriteFile)}
     assert "dev eth0" in files["/usr/local/lib/hybridlab/network"]
     script = files["/usr/local/lib/hybridlab/external-bridge"]
@@ -99,9 +104,9 @@ def test_the_card_is_itself_until_the_switch_takes_it_over(made: Case) -> None:
 
 
 def test_nodes_have_no_daemons_of_the_labs_but_the_package_of_the_switch(made: Case) -> None:
-    assert not daemons.wanted(made.intent)
-    assert not daemons.unfit(made.intent)
-    wanted = daemons.packages(made.intent)
+    assert not wanted_daemons(made.intent)
+    assert not unfit_daemons(made.intent)
+    wanted = required_packages(made.intent)
     assert wanted == {one: {"openvswitch-switch"} for one in ("master", "worker1", "worker2")}
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from lab.cluster.labels import POD_VARIABLE, SERVICE, TOKEN_VARIABLE
+from lab.cluster.observed import POD_VARIABLE, SERVICE, TOKEN_VARIABLE
 from lab.cluster.probe_manifests import ObjectOwner, manifests, services
 from lab.cluster.workload_checks import CHECKS, Values, judge, pod, sources, wanted
 from lab.lifecycle.compilation import compile_scenario

@@ -14,7 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import bundle_parts as parts
 from registry import Registry
 
-from lab.cluster.bundle import catalogue, upstream
+from lab.cluster.bundle import upstream
+from lab.cluster.bundle.manifest import SYSTEMS, Asset, wanted_assets, wanted_images
 from lab.imaging.download import Web
 
 BUILDS = ("10.0.17763.6054", "10.0.20348.2762", "10.0.14393.1", "10.0.26100.100")
@@ -57,13 +58,13 @@ class Site(ThreadingHTTPServer):
     def release(self, versions: dict[str, str]) -> None:
         """Put everything there that a bundle of these versions is made of."""
         self.files["/dl.k8s.io/release/stable-1.36.txt"] = b"v1.36.1\n"
-        for asset in catalogue.assets(versions, catalogue.SYSTEMS):
+        for asset in wanted_assets(versions, SYSTEMS):
             self._asset(asset)
 
     def path(self, url: str) -> str:
         return "/" + url.removeprefix("https://")
 
-    def _asset(self, asset: catalogue.Asset) -> None:
+    def _asset(self, asset: Asset) -> None:
         make = parts.elf if asset.os == "linux" else parts.pe
         file = asset.url.rpartition("/")[2]
         if asset.program:
@@ -94,7 +95,7 @@ class Site(ThreadingHTTPServer):
 
 def push_images(registry: Registry, versions: dict[str, str]) -> None:
     """Put every image there that a bundle of these versions is made of."""
-    for wanted in catalogue.images(versions, catalogue.SYSTEMS):
+    for wanted in wanted_images(versions, SYSTEMS):
         images = [parts.Image(wanted.name)]
         if "windows" in wanted.systems:
             images += [parts.Image(wanted.name, "windows", build) for build in BUILDS]

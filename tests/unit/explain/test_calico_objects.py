@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab.cluster.addons.calico_settings import pool, stored
+from lab.cluster.addons.calico import node_pool, pool_spec
 from lab.explain.check import Difference, LabLook
 from lab.explain.checks.calico import CalicoCheck
 from lab.explain.explainer import Explainer
@@ -28,8 +28,8 @@ def intent_of(scenario: str) -> Intent:
 
 def pools(intent: Intent) -> dict[str, dict[str, Any]]:
     kubelets = {one.name: one.kubelet for one in intent.machines if one.kubelet}
-    made = [pool(name, str(one.pod_cidr)) for name, one in kubelets.items()]
-    return {one.name: stored(intent.topology, one) for one in made}
+    made = [node_pool(name, str(one.pod_cidr)) for name, one in kubelets.items()]
+    return {one.name: pool_spec(intent.topology, one) for one in made}
 
 
 def seen(intent: Intent, **changes: Any) -> dict[str, NodeFacts]:

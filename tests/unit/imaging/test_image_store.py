@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, PreflightError, StateError, UsageError
+from lab._errors import BrokenError, PreflightError, StateError
 from lab.imaging import golden, job
 from lab.imaging.golden import DISK
 from lab.imaging.image_store import ImageStore
@@ -210,15 +210,6 @@ def test_image_with_a_damaged_record_is_built_anew_and_stops_no_gc(image_store, 
     assert image_store.peek("tiny") is None
 
 
-def test_gc_takes_nothing_that_is_no_image(image_store, tmp_path):
-    other = tmp_path / "cache/images/lost+found"
-    other.mkdir(parents=True)
-    (tmp_path / "cache/downloads").mkdir()
-    (tmp_path / "cache/downloads/a.pin").write_bytes(b"\xff")
-    assert image_store.gc((), yes=True).found == ("downloads/a.pin",)
-    assert other.is_dir()
-
-
 @pytest.mark.parametrize("place", ["images", "roots", "downloads"])
 def test_gc_takes_links_and_what_cannot_be_read_and_follows_nothing(image_store, tmp_path, place):
     image_store.get("tiny", print)
@@ -312,15 +303,6 @@ def test_list_says_of_every_recipe_what_there_is(image_store, tmp_path):
     assert found["broken"].state == "unusable"
 
 
-def test_show_tells_of_a_built_image_and_refuses_others(image_store):
-    with pytest.raises(UsageError, match="has not been built"):
-        image_store.show("tiny")
-    image_store.get("tiny", print)
-    facts = image_store.show("tiny")
-    assert isinstance(facts, golden.ImageFacts)
-    assert facts.summary == "A disk of the tests"
-
-
 def test_no_room_is_said_before_anything_is_made(image_store, tmp_path, monkeypatch):
     class Full:
         f_bavail = 0
@@ -351,13 +333,3 @@ def test_root_file_system_of_an_image_without_a_disk_is_kept(image_store, tmp_pa
     (tmp_path / "cache/roots").mkdir()
     place.rename(tmp_path / "cache/roots" / place.name)
     assert image_store.gc((), yes=True).found == ()
-
-
-def test_cache_that_cannot_be_made_is_said(tmp_path):
-    (tmp_path / "cache").write_text("a file")
-    source = ImageSource(url=str(disk(tmp_path / "vendor.qcow2")))
-    image_store = ImageStore(
-        tmp_path / "cache", Inventory(images={"tiny": source}), None, recipe(tmp_path)
-    )
-    with pytest.raises(PreflightError, match="cache"):
-        image_store.get("tiny", print)

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from lab._errors import PreflightError
-from lab.cluster.addons.calico_operator import MOST_POOLS
-from lab.cluster.addons.registry import addons
-from lab.cluster.linux import daemons
+from lab.cluster.addons.addon import addons
+from lab.cluster.addons.calico import MOST_POOLS
+from lab.cluster.linux.daemons import required_packages
 from lab.imaging import recipes
 from lab.lifecycle.compilation import compile_scenario
 from lab.providers.machines.fitness import require_fit, require_packages, unfit
@@ -56,8 +56,8 @@ def test_a_kube_proxy_that_is_no_pod_asks_for_iptables_in_mode_iptables() -> Non
         intent = compile_scenario(name, "linux", None, "kubernetes", real=True).intent
         assert intent.kubernetes
         other = replace(intent, kubernetes=replace(intent.kubernetes, proxy_mode="iptables"))
-        assert set[str]().union(*daemons.packages(other).values()) == wanted
-        assert not daemons.packages(intent)
+        assert set[str]().union(*required_packages(other).values()) == wanted
+        assert not required_packages(intent)
     hard_way = compile_scenario("hard-way", "linux", None, "kubernetes", real=True).intent
     assert hard_way.kubernetes
     mode = replace(hard_way.kubernetes, proxy_mode="iptables")

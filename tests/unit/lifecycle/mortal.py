@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from lab.plan.step import Step
 from lab.providers.fake.provider import FakeLab, FakeProvider
-from lab.providers.provider import LabHandle, Step
+from lab.providers.provider import LabHandle
 from lab.state.store import Store
 from lab.topology.intent import Intent
 

@@ -10,9 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from lab._errors import StateError, UsageError
-from lab.cluster import kubeconfig
-from lab.cluster.certificates import Pair
-from lab.cluster.kubeconfig import Access, KubeconfigError
+from lab.cluster.credentials import Access, KubeconfigError, Pair, kubeconfig_text, read_kubeconfig
 from lab.lifecycle import access
 from lab.lifecycle.down import remove_files
 
@@ -52,13 +50,13 @@ def lab(tmp_path: Path) -> Path:
 
 
 def test_a_kubeconfig_reads_as_it_was_written() -> None:
-    assert kubeconfig.read(kubeconfig.text(ACCESS), "hybridlab-x") == ACCESS
+    assert read_kubeconfig(kubeconfig_text(ACCESS), "hybridlab-x") == ACCESS
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "a: [", "kind: Pod", "kind: Config\nclusters: []"])
 def test_what_is_no_kubeconfig_is_refused(text: str) -> None:
     with pytest.raises(KubeconfigError):
-        kubeconfig.read(text or "''", "x")
+        read_kubeconfig(text or "''", "x")
 
 
 def test_an_export_replaces_an_export_and_nothing_else(tmp_path: Path) -> None:
@@ -66,7 +64,7 @@ def test_an_export_replaces_an_export_and_nothing_else(tmp_path: Path) -> None:
     access.write(ACCESS, path)
     again = ACCESS.at("https://1.2.3.4:6443")
     access.write(again, path)
-    assert kubeconfig.read(path.read_text(), ACCESS.name) == again
+    assert read_kubeconfig(path.read_text(), ACCESS.name) == again
     assert path.stat().st_mode & 0o777 == 0o600
     for other in (OWN, OWN.encode("utf-16"), b"a: " + b"[" * 600, b"day: 2020-13-45\n", "list"):
         content = other.encode() if isinstance(other, str) else other
@@ -83,7 +81,7 @@ def test_where_no_file_can_be_the_export_ends_at_once(tmp_path: Path, kind: str)
         os.mkfifo(path)
         reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         access.write(ACCESS, path)
-        assert os.read(reader, 1 << 16).decode() == kubeconfig.text(ACCESS)
+        assert os.read(reader, 1 << 16).decode() == kubeconfig_text(ACCESS)
         os.close(reader)
         return
     path.mkdir()
@@ -111,7 +109,7 @@ def test_an_export_goes_into_a_pipe_and_through_a_link(tmp_path: Path) -> None:
     access.write(ACCESS, Path(f"/dev/fd/{write}"))
     os.close(write)
     with os.fdopen(read, encoding="utf-8") as pipe:
-        assert pipe.read() == kubeconfig.text(ACCESS) == (tmp_path / "real").read_text()
+        assert pipe.read() == kubeconfig_text(ACCESS) == (tmp_path / "real").read_text()
     access.write(ACCESS, Path(os.devnull))
     assert not Path(os.devnull).is_file()
 

@@ -38,7 +38,7 @@ from lab.lifecycle.nightly import (
 from lab.lifecycle.providers import Providers, choose, chosen
 from lab.lifecycle.session import JUNIT, REPORT, RESULT
 from lab.providers.libvirt import capacity as libvirt_capacity
-from lab.providers.netns import capacity as netns_capacity
+from lab.providers.netns import preflight as netns_capacity
 from lab.providers.nspawn import preflight
 from lab.reports.night import Night, ScenarioNight, plain_lines
 from lab.reports.result import to_json

@@ -12,8 +12,8 @@ from lab.matrix.cell import Cell
 from lab.matrix.cells import cells, counts, product
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
+from lab.scenario.families import services_node_families, terms, usual_families
 from lab.scenario.loader import find, load, shipped
-from lab.scenario.terms import FAMILIES, OF_SERVICES_NODE, USUAL_FAMILIES
 from lab.topology import registry
 from lab.topology.intent import Intent
 
@@ -81,15 +81,15 @@ def test_cells_come_family_by_family_in_the_order_of_the_words(
     cells_of: Callable[[str], tuple[Cell, ...]],
 ) -> None:
     order = list(dict.fromkeys(cell.family for cell in cells_of("kubeinit")))
-    assert order == [*USUAL_FAMILIES, *(one for one in FAMILIES if one in OF_SERVICES_NODE)]
+    assert order == [*usual_families(), *services_node_families()]
 
 
 def test_cells_of_special_services_come_after_the_usual_ones(
     cells_of: Callable[[str], tuple[Cell, ...]],
 ) -> None:
     order = list(dict.fromkeys(cell.family for cell in cells_of("services")))
-    assert order == [family for family in FAMILIES if family in order]
-    assert set(FAMILIES) - set(USUAL_FAMILIES) - OF_SERVICES_NODE <= set(order)
+    assert order == [family for family in terms() if family in order]
+    assert {name for name, one in terms().items() if one.special} <= set(order)
 
 
 def test_only_what_the_plan_asks_for_is_made(overlay: Built) -> None:

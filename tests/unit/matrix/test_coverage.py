@@ -9,8 +9,9 @@ import pytest
 
 from lab.matrix.cell import Cell
 from lab.plan.planner import make_plan
+from lab.scenario.families import services_node_families, usual_families
 from lab.scenario.loader import find, load, shipped
-from lab.scenario.terms import OF_SERVICES_NODE, USUAL_FAMILIES, Os
+from lab.scenario.terms import Os
 
 Kind = tuple[object, ...]
 
@@ -20,7 +21,7 @@ ONLY_SMALL = (("tcp", "small"), ("udp", "small"))
 BETWEEN_NODES = ("same-node", "other-node")
 
 WHOLE = [
-    name for name in shipped() if set(USUAL_FAMILIES) <= set(make_plan(load(find(name))).families)
+    name for name in shipped() if set(usual_families()) <= set(make_plan(load(find(name))).families)
 ]
 """Scenarios that ask for every usual family."""
 WINDOWS = frozenset(
@@ -96,7 +97,7 @@ def _node_ports(possible: Possible) -> Iterator[Kind]:
 
 def kinds(cell: Cell) -> Kind:
     """The combination that a cell stands for."""
-    if cell.family in OF_SERVICES_NODE:
+    if cell.family in services_node_families():
         return (cell.family, cell.source.kind, cell.source.os, cell.protocol, cell.size)
     return _kind_of_others(cell)
 
@@ -137,7 +138,7 @@ def test_every_promised_combination_has_a_cell(
     possible = Possible(name)
     made = {kinds(cell) for cell in cells_of(name)}
     wanted = {kind for kind in promised(possible) if _can_be(kind, possible)}
-    asked = {*USUAL_FAMILIES, *(OF_SERVICES_NODE if possible.serves else ())}
+    asked = {*usual_families(), *(services_node_families() if possible.serves else ())}
     assert {kind[0] for kind in wanted} >= asked
     assert sorted(map(str, wanted - made)) == []
 

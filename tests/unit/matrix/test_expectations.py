@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from lab.matrix.cell import Cell
-from lab.matrix.expectations import RULES, expect, speaks_of
+from lab.matrix.expectations import expect, speaks_of
+from lab.matrix.family import families
 from lab.scenario.scenario import Limit, Match
-from lab.scenario.terms import FAMILIES
 
 POD = "pod-pod/win1-p1/worker1-p1/tcp-small"
 PORT = "nodeport/win1/win1:to-master-p1/udp-large"
@@ -75,7 +75,7 @@ def test_first_limit_that_speaks_of_the_cell_decides(cell_of: Callable[..., Cell
     assert (found.reason, found.source) == ("it is known", "somebody")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", families())
 def test_cell_without_a_limit_works_by_the_rule_of_its_family(
     family: str, cells_of: Callable[[str], tuple[Cell, ...]]
 ) -> None:
@@ -87,11 +87,12 @@ def test_cell_without_a_limit_works_by_the_rule_of_its_family(
     found = expect(cell, ())
     assert found.works
     assert found.refusal is None
-    assert found.rule == RULES[cell.family].rule
+    assert found.rule == families()[cell.family].works.rule
     assert found.reason
     assert found.source
 
 
 def test_every_rule_has_an_id_of_its_own() -> None:
-    assert set(RULES) == set(FAMILIES)
-    assert len({rule.rule for rule in RULES.values()}) == len(FAMILIES)
+    rules = [one.works.rule for one in families().values()]
+    rules += [rule.rule for one in families().values() for rule in one.promised.values()]
+    assert len(set(rules)) == len(rules) == 18 + 4

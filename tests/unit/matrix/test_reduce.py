@@ -12,9 +12,9 @@ from lab.matrix.cells import cells
 from lab.matrix.reduce import reduce
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
+from lab.scenario.families import terms
 from lab.scenario.loader import find, load, shipped
 from lab.scenario.scenario import Scenario
-from lab.scenario.terms import FAMILIES
 from lab.scenario.write import to_yaml
 from lab.topology import registry
 
@@ -85,7 +85,7 @@ def some_cells(name: str) -> list[str]:
     """A few of every family."""
     _, every = made(read(find(name)))
     found = []
-    for family in FAMILIES:
+    for family in terms():
         own = [cell for cell in every if cell.startswith(f"{family}/")]
         found += own[:: max(1, len(own) // 3)]
     return found

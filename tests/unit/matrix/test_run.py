@@ -8,8 +8,7 @@ from simulation import Fault, Network, silent
 
 from lab.matrix.cell import Cell, Endpoint
 from lab.matrix.expectations import expect
-from lab.matrix.retry import group, retry_order
-from lab.matrix.run import PACE, RunPace, probe, representatives, run
+from lab.matrix.run import PACE, RunPace, group, probe, representatives, retry_order, run
 from lab.matrix.verdict import CellResult
 from lab.providers.provider import Outcome
 from lab.scenario.scenario import Limit

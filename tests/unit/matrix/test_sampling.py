@@ -15,12 +15,11 @@ from lab._errors import PreflightError
 from lab.matrix import sampling
 from lab.matrix.cell import Cell
 from lab.matrix.cells import Product, counts, product
-from lab.matrix.coverage import Part, coverage
-from lab.matrix.sampling import LIMIT, STRATEGIES, Choice, Strategy, sample
+from lab.matrix.sampling import LIMIT, STRATEGIES, Choice, Part, Strategy, coverage, sample
 from lab.plan.planner import make_plan
+from lab.scenario.families import usual_families
 from lab.scenario.loader import find, load, shipped
 from lab.scenario.scenario import Services
-from lab.scenario.terms import USUAL_FAMILIES
 from lab.suites import session
 from lab.suites.session import require
 from lab.topology import registry
@@ -72,7 +71,7 @@ def test_hundred_nodes_are_sampled_without_making_their_36_million_cells(hundred
         "sample 'node-pairs', seed 0: every node pair both ways, every pair of operating systems "
         "in every family, every pod asks and is asked"
     )
-    assert set(counts(made)) == set(USUAL_FAMILIES)
+    assert set(counts(made)) == set(usual_families())
 
 
 @pytest.mark.parametrize("name", shipped())

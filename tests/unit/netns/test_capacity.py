@@ -9,15 +9,15 @@ import pytest
 from netns_intents import cluster
 
 from lab._errors import PreflightError
-from lab.providers.netns import abilities
-from lab.providers.netns.capacity import NetnsNeed, NetnsRoom, judge, need
+from lab.providers.netns import holders
+from lab.providers.netns.preflight import NetnsNeed, NetnsRoom, check_capacity, lab_need
 
 ROOM = NetnsRoom(1024, 10, 20_000, 15_000, 4_096, 2_000)
 NEED = NetnsNeed(18, 7)
 
 
 def test_a_small_lab_fits_a_usual_machine() -> None:
-    judge(need(cluster()), ROOM)
+    check_capacity(lab_need(cluster()), ROOM)
 
 
 @pytest.mark.parametrize(
@@ -54,24 +54,24 @@ def test_what_does_not_fit_is_refused_with_its_cure(
     need: NetnsNeed, room: NetnsRoom, says: str, hint: str
 ) -> None:
     with pytest.raises(PreflightError, match=says) as raised:
-        judge(need, room)
+        check_capacity(need, room)
     assert hint in raised.value.hint
 
 
 def test_the_neighbour_table_is_used_to_its_last_entry() -> None:
-    judge(NEED, replace(ROOM, neighbours_used=1017))
+    check_capacity(NEED, replace(ROOM, neighbours_used=1017))
 
 
 def test_permanent_entries_are_not_counted_and_missing_ones_are() -> None:
     intent = cluster(linux=2, windows=1, pods=2)
-    assert need(intent).neighbours == len(intent.machines) == 5
+    assert lab_need(intent).neighbours == len(intent.machines) == 5
     bare = tuple(replace(machine, neighbours=()) for machine in intent.machines)
     # One router for each of three nodes and the client, and two tunnel ends for each node.
-    assert need(replace(intent, machines=bare)).neighbours == 5 + 4 + 3 * 2
+    assert lab_need(replace(intent, machines=bare)).neighbours == 5 + 4 + 3 * 2
 
 
 def test_namespaces_are_those_of_the_plan() -> None:
-    assert need(cluster(linux=1, windows=0, pods=2)).namespaces == 1 + 1 + 2 + 2
+    assert lab_need(cluster(linux=1, windows=0, pods=2)).namespaces == 1 + 1 + 2 + 2
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_namespaces_are_those_of_the_plan() -> None:
 def test_a_refused_namespace_names_the_knob(
     knobs: dict[str, int], number: int, call: str, hint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(abilities, "privileged", lambda: False)
+    monkeypatch.setattr(holders, "privileged", lambda: False)
     monkeypatch.setattr(
-        abilities, "_reading", lambda path: knobs.get(path.removeprefix("/proc/sys/"))
+        holders, "_reading", lambda path: knobs.get(path.removeprefix("/proc/sys/"))
     )
-    assert abilities.world_cure(call, number).startswith(hint)
+    assert holders.namespaces_hint(call, number).startswith(hint)

@@ -8,7 +8,7 @@ import pytest
 from netns_intents import cluster
 
 from lab._errors import UsageError
-from lab.providers.netns.compile import compile as compile_intent
+from lab.providers.netns.compile import compile_intent
 from lab.providers.netns.operations import (
     HairpinOn,
     MasterSet,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab.providers.netns import answers, dnswire, forwarding, protocol
+from lab.providers.netns import dns, protocol, responder
 
 RECORDS = {"to-a.default.svc.cluster.local.": ["10.96.0.20"]}
 
@@ -26,9 +26,9 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def answered(question: bytes, address: str) -> bytes:
-    name = dnswire.asked_name(question)
+    name = dns.asked_name(question)
     assert name
-    reply = dnswire.answer(question, {name: [address]})
+    reply = dns.answer_question(question, {name: [address]})
     assert reply
     return reply
 
@@ -37,17 +37,17 @@ def test_answers_find_their_questions_in_whatever_order_they_come(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     own, other = pair
-    forwarder = forwarding.Forwarder(own)
+    forwarder = dns.Forwarder(own)
     heard: dict[str, str | None] = {}
     for name in ("a.lab.", "b.lab."):
 
         def then(wire: bytes, name: str = name) -> None:
-            heard[name] = dnswire.read_answer(wire, name, 7)
+            heard[name] = dns.read_answer(wire, name, 7)
 
-        forwarder.ask(dnswire.question(name, 7), then)
+        forwarder.ask(dns.make_question(name, 7), then)
     asked = [other.recvfrom(512) for _ in range(2)]
     for wire, sender in reversed(asked):
-        last = "1" if dnswire.asked_name(wire) == "a.lab." else "2"
+        last = "1" if dns.asked_name(wire) == "a.lab." else "2"
         other.sendto(answered(wire, f"10.0.0.{last}"), sender)
     for _ in asked:
         forwarder.hear()
@@ -59,24 +59,24 @@ def test_who_waits_for_a_server_that_is_not_there_is_told(
 ) -> None:
     own, other = pair
     other.close()
-    forwarder = forwarding.Forwarder(own)
+    forwarder = dns.Forwarder(own)
     heard: list[bytes] = []
-    forwarder.ask(dnswire.question("a.lab.", 7), heard.append)
+    forwarder.ask(dns.make_question("a.lab.", 7), heard.append)
     forwarder.hear()
     assert len(heard) == 1
     with pytest.raises(protocol.WireError, match="SERVFAIL"):
-        dnswire.read_answer(heard[0], "a.lab.", 7)
+        dns.read_answer(heard[0], "a.lab.", 7)
 
 
 def test_the_oldest_question_gives_way_and_its_late_answer_is_dropped(
     pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own, other = pair
-    monkeypatch.setattr(forwarding, "WAITING_LIMIT", 1)
-    forwarder = forwarding.Forwarder(own)
+    monkeypatch.setattr(dns, "WAITING_LIMIT", 1)
+    forwarder = dns.Forwarder(own)
     heard: list[str] = []
-    forwarder.ask(dnswire.question("a.lab.", 7), lambda _: heard.append("a"))
-    forwarder.ask(dnswire.question("b.lab.", 7), lambda _: heard.append("b"))
+    forwarder.ask(dns.make_question("a.lab.", 7), lambda _: heard.append("a"))
+    forwarder.ask(dns.make_question("b.lab.", 7), lambda _: heard.append("b"))
     for _ in range(2):
         wire, sender = other.recvfrom(512)
         other.sendto(answered(wire, "10.0.0.1"), sender)
@@ -97,16 +97,16 @@ def test_the_oldest_question_gives_way_and_its_late_answer_is_dropped(
 )
 def test_only_what_is_not_the_clusters_is_asked_elsewhere(name: str, *, elsewhere: bool) -> None:
     asked: list[bytes] = []
-    other = answers.Elsewhere(lambda wire, _then: asked.append(wire), "cluster.local.")
-    said = answers.dns_datagram(RECORDS, other)(dnswire.question(name, 7), b"10.0.0.1:53")
-    assert isinstance(said, answers.Later) == elsewhere
-    if isinstance(said, answers.Later):
+    other = responder.Elsewhere(lambda wire, _then: asked.append(wire), "cluster.local.")
+    said = responder.dns_datagram(RECORDS, other)(dns.make_question(name, 7), b"10.0.0.1:53")
+    assert isinstance(said, responder.Later) == elsewhere
+    if isinstance(said, responder.Later):
         said.begin(lambda _: None)
-        assert asked == [dnswire.question(name, 7)]
+        assert asked == [dns.make_question(name, 7)]
 
 
 def test_what_is_no_question_is_asked_nowhere() -> None:
-    other = answers.Elsewhere(lambda _wire, _then: pytest.fail("asked"), "cluster.local.")
-    for wire in (b"", b"\0" * 11, dnswire.question("a.lab.", 7)[:-3], b"\xff" * 40):
-        said = answers.dns_datagram(RECORDS, other)(wire, b"10.0.0.1:53")
-        assert not isinstance(said, answers.Later)
+    other = responder.Elsewhere(lambda _wire, _then: pytest.fail("asked"), "cluster.local.")
+    for wire in (b"", b"\0" * 11, dns.make_question("a.lab.", 7)[:-3], b"\xff" * 40):
+        said = responder.dns_datagram(RECORDS, other)(wire, b"10.0.0.1:53")
+        assert not isinstance(said, responder.Later)

@@ -10,7 +10,7 @@ import pytest
 from golden_files import check_golden
 from netns_intents import cluster
 
-from lab.providers.netns.commands import script
+from lab.providers.netns.script import script
 from lab.providers.netns.services import ruleset
 from lab.providers.netns.windows import realise
 from lab.scenario.terms import PROTOCOLS, ServicePort

@@ -8,8 +8,8 @@ from dataclasses import replace
 from netns_intents import cluster
 
 from lab.lifecycle.compilation import compile_scenario
-from lab.providers.netns.resolvers import text
-from lab.providers.netns.responding import configuration
+from lab.providers.netns.namespaces import resolver_text
+from lab.providers.netns.responder_config import configuration
 from lab.scenario.terms import ServicePort
 from lab.topology.intent import Backend, HeadlessService, MachineIntent, ProxiedService, Resolver
 
@@ -97,7 +97,9 @@ def _asking(machine: MachineIntent, port: ServicePort) -> MachineIntent:
 
 
 def test_a_resolver_file() -> None:
-    assert text(Resolver("10.96.0.10", ("a.b", "b"), 5)) == (
+    assert resolver_text(Resolver("10.96.0.10", ("a.b", "b"), 5)) == (
         "nameserver 10.96.0.10\nsearch a.b b\noptions ndots:5\n"
     )
-    assert text(Resolver("10.96.0.10", (), 1)) == "nameserver 10.96.0.10\noptions ndots:1\n"
+    assert (
+        resolver_text(Resolver("10.96.0.10", (), 1)) == "nameserver 10.96.0.10\noptions ndots:1\n"
+    )

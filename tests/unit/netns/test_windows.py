@@ -8,7 +8,7 @@ import pytest
 from netns_intents import cluster
 
 from lab._errors import UsageError
-from lab.providers.netns.names import ResolverFile, candidates
+from lab.providers.netns.dns import ResolverFile, candidates
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.netns.windows import RULES, own_addresses, realise
 from lab.topology.intent import Drop, Intent, MachineIntent

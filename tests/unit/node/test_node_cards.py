@@ -9,7 +9,7 @@ import pytest
 from lab._errors import BrokenError
 from lab.lifecycle.compilation import compile_scenario
 from lab.providers.netns.compile import compile_machine
-from lab.providers.netns.links import Link
+from lab.providers.netns.netlink import Link
 from lab.providers.netns.operations import MtuSet, RouteAdd, RouteSet, RulesetLoad, SysctlSet
 from lab.providers.node import cards, management, record
 from lab.topology.intent import Interface

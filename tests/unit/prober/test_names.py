@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.providers.netns import dnswire, names
+from lab.providers.netns import dns as lab_dns
 from lab.providers.netns.protocol import WireError
 
 CASES = Path(__file__).parent / "cases"
@@ -29,13 +29,13 @@ def cases(name: str) -> list[Any]:
 
 @pytest.mark.parametrize("case", cases("candidates.json"), ids=lambda case: case["case"])
 def test_names_are_asked_in_the_order_of_a_stub_resolver(case: dict[str, Any]) -> None:
-    resolver = names.ResolverFile("10.96.0.10", tuple(case["search"]), case["ndots"])
-    assert list(names.candidates(case["name"], resolver)) == case["asked"]
+    resolver = lab_dns.ResolverFile("10.96.0.10", tuple(case["search"]), case["ndots"])
+    assert list(lab_dns.candidates(case["name"], resolver)) == case["asked"]
 
 
 @pytest.mark.parametrize("case", cases("resolvers.json"), ids=lambda case: case["case"])
 def test_a_resolver_file_is_read_as_resolv_conf(case: dict[str, Any]) -> None:
-    read = names.read_resolver(case["text"])
+    read = lab_dns.read_resolver(case["text"])
     assert (read.server, list(read.search), read.ndots) == (
         case["server"],
         case["search"],
@@ -44,9 +44,9 @@ def test_a_resolver_file_is_read_as_resolv_conf(case: dict[str, Any]) -> None:
 
 
 def answered(name: str, number: int = 7) -> str | None:
-    wire = dnswire.answer(dnswire.question(name, number), RECORDS)
+    wire = lab_dns.answer_question(lab_dns.make_question(name, number), RECORDS)
     assert wire is not None
-    return dnswire.read_answer(wire, name, number)
+    return lab_dns.read_answer(wire, name, number)
 
 
 def test_a_known_name_is_answered_in_any_case() -> None:
@@ -63,51 +63,53 @@ def test_an_unknown_name_has_no_address() -> None:
 
 
 def test_a_known_name_has_no_other_records() -> None:
-    wire = dnswire.answer(dns.message.make_query("svc.ns.svc.k8s.", "AAAA").to_wire(), RECORDS)
+    wire = lab_dns.answer_question(
+        dns.message.make_query("svc.ns.svc.k8s.", "AAAA").to_wire(), RECORDS
+    )
     assert wire is not None
     message = dns.message.from_wire(wire)
     assert (message.rcode(), message.answer) == (dns.rcode.NOERROR, [])
 
 
 def test_what_cannot_be_read_is_a_format_error_with_its_id() -> None:
-    wire = dnswire.answer(b"\x12\x34\x01\x00\x00\x01" + bytes(6), RECORDS)
+    wire = lab_dns.answer_question(b"\x12\x34\x01\x00\x00\x01" + bytes(6), RECORDS)
     assert wire is not None
     message = dns.message.from_wire(wire)
     assert (message.id, message.rcode()) == (0x1234, dns.rcode.FORMERR)
 
 
 def test_no_question_or_two_are_a_format_error() -> None:
-    wire = dnswire.answer(struct.pack("!6H", 1, 0, 0, 0, 0, 0), RECORDS)
+    wire = lab_dns.answer_question(struct.pack("!6H", 1, 0, 0, 0, 0, 0), RECORDS)
     assert wire is not None
     assert dns.message.from_wire(wire).rcode() == dns.rcode.FORMERR
 
 
 def test_what_is_no_query_is_not_implemented() -> None:
-    notify = bytearray(dnswire.question("svc.ns.svc.k8s.", 7))
+    notify = bytearray(lab_dns.make_question("svc.ns.svc.k8s.", 7))
     notify[2] |= 4 << 3
-    wire = dnswire.answer(bytes(notify), RECORDS)
+    wire = lab_dns.answer_question(bytes(notify), RECORDS)
     assert wire is not None
     assert dns.message.from_wire(wire).rcode() == dns.rcode.NOTIMP
 
 
 def test_answers_and_scraps_are_not_answered() -> None:
-    reply = dnswire.answer(dnswire.question("svc.ns.svc.k8s.", 7), RECORDS)
+    reply = lab_dns.answer_question(lab_dns.make_question("svc.ns.svc.k8s.", 7), RECORDS)
     assert reply is not None
-    assert dnswire.answer(reply, RECORDS) is None
-    assert dnswire.answer(b"\x00" * 11, RECORDS) is None
+    assert lab_dns.answer_question(reply, RECORDS) is None
+    assert lab_dns.answer_question(b"\x00" * 11, RECORDS) is None
 
 
 @given(st.binary(min_size=0, max_size=80))
 def test_no_packet_upsets_the_name_server(wire: bytes) -> None:
-    dnswire.answer(wire, RECORDS)
-    dnswire.answer(dnswire.question("svc.ns.svc.k8s.", 7)[:20] + wire, RECORDS)
+    lab_dns.answer_question(wire, RECORDS)
+    lab_dns.answer_question(lab_dns.make_question("svc.ns.svc.k8s.", 7)[:20] + wire, RECORDS)
 
 
 @given(st.binary(min_size=0, max_size=80))
 def test_no_packet_upsets_the_asker(wire: bytes) -> None:
     for packet in (wire, struct.pack("!H", 7) + b"\x81\x80" + wire):
         try:
-            dnswire.read_answer(packet, "svc.", 7)
+            lab_dns.read_answer(packet, "svc.", 7)
         except WireError:
             continue
 
@@ -120,7 +122,7 @@ def message(name: str = "svc.", number: int = 7, flags: int = dns.flags.QR) -> d
 
 def refused(answer: dns.message.Message) -> str:
     with pytest.raises(WireError) as caught:
-        dnswire.read_answer(answer.to_wire(), "svc.", 7)
+        lab_dns.read_answer(answer.to_wire(), "svc.", 7)
     return str(caught.value)
 
 
@@ -140,4 +142,4 @@ def test_a_server_that_cannot_answer_is_quoted() -> None:
 @pytest.mark.parametrize("name", ["a..b.", "x" * 64 + "."])
 def test_what_is_no_domain_name_cannot_be_asked(name: str) -> None:
     with pytest.raises(WireError, match="is no domain name"):
-        dnswire.question(name, 7)
+        lab_dns.make_question(name, 7)

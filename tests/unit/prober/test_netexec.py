@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lab.lifecycle.compilation import compile_scenario
-from lab.providers.netns.netexec import BUFFER_BYTES, NetexecDatagrams, NetexecWeb
+from lab.providers.netns.dialects import BUFFER_BYTES, NetexecDatagrams, NetexecWeb
 from lab.providers.netns.protocol import WireError
 from lab.providers.node.dialects import named, spoken
 from lab.providers.provider import Outcome, Probe

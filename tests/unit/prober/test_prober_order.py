@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.providers.netns.flight import CannotProbeError, Expired, failure
+from lab.providers.netns.exchange import Expired, describe_failure
 from lab.providers.netns.prober import AttendedClock, interleave
-from lab.providers.netns.protocol import WireError
+from lab.providers.netns.protocol import CannotProbeError, WireError
 from lab.providers.provider import Probe
 
 
@@ -71,15 +71,18 @@ def test_a_long_gap_counts_as_a_short_one() -> None:
     ],
 )
 def test_each_errno_says_its_own_of_the_network(number: int, status: str) -> None:
-    assert failure(OSError(number, "text"), "connect", 1.0)[0] == status
+    assert describe_failure(OSError(number, "text"), "connect", 1.0)[0] == status
 
 
 def test_details_name_what_was_under_way() -> None:
-    assert failure(Expired(), "connect", 1.0) == ("timeout", "connect: no reply in 1 s")
-    assert failure(OSError(errno.ECONNREFUSED, ""), "connect", 1.0) == (
+    assert describe_failure(Expired(), "connect", 1.0) == ("timeout", "connect: no reply in 1 s")
+    assert describe_failure(OSError(errno.ECONNREFUSED, ""), "connect", 1.0) == (
         "refused",
         "connect: connection refused",
     )
-    assert failure(WireError("short"), "answer", 1.0) == ("wrong", "answer: short")
-    assert failure(CannotProbeError("no such place"), "start", 1.0) == ("error", "no such place")
-    assert failure(TypeError("odd"), "start", 1.0) == ("error", "start: TypeError: odd")
+    assert describe_failure(WireError("short"), "answer", 1.0) == ("wrong", "answer: short")
+    assert describe_failure(CannotProbeError("no such place"), "start", 1.0) == (
+        "error",
+        "no such place",
+    )
+    assert describe_failure(TypeError("odd"), "start", 1.0) == ("error", "start: TypeError: odd")

@@ -9,8 +9,7 @@ from select import EPOLLOUT
 import pytest
 
 from lab.providers.netns import prober
-from lab.providers.netns.exchange import Open
-from lab.providers.netns.flight import Flight, Steps
+from lab.providers.netns.exchange import InFlight, Open, Steps
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 
 
@@ -20,14 +19,14 @@ def probed(
     """Outcomes of so many probes, the last of which meets the shortage so many times."""
     met: list[int] = []
 
-    def steps(flight: Flight, open_: Open, _resolver: object) -> Steps:
+    def steps(flight: InFlight, open_: Open, _resolver: object) -> Steps:
         open_(flight, socket.SOCK_DGRAM)
         if flight.probe.key == count - 1 and len(met) < times:
             met.append(shortage)
             raise OSError(shortage, "short")
         yield EPOLLOUT  # of an idle socket: comes at once
 
-    monkeypatch.setattr(prober, "steps", steps)
+    monkeypatch.setattr(prober, "exchange_steps", steps)
     probes = [Probe(key, "a", "udp", "small", "127.0.0.1", 9, 1500) for key in range(count)]
     return prober.probe(lambda _: None, probes, ProbeSettings(5.0, 8), lambda _: None)
 

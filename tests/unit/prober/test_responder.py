@@ -5,7 +5,7 @@ import resource
 
 import pytest
 
-from lab.providers.netns import responder
+from lab.providers.netns import isolation, responder
 
 
 def test_a_configuration_is_read_entry_by_entry() -> None:
@@ -38,9 +38,9 @@ def test_the_limit_of_open_files_is_raised_and_never_lowered() -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
-        responder.allow_descriptors(200)
+        isolation.raise_descriptors(200)
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (256, limits[1])
-        responder.allow_descriptors(300)
+        isolation.raise_descriptors(300)
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (300, limits[1])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
@@ -58,5 +58,5 @@ def test_a_limit_that_may_not_be_raised_is_raised_as_far_as_it_goes(
 
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 1000))
     monkeypatch.setattr(resource, "setrlimit", refuse_beyond_hard)
-    responder.allow_descriptors(5000)
+    isolation.raise_descriptors(5000)
     assert asked == [(5000, 5000), (1000, 1000)]

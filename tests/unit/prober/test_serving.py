@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lab._deadline import Deadline
-from lab.providers.netns import answers, protocol, serving
+from lab.providers.netns import protocol, responder
 
 GET = protocol.get_request("127.0.0.1", 80)
 Connect = Callable[[], socket.socket]
@@ -27,20 +27,20 @@ def stack() -> Iterator[ExitStack]:
 
 
 @pytest.fixture
-def server() -> Iterator[serving.SocketServer]:
-    with serving.SocketServer() as server:
+def server() -> Iterator[responder.SocketServer]:
+    with responder.SocketServer() as server:
         yield server
 
 
 @pytest.fixture
-def connect(server: serving.SocketServer, stack: ExitStack) -> Connect:
+def connect(server: responder.SocketServer, stack: ExitStack) -> Connect:
     listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
     listener.setblocking(False)
-    server.add_stream(listener, answers.http(b"pod"))
+    server.add_stream(listener, responder.http_responder(b"pod"))
     return lambda: stack.enter_context(socket.create_connection(listener.getsockname()))
 
 
-def said(server: serving.SocketServer, client: socket.socket) -> bytes:
+def said(server: responder.SocketServer, client: socket.socket) -> bytes:
     """All that the client hears until the server closes the connection."""
     client.setblocking(False)
     heard = bytearray()
@@ -58,13 +58,13 @@ def said(server: serving.SocketServer, client: socket.socket) -> bytes:
     return bytes(heard)
 
 
-def answer(server: serving.SocketServer, client: socket.socket) -> protocol.Reply:
+def answer(server: responder.SocketServer, client: socket.socket) -> protocol.Reply:
     reply = protocol.read_reply(said(server, client))
     assert reply is not None
     return reply
 
 
-def turn_until(server: serving.SocketServer, met: Callable[[], bool]) -> None:
+def turn_until(server: responder.SocketServer, met: Callable[[], bool]) -> None:
     def look() -> bool:
         server.turn(0.01)
         return met()
@@ -73,7 +73,7 @@ def turn_until(server: serving.SocketServer, met: Callable[[], bool]) -> None:
 
 
 def test_a_request_in_one_piece_is_answered_with_the_client_it_came_from(
-    server: serving.SocketServer, connect: Connect
+    server: responder.SocketServer, connect: Connect
 ) -> None:
     client = connect()
     client.sendall(GET)
@@ -83,7 +83,9 @@ def test_a_request_in_one_piece_is_answered_with_the_client_it_came_from(
     assert not server._connections
 
 
-def test_a_request_byte_by_byte_is_answered(server: serving.SocketServer, connect: Connect) -> None:
+def test_a_request_byte_by_byte_is_answered(
+    server: responder.SocketServer, connect: Connect
+) -> None:
     client = connect()
     for at in range(len(GET)):
         client.sendall(GET[at : at + 1])
@@ -92,7 +94,7 @@ def test_a_request_byte_by_byte_is_answered(server: serving.SocketServer, connec
 
 
 def test_the_largest_body_comes_back_and_a_larger_one_is_refused(
-    server: serving.SocketServer, connect: Connect
+    server: responder.SocketServer, connect: Connect
 ) -> None:
     body = os.urandom(protocol.BODY_LIMIT)
     client = connect()
@@ -117,7 +119,7 @@ def test_the_largest_body_comes_back_and_a_larger_one_is_refused(
 
 
 def test_a_refusal_is_heard_by_a_client_that_is_still_sending(
-    server: serving.SocketServer, connect: Connect
+    server: responder.SocketServer, connect: Connect
 ) -> None:
     client = connect()
     client.sendall(b"POST /echo HTTP/1.1\r\nContent-Length: 9999999\r\n\r\n" + bytes(50_000))
@@ -128,7 +130,7 @@ def test_a_refusal_is_heard_by_a_client_that_is_still_sending(
 
 
 def test_a_client_that_waits_is_told_to_continue_once(
-    server: serving.SocketServer, connect: Connect
+    server: responder.SocketServer, connect: Connect
 ) -> None:
     client = connect()
     head = b"POST /echo HTTP/1.1\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n"
@@ -141,7 +143,7 @@ def test_a_client_that_waits_is_told_to_continue_once(
     assert answer(server, client).body == b"body"
 
 
-def test_garbage_is_refused(server: serving.SocketServer, connect: Connect) -> None:
+def test_garbage_is_refused(server: responder.SocketServer, connect: Connect) -> None:
     client = connect()
     client.sendall(b"\x16\x03\x01\x02\n")
     client.shutdown(socket.SHUT_WR)
@@ -149,16 +151,16 @@ def test_garbage_is_refused(server: serving.SocketServer, connect: Connect) -> N
 
 
 def test_a_silent_client_is_dropped_when_its_time_is_up(
-    server: serving.SocketServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    server: responder.SocketServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "CONNECTION_SECONDS", 0.0)
-    monkeypatch.setattr(serving, "_SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr(responder, "CONNECTION_SECONDS", 0.0)
+    monkeypatch.setattr(responder, "_SWEEP_SECONDS", 0.0)
     assert said(server, connect()) == b""
     assert not server._connections
 
 
 def test_a_reset_in_the_middle_leaves_nothing_behind(
-    server: serving.SocketServer, connect: Connect
+    server: responder.SocketServer, connect: Connect
 ) -> None:
     client = connect()
     client.sendall(GET[:10])
@@ -171,9 +173,9 @@ def test_a_reset_in_the_middle_leaves_nothing_behind(
 
 
 def test_the_oldest_slow_client_gives_way_at_the_limit(
-    server: serving.SocketServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    server: responder.SocketServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "CONNECTIONS_LIMIT", 3)
+    monkeypatch.setattr(responder, "CONNECTIONS_LIMIT", 3)
     clients = [connect() for _ in range(5)]
     for client in clients:
         client.sendall(GET[:10])
@@ -185,9 +187,9 @@ def test_the_oldest_slow_client_gives_way_at_the_limit(
 
 
 def test_unfinished_requests_are_bounded_in_bytes(
-    server: serving.SocketServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    server: responder.SocketServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "BYTES_LIMIT", 100)
+    monkeypatch.setattr(responder, "BYTES_LIMIT", 100)
     clients = [connect() for _ in range(5)]
     for client in clients:
         client.sendall(b"GET /" + b"x" * 60)
@@ -207,7 +209,7 @@ def few_descriptors(more: int) -> Iterator[None]:
 
 
 def test_without_descriptors_slow_clients_give_way_to_the_next(
-    server: serving.SocketServer, connect: Connect
+    server: responder.SocketServer, connect: Connect
 ) -> None:
     slow = [connect() for _ in range(4)]
     quick = connect()
@@ -220,7 +222,7 @@ def test_without_descriptors_slow_clients_give_way_to_the_next(
 
 
 def test_out_of_descriptors_altogether_the_server_waits_and_goes_on(
-    server: serving.SocketServer, connect: Connect, capfd: pytest.CaptureFixture[str]
+    server: responder.SocketServer, connect: Connect, capfd: pytest.CaptureFixture[str]
 ) -> None:
     client = connect()
     client.sendall(GET)
@@ -239,12 +241,12 @@ def test_out_of_descriptors_altogether_the_server_waits_and_goes_on(
 
 
 def test_a_defect_in_one_answer_is_told_and_the_others_are_served(
-    server: serving.SocketServer,
+    server: responder.SocketServer,
     stack: ExitStack,
     connect: Connect,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    def broken(_data: bytearray, _client: bytes, _answered: bool) -> answers.ResponderAnswer:
+    def broken(_data: bytearray, _client: bytes, _answered: bool) -> responder.ResponderAnswer:
         raise KeyError("odd")
 
     listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -260,7 +262,7 @@ def test_a_defect_in_one_answer_is_told_and_the_others_are_served(
 
 
 def test_thousands_of_connections_leave_no_memory_and_no_descriptor_behind(
-    server: serving.SocketServer, connect: Connect
+    server: responder.SocketServer, connect: Connect
 ) -> None:
     for _ in range(2000):
         with connect() as client:

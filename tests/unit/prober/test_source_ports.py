@@ -9,9 +9,8 @@ from select import EPOLLOUT
 import pytest
 
 from lab.providers.netns import prober
-from lab.providers.netns.exchange import Open
-from lab.providers.netns.flight import Flight, Steps
-from lab.providers.netns.source_ports import CYCLE_SECONDS, FIRST, LAST, SourcePorts
+from lab.providers.netns.exchange import InFlight, Open, Steps
+from lab.providers.netns.prober import CYCLE_SECONDS, FIRST, LAST, SourcePorts
 from lab.providers.provider import Probe, ProbeSettings
 
 COUNT = LAST - FIRST + 1
@@ -46,11 +45,11 @@ def _ports_had(monkeypatch: pytest.MonkeyPatch, taken: int) -> list[int]:
     """The source ports of three probes, where somebody else has so many from the first on."""
     seen: list[int] = []
 
-    def steps(flight: Flight, open_: Open, _resolver: object) -> Steps:
+    def steps(flight: InFlight, open_: Open, _resolver: object) -> Steps:
         seen.append(open_(flight, socket.SOCK_DGRAM).getsockname()[1])
         yield EPOLLOUT
 
-    monkeypatch.setattr(prober, "steps", steps)
+    monkeypatch.setattr(prober, "exchange_steps", steps)
     monkeypatch.setattr(prober, "SourcePorts", lambda _: SourcePorts(7.0))
     probes = [Probe(key, "a", "udp", "small", "127.0.0.1", 9, 1500) for key in range(3)]
     others = []

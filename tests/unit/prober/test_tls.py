@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 from unit.prober.told_socket import ToldSocket, fly
 
-from lab.cluster.certificates import CertificateSubject, Pair, authority, issued
+from lab.cluster.credentials import CertificateSubject, Pair, issue, make_authority
+from lab.providers.netns.dialects import Handshake, fingerprint
 from lab.providers.netns.protocol import WireError
-from lab.providers.netns.tls import Handshake, fingerprint
 
 
 @pytest.fixture(scope="module")
 def pair() -> Pair:
-    return issued(authority("kubernetes"), CertificateSubject("kube-apiserver", (), ("10.0.0.1",)))
+    return issue(
+        make_authority("kubernetes"), CertificateSubject("kube-apiserver", (), ("10.0.0.1",))
+    )
 
 
 class Server:
@@ -70,7 +72,9 @@ def test_a_server_is_known_by_its_certificate(pair: Pair, tmp_path: Path, at_onc
 
 
 def test_each_try_is_a_handshake_of_its_own(pair: Pair, tmp_path: Path) -> None:
-    other = issued(authority("kubernetes"), CertificateSubject("kube-apiserver", (), ("10.0.0.2",)))
+    other = issue(
+        make_authority("kubernetes"), CertificateSubject("kube-apiserver", (), ("10.0.0.2",))
+    )
     connections = _of(Server(pair, tmp_path), Server(other, tmp_path))
     outcome, _ = fly(_InTurn(connections), events=200, dialect="tls", tries=2)
     assert outcome.backends == tuple(

@@ -7,7 +7,7 @@ import socket
 from typing import Any
 
 from lab.providers.netns import exchange, protocol
-from lab.providers.netns.flight import Expired, Flight, failure
+from lab.providers.netns.exchange import Expired, InFlight, describe_failure
 from lab.providers.provider import Outcome, Probe
 
 WHO = (b"pod", b"10.0.0.1:4242")
@@ -59,12 +59,12 @@ def echo(data: bytes) -> bytes:
 def fly(sock: ToldSocket, *, events: int = 20, **facts: Any) -> tuple[Outcome, list[int]]:
     """Drive a probe to its end as the loop does; what it waited for. Expired after ``events``."""
     usual = {"key": 1, "source": "a", "protocol": "tcp", "size": "small", "address": "10.0.0.2"}
-    flight = Flight(Probe(**(usual | {"port": 8080, "mtu": 1500} | facts)))
+    flight = InFlight(Probe(**(usual | {"port": 8080, "mtu": 1500} | facts)))
 
-    def open_(_flight: Flight, _kind: int) -> socket.socket:
+    def open_(_flight: InFlight, _kind: int) -> socket.socket:
         return sock  # type: ignore[return-value]  # it quacks
 
-    flight.steps = exchange.steps(flight, open_, None)
+    flight.steps = exchange.exchange_steps(flight, open_, None)
     waited: list[int] = []
     try:
         while len(waited) < events:
@@ -73,5 +73,5 @@ def fly(sock: ToldSocket, *, events: int = 20, **facts: Any) -> tuple[Outcome, l
     except StopIteration:
         pass
     except (OSError, protocol.WireError, Expired) as error:
-        flight.status, flight.detail = failure(error, flight.phase, 1.0)
+        flight.status, flight.detail = describe_failure(error, flight.phase, 1.0)
     return flight.outcome(), waited

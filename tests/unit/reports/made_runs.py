@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from lab.matrix.cell import Cell, Endpoint, Expectation, Relation
-from lab.matrix.coverage import Coverage, Part
 from lab.matrix.failover import Failover, Turn
+from lab.matrix.sampling import Coverage, Part
 from lab.matrix.verdict import CellResult, RunResult, Verdict
 from lab.providers.failing import Silence
 from lab.providers.provider import Outcome

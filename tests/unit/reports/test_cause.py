@@ -8,7 +8,7 @@ from unit.reports.made_runs import intent_of, made_run
 
 from lab.matrix.finding import Finding, by_hand
 from lab.matrix.verdict import RunResult
-from lab.reports.cause import red_causes
+from lab.reports.explanation import red_causes
 from lab.reports.html import to_html
 from lab.reports.picture import picture_of
 from lab.reports.terminal import plain_lines, summarise

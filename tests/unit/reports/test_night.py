@@ -11,17 +11,18 @@ from unit.reports.made_runs import made_run
 
 from lab.matrix.verdict import RunResult
 from lab.reports.difference import difference
-from lab.reports.junit import merged
 from lab.reports.night import (
+    CHANGES,
     Done,
     Fate,
     Night,
     ScenarioNight,
     judge,
+    junit_of_night,
+    night_to_html,
     plain_lines,
     summary_json,
 )
-from lab.reports.night_html import CHANGES, to_html
 
 HEALTHY, TROUBLED = made_run("healthy"), made_run("dead-node")
 EMPTY = replace(HEALTHY, results=())
@@ -107,9 +108,9 @@ def test_exit_code_of_a_night(fates: tuple[Fate, ...], code: int) -> None:
 def test_a_night_says_that_nodes_are_emulated_where_some_are() -> None:
     emulated = replace(HEALTHY, emulated_nodes=("win1",))
     badge = "Windows nodes are emulated"
-    assert badge in to_html(night(scenario("overlay", "green", emulated), unfit("ovn")))
+    assert badge in night_to_html(night(scenario("overlay", "green", emulated), unfit("ovn")))
     real = replace(HEALTHY, emulated_nodes=())
-    assert badge not in to_html(
+    assert badge not in night_to_html(
         replace(night(scenario("overlay", "green", real)), provider="nspawn")
     )
 
@@ -125,11 +126,13 @@ def test_what_the_provider_can_never_have_is_named_and_fails_nothing() -> None:
         "Night 2026-11-21 on netns: 1 of 2 scenarios as expected; not for netns: calico-bgp."
     )
     assert any(line.startswith("calico-bgp  refused") for line in plain_lines(made))
-    case = ET.fromstring(merged(made.scenarios, {})).findall("testsuite")[1].find("testcase")
+    case = (
+        ET.fromstring(junit_of_night(made.scenarios, {})).findall("testsuite")[1].find("testcase")
+    )
     assert case is not None
     assert [child.tag for child in case] == ["skipped"]
     assert night(scenario("overlay", "red", TROUBLED), unfit("ovn")).exit_code == 1
-    assert "1 of 2 scenarios is not as expected" in to_html(
+    assert "1 of 2 scenarios is not as expected" in night_to_html(
         night(scenario("overlay", "red", TROUBLED), unfit("ovn"))
     )
     alone = night(unfit("calico-bgp"))
@@ -139,7 +142,7 @@ def test_what_the_provider_can_never_have_is_named_and_fails_nothing() -> None:
 
 def test_every_suite_of_the_junit_file_names_the_provider_and_what_broke_is_an_error() -> None:
     scenarios = (scenario("overlay", "red", TROUBLED), scenario("hard-way", "refused"))
-    root = ET.fromstring(merged(scenarios, {"overlay": JUNIT}))
+    root = ET.fromstring(junit_of_night(scenarios, {"overlay": JUNIT}))
     suites = root.findall("testsuite")
     assert [suite.get("name") for suite in suites] == [
         "hybridlab.netns.overlay",
@@ -154,12 +157,14 @@ def test_every_suite_of_the_junit_file_names_the_provider_and_what_broke_is_an_e
     error = suites[1].find("testcase/error")
     assert error is not None
     assert error.get("message") == "refused: why"
-    assert "secret" not in merged(scenarios, {"overlay": JUNIT})
+    assert "secret" not in junit_of_night(scenarios, {"overlay": JUNIT})
     assert suites[0].findall("testcase")[0].get("classname") == "hybridlab.netns.overlay.x.pod-pod"
 
 
 def test_a_broken_lab_with_a_result_keeps_its_cells_and_has_one_error_more() -> None:
-    root = ET.fromstring(merged((scenario("overlay", "broken", HEALTHY),), {"overlay": JUNIT}))
+    root = ET.fromstring(
+        junit_of_night((scenario("overlay", "broken", HEALTHY),), {"overlay": JUNIT})
+    )
     assert root.get("tests") == "3"
     assert root.get("errors") == "1"
 
@@ -177,7 +182,7 @@ def test_index_links_every_report_and_escapes_every_text() -> None:
         before={"overlay": "2026-11-20"},
         differences={"overlay": difference(HEALTHY, TROUBLED)},
     )
-    page = html.fromstring(to_html(made))
+    page = html.fromstring(night_to_html(made))
     assert page.xpath("//script") == []
     assert HOSTILE in page.get_element_by_id("overlay").text_content()
     assert "overlay/report.html" in page.xpath("//a/@href")
@@ -203,7 +208,7 @@ def test_summary_says_each_scenario_and_what_changed() -> None:
         "  no cell differs",
         f"{none}: services.",
     ]
-    page = html.fromstring(to_html(compared))
+    page = html.fromstring(night_to_html(compared))
     assert f"{none}: services." in page.text_content()
     stopped = night(replace(scenario("overlay", "stopped"), stages=stages(up=0, test=None)))
     assert plain_lines(stopped)[-1].startswith("There is nothing to compare")

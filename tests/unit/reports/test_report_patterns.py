@@ -12,8 +12,7 @@ from unit.reports.made_runs import made_run
 
 from lab.matrix.cell import Cell
 from lab.matrix.verdict import CellResult, RunResult
-from lab.reports.facets import machine_of
-from lab.reports.patterns import limit_groups, red_groups
+from lab.reports.patterns import limit_groups, machine_of, red_groups
 from lab.reports.wording import RED
 
 CASES = tomllib.loads((Path(__file__).parent / "cases" / "patterns.toml").read_text())["case"]

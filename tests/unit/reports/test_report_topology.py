@@ -11,7 +11,7 @@ from lab.plan.planner import make_plan
 from lab.reports.figures import Latencies, Share, shares
 from lab.reports.html import bins, histogram_svg
 from lab.reports.picture import Attachment, Picture, picture_of
-from lab.reports.topology_svg import lay_out, topology_svg
+from lab.reports.topology import lay_out, topology_svg
 from lab.scenario.loader import load, meant
 from lab.topology import registry
 from lab.topology.intent import Intent, Route, Segment

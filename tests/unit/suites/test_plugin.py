@@ -14,8 +14,8 @@ from simulation import silent
 from lab._errors import BrokenError, PreflightError, StateError
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
-from lab.matrix.coverage import Part
 from lab.matrix.expectations import expect
+from lab.matrix.sampling import Part
 from lab.providers.provider import Outcome
 from lab.state.failure import FullError
 from lab.suites import plugin, session
@@ -398,7 +398,7 @@ def test_a_junit_file_that_cannot_be_written_is_told_before_anything_is_asked(
 ) -> None:
     labs = PaperLabs(pytester.path)
     arguments = ["-p", "lab.suites.plugin", *SUITE, f"--junitxml={file}"]
-    assert pytest.main(arguments, plugins=[labs]) == plugin.USAGE
+    assert pytest.main(arguments, plugins=[labs]) == 2
     said = capfd.readouterr()
     assert f"ERROR: testing lab 'paper': '{file}' cannot be written: " in said.err
     assert "nothing was asked" in said.err
@@ -410,7 +410,7 @@ def test_processes_of_xdist_are_refused(
     option: str, pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["-p", "xdist.plugin", "-p", "lab.suites.plugin", *SUITE, option]
-    assert pytest.main(arguments, plugins=[PaperLabs(pytester.path)]) == plugin.USAGE
+    assert pytest.main(arguments, plugins=[PaperLabs(pytester.path)]) == 2
     said = capfd.readouterr()
     assert "ERROR: testing lab 'paper': pytest-xdist would ask" in said.err
     assert "without -n" in said.err
@@ -528,7 +528,7 @@ def test_importing_the_plugin_costs_nothing_of_the_product() -> None:
         "print(sorted(m for m in sys.modules if m.startswith('lab.')))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    suites = [f"lab.suites{rest}" for rest in ("", ".complaint", ".hooks", ".plugin")]
+    suites = [f"lab.suites{rest}" for rest in ("", ".plugin")]
     assert done.stdout.strip() == str(["lab._errors", "lab._log", *suites])
 
 

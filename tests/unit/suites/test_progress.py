@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from io import StringIO
 
-from lab.suites.under_test import ProgressLine
+from lab.suites.session_plugin import ProgressLine
 
 
 def test_line_is_drawn_over_itself_and_wiped_at_the_end() -> None:

@@ -7,11 +7,11 @@ from ipaddress import IPv4Address, IPv4Network
 import pytest
 
 from lab._errors import PreflightError
-from lab.cluster.underlay import underlay
+from lab.cluster.cluster import underlay
 from lab.lifecycle.compilation import fitted
 from lab.plan.planner import make_plan
 from lab.providers.machines.fitness import require_fit
-from lab.providers.netns.compile import compile as compile_intent
+from lab.providers.netns.compile import compile_intent
 from lab.providers.netns.operations import RouteSet
 from lab.scenario.loader import find, load
 from lab.scenario.scenario import StaticRoute

@@ -10,8 +10,8 @@ import pytest
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
 from lab.plan.planner import make_plan
+from lab.scenario.families import services_node_families
 from lab.scenario.loader import find, load, shipped
-from lab.scenario.terms import OF_SERVICES_NODE
 from lab.topology import registry
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Flow, Path
@@ -82,7 +82,7 @@ def test_the_backend_sees_a_source_that_the_matrix_allows(kind: str) -> None:
         for path in walk(intent, flow_of(cell)):
             if kind == "ovn" and cell.entry_os == "windows":
                 continue  # a known limit: nobody there passes NodePorts on
-            if cell.sources and cell.family not in OF_SERVICES_NODE:
+            if cell.sources and cell.family not in services_node_families():
                 judged += 1
                 assert path.there[-1].packet.source in cell.sources, cell.id
     assert judged > len(made) / 4

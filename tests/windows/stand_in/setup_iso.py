@@ -19,15 +19,13 @@ INIT = Path(__file__).with_name("init.sh")
 PROGRAMS = ("stand_in/guest", "double")
 """What of the tests runs inside."""
 ORDER = "/stand-in/order.json"
-MUTANT = "/stand-in/mutant.txt"
 
 
-def make(  # noqa: PLR0913  each has its usual value
+def make(
     folder: Path,
     linux: Linux,
     *,
     order: Mapping[str, Sequence[str]],
-    mutants: Sequence[str] = (),
     year: str = "2022",
     channel: media_maker.Channel = "evaluation",
     **others: Any,
@@ -39,8 +37,6 @@ def make(  # noqa: PLR0913  each has its usual value
     order
         The golden order of commands: ``windowsPE``, ``specialize``, ``first-logon``, ``clone``
         and ``steps`` to their lines.
-    mutants
-        Faults that it has, by their names in `stand_in.guest.mutants`.
     others
         For `media_maker.make`.
 
@@ -55,7 +51,6 @@ def make(  # noqa: PLR0913  each has its usual value
         "/stand-in/disk.img": made.disk_bios,
         "/stand-in/bootx64.efi": made.disk_uefi,
         ORDER: json.dumps(order).encode(),
-        MUTANT: "\n".join(("", *mutants)).encode() + b"\n",
     }
     iso = media_maker.make(
         folder,

@@ -130,19 +130,14 @@ def _format(device: Path, label: str) -> None:
     _run(["mke2fs", "-q", "-F", "-t", "ext4", "-O", features, "-E", lazy, *small, str(device)])
 
 
-def lay_down(name: str, source: Source, *, hangs: bool) -> None:
-    """Copy the system, and bytes beside it, so that the disk grows for a while as under Setup.
-
-    ``hangs``: of the mutant that stays in the middle for ever.
-    """
+def lay_down(name: str, source: Source) -> None:
+    """Copy the system, and bytes beside it, so that the disk grows for a while as under Setup."""
     share = Path(SHARE)
     share.mkdir(parents=True)
     for one in ("kernel", "initrd", "root.ext4"):
         _copy(source.medium / one, share / one)
     with (share / "laid-down").open("wb", buffering=0) as out:
-        for number in range(LAID_DOWN // CHUNK):
-            while hangs and number * CHUNK >= LAID_DOWN * 3 // 4:
-                time.sleep(3600)
+        for _ in range(LAID_DOWN // CHUNK):
             out.write(os.urandom(1 << 12) * (CHUNK >> 12))
             os.fdatasync(out.fileno())
     _loader(name, source)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from double.certificates import make_certificate, make_host_key
 from double.shells import Shells
 from double.sshd import Sshd, SshService
 from double.wsman import Service, WsMan
-from stand_in.guest import mutants
 from stand_in.guest.record import Record
 from stand_in.guest.shell import Shell
 from stand_in.guest.state import FOLDER, SECRET, State
@@ -40,8 +38,6 @@ def start(state: State, record: Record) -> None:
     (DRIVES / "C").symlink_to("/c")
     Path("/c/hybridlab").mkdir(exist_ok=True)
     password = SECRET.read_text(encoding="utf-8")
-    if mutants.WINRM in state.mutants:
-        password = secrets.token_hex()
     shell = Shell(state, record)
     service = Service(USER, password, Shells(shell))
     winrm = WsMan(service, "0.0.0.0", 5986, CERTIFICATE, PRIVATE)

@@ -6,7 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from stand_in.guest import answer, disk, drives, images, mutants, order
+from stand_in.guest import answer, disk, drives, images, order
 from stand_in.guest.record import Record
 from stand_in.guest.screen import StopError, say, show
 from stand_in.guest.state import CACHED, State
@@ -23,17 +23,14 @@ def run() -> None:
     """All of it; the machine is to be restarted then."""
     record = Record()
     golden = json.loads((FOLDER / "order.json").read_text())
-    faults = mutants.read((FOLDER / "mutant.txt").read_text())
     firmware = "uefi" if Path("/sys/firmware/efi").exists() else "bios"
     letters = drives.mounted()
     text, told = _answer(letters, record)
     order.run("windowsPE", told.commands, golden, record, say)
     all_images = images.read(MEDIUM / "sources/install.wim")
-    if mutants.IMAGE in faults:
-        all_images = tuple(one for one in all_images if one.name != told.image[1])
     image = images.chosen(all_images, told)
     record.add("image", name=image.name, build=image.build, revision=image.revision)
-    drivers = _drivers(letters, told, image, faults, record)
+    drivers = _drivers(letters, told, image, record)
     name = disk.found(SECONDS)
     if name is None:
         raise StopError("no disk: Setup has no driver for it, and asks for one")
@@ -41,8 +38,8 @@ def run() -> None:
     show(f"Installing {image.name}")
     disk.partition(name, layout, told.target, firmware)
     record.add("disk", firmware=firmware, script=disk.script(layout, firmware), name=name)
-    _keep(text, record, State("specialize", golden, faults, drivers, *_version(image)))
-    disk.lay_down(name, disk.Source(FOLDER, firmware), hangs=mutants.COPY in faults)
+    _keep(text, record, State("specialize", golden, drivers, *_version(image)))
+    disk.lay_down(name, disk.Source(FOLDER, firmware))
     record.add("laid-down")
 
 
@@ -68,14 +65,11 @@ def _drivers(
     letters: drives.Drives,
     told: answer.Preinstallation,
     image: images.Image,
-    faults: tuple[str, ...],
     record: Record,
 ) -> tuple[str, ...]:
     """Lay down the drivers that the paths lead to, and start those that something stands for."""
     folders = [place for path in told.drivers if (place := drives.resolve(letters, path))]
     names = images.drivers(folders, image)
-    if mutants.DRIVER in faults:
-        names = tuple(one for one in names if one != "viostor")
     record.add("drivers", asked=list(told.drivers), found=list(names))
     start_drivers(names)
     return names

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from double.script import Answer, Asked
-from stand_in.guest import mutants
 from stand_in.guest.record import Record
 from stand_in.guest.screen import flush, power_off, restart, say
 from stand_in.guest.state import CACHED, FOLDER, SECRET, State
@@ -130,9 +129,8 @@ class Shell:
     def _sysprep(self) -> None:
         say("hybridlab: phase sysprep")
         self.closing()
-        if mutants.SYSPREP not in self._state.mutants:
-            generalize(self._state, self._record)
-            power_off()
+        generalize(self._state, self._record)
+        power_off()
 
 
 def generalize(state: State, record: Record) -> None:
@@ -143,7 +141,7 @@ def generalize(state: State, record: Record) -> None:
     flush()
     subprocess.run(["/bin/busybox", "fstrim", "/c"], capture_output=True, check=False)
     record.add("generalized", sid=state.sid)
-    state.with_(stage="generalized", computer_name="", sid="", steps=(), mutants=(), restarts=0)
+    state.with_(stage="generalized", computer_name="", sid="", steps=())
 
 
 def uptime() -> float:

@@ -23,7 +23,6 @@ class State:
     stage: str
     """``specialize``, ``oobe``, ``installed``, ``generalized``."""
     golden: Mapping[str, Sequence[str]]
-    mutants: tuple[str, ...]
     drivers: tuple[str, ...]
     """Laid down by Setup, lower case."""
     build: int
@@ -36,8 +35,6 @@ class State:
     """The machine's; another one after it was generalized."""
     steps: tuple[str, ...] = ()
     """Those done over a shell."""
-    restarts: int = 0
-    """Of a mutant."""
 
     def save(self) -> State:
         FOLDER.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stand_in.guest import answer, drives, mutants, network, order, services
+from stand_in.guest import answer, drives, network, order, services
 from stand_in.guest.record import Record
 from stand_in.guest.screen import RestartError, StopError, flush, say, show
 from stand_in.guest.setup import start_drivers
@@ -68,28 +68,11 @@ def _specialize(state: State, told: answer.Answer, record: Record) -> None:
     if not told.computer_name:
         raise StopError("the answer file has no ComputerName")
     place = "specialize" if state.script == "bootstrap.ps1" else "clone specialize"
-    if set(state.mutants) & mutants.RESTARTS:
-        _restarted(state, told, record, place)
     order.run(place, told.specialize, state.golden, record, say)
     sid = state.sid or f"S-1-5-21-{uuid.uuid4().int % 10**9}-1"
     time.sleep(MIDDLE_SECONDS)
     record.add("name", computer_name=told.computer_name, time_zone=told.time_zone, sid=sid)
     state.with_(stage="oobe", computer_name=told.computer_name.upper(), sid=sid)
-
-
-def _restarted(state: State, told: answer.Answer, record: Record, place: str) -> None:
-    if mutants.SPECIALIZE_STOPS in state.mutants and state.restarts:
-        raise StopError(
-            "The computer restarted unexpectedly or encountered an unexpected error. "
-            "Windows installation cannot proceed."
-        )
-    if mutants.SPECIALIZE_EVER in state.mutants or not state.restarts:
-        order.compare(place, told.specialize, state.golden)
-        only = {place: told.specialize[:1]}
-        order.run(place, told.specialize[:1], only, record, say)
-        time.sleep(MIDDLE_SECONDS)
-        state.with_(restarts=state.restarts + 1)
-        raise RestartError
 
 
 def _first_logon(state: State, told: answer.Answer, record: Record) -> State:
@@ -140,8 +123,6 @@ def _script(state: State, record: Record) -> State:
             _set_cards(told["cards"])
             network.set_up(state.computer_name, told["cards"])
             record.add("network", cards=told["cards"])
-        if mutants.LOGON_DIES in state.mutants and name == "openssh":
-            raise StopError("the script has ended")
     return _ready(state, told, record)
 
 
@@ -169,8 +150,6 @@ def _why_not(name: str, state: State, told: dict[str, Any], medium: Path) -> str
 
 
 def _why_no_openssh(state: State, told: dict[str, Any], medium: Path) -> str:
-    if mutants.LOGON_FAILS in state.mutants:
-        return "a fault that the test has asked for"
     if state.script == "clone.ps1":
         return ""  # it is there since the installation
     if told["openssh"] is None:

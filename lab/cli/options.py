@@ -1,0 +1,90 @@
+"""Arguments and options that several commands have: LAB, SCENARIO, --inventory, --json."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from lab.cli.complete import labs, providers, scenarios
+
+_Command = TypeVar("_Command", bound=Callable[..., object])
+
+only_option = click.option(
+    "--only", type=click.Choice(["linux", "windows"]), help="Leave other nodes out."
+)
+pods_option = click.option(
+    "--pods",
+    type=click.Choice(["kubernetes", "namespaces"]),
+    help="What pods are on real machines: a cluster's (the default there), or namespaces.",
+)
+windows_rule_option = click.option(
+    "--windows-rule-off",
+    "rules_off",
+    multiple=True,
+    metavar="RULE",
+    help="Let emulated Windows nodes disobey one documented rule, to see its cells turn.",
+)
+
+
+def scenario_options(command: _Command) -> _Command:
+    """Give a command SCENARIO; its function gets scenario, name, provider, only and pods."""
+    options = (
+        click.argument("scenario", shell_complete=scenarios),
+        click.option("--name", help="The lab's name; the scenario's own if not given."),
+        click.option(
+            "--provider",
+            help="Where the machines come from, such as netns, nspawn or libvirt.",
+            shell_complete=providers,
+        ),
+        inventory_option,
+        only_option,
+        pods_option,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def json_option(help: str = "Print JSON.") -> Callable[[_Command], _Command]:  # noqa: A002  click's word
+    """Give a command ``--json``; its function gets ``as_json``."""
+    return click.option("--json", "as_json", is_flag=True, help=help)
+
+
+def lab_argument(*, required: bool = True) -> Callable[[_Command], _Command]:
+    """Give a command the argument; its function gets the lab's name as ``name``."""
+    return click.argument(
+        "name",
+        metavar="LAB" if required else "[LAB]",
+        required=required,
+        shell_complete=labs,
+        callback=_named,
+    )
+
+
+def _named(_ctx: click.Context, _param: click.Parameter, written: str | None) -> str | None:
+    if written is None:
+        return None
+    from lab.lifecycle.api import lab_name
+
+    return lab_name(written)
+
+
+def _use(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> None:
+    from lab.inventory.loader import VARIABLE
+
+    if value is not None:
+        os.environ[VARIABLE] = str(value.absolute())
+
+
+inventory_option = click.option(
+    "--inventory",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    expose_value=False,
+    callback=_use,
+    help="The inventory, instead of lab.toml here or in ~/.config/hybridlab.",
+)

@@ -1,0 +1,303 @@
+"""Certificates of a cluster, and kubeconfig files: how users and nodes reach its API."""
+
+from __future__ import annotations
+
+import warnings
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+
+from lab.cluster.documents import to_yaml
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
+    from cryptography.x509 import CertificateBuilder, GeneralName, Name
+
+
+DAYS = 365
+"""As long as kubeadm's own certificates."""
+AUTHORITY_DAYS = 3650
+_BEFORE = timedelta(hours=1)
+"""Machines' clocks differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate and its key, PEM."""
+
+    certificate: str
+    key: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateSubject:
+    """Who a certificate is for."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    """Names and addresses that it may be found at; none for one that only asks."""
+
+
+def make_authority(name: str) -> Pair:
+    """A new authority, with a key of its own (ECDSA P-256)."""
+    from cryptography import x509  # noqa: PLC0415  slow
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    own = _distinguished_name(CertificateSubject(name))
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=True,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    builder = (
+        _builder(own, own, AUTHORITY_DAYS)
+        .public_key(key.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+    return _signed(builder, key, key)
+
+
+def issue(ca: Pair, subject: CertificateSubject) -> Pair:
+    """A certificate of the authority's for a new key.
+
+    It is good for asking, and for answering too where the subject has hosts.
+    """
+    from cryptography import x509  # noqa: PLC0415  slow
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa  # noqa: PLC0415
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
+    from cryptography.x509.oid import ExtendedKeyUsageOID  # noqa: PLC0415
+
+    issuer = x509.load_pem_x509_certificate(ca.certificate.encode())
+    signer = load_pem_private_key(ca.key.encode(), None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey), "an authority's"
+    key = ec.generate_private_key(ec.SECP256R1())
+    uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
+    uses += [ExtendedKeyUsageOID.SERVER_AUTH] if subject.hosts else []
+    builder = (
+        _builder(_distinguished_name(subject), issuer.subject, DAYS)
+        .public_key(key.public_key())
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+    )
+    if subject.hosts:
+        hosts = x509.SubjectAlternativeName(_general_names(subject.hosts))
+        builder = builder.add_extension(hosts, critical=False)
+    return _signed(builder, key, signer)
+
+
+def public_key_pin(certificate: str) -> str:
+    """``sha256:`` and the hash of the public key, as ``kubeadm join`` pins an authority."""
+    from hashlib import sha256  # noqa: PLC0415
+
+    from cryptography import x509  # noqa: PLC0415  slow
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat  # noqa: PLC0415
+
+    found = x509.load_pem_x509_certificate(certificate.encode())
+    public = found.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return f"sha256:{sha256(public).hexdigest()}"
+
+
+def make_signing_key() -> Pair:
+    """A key and its public half (in the certificate's place): for service accounts' tokens."""
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415  slow
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat  # noqa: PLC0415
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return Pair(public.decode(), _key_text(key))
+
+
+def _builder(subject: Name, issuer: Name, days: int) -> CertificateBuilder:
+    from cryptography import x509  # noqa: PLC0415  slow
+
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BEFORE)
+        .not_valid_after(now + timedelta(days=days))
+    )
+
+
+def _signed(
+    builder: CertificateBuilder,
+    key: CertificateIssuerPrivateKeyTypes,
+    signer: CertificateIssuerPrivateKeyTypes,
+) -> Pair:
+    from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415  slow
+    from cryptography.hazmat.primitives.serialization import Encoding  # noqa: PLC0415
+
+    made = builder.sign(signer, SHA256())
+    return Pair(made.public_bytes(Encoding.PEM).decode(), _key_text(key))
+
+
+def _key_text(key: CertificateIssuerPrivateKeyTypes) -> str:
+    from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415  slow
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+    )
+
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+
+
+def _distinguished_name(subject: CertificateSubject) -> Name:
+    from cryptography import x509  # noqa: PLC0415  slow
+    from cryptography.x509.oid import NameOID  # noqa: PLC0415
+
+    groups = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, one) for one in subject.groups]
+    return x509.Name([*groups, x509.NameAttribute(NameOID.COMMON_NAME, subject.name)])
+
+
+def _general_names(hosts: Iterable[str]) -> list[GeneralName]:
+    from cryptography import x509  # noqa: PLC0415  slow
+
+    found: list[GeneralName] = []
+    for host in hosts:
+        try:
+            found.append(x509.IPAddress(ip_address(host)))
+        except ValueError:
+            found.append(x509.DNSName(host))
+    return found
+
+
+CONTEXT_PREFIX = "hybridlab-"
+_LISTS = ("clusters", "users", "contexts")
+
+
+class KubeconfigError(ValueError):
+    """A text that is no kubeconfig, and why."""
+
+
+def context_name(lab: str) -> str:
+    """What a lab's context, cluster and user are called in a kubeconfig."""
+    return f"{CONTEXT_PREFIX}{lab}"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One way to one API."""
+
+    name: str
+    """Of the cluster, the user and the context alike."""
+    server: str
+    """``https://ADDRESS:PORT``."""
+    ca: str
+    """PEM."""
+    client: Pair
+
+    def at(self, server: str) -> Access:
+        """The same through another address."""
+        return replace(self, server=server)
+
+
+def kubeconfig_document(access: Access) -> dict[str, Any]:
+    """The kubeconfig as data."""
+    name = access.name
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": _cluster_entry(access)}],
+        "users": [{"name": name, "user": _user_entry(access)}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }
+
+
+def kubeconfig_text(access: Access) -> str:
+    """The kubeconfig as a file."""
+    return to_yaml((kubeconfig_document(access),))
+
+
+def read_kubeconfig(content: str, name: str) -> Access:
+    """The way that a kubeconfig with one cluster and one user leads, under another name.
+
+    Raises
+    ------
+    KubeconfigError
+        When it has other parts than kubeadm's.
+
+    """
+    found = _load_kubeconfig(content)
+    try:
+        cluster, user = found["clusters"][0]["cluster"], found["users"][0]["user"]
+        client = Pair(
+            _from_base64(user["client-certificate-data"]), _from_base64(user["client-key-data"])
+        )
+        return Access(
+            name,
+            str(cluster["server"]),
+            _from_base64(cluster["certificate-authority-data"]),
+            client,
+        )
+    except (KeyError, IndexError, TypeError) as error:
+        raise KubeconfigError(f"it has no {error}") from error
+    except (ValueError, AttributeError) as error:
+        raise KubeconfigError("its certificates or its key are damaged") from error
+
+
+def is_export(content: str) -> bool:
+    """Whether a text is a lab's own kubeconfig and nothing else: it may be written over."""
+    try:
+        found = _load_kubeconfig(content)
+    except KubeconfigError:
+        return False
+    lists = [found.get(key) for key in _LISTS]
+    if not all(isinstance(one, list) and len(one) == 1 for one in lists):
+        return False
+    entries = [entry for one in lists for entry in one]
+    return all(
+        isinstance(entry, Mapping) and str(entry.get("name")).startswith(CONTEXT_PREFIX)
+        for entry in entries
+    )
+
+
+def _cluster_entry(access: Access) -> dict[str, str]:
+    return {"certificate-authority-data": _to_base64(access.ca), "server": access.server}
+
+
+def _user_entry(access: Access) -> dict[str, str]:
+    return {
+        "client-certificate-data": _to_base64(access.client.certificate),
+        "client-key-data": _to_base64(access.client.key),
+    }
+
+
+def _load_kubeconfig(content: str) -> Any:
+    from ruamel.yaml import YAML  # noqa: PLC0415  slow
+    from ruamel.yaml.error import MarkedYAMLError  # noqa: PLC0415  slow
+
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of anchors, which are the user's own
+            found = YAML(typ="safe", pure=True).load(content)
+    except Exception as error:
+        # Its constructors raise whatever Python does. Their words may hold the user's secrets.
+        mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
+        where = f", line {mark.line + 1}" if mark else ""
+        raise KubeconfigError(f"invalid YAML{where}") from error
+    if not isinstance(found, dict) or found.get("kind", "Config") != "Config":
+        raise KubeconfigError("not a document of kind 'Config'")
+    return found
+
+
+def _to_base64(pem: str) -> str:
+    return b64encode(pem.encode()).decode()
+
+
+def _from_base64(data: str) -> str:
+    return b64decode(data, validate=True).decode()

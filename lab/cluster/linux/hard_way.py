@@ -1,0 +1,566 @@
+"""Kubernetes the hard way: a cluster of plain systemd units, without kubeadm.
+
+As Kubernetes the Hard Way has it: etcd, API server, controller manager and scheduler on every
+controller, RBAC for the API server to reach the kubelets, Secrets encrypted in etcd. Files
+have the paths that kubeadm gives them.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.cluster.cluster import API_PORT, Cluster, ClusterNode
+from lab.cluster.credentials import (
+    Access,
+    CertificateSubject,
+    Pair,
+    context_name,
+    issue,
+    kubeconfig_text,
+    make_authority,
+    make_signing_key,
+)
+from lab.cluster.documents import Document, to_yaml
+from lab.cluster.kubeadm import (
+    PROXY_KUBECONFIG,
+    Surroundings,
+    api_endpoint,
+    api_names,
+    api_server_arguments,
+    controller_manager_arguments,
+    etcd_arguments,
+    first_service,
+    kube_proxy_config,
+    kubelet_config,
+    scheduler_arguments,
+)
+from lab.cluster.linux.api import ClusterApi
+from lab.cluster.linux.joining import API_SECONDS, REGISTER_SECONDS
+from lab.cluster.linux.node import (
+    BIN,
+    KUBELET_CONFIG,
+    KUBELET_UNIT,
+    MEDIUM,
+    link_programs,
+    plain_kubelet,
+)
+from lab.cluster.linux.operations import (
+    ClusterSite,
+    Executor,
+    Operation,
+    Operations,
+    Run,
+    SystemdUnit,
+    WriteFile,
+    inputs_digest,
+)
+from lab.plan.canonical import digest
+from lab.remote.parallel import on_each
+from lab.state.directory import make_private
+from lab.state.failure import guarded_files
+from lab.state.files import write_private
+from lab.topology.intent import Intent
+
+KEYS_DIRECTORY = "cluster-keys"
+_SECRET_BYTES = 32
+"""The key of AES-CBC with 256 bits, as Kubernetes the Hard Way takes it."""
+
+
+class Keys:
+    """Keys below one directory; each in a file of its own, mode 0600.
+
+    Parameters
+    ----------
+    directory
+        The lab's own.
+
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory / KEYS_DIRECTORY
+
+    def authority(self) -> Pair:
+        """The cluster's authority."""
+        return self._kept("ca", "", lambda: make_authority("hybridlab"))
+
+    def service_accounts(self) -> Pair:
+        """What signs service accounts' tokens; in the certificate's place stands the public key."""
+        return self._kept("service-accounts", "", make_signing_key)
+
+    def issued(self, file: str, subject: CertificateSubject) -> Pair:
+        """A certificate for the subject: another one when the subject is, or the authority."""
+        ca = self.authority()
+        about = digest(subject, ca.certificate)
+        return self._kept(file, about, lambda: issue(ca, subject))
+
+    def encryption_key(self) -> str:
+        """What Secrets are encrypted with in etcd, base64."""
+        made = self._kept(
+            "encryption",
+            "",
+            lambda: Pair("", b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()),
+        )
+        return made.key
+
+    def _kept(self, file: str, about: str, make: Callable[[], Pair]) -> Pair:
+        path = self._directory / f"{file}.json"
+        with guarded_files(f"reading '{path}'"):
+            text = path.read_text(encoding="utf-8") if path.exists() else ""
+        if text and (found := json.loads(text))["about"] == about:
+            return Pair(found["certificate"], found["key"])
+        made = make()
+        make_private(self._directory)
+        kept = {"about": about, "certificate": made.certificate, "key": made.key}
+        write_private(path, json.dumps(kept))
+        return made
+
+
+PKI = "/etc/kubernetes/pki"
+PLANE_PROGRAMS = (
+    "etcd",
+    "etcdctl",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubectl",
+)
+KUBELET_CLIENT = "kube-apiserver-kubelet-client"
+_START_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneKeys:
+    """What one controller holds."""
+
+    ca: Pair
+    service_accounts: Pair
+    encryption: str
+    issued: Mapping[str, Pair]
+    """By the names of :func:`subjects`."""
+
+
+BLANK_PLANE = PlaneKeys(Pair("", ""), Pair("", ""), "", {})
+"""For a digest, which must not depend on keys."""
+
+
+def controller_subjects(
+    cluster: Cluster, intent: Intent, node: ClusterNode, around: Surroundings
+) -> dict[str, CertificateSubject]:
+    """Every certificate of a controller."""
+    service = first_service(cluster)
+    api = (
+        *api_names(cluster, intent, around),
+        service,
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        f"kubernetes.default.svc.{cluster.domain}",
+    )
+    local = ("localhost", "127.0.0.1", node.name, node.address)
+    return {
+        "apiserver": CertificateSubject("kube-apiserver", (), api),
+        "apiserver-kubelet-client": CertificateSubject(KUBELET_CLIENT),
+        "etcd": CertificateSubject(f"etcd-{node.name}", (), local),
+        "admin": CertificateSubject("admin", ("system:masters",)),
+        "controller-manager": CertificateSubject("system:kube-controller-manager"),
+        "scheduler": CertificateSubject("system:kube-scheduler"),
+    }
+
+
+def run_controller(
+    cluster: Cluster, intent: Intent, node: ClusterNode, keys: PlaneKeys, around: Surroundings
+) -> Operations:
+    """One controller with its programs running; the API is ready when most controllers are."""
+    links = tuple(link_programs(PLANE_PROGRAMS))
+    files = _files(cluster, keys)
+    commands = {
+        "etcd": _etcd(cluster, node, around.patience),
+        "kube-apiserver": _api_server(cluster, intent, node, around.patience),
+        "kube-controller-manager": _controller_manager(cluster, around.patience),
+        "kube-scheduler": {
+            "kubeconfig": "/etc/kubernetes/scheduler.conf",
+            **scheduler_arguments(cluster, around.patience),
+        },
+    }
+    units = {name: _plane_service(name, arguments) for name, arguments in commands.items()}
+    read: dict[str, tuple[Operation, ...]] = {
+        name: (*links, *files, unit) for name, unit in units.items()
+    }
+    # set off and not waited for: etcd is ready when most of its members are
+    services = tuple(
+        SystemdUnit(
+            f"{name}.service", inputs_digest(read[name]), wait=False, seconds=_START_SECONDS
+        )
+        for name in units
+    )
+    return (*links, *files, *units.values(), *services)
+
+
+def kubelet_rbac() -> tuple[Document, ...]:
+    """What lets the API server reach the kubelets' own API."""
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
+    name = "system:kube-apiserver-to-kubelet"
+    resources = ("proxy", "stats", "log", "spec", "metrics", "configz", "healthz", "pods")
+    return (
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": name},
+            "rules": [
+                {
+                    "apiGroups": [""],
+                    "resources": [f"nodes/{one}" for one in resources],
+                    "verbs": ["*"],
+                }
+            ],
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {**role, "name": name},
+            "subjects": [
+                {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": KUBELET_CLIENT}
+            ],
+        },
+    )
+
+
+def encryption_config(key: str) -> Document:
+    """Secrets are encrypted in etcd; what was written before is still read."""
+    return {
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "EncryptionConfiguration",
+        "resources": [
+            {
+                "resources": ["secrets"],
+                "providers": [
+                    {"aescbc": {"keys": [{"name": "key1", "secret": key}]}},
+                    {"identity": {}},
+                ],
+            }
+        ],
+    }
+
+
+def _files(cluster: Cluster, keys: PlaneKeys) -> Operations:
+    nothing = Pair("", "")
+    pairs = {"ca": keys.ca} | {
+        name: keys.issued.get(name, nothing)
+        for name in ("apiserver", "apiserver-kubelet-client", "etcd")
+    }
+    found: list[Operation] = []
+    for name, pair in pairs.items():
+        found += pair_files(f"{PKI}/{name}", pair)
+    accounts = keys.service_accounts
+    found += [
+        WriteFile(f"{PKI}/sa.pub", accounts.certificate, secret=True),
+        WriteFile(f"{PKI}/sa.key", accounts.key, 0o600, secret=True),
+    ]
+    files = {"admin": "admin", "controller-manager": "controller-manager", "scheduler": "scheduler"}
+    for file, name in files.items():
+        # to the API server beside it: HAProxy has none that is not ready
+        server = api_endpoint(cluster) if name == "admin" else f"127.0.0.1:{API_PORT}"
+        found.append(
+            kubeconfig_file(
+                cluster,
+                f"/etc/kubernetes/{file}.conf",
+                server,
+                keys.ca.certificate,
+                keys.issued.get(name, nothing),
+            )
+        )
+    text = to_yaml((encryption_config(keys.encryption),))
+    found.append(WriteFile("/etc/kubernetes/encryption.yaml", text, 0o600, secret=True))
+    return tuple(found)
+
+
+def pair_files(path: str, pair: Pair) -> Operations:
+    """Certificate and key, ``PATH.crt`` and ``PATH.key``."""
+    return (
+        WriteFile(f"{path}.crt", pair.certificate, secret=True),
+        WriteFile(f"{path}.key", pair.key, 0o600, secret=True),
+    )
+
+
+def kubeconfig_file(cluster: Cluster, path: str, server: str, ca: str, client: Pair) -> WriteFile:
+    """A kubeconfig on the machine."""
+    name = context_name(cluster.name)
+    access = Access(name, f"https://{server}", ca, client)
+    return WriteFile(path, kubeconfig_text(access), 0o600, secret=True)
+
+
+def _etcd(cluster: Cluster, node: ClusterNode, patience: int) -> dict[str, str]:
+    members = cluster.control_planes()
+    peers = ",".join(f"{one.name}=https://{one.address}:2380" for one in members)
+    found = {
+        "name": node.name,
+        "data-dir": "/var/lib/etcd",
+        "cert-file": f"{PKI}/etcd.crt",
+        "key-file": f"{PKI}/etcd.key",
+        "trusted-ca-file": f"{PKI}/ca.crt",
+        "client-cert-auth": "true",
+        "peer-cert-file": f"{PKI}/etcd.crt",
+        "peer-key-file": f"{PKI}/etcd.key",
+        "peer-trusted-ca-file": f"{PKI}/ca.crt",
+        "peer-client-cert-auth": "true",
+        "initial-advertise-peer-urls": f"https://{node.address}:2380",
+        "listen-peer-urls": f"https://{node.address}:2380",
+        "listen-client-urls": f"https://{node.address}:2379,https://127.0.0.1:2379",
+        "advertise-client-urls": f"https://{node.address}:2379",
+        "initial-cluster-token": f"hybridlab-{cluster.name}",
+        "initial-cluster": peers,
+        "initial-cluster-state": "new",
+    }
+    return found | etcd_arguments(patience)
+
+
+def _api_server(
+    cluster: Cluster, intent: Intent, node: ClusterNode, patience: int
+) -> dict[str, str]:
+    members = ",".join(f"https://{one.address}:2379" for one in cluster.control_planes())
+    return {
+        "advertise-address": node.address,
+        "allow-privileged": "true",
+        "authorization-mode": "Node,RBAC",
+        "client-ca-file": f"{PKI}/ca.crt",
+        "enable-admission-plugins": "NodeRestriction",
+        "encryption-provider-config": "/etc/kubernetes/encryption.yaml",
+        "etcd-cafile": f"{PKI}/ca.crt",
+        "etcd-certfile": f"{PKI}/etcd.crt",
+        "etcd-keyfile": f"{PKI}/etcd.key",
+        "etcd-servers": members,
+        "kubelet-certificate-authority": f"{PKI}/ca.crt",
+        "kubelet-client-certificate": f"{PKI}/apiserver-kubelet-client.crt",
+        "kubelet-client-key": f"{PKI}/apiserver-kubelet-client.key",
+        "kubelet-preferred-address-types": "InternalIP",
+        "secure-port": str(API_PORT),
+        "service-account-issuer": f"https://kubernetes.default.svc.{cluster.domain}",
+        "service-account-key-file": f"{PKI}/sa.pub",
+        "service-account-signing-key-file": f"{PKI}/sa.key",
+        "service-cluster-ip-range": cluster.service_cidr,
+        "tls-cert-file": f"{PKI}/apiserver.crt",
+        "tls-private-key-file": f"{PKI}/apiserver.key",
+        **api_server_arguments(intent, patience),
+    }
+
+
+def _controller_manager(cluster: Cluster, patience: int) -> dict[str, str]:
+    config = "/etc/kubernetes/controller-manager.conf"
+    return {
+        "authentication-kubeconfig": config,
+        "authorization-kubeconfig": config,
+        "bind-address": "127.0.0.1",
+        "client-ca-file": f"{PKI}/ca.crt",
+        "cluster-cidr": cluster.pod_cidr,
+        "cluster-name": f"hybridlab-{cluster.name}",
+        "cluster-signing-cert-file": f"{PKI}/ca.crt",
+        "cluster-signing-key-file": f"{PKI}/ca.key",
+        "kubeconfig": config,
+        "root-ca-file": f"{PKI}/ca.crt",
+        "service-account-private-key-file": f"{PKI}/sa.key",
+        "service-cluster-ip-range": cluster.service_cidr,
+        "use-service-account-credentials": "true",
+        **controller_manager_arguments(cluster, patience),
+    }
+
+
+def _plane_service(name: str, arguments: Mapping[str, str]) -> WriteFile:
+    words = [f"{BIN}/{name}", *(f"--{key}={text}" for key, text in arguments.items())]
+    command = " \\\n    ".join(words)
+    text = f"""[Unit]
+Description={name}
+After=network-online.target hybridlab-network.service
+Wants=network-online.target
+RequiresMountsFor={MEDIUM}
+
+[Service]
+ExecStart={command}
+Restart=always
+RestartSec=5
+StartLimitInterval=0
+LimitNOFILE=65536
+
+[Install]
+WantedBy=multi-user.target
+"""
+    return WriteFile(f"/etc/systemd/system/{name}.service", text)
+
+
+WORKER_PROGRAMS = ("kubelet", "kube-proxy", "kubectl")
+_PROXY_UNIT = "kube-proxy.service"
+_PROXY_CONFIG = "/var/lib/kube-proxy/config.yaml"
+_WORKER_CA = "/etc/kubernetes/pki/ca.crt"
+_KUBELET_PAIR = "/var/lib/kubelet/pki/kubelet-by-hand"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerKeys:
+    """What one worker holds: no key of the authority."""
+
+    ca: str
+    kubelet: Pair
+    proxy: Pair
+
+
+BLANK_WORKER = WorkerKeys("", Pair("", ""), Pair("", ""))
+"""For a digest, which must not depend on keys."""
+
+
+def worker_subjects(node: ClusterNode) -> dict[str, CertificateSubject]:
+    """The worker's certificates; its kubelet asks and answers with the same one."""
+    own = (node.name, node.address)
+    return {
+        "kubelet": CertificateSubject(f"system:node:{node.name}", ("system:nodes",), own),
+        "proxy": CertificateSubject("system:kube-proxy", ("system:node-proxier",)),
+    }
+
+
+def run_worker(
+    cluster: Cluster, node: ClusterNode, keys: WorkerKeys, patience: int = 1
+) -> Operations:
+    """The worker with its programs running; it registers by itself."""
+    server = api_endpoint(cluster)
+    common: tuple[Operation, ...] = (
+        *link_programs(WORKER_PROGRAMS),
+        WriteFile(_WORKER_CA, keys.ca, secret=True),
+    )
+    own: tuple[Operation, ...] = (
+        *pair_files(_KUBELET_PAIR, keys.kubelet),
+        kubeconfig_file(cluster, "/etc/kubernetes/kubelet.conf", server, keys.ca, keys.kubelet),
+        WriteFile(KUBELET_CONFIG, to_yaml((worker_kubelet_config(cluster, patience),))),
+        plain_kubelet(node.name, node.address),
+    )
+    proxies: tuple[Operation, ...] = (
+        kubeconfig_file(cluster, PROXY_KUBECONFIG, server, keys.ca, keys.proxy),
+        WriteFile(_PROXY_CONFIG, to_yaml((kube_proxy_config(cluster),))),
+        WriteFile(f"/etc/systemd/system/{_PROXY_UNIT}", _proxy_service(node)),
+    )
+    return (
+        *common,
+        *own,
+        *proxies,
+        SystemdUnit(KUBELET_UNIT, inputs_digest((*common, *own))),
+        SystemdUnit(_PROXY_UNIT, inputs_digest((*common, *proxies))),
+    )
+
+
+def worker_kubelet_config(cluster: Cluster, patience: int) -> Document:
+    """The kubelet's configuration: what kubeadm would add to the cluster's own stands here."""
+    return {
+        **kubelet_config(cluster, patience),
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": _WORKER_CA},
+        },
+        "authorization": {"mode": "Webhook"},
+        "rotateCertificates": False,
+        "tlsCertFile": f"{_KUBELET_PAIR}.crt",
+        "tlsPrivateKeyFile": f"{_KUBELET_PAIR}.key",
+    }
+
+
+def _proxy_service(node: ClusterNode) -> str:
+    command = f"{BIN}/kube-proxy --config={_PROXY_CONFIG}"
+    return f"""[Unit]
+Description=kube-proxy
+After=network-online.target hybridlab-network.service
+Wants=network-online.target
+RequiresMountsFor={MEDIUM}
+
+[Service]
+ExecStart={command} --hostname-override={node.name}
+Restart=always
+RestartSec=5
+StartLimitInterval=0
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+class HardWay:
+    """Makes one cluster without kubeadm.
+
+    Parameters
+    ----------
+    cluster, intent
+        What is to be.
+    site
+        Where the machines are reached, and the directory that the keys are kept in.
+
+    """
+
+    def __init__(self, cluster: Cluster, intent: Intent, site: ClusterSite) -> None:
+        self._cluster = cluster
+        self._intent = intent
+        self._site = site
+        self._around = Surroundings(site.management, site.patience)
+        self._api = ClusterApi(cluster, site)
+
+    def planes(self) -> None:
+        """Every controller at once: etcd is there when most of them are."""
+        nodes = {node.name: node for node in self._cluster.control_planes()}
+        keys = {name: self._plane_keys(node) for name, node in nodes.items()}
+        on_each(
+            nodes,
+            lambda name: self._do(
+                name,
+                run_controller(self._cluster, self._intent, nodes[name], keys[name], self._around),
+            ),
+        )
+        self._api.ready(self._site.deadline(API_SECONDS))
+        self._api.apply(kubelet_rbac(), self._site.deadline(API_SECONDS))
+
+    def nodes(self, nodes: Iterable[ClusterNode]) -> None:
+        """Workers, all at once; one whose Node was deleted registers anew."""
+        wanted = {node.name: node for node in nodes}
+        keys = {name: self._worker_keys(node) for name, node in wanted.items()}
+        on_each(
+            wanted,
+            lambda name: self._do(
+                name,
+                run_worker(self._cluster, wanted[name], keys[name], self._site.patience),
+            ),
+        )
+        there = self._api.nodes(self._site.deadline(API_SECONDS))
+        for node in wanted.values():
+            if node.name not in there:
+                self.register(node)
+            self._api.set_pod_cidr(node, self._site.deadline(REGISTER_SECONDS))
+
+    def again(self, node: ClusterNode) -> None:
+        """One worker anew."""
+        self._api.delete_node(node.name, self._site.deadline(API_SECONDS))
+        self.nodes([node])
+
+    def register(self, node: ClusterNode) -> None:
+        """A kubelet registers when it starts."""
+        Executor(node.name, self._site).do((Run(("systemctl", "restart", "kubelet.service")),))
+
+    def _plane_keys(self, node: ClusterNode) -> PlaneKeys:
+        kept = Keys(self._site.directory)
+        wanted = controller_subjects(self._cluster, self._intent, node, self._around)
+        return PlaneKeys(
+            kept.authority(),
+            kept.service_accounts(),
+            kept.encryption_key(),
+            {name: kept.issued(f"{node.name}-{name}", one) for name, one in wanted.items()},
+        )
+
+    def _worker_keys(self, node: ClusterNode) -> WorkerKeys:
+        kept = Keys(self._site.directory)
+        pairs = {
+            name: kept.issued(f"{node.name}-{name}", subject)
+            for name, subject in worker_subjects(node).items()
+        }
+        return WorkerKeys(kept.authority().certificate, pairs["kubelet"], pairs["proxy"])
+
+    def _do(self, name: str, operations: Operations) -> None:
+        Executor(name, self._site).do(operations)

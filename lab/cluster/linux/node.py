@@ -1,0 +1,501 @@
+"""Prepare a Linux machine for its cluster: kernel, network, containerd, kubelet, HAProxy. Pure."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from ipaddress import ip_interface
+
+from lab.cluster import dns
+from lab.cluster.addons.addon import addons
+from lab.cluster.bundle.manifest import ContainerImage, Manifest
+from lab.cluster.bundle.medium import image_path
+from lab.cluster.cluster import API_PORT, Cluster, ClusterNode, HostTraits, underlay
+from lab.cluster.kubeadm import RESOLVER, SOCKET, health_check_seconds
+from lab.cluster.linux.operations import (
+    Enabled,
+    Operation,
+    Operations,
+    Run,
+    Symlink,
+    SystemdUnit,
+    WriteFile,
+    inputs_digest,
+)
+from lab.topology.intent import NODE_SEGMENT, Intent, MachineIntent
+
+_MODULES = {
+    "overlay": ("grep", "-qw", "overlay", "/proc/filesystems"),
+    "br_netfilter": ("test", "-d", "/proc/sys/net/bridge"),
+}
+"""Each with the command that says whether the kernel has it, loaded or built in."""
+_SETTINGS = {
+    "net.ipv4.ip_forward": 1,
+    "net.bridge.bridge-nf-call-iptables": 1,
+    "net.bridge.bridge-nf-call-ip6tables": 1,
+}
+"""Each network namespace has its own."""
+_KERNEL_SETTINGS = {
+    "fs.inotify.max_user_instances": 1024,  # the default of 128 is too little for a few dozen pods
+}
+"""Those that a kernel has once."""
+_NETWORK = "/usr/local/lib/hybridlab/network"
+_NETWORK_UNIT = "hybridlab-network.service"
+
+
+def prepare_machine(cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
+    """Names of all machines, modules and settings of the kernel, no swap, its cards."""
+    return (
+        WriteFile("/etc/hosts", "".join(_hosts(cluster, intent))),
+        *(_with_kernel_of_host() if cluster.host.shared_kernel else _with_own_kernel()),
+        *_resolver(machine),
+        *_network(intent, machine.name),
+    )
+
+
+def _with_own_kernel() -> Operations:
+    modules = WriteFile("/etc/modules-load.d/hybridlab.conf", "".join(f"{m}\n" for m in _MODULES))
+    settings, applied = _settings(_SETTINGS | _KERNEL_SETTINGS)
+    return (
+        modules,
+        settings,
+        Run(
+            ("modprobe", "-a", *_MODULES),
+            unless=" && ".join(shlex.join(there) for there in _MODULES.values()),
+        ),
+        applied,
+        Run(
+            ("systemctl", "mask", "--now", "swap.target"),
+            unless="[ -L /etc/systemd/system/swap.target ]",
+        ),
+        Run(("swapoff", "-a"), unless='[ "$(wc -l </proc/swaps)" -le 1 ]'),
+    )
+
+
+def _with_kernel_of_host() -> Operations:
+    """Nothing that another container or the host would notice."""
+    required = (
+        Run(there, unless=shlex.join(there), hint=f"run 'modprobe {name}' on the host of the lab")
+        for name, there in _MODULES.items()
+    )
+    return (*required, *_settings(_SETTINGS))
+
+
+def _settings(values: Mapping[str, int]) -> tuple[WriteFile, Run]:
+    """The file that sets them with every start, and what sets them now."""
+    lines = "".join(f"{key} = {value}\n" for key, value in values.items())
+    file = WriteFile("/etc/sysctl.d/90-hybridlab.conf", lines)
+    as_set = " && ".join(f'[ "$(sysctl -n {key})" = {value} ]' for key, value in values.items())
+    return file, Run(("sysctl", "-q", "-p", file.path), unless=as_set)
+
+
+def _hosts(cluster: Cluster, intent: Intent) -> Iterator[str]:
+    yield "127.0.0.1 localhost\n"
+    yield "::1 localhost ip6-localhost ip6-loopback\n"
+    for machine in intent.machines:
+        yield f"{machine.address()} {machine.name} {machine.name}.{cluster.name}\n"
+
+
+def _resolver(machine: MachineIntent) -> Operations:
+    """Whom the machine itself asks for names, where the scenario has somebody who answers."""
+    if machine.resolver is None:
+        return ()
+    lines = [f"nameserver {machine.resolver.server}"]
+    lines += [f"search {' '.join(machine.resolver.search)}"] if machine.resolver.search else []
+    lines.append(f"options ndots:{machine.resolver.ndots}")
+    return (WriteFile("/etc/resolv.conf", "".join(f"{line}\n" for line in lines)),)
+
+
+def _tunnel(machine: MachineIntent) -> Iterator[str]:
+    """The tunnel that no network add-on makes, with its entries."""
+    own = machine.tunnel
+    if own is None:
+        return
+    yield f"ip link show dev {own.name} >/dev/null 2>&1 ||"
+    yield (
+        f"    ip link add {own.name} address {own.mac} mtu {own.mtu} type vxlan id {own.vni} "
+        f"dstport {own.port} local {own.local} dev {own.device} nolearning"
+    )
+    yield f"ip link set {own.name} up"
+    yield from (f"ip address replace {address} dev {own.name}" for address in own.addresses)
+    for entry in machine.forwarding:
+        yield f"bridge fdb replace {entry.mac} dev {entry.device} dst {entry.remote} self permanent"
+    for one in machine.neighbours:
+        yield f"ip neighbour replace {one.address} lladdr {one.mac} dev {one.device} nud permanent"
+
+
+def _network(intent: Intent, name: str) -> Operations:
+    """The machine's own network at every start, before the kubelet looks for its address.
+
+    Whoever brings the lab up makes it too; this is for a machine that restarts by itself.
+    """
+    machine = underlay(intent).machine(name)
+    lines = ["#!/bin/sh", "# The cards of the lab and their routes, as the lab made them."]
+    for card in machine.interfaces:
+        lines.append(f"ip link set {card.name} mtu {card.mtu} up")
+        lines += [f"ip address replace {address} dev {card.name}" for address in card.addresses]
+    lines += _tunnel(machine)
+    names = {card.name for card in machine.interfaces}
+    for route in machine.routes:
+        if route.by is None and route.device in names:
+            via = f" via {route.via}" if route.via else ""
+            lines.append(f"ip route replace {route.destination}{via} dev {route.device}")
+    script = WriteFile(_NETWORK, "\n".join(lines) + "\n", 0o755)
+    unit = WriteFile(
+        f"/etc/systemd/system/{_NETWORK_UNIT}",
+        f"""[Unit]
+Description=The lab's network on this machine
+Before=network-online.target kubelet.service haproxy.service
+After=network-pre.target systemd-udevd.service
+Wants=network-pre.target
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart={_NETWORK}
+
+[Install]
+WantedBy=multi-user.target
+""",
+    )
+    return (script, unit, SystemdUnit(_NETWORK_UNIT, inputs_digest((script, unit))))
+
+
+MEDIUM = "/run/hybridlab/bundle"
+MEDIUM_LABEL = "HYBRIDBUNDLE"
+MEDIUM_UNIT = "run-hybridlab-bundle.mount"
+"""systemd wants a mount's unit named after its place."""
+BIN = "/usr/local/bin"
+CNI_BIN = "/opt/cni/bin"
+IMPORT_SECONDS = 180.0
+"""For one container image: the largest, kube-apiserver's, has some 100 MB to unpack."""
+
+
+def mount_medium() -> Operations:
+    """The medium mounted, now and at every start."""
+    unit = WriteFile(
+        f"/etc/systemd/system/{MEDIUM_UNIT}",
+        f"""[Unit]
+Description=The lab's bundle: programs and images of Kubernetes
+
+[Mount]
+What=/dev/disk/by-label/{MEDIUM_LABEL}
+Where={MEDIUM}
+Type=iso9660
+Options=ro
+
+[Install]
+WantedBy=multi-user.target
+""",
+    )
+    # never mounted anew: programs run from it
+    there = (
+        f"systemctl is-active --quiet {MEDIUM_UNIT} && systemctl is-enabled --quiet {MEDIUM_UNIT}"
+    )
+    return (unit, Run(("systemctl", "enable", "--quiet", "--now", MEDIUM_UNIT), unless=there))
+
+
+def link_programs(wanted: Iterable[str]) -> Iterator[Symlink]:
+    """Programs of the medium where a shell and systemd find them."""
+    for name in wanted:
+        yield Symlink(f"{BIN}/{name}", f"{MEDIUM}/bin/{name}")
+
+
+def link_cni_programs(manifest: Manifest) -> Iterator[Symlink]:
+    """Every CNI plugin of the bundle where containerd looks for them."""
+    for program in manifest.programs:
+        kind, _, name = program.name.rpartition("/")
+        if program.os == "linux" and kind == "cni":
+            yield Symlink(f"{CNI_BIN}/{name}", f"{MEDIUM}/cni/{name}")
+
+
+def image_file(name: str) -> str:
+    """The image's path on the medium, in the machine."""
+    return f"{MEDIUM}/{image_path(name)}"
+
+
+def import_image(image: ContainerImage) -> Run:
+    """The image in containerd's store, under its name and with the bundle's own digest.
+
+    ``--local``: the transfer service is sent the archive in small pieces, which takes two thirds
+    longer (16.2 s and 26.7 s for kube-scheduler's 49 MB in an emulated guest).
+    """
+    there = f"ctr -n k8s.io images ls name=={image.name} | grep -q sha256:{image.manifest.sha256}"
+    return Run(
+        ("ctr", "-n", "k8s.io", "images", "import", "--local", image_file(image.name)),
+        unless=there,
+        seconds=IMPORT_SECONDS,
+        hint="see that the bundle holds: 'lab bundle verify'",
+    )
+
+
+PAUSE = "registry.k8s.io/pause"
+CONTAINERD_UNIT = "containerd.service"
+RUNTIME_PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr", "runc")
+_CRICTL = "crictl"
+"""For people; neither kubeadm nor the kubelet has needed it since 1.31."""
+
+
+def run_containerd(manifest: Manifest, host: HostTraits) -> Operations:
+    """The container runtime with its configuration, and crictl told of it."""
+    sandbox = manifest.image(PAUSE).name
+    config = WriteFile("/etc/containerd/config.toml", containerd_config(sandbox, host))
+    unit = WriteFile(f"/etc/systemd/system/{CONTAINERD_UNIT}", _CONTAINERD_SERVICE)
+    there = {program.name for program in manifest.programs if program.os == "linux"}
+    links = tuple(link_programs((*RUNTIME_PROGRAMS, *({_CRICTL} & there))))
+    endpoints = {"runtime-endpoint": SOCKET, "image-endpoint": SOCKET, "timeout": 60}
+    files: tuple[Operation, ...] = (
+        *links,
+        *link_cni_programs(manifest),
+        WriteFile("/etc/crictl.yaml", json.dumps(endpoints) + "\n"),
+        config,
+        unit,
+    )
+    return (*files, SystemdUnit(CONTAINERD_UNIT, inputs_digest((*links, config, unit))))
+
+
+def containerd_config(sandbox: str, host: HostTraits) -> str:
+    """Configuration of containerd 2.x (version 3).
+
+    The directories of CNI plugins and their configuration are containerd's defaults,
+    ``/opt/cni/bin`` and ``/etc/cni/net.d``: their keys differ between 2.0 and 2.1. Where no
+    process may lower its OOM score, runc starts no pod unless containerd asks for none. Privileged
+    containers get no devices where the kernel, and so the devices, are the host's.
+    """
+    scores = "" if host.can_lower_oom_score else _SCORES_KEPT
+    return f"""version = 3
+
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+sandbox = '{sandbox}'
+
+[plugins.'io.containerd.cri.v1.images'.registry]
+config_path = '/etc/containerd/certs.d'
+{scores}
+[plugins.'io.containerd.cri.v1.runtime'.containerd]
+default_runtime_name = 'runc'
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+runtime_type = 'io.containerd.runc.v2'
+{_NO_DEVICES if host.shared_kernel else ""}
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+BinaryName = '{BIN}/runc'
+SystemdCgroup = true
+"""
+
+
+_SCORES_KEPT = """
+[plugins.'io.containerd.cri.v1.runtime']
+restrict_oom_score_adj = true
+"""
+_NO_DEVICES = """privileged_without_host_devices = true
+"""
+_CONTAINERD_SERVICE = f"""[Unit]
+Description=containerd
+After=network.target local-fs.target dbus.service
+RequiresMountsFor={MEDIUM}
+
+[Service]
+ExecStart={BIN}/containerd
+Type=notify
+Delegate=yes
+KillMode=process
+Restart=always
+RestartSec=5
+LimitNPROC=infinity
+LimitCORE=infinity
+TasksMax=infinity
+OOMScoreAdjust=-999
+
+[Install]
+WantedBy=multi-user.target
+"""
+"""As containerd's own containerd.service has it."""
+
+
+KUBELET_UNIT = "kubelet.service"
+KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
+
+
+def kubeadm_kubelet() -> Operations:
+    """Unit and drop-in as Kubernetes' own packages have them; kubeadm starts it."""
+    return (
+        WriteFile(f"/etc/systemd/system/{KUBELET_UNIT}", _kubelet_service(f"{BIN}/kubelet")),
+        WriteFile(f"/etc/systemd/system/{KUBELET_UNIT}.d/10-kubeadm.conf", _KUBEADM_DROP_IN),
+    )
+
+
+def plain_kubelet(name: str, address: str) -> WriteFile:
+    """The unit with all its arguments."""
+    words = (
+        f"{BIN}/kubelet",
+        f"--config={KUBELET_CONFIG}",
+        "--kubeconfig=/etc/kubernetes/kubelet.conf",
+        f"--hostname-override={name}",
+        f"--node-ip={address}",
+    )
+    return WriteFile(
+        f"/etc/systemd/system/{KUBELET_UNIT}", _kubelet_service(" \\\n    ".join(words))
+    )
+
+
+def _kubelet_service(command: str) -> str:
+    return f"""[Unit]
+Description=kubelet: The Kubernetes Node Agent
+Wants=network-online.target
+After=network-online.target containerd.service
+RequiresMountsFor={MEDIUM}
+
+[Service]
+ExecStart={command}
+Restart=always
+StartLimitInterval=0
+RestartSec=10
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+_KUBEADM_DROP_IN = f"""[Service]
+Environment="KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf"
+Environment="KUBELET_CONFIG_ARGS=--config={KUBELET_CONFIG}"
+EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
+EnvironmentFile=-/etc/default/kubelet
+ExecStart=
+ExecStart={BIN}/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
+"""  # noqa: E501  systemd's lines are as long as they are
+
+
+_HAPROXY_CONFIG = "/etc/haproxy/haproxy.cfg"
+
+
+def balancer_machine(cluster: Cluster, intent: Intent) -> MachineIntent | None:
+    """The machine that balances: it has the endpoint's address and is no control plane."""
+    planes = {node.name for node in cluster.control_planes()}
+    for one in intent.machines:
+        addresses = [
+            str(ip_interface(text).ip) for card in one.interfaces for text in card.addresses
+        ]
+        if cluster.endpoint in addresses and one.name not in planes:
+            return one
+    return None
+
+
+def run_haproxy(cluster: Cluster, intent: Intent, patience: int) -> Operations:
+    """HAProxy with the control planes behind it; it comes with the machine's image."""
+    config = WriteFile(_HAPROXY_CONFIG, haproxy_config(cluster, intent, patience))
+    return (config, SystemdUnit("haproxy.service", inputs_digest((config,))))
+
+
+def haproxy_config(cluster: Cluster, intent: Intent, patience: int = 1) -> str:
+    """TCP, passed on as it is, to those API servers that say that they are ready.
+
+    They are asked by the network that the balancer is on, which may be the nodes' other one. At
+    random, so that whoever asks often enough sees each: taking turns, two that ask at the same
+    time could each see every other server only.
+    """
+    front = balancer_machine(cluster, intent)
+    assert front is not None, "asked where something is to balance"
+    near = next((card.segment for card in front.interfaces if card.segment == NODE_SEGMENT), None)
+    segment = near or front.interfaces[0].segment
+    servers = "".join(
+        f"    server {node.name} {intent.machine(node.name).address(segment)}:{API_PORT}\n"
+        for node in cluster.control_planes()
+    )
+    seconds = health_check_seconds(patience)
+    return f"""global
+    log stdout format raw local0 notice
+    maxconn 4096
+
+defaults
+    mode tcp
+    log global
+    timeout connect 10s
+    timeout client 1h
+    timeout server 1h
+    timeout check {seconds}s
+
+frontend api
+    bind *:{API_PORT}
+    default_backend control-planes
+
+backend control-planes
+    balance random(1)
+    option httpchk GET /readyz
+    http-check expect status 200
+    default-server check check-ssl verify none inter {seconds}s fall 3 rise 1
+{servers}"""
+
+
+MARK = "/var/lib/hybridlab/member"
+"""What the machine is a member of: written when it is one, and not before."""
+AGNHOST = "registry.k8s.io/e2e-test-images/agnhost"
+KUBEADM_PROGRAMS = ("kubeadm", "kubectl", "kubelet")
+_PLANE_IMAGES = tuple(
+    f"registry.k8s.io/{name}"
+    for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
+)
+_PROXY_IMAGE = "registry.k8s.io/kube-proxy"
+
+
+def image_repositories(cluster: Cluster, node: ClusterNode) -> tuple[str, ...]:
+    """The images that may be wanted on the node, by name without tag."""
+    if node.pod_cidr is None:
+        return ()
+    found = [PAUSE, dns.IMAGE, AGNHOST]
+    if cluster.how == "kubeadm":
+        found.append(_PROXY_IMAGE)
+        found += _PLANE_IMAGES if node.role == "control-plane" else ()
+    found += addons()[cluster.topology].images(cluster)
+    return tuple(sorted(found))
+
+
+def prepare_node(
+    cluster: Cluster, intent: Intent, node: ClusterNode, manifest: Manifest
+) -> Operations:
+    """The machine with its medium, programs, container runtime, images and CNI configuration."""
+    own = intent.machine(node.name)
+    head = (*prepare_machine(cluster, intent, own), *mount_medium())
+    if node.pod_cidr is None:
+        return head
+    resolver = WriteFile(RESOLVER, f"nameserver {cluster.dns_address}\n")
+    return (
+        *head,
+        resolver,
+        *_install_kubelet(cluster),
+        *addons()[cluster.topology].prepare_node(cluster, intent, own),
+        *run_containerd(manifest, cluster.host),
+        *(import_image(image) for image in node_images(cluster, node, manifest)),
+        *_start_member(cluster),
+    )
+
+
+def node_images(
+    cluster: Cluster, node: ClusterNode, manifest: Manifest
+) -> tuple[ContainerImage, ...]:
+    """The images that are put on the node."""
+    return tuple(manifest.image(name) for name in image_repositories(cluster, node))
+
+
+def prepare_balancer(
+    cluster: Cluster, intent: Intent, patience: int
+) -> tuple[str, Operations] | None:
+    """The machine that balances, and what is done there; None where nothing is to balance."""
+    found = balancer_machine(cluster, intent)
+    return (found.name, run_haproxy(cluster, intent, patience)) if found else None
+
+
+def _install_kubelet(cluster: Cluster) -> Iterator[Operation]:
+    if cluster.how == "kubeadm":
+        yield from link_programs(KUBEADM_PROGRAMS)
+        yield from kubeadm_kubelet()
+        yield Enabled(KUBELET_UNIT)
+
+
+def _start_member(cluster: Cluster) -> Iterator[Operation]:
+    """The kubelet of a node that has joined; kubeadm starts that of one which has not."""
+    if cluster.how == "kubeadm":
+        runs = f"systemctl is-active --quiet {KUBELET_UNIT}"
+        start = ("systemctl", "start", KUBELET_UNIT)
+        yield Run(start, unless=f"[ ! -e {MARK} ] || {runs}")

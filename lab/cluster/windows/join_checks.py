@@ -1,0 +1,224 @@
+"""Whether a Windows node can join, what is left on it, and how it is. Pure.
+
+Flags by version are data of :mod:`lab.cluster.rules`, checked against the sources of 1.36.3.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+from typing import Any
+
+from lab._errors import BrokenError
+from lab.cluster import rules
+from lab.cluster.bundle.manifest import ContainerImage, Manifest
+from lab.cluster.cluster import Cluster, ClusterNode
+from lab.cluster.windows import paths, steps
+from lab.cluster.windows.network import DOCUMENTED_ONLY, KNOWN
+from lab.imaging.windows.settings import RELEASES, Release, Year
+from lab.scenario.versions import unsupported
+from lab.topology.intent import Intent
+
+NEVER_STARTS: Mapping[str, str] = {
+    "1.31.0": "kubernetes 126965",
+    "1.31.1": "kubernetes 129957",
+}
+"""Kubelets that do not start on Windows: "protocol unix not supported"."""
+
+
+def version_refusal(version: str) -> str | None:
+    """Why a kubelet of that version (``"1.36.1"``) is not used on Windows; None if it is."""
+    if version in NEVER_STARTS:
+        return (
+            f"kubelet {version} does not start on Windows: 'protocol \"unix\" not supported' "
+            f"({NEVER_STARTS[version]}); use another patch version"
+        )
+    why = unsupported(".".join(version.split(".")[:2]))
+    return f"kubelet {version} {why}" if why else None
+
+
+def takes_gates(version: str) -> bool:
+    """Whether kube-proxy needs, and takes, the feature gates WinDSR and WinOverlay."""
+    return _takes_flag("kube-proxy", version, "--feature-gates=")
+
+
+def takes_infra_image(version: str) -> bool:
+    """Whether the kubelet knows ``--pod-infra-container-image``."""
+    return _takes_flag("kubelet", version, "--pod-infra-container-image=")
+
+
+def _takes_flag(program: str, version: str, flag: str) -> bool:
+    return any(one.startswith(flag) for one in rules.flags(program, "windows", version))
+
+
+PAUSE = "registry.k8s.io/pause"
+AGNHOST = "registry.k8s.io/e2e-test-images/agnhost"
+NEEDED = (PAUSE, AGNHOST)
+"""The sandbox of every pod, and the probe."""
+
+
+def images_for_build(manifest: Manifest, build: int) -> tuple[ContainerImage, ...]:
+    """All of the bundle that run on a build: without Hyper-V isolation it must be their own."""
+    repositories = dict.fromkeys(_repository(one) for one in manifest.images if one.os == "windows")
+    found = (rules.windows_image(manifest, one, str(build)) for one in repositories)
+    return tuple(one for one in found if one is not None)
+
+
+def pause_image(manifest: Manifest, build: int) -> str:
+    """The sandbox image of a build, in full; KeyError if the bundle has none."""
+    found = rules.windows_image(manifest, PAUSE, str(build))
+    if found is None:
+        raise KeyError(f"{PAUSE} for build {build}")
+    return found.name
+
+
+def missing_images(manifest: Manifest, build: int) -> tuple[str, ...]:
+    """What a node of that build needs and the bundle has not, in words."""
+    found = []
+    for repository in NEEDED:
+        if rules.windows_image(manifest, repository, str(build)) is None:
+            builds = sorted(
+                one.os_version or "any"
+                for one in manifest.images
+                if one.os == "windows" and _repository(one) == repository
+            )
+            has = f"it has {', '.join(builds)}" if builds else "it has none for Windows"
+            found.append(f"the bundle has no image '{repository}' for Windows build {build}: {has}")
+    return tuple(found)
+
+
+def _repository(image: ContainerImage) -> str:
+    return image.name.rpartition(":")[0]
+
+
+DSR_2019 = 1554
+"""Revision of 17763 from which Direct Server Return works: KB4580390, October 2020."""
+CALICO = {17763: 1432, 20348: 169}
+"""Least revision by build, as Calico's requirements have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsObserved:
+    """What a node says of itself."""
+
+    build: int
+    """``20348``."""
+    revision: int
+    """Of the build (UBR): what updates count up."""
+
+    @property
+    def release(self) -> Release | None:
+        """None for a build that is of no known release."""
+        return next((one for one in RELEASES.values() if one.build == self.build), None)
+
+    @property
+    def dsr(self) -> bool:
+        """Whether kube-proxy may use Direct Server Return."""
+        return self.build != RELEASES["2019"].build or self.revision >= DSR_2019
+
+    def __str__(self) -> str:
+        return f"{self.build}.{self.revision}"
+
+
+def too_old(observed: WindowsObserved, topology: str) -> str | None:
+    """What keeps this Windows out of a topology; None if nothing does.
+
+    Sources: KB4489899 for overlay networks on 2019, Calico's requirements for Calico.
+    """
+    release = observed.release
+    if release is None:
+        known = ", ".join(f"{one.name} ({one.build})" for one in RELEASES.values())
+        return f"build {observed} is of no Windows that is known here: {known}"
+    least, why = 0, ""
+    if topology in {"overlay", "kubeinit"}:
+        least, why = release.least_revision, release.why
+    elif topology.startswith("calico"):
+        least, why = CALICO.get(observed.build, 0), "Calico asks for it"
+    if observed.revision < least:
+        return f"{release.name} {observed} is older than {release.build}.{least}: {why}"
+    return None
+
+
+def year_of(image: str) -> Year | None:
+    """The release that an image's name speaks of (``windows-server-2022``); None if it does not."""
+    found: list[Year] = [year for year in RELEASES if year in image]
+    return found[0] if len(found) == 1 else None
+
+
+_OWN_NETWORKS = ("External", "cbr0", "l2bridge", "flannel.", "Calico")
+"""Names of HNS networks that a node's life leaves, or how they begin."""
+
+
+def join_refusals(
+    cluster: Cluster, intent: Intent, node: ClusterNode, manifest: Manifest
+) -> tuple[str, ...]:
+    """Why this node cannot join, as far as that is known before anything is created. Pure."""
+    reasons = [version_refusal(node.version)]
+    if cluster.topology not in KNOWN:
+        unknown = f"topology '{cluster.topology}' is not known on Windows"
+        reasons.append(DOCUMENTED_ONLY.get(cluster.topology, unknown))
+    year = year_of(intent.machine(node.name).hardware.image)
+    if year is not None:
+        reasons += missing_images(manifest, RELEASES[year].build)
+    return tuple(f"{node.name}: {reason}" for reason in reasons if reason)
+
+
+def unfit_windows(manifest: Manifest, topology: str, seen: WindowsObserved) -> str | None:
+    """Why the Windows that was found cannot take part; None if it can. Pure."""
+    lacking = missing_images(manifest, seen.build)
+    return too_old(seen, topology) or (lacking[0] if lacking else None)
+
+
+def leftovers(there: tuple[str, ...], hns_networks: tuple[str, ...]) -> tuple[str, ...]:
+    """What of an earlier life's network is on the node. Pure."""
+    files = tuple(path for path in there if path != paths.KUBELET_CONF)
+    return (*files, *(name for name in hns_networks if name.startswith(_OWN_NETWORKS)))
+
+
+def network_prefixes(wanted: steps.HnsNetwork) -> tuple[tuple[str, str], ...]:
+    """Name and prefix of every network that a step makes."""
+    documents = [json.loads(one) for one in wanted.networks]
+    return tuple((one["Name"], one["Subnets"][0]["AddressPrefix"]) for one in documents)
+
+
+def service_ailments(facts: Mapping[str, Any]) -> str:
+    """What of a node's services does not run, or would not after a restart; empty if all is well.
+
+    Each must start by itself and, but for the first, depend on the one before.
+    """
+    words = []
+    before: str | None = None
+    for one in facts["services"]:
+        if one["state"] != "Running":
+            words.append(f"{one['name']} is {one['state']}")
+        elif one["start"] != "Automatic":
+            words.append(f"{one['name']} starts {one['start']}")
+        elif before is not None and before not in one["depends"]:
+            words.append(f"{one['name']} does not wait for {before}")
+        before = one["name"]
+    words += [
+        f"task {one['name']} is {one['state'] or 'missing'}"
+        for one in facts["tasks"]
+        if one["state"] != "Running"
+    ]
+    return ", ".join(words)
+
+
+def check_source_vip(node: str, cidr: str, address: str) -> str:
+    """The address that was reserved, which must be of the node's pods.
+
+    Raises
+    ------
+    BrokenError
+        When it is of an earlier life.
+
+    """
+    if IPv4Address(address) not in IPv4Network(cidr):
+        raise BrokenError(
+            f"reserving an address on '{node}'",
+            f"'{paths.SOURCE_VIP}' there says {address}, which is not in its pod CIDR {cidr}",
+            "delete the node from the cluster, and 'lab up' again: what an earlier life left goes",
+        )
+    return address

@@ -1,0 +1,541 @@
+"""The steps of a Windows node with their settings, from plan, bundle and observations. Pure.
+
+Forms: flannel's overlay from sig-windows-tools (flannel-overlay.yml), win-bridge's from its own
+``sample-v2.conf``, wincni's from the guide "Using Windows Server Containers in Kubernetes". All are
+of version 2 of HNS' endpoint policies, as containerd's pods need them.
+
+HNS networks are as ``New-HnsNetwork`` of microsoft/SDN builds them. The adapter is not in them: the
+step on the node finds it by the node's address, because its name has spaces and changes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+
+from lab.cluster.bundle import medium
+from lab.cluster.bundle.manifest import Manifest, Program
+from lab.cluster.cluster import Cluster, ClusterNode
+from lab.cluster.windows import paths, steps
+from lab.cluster.windows.join_checks import (
+    WindowsObserved,
+    images_for_build,
+    pause_image,
+    takes_gates,
+)
+from lab.cluster.windows.kubelet import (
+    KUBELET_PORT,
+    KUBELET_SERVICE,
+    Join,
+    join_document,
+    kubelet_command,
+    kubelet_config,
+    logged_command,
+)
+from lab.cluster.windows.network import (
+    ENDPOINT_OFFSET,
+    FLANNELD_TASK,
+    WindowsPodNetwork,
+    flanneld_script,
+    net_conf,
+    node_network,
+)
+from lab.imaging.windows import steps as image_steps
+from lab.imaging.windows.steps import FirewallRule, Mirror
+from lab.topology.intent import Intent
+
+Document = dict[str, object]
+_CAPABILITIES = {"portMappings": True, "dns": True}
+
+
+def plugin_config(cluster: Cluster, network: WindowsPodNetwork) -> tuple[str, str] | None:
+    """Path and text of the plugin's file; None where somebody else writes it."""
+    if network.plugin is None:
+        return None
+    if network.plugin.startswith("flannel+"):
+        return f"{paths.CNI_CONF}\\10-flannel.conf", json_text(_flannel(cluster, network))
+    made = _sdnbridge if network.plugin == "sdnbridge" else _win_bridge
+    return f"{paths.CNI_CONF}\\10-{network.name}.conf", json_text(made(cluster, network))
+
+
+def json_text(document: Document) -> str:
+    """As it lies in a file."""
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _flannel(cluster: Cluster, network: WindowsPodNetwork) -> Document:
+    assert network.plugin is not None, "asked before"
+    delegate = network.plugin.removeprefix("flannel+")
+    delegated: Document = {"type": delegate}
+    if delegate == "sdnoverlay":
+        delegated["AdditionalArgs"] = list(_policies(network, "SDNROUTE", provider=True))
+    elif delegate == "sdnbridge":
+        delegated["AdditionalArgs"] = list(_policies(network, "SDNRoute"))
+        delegated["optionalFlags"] = {"forceBridgeGateway": True}
+    else:
+        delegated["apiVersion"] = 2
+        delegated["policies"] = list(_policies(network, "SDNRoute", lower=True))
+        delegated["dns"] = _dns(cluster)
+        delegated["loopbackDSR"] = True
+    return {
+        "name": network.name,
+        "cniVersion": "0.2.0",
+        "type": "flannel",
+        "capabilities": _CAPABILITIES,
+        "delegate": delegated,
+    }
+
+
+def _win_bridge(cluster: Cluster, network: WindowsPodNetwork) -> Document:
+    document: Document = {
+        "name": network.name,
+        "cniVersion": "0.3.1",
+        "type": "win-bridge",
+        "apiVersion": 2,
+        "capabilities": _CAPABILITIES,
+        "dns": _dns(cluster),
+        "policies": list(_policies(network, "SDNRoute", lower=True)),
+        "loopbackDSR": True,
+    }
+    if cluster.topology != "upstream-vrrp":
+        # Without it HNS gives the addresses, and its gateway (network + 1) is the pods'.
+        document["ipam"] = {
+            "type": "host-local",
+            "ranges": [[_range(network)]],
+            "dataDir": "/var/lib/cni/networks",
+        }
+    return document
+
+
+def _range(network: WindowsPodNetwork) -> Document:
+    """All that pods may have: not the two first addresses, which are HNS' and the node's own."""
+    subnet = IPv4Network(network.pod_cidr)
+    return {"subnet": network.pod_cidr, "rangeStart": str(subnet[ENDPOINT_OFFSET + 1])}
+
+
+def _sdnbridge(cluster: Cluster, network: WindowsPodNetwork) -> Document:
+    return {
+        "name": network.name,
+        "cniVersion": "0.2.0",
+        "type": "sdnbridge",
+        "capabilities": _CAPABILITIES,
+        "ipam": {
+            "environment": "azure",
+            "subnet": network.pod_cidr,
+            "routes": [{"GW": network.endpoint_address}],
+        },
+        "dns": {
+            "Nameservers": [cluster.dns_address],
+            "Search": [f"svc.{cluster.domain}"],
+        },
+        "AdditionalArgs": list(_policies(network, "SDNRoute")),
+    }
+
+
+def _dns(cluster: Cluster) -> Document:
+    return {"nameservers": [cluster.dns_address], "search": [f"svc.{cluster.domain}"]}
+
+
+def _policies(
+    network: WindowsPodNetwork, route: str, *, provider: bool = False, lower: bool = False
+) -> Iterable[Document]:
+    """Endpoint policies; ``lower`` for win-bridge, whose keys are written small."""
+    values: list[Document] = [
+        {"Type": "OutBoundNAT", "Settings": {"Exceptions": list(network.exceptions)}}
+    ]
+    values += [
+        {"Type": route, "Settings": {"DestinationPrefix": prefix, "NeedEncap": True}}
+        for prefix in network.encapsulated
+    ]
+    if provider:
+        settings = {"ProviderAddress": network.provider_address}
+        values.append({"Type": "ProviderAddress", "Settings": settings})
+    name, value = ("name", "value") if lower else ("Name", "Value")
+    return ({name: "EndpointPolicy", value: one} for one in values)
+
+
+EXTERNAL = "External"
+"""A network that is there only so that the virtual switch is: its making drops the link, and that
+of all later ones does not (start-kubelet.ps1 of microsoft/SDN)."""
+_EXTERNAL_PREFIX = "192.168.255.0/30"
+_EXTERNAL_GATEWAY = "192.168.255.1"
+_EXTERNAL_VSID = 9999
+"""Any but the overlay's own."""
+HOST_COMPARTMENT = 1
+
+
+def external_network(network: WindowsPodNetwork) -> Document:
+    """The network that makes the virtual switch, of the same kind as the one that is wanted."""
+    subnet: Document = {"AddressPrefix": _EXTERNAL_PREFIX, "GatewayAddress": _EXTERNAL_GATEWAY}
+    if network.kind == "Overlay":
+        subnet["Policies"] = [{"Type": "VSID", "VSID": _EXTERNAL_VSID}]
+    return {"Type": network.kind, "Name": EXTERNAL, "Subnets": [subnet]}
+
+
+def pod_network(network: WindowsPodNetwork) -> Document:
+    """The l2bridge of the pods."""
+    subnet = {"AddressPrefix": network.pod_cidr, "GatewayAddress": network.gateway}
+    return {"Type": network.kind, "Name": network.name, "Subnets": [subnet]}
+
+
+def hns_networks(network: WindowsPodNetwork) -> tuple[Document, ...]:
+    """Those that the lab makes, in order; none where Calico makes them all."""
+    if network.maker == "calico":
+        return ()
+    if network.kind == "Overlay":
+        return (external_network(network),)
+    return external_network(network), pod_network(network)
+
+
+def hns_endpoint(network: WindowsPodNetwork) -> Document | None:
+    """The node's own endpoint; None where flannel or Calico makes it."""
+    if network.maker != "lab":
+        return None
+    return {
+        "Name": network.endpoint,
+        "IPAddress": network.endpoint_address,
+        "GatewayAddress": "0.0.0.0",  # noqa: S104  on the link, says HNS' language
+        "Policies": [],
+    }
+
+
+def host_attachment() -> Document:
+    """How an endpoint becomes one of the host."""
+    return {"SystemType": "Host", "CompartmentId": HOST_COMPARTMENT}
+
+
+SERVICE = "kube-proxy"
+NETWORK_VARIABLE = "KUBE_NETWORK"
+
+
+def proxy_command(
+    cluster: Cluster,
+    node: ClusterNode,
+    network: WindowsPodNetwork,
+    observed: WindowsObserved,
+    source_vip: str | None,
+) -> str:
+    """The service's command line.
+
+    Parameters
+    ----------
+    cluster, node, network
+        Of which it is.
+    observed
+        The node's Windows: an old 2019 has no Direct Server Return.
+    source_vip
+        Address that it sends from; an overlay needs one, a bridge has none.
+
+    """
+    assert (network.kind == "Overlay") == (source_vip is not None), "an overlay alone has one"
+    given = [
+        "--windows-service",
+        "--v=2",
+        "--proxy-mode=kernelspace",
+        f"--hostname-override={node.name}",
+        f"--kubeconfig={paths.PROXY_CONF}",
+        f"--cluster-cidr={cluster.pod_cidr}",
+        f"--bind-address={node.address}",
+        f"--enable-dsr={str(observed.dsr).lower()}",
+    ]
+    if source_vip is not None:
+        given.append(f"--source-vip={source_vip}")
+    elif network.endpoint != "cbr0":
+        given.append(f"--root-hnsendpoint-name={network.endpoint}")
+    if takes_gates(node.version):
+        gates = ["WinDSR=true"] if observed.dsr else []
+        gates += ["WinOverlay=true"] if network.kind == "Overlay" else []
+        given += [f"--feature-gates={','.join(gates)}"] if gates else []
+    return logged_command(SERVICE, "kube-proxy.exe", given)
+
+
+def proxy_environment(network: WindowsPodNetwork) -> tuple[str, ...]:
+    """Of the service."""
+    return (f"{NETWORK_VARIABLE}={network.name}",)
+
+
+def source_vip_request(network: WindowsPodNetwork) -> str:
+    """What host-local is asked: one address of the pods' own, so that no pod gets it."""
+    document = {
+        "cniVersion": "0.2.0",
+        "name": network.name,
+        "ipam": {
+            "type": "host-local",
+            "ranges": [[{"subnet": network.pod_cidr}]],
+            "dataDir": "/var/lib/cni/networks",
+        },
+    }
+    return json.dumps(document)
+
+
+def endpoint_request(network: WindowsPodNetwork) -> str:
+    """As above for flannel's bridge: the very address of its endpoint (network + 2).
+
+    flannel's plugin hands host-local the whole pod CIDR, of which that is the first free one.
+    """
+    address = network.endpoint_address
+    document = {
+        "cniVersion": "0.2.0",
+        "name": network.name,
+        "ipam": {
+            "type": "host-local",
+            "ranges": [[{"subnet": network.pod_cidr, "rangeStart": address, "rangeEnd": address}]],
+            "dataDir": "/var/lib/cni/networks",
+        },
+    }
+    return json.dumps(document)
+
+
+SERVICES = ("containerd", KUBELET_SERVICE, SERVICE)
+"""In the order in which they start: each depends on the one before."""
+_OF_CONTAINERD = frozenset(
+    {"containerd.exe", "containerd-shim-runhcs-v1.exe", "ctr.exe", "crictl.exe"}
+)
+_MARKS = (paths.KUBELET_CONF, paths.SOURCE_VIP, paths.CNI_STATE)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinPlan:
+    """One Windows node: what it is to become."""
+
+    cluster: Cluster
+    intent: Intent
+    node: ClusterNode
+    manifest: Manifest
+    mirrors: tuple[Mirror, ...] = ()
+
+    @property
+    def network(self) -> WindowsPodNetwork:
+        """Its pod network; UsageError where the topology has none on Windows."""
+        return node_network(self.cluster, self.intent, self.node)
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether it joins without kubeadm."""
+        return self.cluster.how == "by-hand"
+
+    def survey(self) -> steps.NodeSurvey:
+        """What is asked first."""
+        return steps.NodeSurvey(self.node.address, medium.LABEL, _MARKS)
+
+    def leave(self) -> steps.NodeLeave:
+        """What an earlier life left."""
+        return steps.NodeLeave(
+            stop=tuple(reversed(SERVICES)),
+            services=(SERVICE, KUBELET_SERVICE),
+            tasks=(FLANNELD_TASK, "hns-make"),
+            paths=(
+                paths.KUBELET_CONF,
+                paths.BOOTSTRAP_CONF,
+                paths.KUBELET_CONFIG,
+                paths.KUBEADM_FLAGS,
+                f"{paths.PKI}\\ca.crt",
+                f"{paths.KUBELET}\\pki",
+                paths.SOURCE_VIP,
+                paths.SOURCE_VIP_REQUEST,
+                paths.CNI_STATE,
+                paths.CNI_CONF,
+                paths.PROXY_CONF,
+                paths.FLANNEL_CONF,
+                paths.FLANNEL_START,
+                paths.SUBNET_ENV,
+            ),
+        )
+
+    def bundle_programs(self) -> tuple[Program, ...]:
+        """Those of the bundle that are for Windows."""
+        return tuple(one for one in self.manifest.programs if one.os == "windows")
+
+    def bundle(self) -> steps.NodeBundle:
+        """Its programs."""
+        files = tuple(
+            steps.BundleFile(
+                medium.program_path(one.name), _program_path(one.name), one.blob.sha256
+            )
+            for one in self.bundle_programs()
+        )
+        return steps.NodeBundle(medium.LABEL, files, tuple(reversed(SERVICES)))
+
+    def containerd(self, seen: WindowsObserved) -> image_steps.Containerd:
+        """The runtime, whose programs the bundle has brought."""
+        return image_steps.Containerd(None, None, pause_image(self.manifest, seen.build))
+
+    def registry_mirrors(self) -> image_steps.RegistryMirrors:
+        """The lab's own registry."""
+        return image_steps.RegistryMirrors(self.mirrors)
+
+    def images(self, seen: WindowsObserved) -> steps.NodeImages:
+        """Its container images."""
+        wanted = images_for_build(self.manifest, seen.build)
+        return steps.NodeImages(
+            medium.LABEL,
+            tuple(steps.ImageFile(medium.image_path(one.name), one.name) for one in wanted),
+        )
+
+    def files(self, join: Join) -> steps.NodeFiles:
+        """Folders, links, and what the control plane gives. Secret."""
+        files = [_secret_file(paths.PROXY_CONF, join.proxy_kubeconfig)]
+        if join.by_hand is not None:
+            files += [
+                _secret_file(paths.KUBELET_CONF, join.by_hand.kubelet_kubeconfig),
+                steps.NodeFile(f"{paths.PKI}\\ca.crt", join.by_hand.ca.decode("ascii")),
+                steps.NodeFile(paths.KUBELET_CONFIG, kubelet_config(self.cluster)),
+            ]
+        return steps.NodeFiles(
+            folders=(
+                paths.PKI,
+                paths.CNI_CONF,
+                *(
+                    paths.log_file(one).rpartition("\\")[0]
+                    for one in _logging_services(self.network)
+                ),
+            ),
+            files=tuple(files),
+            links=(steps.NodeLink(paths.KUBELET_PKI, paths.PKI),),
+        )
+
+    def firewall(self) -> image_steps.Firewall:
+        """What the node lets in: its kubelet, NodePorts, and the tunnel where there is one."""
+        rules = [
+            FirewallRule("kubelet", "TCP", (str(KUBELET_PORT),)),
+            FirewallRule("nodeports-tcp", "TCP", ("30000-32767",)),
+            FirewallRule("nodeports-udp", "UDP", ("30000-32767",)),
+        ]
+        if self.network.port is not None:
+            rules.append(FirewallRule("vxlan", "UDP", (str(self.network.port),)))
+        return image_steps.Firewall(tuple(rules))
+
+    def kubelet(self, seen: WindowsObserved, *, start: bool) -> steps.NodeService:
+        """The kubelet; before ``kubeadm join`` it has no configuration to start with."""
+        pause = pause_image(self.manifest, seen.build)
+        return steps.NodeService(
+            service=KUBELET_SERVICE,
+            command=kubelet_command(self.node, pause, by_hand=self.by_hand),
+            depends=("containerd",),
+            environment=(),
+            flags_file=None if self.by_hand else paths.KUBEADM_FLAGS,
+            watched=(paths.KUBELET_CONFIG,),
+            start=start,
+            clear_policies=False,
+        )
+
+    def join(self, join: Join) -> steps.NodeJoin:
+        """``kubeadm join``. Secret."""
+        return steps.NodeJoin(
+            document=join_document(self.node, join),
+            kubeadm=f"{paths.PROGRAMS}\\kubeadm.exe",
+            joined=paths.KUBELET_CONF,
+            stale=(paths.BOOTSTRAP_CONF, f"{paths.PKI}\\ca.crt", paths.KUBEADM_FLAGS),
+            service=KUBELET_SERVICE,
+        )
+
+    def hns_network(self) -> steps.HnsNetwork | None:
+        """Networks that the lab makes; None where somebody else makes them all."""
+        made, own = hns_networks(self.network), hns_endpoint(self.network)
+        if not made:
+            return None
+        return steps.HnsNetwork(
+            address=self.node.address,
+            networks=tuple(_compact_json(one) for one in made),
+            endpoint=None if own is None else _compact_json(own),
+            attachment=_compact_json(host_attachment()),
+        )
+
+    def hns_state(self) -> steps.HnsState:
+        """How far networks are."""
+        task = (FLANNELD_TASK,) if self.network.maker == "flannel" else ()
+        return steps.HnsState(self.node.address, (paths.SUBNET_ENV,), ("hns-make", *task))
+
+    def flannel_files(self, join: Join) -> steps.NodeFiles:
+        """What flanneld reads. Secret."""
+        assert join.network_kubeconfig is not None, "asked for where flannel runs"
+        return steps.NodeFiles(
+            folders=(),
+            files=(
+                _secret_file(paths.FLANNEL_CONF, join.network_kubeconfig),
+                steps.NodeFile(paths.NET_CONF, net_conf(self.cluster, self.network)),
+                steps.NodeFile(paths.FLANNEL_START, flanneld_script(self.cluster, self.node)),
+            ),
+        )
+
+    @staticmethod
+    def flannel_task() -> steps.NodeTask:
+        """flanneld, started with the machine."""
+        return steps.NodeTask(
+            FLANNELD_TASK, paths.FLANNEL_START, (paths.NET_CONF, paths.FLANNEL_CONF)
+        )
+
+    def plugin_files(self) -> steps.NodeFiles | None:
+        """The plugin's configuration, alone in its folder; written last: it makes a node Ready."""
+        made = plugin_config(self.cluster, self.network)
+        if made is None:
+            return None
+        return steps.NodeFiles((), (steps.NodeFile(*made),), alone=(paths.CNI_CONF,))
+
+    def source_vip(self) -> steps.SourceVip | None:
+        """The address that no pod may get; None where nobody hands it out."""
+        one = self.network
+        request = source_vip_request(one) if one.kind == "Overlay" else endpoint_request(one)
+        if one.kind != "Overlay" and one.maker != "flannel":
+            return None
+        return steps.SourceVip(
+            plugin=f"{paths.CNI_BIN}\\host-local.exe",
+            request=request,
+            request_file=paths.SOURCE_VIP_REQUEST,
+            answer_file=paths.SOURCE_VIP,
+            container="dummy",
+            endpoint=one.endpoint if one.maker == "calico" else None,
+        )
+
+    def proxy(self, seen: WindowsObserved, source_vip: str | None) -> steps.NodeService:
+        """kube-proxy."""
+        vip = source_vip if self.network.kind == "Overlay" else None
+        return steps.NodeService(
+            service=SERVICE,
+            command=proxy_command(self.cluster, self.node, self.network, seen, vip),
+            depends=(KUBELET_SERVICE,),
+            environment=proxy_environment(self.network),
+            flags_file=None,
+            watched=(paths.PROXY_CONF,),
+            start=True,
+            clear_policies=True,
+        )
+
+    def routes(self) -> steps.NodeRoutes:
+        """AddRoutes; none for most topologies, which takes old ones away."""
+        return steps.NodeRoutes(
+            self.node.address,
+            tuple(
+                steps.NodeRoute(route.destination, route.via)
+                for route in self.network.routes
+                if route.via is not None
+            ),
+        )
+
+    def health(self) -> steps.NodeHealth:
+        """Services and tasks that must outlive a restart."""
+        tasks = (FLANNELD_TASK,) if self.network.maker == "flannel" else ()
+        return steps.NodeHealth(SERVICES, tasks)
+
+
+def _logging_services(one: WindowsPodNetwork) -> tuple[str, ...]:
+    tasks = (FLANNELD_TASK,) if one.maker == "flannel" else ()
+    return (KUBELET_SERVICE, SERVICE, *tasks)
+
+
+def _program_path(program: str) -> str:
+    if program.startswith("cni/"):
+        return f"{paths.CNI_BIN}\\{program.removeprefix('cni/')}"
+    folder = paths.CONTAINERD if program in _OF_CONTAINERD else paths.PROGRAMS
+    return f"{folder}\\{program}"
+
+
+def _secret_file(path: str, content: bytes) -> steps.NodeFile:
+    return steps.NodeFile(path, content.decode("ascii"), secret=True)
+
+
+def _compact_json(document: Document) -> str:
+
+    return json.dumps(document, separators=(",", ":"))

@@ -1,0 +1,38 @@
+r"""Where things lie on a Windows node: those of the public recipes, so that people find them.
+
+Programs are in ``C:\k`` (every recipe since microsoft/SDN); the rest is where kubeadm and the
+plugins look on Linux, on drive C.
+"""
+
+from __future__ import annotations
+
+PROGRAMS = "C:\\k"
+CONTAINERD = "C:\\Program Files\\containerd"
+"""The one place with a space in it: containerd registers its service itself."""
+CNI_BIN = "C:\\opt\\cni\\bin"
+CNI_CONF = "C:\\etc\\cni\\net.d"
+CNI_STATE = "C:\\var\\lib\\cni\\networks"
+"""host-local's, as the plugins' default ``/var/lib/cni/networks``."""
+KUBERNETES = "C:\\etc\\kubernetes"
+PKI = f"{KUBERNETES}\\pki"
+KUBELET = "C:\\var\\lib\\kubelet"
+KUBELET_PKI = f"{KUBELET}{PKI.removeprefix('C:')}"
+"""Where a kubelet looks for ``/etc/kubernetes/pki``, which for Windows is no absolute path."""
+KUBELET_CONF = f"{KUBERNETES}\\kubelet.conf"
+BOOTSTRAP_CONF = f"{KUBERNETES}\\bootstrap-kubelet.conf"
+KUBELET_CONFIG = f"{KUBELET}\\config.yaml"
+KUBEADM_FLAGS = f"{KUBELET}\\kubeadm-flags.env"
+PROXY_CONF = f"{PROGRAMS}\\kube-proxy.conf"
+FLANNEL_CONF = f"{PROGRAMS}\\flanneld.conf"
+FLANNEL_START = f"{PROGRAMS}\\StartFlanneld.ps1"
+NET_CONF = "C:\\etc\\kube-flannel\\net-conf.json"
+SUBNET_ENV = "C:\\run\\flannel\\subnet.env"
+SOURCE_VIP = "C:\\sourcevip\\sourceVip.json"
+SOURCE_VIP_REQUEST = "C:\\sourcevip\\sourceVipRequest.json"
+LOGS = "C:\\var\\log"
+PIPE = "npipe:////./pipe/containerd-containerd"
+
+
+def log_file(service: str) -> str:
+    """The log file of a service."""
+    return f"{LOGS}\\{service}\\{service}.log"

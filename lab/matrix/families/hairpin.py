@@ -1,0 +1,25 @@
+"""Every probe pod to its own Service."""
+
+from __future__ import annotations
+
+from lab.matrix.cell import Endpoint, GridPath, GridTarget
+from lab.matrix.endpoints import LabEndpoints
+from lab.matrix.family import PROXY, CellFamily, Ends, rule
+
+
+def _ends(lab: LabEndpoints) -> Ends:
+
+    def path(pod: Endpoint) -> GridPath:
+        seen = lab.sources.of_pod_to_itself(pod)
+        return GridPath(pod, lab.ends.services[pod.name], "self", (pod.name,), seen)
+
+    pods = tuple(pod for pod in lab.ends.pods if pod.name in lab.ends.services)
+    return pods, iter((GridTarget("itself", False, path),))
+
+
+FAMILY = CellFamily(
+    name="hairpin",
+    order=30,
+    ends=_ends,
+    works=rule("K8S-HAIRPIN", "a pod reaches itself through the Service it stands behind", PROXY),
+)

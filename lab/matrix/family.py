@@ -1,0 +1,63 @@
+"""What a family of cells is: one object in one file of :mod:`lab.matrix.families`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, cast
+
+from lab.matrix.cell import Endpoint, Expectation, Grid, GridTarget
+from lab.matrix.endpoints import LabEndpoints
+from lab.scenario import families as scenario_families
+from lab.scenario.families import FamilyTerm
+from lab.scenario.terms import Family, Refusal
+
+Ends = tuple[tuple[Endpoint, ...], Iterable[GridTarget]]
+"""Sources and targets of a family."""
+
+MODEL = 'Kubernetes documentation, "The Kubernetes network model"'
+SERVICES = 'Kubernetes documentation, "Service"'
+DNS = 'Kubernetes documentation, "DNS for Services and Pods"'
+PROXY = 'Kubernetes documentation, "Virtual IPs and Service Proxies"'
+SOURCE_IP = 'Kubernetes documentation, "Using Source IP"'
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellFamily(FamilyTerm):
+    """One kind of cells.
+
+    ``ends`` says who asks and what is asked; ``works`` is the rule by which a cell works where no
+    limit says otherwise; ``promised`` has the rules by which a cell fails, by how it does.
+    """
+
+    ends: Callable[[LabEndpoints], Ends]
+    works: Expectation
+    promised: Mapping[Refusal, Expectation] = field(default_factory=dict)
+    dialect: Literal["lab", "health"] = "lab"
+    """How the target is asked: as the lab's own programs answer, or as a health check."""
+    every_address: bool = False
+    """Whether all addresses of a name are asked for, and not the first alone."""
+
+
+def families() -> Mapping[Family, CellFamily]:
+    """Every family by its name, in their order."""
+    return cast("Mapping[Family, CellFamily]", scenario_families.terms())
+
+
+def family_grid(lab: LabEndpoints, name: Family) -> Grid:
+    """The cells of one family."""
+    sources, targets = families()[name].ends(lab)
+    return Grid(name, sources, tuple(targets), lab.variants, lab.small, lab.mtu)
+
+
+def rule(name: str, reason: str, source: str) -> Expectation:
+    """The expectation of cells that work."""
+    return Expectation(works=True, rule=name, reason=reason, source=source, refusal=None)
+
+
+def refusal(name: str, reason: str, how: Refusal, source: str) -> Mapping[Refusal, Expectation]:
+    """The expectation of cells that fail, as Kubernetes promises: not a limit."""
+    found = Expectation(
+        works=False, rule=name, reason=reason, source=source, refusal=how, promised=True
+    )
+    return {how: found}

@@ -1,0 +1,432 @@
+"""What a probe says to whatever answers it, and how it reads the answers. No sockets.
+
+Four dialects: the lab's own responder, ``netexec`` of Kubernetes' agnhost image, kube-proxy's
+health check of a Service, and a TLS handshake that asks for the server's certificate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+import ssl
+from functools import cache
+from typing import Final, Protocol
+
+from lab.providers.netns import protocol
+from lab.providers.netns.protocol import (
+    HEAD_LIMIT,
+    IP_UDP_BYTES,
+    CannotProbeError,
+    Reply,
+    WireError,
+)
+from lab.providers.provider import LARGE_TCP_BYTES, Probe, ProbeStatus
+
+_SMALL_DATAGRAM = 64
+"""Bytes of payload: more than the header, and small enough for any path."""
+FILLING: Final = random.Random(4_096).randbytes(protocol.DATAGRAM_LIMIT + LARGE_TCP_BYTES)  # noqa: S311  a fixed pattern without repetition
+
+Answer = tuple[str, str]
+"""Who answered, and the client (address and port) that was seen."""
+
+
+class WebTalk(Protocol):
+    """One exchange over one TCP connection."""
+
+    request: bytes
+    body: bytes
+    """What must come back, byte for byte; empty where nothing is echoed."""
+
+    def read(self, received: bytes | bytearray) -> protocol.Reply | None:
+        """The whole answer; None while it is incomplete. WireError if it never can be one."""
+
+
+class Datagram:
+    """One datagram of an exchange, and what became of it."""
+
+    __slots__ = ("data", "detail", "fragments", "status", "title")
+
+    def __init__(self, title: str, data: bytes, *, fragments: bool = False) -> None:
+        self.title = title
+        self.data = data
+        self.fragments = fragments
+        """Whether it goes without DF; all others have it."""
+        self.status: ProbeStatus | None = None
+        """None while neither an answer nor a failure has come."""
+        self.detail = ""
+
+
+class DatagramTalk(Protocol):
+    """One exchange over one UDP socket."""
+
+    rounds: tuple[tuple[Datagram, ...], ...]
+    """A round is sent when all of the one before is answered."""
+
+    def hear(self, reply: bytes) -> Answer | None:
+        """Take a reply and note what it answers; who answered, once that is known.
+
+        WireError if it answers nothing, or where a small one is damaged.
+        """
+
+
+class LabWeb:
+    """HTTP as :mod:`lab.providers.netns.protocol` has it."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.body = b""
+        if probe.size == "large":
+            self.body = b"%016x" % _low(probe.key) + FILLING[: LARGE_TCP_BYTES - 16]
+            self.request = protocol.echo_request(probe.address, probe.port, self.body)
+        else:
+            self.request = protocol.get_request(probe.address, probe.port)
+
+    def read(self, received: bytes | bytearray) -> protocol.Reply | None:
+        """Read the one answer."""
+        return protocol.read_reply(received)
+
+
+class LabDatagrams:
+    """Echo as :mod:`lab.providers.netns.protocol` has it: one datagram, or one and the large two.
+
+    The first is waited for before the others are sent: of two first packets at once, a Service
+    may give each to another backend, and a load balancer that takes fragments as they come
+    (OVN's in user space) can give the first packet of a connection alone to a backend.
+    """
+
+    def __init__(self, probe: Probe) -> None:
+        self._small = probe.size == "small"
+        nonce = random.getrandbits(63)
+        large = () if self._small else tuple(_large(nonce + 1, probe.mtu))
+        made = (_small(nonce), *large)
+        self.rounds: tuple[tuple[Datagram, ...], ...] = (made[:1], large) if large else (made,)
+        self._by_nonce = {nonce + place: one for place, one in enumerate(made)}
+
+    def hear(self, reply: bytes) -> Answer | None:
+        """Take a reply; every one says who answered."""
+        nonce = protocol.nonce_of(reply)
+        datagram = self._by_nonce.get(-1 if nonce is None else nonce)
+        if datagram is None:
+            raise protocol.WireError(f"{len(reply)} bytes that answer no datagram of this probe")
+        try:
+            answer = protocol.read_echo(datagram.data, reply)
+        except protocol.WireError as error:
+            if self._small:
+                raise
+            datagram.status, datagram.detail = "wrong", str(error)
+            return None
+        datagram.status = "ok"
+        return answer
+
+
+def whole_and_fragmented(mtu: int) -> tuple[int, int]:
+    """Payload bytes of a datagram as long as the path's MTU, and of one twice as long.
+
+    Raises
+    ------
+    CannotProbeError
+        If no datagram with its header is that long.
+
+    """
+    whole = mtu - protocol.IP_UDP_BYTES
+    if not protocol.QUESTION_BYTES <= whole <= protocol.DATAGRAM_LIMIT:
+        raise CannotProbeError(f"no datagram fits an MTU of {mtu} bytes")
+    return whole, min(2 * mtu - protocol.IP_UDP_BYTES, protocol.DATAGRAM_LIMIT)
+
+
+def titles(whole: int, fragmented: int) -> tuple[str, str]:
+    """What the two are called, by the length of their packets."""
+    return (
+        f"{whole + protocol.IP_UDP_BYTES} bytes with DF",
+        f"{fragmented + protocol.IP_UDP_BYTES} bytes in fragments",
+    )
+
+
+def _small(nonce: int) -> Datagram:
+    filling = FILLING[: _SMALL_DATAGRAM - protocol.QUESTION_BYTES]
+    return Datagram("", protocol.datagram(nonce, filling, fragments=False))
+
+
+def _large(nonce: int, mtu: int) -> list[Datagram]:
+    sizes = whole_and_fragmented(mtu)
+    return [
+        Datagram(
+            title,
+            protocol.datagram(
+                nonce + place, FILLING[: size - protocol.QUESTION_BYTES], fragments=bool(place)
+            ),
+            fragments=bool(place),
+        )
+        for place, (title, size) in enumerate(zip(titles(*sizes), sizes, strict=True))
+    ]
+
+
+def _low(key: int) -> int:
+    return key & 0xFFFF_FFFF_FFFF_FFFF
+
+
+BUFFER_BYTES = 2_048
+"""The longest datagram that netexec reads."""
+
+_END = b"\r\n\r\n"
+_TEXT = FILLING.hex().encode()
+"""Nothing that a form, lower case or stripping would change."""
+_CLIENT = re.compile(rb"\d+\.\d+\.\d+\.\d+:\d+")
+_ECHO = b"echo "
+_OK = 200
+
+
+def netexec_echo(number: int) -> bytes:
+    """A datagram whose answer is the number."""
+    return _ECHO + b"%d" % number
+
+
+def netexec_number(answer: bytes) -> int | None:
+    """The number that came back; None if it is no answer to such a datagram."""
+    return int(answer) if answer.isdigit() else None
+
+
+class NetexecWeb:
+    """On one connection: the echo of a large probe, who answers, and whom it sees."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.body = b""
+        host = b"Host: %s:%d\r\n" % (probe.address.encode(), probe.port)
+        self.request = b"GET /hostname HTTP/1.1\r\n" + host + b"\r\n"
+        self.request += b"GET /clientip HTTP/1.1\r\n" + host + b"Connection: close\r\n\r\n"
+        if probe.size == "large":
+            self.body = _TEXT[:LARGE_TCP_BYTES]
+            form = b"msg=" + self.body
+            head = b"POST /echo HTTP/1.1\r\n" + host
+            head += b"Content-Type: application/x-www-form-urlencoded\r\n"
+            self.request = head + b"Content-Length: %d\r\n\r\n" % len(form) + form + self.request
+
+    def read(self, received: bytes | bytearray) -> Reply | None:
+        """Read two answers, or three, as one."""
+        answers = read_answers(bytes(received), 3 if self.body else 2)
+        if answers is None:
+            return None
+        *echo, (_, endpoint), (_, client) = answers
+        status = next((status for status, _ in answers if status != _OK), _OK)
+        return Reply(status, _word(endpoint), _word(client), echo[0][1] if echo else b"")
+
+
+def read_answers(data: bytes, wanted: int) -> list[tuple[int, bytes]] | None:
+    """Status and body of so many HTTP answers; None while they are incomplete.
+
+    Raises
+    ------
+    WireError
+        If they never can become that.
+
+    """
+    found: list[tuple[int, bytes]] = []
+    while len(found) < wanted:
+        end = data.find(_END)
+        if end < 0:
+            if not data.startswith(b"HTTP/1.1 "[: len(data)]) or len(data) > HEAD_LIMIT:
+                raise WireError(f"no HTTP answer: {data[:40]!r}")
+            return None
+        status, fields = _head(data[:end])
+        taken = _body(data[end + len(_END) :], fields)
+        if taken is None:
+            return None
+        body, data = taken
+        found.append((status, body))
+        if status != _OK:  # netexec ends the connection, and the rest is never answered
+            return found + [(_OK, b"")] * (wanted - len(found))
+    return found
+
+
+def _head(head: bytes) -> tuple[int, dict[str, str]]:
+    line, *headers = head.decode("latin-1").split("\r\n")
+    fields = {
+        name.lower(): value.strip().lower()
+        for name, colon, value in (header.partition(":") for header in headers)
+        if colon
+    }
+    try:
+        return int(line.split(" ", 2)[1]), fields
+    except (ValueError, IndexError):
+        raise WireError(f"no HTTP answer: '{line}'") from None
+
+
+def _body(data: bytes, fields: dict[str, str]) -> tuple[bytes, bytes] | None:
+    """The body, and what stands after it; None while it is incomplete."""
+    if fields.get("transfer-encoding") == "chunked":
+        return _chunks(data)
+    try:
+        length = int(fields["content-length"])
+    except (KeyError, ValueError):
+        raise WireError("an HTTP answer of unknown length") from None
+    return (data[:length], data[length:]) if len(data) >= length else None
+
+
+def _chunks(data: bytes) -> tuple[bytes, bytes] | None:
+    body = bytearray()
+    while True:
+        line, feed, rest = data.partition(b"\r\n")
+        if not feed:
+            return None
+        try:
+            length = int(line.partition(b";")[0], 16)
+        except ValueError:
+            raise WireError(f"a damaged chunk: {line[:40]!r}") from None
+        if len(rest) < length + 2:
+            return None
+        body += rest[:length]
+        data = rest[length + 2 :]
+        if not length:
+            return bytes(body), data
+
+
+class NetexecDatagrams:
+    """On one socket: who answers, and then whom it sees, with the two echoes of a large probe.
+
+    The first is waited for before the others are sent: of two first packets at once, a Service
+    may give each to another backend, and the kernel then loses one.
+    """
+
+    def __init__(self, probe: Probe) -> None:
+        self._asked = Datagram("", b"hostname")
+        self._seen = Datagram("", b"clientip")
+        self._echoes = _echoes(probe.mtu) if probe.size == "large" else {}
+        self.rounds: tuple[tuple[Datagram, ...], ...] = (
+            (self._asked,),
+            (self._seen, *self._echoes.values()),
+        )
+        self._endpoint = ""
+
+    def hear(self, reply: bytes) -> Answer | None:
+        """Take a reply: an echo, an address with its port, or else a name."""
+        for expected, datagram in self._echoes.items():
+            if reply[:_NONCE] == expected[:_NONCE]:
+                _check(datagram, expected, reply)
+                return None
+        if _CLIENT.fullmatch(reply):
+            self._seen.status = "ok"
+            return self._endpoint, _word(reply)
+        if self._asked.status is not None:
+            raise WireError(f"{len(reply)} bytes that answer no datagram of this probe")
+        self._endpoint = _word(reply)
+        self._asked.status = "ok"
+        return None
+
+
+_NONCE = 16
+
+
+def _echoes(mtu: int) -> dict[bytes, Datagram]:
+    """The two echoes by what must come back; one alone where two would be of one length."""
+    whole, fragmented = (min(size, BUFFER_BYTES) for size in whole_and_fragmented(mtu))
+    nonce = random.getrandbits(62)
+    found: dict[bytes, Datagram] = {}
+    sizes = (whole, fragmented) if fragmented + IP_UDP_BYTES > mtu else (whole,)
+    for place, size in enumerate(sizes):
+        text = (b"%016x" % (nonce + place) + _TEXT)[: size - len(_ECHO)]
+        title = titles(whole, fragmented)[place]
+        found[text] = Datagram(title, _ECHO + text, fragments=bool(place))
+    return found
+
+
+def _check(datagram: Datagram, expected: bytes, reply: bytes) -> None:
+    if reply == expected:
+        datagram.status = "ok"
+        return
+    datagram.status = "wrong"
+    if len(reply) != len(expected):
+        datagram.detail = f"{len(reply)} bytes came back of {len(expected)}"
+    else:
+        at = next(place for place, byte in enumerate(expected) if reply[place] != byte)
+        datagram.detail = f"damaged from byte {at}"
+
+
+def _word(text: bytes) -> str:
+    """A name or an address, whatever else it might hold left out."""
+    return text.decode("latin-1").strip().lower()[:253]
+
+
+_HEALTH_OK, _UNAVAILABLE = 200, 503
+
+
+class HealthWeb:
+    """One question, as a load balancer asks it."""
+
+    def __init__(self, address: str, port: int) -> None:
+        self.body = b""
+        head = "GET /healthz HTTP/1.1\r\nHost: {}:{}\r\nConnection: close\r\n\r\n"
+        self.request = head.format(address, port).encode()
+
+    def read(self, received: bytes | bytearray) -> Reply | None:
+        """The whole answer; None while it is incomplete."""
+        answers = read_answers(bytes(received), 1)
+        if answers is None:
+            return None
+        status, body = answers[0]
+        return Reply(status, "", "", body)
+
+
+def health_backends(reply: Reply) -> str:
+    """How many backends the node says it has.
+
+    Raises
+    ------
+    WireError
+        If it does not, or its status says otherwise.
+
+    """
+    try:
+        number = int(json.loads(reply.body)["localEndpoints"])
+    except (ValueError, KeyError, TypeError):
+        raise WireError(f"no health check: {reply.body[:40]!r}") from None
+    if reply.status != (_HEALTH_OK if number else _UNAVAILABLE):
+        raise WireError(f"status {reply.status} with {number} local backends")
+    return str(number)
+
+
+FINGERPRINT = "sha256:"
+
+
+def fingerprint(certificate: bytes) -> str:
+    """What a certificate (DER) is known by: ``sha256:`` and 64 hexadecimal digits."""
+    return f"{FINGERPRINT}{hashlib.sha256(certificate).hexdigest()}"
+
+
+class Handshake:
+    """One handshake. It verifies nothing: whose the certificate is, the caller looks up."""
+
+    def __init__(self) -> None:
+        self._from, self._to = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = _context().wrap_bio(self._from, self._to)
+        self.hello = self.read(b"")[1]
+        """What the client sends first."""
+
+    def read(self, received: bytes) -> tuple[str | None, bytes]:
+        """Take what came next: the certificate's fingerprint at the end, and what to send now.
+
+        Raises
+        ------
+        WireError
+            If it never can become a handshake.
+
+        """
+        self._from.write(received)
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return None, self._to.read()
+        except ssl.SSLError as error:
+            raise WireError(f"no TLS handshake: {error.reason or error}") from None
+        # only anonymous cipher suites, which no context of Python's offers, have none
+        certificate = self._tls.getpeercert(binary_form=True)
+        assert certificate is not None
+        return fingerprint(certificate), self._to.read()
+
+
+@cache
+def _context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context

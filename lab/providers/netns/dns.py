@@ -1,0 +1,297 @@
+"""DNS of prober and responder: messages (RFC 1035), resolver files, and forwarding.
+
+As much of DNS as a lab needs: questions for IPv4 addresses. Standard library only.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from lab.providers.netns.protocol import WireError
+
+_ANSWER_SECONDS = 5
+"""Time to live of an answer; what CoreDNS gives for cluster names."""
+_HEADER = struct.Struct("!6H")
+_QUESTION_TAIL = struct.Struct("!HH")
+_RECORD = struct.Struct("!HHIH")
+"""Type, class, time to live, and length of the data."""
+_A, _ANY, _INTERNET = 1, 255, 1
+_RESPONSE, _AUTHORITATIVE, _CUT, _DESIRED = 0x8000, 0x0400, 0x0200, 0x0100
+_OPCODE, _CODE = 0x7800, 0x000F
+_OK, _FORMAT, _FAILURE, _NO_NAME, _NOT_IMPLEMENTED = 0, 1, 2, 3, 4
+_CODES = {1: "FORMERR", 2: "SERVFAIL", 4: "NOTIMP", 5: "REFUSED"}
+_LABEL_BYTES, _NAME_BYTES, _POINTER = 63, 255, 0xC0
+_TO_QUESTION = struct.pack("!H", _POINTER << 8 | _HEADER.size)
+"""In place of a name: the one that stands behind the header."""
+
+Labels = tuple[bytes, ...]
+"""A domain name in lower case, label by label, without the root's empty one."""
+
+
+def make_question(name: str, number: int) -> bytes:
+    """A question for the IPv4 address of ``name``; ``number`` is its 16-bit id.
+
+    Raises
+    ------
+    WireError
+        If ``name`` is no domain name.
+
+    """
+    head = _HEADER.pack(number, _DESIRED, 1, 0, 0, 0)
+    return head + _encoded(name) + _QUESTION_TAIL.pack(_A, _INTERNET)
+
+
+def read_answer(wire: bytes, name: str, number: int) -> str | None:
+    """The addresses in an answer, in their order with commas between.
+
+    None if the name has none (NXDOMAIN, or no A record).
+
+    Raises
+    ------
+    WireError
+        If it is no answer to this question, or the server could not answer.
+
+    """
+    try:
+        given, flags, asked, answers, _, _ = _HEADER.unpack_from(wire)
+        if given != number or not flags & _RESPONSE:
+            raise WireError("an answer to another question")
+        code = flags & _CODE
+        if code not in (_OK, _NO_NAME):
+            raise WireError(f"the server says {_CODES.get(code, f'error {code}')}")
+        if asked != 1:
+            raise WireError("an answer for another name")
+        labels, end = _labels(wire, _HEADER.size)
+        if labels != _labels(_encoded(name), 0)[0]:
+            raise WireError("an answer for another name")
+        if flags & _CUT:
+            raise WireError("the answer is cut short")
+        found = _addresses(wire, end + _QUESTION_TAIL.size, answers)
+        return ", ".join(socket.inet_ntoa(one) for one in sorted(found)) or None
+    except (struct.error, IndexError):
+        raise WireError(f"no DNS answer: its {len(wire)} bytes end too early") from None
+
+
+def answer_question(wire: bytes, records: Mapping[str, Sequence[str]]) -> bytes | None:
+    """Answer a question from ``records`` (lower-case name with its final dot -> IPv4 addresses).
+
+    NXDOMAIN for other names, no records for other types, NOTIMP for other than queries,
+    FORMERR for what cannot be read; None for what is not even a header, or is an answer.
+    """
+    if len(wire) < _HEADER.size:
+        return None
+    number, flags, asked, _, _, _ = _HEADER.unpack_from(wire)
+    if flags & _RESPONSE:
+        return None
+    said = _RESPONSE | _AUTHORITATIVE | flags & (_OPCODE | _DESIRED)
+    try:
+        labels, kind, repeated = _only_question(wire, asked)
+    except (WireError, struct.error, IndexError):
+        return _HEADER.pack(number, said | _FORMAT, 0, 0, 0, 0)
+    addresses = records.get(_text(labels))
+    found: list[bytes] = []
+    if flags & _OPCODE:
+        said |= _NOT_IMPLEMENTED
+    elif addresses is None:
+        said |= _NO_NAME
+    elif kind in (_A, _ANY):
+        found = [_record(address) for address in addresses]
+    return _HEADER.pack(number, said, 1, len(found), 0, 0) + repeated + b"".join(found)
+
+
+def _record(address: str) -> bytes:
+    data = socket.inet_aton(address)
+    return _TO_QUESTION + _RECORD.pack(_A, _INTERNET, _ANSWER_SECONDS, len(data)) + data
+
+
+def asked_name(wire: bytes) -> str | None:
+    """The lower-case name of the one question in a query, with its final dot; None if none."""
+    try:
+        _, flags, asked, _, _, _ = _HEADER.unpack_from(wire)
+        return None if flags & _RESPONSE else _text(_only_question(wire, asked)[0])
+    except (WireError, struct.error, IndexError):
+        return None
+
+
+def with_id(wire: bytes, number: int) -> bytes:
+    """The same message with another id."""
+    return number.to_bytes(2) + wire[2:]
+
+
+def message_id(wire: bytes) -> int:
+    """A message's id, which is its first two bytes."""
+    return int.from_bytes(wire[:2])
+
+
+def servfail(question: bytes) -> bytes:
+    """The answer to a question that nobody could be asked (SERVFAIL)."""
+    number, flags, _, _, _, _ = _HEADER.unpack_from(question)
+    said = _RESPONSE | flags & (_OPCODE | _DESIRED) | _FAILURE
+    return _HEADER.pack(number, said, 1, 0, 0, 0) + _only_question(question, 1)[2]
+
+
+def _only_question(wire: bytes, asked: int) -> tuple[Labels, int, bytes]:
+    """The name and the type of the one question, and its bytes."""
+    if asked != 1:
+        raise WireError(f"{asked} questions")
+    labels, end = _labels(wire, _HEADER.size)
+    kind, _ = _QUESTION_TAIL.unpack_from(wire, end)
+    return labels, kind, wire[_HEADER.size : end + _QUESTION_TAIL.size]
+
+
+def _encoded(name: str) -> bytes:
+    labels = name.removesuffix(".").split(".") if name != "." else []
+    try:
+        parts = [label.encode("ascii") for label in labels]
+    except UnicodeEncodeError:
+        raise WireError(f"'{name}' is no domain name: a letter is not ASCII") from None
+    if not all(0 < len(part) <= _LABEL_BYTES for part in parts):
+        raise WireError(f"'{name}' is no domain name: a label is empty or too long")
+    wire = b"".join(bytes([len(part)]) + part for part in parts) + b"\0"
+    if len(wire) > _NAME_BYTES:
+        raise WireError(f"'{name}' is no domain name: it is longer than {_NAME_BYTES} bytes")
+    return wire
+
+
+def _labels(wire: bytes, at: int) -> tuple[Labels, int]:
+    """The name at a place, and the place behind it; pointers lead back only, and so end."""
+    found: list[bytes] = []
+    behind = None
+    while length := wire[at]:
+        if length >= _POINTER:
+            to = (length & ~_POINTER) << 8 | wire[at + 1]
+            behind = at + 2 if behind is None else behind
+            if to >= at:
+                raise WireError("no DNS message: a name points forward")
+            at = to
+        elif length > _LABEL_BYTES:
+            raise WireError("no DNS message: an unknown kind of label")
+        else:
+            label = wire[at + 1 : at + 1 + length]
+            if len(label) < length:
+                raise IndexError
+            found.append(label.lower())
+            at += 1 + length
+            if sum(map(len, found)) + len(found) >= _NAME_BYTES:
+                raise WireError("no DNS message: a name is too long")
+    return tuple(found), at + 1 if behind is None else behind
+
+
+def _text(labels: Labels) -> str:
+    """The name with its final dot; a dot within a label is marked as such."""
+    return "".join(label.replace(b".", b"\\.").decode("latin-1") + "." for label in labels)
+
+
+def _addresses(wire: bytes, at: int, records: int) -> Iterator[bytes]:
+    for _ in range(records):
+        at = _labels(wire, at)[1]
+        kind, _, _, length = _RECORD.unpack_from(wire, at)
+        at += _RECORD.size
+        data = wire[at : at + length]
+        if len(data) < length:
+            raise IndexError
+        if kind == _A and length == 4:  # noqa: PLR2004  bytes of an IPv4 address
+            yield data
+        at += length
+
+
+class ResolverFile(NamedTuple):
+    """What a resolv.conf says. Of several name servers the first is asked, as nothing else is."""
+
+    server: str | None
+    search: tuple[str, ...]
+    ndots: int
+
+
+def read_resolver(text: str) -> ResolverFile:
+    """Read a resolv.conf: ``nameserver``, ``search`` (the last one counts), ``options ndots:N``.
+
+    Unknown lines are passed over and ``ndots`` is held to 0..15, as resolv.conf(5) has it.
+    """
+    servers: list[str] = []
+    search: tuple[str, ...] = ()
+    ndots = 1
+    for line in text.splitlines():
+        match line.split():
+            case ["nameserver", server, *_]:
+                servers.append(server)
+            case ["search" | "domain", *domains]:
+                search = tuple(domain.rstrip(".") for domain in domains)
+            case ["options", *options]:
+                for option in options:
+                    name, _, value = option.partition(":")
+                    if name == "ndots" and value.isdigit():
+                        ndots = min(int(value), 15)
+    return ResolverFile(servers[0] if servers else None, search, ndots)
+
+
+def candidates(name: str, resolver: ResolverFile) -> tuple[str, ...]:
+    """The names to ask for, in order, fully qualified with their final dot.
+
+    A name with its final dot is asked as it is. One with at least ``ndots`` dots is asked
+    as it is first and with each search domain after; any other the other way round.
+    """
+    if name.endswith("."):
+        return (name,)
+    searched = tuple(f"{name}.{domain}." for domain in resolver.search if domain)
+    if name.count(".") >= resolver.ndots:
+        return (f"{name}.", *searched)
+    return (*searched, f"{name}.")
+
+
+WAITING_LIMIT = 16_384
+"""Questions without an answer that are kept; a quarter of all ids. The oldest gives way."""
+_IDS = 1 << 16
+_LONGEST = 65_535
+
+Then = Callable[[bytes], None]
+"""What is done with an answer."""
+
+
+class Forwarder:
+    """The way to one other name server.
+
+    Parameters
+    ----------
+    sock
+        A datagram socket that is connected to it and does not block.
+
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._waiting: dict[int, tuple[bytes, Then]] = {}
+        self._next = 0
+
+    def ask(self, question: bytes, then: Then) -> None:
+        """Pass a question on; ``then`` gets its answer, if one comes."""
+        while len(self._waiting) >= WAITING_LIMIT:
+            del self._waiting[next(iter(self._waiting))]
+        while self._next in self._waiting:
+            self._next = (self._next + 1) % _IDS
+        number, self._next = self._next, (self._next + 1) % _IDS
+        self._waiting[number] = question, then
+        with suppress(OSError):  # lost like any other packet; a refusal is heard of at the next
+            self.sock.send(with_id(question, number))
+
+    def hear(self) -> None:
+        """Take what has come from the other server, and hand it on."""
+        try:
+            wire = self.sock.recv(_LONGEST)
+        except BlockingIOError:
+            return
+        except OSError:  # nobody listens there: whoever waits is told
+            self._fail()
+            return
+        question, then = self._waiting.pop(message_id(wire), (b"", None))
+        if then is not None:
+            then(with_id(wire, message_id(question)))
+
+    def _fail(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for question, then in waiting.values():
+            then(servfail(question))

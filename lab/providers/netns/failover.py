@@ -1,0 +1,211 @@
+"""Failover on namespaces: cables pulled, the holders of virtual gateways, and lost answers.
+
+An answer is missed by datagrams that go from pod to pod in a steady beat: one process with a
+socket in each asking pod's namespace. Every datagram carries its number and comes back as it is; a
+beat is answered when its own number comes back, however late.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError
+from lab.providers.failing import Beat, BeatPace, Silence
+from lab.providers.netns import dialects, namespaces
+from lab.providers.netns.compile import compile_intent
+from lab.providers.netns.entry import HolderEntry, Tell
+from lab.providers.netns.netlink import Socket, list_addresses, list_links
+from lab.providers.netns.operations import LinkDown, LinkUp, NamespaceOperations, VethAdd
+from lab.providers.netns.protocol import datagram, nonce_of
+from lab.providers.provider import PROBE_PORT
+from lab.topology.intent import Intent
+
+_ANSWER_BYTES = 512
+_ANSWER_SECONDS = 0.3
+"""A beat younger than this may still be answered, and says nothing yet."""
+
+
+@dataclass(slots=True)
+class _Pair:
+    """One pair while it is beaten."""
+
+    beat: Beat
+    sock: socket.socket
+    sent: list[float] = field(default_factory=list)
+    """When each was sent, seconds of the monotonic clock."""
+    answered: set[int] = field(default_factory=set)
+
+    def send(self, now: float) -> None:
+        self.sent.append(now)
+        with suppress(OSError):  # what became of an earlier one, or no way out: no answer
+            self.sock.send(self.question(len(self.sent) - 1))
+
+    def question(self, number: int) -> bytes:
+        """A datagram that comes back with its number."""
+        if self.beat.dialect == "netexec":
+            return dialects.netexec_echo(number)
+        return datagram(number, b"", fragments=False)
+
+    def hear(self) -> None:
+        while True:
+            try:
+                answer = self.sock.recv(_ANSWER_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:  # what a router had to say of an earlier one
+                continue
+            ours = self.beat.dialect == "lab"
+            number = nonce_of(answer) if ours else dialects.netexec_number(answer)
+            if number is not None:
+                self.answered.add(number)
+
+    def calm(self, now: float, seconds: float) -> bool:
+        """Whether every beat of the last so many seconds was answered."""
+        number = len(self.sent) - 1
+        while number >= 0 and now - self.sent[number] < _ANSWER_SECONDS:
+            number -= 1
+        while number >= 0 and now - self.sent[number] < seconds:
+            if number not in self.answered:
+                return False
+            number -= 1
+        return number >= 0
+
+    def silence(self, first: int, every: float) -> Silence:
+        """The longest one from the beat of that number on."""
+        before = max((one for one in self.answered if one < first), default=first)
+        times = [self.sent[one] for one in sorted(self.answered) if one >= before]
+        times.append(self.sent[-1])
+        longest = max((later - earlier for earlier, later in pairwise(times)), default=0.0)
+        return Silence(
+            source=self.beat.source,
+            target=self.beat.target,
+            seconds=max(0.0, longest - every),
+            sent=len(self.sent) - first,
+            answered=sum(1 for one in self.answered if one >= first),
+        )
+
+
+def measure_silences(
+    enter: Callable[[str], None], beats: Sequence[Beat], pace: BeatPace, tell: Tell
+) -> tuple[Silence, ...]:
+    """Beat until all is calm, tell ``"steady"``, and go on until all is calm again.
+
+    Leaves the calling thread in the last source's namespace.
+
+    Raises
+    ------
+    BrokenError
+        Where not every pair is answered to begin with.
+
+    """
+    pairs = [_open(enter, beat) for beat in beats]
+    try:
+        _go_on(pairs, pace, 0.0)
+        now = time.monotonic()
+        restless = [one.beat for one in pairs if not one.calm(now, pace.calm)]
+        if restless:
+            raise BrokenError(
+                "measuring, before anything was taken away",
+                f"'{restless[0].source}' has no steady answer from '{restless[0].target}'",
+                "'lab test' says what does not work",
+            )
+        begun = len(pairs[0].sent)
+        tell("steady")
+        _go_on(pairs, pace, pace.least)
+        return tuple(one.silence(begun, pace.every) for one in pairs)
+    finally:
+        for one in pairs:
+            one.sock.close()
+
+
+def _open(enter: Callable[[str], None], beat: Beat) -> _Pair:
+    enter(beat.source)
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.setblocking(False)
+    sock.connect((beat.address, PROBE_PORT))
+    return _Pair(beat, sock)
+
+
+def _go_on(pairs: Sequence[_Pair], pace: BeatPace, least: float) -> None:
+    """Beat for at least so long, and then until all is calm or patience is at its end."""
+    known = {one.sock.fileno(): one for one in pairs}
+    begun = due = now = time.monotonic()
+    with select.epoll() as poll:
+        for number in known:
+            poll.register(number, select.EPOLLIN)
+        while now - begun < pace.patience:
+            if now >= due:
+                for one in pairs:
+                    one.send(now)
+                due = max(due + pace.every, now)
+                if now - begun >= least and all(one.calm(now, pace.calm) for one in pairs):
+                    return
+            for number, _ in poll.poll(max(0.0, due - time.monotonic())):
+                known[number].hear()
+            now = time.monotonic()
+
+
+_SECONDS = 10.0
+
+
+def plug(entry: HolderEntry, intent: Intent, machine: str, *, plugged: bool) -> None:
+    """Pull, or plug in, every cable of the machine.
+
+    Raises
+    ------
+    BrokenError
+        When the lab is not there.
+
+    """
+    wanted = cable_operations(intent, machine, plugged=plugged)
+    what = "plugging in" if plugged else "pulling"
+    entry.call(
+        f"{what} the cables of '{machine}'",
+        lambda _: namespaces.apply_operations(wanted),
+        Deadline(_SECONDS),
+    )
+
+
+def cable_operations(
+    intent: Intent, machine: str, *, plugged: bool
+) -> tuple[NamespaceOperations, ...]:
+    """What is done at the switches that it is plugged into: the lab's, or a hypervisor's. Pure."""
+    found = []
+    for one in compile_intent(intent):
+        ends = [
+            step.name
+            for step in one.operations
+            if isinstance(step, VethAdd) and step.peer_namespace == machine
+        ]
+        if ends:
+            made = tuple(LinkUp(port) if plugged else LinkDown(port) for port in ends)
+            found.append(NamespaceOperations(one.namespace, one.indexes, made))
+    return tuple(found)
+
+
+def gateway_holders(entry: HolderEntry, intent: Intent) -> Mapping[str, tuple[str, ...]]:
+    """Machines that have the address on their card, by the node whose gateway it is."""
+    machines = dict.fromkeys(name for one in intent.gateways for name in one.candidates)
+
+    def look(_: object) -> Mapping[str, frozenset[tuple[str, str]]]:
+        return {name: _held(name) for name in machines}
+
+    seen = entry.call("looking for the holders of gateways", look, Deadline(_SECONDS))
+    return {
+        one.node: tuple(name for name in one.candidates if (one.device, one.address) in seen[name])
+        for one in intent.gateways
+    }
+
+
+def _held(machine: str) -> frozenset[tuple[str, str]]:
+    """Device and address of a machine, seen from inside."""
+    with namespaces.inside(machine), Socket(machine) as channel:
+        names = {link.index: link.name for link in list_links(channel)}
+        return frozenset((names[index], address) for index, address in list_addresses(channel))

@@ -1,0 +1,254 @@
+"""Holders from outside: started, found, and ended."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError, PreflightError
+from lab.providers.netns.entry import (
+    LAB_HOLDER,
+    TOKEN_VARIABLE,
+    HolderEntry,
+    HolderKind,
+    HolderProcess,
+    list_holders,
+    start_time,
+)
+from lab.providers.netns.isolation import privileged
+from lab.providers.provider import LabHandle, Mark
+
+_START_SECONDS = 60.0
+"""It takes 0.1 s, and on a machine with five times as much to do as it can more than 10."""
+_END_SECONDS = 20.0
+
+
+def start_holder(
+    lab: LabHandle,
+    python: str,
+    kind: HolderKind = LAB_HOLDER,
+    seconds: float = _START_SECONDS,
+    before: Sequence[str] = (),
+) -> HolderEntry:
+    """Start a holder for the lab, and return the way into it.
+
+    It is given up when it has not said a word for so many ``seconds``. ``before`` are words that
+    the command is run by.
+
+    Raises
+    ------
+    PreflightError
+        When the kernel refuses it its namespaces, with the fix.
+    BrokenError
+        When it ends without a word.
+
+    """
+    doing = f"starting the holder of lab '{lab.name}'"
+    with subprocess.Popen(  # noqa: S603  our own program
+        [*before, *kind.command(python, lab.name, lab.directory)],
+        cwd="/",
+        env={**os.environ, TOKEN_VARIABLE: lab.token},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as process:
+        said = _line(doing, process, seconds)
+    pid = said.get("pid")
+    if not isinstance(pid, int):
+        number = int(str(said["errno"]))
+        call = str(said["call"])
+        raise PreflightError(
+            doing,
+            f"the kernel refused '{call}': {os.strerror(number)}",
+            namespaces_hint(call, number),
+        )
+    since = start_time(pid)
+    if since is None:
+        raise BrokenError(doing, f"process {pid} ended at once", "run 'lab up' again")
+    return HolderEntry(pid, since)
+
+
+def _line(doing: str, process: subprocess.Popen[bytes], seconds: float) -> dict[str, object]:
+    assert process.stdout is not None
+    poll = select.poll()
+    poll.register(process.stdout, select.POLLIN)
+    if not poll.poll(seconds * 1000):
+        process.kill()
+        raise DeadlineError(doing, f"not ready within {seconds:g} s; it has said nothing")
+    line = process.stdout.readline()
+    if not line:
+        raise BrokenError(doing, "it ended without a word", f"try: {process.args!r}")
+    found: dict[str, object] = json.loads(line)
+    return found
+
+
+def find_holder(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderProcess | None:
+    """The caller's holder of the lab, by its token, or by its words if it is hidden.
+
+    Another user's is never entered: what answers from inside is unpickled here.
+    """
+
+    def is_it(one: HolderProcess) -> bool:
+        claim = (one.lab, one.directory) == (lab.name, lab.directory)
+        return one.token == lab.token if one.token else claim
+
+    return next(filter(is_it, list_holders(kind, hidden=True)), None)
+
+
+def enter_holder(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderEntry:
+    """The way into the lab's holder.
+
+    Raises
+    ------
+    BrokenError
+        If the lab has none.
+
+    """
+    holder = find_holder(lab, kind)
+    if holder is None:
+        raise BrokenError(
+            f"entering lab '{lab.name}'",
+            "its holder is not running",
+            f"'lab status {lab.name}' says how to bring it up again",
+        )
+    return HolderEntry(holder.pid, holder.started)
+
+
+def destroy_holders(
+    lab: LabHandle, owner: str, kind: HolderKind = LAB_HOLDER
+) -> tuple[HolderProcess, ...]:
+    """End the owner's holders with the lab's token, the caller's if ``owner`` is empty.
+
+    Raises
+    ------
+    DeadlineError
+        When one has not gone in time.
+
+    """
+    return end_all_holders(
+        lambda: (
+            one
+            for one in list_holders(kind, starting=True, all_users=bool(owner))
+            if one.token == lab.token and _owner(one) == owner
+        )
+    )
+
+
+def list_marks(kind: HolderKind = LAB_HOLDER, *, all_users: bool) -> tuple[Mark, ...]:
+    """Every holder of the caller's; with ``all_users``, as root, everybody's."""
+    return tuple(
+        Mark(
+            lab=one.lab,
+            token=one.token,
+            directory=one.directory,
+            object=f"process {one.pid} (holder)",
+            age_seconds=one.age(),
+            owner=_owner(one),
+        )
+        for one in list_holders(kind, all_users=all_users)
+    )
+
+
+def end_all_holders(look: Callable[[], Iterable[HolderProcess]]) -> tuple[HolderProcess, ...]:
+    """Kill every holder that is seen, and wait until all has gone; those that there were.
+
+    One whose starter was killed may just be handing over to its child: a look through /proc can
+    come too late for the one and too early for the other. So there are two looks.
+
+    Raises
+    ------
+    DeadlineError
+        When one has not gone in time.
+
+    """
+    ended: list[HolderProcess] = []
+    for _ in range(2):
+        found = tuple(look())
+        end_holders(found)
+        ended += found
+    return tuple(dict.fromkeys(ended))
+
+
+def end_holders(found: tuple[HolderProcess, ...]) -> None:
+    """Kill the holders, and wait until each has gone with all that was in it.
+
+    Raises
+    ------
+    DeadlineError
+        When one has not gone in time.
+
+    """
+    for holder in found:
+        _kill(holder)
+    deadline = Deadline(_END_SECONDS)
+    for holder in found:
+        deadline.wait(
+            f"ending the holder of lab '{holder.lab}', process {holder.pid}",
+            holder.gone,
+            every=0.001,
+            hint=f"look at what it waits for: cat /proc/{holder.pid}/stack",
+        )
+
+
+def _kill(holder: HolderProcess) -> None:
+    """Kill that very process, and never a later one with its number."""
+    with suppress(ProcessLookupError):
+        process = os.pidfd_open(holder.pid)
+        try:
+            if not holder.gone():
+                signal.pidfd_send_signal(process, signal.SIGKILL)
+        finally:
+            os.close(process)
+
+
+def _owner(holder: HolderProcess) -> str:
+    """As a mark has it: empty for the caller, else the user's name, or number without one."""
+    if holder.user == os.geteuid():
+        return ""
+    import pwd  # noqa: PLC0415  only for objects of other users
+
+    try:
+        return pwd.getpwuid(holder.user).pw_name
+    except KeyError:
+        return str(holder.user)
+
+
+_USED_UP = {
+    errno.ENOSPC: "sudo sysctl -w user.max_user_namespaces=15000 user.max_net_namespaces=15000",
+    errno.EAGAIN: "end some processes, or allow more: ulimit -u 4096",
+}
+"""What a count that is used up, or is zero, is mended with: of namespaces, of processes."""
+
+
+def namespaces_hint(call: str, number: int) -> str:
+    """What mends a refusal of the holder's namespaces: the knob that is shut, or a sentence.
+
+    ``call`` is the refused call and ``number`` its errno.
+    """
+    if number in _USED_UP:
+        return _USED_UP[number]
+    if call.startswith("mount on /proc"):
+        return "run on the host itself, or in a container whose /proc is not masked"
+    if privileged():
+        return "run on the host itself, or in a container that may unshare and mount"
+    if _reading("/proc/sys/kernel/unprivileged_userns_clone") == 0:
+        return "sudo sysctl -w kernel.unprivileged_userns_clone=1"
+    if _reading("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == 1:
+        return "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
+    return f"run as root, or have user namespaces allowed ({os.strerror(number)})"
+
+
+def _reading(path: str) -> int | None:
+    try:
+        return int(Path(path).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,457 @@
+"""Whether this machine can have a lab: programs, abilities of the kernel, capacity.
+
+Abilities are tried in a scratch world gone a moment later: kernels without modules, containers
+and hardened distributions cannot be known from version numbers. Capacity is read in one place
+and judged in another, so that any machine can be judged.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import stat
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab._deadline import Deadline
+from lab._errors import LabError, PreflightError
+from lab.providers.diagnosis import Diagnosis, Level
+from lab.providers.netns import holders, isolation, namespaces, operations
+from lab.providers.netns.compile import namespace_names as names_of
+from lab.providers.netns.entry import call_isolated, list_holders
+from lab.providers.netns.netlink import GET_NEIGHBOUR, GET_NEIGHBOUR_TABLE, Socket, attributes
+from lab.providers.netns.operations import (
+    BridgeAdd,
+    ChecksumOff,
+    HairpinOn,
+    MasterSet,
+    NamespaceOperations,
+    NeighbourSet,
+    Operation,
+    SysctlSet,
+    TapAdd,
+    VethAdd,
+    VxlanAdd,
+)
+from lab.state.capacity import available
+from lab.topology.cost import cost
+from lab.topology.intent import Intent, Neighbour, Route
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """One program that is not there."""
+
+    program: str
+    package: str
+    daemon: str
+    machine: str
+    """The first that wants it."""
+
+
+def missing_programs(intent: Intent) -> Iterator[Missing]:
+    """Every program that this machine does not have, once."""
+    known: set[str] = set()
+    for machine in intent.machines:
+        for daemon in machine.daemons:
+            for program in daemon.programs():
+                if program not in known and not shutil.which(program, path=isolation.search_path()):
+                    yield Missing(program, daemon.package, daemon.name, machine.name)
+                known.add(program)
+
+
+def require_programs(intent: Intent) -> None:
+    """See that every daemon can be started.
+
+    Raises
+    ------
+    PreflightError
+        Naming each program that is missing, who needs it, and the packages that have them.
+
+    """
+    found = tuple(missing_programs(intent))
+    if not found:
+        return
+    packages = dict.fromkeys(one.package for one in found)
+    raise PreflightError(
+        f"checking this machine for scenario '{intent.scenario}'",
+        "; ".join(
+            f"no program '{one.program}' (package {one.package}), "
+            f"needed for '{one.daemon}' on '{one.machine}'"
+            for one in found
+        ),
+        f"sudo apt-get install --no-install-recommends {' '.join(packages)}",
+    )
+
+
+NEED_FILE = "/run/neighbours"
+_DESCRIPTORS_EACH = 3
+"""A namespace's responder holds a TCP and a UDP socket and at times a namespace file."""
+_DESCRIPTORS_MORE = 256
+_PROCESSES = 16
+"""Holder, responder, prober, and what enters the lab meanwhile."""
+_PERMANENT = 0x80
+_NOTHING_THAT_WAITS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_CORES_A_LAB = 2
+"""The prober and what answers it. With less, probes time out for want of time."""
+_DIGITS = 9
+"""More entries than any table has."""
+_ARP_CACHE = b"arp_cache\0"
+_THRESHOLD3, _NAME = 4, 1
+
+
+@dataclass(frozen=True, slots=True)
+class NetnsNeed:
+    """What a lab needs of the machine."""
+
+    namespaces: int
+    neighbours: int
+    """Entries the kernel will make by itself, at most; permanent ones are exempt."""
+    memory_mib: int = 0
+    """Of the kernel and of the lab's own processes."""
+
+    @property
+    def descriptors(self) -> int:
+        """Open files of one process."""
+        return self.namespaces * _DESCRIPTORS_EACH + _DESCRIPTORS_MORE
+
+
+@dataclass(frozen=True, slots=True)
+class NetnsRoom:
+    """What the machine has."""
+
+    neighbour_limit: int
+    """gc_thresh3, one table for all namespaces of the machine."""
+    neighbours_used: int
+    descriptors: int
+    network_namespaces: int
+    processes: int
+    memory_mib: int
+    """Free."""
+
+
+def lab_need(intent: Intent) -> NetnsNeed:
+    """What this intent needs.
+
+    Neighbours: an entry on ``lo`` for each machine, which talks to itself, and one for each
+    gateway without a permanent entry.
+    """
+    learnt = len(intent.everything())
+    for machine in intent.everything():
+        learnt += _learnt(machine.routes, machine.neighbours)
+        for pod in machine.pods:
+            learnt += _learnt((Route("default", "eth0", pod.gateway),), pod.neighbours)
+    return NetnsNeed(len(names_of(intent)), learnt, cost(intent).memory_mib)
+
+
+def _learnt(routes: tuple[Route, ...], neighbours: tuple[Neighbour, ...]) -> int:
+    known = {one.address for one in neighbours}
+    return len({route.via for route in routes if route.via} - known)
+
+
+def machine_room() -> NetnsRoom:
+    """Read the figures."""
+    processes = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    limit = _number("/proc/sys/user/max_net_namespaces")
+    neighbour_limit = _neighbour_limit()
+    return NetnsRoom(
+        neighbour_limit=neighbour_limit,
+        neighbours_used=_neighbours_used(neighbour_limit),
+        descriptors=_finite(resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
+        network_namespaces=limit,
+        processes=_finite(processes) if os.geteuid() else _finite(resource.RLIM_INFINITY),
+        memory_mib=available() >> 20,
+    )
+
+
+def check_capacity(need: NetnsNeed, room: NetnsRoom) -> None:
+    """Refuse what does not fit.
+
+    Raises
+    ------
+    PreflightError
+        Naming the figure that is too small, and the command that raises it.
+
+    """
+    neighbours = need.neighbours + room.neighbours_used
+    if neighbours > room.neighbour_limit:
+        raise _refusal(
+            "the neighbour table",
+            f"the lab needs about {need.neighbours:,} entries and {room.neighbours_used:,} are in "
+            f"use, but the table of this machine ends at {room.neighbour_limit:,}",
+            f"sudo sysctl -w net.ipv4.neigh.default.gc_thresh3={_rounded(neighbours)}",
+        )
+    if need.descriptors > room.descriptors:
+        raise _refusal(
+            "open files",
+            f"the lab needs {need.descriptors:,} in one process, the limit is {room.descriptors:,}",
+            f"sudo prlimit --pid $$ --nofile={_rounded(need.descriptors)}",
+        )
+    if need.namespaces > room.network_namespaces:
+        raise _refusal(
+            "network namespaces",
+            f"the lab needs {need.namespaces:,}, the limit is {room.network_namespaces:,}",
+            f"sudo sysctl -w user.max_net_namespaces={_rounded(need.namespaces)}",
+        )
+    if room.processes < _PROCESSES:
+        raise _refusal(
+            "processes",
+            f"the lab needs {_PROCESSES}, the limit is {room.processes}",
+            f"ulimit -u {1 << 12}",
+        )
+    if need.memory_mib > room.memory_mib:
+        raise _refusal(
+            "memory",
+            f"the lab needs about {need.memory_mib:,} MiB, and {room.memory_mib:,} MiB are free",
+            "fewer pods ('pods_per_node'), fewer nodes, or 'lab down' for a lab that is not needed",
+        )
+
+
+def labs_at_once(cores: int | None = None) -> int:
+    """How many labs the processors of this machine are enough for; at least one."""
+    return max(1, (cores or os.cpu_count() or 1) // _CORES_A_LAB)
+
+
+def _refusal(what: str, happened: str, hint: str) -> PreflightError:
+    return PreflightError(f"checking {what}", happened, hint)
+
+
+def _rounded(number: int) -> int:
+    """The next power of two above twice the number: room for a second lab."""
+    return 1 << (2 * number).bit_length()
+
+
+def _finite(limit: int) -> int:
+    return (1 << 31) - 1 if limit == resource.RLIM_INFINITY else limit
+
+
+def _number(path: str) -> int:
+    try:
+        return int(Path(path).read_text(encoding="ascii"))
+    except FileNotFoundError:
+        return _finite(resource.RLIM_INFINITY)
+
+
+def _neighbour_limit() -> int:
+    """gc_thresh3 by netlink: its file in /proc is missing outside the initial namespace."""
+    with Socket("here") as channel:
+        for body in channel.dump(GET_NEIGHBOUR_TABLE, struct.pack("=Bxxx", 2)):
+            found = attributes(body[4:])
+            if found.get(_NAME) == _ARP_CACHE and _THRESHOLD3 in found:
+                return int(struct.unpack("=I", found[_THRESHOLD3])[0])
+    return _finite(resource.RLIM_INFINITY)
+
+
+def _neighbours_used(limit: int) -> int:
+    """Those learnt here, and what the labs that are up were counted to need.
+
+    A lab that is up found room for its need, so a note of more than the limit is not believed.
+    """
+    with Socket("here") as channel:
+        bodies = channel.dump(GET_NEIGHBOUR, struct.pack("=BxxxiHBB", 2, 0, 0, 0, 0))
+    learnt = sum(1 for body in bodies if not struct.unpack_from("=H", body, 8)[0] & _PERMANENT)
+    needs = [_needed_by(holder.pid) for holder in list_holders()]
+    return learnt + sum(need for need in needs if 0 <= need <= limit)
+
+
+def note_need(need: NetnsNeed) -> None:
+    """Inside a holder: leave word of the lab's need for the preflight of others."""
+    Path(NEED_FILE).write_text(str(need.neighbours), encoding="ascii")
+
+
+def _needed_by(pid: int) -> int:
+    """The need noted in that holder; whoever is root in the lab can put anything there."""
+    try:
+        file = os.open(f"/proc/{pid}/root{NEED_FILE}", _NOTHING_THAT_WAITS)
+    except OSError:  # it has no network yet, or ended meanwhile
+        return 0
+    try:
+        regular = stat.S_ISREG(os.fstat(file).st_mode)
+        return int(os.read(file, _DIGITS)) if regular else 0
+    except (OSError, ValueError):
+        return 0
+    finally:
+        os.close(file)
+
+
+_SECONDS = 10.0
+_MAC, _FAR_MAC = "0e:00:00:00:00:02", "0e:00:00:00:00:03"
+_INDEXES = (("port", 2), ("bridge", 4), ("tunnel", 5))
+_RULES = """table ip probe {
+  map services { type ipv4_addr . inet_proto . inet_service : verdict
+  }
+  chain one { meta l4proto tcp dnat to 192.0.2.2:80
+  }
+  chain nat-output {
+    type nat hook output priority -100; policy accept;
+    ip daddr . meta l4proto . th dport vmap @services
+    fib daddr type local numgen random mod 2 vmap { 0 : goto one, 1 : goto one }
+  }
+  chain filter-output {
+    type filter hook output priority -150; policy accept;
+    ct state new ip daddr 192.0.2.3 reject
+  }
+  chain nat-postrouting {
+    type nat hook postrouting priority 100; policy accept;
+    meta mark and 0x4000 == 0x4000 masquerade fully-random
+  }
+}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ability:
+    """One thing that a lab needs, and whether this machine can do it."""
+
+    name: str
+    """``"namespaces"``, ``"vxlan"``, ..."""
+    needs: str
+    """What a lab needs it for."""
+    there: bool
+    detail: str
+    """What the kernel said, where it is not there."""
+    hint: str
+    """The command, or the sentence, that mends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """One operation of a real lab, done once."""
+
+    name: str
+    needs: str
+    operation: Operation
+    module: str
+    """The kernel module that has it, in most distributions."""
+    file: str = ""
+    """What must be opened for it; empty for nothing."""
+
+
+_TRIALS = (
+    _Trial(
+        "veth",
+        "links between machines",
+        VethAdd("port", 2, _MAC, "far", "eth0", 3, _FAR_MAC, 1500),
+        "veth",
+    ),
+    _Trial("bridge", "network segments", BridgeAdd("bridge", 4, _MAC, 1500), "bridge"),
+    _Trial("bridge ports", "network segments", MasterSet("port", "bridge"), "bridge"),
+    _Trial("hairpin mode", "a pod behind its own Service", HairpinOn("port"), "bridge"),
+    _Trial(
+        "permanent neighbours",
+        "labs larger than the neighbour table",
+        NeighbourSet("192.0.2.2", _FAR_MAC, "bridge"),
+        "bridge",
+    ),
+    _Trial(
+        "br_netfilter",
+        "Services whose backend is on the same bridge",
+        SysctlSet("net/bridge/bridge-nf-call-iptables", "1"),
+        "br_netfilter",
+    ),
+)
+_VXLAN = _Trial(
+    "vxlan",
+    "overlay tunnels",
+    VxlanAdd("tunnel", 5, _MAC, 1450, 4096, 4789, "192.0.2.1", "bridge"),
+    "vxlan",
+)
+_NFT_MODULES = "nf_tables nft_chain_nat nft_numgen nft_fib_ipv4 nft_masq nft_reject_ipv4 nft_ct"
+
+
+_SWITCHES = "Open vSwitch in user space"
+_SWITCH_TRIALS = (
+    _Trial("tap devices", _SWITCHES, TapAdd("tap", 6, _MAC), "tun", operations.TUN),
+    _Trial("checksum offload", _SWITCHES, ChecksumOff("port"), "veth"),
+)
+_INGRESS = """table netdev probe {
+  chain ports { type filter hook ingress device "port" priority 0; policy drop;
+  }
+}
+"""
+FOR_SWITCHES = frozenset({"tap devices", "checksum offload", "ingress rules"})
+"""Names of the abilities that only labs with virtual switches need."""
+
+
+def try_abilities(*, tunnels: bool, switches: bool = False) -> tuple[Ability, ...]:
+    """Every ability, tried in milliseconds.
+
+    Those for VXLAN and those for virtual switches only where such are wanted.
+    """
+    library = _outcome(
+        "libnftables", "Services", lambda: _found(namespaces.libnftables()), namespaces.INSTALL
+    )
+    trials = (
+        *_TRIALS,
+        *((_VXLAN,) if tunnels else ()),
+        *(_SWITCH_TRIALS if switches else ()),
+    )
+
+    def try_all() -> tuple[Ability, ...]:
+        namespaces.create(("far", "near"))
+        found = tuple(_tried(trial) for trial in trials)
+        if not library.there:
+            return found
+        return (*found, _rules(), *((_ingress(),) if switches else ()))
+
+    name, needs = "namespaces", "every machine and pod is a network namespace"
+    try:
+        kernel = call_isolated("probing the kernel's abilities", try_all, Deadline(_SECONDS))
+    except OSError as error:
+        detail = f"{error.filename or 'fork'}: {error.strerror}"
+        hint = holders.namespaces_hint(str(error.filename), error.errno or 0)
+        return (Ability(name, needs, False, detail, hint), library)
+    return (Ability(name, needs, True, "", ""), library, *kernel)
+
+
+def _tried(trial: _Trial) -> Ability:
+    one = NamespaceOperations("near", _INDEXES, (trial.operation,))
+    hint = f"sudo modprobe {trial.module}   (or a kernel that has it)"
+    if trial.file and Path(trial.file).exists():
+        hint = f"run as root, or: sudo chmod 0666 {trial.file}"
+    return _outcome(trial.name, trial.needs, lambda: namespaces.apply_operations((one,)), hint)
+
+
+def _rules() -> Ability:
+    hint = f"sudo modprobe -a {_NFT_MODULES}   (or a kernel that has them)"
+    return _outcome(
+        "nftables", "Services", lambda: namespaces.load_ruleset(_RULES, "scratch"), hint
+    )
+
+
+def _ingress() -> Ability:
+    hint = "sudo modprobe nf_tables   (or a kernel with CONFIG_NETFILTER_INGRESS)"
+    return _outcome(
+        "ingress rules", _SWITCHES, lambda: namespaces.load_ruleset(_INGRESS, "scratch"), hint
+    )
+
+
+def _found(_: object) -> None:
+    """Finding it is all that is wanted of the library here."""
+
+
+def _outcome(name: str, needs: str, attempt: Callable[[], None], hint: str) -> Ability:
+    try:
+        attempt()
+    except LabError as error:
+        return Ability(name, needs, False, error.happened, hint)
+    return Ability(name, needs, True, "", "")
+
+
+SUBJECT = "this machine, for network namespaces"
+
+
+def examine_machine() -> tuple[Diagnosis, ...]:
+    """Every ability, tried in a scratch world that is gone a moment later."""
+    return tuple(_told(one) for one in try_abilities(tunnels=True, switches=True))
+
+
+def _told(ability: Ability) -> Diagnosis:
+    if ability.there:
+        return Diagnosis(SUBJECT, ability.name, "ok", f"tried, for {ability.needs}")
+    seen = f"needed for {ability.needs}: {ability.detail}"
+    level: Level = "warn" if ability.name in FOR_SWITCHES else "fail"
+    return Diagnosis(SUBJECT, ability.name, level, seen, ability.hint)

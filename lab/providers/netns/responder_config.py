@@ -1,0 +1,227 @@
+"""The lab's responder: the process that answers in every namespace, started and looked at.
+
+It runs inside the holder's pid namespace; which process it is stands in a file in the
+holder's /run, where the outside can read it through /proc.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError
+from lab.providers.netns import isolation
+from lab.providers.netns.entry import is_stopped, start_time
+from lab.providers.provider import PROBE_PORT
+from lab.scenario.reserved import DNS_SERVICE, SECOND_POD_PORT
+from lab.topology import proxying
+from lab.topology.intent import Intent, MachineIntent, ProxiedService
+
+PROGRAM = Path(__file__).with_name("responder.py")
+_RECORD = "/run/responder.json"
+_CONFIGURATION = "/run/responder-configuration.json"
+_LOG = "/run/responder.log"
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Another name server, asked for every name that is not within ``but``."""
+
+    to: str
+    """Its address."""
+    but: str
+    """A domain, with its final dot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """What the responder answers in one namespace."""
+
+    namespace: str
+    name: str
+    tcp: tuple[int, ...]
+    udp: tuple[int, ...]
+    dns: dict[str, tuple[str, ...]] | None = None
+    """Fully qualified name, with its final dot, to addresses: answered on port 53 of both
+    protocols. None where no names are served."""
+    health: dict[int, tuple[str, int]] | None = None
+    """TCP port to the Service whose health check answers there, and the number of its local
+    backends. None where no Service has one."""
+    forward: Forward | None = None
+    """Where to ask for other names; None where those do not exist."""
+
+
+def answering(intent: Intent) -> tuple[Answering, ...]:
+    """Every namespace that answers, in order: pods, nodes and the client. Pure.
+
+    Router and hypervisors answer nothing. An API server's machine answers on its port too, which
+    is all that there is of it, unless it is Kubernetes' own. Services' names are those of their
+    own and the DNS pod's domain: ``NAME.default.svc.DOMAIN``, and
+    ``kube-dns.kube-system.svc.DOMAIN``. Behind a headless one, each pod has a name of its own
+    before that.
+    """
+    served, forward = _names(intent), _forward(intent)
+    twice = proxying.asked_on(_services(intent), SECOND_POD_PORT)
+    front = intent.services_node
+    found: list[Answering] = []
+    for machine in intent.machines:
+        if machine.kind != "router":
+            is_api = front and not front.tls and machine.name in front.api_servers
+            plain = _plain(machine.name, *((front.api_port,) if front and is_api else ()))
+            found.append(replace(plain, health=_health(machine)))
+        for pod in machine.pods:
+            if pod.role == "dns":
+                found.append(Answering(pod.name, pod.name, (), (), served, forward=forward))
+            else:
+                found.append(_plain(pod.name))
+            if pod.name in twice:
+                name = f"{pod.name}:{SECOND_POD_PORT}"
+                found.append(Answering(pod.name, name, (SECOND_POD_PORT,), ()))
+    return tuple(found)
+
+
+def _forward(intent: Intent) -> Forward | None:
+    front = intent.services_node
+    return Forward(front.address, f"{intent.domain}.".lower()) if front else None
+
+
+def _services(intent: Intent) -> Iterator[ProxiedService]:
+    """Every Service that the lab translates, once."""
+    found: dict[str, ProxiedService] = {}
+    for machine in intent.machines:
+        for service in machine.translation.services if machine.translation else ():
+            found.setdefault(service.name, service)
+    yield from found.values()
+
+
+def _health(machine: MachineIntent) -> dict[int, tuple[str, int]] | None:
+    """What the node's kube-proxy would say of the Services that ask for it."""
+    found = {
+        service.health_port: (service.name, len(proxying.local(service, machine.name)))
+        for service in (machine.translation.services if machine.translation else ())
+        if service.health_port is not None
+    }
+    return found or None
+
+
+def _plain(name: str, *more: int) -> Answering:
+    return Answering(name, name, (PROBE_PORT, *more), (PROBE_PORT,))
+
+
+def _names(intent: Intent) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for service in _services(intent):
+        space = "kube-system" if service.name == DNS_SERVICE else "default"
+        found[f"{service.name}.{space}.svc.{intent.domain}.".lower()] = (service.address,)
+    for headless in intent.headless:
+        name = f"{headless.name}.default.svc.{intent.domain}.".lower()
+        found[name] = tuple(one.address for one in headless.backends)
+        found |= {f"{one.pod}.{name}": (one.address,) for one in headless.backends}
+    return found
+
+
+def configuration(intent: Intent, only: frozenset[str] | None = None) -> str:
+    """The responder's configuration file, JSON; of the namespaces in ``only`` alone. Pure."""
+    return json.dumps(
+        [
+            {
+                "namespace": one.namespace,
+                "name": one.name,
+                "tcp": one.tcp,
+                "udp": one.udp,
+                "dns": one.dns,
+                "health": one.health,
+                "forward": asdict(one.forward) if one.forward else None,
+            }
+            for one in answering(intent)
+            if only is None or one.namespace in only
+        ]
+    )
+
+
+def start_responder(python: str, configured: str, deadline: Deadline) -> None:
+    """Inside the holder: end an older responder, start a new one, and wait until it listens.
+
+    ``configured`` is the text of the configuration; its file is in the holder's /run, which
+    the lab's own directory may be hidden under.
+
+    Raises
+    ------
+    DeadlineError
+        When it has not said that it is ready in time.
+    BrokenError
+        When it ended instead; with the last of what it wrote.
+
+    """
+    _end_older()
+    isolation.raise_descriptors()
+    Path(_CONFIGURATION).write_text(configured, encoding="utf-8")
+    command = [python, "-I", str(PROGRAM), _CONFIGURATION]
+    with open(_LOG, "wb") as log:  # noqa: PTH123  a plain file for a child's standard error
+        process = subprocess.Popen(  # noqa: S603  our own program
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+    since = start_time(process.pid)
+    Path(_RECORD).write_text(json.dumps({"pid": process.pid, "started": since}), encoding="ascii")
+    _await_ready(process, deadline)
+
+
+def _end_older() -> None:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        record = json.loads(Path(_RECORD).read_text(encoding="ascii"))
+        if start_time(record["pid"]) == record["started"]:
+            os.kill(record["pid"], signal.SIGKILL)
+            Deadline(5.0).wait(
+                "ending the lab's older responder", lambda: start_time(record["pid"]) is None
+            )
+
+
+def _await_ready(process: subprocess.Popen[bytes], deadline: Deadline) -> None:
+    doing = "starting the lab's responder"
+    assert process.stdout is not None
+    poll = select.poll()
+    poll.register(process.stdout, select.POLLIN)
+    if not poll.poll(deadline.left() * 1000):
+        process.kill()
+        raise DeadlineError(doing, f"not ready within {deadline.seconds:g} s; last seen: {_log()}")
+    line = process.stdout.readline()
+    if line.strip() != b"ready":
+        process.kill()
+        raise BrokenError(doing, f"it ended instead of listening: {_log()}")
+
+
+def _log() -> str:
+    lines = Path(_LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it wrote nothing"
+
+
+def responder_is_alive(holder: int) -> bool:
+    """From outside: whether the responder of the lab with that holder is at work."""
+    found = running_responder(holder)
+    return found is not None and not is_stopped(found[0], f"/proc/{holder}/root/proc")
+
+
+def running_responder(holder: int) -> tuple[int, int] | None:
+    """From outside: the running responder's id inside the holder, and when it started.
+
+    None where it is not running; the start is in clock ticks since boot.
+    """
+    try:
+        record = json.loads(Path(f"/proc/{holder}/root{_RECORD}").read_text(encoding="ascii"))
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    pid: int = record["pid"]
+    since: int = record["started"]
+    return (pid, since) if start_time(pid, f"/proc/{holder}/root/proc") == since else None

@@ -1,0 +1,63 @@
+"""The families of cells as a scenario names them: plug-ins in ``lab/matrix/families``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lab.scenario.scenario import SpecialService
+    from lab.scenario.terms import Family
+
+PLUGINS = "lab.matrix.families"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FamilyTerm:
+    """When a scenario has cells of a family."""
+
+    name: Family
+    order: int
+    """Its place among the families; that of its cells among the cells."""
+    special: Callable[[SpecialService], bool] | None = None
+    """Whether a special Service has cells of it; None if the family needs no such Service."""
+    needs: str = ""
+    """What makes a special Service have cells of it, as one would write it in the file."""
+    services_node: bool = False
+    """Whether it asks the services node."""
+    tcp_only: bool = False
+
+
+@cache
+def terms() -> Mapping[Family, FamilyTerm]:
+    """Every family by its name, in their order."""
+    modules = iter_modules(import_module(PLUGINS).__path__)
+    found = [import_module(f"{PLUGINS}.{module.name}").FAMILY for module in modules]
+    return {one.name: one for one in sorted(found, key=lambda one: one.order)}
+
+
+def usual_families() -> tuple[Family, ...]:
+    """Those that every lab has cells of."""
+    return tuple(
+        name for name, one in terms().items() if one.special is None and not one.services_node
+    )
+
+
+def services_node_families() -> tuple[Family, ...]:
+    """Those that only a lab with a services node has cells of."""
+    return tuple(name for name, one in terms().items() if one.services_node)
+
+
+def families_of(services: Iterable[SpecialService]) -> tuple[Family, ...]:
+    """The usual families, and those of the special Services, each once."""
+    special = (
+        name
+        for service in services
+        for name, one in terms().items()
+        if one.special and one.special(service)
+    )
+    return tuple(dict.fromkeys((*usual_families(), *special)))

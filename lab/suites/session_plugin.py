@@ -1,0 +1,329 @@
+"""What the plugin does once a lab is open: collect, probe before the first item, hand over.
+
+A cell has been judged before its item runs, so there is nothing to set up, to capture or to tear
+down. pytest's own protocol spends a third of the time of a large matrix on that; the reports made
+here are the same. Where another plugin listens to these calls, they are made.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Generator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, TextIO
+
+import pytest
+
+from lab._errors import LabError, UsageError
+from lab._log import complain, quantity, say
+from lab.matrix.failover import Failover
+from lab.matrix.sampling import STRATEGIES, Choice, Strategy
+from lab.matrix.verdict import GREEN
+from lab.suites.connectivity import MARKERS, CellItem, LabDirectory, WorkloadItem, properties
+from lab.suites.open_lab import SuiteLab
+from lab.suites.session import LabSession
+
+EVERY = 0.1
+"""Seconds between two drawings of the line; the eye asks for no more."""
+
+
+class ProgressLine:
+    """Draws over itself while probes end, and leaves nothing behind."""
+
+    def __init__(self, terminal: TextIO) -> None:
+        self._terminal = terminal
+        self._drawn_at = 0.0
+        self._begun = False
+
+    def pytest_lab_progress(self, done: int, total: int) -> None:
+        """Draw the line, not too often; wipe it when a pass is over."""
+        now = time.monotonic()
+        if done >= total:
+            self._wipe()
+        elif now - self._drawn_at >= EVERY:
+            self._drawn_at = now
+            self._begun = True
+            self._terminal.write(f"\rprobing: {done:,} of {total:,} ")
+            self._terminal.flush()
+
+    def _wipe(self) -> None:
+        if self._begun:
+            self._begun = False
+            self._terminal.write("\r\x1b[K")
+            self._terminal.flush()
+
+
+_CALLS = (
+    "pytest_runtest_setup",
+    "pytest_runtest_call",
+    "pytest_runtest_teardown",
+    "pytest_runtest_makereport",
+    "pytest_exception_interact",
+)
+_OF_FUNCTIONS = {"_pytest", "_hypothesis_pytestplugin", "pytest_benchmark", "pytest_timeout"}
+"""Modules of plugins that listen to them, and do nothing with items that are no functions."""
+_STEPS = ("setuponly", "setupshow", "usepdb", "trace")
+"""Options of pytest that show, or stop at, single calls."""
+
+Phase = Literal["setup", "call", "teardown"]
+
+
+def is_watched(config: pytest.Config) -> bool:
+    """Whether somebody must hear of the calls around a cell's item, or they are to be shown."""
+    if any(config.getoption(name, False) for name in _STEPS):
+        return True
+    return any(
+        one.function.__module__.partition(".")[0] not in _OF_FUNCTIONS
+        for name in _CALLS
+        for one in getattr(config.hook, name).get_hookimpls()
+    )
+
+
+def tell(item: CellItem) -> None:
+    """Report the item's setup, call and teardown, as they would have come out."""
+    hook = item.ihook
+    hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in _reports(item):
+        hook.pytest_runtest_logreport(report=report)
+    hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+
+def _reports(item: CellItem) -> Iterator[pytest.TestReport]:
+    now = time.time()
+    phase, outcome, words = item.outcome()
+    item.user_properties.extend(properties(item.found))
+    keywords: dict[str, Literal[1]] = dict.fromkeys(item.keywords, 1)
+    phases: tuple[Phase, ...] = (
+        ("setup", "teardown") if phase == "setup" else ("setup", "call", "teardown")
+    )
+    for one in phases:
+        yield pytest.TestReport(
+            item.nodeid,
+            item.location,
+            keywords,
+            outcome if one == phase else "passed",
+            words if one == phase else None,
+            one,
+            start=now,
+            stop=now,
+            user_properties=item.user_properties,
+        )
+
+
+SUITE = Path(__file__).parent
+BROKEN = 3
+
+
+class LabUnderTest:
+    """The plugin of one pytest session with ``--lab``.
+
+    Where the session cannot go on, ``refused`` is the exit code, and nothing more is run.
+    """
+
+    def __init__(self, lab: SuiteLab, choice: Choice = Choice()) -> None:  # noqa: B008  frozen
+        self.session = LabSession(lab, choice)
+        self.refused: int | None = None
+        self._is_watched: bool | None = None
+        """Unknown until the first item runs: until then there may come plugins."""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Register the markers, and take in what failed before; obey ``--lab-quiet``."""
+        choice = self.session.choice
+        again = failed_before(config)
+        self.session.choice = replace(choice, named=(*choice.named, *again))
+        for name, meaning in MARKERS.items():
+            config.addinivalue_line("markers", f"{name}: {meaning}")
+        if sys.stderr.isatty():
+            config.pluginmanager.register(ProgressLine(sys.stderr), "hybridlab-progress")
+        if config.getoption("--lab-quiet"):
+            config.pluginmanager.unregister(name="terminalreporter")
+
+    def pytest_report_header(self) -> str:
+        """Which lab, where its machines come from, and what is emulated."""
+        return f"lab '{self.session.lab.name}': {self.session.lab.banner}"
+
+    def pytest_collect_directory(
+        self, path: Path, parent: pytest.Collector
+    ) -> pytest.Collector | None:
+        """The package of the suite is the lab's; every other directory is pytest's."""
+        return LabDirectory.of(parent, self.session) if path == SUITE else None
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection(self) -> Generator[None, object, object]:
+        """Give a usage error the exit code that it has in the product."""
+        try:
+            return (yield)
+        except pytest.UsageError as error:
+            self._refuse(UsageError.exit_code, "\n".join(str(part) for part in error.args))
+            return None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        """Probe all the chosen cells at once, before the first item runs."""
+        if self.refused is not None:
+            return True
+        if session.config.option.collectonly or session.testsfailed:
+            return None
+        chosen = [item.cell for item in session.items if isinstance(item, CellItem)]
+        workloads = any(isinstance(item, WorkloadItem) for item in session.items)
+        if not chosen and not workloads:
+            return None
+        hook = session.config.hook
+        gc.freeze()  # cells and items stay to the end: no use in looking through them again
+        try:
+            self.session.probe(
+                chosen,
+                lambda done, total: hook.pytest_lab_progress(done=done, total=total),
+                workloads=workloads,
+                enough=session.config.getoption("maxfail"),
+            )
+            if session.config.getoption("--lab-failover"):
+                self.session.fail_over()
+        except LabError as error:
+            self._refuse(error.exit_code, str(error))
+            return True
+        gc.freeze()
+        if left := len(chosen) - len(self.session.found):
+            say(f"stopped at a red cell, as asked: {quantity(left, 'cell')} are left unjudged")
+        self._tell_junit(session.config)
+        return None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        """Report a cell's item without the calls that nobody listens to."""
+        if not isinstance(item, CellItem) or self._watched(item.config):
+            return None
+        tell(item)
+        return True
+
+    def _watched(self, config: pytest.Config) -> bool:
+        if self._is_watched is None:
+            self._is_watched = is_watched(config)
+        return self._is_watched
+
+    def _tell_junit(self, config: pytest.Config) -> None:
+        """Write how much was asked beside the cells, and what broke how many of them."""
+        run = self.session.run
+        told: dict[str, str] = {}
+        if run is not None and run.coverage is not None:
+            told |= {"cells": run.coverage.share, "coverage": run.coverage.sentence}
+        if run is not None:
+            red = Counter(one.cause for one in run.results if one.verdict not in GREEN)
+            causes = (f"{line}: {quantity(count, 'cell')}" for line, count in red.most_common())
+            told |= {f"cause_{place}": cause for place, cause in enumerate(causes, 1)}
+        if run is not None and run.failover is not None:
+            told |= _failover_properties(run.failover)
+        for _, one in config.pluginmanager.list_name_plugin():
+            if add := getattr(one, "add_global_property", None):
+                for name, value in told.items():
+                    add(name, value or "every cell")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Store the run, JUnit included, hand it over, and set the product's exit code."""
+        if self.session.run is not None:
+            self._record(session.config)
+        elif self.refused is None and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+            self._refuse(
+                BROKEN,
+                f"testing lab '{self.session.lab.name}': no cell was chosen of "
+                f"{len(self.session.cells):,}{self._sampled()}\n"
+                "  try: a wider -k or -m, or --collect-only to see every cell",
+            )
+        if self.refused is not None:
+            session.exitstatus = self.refused
+        elif self._failover_failed() and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _failover_failed(self) -> bool:
+        failover = self.session.run.failover if self.session.run else None
+        return failover is not None and not failover.well
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say where the run is stored."""
+        if self.session.directory is not None:
+            terminalreporter.write_line(f"run stored in {self.session.directory}")
+
+    def _record(self, config: pytest.Config) -> None:
+        run = self.session.run
+        assert run is not None
+        junit = config.getoption("xmlpath", None)
+        try:
+            written = Path(junit).absolute() if junit else None
+            directory = self.session.lab.record(run, written, self.session.intent)
+        except LabError as error:
+            self._refuse(error.exit_code, str(error))
+            return
+        self.session.directory = directory
+        config.hook.pytest_lab_recorded(run=run, directory=directory)
+
+    def _sampled(self) -> str:
+        """Of how many the cells are a sample; empty where they are all."""
+        size = self.session.product.size
+        return "" if len(self.session.cells) == size else f", which are a sample of {size:,}"
+
+    def _refuse(self, code: int, text: str) -> None:
+        self.refused = code
+        complain(text)
+
+
+def _failover_properties(found: Failover) -> dict[str, str]:
+    return {
+        "failover": found.trouble or "well",
+        "failover_lost": found.lost,
+        "failover_seconds": f"{found.away.longest:.3f}",
+        "failover_back_seconds": f"{found.back.longest:.3f}",
+    }
+
+
+_ID = re.compile(r"[^\s()]+/[^\s()]+/[^\s()]+/[^\s()]+")
+"""What looks like a cell's id in an expression for ``-k``."""
+
+
+def choice_of(config: pytest.Config) -> Choice:
+    """The choice that ``--lab-sample``, ``--lab-seed`` and ``-k`` make.
+
+    A cell whose id stands in ``-k`` is asked whatever the sample.
+
+    Raises
+    ------
+    UsageError
+        If there is no such strategy.
+
+    """
+    return Choice(
+        strategy=_strategy(config.getoption("--lab-sample")),
+        seed=config.getoption("--lab-seed"),
+        named=tuple(_ID.findall(config.getoption("keyword") or "")),
+    )
+
+
+def _strategy(asked: str | None) -> Strategy | None:
+    if asked is None:
+        return None
+    for known in STRATEGIES:
+        if asked == known:
+            return known
+    raise UsageError(
+        f"choosing cells by the strategy '{asked}'",
+        "there is no such strategy",
+        f"one of {', '.join(STRATEGIES)}",
+    )
+
+
+def failed_before(config: pytest.Config) -> tuple[str, ...]:
+    """Ids of the cells that failed when they were last asked, if ``--lf`` or ``--ff`` wants them.
+
+    Known from ``pytest_configure`` on.
+    """
+    wanted = any(getattr(config.option, name, False) for name in ("lf", "failedfirst"))
+    cache = getattr(config, "cache", None)
+    if not wanted or cache is None:
+        return ()
+    return tuple("/".join(node.split("::")[1:]) for node in cache.get("cache/lastfailed", {}))
