@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -82,3 +83,16 @@ def heading(text: str) -> str:
     """Its first line, without what only leads over to the next."""
     first, _, more = text.partition("\n")
     return first.rpartition(";")[0] or first.rstrip(": ") if more else first
+
+
+_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
+
+
+def ago(moment: float, now: float | None = None) -> str:
+    """``3 minutes ago``; ``moment`` and ``now`` are seconds since 1970."""
+    seconds = int((time.time() if now is None else now) - moment)
+    for size, unit in _UNITS:
+        if seconds >= size:
+            number = seconds // size
+            return f"{number} {unit}{'' if number == 1 else 's'} ago"
+    return "just now"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lab._log import quantity, say
+from lab._log import ago, quantity, say
 from lab.cli.commands import Commands
 from lab.cli.complete import images
 from lab.cli.options import json_option
@@ -101,7 +101,6 @@ def list_images(as_json: bool) -> None:
 def show(name: str, as_json: bool) -> None:
     """Show how a built image boots, who logs in, what is in it."""
     from lab.lifecycle.images import image_store
-    from lab.reports.wording import ago
 
     facts = image_store().show(name)
     if as_json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from lab._log import heading, say
+from lab._log import ago, heading, say
 from lab.cli.options import json_option
 from lab.cli.output import echo_json, echo_table
 
@@ -14,7 +14,6 @@ from lab.cli.output import echo_json, echo_table
 def command(as_json: bool) -> None:
     """List the labs that are up, half up, or left behind."""
     from lab.lifecycle import api
-    from lab.reports.wording import ago
 
     say(api.banner())
     found = api.list_labs()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lab._log import say
+from lab._log import ago, say
 from lab.cli.options import json_option, lab_argument
 from lab.cli.output import echo, echo_json
 
@@ -29,7 +29,6 @@ def command(name: str, deep: bool, as_json: bool) -> int:
     is not up.
     """
     from lab.lifecycle import api
-    from lab.reports.wording import ago
 
     found = api.lab_status(name)
     say(api.banner(name))

@@ -7,10 +7,13 @@ import shlex
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lab._errors import InventoryError
-from lab.inventory.inventory import Inventory
 from lab.scenario.findings import FileFinding, lines, quoted
+
+if TYPE_CHECKING:
+    from lab.inventory.inventory import Inventory
 
 VARIABLE = "HYBRIDLAB_INVENTORY"
 NAME = "lab.toml"

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 from lab._errors import InventoryError, UsageError
 from lab._log import say
-from lab.inventory import loader
-from lab.inventory.inventory import Inventory
 from lab.lifecycle.interruption import terminable
 from lab.lifecycle.names import parse_age, unknown_lab, up_command
 from lab.lifecycle.providers import DEFAULT, Providers, choose, chosen, real_machines
@@ -27,6 +25,7 @@ from lab.state.store import Store
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
+    from lab.inventory.inventory import Inventory
     from lab.lifecycle import down, gc, status, up
     from lab.lifecycle.compilation import Compiled
     from lab.lifecycle.session import OpenLab
@@ -363,7 +362,7 @@ def banner(name: str | None = None) -> str:
         row = store.lab(name) if name else None
     if row is not None and row.status != "down" and BANNER in row.options:
         return str(row.options[BANNER])
-    return choose(providers(), row.provider if row else DEFAULT).banner(None)
+    return providers().banner(row.provider if row else DEFAULT)
 
 
 def providers(options: Mapping[str, object] | None = None) -> Providers:
@@ -395,7 +394,9 @@ def _every(say: Say) -> Providers:
 
 
 def _inventory() -> Inventory | None:
-    return loader.current(os.environ, Path.cwd())
+    from lab.inventory.loader import current  # noqa: PLC0415  namespaces need no inventory
+
+    return current(os.environ, Path.cwd())
 
 
 @contextmanager
@@ -406,7 +407,11 @@ def opened_store() -> Iterator[Store]:
 
 
 def _intent_of(store: Store) -> Callable[[LabRow], Intent]:
-    from lab.lifecycle.compilation import rebuild  # noqa: PLC0415  'down' need not read scenarios
-
     known = _every(lambda _: None)
-    return lambda row: rebuild(row, store, choose(known, row.provider)).intent
+
+    def intent(row: LabRow) -> Intent:
+        from lab.lifecycle.compilation import rebuild  # noqa: PLC0415  only where there is a lab
+
+        return rebuild(row, store, choose(known, row.provider)).intent
+
+    return intent

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from lab.lifecycle.names import is_name
+from lab.lifecycle.providers import Providers
 from lab.providers.provider import Mark, Provider
 
 _TOKEN = re.compile(r"[0-9a-z]+")
@@ -88,6 +89,12 @@ def all_marks(
     return tuple(
         (name, mark)
         for name in providers
-        for mark in providers[name].marks(all_users=all_users)
+        for mark in _marks(providers, name, all_users=all_users)
         if is_possible(mark)
     )
+
+
+def _marks(providers: Mapping[str, Provider], name: str, *, all_users: bool) -> tuple[Mark, ...]:
+    if isinstance(providers, Providers):
+        return providers.marks(name, all_users=all_users)
+    return providers[name].marks(all_users=all_users)

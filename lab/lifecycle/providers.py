@@ -6,21 +6,24 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
 import lab.providers
 from lab._errors import StateError, UsageError
-from lab.inventory.inventory import Inventory
 from lab.providers.diagnosis import Diagnosis
-from lab.providers.provider import MACHINES, Provider
-from lab.providers.real import RealMachines
+from lab.providers.provider import MACHINES, Mark, Provider
 from lab.providers.setup import ProviderSetup
 from lab.state.capacity import check_room
 from lab.state.directory import state_directory
 from lab.state.failure import ELSEWHERE
 from lab.state.store import FILE
+
+if TYPE_CHECKING:
+    from lab.inventory.inventory import Inventory
+    from lab.providers.real import RealMachines
 
 DEFAULT = "netns"
 
@@ -46,13 +49,35 @@ class Providers(Mapping[str, Provider]):
         windows_rules_off: frozenset[str] = frozenset(),
         inventory: Callable[[], Inventory | None] = lambda: None,
     ) -> None:
-        self._makers = makers or _makers(ProviderSetup(inventory, windows_rules_off))
+        self._setup = ProviderSetup(inventory, windows_rules_off)
+        self._makers = makers or _makers(self._setup)
+        self._shipped = makers is None
         self._made: dict[str, Provider] = {}
 
     def __getitem__(self, name: str) -> Provider:
         if name not in self._made:
             self._made[name] = self._makers[name]()
         return self._made[name]
+
+    def marks(self, name: str, *, all_users: bool) -> tuple[Mark, ...]:
+        """The marks of that provider's labs; by its module ``marks``, so that it is not made."""
+        if quick := self._quick(name):
+            found: tuple[Mark, ...] = quick.find(self._setup, all_users=all_users)
+            return found
+        return self[name].marks(all_users=all_users)
+
+    def banner(self, name: str) -> str:
+        """The first line of a command that is about no lab of that provider."""
+        found = getattr(self._quick(name), "BANNER", None)
+        return str(found) if found else choose(self, name).banner(None)
+
+    def _quick(self, name: str) -> Any:
+        module = f"lab.providers.{name}.marks"
+        there = self._shipped and name in self and name not in self._made and find_spec(module)
+        return import_module(module) if there else None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._makers
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._makers)
@@ -125,7 +150,7 @@ def real_machines(provider: Provider, doing: str) -> RealMachines:
             f"the machines of provider '{provider.name}' are not real machines",
             "use 'lab shell' and 'lab exec', or bring the lab up on '--provider libvirt'",
         )
-    return cast(RealMachines, provider)
+    return cast("RealMachines", provider)
 
 
 _JOURNAL = "journal and reports"

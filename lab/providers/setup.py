@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from lab.inventory.inventory import STOCK, Inventory
+if TYPE_CHECKING:
+    from lab.inventory.inventory import Inventory
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,8 @@ class ProviderSetup:
 
     def machines(self) -> Inventory:
         """The inventory for real machines: this machine's own libvirt if it names none."""
+        from lab.inventory.inventory import STOCK  # noqa: PLC0415  namespaces need no inventory
+
         found = self.inventory()
         if found is None or found.hypervisors:
             return found or STOCK

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
@@ -218,19 +217,6 @@ def _seen(outcome: Outcome) -> str:
         return f"the answer {outcome.answer}"
     words = f"an answer from {', '.join(outcome.backends) or 'an unnamed endpoint'}"
     return f"{words} to {outcome.source_seen}" if outcome.source_seen else words
-
-
-_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
-
-
-def ago(moment: float, now: float | None = None) -> str:
-    """``3 minutes ago``; ``moment`` and ``now`` are seconds since 1970."""
-    seconds = int((time.time() if now is None else now) - moment)
-    for size, unit in _UNITS:
-        if seconds >= size:
-            number = seconds // size
-            return f"{number} {unit}{'' if number == 1 else 's'} ago"
-    return "just now"
 
 
 def in_full(started: str) -> str:

@@ -18,7 +18,7 @@ from lab.cluster.probe_pods import ProbePods, Workloads
 from lab.cluster.versions import versions
 from lab.cluster.workload_checks import wanted
 from lab.lifecycle.compilation import Compiled
-from lab.providers.pods.exec_probing import ExecProber
+from lab.providers.node.exec_probes import ExecProber
 from lab.providers.provider import Probe, ProbeSettings
 
 pytestmark = pytest.mark.slow

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from lab._errors import BrokenError, PreflightError
 from lab.inventory.inventory import Hypervisor
+from lab.providers.libvirt.marks import is_installed
 from lab.remote.transport import ssh_path
 
 if TYPE_CHECKING:
@@ -69,15 +70,9 @@ def _keep_quiet(_context: object, _error: object) -> None:
     """Errors are raised; libvirt would print them too."""
 
 
-SOCKET = "/run/libvirt/libvirt-sock"
-
-
 def is_here(hypervisor: Hypervisor) -> bool:
     """Whether this machine has a libvirt that could answer, without asking it."""
-    from importlib.util import find_spec  # noqa: PLC0415  only where nobody asked for libvirt
-
-    local = hypervisor.uri == "qemu:///system"
-    return local and os.access(SOCKET, os.R_OK | os.W_OK) and find_spec("libvirt") is not None
+    return hypervisor.uri == "qemu:///system" and is_installed()
 
 
 def connect(hypervisor: Hypervisor) -> libvirt.virConnect:

@@ -38,8 +38,8 @@ from lab.plan.step import Step
 from lab.providers.machines.bundles import Bundled
 from lab.providers.machines.guests import Guests
 from lab.providers.netns.dialects import FINGERPRINT, fingerprint
-from lab.providers.node.dialects import named
-from lab.providers.pods.exec_probing import ExecProber
+from lab.providers.node.exec_probes import ExecProber
+from lab.providers.node.fleet import with_names
 from lab.providers.provider import LabHandle, Machine, Outcome, Probe, ProbeSettings
 from lab.remote.parallel import on_each
 from lab.remote.shell import Completed, Shell
@@ -193,7 +193,7 @@ class MachinesCluster:
                     found = guests.probe(bound, probes, settings, progress, others)
             shown = {name for one in found.values() for name in one.backends}
             holders = self._holders(guests, {one for one in shown if one.startswith(FINGERPRINT)})
-        return {key: named(one, holders) for key, one in found.items()}
+        return {key: with_names(one, holders) for key, one in found.items()}
 
     def _holders(self, guests: Guests, certificates: Collection[str]) -> Mapping[str, str]:
         """The control planes whose API servers have these certificates, by fingerprint.

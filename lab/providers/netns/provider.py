@@ -42,6 +42,7 @@ from lab.providers.netns.compile import namespace_names as names_of
 from lab.providers.netns.entry import HolderProcess, Tell
 from lab.providers.netns.isolation import RESOLV_DIRECTORY
 from lab.providers.netns.machine import LOOKS, NetnsMachine, command_prompt, transcript
+from lab.providers.netns.marks import BANNER
 from lab.providers.netns.preflight import try_abilities
 from lab.providers.netns.windows import RULES, realise
 from lab.providers.provider import (
@@ -139,7 +140,7 @@ class NetnsProvider(Provider):
     def banner(self, intent: Intent | None) -> str:
         """One sentence: which provider, and what is emulated."""
         parts, plural = _emulated(intent) if intent else ([], False)
-        said = f"{self.name}: network namespaces on this machine"
+        said = BANNER
         if not parts:
             return said
         listed = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))

@@ -12,15 +12,19 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.cluster.exec_stream import ExecResult
 from lab.lifecycle.compilation import compile_scenario
-from lab.providers.node.dialects import spoken
-from lab.providers.pods.exec_plan import END, ask, collect, prepare, transfers
-from lab.providers.pods.exec_probing import (
+from lab.providers.node.exec_probes import (
+    END_MARK,
     ONE_ADDRESS,
     ExecProber,
-    outcome,
+    ask_command,
+    collect_command,
+    plan_transfers,
+    prepare_command,
     read_bodies,
+    read_outcome,
     read_transfers,
 )
+from lab.providers.node.fleet import with_dialects
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 
 SETTINGS = ProbeSettings(1.5, 64)
@@ -38,9 +42,9 @@ def ended(name: str, **facts: Any) -> str:
 
 
 def told(one: Probe, lines: list[str], bodies: dict[str, str]) -> Outcome:
-    printed = "".join(f"{body}\n{END}{name}\n" for name, body in bodies.items())
+    printed = "".join(f"{body}\n{END_MARK}{name}\n" for name, body in bodies.items())
     read = read_transfers("noise\n" + "\n".join(lines))
-    return outcome(one, transfers(one, SETTINGS), read, read_bodies(printed))
+    return read_outcome(one, plan_transfers(one, SETTINGS), read, read_bodies(printed))
 
 
 GOOD = {"7-hostname": "worker1-p1", "7-clientip": "10.244.3.4:4242"}
@@ -105,7 +109,7 @@ def udp(one: Probe, **bodies: str) -> Outcome:
 
 def test_udp_is_dialled_by_the_pods_own_netexec() -> None:
     one = probe(protocol="udp")
-    asked = transfers(one, SETTINGS)
+    asked = plan_transfers(one, SETTINGS)
     assert {urlsplit(each.url).netloc for each in asked} == {"127.0.0.1:8080"}
     found = udp(one, hostname=dialled(["worker1-p1"]), clientip=dialled(["10.244.3.4:99"]))
     assert (found.status, found.backends, found.source_seen) == (
@@ -133,14 +137,14 @@ def test_error_of_the_dialler_is_what_came_of_it(error: str, status: str) -> Non
 
 
 def test_large_udp_never_exceeds_what_netexec_reads() -> None:
-    for each in transfers(probe(protocol="udp", size="large", mtu=8950), SETTINGS):
+    for each in plan_transfers(probe(protocol="udp", size="large", mtu=8950), SETTINGS):
         request = parse_qs(urlsplit(each.url).query)["request"][0]
         assert len(request) <= 2048
 
 
 def test_damaged_large_datagram_is_wrong() -> None:
     one = probe(protocol="udp", size="large")
-    texts = {each.part: each.expected for each in transfers(one, SETTINGS)}
+    texts = {each.part: each.expected for each in plan_transfers(one, SETTINGS)}
     good = {"hostname": dialled(["w"]), "clientip": dialled(["1.2.3.4:5"])}
     whole, fragments = dialled([texts["whole"]]), dialled([texts["fragments"]])
     assert udp(one, **good, whole=whole, fragments=fragments).status == "ok"
@@ -150,7 +154,7 @@ def test_damaged_large_datagram_is_wrong() -> None:
 
 def test_many_tries_are_dialled_and_collect_every_backend() -> None:
     one = probe(tries=64)
-    assert all("tries=64" in each.url for each in transfers(one, SETTINGS))
+    assert all("tries=64" in each.url for each in plan_transfers(one, SETTINGS))
     found = udp(
         one,
         hostname=dialled(["a", "b", "a"]),
@@ -187,15 +191,15 @@ def test_transfer_that_curl_says_nothing_of_is_a_probe_error() -> None:
 
 def test_configuration_has_one_section_a_transfer_and_a_deadline_in_each() -> None:
     probes = [probe(key=key, size="large") for key in range(3)]
-    every = [each for one in probes for each in transfers(one, SETTINGS)]
-    command, text = ask(every, SETTINGS)
+    every = [each for one in probes for each in plan_transfers(one, SETTINGS)]
+    command, text = ask_command(every, SETTINGS)
     sections = text.split("next\n")
     assert len(sections) == len(every) == 9
     assert all("max-time = 1.5\n" in section for section in sections)
     assert command[command.index("--parallel-max") + 1] == "64"
-    _, printed = collect(every)
+    _, printed = collect_command(every)
     assert len(printed.split("next\n")) == 6, "echoes over TCP stay where they are"
-    assert len(prepare()[1]) < 70_000
+    assert len(prepare_command()[1]) < 70_000
 
 
 @pytest.mark.parametrize("output", ["7-hostname {", "7-hostname []", "7-hostname {}x", "{}"])
@@ -226,5 +230,5 @@ def test_all_addresses_of_a_name_cannot_be_asked_for_and_the_rest_is_asked() -> 
 def test_a_health_check_is_spoken_as_one_whoever_answers() -> None:
     asked = probe(dialect="health", address="10.9.176.13", port=30013)
     usual = probe(dialect="lab", address="10.9.176.13", port=30000)
-    spoken_to = spoken(compile_scenario("services").intent, [asked, usual])
+    spoken_to = with_dialects(compile_scenario("services").intent, [asked, usual])
     assert [one.dialect for one in spoken_to] == ["health", "netexec"]

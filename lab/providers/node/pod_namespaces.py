@@ -21,7 +21,7 @@ from lab.cluster.observed import POD_VARIABLE, TOKEN_VARIABLE, PodLink
 from lab.providers.netns import isolation
 from lab.providers.netns.entry import start_time
 from lab.providers.netns.netlink import Link, Socket, list_default_routes, list_links
-from lab.providers.node.work import ClusterPods
+from lab.providers.node.protocol import ClusterPods
 from lab.remote.shell import Completed
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ _INSIDE = "eth0"
 
 
 @dataclass(frozen=True, slots=True)
-class SandboxProcess:
+class PodProcess:
     """A process of a pod."""
 
     pod: str
@@ -51,7 +51,7 @@ class SandboxProcess:
         return f"/proc/{self.pid}/ns/net"
 
 
-def carriers() -> Iterator[SandboxProcess]:
+def pod_processes() -> Iterator[PodProcess]:
     """One process of each pod; of pods of one name and token the youngest counts."""
     youngest: dict[tuple[str, str], tuple[int, int]] = {}
     for entry in os.listdir(_PROC):  # noqa: PTH208  names are wanted, not paths
@@ -63,7 +63,7 @@ def carriers() -> Iterator[SandboxProcess]:
             if carried and since is not None and since >= youngest.get(carried, (0, 0))[0]:
                 youngest[carried] = (since, int(entry))
     for (pod, token), (_, pid) in sorted(youngest.items()):
-        yield SandboxProcess(pod, token, pid)
+        yield PodProcess(pod, token, pid)
 
 
 def _carried(environment: bytes) -> tuple[str, str] | None:
@@ -76,17 +76,17 @@ def _carried(environment: bytes) -> tuple[str, str] | None:
     return (pod, token) if pod and token else None
 
 
-class Sandboxes:
+class PodNamespaces:
     """The network namespaces of one run's pods, held open, and that of the machine itself."""
 
     def __init__(self, cluster: ClusterPods) -> None:
         self._cluster = cluster
-        self._carriers: dict[str, SandboxProcess] = {}
+        self._carriers: dict[str, PodProcess] = {}
         self._spaces: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         self._spaces[self._cluster.machine] = _open(_OWN)
-        for one in carriers():
+        for one in pod_processes():
             if one.token == self._cluster.token:
                 with suppress(OSError):  # it has ended meanwhile
                     self._spaces[one.pod] = _open(one.network)
@@ -152,16 +152,16 @@ def _open(path: str) -> int:
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
-def machine(pod: str) -> SandboxMachine | None:
+def find_pod(pod: str) -> PodMachine | None:
     """The pod of that name that this machine runs for Kubernetes, if it does."""
-    return next((SandboxMachine(one) for one in carriers() if one.pod == pod), None)
+    return next((PodMachine(one) for one in pod_processes() if one.pod == pod), None)
 
 
 @dataclass(frozen=True, slots=True)
-class SandboxMachine:
+class PodMachine:
     """A pod of Kubernetes as a place to run this machine's programs in: its network, its DNS."""
 
-    carrier: SandboxProcess
+    carrier: PodProcess
 
     def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
         """Run a command to its end, its standard input empty.

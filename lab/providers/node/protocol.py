@@ -1,6 +1,7 @@
-"""What an agent says: one JSON object a line, with one key. Both ends, side by side. Pure.
+"""What an agent is told, and what it says.
 
-::
+Orders are plain frozen data, pickled on the way to the agent and never on the way back. The agent
+says one JSON object a line, with one key::
 
     {"phase": "network"}                   what is done now
     {"progress": 17}                       so many probes have ended; a sign of life too
@@ -11,22 +12,142 @@
     {"failed": ["BrokenError", doing, happened, hint]}
     {"done": null}                         the answer, and the last line
 
-What a guest says is never trusted to be any of these.
+Nothing that a guest says is trusted to be any of these.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import signal
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
-from dataclasses import astuple
+from dataclasses import astuple, dataclass, replace
+from ipaddress import IPv4Network, collapse_addresses
 from typing import Any, get_args
 
 from lab._errors import BrokenError, DeadlineError, LabError
 from lab.cluster.observed import PodLink
 from lab.providers.capture import Direction, Frame, Taken, Tap
-from lab.providers.provider import Outcome, ProbeStatus
+from lab.providers.netns.responder_config import configuration
+from lab.providers.provider import Outcome, Probe, ProbeSettings, ProbeStatus
+from lab.topology.intent import SMALL, Intent, MachineIntent
+
+FORM = "1"
+"""Changes when an agent does something else for the same work."""
+MANAGEMENT = "mgmt0"
+"""The network card that carries the connection to the machine; never the lab's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One machine's network, with all that is known of the rest of the lab there."""
+
+    machine: MachineIntent
+    answers: str
+    """The responder's configuration, JSON."""
+    ranges: tuple[str, ...]
+    """Every prefix of the lab: what must never leave or come by the management card."""
+
+    def namespaces(self) -> tuple[str, ...]:
+        """The machine's name, and its pods'."""
+        return (self.machine.name, *(pod.name for pod in self.machine.pods))
+
+    def digest(self) -> str:
+        """The hash of all that is to be there."""
+        text = "\0".join((FORM, repr(self.machine), self.answers, *self.ranges))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def machine_work(machine: MachineIntent, intent: Intent) -> Work:
+    """The work for one machine of a lab."""
+    names = frozenset((machine.name, *(pod.name for pod in machine.pods)))
+    prefixes = collapse_addresses(IPv4Network(text) for text in _prefixes(intent))
+    return Work(
+        replace(machine, hardware=SMALL),
+        configuration(intent, names),
+        tuple(str(prefix) for prefix in prefixes),
+    )
+
+
+def _prefixes(intent: Intent) -> Iterator[str]:
+    yield from (segment.cidr for segment in intent.segments)
+    for machine in intent.machines:
+        if machine.translation and machine.translation.local_cidr:
+            yield machine.translation.local_cidr
+        for service in machine.translation.services if machine.translation else ():
+            yield f"{service.address}/32"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What every verb is told; ``seconds`` is all the time it has."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPods:
+    """The pods of one run on a cluster, as a node's agent finds them."""
+
+    machine: str
+    """The node itself, a source too."""
+    token: str
+    """In the environment of the pods' processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Linking(Order):
+    """Say how the pods are plugged in."""
+
+    cluster: ClusterPods
+
+
+@dataclass(frozen=True, slots=True)
+class Up(Order):
+    """Make the network anew."""
+
+    work: Work
+
+
+@dataclass(frozen=True, slots=True)
+class Down(Order):
+    """Take everything away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probing(Order):
+    """Try every probe; their sources are the machine and its pods."""
+
+    probes: tuple[Probe, ...]
+    settings: ProbeSettings
+    cluster: ClusterPods | None = None
+    """Where the pods are Kubernetes' own; None where they are the lab's namespaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodCommand(Order):
+    """Run a command in a pod."""
+
+    pod: str
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hearing(Order):
+    """Take down all that passes the taps, until told to end."""
+
+    taps: tuple[Tap, ...]
+    limit: int
+    """Bytes kept of each."""
+    cluster: ClusterPods | None = None
+    """Where the pods are Kubernetes' own; None where they are the lab's namespaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gather(Order):
+    """Say all that is known."""
+
 
 _STATUSES: Mapping[str, ProbeStatus] = {one: one for one in get_args(ProbeStatus)}
 
@@ -41,22 +162,22 @@ class StrangeError(ValueError):
     """What was said is none of the above; the text says how, a clause without a full stop."""
 
 
-def line(kind: str, value: Any) -> bytes:
+def make_line(kind: str, value: Any) -> bytes:
     """One line to say."""
     return json.dumps({kind: value}, ensure_ascii=True).encode() + b"\n"
 
 
-def failure(error: LabError) -> bytes:
+def failure_line(error: LabError) -> bytes:
     """An error as a line."""
-    return line("failed", [type(error).__name__, error.doing, error.happened, error.hint])
+    return make_line("failed", [type(error).__name__, error.doing, error.happened, error.hint])
 
 
-def outcomes(found: list[Outcome]) -> bytes:
+def outcomes_line(found: list[Outcome]) -> bytes:
     """Outcomes as a line."""
-    return line("outcomes", [astuple(one) for one in found])
+    return make_line("outcomes", [astuple(one) for one in found])
 
 
-def taken(found: Taken) -> Iterator[bytes]:
+def taken_lines(found: Taken) -> Iterator[bytes]:
     """What passed a tap, as lines: together they are all of it."""
     tap, missed = found.tap, found.missed
     frames: list[list[Any]] = []
@@ -66,12 +187,12 @@ def taken(found: Taken) -> Iterator[bytes]:
         frames.append([frame.at, frame.direction, frame.length, data])
         letters += len(data)
         if letters > _LETTERS_A_LINE:
-            yield line("taken", [tap.place, tap.device, missed, found.trouble, frames])
+            yield make_line("taken", [tap.place, tap.device, missed, found.trouble, frames])
             frames, letters, missed = [], 0, 0
-    yield line("taken", [tap.place, tap.device, missed, found.trouble, frames])
+    yield make_line("taken", [tap.place, tap.device, missed, found.trouble, frames])
 
 
-def read(said: bytes) -> tuple[str, Any]:
+def read_line(said: bytes) -> tuple[str, Any]:
     """The kind and the value of a line.
 
     Raises

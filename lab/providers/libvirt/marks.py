@@ -1,0 +1,28 @@
+"""Labs on hypervisors, found without importing libvirt where there can be none."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+
+from lab.providers.provider import Mark
+from lab.providers.setup import ProviderSetup
+
+SOCKET = "/run/libvirt/libvirt-sock"
+"""The local libvirtd's."""
+
+
+def is_installed() -> bool:
+    """Whether this machine has a libvirt that could answer, without asking it."""
+    return os.access(SOCKET, os.R_OK | os.W_OK) and find_spec("libvirt") is not None
+
+
+def find(setup: ProviderSetup, *, all_users: bool) -> tuple[Mark, ...]:
+    """Every object of this controller's; with ``all_users`` also of others' expired labs."""
+    if setup.inventory() is None and not is_installed():
+        return ()
+    from lab.providers.libvirt import belongings  # noqa: PLC0415  few machines have hypervisors
+    from lab.providers.libvirt.host import Host  # noqa: PLC0415  the same
+
+    hosts = [Host(one) for one in setup.machines().hypervisors.values()]
+    return belongings.marks(hosts, all_users=all_users)
