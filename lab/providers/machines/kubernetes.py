@@ -22,10 +22,9 @@ from lab.cluster.linux.bring_up import linux_steps
 from lab.cluster.linux.hard_way import PKI
 from lab.cluster.linux.joining import JoinCredentials
 from lab.cluster.linux.operations import ClusterSite
-from lab.cluster.observed import NAMESPACE
+from lab.cluster.observed import NAMESPACE, NodeVersion
 from lab.cluster.probe_manifests import ObjectOwner
-from lab.cluster.probe_pods import ProbePods, Workloads
-from lab.cluster.versions import NodeVersion, versions
+from lab.cluster.probe_pods import ProbePods, Workloads, node_versions
 from lab.cluster.windows import bring_up
 from lab.cluster.windows.kubelet import HardWayJoin, Join
 from lab.cluster.workload_checks import WorkloadResult, nodes, unmade
@@ -174,7 +173,7 @@ class MachinesCluster:
         with self.opened() as guests:
             deadline = Deadline(_API_SECONDS * guests.patience)
             with self.api(guests, deadline) as api:
-                return versions(api, deadline)
+                return node_versions(api, deadline)
 
     def probe(
         self,

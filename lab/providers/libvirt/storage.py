@@ -5,15 +5,20 @@ Everything goes through libvirt, so that a remote hypervisor is served like a lo
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Literal
+from uuid import uuid4
 from xml.etree import ElementTree as ET
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
+from lab.inventory.inventory import Hypervisor
 from lab.providers.libvirt import connection, documents
 
 if TYPE_CHECKING:
@@ -63,10 +68,10 @@ def ensure_pool(
         if error.get_error_code() != library.VIR_ERR_NO_STORAGE_POOL:
             raise
         pool = connected.storagePoolDefineXML(documents.pool(name, uuid, path))
-    if path_of(pool) != path:
+    if directory_of(pool) != path:
         raise BrokenError(
             f"looking for storage pool '{name}'",
-            f"there is one of that name, at '{path_of(pool)}' instead of '{path}'",
+            f"there is one of that name, at '{directory_of(pool)}' instead of '{path}'",
             f"'virsh pool-undefine {name}' if nobody needs it, or change 'storage'",
         )
     if not pool.isActive():
@@ -81,12 +86,12 @@ def ensure_pool(
     return pool
 
 
-def path_of(pool: libvirt.virStoragePool) -> str:
+def directory_of(pool: libvirt.virStoragePool) -> str:
     """The directory of a pool."""
-    return path_in(pool.XMLDesc())
+    return directory_in(pool.XMLDesc())
 
 
-def path_in(document: str) -> str:
+def directory_in(document: str) -> str:
     """The directory of the pool with this XML."""
     return ET.fromstring(document).findtext("target/path") or ""  # noqa: S314  libvirt's own
 
@@ -102,8 +107,8 @@ def remove_pool(pool: libvirt.virStoragePool) -> tuple[str, ...]:
         refresh(pool)
         for volume in pool.listAllVolumes():
             removed.append(volume.name())
-            _patiently(volume.delete)
-        _patiently(pool.destroy)
+            _retry_while_busy(volume.delete)
+        _retry_while_busy(pool.destroy)
         with suppress(library.libvirtError):  # its directory has gone
             pool.delete()
     pool.undefine()
@@ -112,10 +117,10 @@ def remove_pool(pool: libvirt.virStoragePool) -> tuple[str, ...]:
 
 def refresh(pool: libvirt.virStoragePool) -> None:
     """Have libvirt look anew at what is in a pool, as soon as nobody is making a volume there."""
-    _patiently(pool.refresh)
+    _retry_while_busy(pool.refresh)
 
 
-def _patiently(act: Callable[[], object]) -> None:
+def _retry_while_busy(act: Callable[[], object]) -> None:
     """Do it, again and again while others are at work on the same pool or volume."""
     library = connection.load()
 
@@ -147,7 +152,7 @@ def remove(pool: libvirt.virStoragePool, name: str) -> None:
     """Take a volume away, if it is there."""
     volume = find(pool, name)
     if volume is not None:
-        _patiently(volume.delete)
+        _retry_while_busy(volume.delete)
 
 
 def clone(pool: libvirt.virStoragePool, name: str, backing: str, capacity: int) -> str:
@@ -161,14 +166,12 @@ def write(pool: libvirt.virStoragePool, name: str, content: bytes) -> str:
     """Make a raw volume with that content, anew; its path."""
     remove(pool, name)
     volume = pool.createXML(documents.volume(name, max(1, len(content)), "raw"))
-    _upload(pool, volume, BytesIO(content), len(content), lambda _: None)
+    _upload(pool, volume, BytesIO(content), len(content))
     return str(volume.path())
 
 
-def copy_in(
-    pool: libvirt.virStoragePool, name: str, file: Path, told: Callable[[int], None]
-) -> str | None:
-    """Copy a file of this machine into a new volume; its path. ``told``: bytes so far.
+def copy_in(pool: libvirt.virStoragePool, name: str, file: Path) -> str | None:
+    """Copy a file of this machine into a new volume; its path.
 
     None if there is a volume of that name. A copy that fails is taken away again.
     """
@@ -182,7 +185,7 @@ def copy_in(
         raise
     try:
         with file.open("rb") as content:
-            _upload(pool, volume, content, size, told)
+            _upload(pool, volume, content, size)
     except BaseException:
         with suppress(library.libvirtError):  # the connection has gone, and what is left is told by
             volume.delete()  # its missing the note that it is whole
@@ -190,12 +193,12 @@ def copy_in(
     return str(volume.path())
 
 
-def length(volume: libvirt.virStorageVol) -> int:
+def file_size(volume: libvirt.virStorageVol) -> int:
     """Bytes of the file that it is, as against those that a disk in it has."""
     return int(volume.infoFlags(connection.load().VIR_STORAGE_VOL_GET_PHYSICAL)[2])
 
 
-def changed(volume: libvirt.virStorageVol) -> str:
+def modified_at(volume: libvirt.virStorageVol) -> str:
     """When it was last written to, in a form of libvirt's; it has all its blocks from the start."""
     document = ET.fromstring(volume.XMLDesc())  # noqa: S314  libvirt's own document
     return document.findtext("target/timestamps/mtime") or ""
@@ -211,7 +214,7 @@ def read(pool: libvirt.virStoragePool, name: str, last: int | None = None) -> by
     return _downloaded(pool, volume, 0 if last is None else max(0, size - last))
 
 
-def since(pool: libvirt.virStoragePool, name: str, offset: int) -> bytes:
+def read_from(pool: libvirt.virStoragePool, name: str, offset: int) -> bytes:
     """What a volume holds from a byte on: nothing if it is not there, or not so long."""
     refresh(pool)
     volume = find(pool, name)
@@ -252,21 +255,12 @@ def _download(
 
 
 def _upload(
-    pool: libvirt.virStoragePool,
-    volume: libvirt.virStorageVol,
-    content: IO[bytes],
-    size: int,
-    told: Callable[[int], None],
+    pool: libvirt.virStoragePool, volume: libvirt.virStorageVol, content: IO[bytes], size: int
 ) -> None:
     stream = pool.connect().newStream()
-    sent = 0
 
-    def give(_stream: object, _count: int, source: IO[bytes]) -> bytes:
-        nonlocal sent
-        data = source.read(min(_count, _CHUNK))
-        sent += len(data)
-        told(sent)
-        return data
+    def give(_stream: object, count: int, source: IO[bytes]) -> bytes:
+        return source.read(min(count, _CHUNK))
 
     try:
         volume.upload(stream, 0, size)
@@ -282,3 +276,59 @@ def _abort(stream: Any) -> None:
     library = connection.load()
     with suppress(library.libvirtError):  # it has ended by itself
         stream.abort()
+
+
+Purpose = Literal["trial", "install"]
+
+_SCRATCH_NAME = re.compile(
+    r"hybridlab-(?P<purpose>trial|install)-(?P<made>[0-9]{10,12})-[0-9a-f]{8}"
+)
+_ABANDONED_SECONDS: dict[str, float] = {"trial": 900.0, "install": 25 * 3600.0}
+"""``trial`` is a look at the storage, of a moment. No recipe gives an installation more than 24
+hours."""
+
+
+def scratch_name(now: float, purpose: Purpose = "trial") -> str:
+    """A new name; ``now`` is seconds since 1970."""
+    return f"hybridlab-{purpose}-{int(now)}-{secrets.token_hex(4)}"
+
+
+def is_abandoned(name: str, now: float) -> bool:
+    """Whether a pool of that name was left by a process that has gone."""
+    found = _SCRATCH_NAME.fullmatch(name)
+    return found is not None and now - int(found["made"]) > _ABANDONED_SECONDS[found["purpose"]]
+
+
+@contextmanager
+def scratch_pool(
+    connected: libvirt.virConnect, hypervisor: Hypervisor, purpose: Purpose = "trial"
+) -> Iterator[libvirt.virStoragePool]:
+    """A pool in a directory of its own; at the end it is gone, with all that is in it.
+
+    Raises
+    ------
+    libvirt.libvirtError
+        As libvirt refuses.
+
+    """
+    _remove_abandoned(connected)
+    name = scratch_name(time.time(), purpose)
+    made = connected.storagePoolDefineXML(
+        documents.pool(name, str(uuid4()), f"{hypervisor.storage}/{name}")
+    )
+    try:
+        made.build()
+        made.create()
+        yield made
+    finally:
+        remove_pool(made)
+
+
+def _remove_abandoned(connected: libvirt.virConnect) -> None:
+    """Remove what killed processes have left."""
+    library = connection.load()
+    now = time.time()
+    for one in connected.listAllStoragePools():
+        if is_abandoned(one.name(), now):
+            with suppress(library.libvirtError):  # another one is at it, too
+                remove_pool(one)

@@ -1,4 +1,4 @@
-"""Boot storms held back: jobs of many machines at once, no more on a hypervisor than it bears."""
+"""Jobs of many machines at once, no more on a hypervisor than it bears."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from lab._errors import BrokenError, DeadlineError, LabError, PreflightError, Us
 from lab._log import quantity
 
 T = TypeVar("T")
-_HEARING = 0.2
+_POLL_SECONDS = 0.2
 """Seconds between two looks for Ctrl-C while jobs run."""
 
 
 @dataclass
-class _Storm:
+class _Jobs:
     """What of the jobs is waiting, running, done and failed."""
 
     waiting: dict[str, deque[tuple[str, Callable[[], object]]]]
@@ -66,7 +66,7 @@ class _Storm:
         return [machine for jobs in self.waiting.values() for machine, _ in jobs]
 
 
-def in_parallel(
+def run_jobs(
     jobs: Mapping[str, Mapping[str, Callable[[], T]]],
     limits: Mapping[str, int],
     deadline: Deadline,
@@ -88,7 +88,7 @@ def in_parallel(
         When not all have ended in time: which run and which were not begun.
 
     """
-    storm = _Storm({host: deque(of_host.items()) for host, of_host in jobs.items()})
+    storm = _Jobs({host: deque(of_host.items()) for host, of_host in jobs.items()})
     while True:
         if not storm.failed:
             storm.start(limits)
@@ -96,14 +96,14 @@ def in_parallel(
             break
         if deadline.left() == 0.0:
             raise _late(storm, deadline)
-        storm.hear(min(_HEARING, deadline.left()))
+        storm.hear(min(_POLL_SECONDS, deadline.left()))
     if storm.failed:
         raise _failure(storm)
     order = [machine for of_host in jobs.values() for machine in of_host]
     return {machine: storm.done[machine] for machine in order}  # type: ignore[misc]
 
 
-def _late(storm: _Storm, deadline: Deadline) -> DeadlineError:
+def _late(storm: _Jobs, deadline: Deadline) -> DeadlineError:
     story = [f"{machine} still under way" for machine in storm.running]
     story += [f"{machine} not begun" for machine in storm.left()]
     story += [f"{machine}: {error}" for machine, error in storm.failed.items()]
@@ -113,7 +113,7 @@ def _late(storm: _Storm, deadline: Deadline) -> DeadlineError:
     )
 
 
-def _failure(storm: _Storm) -> BaseException:
+def _failure(storm: _Jobs) -> BaseException:
     """One error as it is, several as one that tells all of them."""
     kind: type[LabError]
     for error in storm.failed.values():
