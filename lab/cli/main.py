@@ -230,6 +230,9 @@ TERMINATED = 143
 _NO_MORE = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG})
 """What a write to a pipe without a reader, a full disk or a lost terminal ends with."""
 
+_OWNERS, _OTHERS_MAY_WRITE = 0o700, 0o022
+"""Whatever the caller's umask: the user may use what ``lab`` writes, and no one else may write it.
+Some CI runners have umask 000, and directories that everyone may write are refused."""
 _SHOWN = 60
 """Characters shown of a name that is too long for a file."""
 
@@ -275,6 +278,10 @@ class Lazy(Commands):
                     "no file has so long a name",
                     "a shorter name or path",
                 ) from error
+            if _is_directory_deleted():
+                raise UsageError(
+                    "finding the current directory", "it has been deleted", "cd somewhere else"
+                ) from error
             if error.filename is not None or error.errno not in _NO_MORE:
                 raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is buffered
@@ -305,6 +312,14 @@ def command() -> None:
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
 
 
+def _is_directory_deleted() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109  no path is wanted
+    except FileNotFoundError:
+        return True
+    return False
+
+
 _beside: list[int] = []
 """The exit code of each defect of :func:`report_beside`."""
 
@@ -312,6 +327,7 @@ _beside: list[int] = []
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run ``lab`` and end the process with its exit code."""
     _beside.clear()
+    os.umask(os.umask(_OTHERS_MAY_WRITE) & ~_OWNERS | _OTHERS_MAY_WRITE)
     _replace_closed_streams()
     _print_every_name()
     try:

@@ -32,6 +32,18 @@ def administrator(name: str, namespace: str) -> tuple[Document, ...]:
     )
 
 
+def render(template: str, **values: object) -> tuple[Document, ...]:
+    """The documents of a template beside this module, such as ``"addons/flannel.yaml"``."""
+    from importlib.resources import files  # noqa: PLC0415  for few commands
+
+    from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  slow
+    from ruamel.yaml import YAML  # noqa: PLC0415  slow
+
+    text = files("lab.cluster").joinpath(template).read_text(encoding="utf-8")
+    filled = Environment(undefined=StrictUndefined, autoescape=False).from_string(text)  # noqa: S701  YAML
+    return tuple(YAML(typ="safe", pure=True).load_all(filled.render(values)))
+
+
 def to_yaml(documents: Iterable[Document]) -> str:
     """Several documents as one text: keys in alphabetical order, long texts line by line."""
     from ruamel.yaml import YAML  # noqa: PLC0415  slow

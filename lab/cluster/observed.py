@@ -70,6 +70,21 @@ class ObservedNode:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeVersion:
+    """What one node says of itself."""
+
+    node: str
+    kubelet: str
+    """``v1.36.3``."""
+    system: str
+    """``Debian GNU/Linux 12 (bookworm)``, ``Windows Server 2022 Datacenter``."""
+    kernel: str
+    """``6.1.0-32-amd64``; on Windows the patch level, ``10.0.20348.2762``."""
+    runtime: str
+    """``containerd://2.3.7``."""
+
+
+@dataclass(frozen=True, slots=True)
 class PodLink:
     """How a pod is plugged in, as its node's agent sees it."""
 
@@ -205,6 +220,18 @@ def _vtep(annotations: Mapping[str, str]) -> str | None:
         return None
     mac = said.get("VtepMAC") if isinstance(said, dict) else None
     return mac.lower() if isinstance(mac, str) and mac else None
+
+
+def read_version(found: Mapping[str, Any]) -> NodeVersion:
+    """The versions of a node of the API's JSON."""
+    info = (found.get("status") or {}).get("nodeInfo") or {}
+    return NodeVersion(
+        node=found["metadata"]["name"],
+        kubelet=info.get("kubeletVersion", ""),
+        system=info.get("osImage", ""),
+        kernel=info.get("kernelVersion", ""),
+        runtime=info.get("containerRuntimeVersion", ""),
+    )
 
 
 def ready_endpoints(slices: Iterable[Mapping[str, Any]]) -> dict[str, frozenset[str]]:

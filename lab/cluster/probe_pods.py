@@ -18,10 +18,12 @@ from lab.cluster.observed import (
     NAMESPACE,
     TOKEN,
     ClusterObserved,
+    NodeVersion,
     PodLink,
     read_node,
     read_pod,
     read_service,
+    read_version,
     ready_endpoints,
 )
 from lab.cluster.probe_manifests import Manifests, ObjectOwner, backends, manifests
@@ -486,3 +488,18 @@ def _ended_or_why(found: Object | None) -> Object | str:
         return found
     one = read_pod(found)
     return f"pod '{one.name}' is {one.phase}" + (f": {one.trouble}" if one.trouble else "")
+
+
+def node_versions(api: Api, deadline: Deadline) -> tuple[NodeVersion, ...]:
+    """What every node says, in the order of names.
+
+    Raises
+    ------
+    DeadlineError
+        When the API server is lost for longer.
+
+    """
+    listed = api.patiently(
+        "reading the nodes' versions", lambda: api.listing("/api/v1/nodes", deadline), deadline
+    )
+    return tuple(read_version(one) for _, one in sorted(listed.objects.items()))

@@ -33,7 +33,7 @@ from lab.plan.canonical import plain
 from lab.providers.provider import SLOW_EVIDENCE_SECONDS, Evidence, LabHandle
 from lab.state.directory import make_private
 from lab.state.failure import ELSEWHERE, guarded_files
-from lab.state.files import PRIVATE, open_output
+from lab.state.files import PRIVATE, open_output, read_private
 from lab.state.lock import EVIDENCE, RUNS
 from lab.state.rows import LabRow
 
@@ -384,16 +384,21 @@ def secrets_of(lab: LabHandle) -> Iterator[bytes]:
     """Whatever may not be seen by anyone: the lab's token, keys and secrets, the inventory's."""
     yield lab.token.encode()
     yield from _of_inventory()
-    for path in sorted(lab.directory.rglob("*")):
-        inner = path.relative_to(lab.directory).parts
-        if inner[0] in {RUNS, EVIDENCE} or not path.is_file():
-            continue
+    for path in _files_of(lab.directory):
         try:
-            content = path.read_bytes() if path.stat().st_size <= _SECRET_BYTES else b""
+            content = read_private(path) if path.stat().st_size <= _SECRET_BYTES else b""
         except OSError:  # what we may not read is in no piece either
             continue
-        if SECRETS in inner[:-1] or holds_private_key(content):
+        if SECRETS in path.relative_to(lab.directory).parts[:-1] or holds_private_key(content):
             yield from secret_values(content)
+
+
+def _files_of(lab: Path) -> Iterator[Path]:
+    """All in a lab's directory but runs and evidence, while its machines write and remove files."""
+    for directory, inner, names in os.walk(lab):
+        if Path(directory) == lab:
+            inner[:] = {*inner} - {RUNS, EVIDENCE}
+        yield from (Path(directory, name) for name in names)
 
 
 def _of_inventory() -> Iterator[bytes]:

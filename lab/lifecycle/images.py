@@ -18,11 +18,10 @@ from lab.imaging.windows.settings import Firmware, secret_of
 from lab.inventory import loader
 from lab.inventory.inventory import STOCK, Inventory
 from lab.lifecycle.interruption import terminable
-from lab.providers.libvirt import connection, image_copies, layout, sites
+from lab.providers.libvirt import connection, images, installer, placement
 from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.image_copies import Copies
-from lab.providers.libvirt.installing import LibvirtInstaller
-from lab.providers.libvirt.sites import Left
+from lab.providers.libvirt.images import Copies
+from lab.providers.libvirt.installer import LeftSites, LibvirtInstaller
 from lab.providers.provider import LabHandle
 from lab.scenario.terms import Os
 from lab.scenario.versions import SUPPORTED
@@ -147,7 +146,7 @@ def collect(yes: bool) -> CollectedBundles:
     """Find, and with ``yes`` remove, bundles that nobody needs; those of this user's labs stay."""
     labs = journal.Store(state_directory(os.environ))
     decided = (
-        layout.load(LabHandle(row.name, labs.lab_directory(row.name), row.token))
+        placement.load_layout(LabHandle(row.name, labs.lab_directory(row.name), row.token))
         for row in labs.labs()
     )
     return store().gc({one.bundle for one in decided if one and one.bundle}, yes)
@@ -212,10 +211,10 @@ def has_product_key(name: str) -> bool:
     return secret_of(name, inventory.secrets) is not None
 
 
-def collect_sites(yes: bool, say: Say) -> tuple[Left, ...]:
+def collect_sites(yes: bool, say: Say) -> tuple[LeftSites, ...]:
     """Find, and with ``yes`` remove, interrupted installations that nobody continues."""
     alive = image_store().is_building
-    return _on_hypervisors(lambda host: sites.collect(host, alive, yes=yes), say)
+    return _on_hypervisors(lambda host: installer.collect_sites(host, alive, yes=yes), say)
 
 
 def collect_copies(yes: bool, say: Say) -> tuple[Copies, ...]:
@@ -224,7 +223,7 @@ def collect_copies(yes: bool, say: Say) -> tuple[Copies, ...]:
     current = [listed.digest for listed in there.list() if listed.digest]
     current += (medium.identity(one, os) for one in store().all() for os in SYSTEMS)
     media = there.media()
-    return _on_hypervisors(lambda host: image_copies.collect(host, current, media, yes=yes), say)
+    return _on_hypervisors(lambda host: images.collect_copies(host, current, media, yes=yes), say)
 
 
 def _on_hypervisors(work: Callable[[Host], T], say: Say) -> tuple[T, ...]:

@@ -15,9 +15,8 @@ from lab.matrix.cell import Cell
 from lab.matrix.reduce import reduce
 from lab.matrix.verdict import GREEN, CellResult, RunResult, Verdict
 from lab.reports.result import from_json, parsed
-from lab.scenario.loader import HeldText, load
+from lab.scenario.loader import HeldText, load, to_yaml
 from lab.scenario.scenario import Scenario
-from lab.scenario.write import to_yaml
 from lab.state.directory import make_own, make_private
 from lab.state.failure import guarded_files
 from lab.state.files import open_output, read_regular

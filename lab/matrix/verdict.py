@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from lab.cluster.versions import NodeVersion
+from lab.cluster.observed import NodeVersion
 from lab.cluster.workload_checks import WorkloadResult
 from lab.matrix.cell import Cell, Expectation
 from lab.matrix.failover import Failover

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Protocol, cast
 
-from lab.cluster.versions import NodeVersion
+from lab.cluster.observed import NodeVersion
 from lab.cluster.workload_checks import WorkloadResult
 from lab.providers.provider import CLUSTER, LabHandle, Provider
 from lab.remote.shell import Reach

@@ -7,9 +7,8 @@ from ipaddress import IPv4Address, IPv4Network
 
 from lab._log import quantity
 from lab.scenario.findings import Key, Problem, quoted
-from lab.scenario.names import node_names, pods_per_node, probe_pods
 from lab.scenario.reserved import HYPERVISOR_CIDR, OUTSIDE_CIDR, POD_RANGE_RESERVED
-from lab.scenario.scenario import Scenario
+from lab.scenario.scenario import Scenario, node_names, pods_per_node, probe_pods
 
 POD_CIDR: Key = ("kubernetes", "pod_cidr")
 SERVICE_CIDR: Key = ("kubernetes", "service_cidr")

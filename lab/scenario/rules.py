@@ -12,13 +12,20 @@ from ipaddress import IPv4Network
 
 from lab.scenario import address_rules as addresses
 from lab.scenario import service_rules as services
-from lab.scenario import special_rules as special
 from lab.scenario.address_rules import UNUSABLE
 from lab.scenario.families import services_node_families
 from lab.scenario.findings import Key, Problem, did_you_mean, quoted
-from lab.scenario.names import hypervisor_names, node_names, pod_names, probe_pods
 from lab.scenario.reserved import NAMES
-from lab.scenario.scenario import MAX_NODES, NodeGroup, Scenario, StaticRoute
+from lab.scenario.scenario import (
+    MAX_NODES,
+    NodeGroup,
+    Scenario,
+    StaticRoute,
+    hypervisor_names,
+    node_names,
+    pod_names,
+    probe_pods,
+)
 from lab.scenario.versions import (
     MAX_SKEW,
     REFUSED_IMAGES,
@@ -355,12 +362,12 @@ RULES: tuple[Rule, ...] = (
         services.exceptions,
         ("exceptions", "services.shared.*.name", "services.special.*.name", *_NAMES, *_PODS),
     ),
-    Rule(special.backends, (*_SPECIAL, *_NAMES, *_PODS)),
-    Rule(special.behaviour, _SPECIAL),
-    Rule(special.one_subdomain, _SPECIAL),
-    Rule(special.ports, _SPECIAL),
-    Rule(special.node_ports, (_RANGE, *_SPECIAL)),
-    Rule(special.asked_families, ("matrix.families", *_SPECIAL)),
+    Rule(services.backends, (*_SPECIAL, *_NAMES, *_PODS)),
+    Rule(services.behaviour, _SPECIAL),
+    Rule(services.one_subdomain, _SPECIAL),
+    Rule(services.ports, _SPECIAL),
+    Rule(services.node_ports, (_RANGE, *_SPECIAL)),
+    Rule(services.asked_families, ("matrix.families", *_SPECIAL)),
 )
 
 TOPOLOGY_NEEDS = (

@@ -18,8 +18,7 @@ from dataclasses import replace
 from ipaddress import IPv4Network
 from typing import TypeVar
 
-from lab.plan.addresses import mac
-from lab.plan.plan import Plan, PlannedNode
+from lab.plan.plan import Plan, PlannedNode, mac
 from lab.scenario.findings import Problem
 from lab.scenario.scenario import Limit, Match, Scenario
 from lab.topology import machines, ovn_daemons, windows_limits

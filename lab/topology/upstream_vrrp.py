@@ -16,9 +16,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from ipaddress import AddressValueError, IPv4Network, NetmaskValueError
 
-from lab.plan.addresses import FIRST_NODE_OFFSET, mac
-from lab.plan.hypervisors import VXLAN_OVERHEAD
-from lab.plan.plan import Plan, PlannedNode
+from lab.plan.plan import FIRST_NODE_OFFSET, Plan, PlannedNode, mac
+from lab.plan.planner import VXLAN_OVERHEAD
 from lab.scenario.findings import Problem, quoted
 from lab.scenario.scenario import Scenario
 from lab.topology import bird, gateways, l2bridge, machines, vxlan, windows_limits

@@ -14,11 +14,10 @@ from lab._deadline import Deadline
 from lab.cluster.api import Api, LostError, RefusedError, namespaced
 from lab.cluster.observed import NAMESPACE
 from lab.cluster.probe_manifests import ObjectOwner, manifests
-from lab.cluster.probe_pods import ProbePods, Workloads
-from lab.cluster.versions import versions
+from lab.cluster.probe_pods import ProbePods, Workloads, node_versions
 from lab.cluster.workload_checks import wanted
 from lab.lifecycle.compilation import Compiled
-from lab.providers.pods.exec_probing import ExecProber
+from lab.providers.node.exec_probes import ExecProber
 from lab.providers.provider import Probe, ProbeSettings
 
 pytestmark = pytest.mark.slow
@@ -52,7 +51,7 @@ def test_windows_pod_with_a_field_of_linux_is_refused_by_name(
 
 
 def test_versions_are_what_the_nodes_say(plane: ControlPlane, api: Api) -> None:
-    found = {one.node: one for one in versions(api, Deadline(SECONDS))}
+    found = {one.node: one for one in node_versions(api, Deadline(SECONDS))}
     assert found["win1"].kernel == "10.0.20348.2762"
     assert found["master"].kubelet == "v1.36.3"
     assert api.version(Deadline(SECONDS)).startswith("v1.")
@@ -94,7 +93,7 @@ def test_api_server_that_is_lost_in_the_middle_is_a_probe_error(
         with pytest.raises(LostError, match=refused):
             api.ask("GET", "/version", Deadline(SECONDS))
         acts: tuple[Callable[[Deadline], object], ...] = (
-            lambda deadline: versions(api, deadline),
+            lambda deadline: node_versions(api, deadline),
             deployed.observe,
         )
         for act in acts:

@@ -16,7 +16,7 @@ from lab._deadline import Deadline
 from lab.imaging.golden import GoldenImage
 from lab.imaging.seed import Identity, SeedCard, seed_files, seed_image
 from lab.providers.libvirt import documents
-from lab.providers.libvirt.ownership import Owner
+from lab.providers.libvirt.ownership import Owner, owner_xml
 
 SECONDS = 300.0
 """For an emulated boot on a busy machine; alone it takes eight."""
@@ -181,7 +181,8 @@ def guest(  # noqa: PLR0913, PLR0917  each differs between tests
         clone(image.disk, disk, image.virtual_gib)
     seed.write_bytes(seed_image(seed_files(who)))
     console = folder / f"console-{os.urandom(3).hex()}.log"
-    spec = documents.Domain(
+    spec = documents.VirtualMachine(
+        kind="linux",
         name=f"image-test-{who.instance}",
         uuid="",
         title="",
@@ -193,12 +194,12 @@ def guest(  # noqa: PLR0913, PLR0917  each differs between tests
         initrd=image.initrd and str(image.initrd),
         arguments=image.arguments,
         disk=str(disk),
-        seed=str(seed),
+        discs=(documents.Disc(str(seed)),),
         console_log=str(console),
         cards=tuple(documents.Card(card.mac, network.name, card.mtu) for card in who.nics),
     )
     owner = Owner("image-test", "0", folder, "test", "test", 0.0)
-    text = documents.domain(spec, owner).replace("<uuid></uuid>", "")
+    text = documents.domain(spec, owner_xml(owner))
     text = text.replace(">128</tb-cache>", f">{size.cache_mib}</tb-cache>")
     text = text.replace("<devices>", f"<devices>{size.devices}")
     started = time.monotonic()

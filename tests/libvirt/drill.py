@@ -18,7 +18,7 @@ import libvirt
 from real_lab import RealLab, objects
 
 from lab.inventory.inventory import STORAGE
-from lab.providers.libvirt import names, volumes
+from lab.providers.libvirt import ownership, storage
 from lab.state.store import Store
 
 PROGRAM = Path(__file__).with_name("programs") / "bootless.py"
@@ -101,8 +101,8 @@ class Drill(RealLab):
     def forget_image(self, connected: Any) -> None:
         """Remove its golden image from a hypervisor, so that it is copied anew."""
         with suppress(libvirt.libvirtError):  # no image was ever copied there
-            pool = connected.storagePoolLookupByName(names.IMAGES_POOL)
-            volumes.refresh(pool)
+            pool = connected.storagePoolLookupByName(ownership.IMAGES_POOL)
+            storage.refresh(pool)
             digest = sha256(self.image.read_bytes()).hexdigest()
             for volume in pool.listAllVolumes():
                 if volume.name().startswith(f"bootless-{digest[:16]}"):

@@ -10,10 +10,10 @@ from bridged_hosts import BRIDGE, BridgedHost, NamespaceShell, bridged_hosts, im
 
 from lab._errors import PreflightError
 from lab.inventory.inventory import Hypervisor
-from lab.providers.libvirt import carrier
-from lab.providers.libvirt.carriage import Carriage
+from lab.providers.libvirt import vxlan_underlay
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.ownership import Owner
+from lab.providers.libvirt.vxlan_underlay import VxlanUnderlay
 from lab.providers.provider import LabHandle
 from lab.topology.intent import Intent, Interface, MachineIntent, Segment
 
@@ -51,14 +51,14 @@ def three() -> Iterator[tuple[BridgedHost, ...]]:
 
 def carriage(
     hosts: tuple[BridgedHost, ...], machines: dict[str, str] = APART, mtu: int = MTU + 50
-) -> Carriage:
+) -> VxlanUnderlay:
     made = {}
     for one in hosts:
         uri = f"qemu+ssh://{one.address}/system"
         host = Host(Hypervisor(name=one.name, uri=uri, mtu=mtu))
         host.__dict__["shell"] = one.shell()
         made[one.name] = host
-    return Carriage(LAB, INTENT, machines, made)
+    return VxlanUnderlay(LAB, INTENT, machines, made)
 
 
 def test_a_lab_over_three_hypervisors_is_joined_and_looked_at(
@@ -85,7 +85,7 @@ def test_a_lab_on_one_hypervisor_asks_nothing_of_any(three: tuple[BridgedHost, .
 def test_when_a_host_reboots_the_others_are_left_alone(three: tuple[BridgedHost, ...]) -> None:
     whole = carriage(three)
     whole.make(OWNER)
-    (device,) = carrier.remove(three[1].shell(), LAB.token, whole.deadline)
+    (device,) = vxlan_underlay.remove_tunnels(three[1].shell(), LAB.token, whole.deadline)
     assert whole.differences() == (f"tunnel end '{device}' on hypervisor 'h2' is gone",)
     assert whole.make(OWNER) == (f"tunnel end '{device}' on 'h2' made",)
     assert three[0].guest.ping(three[1].guest_address, MTU) == 0
@@ -94,8 +94,8 @@ def test_when_a_host_reboots_the_others_are_left_alone(three: tuple[BridgedHost,
 def test_a_number_that_a_stranger_took_on_one_host_is_used_on_none(
     three: tuple[BridgedHost, ...],
 ) -> None:
-    first = carrier.vni(LAB.token, "cluster", ())
-    three[2].space.do(f"ip link add other0 type vxlan id {first} dstport {carrier.PORT}")
+    first = vxlan_underlay.choose_vni(LAB.token, "cluster", ())
+    three[2].space.do(f"ip link add other0 type vxlan id {first} dstport {vxlan_underlay.PORT}")
     carriage(three).make(OWNER)
     assert three[0].guest.ping(three[2].guest_address, MTU) == 0
     for host in three:

@@ -14,9 +14,9 @@ from bridged_hosts import BRIDGE, BridgedHost, NamespaceShell, bridged_hosts, im
 from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError
 from lab.inventory.inventory import Hypervisor
-from lab.providers.libvirt import carriage, carrier
-from lab.providers.libvirt.carrier import Carrier
+from lab.providers.libvirt import vxlan_underlay
 from lab.providers.libvirt.ownership import Owner
+from lab.providers.libvirt.vxlan_underlay import TunnelEnd
 
 UPLINK, MTU = 1400, 1350
 TOKEN = "3fa9c2d1b0e84f6a9d7c5b3a19283746"
@@ -32,9 +32,9 @@ def soon() -> Deadline:
     return Deadline(10.0)
 
 
-def ends(hosts: tuple[BridgedHost, ...]) -> tuple[Carrier, ...]:
+def ends(hosts: tuple[BridgedHost, ...]) -> tuple[TunnelEnd, ...]:
     return tuple(
-        Carrier(
+        TunnelEnd(
             host=host.name,
             segment="cluster",
             device=DEVICE,
@@ -50,7 +50,7 @@ def ends(hosts: tuple[BridgedHost, ...]) -> tuple[Carrier, ...]:
 
 def carry(hosts: tuple[BridgedHost, ...]) -> None:
     for host, end in zip(hosts, ends(hosts), strict=True):
-        assert carrier.ensure(host.shell(), end, OWNER, soon())
+        assert vxlan_underlay.ensure_tunnel(host.shell(), end, OWNER, soon())
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def _sent(host: BridgedHost) -> str:
 def test_doing_it_again_changes_nothing(two: tuple[BridgedHost, ...]) -> None:
     carry(two)
     shell = two[0].shell()
-    assert not carrier.ensure(shell, ends(two)[0], OWNER, soon())
+    assert not vxlan_underlay.ensure_tunnel(shell, ends(two)[0], OWNER, soon())
     assert shell.changes() == 0
 
 
@@ -129,10 +129,10 @@ def test_what_was_damaged_is_told_and_mended(
     carry(two)
     first, second = two
     first.space.do(damage)
-    (told,) = carrier.differences(first.shell(), ends(two)[0], soon())
+    (told,) = vxlan_underlay.differences(first.shell(), ends(two)[0], soon())
     assert re.search(says, told), told
-    assert carrier.ensure(first.shell(), ends(two)[0], OWNER, soon())
-    assert carrier.differences(first.shell(), ends(two)[0], soon()) == ()
+    assert vxlan_underlay.ensure_tunnel(first.shell(), ends(two)[0], OWNER, soon())
+    assert vxlan_underlay.differences(first.shell(), ends(two)[0], soon()) == ()
     assert first.guest.ping(second.guest_address, MTU) == 0
 
 
@@ -154,7 +154,7 @@ def test_one_made_differently_is_made_anew(two: tuple[BridgedHost, ...], wrong: 
         f"ip link add {DEVICE} type vxlan {wrong}",
         f"ip link set {DEVICE} alias {alias}",
     )
-    assert carrier.ensure(first.shell(), ends(two)[0], OWNER, soon())
+    assert vxlan_underlay.ensure_tunnel(first.shell(), ends(two)[0], OWNER, soon())
     assert first.guest.ping(second.guest_address, MTU) == 0
 
 
@@ -172,13 +172,15 @@ def test_strangers_devices_are_never_touched(two: tuple[BridgedHost, ...]) -> No
         "ip link add flannel.1 type vxlan id 1 dstport 8472",
     )
     with pytest.raises(BrokenError, match=f"'{DEVICE}' that is not of this lab"):
-        carrier.ensure(host.shell(), end, OWNER, soon())
+        vxlan_underlay.ensure_tunnel(host.shell(), end, OWNER, soon())
     other = replace(end, device="hxffffffff-clus", vni=778)
-    carrier.ensure(host.shell(), other, STRANGER, soon())
+    vxlan_underlay.ensure_tunnel(host.shell(), other, STRANGER, soon())
     with pytest.raises(BrokenError, match="'hxffffffff-clus' that is not of this lab"):
-        carrier.ensure(host.shell(), replace(end, device="hxffffffff-clus"), OWNER, soon())
+        vxlan_underlay.ensure_tunnel(
+            host.shell(), replace(end, device="hxffffffff-clus"), OWNER, soon()
+        )
     before = host.links()
-    assert carrier.remove(host.shell(), TOKEN, soon()) == ()
+    assert vxlan_underlay.remove_tunnels(host.shell(), TOKEN, soon()) == ()
     assert host.links() == before
 
 
@@ -187,15 +189,15 @@ def test_a_removed_one_leaves_nothing_and_is_safe_to_remove_again(
 ) -> None:
     before = two[0].links()
     carry(two)
-    assert carrier.remove(two[0].shell(), TOKEN, soon()) == (DEVICE,)
+    assert vxlan_underlay.remove_tunnels(two[0].shell(), TOKEN, soon()) == (DEVICE,)
     assert two[0].links() == before
-    assert carrier.remove(two[0].shell(), TOKEN, soon()) == ()
+    assert vxlan_underlay.remove_tunnels(two[0].shell(), TOKEN, soon()) == ()
 
 
 def test_whose_it_is_stands_on_the_device_itself(two: tuple[BridgedHost, ...]) -> None:
     carry(two)
     two[0].space.do("ip link add flannel.1 type vxlan id 1 dstport 8472")
-    assert carrier.marks(two[0].shell(), soon()) == ((DEVICE, OWNER),)
+    assert vxlan_underlay.owned_tunnels(two[0].shell(), soon()) == ((DEVICE, OWNER),)
 
 
 def test_numbers_of_other_labs_and_strangers_on_our_port_are_taken(
@@ -206,20 +208,20 @@ def test_numbers_of_other_labs_and_strangers_on_our_port_are_taken(
         "ip link add other0 type vxlan id 900 dstport 14789",
         "ip link add flannel.1 type vxlan id 901 dstport 8472",
     )
-    assert carrier.taken(two[0].shell(), TOKEN, soon()) == {900}
-    assert carrier.taken(two[0].shell(), STRANGER.token, soon()) == {777, 900}
+    assert vxlan_underlay.used_vnis(two[0].shell(), TOKEN, soon()) == {900}
+    assert vxlan_underlay.used_vnis(two[0].shell(), STRANGER.token, soon()) == {777, 900}
 
 
 def test_a_bridge_that_is_not_there_is_said(two: tuple[BridgedHost, ...]) -> None:
     end = replace(ends(two)[0], bridge="nobr0")
     with pytest.raises(BrokenError, match=r"carrying network 'cluster' on hypervisor 'h1'.*nobr0"):
-        carrier.ensure(two[0].shell(), end, OWNER, soon())
-    carrier.remove(two[0].shell(), TOKEN, soon())
+        vxlan_underlay.ensure_tunnel(two[0].shell(), end, OWNER, soon())
+    vxlan_underlay.remove_tunnels(two[0].shell(), TOKEN, soon())
 
 
 def test_a_hypervisor_that_can_be_an_end_passes(two: tuple[BridgedHost, ...]) -> None:
     before = two[0].links()
-    carriage.check(two[0].shell(), hypervisor(), soon())
+    vxlan_underlay.require_tunnels(two[0].shell(), hypervisor(), soon())
     assert two[0].links() == before
 
 
@@ -234,7 +236,7 @@ def test_an_uplink_other_than_the_inventory_says_is_refused(
     two: tuple[BridgedHost, ...], change: dict[str, object], says: str
 ) -> None:
     with pytest.raises(PreflightError, match=says):
-        carriage.check(two[0].shell(), hypervisor().replace(**change), soon())
+        vxlan_underlay.require_tunnels(two[0].shell(), hypervisor().replace(**change), soon())
 
 
 def hypervisor() -> Hypervisor:
@@ -247,5 +249,5 @@ def test_a_user_without_the_right_is_refused_and_told_what_would_help() -> None:
     with namespace() as space:
         nobody = ("setpriv", "--reuid=65534", "--clear-groups", "env", "PATH=/usr/bin:/bin")
         with pytest.raises(PreflightError) as told:
-            carriage.check(NamespaceShell(space, *nobody), hypervisor(), soon())
+            vxlan_underlay.require_tunnels(NamespaceShell(space, *nobody), hypervisor(), soon())
     assert "sudo" in str(told.value)

@@ -16,7 +16,7 @@ libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed
 
 from lab._deadline import Deadline  # noqa: E402
 from lab._errors import BrokenError  # noqa: E402
-from lab.providers.libvirt import connection, documents, images, volumes  # noqa: E402
+from lab.providers.libvirt import connection, documents, images, storage  # noqa: E402
 
 MIB = 1 << 20
 NAME = "some.qcow2"
@@ -34,11 +34,11 @@ class Copying:
 
     def pool(self) -> Any:
         """By a connection of its own, as every controller has one."""
-        return volumes.ensure_pool(libvirt.open("qemu:///system"), self.name, "", str(self.storage))
+        return storage.ensure_pool(libvirt.open("qemu:///system"), self.name, "", str(self.storage))
 
     def ensure(self, pool: Any) -> str:
-        volumes.refresh(pool)
-        return images.ensure_file(pool, NAME, self.file, "disk", self.said.append)
+        storage.refresh(pool)
+        return images.ensure_copy(pool, NAME, self.file, "disk", self.said.append)
 
     def copies(self) -> int:
         return len([line for line in self.said if line.startswith("copying")])
@@ -64,22 +64,26 @@ def copying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Copying
     monkeypatch.setattr(images, "_STALL_SECONDS", 1.5)
     found = Copying(tmp_path, 4 * MIB + 17)
     yield found
-    volumes.remove_pool(found.pool())
+    storage.remove_pool(found.pool())
     assert not found.storage.exists()
 
 
 def slowed(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Let every chunk of an upload take that long."""
-    upload = volumes._upload
+    upload = storage._upload
 
-    def slow(pool: Any, volume: Any, content: Any, size: int, told: Any) -> None:
-        def tell(sent: int) -> None:
+    class Slow:
+        def __init__(self, content: Any) -> None:
+            self.content = content
+
+        def read(self, size: int) -> bytes:
             time.sleep(seconds)
-            told(sent)
+            return self.content.read(size)
 
-        upload(pool, volume, content, size, tell)
+    def slow(pool: Any, volume: Any, content: Any, size: int) -> None:
+        upload(pool, volume, Slow(content), size)
 
-    monkeypatch.setattr(volumes, "_upload", slow)
+    monkeypatch.setattr(storage, "_upload", slow)
 
 
 def test_a_copy_is_made_once(copying: Copying) -> None:
@@ -173,8 +177,8 @@ def test_no_room_is_said_before_anything_is_copied(copying: Copying, tiny: Any) 
 def test_room_that_goes_meanwhile_leaves_no_half_a_copy(copying: Copying, tiny: Any) -> None:
     with (
         pytest.raises(BrokenError, match="No space left") as raised,
-        connection.told("copying", "local"),
+        connection.explain_errors("copying", "local"),
     ):
-        volumes.copy_in(tiny, NAME, copying.file, lambda _: None)
+        storage.copy_in(tiny, NAME, copying.file)
     assert "lab gc" in raised.value.hint
     assert not list(copying.storage.iterdir())

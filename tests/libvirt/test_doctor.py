@@ -20,7 +20,8 @@ libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed
 from lab._deadline import Deadline  # noqa: E402  after the skip
 from lab._errors import PreflightError  # noqa: E402
 from lab.inventory.inventory import Hypervisor  # noqa: E402
-from lab.providers.libvirt import acceleration, connection, scratch  # noqa: E402
+from lab.providers.libvirt import connection, host  # noqa: E402
+from lab.providers.libvirt import storage as scratch  # noqa: E402
 
 
 def traces(connected: Any, storage: Path) -> set[str]:
@@ -58,23 +59,23 @@ def connected(hypervisor: Hypervisor, storage: Path) -> Iterator[Any]:
 def test_a_way_to_run_guests_is_found_and_nothing_is_left(
     connected: Any, hypervisor: Hypervisor
 ) -> None:
-    proven = acceleration.probe(connected, hypervisor)
+    proven = host.probe_acceleration(connected, hypervisor)
     assert proven.kind in {"kvm", "tcg"}
     assert f"a tiny guest runs with {proven.kind.upper()}" in proven.detail
 
 
 def test_word_of_the_inventory_is_taken(connected: Any, hypervisor: Hypervisor) -> None:
     trusted = Hypervisor(name="local", uri=hypervisor.uri, storage="/nowhere", acceleration="kvm")
-    assert acceleration.probe(connected, trusted).kind == "kvm"
+    assert host.probe_acceleration(connected, trusted).kind == "kvm"
 
 
 def test_guest_whose_firmware_does_not_come_to_its_end_is_told(
     connected: Any, hypervisor: Hypervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acceleration, "_END", b"what no firmware says")
-    monkeypatch.setattr(acceleration, "_SECONDS", {"kvm": 3.0, "tcg": 3.0})
+    monkeypatch.setattr(host, "_LAST", b"what no firmware says")
+    monkeypatch.setattr(host, "_TRIAL_SECONDS", {"kvm": 3.0, "tcg": 3.0})
     with pytest.raises(PreflightError) as caught:
-        acceleration.probe(connected, hypervisor)
+        host.probe_acceleration(connected, hypervisor)
     assert "no guest runs with TCG: its firmware begins, and says no more" in caught.value.happened
     assert caught.value.exit_code == 4
 
@@ -82,10 +83,10 @@ def test_guest_whose_firmware_does_not_come_to_its_end_is_told(
 KILLED = """
 import sys
 from lab.inventory.inventory import Hypervisor
-from lab.providers.libvirt import acceleration, connection
+from lab.providers.libvirt import connection, host
 hypervisor = Hypervisor(name="local", uri="qemu:///system")
-acceleration._END = b"what no firmware says"
-acceleration.probe(connection.connect(hypervisor), hypervisor)
+host._LAST = b"what no firmware says"
+host.probe_acceleration(connection.connect(hypervisor), hypervisor)
 """
 
 
@@ -108,9 +109,9 @@ def test_killed_trial_leaves_no_guest(connected: Any) -> None:
 LEFT = """
 import os, sys
 from lab.inventory.inventory import Hypervisor
-from lab.providers.libvirt import connection, scratch
+from lab.providers.libvirt import connection, storage
 hypervisor = Hypervisor(name="local", uri="qemu:///system", storage=sys.argv[1])
-with scratch.pool(connection.connect(hypervisor), hypervisor):
+with storage.scratch_pool(connection.connect(hypervisor), hypervisor):
     os.kill(os.getpid(), 9)
 """
 
@@ -120,8 +121,8 @@ def test_scratch_pool_of_a_killed_process_goes_with_the_next_one(
 ) -> None:
     subprocess.run([sys.executable, "-c", LEFT, str(storage)], check=False, timeout=60)
     assert traces(connected, storage)
-    monkeypatch.setitem(scratch._FORGOTTEN_SECONDS, "trial", -1.0)
-    with scratch.pool(connected, hypervisor):
+    monkeypatch.setitem(scratch._ABANDONED_SECONDS, "trial", -1.0)
+    with scratch.scratch_pool(connected, hypervisor):
         pass
 
 

@@ -23,8 +23,9 @@ from drill import SCENARIO, Drill  # noqa: E402
 from lab._deadline import Deadline  # noqa: E402
 from lab._errors import BrokenError  # noqa: E402
 from lab.inventory.inventory import Hypervisor  # noqa: E402
-from lab.providers.libvirt import connection, documents, domains, names, networks, volumes  # noqa: E402
+from lab.providers.libvirt import connection, documents, domains, networks, ownership, storage  # noqa: E402
 from lab.providers.libvirt.host import Host  # noqa: E402
+from lab.providers.libvirt.owned import remove_lab  # noqa: E402
 from lab.providers.libvirt.ownership import Owner  # noqa: E402
 from lab.providers.provider import LabHandle  # noqa: E402
 from lab.topology.intent import Segment  # noqa: E402
@@ -155,7 +156,7 @@ def host(connected: Any, tmp_path: Path) -> Host:
 def handle(host: Host, tmp_path: Path) -> Iterator[LabHandle]:
     found = LabHandle("faults", tmp_path / "labs" / "faults", os.urandom(8).hex())
     yield found
-    host.destroy(found.token)
+    remove_lab(host, found.token)
 
 
 def owner_of(lab: LabHandle, machine: str = "") -> Owner:
@@ -167,7 +168,7 @@ def owner_of(lab: LabHandle, machine: str = "") -> Owner:
 def test_a_bridge_that_a_stranger_has_is_said_and_left(
     host: Host, handle: LabHandle, running: bool
 ) -> None:
-    bridge = names.bridge(handle, "cluster")
+    bridge = ownership.bridge_name(handle, "cluster")
     stranger = host.connected.networkDefineXML(
         f"<network><name>faults-stranger</name><bridge name='{bridge}'/></network>"
     )
@@ -189,11 +190,14 @@ def test_a_bridge_that_a_stranger_has_is_said_and_left(
 @pytest.fixture
 def full(tmp_path: Path, host: Host, handle: LabHandle) -> Iterator[Any]:
     """The lab's pool, on a file system of 8 MiB."""
-    path = Path(volumes.lab_path(str(tmp_path), handle.token))
+    path = Path(storage.lab_path(str(tmp_path), handle.token))
     path.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", path], check=True)
-    yield volumes.ensure_pool(
-        host.connected, names.pool(handle), names.uuid(handle, "pool", ""), str(path)
+    yield storage.ensure_pool(
+        host.connected,
+        ownership.pool_name(handle),
+        ownership.object_uuid(handle, "pool", ""),
+        str(path),
     )
     for domain, owner in domains.owned(host.connected):
         if owner.token == handle.token:
@@ -205,9 +209,10 @@ def test_a_guest_that_fills_the_storage_is_paused_and_status_says_why(
     host: Host, handle: LabHandle, full: Any, tmp_path: Path
 ) -> None:
     golden = sectors.disk(sectors.writing(), tmp_path / "golden.qcow2")
-    spec = documents.Domain(
-        name=names.domain(handle, "a"),
-        uuid=names.uuid(handle, "domain", "a"),
+    spec = documents.VirtualMachine(
+        kind="linux",
+        name=ownership.domain_name(handle, "a"),
+        uuid=ownership.object_uuid(handle, "domain", "a"),
         title="fills its disk",
         accelerated=False,
         vcpus=1,
@@ -216,19 +221,21 @@ def test_a_guest_that_fills_the_storage_is_paused_and_status_says_why(
         kernel=None,
         initrd=None,
         arguments="",
-        disk=volumes.clone(full, "a.qcow2", str(golden), 1 << 30),
-        seed=volumes.write(full, "a.seed", b"\0" * 512),
-        console_log=f"{volumes.path_of(full)}/a.console.log",
+        disk=storage.clone(full, "a.qcow2", str(golden), 1 << 30),
+        discs=(documents.Disc(storage.write(full, "a.seed", b"\0" * 512)),),
+        console_log=f"{storage.directory_of(full)}/a.console.log",
         cards=(),
     )
-    domain = host.connected.defineXML(documents.domain(spec, owner_of(handle, "a")))
+    domain = host.connected.defineXML(
+        documents.domain(spec, ownership.owner_xml(owner_of(handle, "a")))
+    )
     domain.create()
     Deadline(60).wait(
         "waiting for the disk to be full",
         lambda: domains.state(domain),
         until=lambda s: s == "full",
     )
-    subprocess.run(["mount", "-o", "remount,size=12m", volumes.path_of(full)], check=True)
+    subprocess.run(["mount", "-o", "remount,size=12m", storage.directory_of(full)], check=True)
     assert domains.start(domain) == "full"
     Deadline(60).wait(
         "waiting for it to be full again",

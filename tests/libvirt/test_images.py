@@ -23,7 +23,7 @@ from lab.imaging.golden import GoldenImage, cache_directory  # noqa: E402
 from lab.imaging.image_store import ImageStore  # noqa: E402
 from lab.inventory.inventory import STOCK, Hypervisor, ImageSource, Inventory  # noqa: E402
 from lab.providers.libvirt.host import Host  # noqa: E402
-from lab.providers.libvirt.installing import LibvirtInstaller  # noqa: E402
+from lab.providers.libvirt.installer import LibvirtInstaller  # noqa: E402
 
 URI = "qemu:///system"
 NETWORK = "imgtest"

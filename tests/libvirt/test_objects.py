@@ -17,17 +17,17 @@ libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed
 
 from lab._errors import BrokenError, PreflightError  # noqa: E402
 from lab.inventory.inventory import Hypervisor  # noqa: E402
-from lab.providers.libvirt import (  # noqa: E402  # noqa: E402
+from lab.providers.libvirt import (  # noqa: E402
     connection,
     documents,
     domains,
-    image_copies,
-    names,
+    images,
     networks,
-    volumes,
+    ownership,
+    storage,
 )
 from lab.providers.libvirt.host import Host  # noqa: E402
-from lab.providers.libvirt.networks import Management  # noqa: E402
+from lab.providers.libvirt.owned import remove_lab  # noqa: E402
 from lab.providers.libvirt.ownership import Owner  # noqa: E402
 from lab.providers.provider import LabHandle  # noqa: E402
 from lab.topology.intent import Segment  # noqa: E402
@@ -62,7 +62,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
 def lab(host: Host, tmp_path: Path) -> Iterator[LabHandle]:
     handle = LabHandle("objects", tmp_path / "labs" / "objects", os.urandom(8).hex())
     yield handle
-    host.destroy(handle.token)
+    remove_lab(host, handle.token)
 
 
 def owner_of(lab: LabHandle, machine: str = "") -> Owner:
@@ -78,24 +78,27 @@ def owner_of(lab: LabHandle, machine: str = "") -> Owner:
     )
 
 
-def management(*machines: str) -> Management:
-    return Management(machines, POOL, 1400)
+def management(host: Host, lab: LabHandle, *machines: str) -> IPv4Network:
+    return networks.ensure_management(
+        host.connected, lab, owner_of(lab), machines, pool=POOL, mtu=1400
+    )
 
 
 def made(host: Host, lab: LabHandle, machine: str) -> Any:
     """A domain that is defined and has a disk; it boots nothing."""
-    pool = volumes.ensure_pool(
+    pool = storage.ensure_pool(
         host.connected,
-        names.pool(lab),
-        names.uuid(lab, "pool", ""),
-        volumes.lab_path(host.hypervisor.storage, lab.token),
+        ownership.pool_name(lab),
+        ownership.object_uuid(lab, "pool", ""),
+        storage.lab_path(host.hypervisor.storage, lab.token),
     )
-    disk = volumes.write(pool, f"{machine}.raw", b"\0" * 512)
+    disk = storage.write(pool, f"{machine}.raw", b"\0" * 512)
     backing = Path(host.hypervisor.storage) / f"{machine}-empty.qcow2"
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", backing, "1M"], check=True)
-    spec = documents.Domain(
-        name=names.domain(lab, machine),
-        uuid=names.uuid(lab, "domain", machine),
+    spec = documents.VirtualMachine(
+        kind="linux",
+        name=ownership.domain_name(lab, machine),
+        uuid=ownership.object_uuid(lab, "domain", machine),
         title="of a test",
         accelerated=False,
         vcpus=1,
@@ -104,20 +107,22 @@ def made(host: Host, lab: LabHandle, machine: str) -> Any:
         kernel=None,
         initrd=None,
         arguments="",
-        disk=volumes.clone(pool, f"{machine}.qcow2", str(backing), 1 << 20),
-        seed=disk,
-        console_log=f"{volumes.path_of(pool)}/{machine}.console.log",
+        disk=storage.clone(pool, f"{machine}.qcow2", str(backing), 1 << 20),
+        discs=(documents.Disc(disk),),
+        console_log=f"{storage.directory_of(pool)}/{machine}.console.log",
         cards=(),
     )
-    return host.connected.defineXML(documents.domain(spec, owner_of(lab, machine)))
+    return host.connected.defineXML(
+        documents.domain(spec, ownership.owner_xml(owner_of(lab, machine)))
+    )
 
 
 def test_a_management_network_is_made_once_and_keeps_its_range(host: Host, lab: LabHandle) -> None:
-    first = networks.ensure_management(host.connected, lab, owner_of(lab), management("a", "b"))
-    again = networks.ensure_management(host.connected, lab, owner_of(lab), management("a", "b"))
+    first = management(host, lab, "a", "b")
+    again = management(host, lab, "a", "b")
     assert first == again
     assert first.subnet_of(POOL)
-    found = networks.find(host.connected, lab, names.MANAGEMENT)
+    found = networks.find(host.connected, lab, ownership.MANAGEMENT)
     assert found is not None
     assert found.isActive()
     assert networks.addresses_of(found.XMLDesc()) == {"a": str(first[10]), "b": str(first[11])}
@@ -130,12 +135,12 @@ def test_ranges_that_are_in_use_are_passed_over(host: Host, lab: LabHandle) -> N
         subprocess.run(["ip", "link", "set", "hltaken", "up"], check=True)
         for address in taken:
             subprocess.run(["ip", "address", "add", address, "dev", "hltaken"], check=True)
-        subnet = networks.ensure_management(host.connected, lab, owner_of(lab), management("a"))
+        subnet = management(host, lab, "a")
         assert subnet == IPv4Network("10.217.3.0/24")
-        host.destroy(lab.token)
+        remove_lab(host, lab.token)
         subprocess.run(["ip", "address", "add", "10.217.3.1/24", "dev", "hltaken"], check=True)
         with pytest.raises(PreflightError, match=r"every /24 of 10\.217\.0\.0/22 is in use"):
-            networks.ensure_management(host.connected, lab, owner_of(lab), management("a"))
+            management(host, lab, "a")
     finally:
         subprocess.run(["ip", "link", "delete", "hltaken"], check=True)
 
@@ -143,7 +148,7 @@ def test_ranges_that_are_in_use_are_passed_over(host: Host, lab: LabHandle) -> N
 def test_a_segment_with_another_mtu_is_made_anew(host: Host, lab: LabHandle) -> None:
     networks.ensure_segment(host.connected, lab, owner_of(lab), CLUSTER)
     networks.ensure_segment(host.connected, lab, owner_of(lab), replace(CLUSTER, mtu=1350))
-    bridge = names.bridge(lab, "cluster")
+    bridge = ownership.bridge_name(lab, "cluster")
     assert Path(f"/sys/class/net/{bridge}/mtu").read_text().strip() == "1350"
     addresses = subprocess.run(
         ["ip", "-4", "-brief", "address", "show", bridge],
@@ -155,20 +160,20 @@ def test_a_segment_with_another_mtu_is_made_anew(host: Host, lab: LabHandle) -> 
 
 
 def test_what_is_written_into_a_volume_is_read_back(host: Host, lab: LabHandle) -> None:
-    pool = volumes.ensure_pool(
+    pool = storage.ensure_pool(
         host.connected,
-        names.pool(lab),
-        names.uuid(lab, "pool", ""),
-        volumes.lab_path(host.hypervisor.storage, lab.token),
+        ownership.pool_name(lab),
+        ownership.object_uuid(lab, "pool", ""),
+        storage.lab_path(host.hypervisor.storage, lab.token),
     )
     content = os.urandom(3_000_001)
-    path = volumes.write(pool, "seed", content)
+    path = storage.write(pool, "seed", content)
     assert oct(Path(path).stat().st_mode & 0o777) == "0o600"
-    assert volumes.read(pool, "seed") == content
-    assert volumes.read(pool, "seed", 100) == content[-100:]
-    assert volumes.read(pool, "not there") is None
-    volumes.write(pool, "seed", b"new")
-    assert volumes.read(pool, "seed") == b"new"
+    assert storage.read(pool, "seed") == content
+    assert storage.read(pool, "seed", 100) == content[-100:]
+    assert storage.read(pool, "not there") is None
+    storage.write(pool, "seed", b"new")
+    assert storage.read(pool, "seed") == b"new"
 
 
 def test_a_domain_runs_is_saved_goes_on_and_goes(host: Host, lab: LabHandle) -> None:
@@ -190,7 +195,7 @@ def test_a_domain_runs_is_saved_goes_on_and_goes(host: Host, lab: LabHandle) -> 
 def test_destroying_takes_all_of_a_lab_and_nothing_of_others(host: Host, lab: LabHandle) -> None:
     """A stranger's domain, network and pool have the lab's name; so has another lab of ours."""
     twin = replace(lab, token=lab.token[:4] + os.urandom(6).hex())
-    stranger = f"{names.prefix(lab)}-stranger"
+    stranger = f"{ownership.name_prefix(lab)}-stranger"
     storage = Path(host.hypervisor.storage)
     (storage / "theirs").mkdir()
     domain = host.connected.defineXML(
@@ -199,16 +204,16 @@ def test_destroying_takes_all_of_a_lab_and_nothing_of_others(host: Host, lab: La
     )
     network = host.connected.networkDefineXML(f"<network><name>{stranger}</name></network>")
     pool = host.connected.storagePoolDefineXML(
-        documents.pool(stranger, names.uuid(twin, "x", "x"), str(storage / "theirs"))
+        documents.pool(stranger, ownership.object_uuid(twin, "x", "x"), str(storage / "theirs"))
     )
     try:
-        networks.ensure_management(host.connected, lab, owner_of(lab), management("a"))
+        management(host, lab, "a")
         networks.ensure_segment(host.connected, lab, owner_of(lab), CLUSTER)
         made(host, lab, "a").create()
         made(host, lab, "b")
-        removed = host.destroy(lab.token)
+        removed = remove_lab(host, lab.token)
         assert len(removed) == 5, removed
-        assert host.destroy(lab.token) == ()
+        assert remove_lab(host, lab.token) == ()
         left = objects(host.connected)
         assert {f"domain {stranger}", f"network {stranger}", f"pool {stranger}"} <= left
         assert not (storage / "hybridlab" / "labs" / lab.token).exists()
@@ -219,7 +224,7 @@ def test_destroying_takes_all_of_a_lab_and_nothing_of_others(host: Host, lab: La
 
 
 def test_a_stranger_with_our_name_is_refused_not_touched(host: Host, lab: LabHandle) -> None:
-    name = names.domain(lab, "a")
+    name = ownership.domain_name(lab, "a")
     domain = host.connected.defineXML(
         f"<domain type='qemu'><name>{name}</name><memory unit='MiB'>32</memory>"
         "<os><type arch='x86_64' machine='q35'>hvm</type></os></domain>"
@@ -227,7 +232,7 @@ def test_a_stranger_with_our_name_is_refused_not_touched(host: Host, lab: LabHan
     try:
         with pytest.raises(BrokenError, match="not of this lab"):
             domains.find(host.connected, lab, "a")
-        assert host.destroy(lab.token) == ()
+        assert remove_lab(host, lab.token) == ()
         assert f"domain {name}" in objects(host.connected)
     finally:
         domain.undefine()
@@ -239,7 +244,7 @@ def test_a_saved_domain_goes_with_its_memory(host: Host, lab: LabHandle) -> None
     assert domains.save(domain)
     saves = Path("/var/lib/libvirt/qemu/save")
     assert (saves / f"{domain.name()}.save").exists()
-    host.destroy(lab.token)
+    remove_lab(host, lab.token)
     assert not (saves / f"{domain.name()}.save").exists()
 
 
@@ -251,44 +256,44 @@ def test_an_unreachable_hypervisor_is_named_with_a_cure() -> None:
 
 
 def test_pools_of_labs_are_told_from_others_by_their_path() -> None:
-    assert volumes.token_of(volumes.lab_path("/srv", "abc")) == "abc"
-    assert volumes.token_of("/srv/abc") is None
-    assert volumes.token_of(volumes.images_path("/srv")) is None
+    assert storage.token_of(storage.lab_path("/srv", "abc")) == "abc"
+    assert storage.token_of("/srv/abc") is None
+    assert storage.token_of(storage.images_path("/srv")) is None
 
 
 def test_copies_of_images_go_unless_current_or_in_use(
     host: Host, lab: LabHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any disk may be a clone of a copy: this lab's, or one of another controller's."""
-    monkeypatch.setattr(names, "IMAGES_POOL", "objects-images")
+    monkeypatch.setattr(ownership, "IMAGES_POOL", "objects-images")
     digests = {name: os.urandom(32).hex() for name in ("old", "new", "used")}
-    shared = volumes.ensure_pool(
+    shared = storage.ensure_pool(
         host.connected,
         "objects-images",
-        names.uuid(lab, "pool", "images"),
-        volumes.images_path(host.hypervisor.storage),
+        ownership.object_uuid(lab, "pool", "images"),
+        storage.images_path(host.hypervisor.storage),
     )
     try:
         for name, digest in digests.items():
-            volumes.write(shared, f"{name}-{digest[:16]}.qcow2", b"x")
-            volumes.write(shared, f"{name}-{digest[:16]}.qcow2.ok", b"\n")
-        backing = f"{volumes.path_of(shared)}/used-{digests['used'][:16]}.qcow2"
+            storage.write(shared, f"{name}-{digest[:16]}.qcow2", b"x")
+            storage.write(shared, f"{name}-{digest[:16]}.qcow2.ok", b"\n")
+        backing = f"{storage.directory_of(shared)}/used-{digests['used'][:16]}.qcow2"
         subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", backing, "1M"], check=True)
-        pool = volumes.ensure_pool(
+        pool = storage.ensure_pool(
             host.connected,
-            names.pool(lab),
-            names.uuid(lab, "pool", ""),
-            volumes.lab_path(host.hypervisor.storage, lab.token),
+            ownership.pool_name(lab),
+            ownership.object_uuid(lab, "pool", ""),
+            storage.lab_path(host.hypervisor.storage, lab.token),
         )
-        volumes.clone(pool, "a.qcow2", backing, 1 << 20)
+        storage.clone(pool, "a.qcow2", backing, 1 << 20)
         old = f"old-{digests['old'][:16]}.qcow2"
-        dry = image_copies.collect(host, [digests["new"]], yes=False)
+        dry = images.collect_copies(host, [digests["new"]], yes=False)
         assert dry.names == (old, f"{old}.ok")
-        assert image_copies.collect(host, [digests["new"]], yes=True).names == dry.names
-        assert image_copies.collect(host, [digests["new"]], yes=True).names == ()
+        assert images.collect_copies(host, [digests["new"]], yes=True).names == dry.names
+        assert images.collect_copies(host, [digests["new"]], yes=True).names == ()
         assert len(shared.listAllVolumes()) == 4
     finally:
-        volumes.remove_pool(shared)
+        storage.remove_pool(shared)
 
 
 def test_what_others_remove_while_it_is_looked_at_is_passed_over(host: Host) -> None:

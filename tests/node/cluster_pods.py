@@ -15,10 +15,9 @@ from lab.cluster.probe_manifests import host_pod_name
 from lab.providers.netns.responder_config import configuration
 from lab.providers.node.archive import build
 from lab.providers.node.control import NodeControl
+from lab.providers.node.exec_probes import ExecProber
 from lab.providers.node.fleet import Fleet
-from lab.providers.node.looking import SCRIPT
-from lab.providers.node.place import archive
-from lab.providers.pods.exec_probing import ExecProber
+from lab.providers.node.record import STATUS_SCRIPT, archive_path
 
 TOKEN = "7f3a"
 _CONFIGURATION = "/run/nodes-only.json"
@@ -56,9 +55,9 @@ def _done(lab: NodeLab, name: str, command: str) -> bool:
 
 def _only(lab: NodeLab, name: str, answers: str) -> None:
     """End the responder, and start one that answers in fewer namespaces."""
-    program = archive(build().digest).with_suffix("") / "lab/providers/netns/responder.py"
+    program = archive_path(build().digest).with_suffix("") / "lab/providers/netns/responder.py"
     script = f"""
-    holder=$(sed -n 's,^runs /proc/\\([0-9]*\\)/stat .*,\\1,p' {SCRIPT})
+    holder=$(sed -n 's,^runs /proc/\\([0-9]*\\)/stat .*,\\1,p' {STATUS_SCRIPT})
     inside="nsenter --target $holder --mount --net --pid"
     $inside kill -KILL $(sed 's/.*"pid": \\([0-9]*\\).*/\\1/' /proc/$holder/root/run/responder.json)
     cat > /proc/$holder/root/{_CONFIGURATION}

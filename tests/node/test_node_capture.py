@@ -15,7 +15,7 @@ from lab.explain.capture.plan import listening
 from lab.explain.capture.trace import trace
 from lab.matrix.run import probe
 from lab.providers.capture import Frame, Taken, Tap
-from lab.providers.node.listening import Listening
+from lab.providers.node.campaign import Capture
 from lab.providers.provider import ProbeSettings
 
 
@@ -79,7 +79,7 @@ PLACES = {"a": "a", "a-p1": "a", "b": "b"}
 def test_a_machine_that_cannot_listen_is_trouble_at_its_own_taps_alone() -> None:
     taps = [Tap("b", "eth0"), Tap("a-p1", "eth0"), Tap("c", "eth0"), Tap("a", "eth0")]
     well = Told()
-    found = Listening({"a": well, "b": Told(fails=True)}, PLACES, 77).run(
+    found = Capture({"a": well, "b": Told(fails=True)}, PLACES, 77).run(
         taps, lambda: None, Deadline(20)
     )
     assert [one.tap for one in found] == taps
@@ -95,5 +95,5 @@ def test_those_who_listen_are_stopped_also_where_the_probe_fails() -> None:
 
     well = Told()
     with pytest.raises(ValueError, match="the probe's own"):
-        Listening({"a": well}, PLACES, 77).run([Tap("a", "eth0")], fail, Deadline(20))
+        Capture({"a": well}, PLACES, 77).run([Tap("a", "eth0")], fail, Deadline(20))
     assert well.stopped == 77

@@ -17,7 +17,7 @@ from node_lab import NewLab, NodeLab, verdicts
 from lab._deadline import Deadline
 from lab.lifecycle.faults import FaultRequest, heal, put_in
 from lab.matrix.run import RunPace, run
-from lab.providers.pods.exec_plan import PLACE
+from lab.providers.node.exec_probes import DIRECTORY
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 from lab.topology.intent import KubernetesIntent
 
@@ -68,7 +68,7 @@ def test_pods_that_are_asked_by_exec_see_the_same(lab: NodeLab) -> None:
 
         results = run(wanted, lab.limits, send, time.monotonic, lambda one: one.id, pace=RunPace())
     finally:
-        shutil.rmtree(PLACE)
+        shutil.rmtree(DIRECTORY)
     amiss = [(one.cell.id, one.verdict, one.detail) for one in results if one.verdict != "pass"]
     assert not amiss, amiss[:5]
 

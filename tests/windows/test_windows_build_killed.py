@@ -27,7 +27,7 @@ import media_maker  # noqa: E402
 from lab._deadline import Deadline  # noqa: E402
 from lab.imaging.image_store import ImageStore  # noqa: E402
 from lab.inventory.inventory import STOCK  # noqa: E402
-from lab.providers.libvirt import sites  # noqa: E402
+from lab.providers.libvirt import installer  # noqa: E402
 from lab.providers.libvirt.host import Host  # noqa: E402
 
 pytestmark = pytest.mark.machines
@@ -77,7 +77,7 @@ class Builder:
         """Sites that 'lab image gc' finds, without its look at copies that others may need."""
         image_store = ImageStore(self.folder / "cache", STOCK)
         image_store.gc((), yes)
-        return sites.collect(
+        return installer.collect_sites(
             Host(STOCK.hypervisors["local"]), image_store.is_building, yes=yes
         ).names
 
@@ -96,7 +96,7 @@ class Builder:
     def objects(self) -> set[str]:
         """What hypervisors have of the builds in this cache."""
         self.places |= set(self.images.glob(".*.partial"))
-        endings = tuple(sites.token(place) for place in self.places)
+        endings = tuple(installer.site_token(place) for place in self.places)
         kinds = (
             self.connected.listAllDomains,
             self.connected.listAllNetworks,

@@ -23,18 +23,10 @@ from lab.imaging.golden import GoldenImage  # noqa: E402
 from lab.imaging.medium import opened  # noqa: E402
 from lab.inventory.inventory import Hypervisor  # noqa: E402
 from lab.lifecycle.compilation import compile_scenario  # noqa: E402
-from lab.providers.libvirt import (  # noqa: E402
-    domains,
-    images,
-    machines,
-    names,
-    networks,
-    volumes,
-    windows_machines,
-)
+from lab.providers.libvirt import domains, images, machines, networks, ownership, storage, windows  # noqa: E402
 from lab.providers.libvirt.host import Host  # noqa: E402
-from lab.providers.libvirt.machine_recipe import MachineRecipe  # noqa: E402
-from lab.providers.libvirt.networks import Management  # noqa: E402
+from lab.providers.libvirt.machines import MachineRecipe  # noqa: E402
+from lab.providers.libvirt.owned import remove_lab  # noqa: E402
 from lab.providers.libvirt.ownership import Owner  # noqa: E402
 from lab.providers.machines import keyring  # noqa: E402
 from lab.providers.machines.keyring import Pins  # noqa: E402
@@ -82,23 +74,27 @@ class Place:
             user="Administrator",
             storage=storage,
         )
-        images.ensure(self.host.connected, self.host.hypervisor.storage, image, lambda _: None)
+        images.ensure_image(
+            self.host.connected, self.host.hypervisor.storage, image, lambda _: None
+        )
         return MachineRecipe(self.lab, self.machine, image, False, 1400, "10.201.7.10", 24)
 
     def made(self, recipe: MachineRecipe) -> str:
         owner = replace(self.owner, machine=self.machine.name, made_from=recipe.digest())
-        return machines.ensure(self.host, recipe, owner, lambda _: None)
+        return machines.ensure_machine(
+            self.host, recipe, owner, windows.clone_machine, lambda _: None
+        )
 
     def meet(self, recipe: MachineRecipe) -> None:
         name = self.machine.name
-        windows_machines.meet(
+        windows.pin_keys(
             self.host, recipe, lambda: machines.console_text(self.host, self.lab, name)
         )
 
     def volumes(self) -> set[str]:
         pool = self.host.lab_pool(self.lab.token)
         assert pool is not None
-        volumes.refresh(pool)
+        storage.refresh(pool)
         return {one.name() for one in pool.listAllVolumes()}
 
     def domain(self) -> Any:
@@ -121,21 +117,29 @@ def place(tmp_path: Path) -> Iterator[Place]:
     owner = Owner(lab.name, lab.token, tmp_path, "test", "test", 0.0)
     keyring.ensure(lab, [])
     keyring.ensure_passwords(lab, [machine.name])
-    asked = Management((machine.name,), IPv4Network("10.201.0.0/16"), 1400)
-    networks.ensure_management(host.connected, lab, owner, asked)
+    networks.ensure_management(
+        host.connected,
+        lab,
+        owner,
+        (machine.name,),
+        pool=IPv4Network("10.201.0.0/16"),
+        mtu=1400,
+    )
     for segment in INTENT.segments:
         networks.ensure_segment(host.connected, lab, owner, segment)
-    path = volumes.lab_path(host.hypervisor.storage, lab.token)
-    volumes.ensure_pool(host.connected, names.pool(lab), names.uuid(lab, "pool", ""), path)
+    path = storage.lab_path(host.hypervisor.storage, lab.token)
+    storage.ensure_pool(
+        host.connected, ownership.pool_name(lab), ownership.object_uuid(lab, "pool", ""), path
+    )
     made = Place(host, lab, machine, owner, tmp_path)
     yield made
-    host.destroy(lab.token)
+    remove_lab(host, lab.token)
     if made.digests:
-        shared = connected.storagePoolLookupByName(names.IMAGES_POOL)
-        volumes.refresh(shared)
+        shared = connected.storagePoolLookupByName(ownership.IMAGES_POOL)
+        storage.refresh(shared)
         for name in [one.name() for one in shared.listAllVolumes()]:
             if any(digest[:16] in name for digest in made.digests):
-                volumes.remove(shared, name)
+                storage.remove(shared, name)
     left = [one.name() for one in connected.listAllDomains() if one.name().startswith(lab.name)]
     assert left == []
     connected.close()
@@ -162,7 +166,7 @@ def test_the_medium_of_a_clone_is_what_windows_looks_for(place: Place) -> None:
     place.made(recipe)
     pool = place.host.lab_pool(place.lab.token)
     assert pool is not None
-    content = volumes.read(pool, f"{place.machine.name}.seed")
+    content = storage.read(pool, f"{place.machine.name}.seed")
     assert content is not None
     seed = place.folder / "seed.iso"
     seed.write_bytes(content)

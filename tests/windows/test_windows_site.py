@@ -27,9 +27,9 @@ from lab._errors import BrokenError, DeadlineError, PreflightError
 from lab.imaging.windows.machine import InstallationMachine, VendorMedium
 from lab.imaging.windows.monitor import ORDER, InstallMonitor
 from lab.inventory.inventory import MANAGEMENT, Hypervisor
-from lab.providers.libvirt import media, sites
+from lab.providers.libvirt import images, installer
 from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.installing import LibvirtSite
+from lab.providers.libvirt.installer import WindowsInstaller
 
 pytestmark = pytest.mark.machines
 LOCAL = Hypervisor(name="local", uri="qemu:///system", acceleration="tcg")
@@ -45,7 +45,7 @@ READY = (
 
 def objects(connected: Any, site: Path) -> set[str]:
     kinds = (connected.listAllDomains, connected.listAllNetworks, connected.listAllStoragePools)
-    ending = sites.token(site)
+    ending = installer.site_token(site)
     return {one.name() for kind in kinds for one in kind() if one.name().endswith(ending)}
 
 
@@ -55,7 +55,7 @@ def folder(connected: Any, tmp_path: Path) -> Iterator[Path]:
     for one in (tmp_path, *tmp_path.parents[:2]):
         one.chmod(0o755)
     yield tmp_path / "site"
-    sites.remove(connected, tmp_path / "site")
+    installer.remove_site(connected, tmp_path / "site")
     assert objects(connected, tmp_path / "site") == set()
 
 
@@ -100,7 +100,7 @@ def test_a_medium_on_this_machine_is_booted_where_it_lies_and_stays_as_it_is(
     wanted = asked(*READY, storage=storage)
     wanted.setup.path.chmod(0o444)
     before = wanted.setup.path.stat()
-    machine = LibvirtSite(LOCAL, MANAGEMENT).begin(wanted)
+    machine = WindowsInstaller(LOCAL, MANAGEMENT).begin(wanted)
     seen = watch(folder, machine)
 
     seen.until(lambda now: now.phase == "ready")
@@ -129,7 +129,7 @@ def test_a_layer_over_the_medium_is_read_instead_of_it(
     layer = folder.with_name("layer.qcow2")
     create = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", "/nowhere", "-u"]
     subprocess.run([*create, layer, str(wanted.setup.path.stat().st_size)], check=True)
-    machine = LibvirtSite(LOCAL, MANAGEMENT).begin(replace(wanted, overlay=layer))
+    machine = WindowsInstaller(LOCAL, MANAGEMENT).begin(replace(wanted, overlay=layer))
     watch(folder, machine).until(lambda now: now.phase == "winpe")
     (name,) = objects(connected, folder)
     disc = ET.fromstring(connected.lookupByName(name).XMLDesc()).find(
@@ -146,7 +146,7 @@ def test_a_layer_over_the_medium_is_read_instead_of_it(
 def test_what_libvirt_made_of_the_document_is_what_was_meant(
     firmware: str, asked: NewMachine, folder: Path, connected: Any
 ) -> None:
-    machine = LibvirtSite(LOCAL, MANAGEMENT).begin(asked(firmware=firmware))
+    machine = WindowsInstaller(LOCAL, MANAGEMENT).begin(asked(firmware=firmware))
     (name,) = objects(connected, folder)
     text = connected.lookupByName(name).XMLDesc()
 
@@ -169,7 +169,9 @@ def test_what_libvirt_made_of_the_document_is_what_was_meant(
 def test_a_reboot_is_heard_and_a_medium_that_boots_again_is_named(
     asked: NewMachine, folder: Path
 ) -> None:
-    machine = LibvirtSite(LOCAL, MANAGEMENT).begin(asked("hybridlab: phase winpe", then="reset"))
+    machine = WindowsInstaller(LOCAL, MANAGEMENT).begin(
+        asked("hybridlab: phase winpe", then="reset")
+    )
     seen = watch(folder, machine)
     with pytest.raises(BrokenError, match="Setup has begun a second time"):
         seen.until(lambda now: now.phase == "ready")
@@ -184,7 +186,9 @@ def test_a_reboot_is_heard_and_a_medium_that_boots_again_is_named(
 def test_a_machine_that_goes_down_is_seen_with_its_last_words(
     asked: NewMachine, folder: Path
 ) -> None:
-    machine = LibvirtSite(LOCAL, MANAGEMENT).begin(asked("hybridlab: phase specialize", then="off"))
+    machine = WindowsInstaller(LOCAL, MANAGEMENT).begin(
+        asked("hybridlab: phase specialize", then="off")
+    )
     seen = watch(folder, machine)
     with pytest.raises(BrokenError, match="went down at 'specialize'"):
         seen.until(lambda now: now.phase == "ready")
@@ -192,7 +196,7 @@ def test_a_machine_that_goes_down_is_seen_with_its_last_words(
 
 
 def test_a_stuck_phase_is_named_with_its_picture(asked: NewMachine, folder: Path) -> None:
-    machine = LibvirtSite(LOCAL, MANAGEMENT).begin(asked("hybridlab: phase specialize"))
+    machine = WindowsInstaller(LOCAL, MANAGEMENT).begin(asked("hybridlab: phase specialize"))
     seen = watch(folder, machine, minutes=0.1)
     with pytest.raises(DeadlineError, match="phase 'specialize' has not ended") as late:
         seen.until(lambda now: now.phase == "ready")
@@ -204,7 +208,7 @@ def test_a_stuck_phase_is_named_with_its_picture(asked: NewMachine, folder: Path
 def test_the_answers_are_taken_out_while_it_runs_and_deleted(
     asked: NewMachine, folder: Path, connected: Any
 ) -> None:
-    machine = LibvirtSite(LOCAL, MANAGEMENT).begin(asked(*READY))
+    machine = WindowsInstaller(LOCAL, MANAGEMENT).begin(asked(*READY))
     machine.take_answers()
     machine.take_answers()
     (name,) = objects(connected, folder)
@@ -236,30 +240,30 @@ def test_a_machine_outlives_the_command_and_is_found_by_the_next_one(
     words = [sys.executable, "-c", PROGRAM, str(Path(__file__).parent), str(folder)]
     subprocess.run([*words, str(wanted.setup.path)], check=False, timeout=120)
 
-    found = LibvirtSite(LOCAL, MANAGEMENT).find(folder)
+    found = WindowsInstaller(LOCAL, MANAGEMENT).find(folder)
 
     assert found is not None
     watch(folder, found).until(lambda now: now.phase == "ready")
-    assert LibvirtSite(LOCAL, MANAGEMENT).find(folder.with_name("other")) is None
-    collected = sites.collect(Host(LOCAL), lambda site: site != folder, yes=False)
+    assert WindowsInstaller(LOCAL, MANAGEMENT).find(folder.with_name("other")) is None
+    collected = installer.collect_sites(Host(LOCAL), lambda site: site != folder, yes=False)
     assert collected.names == tuple(objects(connected, folder))
-    kept = sites.collect(Host(LOCAL), lambda _: True, yes=True)
+    kept = installer.collect_sites(Host(LOCAL), lambda _: True, yes=True)
     assert kept.names == ()
     assert objects(connected, folder)
-    assert sites.collect(Host(LOCAL), lambda site: site != folder, yes=True) == collected
+    assert installer.collect_sites(Host(LOCAL), lambda site: site != folder, yes=True) == collected
     assert objects(connected, folder) == set()
 
 
 def test_begin_takes_away_what_was_left_half_made(
     asked: NewMachine, folder: Path, connected: Any
 ) -> None:
-    name = sites.new_name(folder)
+    name = installer.new_site_name(folder)
     pool = connected.storagePoolDefineXML(
         f"<pool type='dir'><name>{name}</name><target><path>{folder}-pool</path></target></pool>"
     )
     pool.build()
     pool.create()
-    machine = LibvirtSite(LOCAL, MANAGEMENT).begin(asked())
+    machine = WindowsInstaller(LOCAL, MANAGEMENT).begin(asked())
     assert objects(connected, folder) == {machine.where.split("'")[1]}
     machine.remove()
 
@@ -269,8 +273,8 @@ def test_a_medium_that_qemu_cannot_read_is_refused_with_the_cure(
 ) -> None:
     wanted = asked()
     wanted.setup.path.chmod(0o600)
-    monkeypatch.setattr(media, "reader", lambda _: media.Reader(64055, frozenset({64055})))
+    monkeypatch.setattr(images, "reader", lambda _: images.QemuUser(64055, frozenset({64055})))
     with pytest.raises(PreflightError, match=r"QEMU .* may not") as refused:
-        LibvirtSite(LOCAL, MANAGEMENT).begin(wanted)
+        WindowsInstaller(LOCAL, MANAGEMENT).begin(wanted)
     assert "chmod" in refused.value.hint
     assert objects(connected, folder) == set()

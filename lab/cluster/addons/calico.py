@@ -27,7 +27,7 @@ from typing import Any
 from lab.cluster.addons.addon import Addon
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import API_PORT, Cluster
-from lab.cluster.documents import Document, administrator
+from lab.cluster.documents import Document, administrator, render
 from lab.cluster.footprint import Footprint
 from lab.cluster.linux import pod_network
 from lab.cluster.linux.operations import Operations, Remove
@@ -175,7 +175,6 @@ def _router(intent: Intent) -> MachineIntent | None:
 
 
 ACCOUNT = "calico-node"
-CNI_CONFIG = "10-calico.conflist"
 _GROUP = "crd.projectcalico.org"
 _KINDS = {
     "BGPConfiguration": "bgpconfigurations",
@@ -213,21 +212,6 @@ _POLICY_KINDS = {
 """Of Kubernetes' own, which Calico watches."""
 _STORED = {"IPAMConfiguration": "IPAMConfig"}
 """Where a kind has another name as it is stored."""
-_HOST_PATHS = {
-    "cni-bin": ("/opt/cni/bin", "/host/opt/cni/bin"),
-    "cni-conf": ("/etc/cni/net.d", "/host/etc/cni/net.d"),
-    "lib-calico": ("/var/lib/calico", "/var/lib/calico"),
-    "modules": ("/lib/modules", "/lib/modules"),
-    "run-calico": ("/run/calico", "/var/run/calico"),
-}
-"""Volume: the machine's directory, and where its containers see it."""
-_SKIPPED = "bandwidth,flannel,host-local,loopback,portmap,tuning"
-"""Programs of Calico's image that nodes have already, or have no use for."""
-_HEALTH_PORT = 9099
-"""Felix's, on the node's loopback address."""
-_START_SECONDS, _LOOK_SECONDS = 600, 30
-_NODE_LABEL = {"k8s-app": "calico-node"}
-_CONTROLLERS_LABEL = {"k8s-app": "calico-kube-controllers"}
 
 
 def manifest_waves(
@@ -240,8 +224,16 @@ def manifest_waves(
         (
             *(_pool_document(cluster, one) for one in node_pools(cluster)),
             *(_crd_object(_STORED.get(one.kind, one.kind), one.name, one.spec) for one in settings),
-            _daemon_set(cluster, manifest),
-            _controllers_deployment(cluster, manifest),
+            *render(
+                "addons/calico.yaml",
+                cni_config=cni_config(cluster),
+                cni_image=manifest.image(CNI).name,
+                node_image=manifest.image(NODE).name,
+                controllers_image=manifest.image(CONTROLLERS).name,
+                bgp=cluster.topology == BGP,
+                endpoint=cluster.endpoint,
+                port=API_PORT,
+            ),
         ),
     )
 
@@ -324,150 +316,10 @@ def _crd_object(kind: str, name: str, spec: Any) -> Document:
     }
 
 
-def _daemon_set(cluster: Cluster, manifest: Manifest) -> Document:
-    pod = {
-        **_pod_spec(),
-        "hostNetwork": True,
-        "priorityClassName": "system-node-critical",
-        "terminationGracePeriodSeconds": 0,
-        "tolerations": [{"operator": "Exists"}],
-        "initContainers": [_cni_container(cluster, manifest)],
-        "containers": [_node_container(cluster, manifest)],
-        "volumes": [
-            {"name": name, "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
-            for name, (path, _) in _HOST_PATHS.items()
-        ],
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": DAEMON_SET, "namespace": NAMESPACE},
-        "spec": {
-            "selector": {"matchLabels": _NODE_LABEL},
-            "template": {"metadata": {"labels": _NODE_LABEL}, "spec": pod},
-        },
-    }
-
-
-def _controllers_deployment(cluster: Cluster, manifest: Manifest) -> Document:
-    container = {
-        "name": "calico-kube-controllers",
-        "image": manifest.image(CONTROLLERS).name,
-        "imagePullPolicy": "Never",
-        "env": [
-            {"name": "ENABLED_CONTROLLERS", "value": "node"},
-            {"name": "DATASTORE_TYPE", "value": "kubernetes"},
-            *_api_variables(cluster),
-        ],
-    }
-    pod = {
-        **_pod_spec(),
-        "priorityClassName": "system-cluster-critical",
-        "tolerations": [{"effect": "NoSchedule", "operator": "Exists"}],
-        "containers": [container],
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "calico-kube-controllers", "namespace": NAMESPACE},
-        "spec": {
-            "replicas": 1,
-            "selector": {"matchLabels": _CONTROLLERS_LABEL},
-            "strategy": {"type": "Recreate"},
-            "template": {"metadata": {"labels": _CONTROLLERS_LABEL}, "spec": pod},
-        },
-    }
-
-
-def _pod_spec() -> dict[str, Any]:
-    return {"nodeSelector": {"kubernetes.io/os": "linux"}, "serviceAccountName": ACCOUNT}
-
-
-def _cni_container(cluster: Cluster, manifest: Manifest) -> Document:
-    return {
-        "name": "install-cni",
-        "image": manifest.image(CNI).name,
-        "imagePullPolicy": "Never",
-        "command": ["/opt/cni/bin/install"],
-        "env": [
-            {"name": "CALICO_CNI_SERVICE_ACCOUNT", "value": ACCOUNT},
-            {"name": "CNI_CONF_NAME", "value": CNI_CONFIG},
-            {"name": "CNI_NETWORK_CONFIG", "value": cni_config(cluster)},
-            {"name": "SKIP_CNI_BINARIES", "value": _SKIPPED},
-            {"name": "SLEEP", "value": "false"},
-            _from_field("KUBERNETES_NODE_NAME", "spec.nodeName"),
-            *_api_variables(cluster),
-        ],
-        "securityContext": {"privileged": True},
-        "volumeMounts": _mounts("cni-bin", "cni-conf"),
-    }
-
-
-def _node_container(cluster: Cluster, manifest: Manifest) -> Document:
-    bgp = cluster.topology == BGP
-    given = {
-        "CALICO_CNI_SERVICE_ACCOUNT": ACCOUNT,
-        "CALICO_DISABLE_FILE_LOGGING": "true",
-        "CALICO_NETWORKING_BACKEND": "bird" if bgp else "vxlan",
-        "CLUSTER_TYPE": "k8s,bgp" if bgp else "k8s",
-        "DATASTORE_TYPE": "kubernetes",
-        "FELIX_DEFAULTENDPOINTTOHOSTACTION": "ACCEPT",
-        "FELIX_HEALTHENABLED": "true",
-        "FELIX_IPV6SUPPORT": "false",
-        "IP": "autodetect",
-        "IP_AUTODETECTION_METHOD": "kubernetes-internal-ip",
-        "NO_DEFAULT_POOLS": "true",
-        "WAIT_FOR_DATASTORE": "true",
-    }
-    health = {"host": "127.0.0.1", "port": _HEALTH_PORT}
-    return {
-        "name": "calico-node",
-        "image": manifest.image(NODE).name,
-        "imagePullPolicy": "Never",
-        "env": [
-            *({"name": name, "value": value} for name, value in given.items()),
-            _from_field("NODENAME", "spec.nodeName"),
-            *_api_variables(cluster),
-        ],
-        "resources": {"requests": {"cpu": "100m"}},
-        "securityContext": {"privileged": True},
-        "startupProbe": {
-            "httpGet": {**health, "path": "/readiness"},
-            "failureThreshold": _START_SECONDS,
-            "periodSeconds": 1,
-            "timeoutSeconds": _LOOK_SECONDS,
-        },
-        "readinessProbe": {
-            "httpGet": {**health, "path": "/readiness"},
-            "periodSeconds": 10,
-            "timeoutSeconds": _LOOK_SECONDS,
-        },
-        "volumeMounts": _mounts("cni-conf", "lib-calico", "modules", "run-calico"),
-    }
-
-
-def _api_variables(cluster: Cluster) -> tuple[Document, ...]:
-    """Asked before any Service works, and so without one."""
-    return (
-        {"name": "KUBERNETES_SERVICE_HOST", "value": cluster.endpoint},
-        {"name": "KUBERNETES_SERVICE_PORT", "value": str(API_PORT)},
-    )
-
-
-def _mounts(*names: str) -> list[Document]:
-    return [{"name": one, "mountPath": _HOST_PATHS[one][1]} for one in names]
-
-
-def _from_field(name: str, path: str) -> Document:
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
-
-
 OPERATOR_NAMESPACE = "tigera-operator"
-REGISTRY = "quay.io/"
 OPERATOR = "quay.io/tigera/operator"
 MOST_POOLS = 25
 """Of an Installation (``+kubebuilder:validation:MaxItems``)."""
-_OPERATOR_LABEL = {"name": "tigera-operator", "k8s-app": "tigera-operator"}
 
 
 def operator_unfit(intent: Intent) -> str:
@@ -484,75 +336,26 @@ def operator_unfit(intent: Intent) -> str:
 def operator_waves(
     cluster: Cluster, intent: Intent, manifest: Manifest
 ) -> tuple[tuple[Document, ...], ...]:
-    """The operator, what it is to make, and Calico's settings, each once the kinds are there."""
-    return (
-        operator_documents(cluster, manifest),
-        installation(cluster),
-        tuple(_setting_document(one) for one in calico_settings(cluster, intent)),
-    )
+    """The operator, what it is to make, and Calico's settings, each once the kinds are there.
 
-
-def operator_documents(cluster: Cluster, manifest: Manifest) -> tuple[Document, ...]:
-    """The operator, which brings its own kinds, and where it finds the API.
-
-    Its rights are a cluster administrator's: it grants to others what it has itself.
+    The operator brings its own kinds. Its rights are a cluster administrator's: it grants to
+    others what it has itself.
     """
-    return (
-        *administrator("tigera-operator", OPERATOR_NAMESPACE),
-        services_endpoint(cluster),
-        _operator_deployment(manifest),
+    image = manifest.image(OPERATOR).name
+    documents = render(
+        "addons/calico_operator.yaml",
+        image=image,
+        version=image.rpartition(":")[2],
+        endpoint=cluster.endpoint,
+        port=API_PORT,
+        bgp=cluster.topology == BGP,
+        pools=list(_operator_pools(cluster)),
+        mtu=cluster.pod_mtu,
+        service_cidr=cluster.service_cidr,
     )
-
-
-def services_endpoint(cluster: Cluster) -> Document:
-    """Where the API server is: no service address works before kube-proxy does."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "kubernetes-services-endpoint", "namespace": OPERATOR_NAMESPACE},
-        "data": {
-            "KUBERNETES_SERVICE_HOST": cluster.endpoint,
-            "KUBERNETES_SERVICE_PORT": str(API_PORT),
-        },
-    }
-
-
-def installation(cluster: Cluster) -> tuple[Document, ...]:
-    """What the operator is to make.
-
-    The data plane is kube-proxy's own, nftables. Nodes have a management card too, so that Calico
-    is told to take the address that the kubelet gives.
-    """
-    network = {
-        "bgp": "Enabled" if cluster.topology == BGP else "Disabled",
-        "hostPorts": "Enabled",
-        "ipPools": list(_operator_pools(cluster)),
-        "linuxDataplane": "Nftables",
-        "mtu": cluster.pod_mtu,
-        "nodeAddressAutodetectionV4": {"kubernetes": "NodeInternalIP"},
-    }
-    if cluster.topology == VXLAN:
-        network["windowsDataplane"] = "HNS"
-    return (
-        {
-            "apiVersion": "operator.tigera.io/v1",
-            "kind": "Installation",
-            "metadata": {"name": "default"},
-            "spec": {
-                "calicoNetwork": network,
-                "flexVolumePath": "None",
-                "kubeletVolumePluginPath": "None",
-                "registry": REGISTRY,
-                "serviceCIDRs": [cluster.service_cidr],
-            },
-        },
-        {
-            "apiVersion": "operator.tigera.io/v1",
-            "kind": "APIServer",
-            "metadata": {"name": "default"},
-            "spec": {},
-        },
-    )
+    settings = tuple(_setting_document(one) for one in calico_settings(cluster, intent))
+    operator = (*administrator("tigera-operator", OPERATOR_NAMESPACE), *documents[:2])
+    return (operator, documents[2:], settings)
 
 
 def _operator_pools(cluster: Cluster) -> Iterator[Document]:
@@ -575,55 +378,6 @@ def _setting_document(one: Setting) -> Document:
         "kind": one.kind,
         "metadata": {"name": one.name},
         "spec": one.spec,
-    }
-
-
-def _operator_deployment(manifest: Manifest) -> Document:
-    pod = {
-        "dnsPolicy": "ClusterFirstWithHostNet",
-        "hostNetwork": True,
-        "nodeSelector": {"kubernetes.io/os": "linux"},
-        "serviceAccountName": "tigera-operator",
-        "tolerations": [{"operator": "Exists"}],
-        "containers": [_operator_container(manifest)],
-        "volumes": [{"name": "var-lib-calico", "hostPath": {"path": "/var/lib/calico"}}],
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {
-            "name": "tigera-operator",
-            "namespace": OPERATOR_NAMESPACE,
-            "labels": _OPERATOR_LABEL,
-        },
-        "spec": {
-            "replicas": 1,
-            "selector": {"matchLabels": {"name": "tigera-operator"}},
-            "template": {"metadata": {"labels": _OPERATOR_LABEL}, "spec": pod},
-        },
-    }
-
-
-def _operator_container(manifest: Manifest) -> Document:
-    image = manifest.image(OPERATOR).name
-    return {
-        "name": "tigera-operator",
-        "image": image,
-        "imagePullPolicy": "Never",
-        "command": ["operator"],
-        "args": ["--manage-crds=true"],
-        "env": [
-            {"name": "WATCH_NAMESPACE", "value": ""},
-            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-            {"name": "OPERATOR_NAME", "value": "tigera-operator"},
-            {"name": "TIGERA_OPERATOR_INIT_IMAGE_VERSION", "value": image.rpartition(":")[2]},
-        ],
-        "envFrom": [
-            {"configMapRef": {"name": "kubernetes-services-endpoint", "optional": True}},
-        ],
-        "volumeMounts": [
-            {"name": "var-lib-calico", "mountPath": "/var/lib/calico", "readOnly": True}
-        ],
     }
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from lab.cluster.addons.addon import Addon
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import API_PORT, Cluster
-from lab.cluster.documents import Document
+from lab.cluster.documents import Document, render
 from lab.cluster.footprint import Footprint
 from lab.cluster.linux import pod_network
 from lab.cluster.linux.operations import Operations, Remove, WriteFile
@@ -29,8 +29,6 @@ DAEMON_SET = "kube-flannel-ds"
 TOPOLOGIES = frozenset({"overlay", "kubeinit", "host-gateway"})
 SUBNET = "/run/flannel/subnet.env"
 """flanneld writes it once it has the node's part of the network; the CNI plugin reads it."""
-_START_SECONDS, _LOOK_SECONDS = 600, 30
-_LABEL = {"app": "flannel"}
 
 
 def backend(cluster: Cluster, intent: Intent) -> dict[str, Any]:
@@ -51,9 +49,8 @@ def backend(cluster: Cluster, intent: Intent) -> dict[str, Any]:
     return found
 
 
-def cni_config(cluster: Cluster, intent: Intent) -> str:
+def cni_config(intent: Intent) -> str:
     """The node's CNI configuration; flanneld tells the plugin the rest in ``subnet.env``."""
-    del cluster
     bridge = next(machine.bridge.name for machine in intent.machines if machine.bridge)
     # without "ipMasq", the plugin masquerades what flanneld does not
     delegate = {
@@ -80,132 +77,20 @@ def subnet_line(pod_cidr: str) -> str:
 
 
 def documents(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Document, ...]:
-    """Everything of flannel, as its own kube-flannel.yml has it.
-
-    The CNI plugin and its configuration are on the nodes already.
-    """
+    """Everything of flannel."""
     network = {"Network": cluster.pod_cidr, "Backend": backend(cluster, intent)}
-    return (
-        {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {
-                "name": NAMESPACE,
-                "labels": {"pod-security.kubernetes.io/enforce": "privileged"},
-            },
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": {"name": ACCOUNT, "namespace": NAMESPACE},
-        },
-        _role(),
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "flannel"},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "ClusterRole",
-                "name": "flannel",
-            },
-            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": "kube-flannel-cfg", "namespace": NAMESPACE, "labels": _LABEL},
-            "data": {
-                "cni-conf.json": cni_config(cluster, intent),
-                "net-conf.json": json.dumps(network, indent=2) + "\n",
-            },
-        },
-        _daemon_set(cluster, manifest),
+    return render(
+        "addons/flannel.yaml",
+        cni_config=cni_config(intent),
+        network=json.dumps(network, indent=2) + "\n",
+        image=manifest.image(IMAGE).name,
+        endpoint=cluster.endpoint,
+        port=API_PORT,
     )
 
 
 def _tunnelled(intent: Intent) -> MachineIntent:
     return next(machine for machine in intent.machines if machine.tunnel)
-
-
-def _role() -> Document:
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": "flannel"},
-        "rules": [
-            {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
-            {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
-            {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
-        ],
-    }
-
-
-def _daemon_set(cluster: Cluster, manifest: Manifest) -> Document:
-    pod = {
-        "hostNetwork": True,
-        "priorityClassName": "system-node-critical",
-        "serviceAccountName": ACCOUNT,
-        "nodeSelector": {"kubernetes.io/os": "linux"},
-        "tolerations": [{"operator": "Exists"}],
-        "containers": [_container(cluster, manifest)],
-        "volumes": [
-            {"name": "run", "hostPath": {"path": "/run/flannel", "type": "DirectoryOrCreate"}},
-            {"name": "flannel-cfg", "configMap": {"name": "kube-flannel-cfg"}},
-        ],
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": DAEMON_SET, "namespace": NAMESPACE, "labels": _LABEL},
-        "spec": {
-            "selector": {"matchLabels": _LABEL},
-            "template": {"metadata": {"labels": _LABEL}, "spec": pod},
-        },
-    }
-
-
-def _container(cluster: Cluster, manifest: Manifest) -> Document:
-    return {
-        "name": "kube-flannel",
-        "image": manifest.image(IMAGE).name,
-        "imagePullPolicy": "Never",
-        "command": ["/opt/bin/flanneld"],
-        "args": [
-            "--kube-subnet-mgr",
-            "--iface=$(NODE_ADDRESS)",
-            "--ip-masq=false",
-            "--iptables-forward-rules=false",
-        ],
-        "env": [
-            _from_field("NODE_ADDRESS", "status.hostIP"),
-            _from_field("POD_NAME", "metadata.name"),
-            _from_field("POD_NAMESPACE", "metadata.namespace"),
-            # asked before any Service works, and so without one
-            {"name": "KUBERNETES_SERVICE_HOST", "value": cluster.endpoint},
-            {"name": "KUBERNETES_SERVICE_PORT", "value": str(API_PORT)},
-        ],
-        "resources": {"requests": {"cpu": "50m", "memory": "50Mi"}},
-        # ready when the node's pods can have addresses, and not asked again after that
-        "startupProbe": {
-            "exec": {"command": ["/bin/cat", SUBNET]},
-            "failureThreshold": _START_SECONDS,
-            "periodSeconds": 1,
-            "timeoutSeconds": _LOOK_SECONDS,
-        },
-        "securityContext": {
-            "privileged": False,
-            "capabilities": {"add": ["NET_ADMIN", "NET_RAW"]},
-        },
-        "volumeMounts": [
-            {"name": "run", "mountPath": "/run/flannel"},
-            {"name": "flannel-cfg", "mountPath": "/etc/kube-flannel/"},
-        ],
-    }
-
-
-def _from_field(name: str, path: str) -> Document:
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
 class Flannel(Addon):
@@ -235,7 +120,8 @@ class Flannel(Addon):
 
     def prepare_node(self, cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
         """Its CNI configuration, and the node's own table that masquerades."""
-        config = WriteFile(pod_network.FLANNEL_CONFIG, cni_config(cluster, intent))
+        del cluster
+        config = WriteFile(pod_network.FLANNEL_CONFIG, cni_config(intent))
         return (
             Remove((pod_network.BRIDGE_CONFIG,)),
             config,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from lab.cluster import dns
@@ -90,25 +90,6 @@ def linux_steps(
     )
 
 
-def rejoin(
-    cluster: Cluster, intent: Intent, manifest: Manifest, site: ClusterSite, names: Sequence[str]
-) -> None:
-    """Take Linux nodes out of the cluster, whatever state they are in, and bring them in again.
-
-    Raises
-    ------
-    LabError
-        When one of them does not come back.
-
-    """
-    making = _BringUp(cluster, intent, manifest, site)
-    for node in cluster.nodes:
-        if node.name in names and node.os == "linux":
-            making.again(node)
-    deadline = site.deadline(READY_SECONDS)
-    wait_for_nodes(cluster, site, names, deadline)
-
-
 @dataclass(frozen=True, slots=True)
 class _BringUp:
     cluster: Cluster
@@ -128,11 +109,6 @@ class _BringUp:
             ("add-ons", waves, self._add_ons),
             ("ready", (names,), self._ready),
         )
-
-    def again(self, node: ClusterNode) -> None:
-        """One node out and in again, prepared as it was."""
-        Executor(node.name, self.site).do(self._prepared(node))
-        self._way().again(node)
 
     def _linux(self) -> tuple[ClusterNode, ...]:
         return tuple(node for node in self.cluster.nodes if node.os == "linux")

@@ -535,11 +535,6 @@ class HardWay:
                 self.register(node)
             self._api.set_pod_cidr(node, self._site.deadline(REGISTER_SECONDS))
 
-    def again(self, node: ClusterNode) -> None:
-        """One worker anew."""
-        self._api.delete_node(node.name, self._site.deadline(API_SECONDS))
-        self.nodes([node])
-
     def register(self, node: ClusterNode) -> None:
         """A kubelet registers when it starts."""
         Executor(node.name, self._site).do((Run(("systemctl", "restart", "kubelet.service")),))

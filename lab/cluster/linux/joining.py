@@ -289,14 +289,6 @@ class Joining:
             )
         self._settle(wanted.values())
 
-    def again(self, node: ClusterNode) -> None:
-        """One node out, whatever it has been, and in again."""
-        self._leave(node)
-        if node.role == "control-plane":
-            self._others([node])
-        else:
-            self.nodes([node])
-
     def _others(self, others: Iterable[ClusterNode]) -> None:
         mark = self._member_mark()
         there = self._api.nodes(self._site.deadline(API_SECONDS))

@@ -6,9 +6,6 @@ says: network add-ons that do not do both themselves use these.
 
 from __future__ import annotations
 
-import json
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
-
 from lab.cluster.linux.operations import Operations, SystemdUnit, WriteFile, inputs_digest
 from lab.topology.intent import MachineIntent, Translation
 
@@ -26,48 +23,6 @@ def masqueraded(machine: MachineIntent) -> Operations:
     rules = WriteFile(RULES, masquerade(machine.translation))
     unit = WriteFile(f"/etc/systemd/system/{_POD_NETWORK_UNIT}", _service(machine))
     return (rules, unit, SystemdUnit(_POD_NETWORK_UNIT, inputs_digest((rules, unit))))
-
-
-def bridge_config(machine: MachineIntent) -> str:
-    """A bridge with the node's part of the pod network, its gateway and MTU as the Intent has it.
-
-    What has been handed out is noted in ``/run``: no pod's address outlives a restart.
-    """
-    bridge, kubelet = machine.bridge, machine.kubelet
-    assert bridge is not None, "a node that runs pods"
-    assert kubelet is not None, "a node that runs pods"
-    gateway = IPv4Interface(bridge.addresses[0]).ip
-    document = {
-        "cniVersion": "1.0.0",
-        "name": "hybridlab",
-        "plugins": [
-            {
-                "type": "bridge",
-                "bridge": bridge.name,
-                "isGateway": True,
-                "isDefaultGateway": True,
-                "forceAddress": True,
-                "ipMasq": False,
-                "hairpinMode": True,
-                "mtu": bridge.mtu,
-                "ipam": {
-                    "type": "host-local",
-                    "ranges": [[_range(str(kubelet.pod_cidr), gateway)]],
-                    "dataDir": "/run/hybridlab/pod-addresses",
-                },
-            },
-            {"type": "portmap", "capabilities": {"portMappings": True}},
-        ],
-    }
-    return json.dumps(document, indent=2) + "\n"
-
-
-def _range(subnet: str, gateway: IPv4Address) -> dict[str, str]:
-    """What pods get addresses from: none before the node's own, which may be other machines'."""
-    found = {"subnet": subnet, "gateway": str(gateway)}
-    if gateway != IPv4Network(subnet)[1]:
-        found["rangeStart"] = str(gateway + 1)
-    return found
 
 
 def masquerade(translation: Translation) -> str:

@@ -6,7 +6,7 @@ As in :mod:`lab.imaging.windows.steps`; the scripts are ``images/windows/cluster
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 _MINUTE = 60
 
@@ -268,21 +268,7 @@ ClusterStep = (
     | NodeRoutes
     | NodeHealth
 )
-STEPS: tuple[type[ClusterStep], ...] = (
-    NodeSurvey,
-    NodeBundle,
-    NodeImages,
-    NodeFiles,
-    NodeService,
-    NodeJoin,
-    NodeLeave,
-    HnsNetwork,
-    HnsState,
-    NodeTask,
-    SourceVip,
-    NodeRoutes,
-    NodeHealth,
-)
+STEPS: tuple[type[ClusterStep], ...] = get_args(ClusterStep)
 """All there are."""
 
 

@@ -1,4 +1,4 @@
-"""What brings a lab of virtual machines up, step by step."""
+"""The steps that bring a lab of virtual machines up."""
 
 from __future__ import annotations
 
@@ -21,22 +21,21 @@ from lab.plan.canonical import plain
 from lab.plan.step import Step
 from lab.providers.libvirt import (
     images,
-    layout,
     machines,
-    names,
     networks,
-    volumes,
-    windows_machines,
+    ownership,
+    placement,
+    storage,
+    windows,
 )
-from lab.providers.libvirt.boots import in_parallel
-from lab.providers.libvirt.carriage import Carriage
 from lab.providers.libvirt.connection import controller_id
 from lab.providers.libvirt.guests import LibvirtGuests
 from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.layout import LibvirtLayout
-from lab.providers.libvirt.machine_recipe import MachineRecipe
-from lab.providers.libvirt.networks import Management
+from lab.providers.libvirt.machines import MachineRecipe
 from lab.providers.libvirt.ownership import Owner
+from lab.providers.libvirt.parallel import run_jobs
+from lab.providers.libvirt.placement import LibvirtLayout
+from lab.providers.libvirt.vxlan_underlay import VxlanUnderlay
 from lab.providers.machines import keyring
 from lab.providers.machines.management import SUBNET_BITS
 from lab.providers.machines.steps import on_machines, recorded
@@ -66,7 +65,6 @@ class LibvirtBringUp:
     """The golden image of a recipe's name, built if it is not there."""
     digest_of: Callable[[str], str]
     """Its digest, without building it."""
-    decide: Callable[[], LibvirtLayout]
     bundled: Bundled | None = None
     """What its cluster is made from; None where pods are namespaces."""
 
@@ -80,15 +78,12 @@ class LibvirtBringUp:
         recipes = {name: self.digest_of(name) for name in self._recipes()}
         mtus = sorted({one.mtu for one in self.inventory.hypervisors.values()})
         bundle = (self.bundled.digest,) if self.bundled else ()
+        cidr = str(self.inventory.management.cidr)
         return (
             Step("place", _digest(token, hardware, hypervisors), self._place),
-            Step("images", _digest(token, recipes, *bundle), self._images),
-            Step(
-                "networks",
-                _digest(token, segments, str(self.inventory.management.cidr), mtus),
-                self._networks,
-            ),
-            Step("machines", _digest(token, hardware, cards, recipes, *bundle), self._machines),
+            Step("images", _digest(token, recipes, *bundle), self._copy_images),
+            Step("networks", _digest(token, segments, cidr, mtus), self._make_networks),
+            Step("machines", _digest(token, hardware, cards, recipes, *bundle), self._boot_all),
             *on_machines(self.lab, self.intent, self.bundled, self._guests),
         )
 
@@ -100,88 +95,83 @@ class LibvirtBringUp:
 
     @cached_property
     def _layout(self) -> LibvirtLayout:
-        return recorded(self.lab, layout.load(self.lab))
+        return recorded(self.lab, placement.load_layout(self.lab))
 
     def _used(self) -> tuple[Host, ...]:
         return tuple(self.hosts[name] for name in self._layout.hypervisors())
 
     def _place(self) -> None:
-        decided = self.decide()
-        slow = [name for name in decided.hypervisors() if not decided.accelerated[name]]
+        layout = placement.decide_layout(self.lab, self.intent, self.hosts)
+        slow = [name for name in layout.hypervisors() if not layout.accelerated[name]]
         if slow:
             say(
                 f"KVM does not work on hypervisor {', '.join(slow)}: machines are emulated there "
                 "(TCG), and take about ten times as long"
             )
-        self._settle(decided)
+        self._save(layout)
 
-    def _settle(self, decided: LibvirtLayout) -> None:
+    def _save(self, layout: LibvirtLayout) -> None:
         if self.bundled:
-            decided = replace(decided, bundle=self.bundled.digest)
-        layout.save(self.lab, decided)
+            layout = replace(layout, bundle=self.bundled.digest)
+        placement.save_layout(self.lab, layout)
         self.__dict__.pop("_layout", None)
 
-    def _images(self) -> None:
+    def _copy_images(self) -> None:
         for name in self._recipes():
             image = self.image_of(name)
             for host in self._used():
                 with (
-                    alone(self.lab, host.name, image.digest[:16]),
-                    host.told(f"copying image '{name}'"),
+                    copy_lock(self.lab, host.name, image.digest[:16]),
+                    host.explain_errors(f"copying image '{name}'"),
                 ):
-                    images.ensure(host.connected, host.hypervisor.storage, image, say)
+                    images.ensure_image(host.connected, host.hypervisor.storage, image, say)
         if self.bundled:
-            self._media(self.bundled)
+            self._copy_media(self.bundled)
         users = {
             machine.name: self.image_of(machine.hardware.image).user
             for machine in self.intent.machines
         }
-        self._settle(replace(self._layout, users=users))
+        self._save(replace(self._layout, users=users))
 
-    def _media(self, bundled: Bundled) -> None:
-        """Have what nodes are made from where their hypervisors read it."""
+    def _copy_media(self, bundled: Bundled) -> None:
+        """Have the media that nodes are made from where their hypervisors read them."""
         for host in self._used():
-            names = self._layout.on(host.name)
-            nodes = [one for one in map(self.intent.machine, names) if one.kubelet]
-            for system in dict.fromkeys(node.os for node in nodes):
+            there = map(self.intent.machine, self._layout.on(host.name))
+            for system in dict.fromkeys(one.os for one in there if one.kubelet):
                 with (
-                    alone(self.lab, host.name, f"bundle-{bundled.digest[:16]}-{system}"),
-                    host.told(f"copying the bundle for {system}"),
+                    copy_lock(self.lab, host.name, f"bundle-{bundled.digest[:16]}-{system}"),
+                    host.explain_errors(f"copying the bundle for {system}"),
                 ):
-                    self._place_medium(bundled, host, system)
+                    file = medium.medium(bundled.store, bundled.manifest, system, say)
+                    shared = images.images_pool(host.connected, host.hypervisor.storage)
+                    storage.refresh(shared)
+                    what = f"medium of Kubernetes {bundled.manifest.kubernetes} for {system}"
+                    images.ensure_copy(shared, _medium_file(bundled, system), file, what, say)
 
-    @staticmethod
-    def _place_medium(bundled: Bundled, host: Host, system: Os) -> None:
-        file = medium.medium(bundled.store, bundled.manifest, system, say)
-        shared = images.pool(host.connected, host.hypervisor.storage)
-        volumes.refresh(shared)
-        what = f"medium of Kubernetes {bundled.manifest.kubernetes} for {system}"
-        images.ensure_file(shared, _medium_file(bundled, system), file, what, say)
-
-    def _networks(self) -> None:
+    def _make_networks(self) -> None:
         systems = {machine.name: machine.os for machine in self.intent.machines}
         keyring.ensure(self.lab, [name for name, os in systems.items() if os == "linux"])
         keyring.ensure_passwords(self.lab, [name for name, os in systems.items() if os != "linux"])
-        owner = self._owner()
+        owner, pool = self._owner(), self.inventory.management.cidr
         for host in self._used():
-            asked = Management(
-                self._layout.on(host.name), self.inventory.management.cidr, host.hypervisor.mtu
-            )
-            with host.told(f"making the networks of lab '{self.lab.name}'"):
-                networks.ensure_management(host.connected, self.lab, owner, asked)
+            machines_there, mtu = self._layout.on(host.name), host.hypervisor.mtu
+            with host.explain_errors(f"making the networks of lab '{self.lab.name}'"):
+                networks.ensure_management(
+                    host.connected, self.lab, owner, machines_there, pool=pool, mtu=mtu
+                )
                 for segment in self.intent.segments:
                     networks.ensure_segment(host.connected, self.lab, owner, segment)
-                volumes.ensure_pool(
+                storage.ensure_pool(
                     host.connected,
-                    names.pool(self.lab),
-                    names.uuid(self.lab, "pool", ""),
-                    volumes.lab_path(host.hypervisor.storage, self.lab.token),
+                    ownership.pool_name(self.lab),
+                    ownership.object_uuid(self.lab, "pool", ""),
+                    storage.lab_path(host.hypervisor.storage, self.lab.token),
                 )
-        tunnels = Carriage(self.lab, self.intent, self._layout.machines, self.hosts)
-        for what in tunnels.make(owner):
+        underlay = VxlanUnderlay(self.lab, self.intent, self._layout.machines, self.hosts)
+        for what in underlay.make(owner):
             say(what)
 
-    def _machines(self) -> None:
+    def _boot_all(self) -> None:
         guests = self._guests()
         jobs = {
             host.name: {
@@ -192,14 +182,14 @@ class LibvirtBringUp:
         }
         limits = {host.name: host.boots_at_once for host in self._used()}
         try:
-            in_parallel(jobs, limits, Deadline(self._all_seconds()))
+            run_jobs(jobs, limits, Deadline(self._all_seconds()))
         finally:
             guests.close()
 
     def _all_seconds(self) -> float:
-        """For all machines together: Windows has a first start that takes its time."""
+        """For all machines together; the first start of Windows is slow."""
         patient = all(self._layout.accelerated.values())
-        first = windows_machines.SPEAK_SECONDS[patient] + windows_machines.SHELL_SECONDS[patient]
+        first = windows.SPEAK_SECONDS[patient] + windows.SHELL_SECONDS[patient]
         return ALL_SECONDS + len(self._layout.windows) * first
 
     def _boot(
@@ -215,12 +205,13 @@ class LibvirtBringUp:
             management_prefix=SUBNET_BITS,
             bundle=self._medium_path(host, machine),
         )
+        define = windows.clone_machine if recipe.is_windows else machines.linux_machine
 
         def boot() -> None:
             began = time.monotonic()
             owner = self._owner(machine.name, recipe.digest())
-            before = machines.ensure(host, recipe, owner, say)
-            self._greet(host, recipe, guests, before)
+            before = machines.ensure_machine(host, recipe, owner, define, say)
+            self._wait_for_shell(host, recipe, guests, before)
             if before != "running":
                 how = "resumed" if before == "saved" else "booted"
                 say(f"{machine.name}: {how} in {time.monotonic() - began:.1f} s")
@@ -231,22 +222,24 @@ class LibvirtBringUp:
         """Where the hypervisor has the medium of a node; None where the machine needs none."""
         if self.bundled is None or not machine.kubelet:
             return None
-        folder = volumes.images_path(host.hypervisor.storage)
+        folder = storage.images_path(host.hypervisor.storage)
         return f"{folder}/{_medium_file(self.bundled, machine.os)}"
 
     @staticmethod
-    def _greet(host: Host, recipe: MachineRecipe, guests: LibvirtGuests, before: str) -> None:
-        """Wait for its shell; a Windows machine has to say its keys before anyone can knock."""
+    def _wait_for_shell(
+        host: Host, recipe: MachineRecipe, guests: LibvirtGuests, before: str
+    ) -> None:
+        """A Windows machine has to say its keys first."""
         lab, name = recipe.lab, recipe.machine.name
         if recipe.is_windows:
-            windows_machines.meet(host, recipe, lambda: machines.console_text(host, lab, name))
-            windows_machines.reach(recipe, guests.shell(name))
+            windows.pin_keys(host, recipe, lambda: machines.console_text(host, lab, name))
+            windows.wait_for_shell(recipe, guests.shell(name))
+            if before == "saved":
+                windows.set_clock(guests.windows_shell(name))
         else:
-            machines.reach(host, recipe, guests.shell(name))
-        if before == "saved" and recipe.is_windows:
-            windows_machines.set_clock(guests.windows_shell(name))
-        elif before == "saved":
-            machines.set_clock(guests.shell(name))
+            machines.wait_for_shell(host, recipe, guests.shell(name))
+            if before == "saved":
+                machines.set_clock(guests.shell(name))
 
     def _owner(self, machine: str = "", made_from: str = "") -> Owner:
         now = time.time()
@@ -256,7 +249,7 @@ class LibvirtBringUp:
             token=self.lab.token,
             directory=self.lab.directory,
             controller=controller_id(),
-            owner=self.inventory.owner or _maker(),
+            owner=self.inventory.owner or _user_and_host(),
             created=now,
             expires=None if expiry is None else now + expiry,
             machine=machine,
@@ -264,21 +257,20 @@ class LibvirtBringUp:
         )
 
 
-def alone(lab: LabHandle, host: str, what: str) -> AbstractContextManager[None]:
+def copy_lock(lab: LabHandle, host: str, what: str) -> AbstractContextManager[None]:
     """One lab of this controller at a time copies a certain thing to a hypervisor.
 
-    Who waits is told for whom, and for no longer than all machines together may take.
+    Others wait, and say for whom, no longer than all machines together may take.
     """
     place = lab.directory.parent.parent / "copying" / f"{host}-{what}"
-    command = f"lab up {lab.name}"
-    return lab_lock(place, command, wait=ALL_SECONDS, say=say)
+    return lab_lock(place, f"lab up {lab.name}", wait=ALL_SECONDS, say=say)
 
 
 def _medium_file(bundled: Bundled, system: Os) -> str:
     return f"bundle-{medium.identity(bundled.manifest, system)[:16]}.iso"
 
 
-def _maker() -> str:
+def _user_and_host() -> str:
     """Who runs this command, for people: by number where the system has no name for them."""
     try:
         name = getuser()

@@ -181,7 +181,7 @@ def is_forbidden(said: str, hypervisor: Hypervisor) -> bool:
 
 
 @contextmanager
-def told(doing: str, hypervisor: str, hint: str = "") -> Iterator[None]:
+def explain_errors(doing: str, hypervisor: str, hint: str = "") -> Iterator[None]:
     """Put libvirt's refusals into words.
 
     Raises
@@ -227,6 +227,17 @@ def each(found: Iterable[T], look: Callable[[T], S]) -> Iterator[tuple[T, S]]:
                 continue
             raise
         yield one, seen
+
+
+@contextmanager
+def ignore(*codes: str) -> Iterator[None]:
+    """Let libvirt's errors of these codes pass: ``"VIR_ERR_NO_DOMAIN"``."""
+    library = load()
+    try:
+        yield
+    except library.libvirtError as error:
+        if error.get_error_code() not in {getattr(library, code) for code in codes}:
+            raise
 
 
 def _cure_of(said: str, *, lost: bool) -> str:

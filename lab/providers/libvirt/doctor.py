@@ -2,21 +2,269 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
 
+from lab._deadline import Deadline
 from lab._errors import LabError
 from lab._log import quantity
+from lab.inventory import uri
 from lab.inventory.inventory import Hypervisor, Inventory
 from lab.providers.diagnosis import Diagnosis, Level
-from lab.providers.libvirt import connection, facts
-from lab.providers.libvirt.acceleration import KVM_CURE
-from lab.providers.libvirt.facts import Facts
-from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.survey import Survey
+from lab.providers.libvirt import connection, networks, ownership, storage
+from lab.providers.libvirt.host import KVM_HINT, AccelerationTrial, Host, try_acceleration
+from lab.providers.libvirt.owned import find_owned
+from lab.providers.libvirt.ownership import Owner
+
+if TYPE_CHECKING:
+    import libvirt
+
+SURVEY_SCRIPT = "date +%s.%N; ip -json -4 route show; echo; ip -json address show"
+"""Four lines: the time, the routes, a gap, the links with their addresses."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRoute:
+    """A way of the main table that is no default route."""
+
+    network: IPv4Network
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """One hypervisor, seen from within."""
+
+    clock: float
+    """Seconds since 1970."""
+    routes: tuple[KernelRoute, ...]
+    uplink: str | None
+    """Device of the default route."""
+    mtus: dict[str, int]
+    devices: dict[IPv4Address, str]
+    """Which device has an address."""
+
+    def device_of(self, address: str | None) -> str | None:
+        """The device that has the address; without one, the uplink."""
+        return self.uplink if address is None else self.devices.get(IPv4Address(address))
+
+
+def read_survey(printed: str) -> Survey:
+    """What :data:`SCRIPT` has printed.
+
+    Raises
+    ------
+    ValueError
+        When it is anything else.
+
+    """
+    clock, _, rest = printed.partition("\n")
+    routes, _, links = rest.partition("\n\n")
+    ways, cards = _list(routes), _list(links)
+    return Survey(
+        clock=float(clock.replace("N", "0")),  # a date without nanoseconds prints the letter
+        routes=tuple(
+            KernelRoute(IPv4Network(str(way["dst"])), str(way.get("dev", "")))
+            for way in ways
+            if way.get("dst") != "default"
+        ),
+        uplink=next((str(way["dev"]) for way in ways if way.get("dst") == "default"), None),
+        mtus={str(card["ifname"]): int(card["mtu"]) for card in cards},
+        devices={
+            IPv4Address(one["local"]): str(card["ifname"])
+            for card in cards
+            for one in card.get("addr_info", ())
+            if one.get("family") == "inet"
+        },
+    )
+
+
+def _list(text: str) -> list[dict[str, Any]]:
+    found = json.loads(text or "[]")
+    if not isinstance(found, list):
+        raise ValueError("the output of ip is no list")  # noqa: TRY004  of the text, not of a type
+    return [one for one in found if isinstance(one, dict) and one]
+
+
+_SHELL_SECONDS = 30.0
+_PING_SECONDS = 15.0
+_IP_AND_ICMP_BYTES = 28
+_NO_SUCH_COMMAND = 127
+
+
+@dataclass(frozen=True, slots=True)
+class StorageRoom:
+    """Room in the file system of the storage directory."""
+
+    free_gib: int | None
+    refusal: str
+    """Why there is none, as libvirt says it; empty where there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShellFacts:
+    """What a shell on the hypervisor shows."""
+
+    survey: Survey | None
+    refusal: str
+    """Why there is none; empty where there is."""
+    hint: str
+    offset: float | None
+    """Seconds that its clock is ahead of ours; None for this machine's own."""
+    unreached: tuple[tuple[str, str], ...] = ()
+    """Other hypervisors to which no packet of the inventory's MTU comes: name, why."""
+    has_ping: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class HypervisorFacts:
+    """All that is known of one hypervisor."""
+
+    libvirt: int
+    """As libvirt counts: 9,000,000 for 9.0.0."""
+    qemu: int
+    architecture: str
+    threads: int
+    memory_mib: int
+    available_mib: int
+    uefi: bool
+    nested: bool
+    trials: tuple[AccelerationTrial, ...]
+    storage: StorageRoom
+    networks: tuple[tuple[str, IPv4Network], ...]
+    """Ranges of libvirt's networks that are not ours."""
+    bridges: frozenset[str]
+    """Devices of networks that are ours."""
+    owners: tuple[Owner, ...]
+    """Of all objects with our mark."""
+    inside: ShellFacts
+
+
+def gather_facts(host: Host, peers: tuple[Hypervisor, ...]) -> HypervisorFacts:
+    """Ask for everything. A tiny guest is started, and nothing is left.
+
+    Raises
+    ------
+    PreflightError
+        When it cannot be reached.
+    libvirt.libvirtError
+        As libvirt refuses.
+
+    """
+    connected = host.connected
+    info = connected.getInfo()
+    stats = connected.getMemoryStats(-1)
+    kib = sum(stats.get(part, 0) for part in ("free", "buffers", "cached"))
+    capabilities = _capabilities(connected, "kvm") or _capabilities(connected, "qemu")
+    ours, strangers = _libvirt_networks(connected)
+    return HypervisorFacts(
+        libvirt=int(connected.getLibVersion()),
+        qemu=int(connected.getVersion()),
+        architecture=str(info[0]),
+        threads=int(info[2]),
+        memory_mib=int(stats.get("total", info[1] * 1024)) // 1024,
+        available_mib=kib // 1024,
+        uefi="efi" in _values(capabilities, "os/enum[@name='firmware']/value"),
+        nested=_is_nested(capabilities),
+        trials=try_acceleration(connected),
+        storage=_storage_room(host),
+        networks=strangers,
+        bridges=ours,
+        owners=tuple(owner for _, owner in find_owned(host)),
+        inside=_shell_facts(host, peers),
+    )
+
+
+def _storage_room(host: Host) -> StorageRoom:
+    library = connection.load()
+    try:
+        with storage.scratch_pool(host.connected, host.hypervisor) as pool:
+            return StorageRoom(int(pool.info()[3]) >> 30, "")
+    except library.libvirtError as error:
+        return StorageRoom(None, connection.reason(error))
+
+
+def _capabilities(connected: libvirt.virConnect, kind: str) -> ET.Element | None:
+    library = connection.load()
+    try:
+        document = connected.getDomainCapabilities(None, "x86_64", "q35", kind)
+    except library.libvirtError:  # QEMU there has no such kind
+        return None
+    return ET.fromstring(document)  # noqa: S314  libvirt's own document
+
+
+def _values(element: ET.Element | None, path: str) -> list[str]:
+    return [] if element is None else [one.text or "" for one in element.iterfind(path)]
+
+
+def _is_nested(capabilities: ET.Element | None) -> bool:
+    """Whether guests are shown VT-x or AMD-V themselves."""
+    if capabilities is None or capabilities.findtext("domain") != "kvm":
+        return False
+    shown = capabilities.iterfind("cpu/mode[@name='host-model']/feature[@policy='require']")
+    return any(one.get("name") in {"vmx", "svm"} for one in shown)
+
+
+def _libvirt_networks(
+    connected: libvirt.virConnect,
+) -> tuple[frozenset[str], tuple[tuple[str, IPv4Network], ...]]:
+    ours: set[str] = set()
+    strangers: list[tuple[str, IPv4Network]] = []
+    for network in connected.listAllNetworks():
+        document = network.XMLDesc()
+        bridge = ET.fromstring(document).find("bridge")  # noqa: S314  libvirt's own document
+        if ownership.read_owner(document) is None:
+            strangers += [(network.name(), subnet) for subnet in networks.subnets(document)]
+        elif bridge is not None:
+            ours.add(bridge.get("name", ""))
+    return frozenset(ours), tuple(strangers)
+
+
+def _shell_facts(host: Host, peers: tuple[Hypervisor, ...]) -> ShellFacts:
+    try:
+        shell = host.shell
+        before = time.time()
+        done = shell.run(("sh", "-c", SURVEY_SCRIPT), Deadline(_SHELL_SECONDS))
+        after = time.time()
+        found = read_survey(done.stdout)
+    except LabError as error:
+        return ShellFacts(None, error.happened, error.hint, None)
+    except ValueError:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        hint = "install iproute2 there"
+        return ShellFacts(None, f"it does not answer as expected: {said[-1:]}", hint, None)
+    is_here = uri.parse(host.hypervisor.uri).host is None
+    offset = None if is_here else found.clock - (before + after) / 2
+    unreached = _unreachable_peers(host, peers)
+    return ShellFacts(found, "", "", offset, tuple(unreached or ()), has_ping=unreached is not None)
+
+
+def _unreachable_peers(host: Host, peers: tuple[Hypervisor, ...]) -> list[tuple[str, str]] | None:
+    """Those that a packet as large as the inventory says does not come to; None without ping."""
+    failed: list[tuple[str, str]] = []
+    for peer in peers:
+        address = peer.address or uri.parse(peer.uri).host or ""
+        payload = min(peer.mtu, host.hypervisor.mtu) - _IP_AND_ICMP_BYTES
+        command = ("ping", "-n", "-c", "3", "-i", "0.3", "-W", "2", "-M", "do")
+        try:
+            words = (*command, "-s", str(payload), address)
+            done = host.shell.run(words, Deadline(_PING_SECONDS))
+        except LabError as error:
+            failed.append((peer.name, error.happened))
+            continue
+        if done.code == _NO_SUCH_COMMAND:
+            return None
+        if done.code != 0:
+            said = (done.stderr or done.stdout).strip().splitlines()
+            failed.append((peer.name, said[-1] if said else f"ping ends with {done.code}"))
+    return failed
+
 
 TESTED_LIBVIRT = 8_000_000
 """<tcg><tb-cache> came with libvirt 8.0.0; without it a guest under TCG takes twice the memory."""
@@ -32,7 +280,7 @@ _SPARE_RANGES = tuple(IPv4Network(f"10.{number}.0.0/16") for number in range(202
 
 
 @dataclass(frozen=True, slots=True)
-class HypervisorCheck:
+class ExaminedHypervisor:
     """What facts are judged against."""
 
     hypervisor: Hypervisor
@@ -42,19 +290,19 @@ class HypervisorCheck:
     """Seconds since 1970."""
 
 
-def judged(asked: HypervisorCheck, facts: Facts) -> Iterator[Diagnosis]:
+def check_facts(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Iterator[Diagnosis]:
     """Every finding about one hypervisor that could be reached."""
     subject = f"hypervisor '{asked.hypervisor.name}'"
-    for check, judge in _JUDGES.items():
+    for check, judge in _CHECKS.items():
         for level, seen, hint in judge(asked, facts):
             yield Diagnosis(subject, check, level, seen, hint)
 
 
-Found = Iterator[tuple[Level, str, str]]
+Findings = Iterator[tuple[Level, str, str]]
 """Level, what was seen, what mends it."""
 
 
-def _versions(_asked: HypervisorCheck, facts: Facts) -> Found:
+def _versions(_asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     seen = f"libvirt {dotted(facts.libvirt)}, QEMU {dotted(facts.qemu)} on {facts.architecture}"
     if facts.architecture != "x86_64":
         yield "fail", seen, "take a hypervisor with x86_64 processors out of the same inventory"
@@ -65,12 +313,12 @@ def _versions(_asked: HypervisorCheck, facts: Facts) -> Found:
         yield "ok", seen, ""
 
 
-def _acceleration(asked: HypervisorCheck, facts: Facts) -> Found:
+def _acceleration(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     wanted = asked.hypervisor.acceleration
     works = next((one.kind for one in facts.trials if one.works), None)
     seen = "; ".join(one.detail for one in facts.trials)
     if works is None:
-        yield "fail", seen, f"see QEMU's log there, in /var/log/libvirt/qemu; {KVM_CURE}"
+        yield "fail", seen, f"see QEMU's log there, in /var/log/libvirt/qemu; {KVM_HINT}"
     elif works == "kvm" and wanted == "tcg":
         yield (
             "warn",
@@ -80,17 +328,17 @@ def _acceleration(asked: HypervisorCheck, facts: Facts) -> Found:
     elif works == "kvm" or wanted == "tcg":
         yield "ok", seen, ""
     elif wanted == "kvm":
-        yield "fail", f"{seen}, but the inventory asks for KVM", KVM_CURE
+        yield "fail", f"{seen}, but the inventory asks for KVM", KVM_HINT
     else:
-        yield "warn", f"{seen}, ten times slower", KVM_CURE
+        yield "warn", f"{seen}, ten times slower", KVM_HINT
 
 
-def _nested(_asked: HypervisorCheck, facts: Facts) -> Found:
+def _nested(_asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     if any(one.kind == "kvm" and one.works for one in facts.trials):
         yield "ok", "on" if facts.nested else "off, which only guests with Hyper-V would miss", ""
 
 
-def _processors(asked: HypervisorCheck, facts: Facts) -> Found:
+def _processors(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     limit = asked.hypervisor.vcpus
     seen = f"{facts.threads} threads"
     if limit is None:
@@ -110,7 +358,7 @@ _MOST_A_THREAD = 16
 """OpenStack's Nova gave so many vCPUs a thread by default; with more, guests miss deadlines."""
 
 
-def _memory(asked: HypervisorCheck, facts: Facts) -> Found:
+def _memory(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     limit = asked.hypervisor.memory_mib
     given = limit or facts.memory_mib - facts.memory_mib // _OWN_EIGHTH
     seen = (
@@ -126,7 +374,7 @@ def _memory(asked: HypervisorCheck, facts: Facts) -> Found:
         yield "ok", seen, ""
 
 
-def _storage(asked: HypervisorCheck, facts: Facts) -> Found:
+def _storage(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     place = f"'{asked.hypervisor.storage}'"
     free, limit = facts.storage.free_gib, asked.hypervisor.disk_gib
     if free is None:
@@ -142,7 +390,7 @@ def _storage(asked: HypervisorCheck, facts: Facts) -> Found:
         yield "ok", f"{free} GiB are free in {place}", ""
 
 
-def _firmware(_asked: HypervisorCheck, facts: Facts) -> Found:
+def _firmware(_asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     if facts.uefi:
         yield "ok", "UEFI is there", ""
     else:
@@ -150,7 +398,7 @@ def _firmware(_asked: HypervisorCheck, facts: Facts) -> Found:
         yield "warn", seen, "sudo apt-get install ovmf   (edk2-ovmf where there is dnf)"
 
 
-def _management(asked: HypervisorCheck, facts: Facts) -> Found:
+def _management(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     used = {f"network '{name}'": subnet for name, subnet in facts.networks}
     survey = facts.inside.survey
     for route in survey.routes if survey else ():
@@ -170,7 +418,7 @@ def _management(asked: HypervisorCheck, facts: Facts) -> Found:
     yield "fail" if whole else "warn", f"{asked.management}: {seen}", hint
 
 
-def _mtu(asked: HypervisorCheck, facts: Facts) -> Found:
+def _mtu(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     survey, wanted = facts.inside.survey, asked.hypervisor.mtu
     device = _link(asked.hypervisor, survey)
     found = survey.mtus.get(device) if survey and device else None
@@ -196,7 +444,7 @@ def _link(hypervisor: Hypervisor, survey: Survey | None) -> str | None:
     return None if survey is None else survey.device_of(hypervisor.address) or survey.uplink
 
 
-def _clock(_asked: HypervisorCheck, facts: Facts) -> Found:
+def _clock(_asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     offset = facts.inside.offset
     if offset is None:
         return
@@ -207,7 +455,7 @@ def _clock(_asked: HypervisorCheck, facts: Facts) -> Found:
         yield "warn", seen, "timedatectl set-ntp true   (on both)"
 
 
-def _tunnels(asked: HypervisorCheck, facts: Facts) -> Found:
+def _tunnels(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     """What carries the node network between hypervisors, where there are several."""
     inside, address = facts.inside, asked.hypervisor.address
     if inside.survey is None:
@@ -232,7 +480,7 @@ def _tunnels(asked: HypervisorCheck, facts: Facts) -> Found:
 _WITHOUT_SHELL = "clock, MTU and routes are not known, and no network can be carried to others"
 
 
-def _leftovers(asked: HypervisorCheck, facts: Facts) -> Found:
+def _leftovers(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     labs = sorted({owner.lab for owner in facts.owners})
     old = [one for one in facts.owners if one.expires is not None and one.expires < asked.now]
     if old:
@@ -248,7 +496,7 @@ def _leftovers(asked: HypervisorCheck, facts: Facts) -> Found:
         yield "ok", "no lab has anything there", ""
 
 
-_JUDGES = {
+_CHECKS = {
     "versions": _versions,
     "acceleration": _acceleration,
     "nested": _nested,
@@ -291,12 +539,12 @@ def _examine(hypervisor: Hypervisor, inventory: Inventory) -> tuple[Diagnosis, .
         began = time.monotonic()
         _ = host.connected
         seen = f"{hypervisor.uri}, in {time.monotonic() - began:.1f} s"
-        with host.told("examining it", "see what it logs: journalctl -u libvirtd"):
-            known = facts.gather(host, others)
+        with host.explain_errors("examining it", "see what it logs: journalctl -u libvirtd"):
+            known = gather_facts(host, others)
     except LabError as error:
         return (Diagnosis(subject, "connection", "fail", error.happened, error.hint),)
-    asked = HypervisorCheck(hypervisor, inventory.management.cidr, bool(others), time.time())
-    return (Diagnosis(subject, "connection", "ok", seen), *judged(asked, known))
+    asked = ExaminedHypervisor(hypervisor, inventory.management.cidr, bool(others), time.time())
+    return (Diagnosis(subject, "connection", "ok", seen), *check_facts(asked, known))
 
 
 def is_installed() -> Diagnosis | None:

@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lab.imaging.golden import Firmware
-from lab.providers.libvirt import names, ownership
-from lab.providers.libvirt.ownership import Owner
-from lab.providers.provider import LabHandle
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -23,8 +20,12 @@ TEMPLATES = Path(__file__).with_name("templates")
 GATEWAY_OFFSET = 1
 """The hypervisor's own address in a management range."""
 FIRST_GUEST_OFFSET = 10
-SCRATCH_MTU = 1500
-"""Of a network that no other hypervisor has a part of; Ethernet's own."""
+HYPERV = (
+    *("relaxed", "vapic", "spinlocks", "vpindex", "runtime", "synic", "stimer", "reset"),
+    *("frequencies", "reenlightenment", "tlbflush", "ipi"),
+)
+"""Hyper-V enlightenments that Windows gets where the host offers them. Left out: ``evmcs``
+is Intel's alone and ``avic`` wants a certain interrupt controller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,57 +35,17 @@ class Card:
     mac: str
     network: str
     mtu: int | None
-    """Told to the guest by its card (VIRTIO_NET_F_MTU); None to leave it to the network."""
-
-
-@dataclass(frozen=True, slots=True)
-class Domain:
-    """All of one virtual machine, but who it belongs to. Paths are the hypervisor's."""
-
-    name: str
-    uuid: str
-    title: str
-    accelerated: bool
-    vcpus: int
-    memory_mib: int
-    firmware: Firmware
-    kernel: str | None
-    initrd: str | None
-    arguments: str
-    disk: str
-    seed: str
-    console_log: str
-    cards: tuple[Card, ...]
-    bundle: str | None = None
-    """The medium with Kubernetes on it; None where pods are namespaces."""
-
-
-@dataclass(frozen=True, slots=True)
-class InstallerDomain:
-    """A virtual machine that runs an installer."""
-
-    name: str
-    image: str
-    accelerated: bool
-    vcpus: int
-    memory_mib: int
-    firmware: Literal["bios", "uefi"]
-    arguments: str
-    directory: str
-    """The hypervisor's, with the files disk, kernel, initrd, medium0 and so on."""
-    media: int
-    """How many there are."""
-    network: bool
+    """The card tells the guest (VIRTIO_NET_F_MTU); None to leave it to the network."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disc:
-    """A CD in a drive of its own; the drives are SATA's, in order."""
+    """A read-only medium in a drive of its own; the drives are in order."""
 
     path: str | None
     """The hypervisor's; None for an empty drive."""
     below: str | None = None
-    """The ISO image that the file at ``path`` lies on top of (qcow2)."""
+    """The ISO image that the file at ``path`` is an overlay of (qcow2)."""
     foreign: bool = False
     """Whether the ISO image is the user's: its owner and mode are left as they are."""
     boots: bool = False
@@ -92,49 +53,38 @@ class Disc:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowsDomain:
-    """A virtual machine for Windows: one that it is installed in, or one that it runs in.
+class VirtualMachine:
+    """All of one virtual machine but its mark. Paths are the hypervisor's."""
 
-    Paths are the hypervisor's.
-    """
-
+    kind: Literal["linux", "windows", "installer"]
+    """``installer`` for one of Linux: a transient machine. Windows is installed in its own kind."""
     name: str
-    uuid: str
     title: str
     accelerated: bool
-    hyperv: tuple[str, ...]
-    """Of :data:`HYPERV`, those that the hypervisor offers."""
     vcpus: int
     memory_mib: int
-    firmware: Literal["bios", "uefi"]
-    nvram: str
-    """Where UEFI keeps its variables."""
-    storage: Literal["virtio", "sata"]
-    """Of disk and network cards; ``sata`` stands for e1000e, too."""
+    firmware: Firmware
     disk: str
-    discs: tuple[Disc, ...]
     console_log: str
-    cards: tuple[Card, ...]
-    fleeting: bool = False
-    """Whether a loss of power may cost the disk: it is made anew then."""
-
-
-HYPERV = (
-    "relaxed",
-    "vapic",
-    "spinlocks",
-    "vpindex",
-    "runtime",
-    "synic",
-    "stimer",
-    "reset",
-    "frequencies",
-    "reenlightenment",
-    "tlbflush",
-    "ipi",
-)
-"""Hyper-V enlightenments that Windows is given where the host offers them. Left out: ``evmcs``
-is Intel's alone and ``avic`` wants a certain interrupt controller."""
+    discs: tuple[Disc, ...]
+    """Of Linux machines the seed, and the medium with Kubernetes on it if there is a cluster."""
+    cards: tuple[Card, ...] = ()
+    uuid: str = ""
+    """Empty for one of libvirt's choice."""
+    kernel: str | None = None
+    """With ``initrd`` and ``arguments``, for a machine that is started so."""
+    initrd: str | None = None
+    arguments: str = ""
+    nvram: str = ""
+    """Where UEFI keeps its variables; empty for libvirt's own place."""
+    storage: Literal["virtio", "sata"] = "virtio"
+    """Of disk and network cards; ``sata`` means e1000e, too."""
+    hyperv: tuple[str, ...] = ()
+    """Of :data:`HYPERV`, those that the hypervisor offers; used with KVM alone."""
+    disposable: bool = False
+    """Whether a loss of power may cost the disk: it is then made again."""
+    user_network: bool = False
+    """Of an installer: whether it reaches the network of the hypervisor, by QEMU's own NAT."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,35 +105,21 @@ def _templates() -> Environment:
     )
 
 
-def _fill(template: str, owner: Owner | None = None, **values: Any) -> str:
+def _fill(template: str, metadata: str = "", **values: Any) -> str:
     from markupsafe import Markup  # noqa: PLC0415  slow
 
-    if owner is not None:
-        values["metadata"] = Markup(ownership.write(owner))  # noqa: S704  written by ElementTree
+    values["metadata"] = Markup(metadata)  # noqa: S704  written by ElementTree
     return _templates().get_template(template).render(values)
 
 
-def domain(spec: Domain, owner: Owner) -> str:
-    """The document of a virtual machine."""
-    return _fill("domain.xml", owner, **asdict(spec))
+def domain(machine: VirtualMachine, metadata: str = "") -> str:
+    """The document of a virtual machine; ``metadata`` is its mark, as XML."""
+    return _fill(f"{machine.kind}.xml", metadata, **asdict(machine))
 
 
-def installation(spec: InstallerDomain) -> str:
-    """The document of a virtual machine that runs an installer."""
-    return _fill("installation.xml", None, **asdict(spec))
-
-
-def windows(spec: WindowsDomain, metadata: str) -> str:
-    """The document of a virtual machine for Windows; ``metadata`` is its mark, as XML.
-
-    Without KVM there are no enlightenments: they are KVM's.
-    """
-    from markupsafe import Markup  # noqa: PLC0415  slow
-
-    values = asdict(spec)
-    values["hyperv"] = spec.hyperv if spec.accelerated else ()
-    values["metadata"] = Markup(metadata)  # noqa: S704  written by ElementTree
-    return _fill("windows.xml", None, **values)
+def trial_domain(name: str, *, kvm: bool) -> str:
+    """The tiny guest whose firmware shows whether guests run at all."""
+    return _fill("trial.xml", name=name, kvm=kvm)
 
 
 def empty_drive(target: str) -> str:
@@ -194,38 +130,23 @@ def empty_drive(target: str) -> str:
     )
 
 
-def scratch_network(name: str, metadata: str, subnet: IPv4Network, host: Reservation) -> str:
-    """A network with NAT for one machine for a while; ``metadata`` is its mark, as XML."""
-    from markupsafe import Markup  # noqa: PLC0415  slow
-
-    return _fill(
-        "management.xml",
-        None,
-        name=name,
-        metadata=Markup(metadata),  # noqa: S704  written by ElementTree
-        uuid="",
-        bridge=names.scratch_bridge(name),
-        mtu=SCRATCH_MTU,
-        gateway=subnet[GATEWAY_OFFSET],
-        prefix=subnet.prefixlen,
-        hosts=(host,),
-    )
-
-
-def management(
-    lab: LabHandle,
-    owner: Owner,
+def nat_network(  # noqa: PLR0913  the parts of the document
+    name: str,
+    metadata: str,
+    bridge: str,
     subnet: IPv4Network,
-    mtu: int,
     hosts: tuple[Reservation, ...],
+    *,
+    mtu: int,
+    uuid: str = "",
 ) -> str:
-    """The network with NAT by which the controller reaches the machines of one hypervisor."""
+    """A network with NAT, by which the controller reaches machines at reserved addresses."""
     return _fill(
-        "management.xml",
-        owner,
-        name=names.network(lab, names.MANAGEMENT),
-        uuid=names.uuid(lab, "network", names.MANAGEMENT),
-        bridge=names.bridge(lab, names.MANAGEMENT),
+        "nat_network.xml",
+        metadata,
+        name=name,
+        uuid=uuid,
+        bridge=bridge,
         mtu=mtu,
         gateway=subnet[GATEWAY_OFFSET],
         prefix=subnet.prefixlen,
@@ -233,16 +154,9 @@ def management(
     )
 
 
-def segment(lab: LabHandle, owner: Owner, name: str, mtu: int) -> str:
+def segment(name: str, metadata: str, bridge: str, *, mtu: int, uuid: str) -> str:
     """The network of a segment: a bridge, on which the hypervisor itself has no address."""
-    return _fill(
-        "segment.xml",
-        owner,
-        name=names.network(lab, name),
-        uuid=names.uuid(lab, "network", name),
-        bridge=names.bridge(lab, name),
-        mtu=mtu,
-    )
+    return _fill("segment.xml", metadata, name=name, uuid=uuid, bridge=bridge, mtu=mtu)
 
 
 def pool(name: str, uuid: str, path: str) -> str:

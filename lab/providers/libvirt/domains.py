@@ -1,13 +1,23 @@
-"""Virtual machines as libvirt has them: found, started, saved and removed."""
+"""Domains as libvirt has them: their states, drives, screens and serial consoles."""
 
 from __future__ import annotations
 
+import os
+import re
+import select
+import struct
+import sys
+import termios
+import tty
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
+from xml.etree import ElementTree as ET
 
-from lab._errors import BrokenError
-from lab.providers.libvirt import connection, names, ownership
+from lab._errors import BrokenError, UsageError
+from lab._log import say
+from lab.providers.libvirt import connection, documents, ownership, storage
 from lab.providers.libvirt.ownership import Owner
 from lab.providers.provider import LabHandle
 
@@ -21,32 +31,25 @@ WORDS = {
     "off": "shut off",
     "saved": "suspended",
     "paused": "paused",
-    "full": "paused, as there is no room on its hypervisor for what it writes",
+    "full": "paused, as its hypervisor has no room for what it writes",
     "crashed": "crashed",
 }
-"""What is said of a domain in each state."""
+"""Each state in words."""
 
 
 def find(
     connected: libvirt.virConnect, lab: LabHandle, machine: str
 ) -> tuple[libvirt.virDomain, Owner] | None:
-    """The domain of a machine of the lab.
-
-    Raises
-    ------
-    BrokenError
-        When a stranger's domain has its name.
-
-    """
+    """The domain of a machine of the lab. Raises BrokenError when a stranger's has its name."""
     library = connection.load()
-    name = names.domain(lab, machine)
+    name = ownership.domain_name(lab, machine)
     try:
         domain = connected.lookupByName(name)
     except library.libvirtError as error:
         if error.get_error_code() == library.VIR_ERR_NO_DOMAIN:
             return None
         raise
-    owner = ownership.read(domain.XMLDesc())
+    owner = ownership.read_owner(domain.XMLDesc())
     if owner is None or owner.token != lab.token:
         raise BrokenError(
             f"looking for domain '{name}'",
@@ -57,9 +60,9 @@ def find(
 
 
 def owned(connected: libvirt.virConnect) -> Iterator[tuple[libvirt.virDomain, Owner]]:
-    """Every domain that carries our mark, whoever's lab it is of."""
+    """Every domain that carries a lab's mark, whoever's lab it is."""
     found = connected.listAllDomains()
-    for domain, owner in connection.each(found, lambda one: ownership.read(one.XMLDesc())):
+    for domain, owner in connection.each(found, lambda one: ownership.read_owner(one.XMLDesc())):
         if owner is not None:
             yield domain, owner
 
@@ -113,9 +116,8 @@ def save(domain: libvirt.virDomain) -> bool:
 
 
 def remove(domain: libvirt.virDomain) -> None:
-    """Stop it and forget it, with saved memory, snapshots and firmware variables."""
+    """Stop it and undefine it, with saved memory, snapshots and firmware variables."""
     library = connection.load()
-    gone = {library.VIR_ERR_NO_DOMAIN, library.VIR_ERR_OPERATION_INVALID}
     flags = (
         library.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
         | library.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
@@ -123,16 +125,12 @@ def remove(domain: libvirt.virDomain) -> None:
         | library.VIR_DOMAIN_UNDEFINE_NVRAM
     )
     for act in (domain.destroy, lambda: domain.undefineFlags(flags)):
-        try:
+        with connection.ignore("VIR_ERR_NO_DOMAIN", "VIR_ERR_OPERATION_INVALID"):
             act()
-        except library.libvirtError as error:
-            if error.get_error_code() not in gone:
-                raise
 
 
 def screenshot(domain: libvirt.virDomain) -> bytes:
-    """What its screen shows, in the form that QEMU gives (PPM or PNG)."""
-    library = connection.load()
+    """What its screen shows, as PNG."""
     stream = domain.connect().newStream()
     picture = bytearray()
 
@@ -145,7 +143,177 @@ def screenshot(domain: libvirt.virDomain) -> bytes:
         stream.recvAll(take, picture)
         stream.finish()
     except BaseException:
-        with suppress(library.libvirtError):  # it has ended by itself
+        with suppress(connection.load().libvirtError):  # it has ended by itself
             stream.abort()
         raise
-    return bytes(picture)
+    return to_png(bytes(picture))
+
+
+def discard_volume(domain: libvirt.virDomain, pool: libvirt.virStoragePool, name: str) -> None:
+    """Take a volume out of the drives that hold it, locked or not, and delete it. Repeatable.
+
+    Raises libvirtError if libvirt refuses.
+    """
+    library = connection.load()
+    flags = library.VIR_DOMAIN_AFFECT_CONFIG
+    if domain.isActive():
+        flags |= library.VIR_DOMAIN_AFFECT_LIVE | library.VIR_DOMAIN_DEVICE_MODIFY_FORCE
+    for target in drives_with(domain.XMLDesc(), f"/{name}"):
+        domain.updateDeviceFlags(documents.empty_drive(target), flags)
+    storage.refresh(pool)
+    storage.remove(pool, name)
+
+
+def drives_with(document: str, ending: str) -> tuple[str, ...]:
+    """The CD drives that hold a file whose path ends so. Pure."""
+    found: list[str] = []
+    for disk in ET.fromstring(document).iterfind("devices/disk[@device='cdrom']"):  # noqa: S314  libvirt's own
+        source, target = disk.find("source"), disk.find("target")
+        if source is not None and target is not None and source.get("file", "").endswith(ending):
+            found.append(target.get("dev", ""))
+    return tuple(found)
+
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_PPM = re.compile(rb"P6\s+(?:#[^\n]*\n\s*)*(\d+)\s+(\d+)\s+255\s", re.ASCII)
+
+
+def to_png(picture: bytes) -> bytes:
+    """A PNG of what QEMU gives: one already, or a binary PPM of 8 bits (P6). Pure.
+
+    Raises ValueError if it is neither.
+    """
+    if picture.startswith(_PNG):
+        return picture
+    head = _PPM.match(picture)
+    if head is None:
+        raise ValueError(f"unknown picture format: it begins with {picture[:12]!r}")
+    width, height = int(head[1]), int(head[2])
+    row = width * 3
+    pixels = picture[head.end() : head.end() + row * height]
+    if len(pixels) < row * height:
+        raise ValueError(f"{len(pixels)} bytes of {width}x{height} pixels: it ends too early")
+    lines = b"".join(b"\0" + pixels[at : at + row] for at in range(0, len(pixels), row))
+    header = struct.pack("!2I5B", width, height, 8, 2, 0, 0, 0)
+    return _PNG + b"".join(
+        _png_chunk(kind, data)
+        for kind, data in ((b"IHDR", header), (b"IDAT", zlib.compress(lines)), (b"IEND", b""))
+    )
+
+
+def _png_chunk(kind: bytes, data: bytes) -> bytes:
+    """PNG (Third Edition), 5.3: length, kind, data, CRC of kind and data."""
+    return struct.pack("!I", len(data)) + kind + data + struct.pack("!I", zlib.crc32(kind + data))
+
+
+_LEAVE = b"\x1d"
+"""Ctrl-], as virsh and telnet have it."""
+_CHUNK = 4096
+_CHUNKS_AT_ONCE = 16
+_EVERY_SECONDS = 0.02
+"""Between two looks for output: libvirt's stream has no descriptor to wait on without its loop."""
+
+
+def join_console(domain: libvirt.virDomain) -> int:
+    """Copy both ways until Ctrl-], the end of input, or the machine's end. Always 0.
+
+    Raises UsageError if standard input is not a terminal.
+    """
+    if not sys.stdin.isatty():
+        raise UsageError(
+            f"joining the console of '{domain.name()}'",
+            "standard input is not a terminal",
+            "'--log' prints what the console has said",
+        )
+    library = connection.load()
+    stream = domain.connect().newStream(library.VIR_STREAM_NONBLOCK)
+    domain.openConsole(None, stream, library.VIR_DOMAIN_CONSOLE_FORCE)
+    say("the serial console; Ctrl-] leaves it")
+    before = termios.tcgetattr(0)
+    try:
+        tty.setraw(0)
+        _copy(stream)
+    finally:
+        termios.tcsetattr(0, termios.TCSADRAIN, before)
+        with suppress(library.libvirtError):  # the machine has ended it
+            stream.abort()
+    return 0
+
+
+def _copy(stream: libvirt.virStream, keyboard: int = 0, screen: int = 1) -> None:
+    waiting = b""
+    while _show(stream, screen):
+        if select.select([keyboard], [], [], _EVERY_SECONDS)[0]:
+            typed = os.read(keyboard, _CHUNK)
+            if not typed or _LEAVE in typed:
+                return
+            waiting += typed
+        if waiting:
+            waiting = waiting[max(0, stream.send(waiting)) :]  # negative: it takes nothing now
+
+
+def _show(stream: libvirt.virStream, screen: int) -> bool:
+    """Print what has come; False at the stream's end.
+
+    Not too much at once: a talkative machine must not drown the keyboard.
+    """
+    for _ in range(_CHUNKS_AT_ONCE):
+        data = stream.recv(_CHUNK)
+        if data == -2:  # noqa: PLR2004  libvirt's "nothing yet"
+            return True
+        if not data:
+            return False
+        os.write(screen, data)
+    return True
+
+
+_ENDS = (
+    ("the kernel panicked", r"Kernel panic"),
+    ("systemd gave up and asks for maintenance", r"emergency mode|Emergency Shell"),
+    ("the initial RAM disk found no root file system", r"\(initramfs\)|Gave up waiting for root"),
+    ("the firmware found nothing to boot", r"No bootable device"),
+)
+"""After these nothing goes on by itself."""
+_PHASES = (
+    *_ENDS,
+    ("it has booted, so SSH or its network is what fails", r"login: ?$|Multi-User System"),
+    ("cloud-init was at work", r"cloud-init\["),
+    ("systemd was starting services", r"systemd\[1\]|Reached target|Starting .*\.\.\."),
+    ("the initial RAM disk was at work", r"Begin: |initramfs|Run /init|^hybridlab: "),
+    ("the kernel was booting", r"Linux version|\[ +\d+\.\d+\]"),
+    ("the boot loader was at work", r"GRUB|Booting "),
+    ("the firmware was at work", r"SeaBIOS|BdsDxe|UEFI|iPXE"),
+)
+_BEGINNINGS = ("Linux version", "hybridlab: handing over")
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Z0-9]|[\x00-\x08\x0b-\x1f]")
+
+
+def boot_phase(text: str) -> str:
+    """How far a guest with this console has booted. Pure, as are the three below."""
+    said = _last_boot(clean_console(text))
+    for words, pattern in _PHASES:
+        if re.search(pattern, said, re.MULTILINE):
+            return words
+    return "it has said nothing on its console" if not said.strip() else "its phase is not known"
+
+
+def has_given_up(text: str) -> bool:
+    """Whether a guest with this console has come to an end from which it does not go on."""
+    said = _last_boot(clean_console(text))
+    return any(re.search(pattern, said, re.MULTILINE) for _, pattern in _ENDS)
+
+
+def _last_boot(said: str) -> str:
+    """From the last start of a kernel on, or of what our own images begin with."""
+    return said[max(0, *(said.rfind(sign) for sign in _BEGINNINGS)) :]
+
+
+def console_tail(text: str, lines: int = 12) -> str:
+    """The last lines, without escape sequences, indented for a message."""
+    last = [line for line in clean_console(text).splitlines() if line.strip()][-lines:]
+    return "".join(f"\n    | {line[:160]}" for line in last)
+
+
+def clean_console(text: str) -> str:
+    """Without escape sequences and control characters."""
+    return _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
 from lab.facts.node import NodeFacts
-from lab.providers.libvirt import names, networks, windows
+from lab.providers.libvirt import networks, ownership, windows
 from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.layout import LibvirtLayout
+from lab.providers.libvirt.placement import LibvirtLayout
 from lab.providers.libvirt.windows import WindowsMachine
 from lab.providers.machines import keyring
 from lab.providers.machines.guests import EMULATION, LOOK_SECONDS, Guests
 from lab.providers.machines.keyring import Pins
-from lab.providers.node.probing import Prober
+from lab.providers.node.campaign import Prober
 from lab.providers.provider import LabHandle, Machine, Outcome, Probe, ProbeSettings
 from lab.remote.shell import Reach, Shell
 from lab.topology.intent import Intent
@@ -51,8 +51,8 @@ class LibvirtGuests(Guests):
         found: dict[str, str] = {}
         for name in self._layout.hypervisors():
             host = self._hosts[name]
-            with host.told(f"reading the addresses of lab '{self._lab.name}'"):
-                network = networks.find(host.connected, self._lab, names.MANAGEMENT)
+            with host.explain_errors(f"reading the addresses of lab '{self._lab.name}'"):
+                network = networks.find(host.connected, self._lab, ownership.MANAGEMENT)
                 if network is not None:
                     found |= networks.addresses_of(network.XMLDesc())
         return found
@@ -76,7 +76,7 @@ class LibvirtGuests(Guests):
 
     def reach(self, machine: str) -> Reach:
         """All that is needed to get a shell on it."""
-        from lab.providers.libvirt.hypervisor_ssh import jump_to  # noqa: PLC0415  not for a lab that is local
+        from lab.providers.libvirt.host import jump_to  # noqa: PLC0415  not for a lab that is local
 
         return Reach(
             name=machine,

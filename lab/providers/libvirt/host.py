@@ -1,47 +1,49 @@
-"""One hypervisor, connected when first needed."""
+"""One hypervisor: its connection, a shell on it, and whether KVM works there.
+
+An openable /dev/kvm, and a QEMU that offers KVM, prove nothing: some hypervisors pass on a KVM on
+which no guest runs. So a tiny guest is started, without disk or network, whose firmware (SeaBIOS)
+says on the serial port how far it comes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import getpass
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+from uuid import uuid4
 from xml.etree import ElementTree as ET
 
 from lab._deadline import Deadline
-from lab._errors import PreflightError, UsageError
-from lab._log import say
+from lab._errors import DeadlineError, PreflightError, UsageError
 from lab.inventory.inventory import Hypervisor
-from lab.providers.libvirt import (
-    acceleration,
-    carrier,
-    connection,
-    documents,
-    domains,
-    networks,
-    volumes,
-)
-from lab.providers.libvirt.ownership import Owner
+from lab.inventory.uri import Uri, parse
+from lab.providers.libvirt import connection, documents, storage
+from lab.remote.keys import SSH_PORT
+from lab.remote.shell import Jump, Shell
+from lab.remote.transport import jump_server, ssh_path
 
 if TYPE_CHECKING:
     import libvirt
 
-    from lab.remote.shell import Shell
-
-_TUNNEL_SECONDS = 60.0
-"""For a shell on the hypervisor and three commands."""
-
-
-def offered(document: str) -> tuple[str, ...]:
-    """Of the enlightenments that Windows is to have, those in a domain capabilities' XML. Pure."""
-    path = "features/hyperv[@supported='yes']/enum[@name='features']/value"
-    there = {one.text for one in ET.fromstring(document).iterfind(path)}  # noqa: S314  libvirt's own
-    return tuple(name for name in documents.HYPERV if name in there)
+Acceleration = Literal["kvm", "tcg"]
+_TRIAL_SECONDS: dict[Acceleration, float] = {"kvm": 20.0, "tcg": 60.0}
+"""Idle, TCG takes 0.6 s; a busy host takes longer."""
+_FIRST, _LAST = b"SeaBIOS", b"No bootable device"
+"""What the firmware says first, and last."""
+_CHUNK = 4096
+KVM_HINT = (
+    "enable VT-x or AMD-V in the host's firmware, or nested virtualisation where the host is a "
+    'virtual machine; or write acceleration = "tcg", which is slow'
+)
+SSH_CONFIG = "~/.ssh/config"
 
 
 class Host:
-    """A hypervisor, and what of ours is on it.
+    """A hypervisor, connected when first needed.
 
     Parameters
     ----------
@@ -67,7 +69,7 @@ class Host:
     def connected(self) -> libvirt.virConnect:
         """The connection; :func:`connection.connect` says what it raises.
 
-        One that has died, as with its libvirtd, is opened anew by whoever needs it next.
+        One that has died, as with its libvirtd, is opened again when it is next needed.
         """
         with self._opening:
             if self._connected is None or not self._connected.isAlive():
@@ -80,15 +82,13 @@ class Host:
         except PreflightError as error:
             if self._listed:
                 raise
-            gone = f"hypervisor '{self.name}' is not in the inventory any more"
+            gone = f"hypervisor '{self.name}' is no longer in the inventory"
             hint = f"{error.hint}; {gone}: write it into lab.toml again, with its whole URI"
             raise PreflightError(error.doing, error.happened, hint) from error
 
     @cached_property
     def shell(self) -> Shell:
         """A shell on the hypervisor itself."""
-        from lab.providers.libvirt.hypervisor_ssh import shell_of  # noqa: PLC0415  few labs need it
-
         return shell_of(self.hypervisor)
 
     @cached_property
@@ -107,23 +107,19 @@ class Host:
     def accelerated(self) -> bool:
         """Whether guests really run on KVM there: one is started to see.
 
-        Raises
-        ------
-        PreflightError
-            When no guest runs there at all.
-
+        Raises PreflightError if no guest runs there at all.
         """
-        with self.told("starting a tiny guest"):
-            return acceleration.probe(self.connected, self.hypervisor).kind == "kvm"
+        with self.explain_errors("starting a tiny guest"):
+            return probe_acceleration(self.connected, self.hypervisor).kind == "kvm"
 
     @cached_property
     def hyperv(self) -> tuple[str, ...]:
-        """The Hyper-V enlightenments that it offers to guests on KVM, of those that we want."""
+        """Those Hyper-V enlightenments that Windows wants and that it offers to guests on KVM."""
         if not self.accelerated:
             return ()
-        with self.told("asking what it offers to guests"):
+        with self.explain_errors("asking what it offers to guests"):
             document = self.connected.getDomainCapabilities(None, "x86_64", "q35", "kvm")
-        return offered(document)
+        return offered_enlightenments(document)
 
     @property
     def boots_at_once(self) -> int:
@@ -134,71 +130,192 @@ class Host:
         """
         return self.hypervisor.parallel_boots or 2 * self.threads
 
-    @contextmanager
-    def told(self, doing: str, hint: str = "") -> Iterator[None]:
-        """Put libvirt's refusals into words; see :func:`connection.told`."""
-        with connection.told(doing, self.name, hint):
-            yield
+    def explain_errors(self, doing: str, hint: str = "") -> AbstractContextManager[None]:
+        """Put libvirt's refusals into words; see :func:`connection.explain_errors`."""
+        return connection.explain_errors(doing, self.name, hint)
 
     def lab_pool(self, token: str) -> libvirt.virStoragePool | None:
         """The storage pool of the lab with that token."""
-        for pool, path in connection.each(self.connected.listAllStoragePools(), volumes.path_of):
-            if volumes.token_of(path) == token:
+        pools = self.connected.listAllStoragePools()
+        for pool, path in connection.each(pools, storage.directory_of):
+            if storage.token_of(path) == token:
                 return pool
         return None
 
-    def owners(self) -> Iterator[tuple[str, Owner]]:
-        """Every object that carries our mark, in words, and whose it is."""
-        for domain, owner in domains.owned(self.connected):
-            yield f"domain '{domain.name()}' on '{self.name}'", owner
-        for network, owner in networks.owned(self.connected):
-            yield f"network '{network.name()}' on '{self.name}'", owner
 
-    def destroy(
-        self,
-        token: str,
-        is_whose: Callable[[Owner], bool] = lambda _: True,
-        *,
-        tunnels: bool = False,
-    ) -> tuple[str, ...]:
-        """Take away every object of the lab with that token; what went, in words.
+def offered_enlightenments(document: str) -> tuple[str, ...]:
+    """Of the enlightenments that Windows wants, those in a domain capabilities' XML. Pure."""
+    path = "features/hyperv[@supported='yes']/enum[@name='features']/value"
+    there = {one.text for one in ET.fromstring(document).iterfind(path)}  # noqa: S314  libvirt's own
+    return tuple(name for name in documents.HYPERV if name in there)
 
-        With ``tunnels``, those to other hypervisors too, which takes a shell there.
 
-        Domains go first and networks, which carry the mark of the whole lab, last: whatever
-        stops this half-way, the rest is found again. An object that ``is_whose`` refuses stays,
-        and with it the storage pool and tunnel ends, which may be its lab's.
+def jump_of(uri: Uri, configured: Mapping[str, str]) -> Jump:
+    """The SSH host of a ``qemu+ssh`` URI.
 
-        Raises
-        ------
-        libvirt.libvirtError
-            As libvirt refuses.
+    ``keyfile`` and ``no_verify`` mean what they mean to libvirt; ``no_tty`` is always on.
+    ``configured`` is what the user's ssh configuration says of that host: ``hostname``, ``port``,
+    ``user``, ``identityfile``.
+    """
+    keyfile = uri.parameter("keyfile") or configured.get("identityfile")
+    known_hosts = configured.get("userknownhostsfile")
+    return Jump(
+        host=configured.get("hostname", uri.host or ""),
+        port=uri.port or int(configured.get("port", SSH_PORT)),
+        user=uri.user or configured.get("user") or getpass.getuser(),
+        keyfile=ssh_path(keyfile) if keyfile else None,
+        known_hosts=ssh_path(known_hosts) if known_hosts else None,
+        no_verify=uri.parameter("no_verify") == "1",
+    )
 
-        """
-        removed: list[str] = []
-        alone = all(is_whose(owner) for _, owner in self.owners() if owner.token == token)
-        for domain, owner in list(domains.owned(self.connected)):
-            if owner.token == token and is_whose(owner):
-                removed.append(f"domain '{domain.name()}' on '{self.name}'")
-                domains.remove(domain)
-        pool = self.lab_pool(token)
-        if pool is not None and not alone:
-            say(f"note: pool '{pool.name()}' on '{self.name}' stays: others have its lab's token")
-        elif pool is not None:
-            removed.append(f"storage pool '{pool.name()}' on '{self.name}'")
-            volumes.remove_pool(pool)
-        if tunnels and alone:
-            ends = self._remove_tunnels(token)
-            removed += [f"tunnel end '{device}' on '{self.name}'" for device in ends]
-        for network, owner in list(networks.owned(self.connected)):
-            if owner.token == token and is_whose(owner):
-                removed.append(f"network '{network.name()}' on '{self.name}'")
-                networks.remove(network)
-        return tuple(removed)
 
-    def _remove_tunnels(self, token: str) -> tuple[str, ...]:
-        try:
-            shell = self.shell
-        except UsageError:  # without a shell there, none was ever made
-            return ()
-        return carrier.remove(shell, token, Deadline(_TUNNEL_SECONDS))
+def jump_to(hypervisor: Hypervisor) -> Jump | None:
+    """How guests behind a hypervisor's NAT are reached; None where it is this machine.
+
+    Raises UsageError if its URI is invalid, or gives no way to a shell.
+    """
+    uri = parse(hypervisor.uri)
+    if uri.host is None:
+        return None
+    doing = f"getting a shell on hypervisor '{hypervisor.name}'"
+    if uri.scheme != "qemu+ssh":
+        raise UsageError(
+            doing,
+            f"'{hypervisor.uri}' reaches its libvirt by {uri.scheme}, which carries no shell: "
+            "tunnels between hypervisors and jumps to guests need one",
+            f"use qemu+ssh://root@{uri.host}/system in the inventory",
+        )
+    configured = _ssh_config(uri.host)
+    for key in ("proxyjump", "proxycommand"):
+        if configured.get(key, "none").lower() != "none":
+            raise UsageError(
+                doing,
+                f"{SSH_CONFIG} has '{key}' for host '{uri.host}', which is not supported here",
+                "give the inventory an address that this machine reaches directly",
+            )
+    return jump_of(uri, configured)
+
+
+def shell_of(hypervisor: Hypervisor) -> Shell:
+    """A shell on the hypervisor, as root; nothing is connected yet. Raises as `jump_to` does."""
+    jump = jump_to(hypervisor)
+    if jump is None:
+        from lab.remote.local import LocalShell  # noqa: PLC0415  few labs need a shell there
+
+        return LocalShell()
+    from lab.remote.ssh import SshShell  # noqa: PLC0415  slow, and an extra
+
+    return SshShell((replace(jump_server(jump), name=hypervisor.name),))
+
+
+def _ssh_config(host: str) -> dict[str, str]:
+    path = ssh_path(SSH_CONFIG)
+    if not path.is_file():
+        return {}
+    from paramiko import SSHConfig  # noqa: PLC0415  slow to import
+
+    text = path.read_text(encoding="utf-8", errors="replace")
+    for sign in ("~/", "%d/"):  # which paramiko would take from HOME
+        text = text.replace(sign, f"{ssh_path('~/')}/")
+    found = SSHConfig.from_text(text).lookup(host)
+    return {key: value if isinstance(value, str) else value[0] for key, value in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class AccelerationTrial:
+    """What came of one way to run guests."""
+
+    kind: Acceleration
+    works: bool
+    detail: str
+
+
+def probe_acceleration(connected: libvirt.virConnect, hypervisor: Hypervisor) -> AccelerationTrial:
+    """How guests are to be run there.
+
+    Takes one to three seconds where nothing is wrong; the answer holds until the hypervisor is
+    restarted. Where the inventory says ``kvm`` or ``tcg`` nothing is tried. Raises PreflightError
+    if no guest can be run at all.
+    """
+    if hypervisor.acceleration != "auto":
+        said = "as the inventory says"
+        return AccelerationTrial(hypervisor.acceleration, works=True, detail=said)
+    tried = try_acceleration(connected)
+    if tried[-1].works:
+        return tried[-1]
+    raise PreflightError(
+        f"starting a tiny guest on hypervisor '{hypervisor.name}'",
+        "; ".join(one.detail for one in tried),
+        f"see its QEMU's log there, in /var/log/libvirt/qemu; {KVM_HINT}",
+    )
+
+
+def try_acceleration(connected: libvirt.virConnect) -> tuple[AccelerationTrial, ...]:
+    """Try KVM, and TCG where that does not work."""
+    kvm = _try(connected, "kvm")
+    return (kvm,) if kvm.works else (kvm, _try(connected, "tcg"))
+
+
+def _try(connected: libvirt.virConnect, kind: Acceleration) -> AccelerationTrial:
+    """Start the guest and hear how far its firmware comes."""
+    library = connection.load()
+    flags = library.VIR_DOMAIN_START_AUTODESTROY | library.VIR_DOMAIN_START_PAUSED
+    document = documents.trial_domain(f"hybridlab-trial-{uuid4().hex[:8]}", kvm=kind == "kvm")
+    try:
+        guest = connected.createXML(document, flags)
+    except library.libvirtError as error:
+        said = connection.reason(error)
+        return AccelerationTrial(
+            kind, works=False, detail=f"{kind.upper()} starts no guest: {said}"
+        )
+    try:
+        return judge_trial(kind, *_listen(connected, guest, kind))
+    finally:
+        with suppress(library.libvirtError):  # it has ended by itself
+            guest.destroy()
+
+
+def _listen(
+    connected: libvirt.virConnect, guest: libvirt.virDomain, kind: Acceleration
+) -> tuple[bytes, str]:
+    """What the guest says, and how it ends."""
+    library = connection.load()
+    stream = connected.newStream(library.VIR_STREAM_NONBLOCK)
+    said = bytearray()
+
+    def ended() -> bool:
+        """Whether there is nothing more to wait for; the call for the state moves the stream."""
+        runs = guest.state()[0] == library.VIR_DOMAIN_RUNNING
+        for heard in _chunks(stream):
+            said.extend(heard)
+        return not runs or _LAST in said
+
+    how = "and then stops"
+    try:
+        guest.openConsole(None, stream, library.VIR_DOMAIN_CONSOLE_FORCE)
+        guest.resume()
+        Deadline(_TRIAL_SECONDS[kind]).wait(
+            f"waiting for a tiny {kind.upper()} guest", ended, every=0.05
+        )
+    except DeadlineError:
+        how = f"and says no more within {_TRIAL_SECONDS[kind]:g} s"
+    except library.libvirtError as error:
+        how = f"and then: {connection.reason(error)}"
+    finally:
+        with suppress(library.libvirtError):  # the guest has ended, and the stream with it
+            stream.abort()
+    return bytes(said), how
+
+
+def _chunks(stream: libvirt.virStream) -> Iterator[bytes]:
+    while isinstance(heard := stream.recv(_CHUNK), bytes) and heard:
+        yield heard
+
+
+def judge_trial(kind: Acceleration, said: bytes, how: str) -> AccelerationTrial:
+    """What came of a guest whose firmware said this; ``how`` it ended if not at its end. Pure."""
+    if _LAST in said:
+        return AccelerationTrial(kind, works=True, detail=f"a tiny guest runs with {kind.upper()}")
+    where = "its firmware begins" if _FIRST in said else "it does not even begin to boot"
+    detail = f"no guest runs with {kind.upper()}: {where}, {how}"
+    return AccelerationTrial(kind, works=False, detail=detail)

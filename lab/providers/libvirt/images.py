@@ -1,16 +1,23 @@
-"""Golden images on a hypervisor: copied there once, whole or not at all."""
+"""Golden images and installation media on a hypervisor: copied there once, whole or not at all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import stat
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError
+from lab._errors import BrokenError, PreflightError
 from lab.imaging.golden import GoldenImage
-from lab.providers.libvirt import connection, names, volumes
+from lab.imaging.windows.machine import VendorMedium
+from lab.inventory import uri
+from lab.inventory.inventory import Hypervisor
+from lab.providers.libvirt import connection, ownership, storage
+from lab.providers.libvirt.host import Host
 
 if TYPE_CHECKING:
     import libvirt
@@ -34,14 +41,14 @@ class HostImage:
     initrd: str | None
 
 
-def pool(connected: libvirt.virConnect, storage: str) -> libvirt.virStoragePool:
+def images_pool(connected: libvirt.virConnect, directory: str) -> libvirt.virStoragePool:
     """The hypervisor's pool of golden images; all labs share it."""
-    path = volumes.images_path(storage)
-    return volumes.ensure_pool(connected, names.IMAGES_POOL, _UUID, path)
+    path = storage.images_path(directory)
+    return storage.ensure_pool(connected, ownership.IMAGES_POOL, _UUID, path)
 
 
-def ensure(
-    connected: libvirt.virConnect, storage: str, image: GoldenImage, say: Callable[[str], None]
+def ensure_image(
+    connected: libvirt.virConnect, directory: str, image: GoldenImage, say: Callable[[str], None]
 ) -> HostImage:
     """Copy what of the image is not on the hypervisor yet; where it is.
 
@@ -55,14 +62,14 @@ def ensure(
         As libvirt refuses.
 
     """
-    shared = pool(connected, storage)
-    volumes.refresh(shared)
+    shared = images_pool(connected, directory)
+    storage.refresh(shared)
 
     def there(file: Path | None, what: str, ending: str) -> str | None:
         if file is None:
             return None
         name = f"{image.name}-{image.digest[:16]}{ending}"
-        return ensure_file(shared, name, file, f"{what} of image '{image.name}'", say)
+        return ensure_copy(shared, name, file, f"{what} of image '{image.name}'", say)
 
     disk = there(image.disk, "disk", ".qcow2")
     assert disk is not None
@@ -71,9 +78,9 @@ def ensure(
     )
 
 
-def paths(storage: str, image: GoldenImage) -> HostImage:
+def image_paths(directory: str, image: GoldenImage) -> HostImage:
     """Where ``ensure`` has put it."""
-    head = f"{volumes.images_path(storage)}/{image.name}-{image.digest[:16]}"
+    head = f"{storage.images_path(directory)}/{image.name}-{image.digest[:16]}"
     return HostImage(
         f"{head}.qcow2",
         f"{head}.kernel" if image.kernel else None,
@@ -81,7 +88,7 @@ def paths(storage: str, image: GoldenImage) -> HostImage:
     )
 
 
-def ensure_file(
+def ensure_copy(
     shared: libvirt.virStoragePool,
     name: str,
     file: Path,
@@ -91,41 +98,41 @@ def ensure_file(
     """Copy one file, unless it is there, whole, or another controller is quicker; its path."""
     deadline = Deadline(_COPY_SECONDS)
     while True:
-        path = _whole(shared, name, what, say)
+        path = _complete_copy(shared, name, what, say)
         if path is not None:
             return path
-        if volumes.find(shared, name) is None:
+        if storage.find(shared, name) is None:
             copied = _copy(shared, name, file, what, say)
             if copied is not None:
                 return copied
         say(f"the {what} is not whole on the hypervisor: seeing whether another command copies it")
         if not _others_copy(shared, name, what, deadline):
-            volumes.remove(shared, name)
+            storage.remove(shared, name)
 
 
-def _whole(
+def _complete_copy(
     shared: libvirt.virStoragePool, name: str, what: str, say: Callable[[str], None]
 ) -> str | None:
     """The path of a copy that is whole: a second volume says so, and how long it is.
 
     One that has lost some of its bytes since is removed.
     """
-    found = volumes.find(shared, name)
-    wanted = _noted(shared, name)
+    found = storage.find(shared, name)
+    wanted = _recorded_size(shared, name)
     if found is None or wanted is None:
         return None
-    size = volumes.length(found)
+    size = storage.file_size(found)
     if wanted in {size, _ANY}:
         return str(found.path())
     say(f"the {what} on the hypervisor is {size} bytes long instead of {wanted}: copied anew")
-    volumes.remove(shared, name + _DONE)
-    volumes.remove(shared, name)
+    storage.remove(shared, name + _DONE)
+    storage.remove(shared, name)
     return None
 
 
-def _noted(shared: libvirt.virStoragePool, name: str) -> int | None:
+def _recorded_size(shared: libvirt.virStoragePool, name: str) -> int | None:
     """How long a copy is that is whole; None where nothing says that it is."""
-    said = volumes.read(shared, name + _DONE)
+    said = storage.read(shared, name + _DONE)
     if said is None or said.startswith(b"\0"):  # whoever made it was killed before writing it
         return None
     return int(said) if said.strip() else _ANY
@@ -144,9 +151,9 @@ def _copy(
             connection.ROOM,
         )
     say(f"copying the {what} to the hypervisor: {size >> 20} MiB")
-    path = volumes.copy_in(shared, name, file, lambda _: None)
+    path = storage.copy_in(shared, name, file)
     if path is not None:
-        volumes.write(shared, name + _DONE, f"{size}\n".encode())
+        storage.write(shared, name + _DONE, f"{size}\n".encode())
     return path
 
 
@@ -156,11 +163,11 @@ def _others_copy(shared: libvirt.virStoragePool, name: str, what: str, deadline:
     still = [Deadline(_STALL_SECONDS)]
 
     def settled() -> str:
-        volumes.refresh(shared)
-        volume = volumes.find(shared, name)
-        if volume is None or _noted(shared, name) is not None:
+        storage.refresh(shared)
+        volume = storage.find(shared, name)
+        if volume is None or _recorded_size(shared, name) is not None:
             return "done"
-        changed = volumes.changed(volume)
+        changed = storage.modified_at(volume)
         if changed != seen[0]:
             seen[0] = changed
             still[0] = Deadline(_STALL_SECONDS)
@@ -168,3 +175,202 @@ def _others_copy(shared: libvirt.virStoragePool, name: str, what: str, deadline:
 
     doing = f"waiting for another controller to copy the {what}"
     return deadline.wait(doing, settled, every=0.5) == "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """What of the shared pool of one hypervisor can go, or went."""
+
+    hypervisor: str
+    names: tuple[str, ...]
+    bytes: int
+
+
+def collect_copies(
+    host: Host, current: Collection[str], discs: Collection[str] = (), *, yes: bool
+) -> Copies:
+    """Find, and with ``yes`` remove, copies that no recipe leads to and no machine stands on.
+
+    Parameters
+    ----------
+    host
+        The hypervisor.
+    current
+        Digests of the images that recipes lead to now, and of bundles' media; copies stay.
+    discs
+        Digests of the installation media that recipes ask for; so do those.
+
+    Raises
+    ------
+    LabError
+        When the hypervisor cannot be reached or refuses.
+
+    """
+    with host.explain_errors("collecting copies of images"):
+        pool = _existing_pool(host.connected)
+        if pool is None:
+            return Copies(host.name, (), 0)
+        storage.refresh(pool)
+        used = set(_used(host.connected))
+        found = [
+            volume
+            for volume in pool.listAllVolumes()
+            if not _is_current_image(volume.name(), current)
+            and not is_current_medium(volume.name(), discs)
+            and volume.path().removesuffix(".ok") not in used
+        ]
+        listed = tuple(sorted(volume.name() for volume in found))
+        size = sum(int(volume.info()[2]) for volume in found)
+        for volume in found if yes else ():
+            volume.delete()
+    return Copies(host.name, listed, size)
+
+
+def _is_current_image(name: str, current: Collection[str]) -> bool:
+    return any(f"-{digest[:16]}." in name for digest in current)
+
+
+def _existing_pool(connected: libvirt.virConnect) -> libvirt.virStoragePool | None:
+    library = connection.load()
+    try:
+        pool = connected.storagePoolLookupByName(ownership.IMAGES_POOL)
+    except library.libvirtError as error:
+        if error.get_error_code() == library.VIR_ERR_NO_STORAGE_POOL:
+            return None
+        raise
+    return pool if pool.isActive() else None
+
+
+def _used(connected: libvirt.virConnect) -> Iterator[str]:
+    """Paths of all that a domain boots, and of what any volume is a clone of."""
+    for _, text in connection.each(connected.listAllDomains(), _document):
+        document = ET.fromstring(text)  # noqa: S314  libvirt's own
+        yield document.findtext("os/kernel") or ""
+        yield document.findtext("os/initrd") or ""
+        for source in document.iterfind("devices/disk/source"):
+            yield source.get("file", "")
+        for below in document.iterfind("devices/disk/backingStore/source"):
+            yield below.get("file", "")
+    for pool in connected.listAllStoragePools():
+        if not pool.isActive():
+            continue
+        for _, text in connection.each(pool.listAllVolumes(), _document):
+            document = ET.fromstring(text)  # noqa: S314  libvirt's own
+            yield document.findtext("backingStore/path") or ""
+
+
+def _document(one: libvirt.virDomain | libvirt.virStorageVol) -> str:
+    return str(one.XMLDesc())
+
+
+_DIGITS = 16
+"""Of a digest, in the name of a kept medium: as many as images have."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedMedium:
+    """A medium as the hypervisor reads it."""
+
+    path: str
+    foreign: bool
+    """Whether it is the user's own file."""
+
+
+@dataclass(frozen=True, slots=True)
+class QemuUser:
+    """Who reads it: QEMU's user."""
+
+    user: int
+    groups: frozenset[int]
+
+
+def is_local(hypervisor: Hypervisor) -> bool:
+    """Whether the hypervisor is this machine, and sees its files."""
+    return uri.parse(hypervisor.uri).host is None
+
+
+def place_medium(
+    host: Host, disc: VendorMedium, what: str, say: Callable[[str], None]
+) -> PlacedMedium:
+    """Have a medium where the hypervisor can read it.
+
+    Raises
+    ------
+    PreflightError
+        When QEMU may not read it where it lies, or there is no room for it.
+    libvirt.libvirtError
+        As libvirt refuses.
+
+    """
+    if is_local(host.hypervisor):
+        path = disc.path.resolve()
+        require_readable(path, qemu_user(host.connected), what)
+        return PlacedMedium(str(path), foreign=True)
+    shared = images_pool(host.connected, host.hypervisor.storage)
+    return PlacedMedium(ensure_copy(shared, medium_name(disc), disc.path, what, say), foreign=False)
+
+
+def medium_name(disc: VendorMedium) -> str:
+    """The name of a medium that a hypervisor keeps."""
+    return f"medium-{disc.sha256[:_DIGITS]}.iso"
+
+
+def qemu_user(connected: libvirt.virConnect) -> QemuUser:
+    """Who QEMU runs as on this machine, as libvirt tells it: root where it tells nothing."""
+    document = ET.fromstring(connected.getCapabilities())  # noqa: S314  libvirt's own document
+    for model in document.iterfind("host/secmodel"):
+        if model.findtext("model") == "dac":
+            user, _, group = (model.findtext("baselabel") or "+0:+0").partition(":")
+            return _with_groups(int(user.lstrip("+")), int(group.lstrip("+") or 0))
+    return QemuUser(0, frozenset({0}))
+
+
+def _with_groups(user: int, group: int) -> QemuUser:
+    import pwd  # noqa: PLC0415  for this alone
+
+    try:
+        name = pwd.getpwuid(user).pw_name
+    except KeyError:
+        return QemuUser(user, frozenset({group}))
+    return QemuUser(user, frozenset(os.getgrouplist(name, group)))
+
+
+def require_readable(path: Path, who: QemuUser, what: str) -> None:
+    """See that a file can be read by who it is meant for, by the modes of all that leads to it.
+
+    Raises
+    ------
+    PreflightError
+        Naming what is in the way, and the command that mends it.
+
+    """
+    doing = f"attaching the {what}, '{path}'"
+    if not path.is_file():
+        raise PreflightError(doing, "there is no such file", "name it again: 'lab image build'")
+    for folder in reversed(path.parents):
+        if not permits(folder.stat(), who, stat.S_IXOTH):
+            raise PreflightError(
+                doing,
+                f"QEMU (user {who.user}) may not enter '{folder}'",
+                f"put the file below /var/lib/libvirt/images, or 'chmod o+x {folder}'",
+            )
+    if not permits(path.stat(), who, stat.S_IROTH):
+        raise PreflightError(
+            doing, f"QEMU (user {who.user}) may not read it", f"'chmod o+r {path}'"
+        )
+
+
+def permits(status: os.stat_result, who: QemuUser, right: int) -> bool:
+    """Whether a mode gives a right, written as it is for others (4 to read, 1 to enter). Pure."""
+    if who.user == 0:
+        return True
+    if who.user == status.st_uid:
+        return bool(status.st_mode & (right << 6))
+    if status.st_gid in who.groups:
+        return bool(status.st_mode & (right << 3))
+    return bool(status.st_mode & right)
+
+
+def is_current_medium(name: str, digests: Collection[str]) -> bool:
+    """Whether a kept file is a medium of one of those digests."""
+    return any(name.startswith(f"medium-{digest[:_DIGITS]}.iso") for digest in digests)

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from ipaddress import IPv4Interface
 from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.providers.libvirt import (
-    console,
-    documents,
-    domains,
-    images,
-    names,
-    volumes,
-    windows_machines,
-)
+from lab.imaging.golden import GoldenImage
+from lab.providers.libvirt import documents, domains, images, ownership, storage
+from lab.providers.libvirt.documents import Card, Disc, VirtualMachine
 from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.machine_recipe import MachineRecipe, console_volume
 from lab.providers.libvirt.ownership import Owner
+from lab.providers.machines import keyring
+from lab.providers.machines.management import DEVICE, management_mac
 from lab.providers.provider import LabHandle
 from lab.remote.shell import Shell
+from lab.topology.intent import MachineIntent
 
 if TYPE_CHECKING:
     import libvirt
 
-GIB = 1 << 30
-BOOT_SECONDS = {True: 300.0, False: 900.0}
+    from lab.imaging.seed import Identity
+
+_FORM = "1"
+"""Changes when a machine is made differently from the same inputs."""
+_GIB = 1 << 30
+_BOOT_SECONDS = {True: 300.0, False: 900.0}
 """From start to SSH, by whether KVM works. Measured under TCG on 2 busy cores: up to 117 s."""
 _TRY_SECONDS = 20.0
 """After as long as this without an answer, see that the domain still runs. A first login took
@@ -35,33 +38,115 @@ _TRY_SECONDS = 20.0
 _CLOCK_SLACK = 1.0
 """Seconds that a resumed guest's clock may be off before it is set."""
 LOG_BYTES = 1 << 20
-_HEARD_BYTES = 1 << 16
+_TAIL_BYTES = 1 << 16
 """Of the console's end, looked at while a machine is waited for."""
 
 
-def ensure(host: Host, recipe: MachineRecipe, owner: Owner, say: Callable[[str], None]) -> str:
+@dataclass(frozen=True, slots=True)
+class MachineRecipe:
+    """All that one machine is made from. Two equal recipes make the same machine."""
+
+    lab: LabHandle
+    machine: MachineIntent
+    image: GoldenImage
+    accelerated: bool
+    management_mtu: int
+    management_address: str
+    management_prefix: int
+    bundle: str | None = None
+    """The hypervisor's path of the medium with Kubernetes on it, named after its content."""
+
+    def digest(self) -> str:
+        """Hash of all that makes another machine of it; not of its network's configuration."""
+        nics = tuple(nic.model_dump() for nic in self.machine.hardware.nics)
+        hardware = asdict(self.machine.hardware) | {"nics": nics}
+        cards = [(card.name, card.mac, card.segment, card.mtu) for card in self.machine.interfaces]
+        own = () if self.is_windows else (keyring.host_key(self.lab, self.machine.name).public,)
+        keys = (keyring.client_public(self.lab), *own)
+        parts = (_FORM, self.image.digest, hardware, cards, keys, self.accelerated)
+        addressed = (self.management_address, self.management_prefix, self.management_mtu)
+        bundled = (self.bundle,) if self.bundle else ()
+        return sha256(repr((parts, addressed, *bundled)).encode()).hexdigest()
+
+    @property
+    def is_windows(self) -> bool:
+        """Whether an answer file tells it who it is, and it makes its own keys."""
+        return self.image.first_boot == "windows"
+
+    def identity(self) -> Identity:
+        """What the machine finds on its seed, if it runs Linux."""
+        from lab.imaging.seed import Identity, SeedCard  # noqa: PLC0415  an extra
+
+        key = keyring.host_key(self.lab, self.machine.name)
+        management = SeedCard(
+            name=DEVICE,
+            mac=management_mac(self.lab, self.machine.name),
+            address=IPv4Interface(f"{self.management_address}/{self.management_prefix}"),
+            mtu=self.management_mtu,
+        )
+        cards = (SeedCard(one.name, one.mac, mtu=one.mtu) for one in self.machine.interfaces)
+        return Identity(
+            instance=f"{self.lab.token}-{self.digest()[:16]}",
+            hostname=self.machine.name,
+            user=self.image.user,
+            authorized_key=keyring.client_public(self.lab),
+            host_key=key.private,
+            host_key_public=key.public,
+            nics=(management, *cards),
+        )
+
+    def cards(self) -> tuple[Card, ...]:
+        """Its network cards: those of the intent, management, and what the scenario adds.
+
+        In this order, as Linux sends from the first one's address by a device that has none: so
+        it is the cluster's, as it is where there is no management card.
+        """
+        lab, machine = self.lab, self.machine
+        own = (
+            Card(card.mac, ownership.network_name(lab, card.segment), card.mtu)
+            for card in machine.interfaces
+        )
+        management = Card(
+            management_mac(lab, machine.name),
+            ownership.network_name(lab, ownership.MANAGEMENT),
+            self.management_mtu,
+        )
+        added = (
+            Card(nic.mac or management_mac(lab, f"{machine.name}/{number}"), nic.network, None)
+            for number, nic in enumerate(machine.hardware.nics)
+        )
+        return (*own, management, *added)
+
+    @property
+    def console_volume(self) -> str:
+        """The volume of the lab's pool that holds what the machine's console has said."""
+        return _console_volume(self.machine.name)
+
+
+Define = Callable[[Host, MachineRecipe, "libvirt.virStoragePool", str], VirtualMachine]
+"""Writes a machine's medium into the lab's pool; the machine with a disk at that path."""
+
+
+def ensure_machine(
+    host: Host, recipe: MachineRecipe, owner: Owner, define: Define, say: Callable[[str], None]
+) -> str:
     """Have the machine running; what it was before: ``"new"``, or a state of its domain.
 
-    One that was made from something else is made anew.
-
-    Raises
-    ------
-    BrokenError
-        When a stranger's domain has its name, or libvirt refuses.
-
+    One that was made from something else is rebuilt. Raises BrokenError when a stranger's domain
+    has its name, or libvirt refuses.
     """
     name = recipe.machine.name
-    with host.told(f"bringing machine '{name}' up"):
+    with host.explain_errors(f"bringing machine '{name}' up"):
         found = domains.find(host.connected, recipe.lab, name)
         if found is not None and found[1].made_from == owner.made_from:
             if _has_given_up(host, recipe, found[0]):
-                say(f"{name}: started again, its system had come to its end")
-                _stop(host, recipe, found[0])
+                say(f"{name}: restarted, its system had come to its end")
+                _power_off(host, recipe, found[0])
             return domains.start(found[0])
         if found is not None:
             say(f"{name}: rebuilt, what it is made from has changed")
             domains.remove(found[0])
-        _make(host, recipe, owner).create()
+        _create(host, recipe, owner, define).create()
     return "new"
 
 
@@ -69,51 +154,48 @@ def _has_given_up(host: Host, recipe: MachineRecipe, domain: libvirt.virDomain) 
     """Whether it runs, and its kernel has panicked: it would never answer."""
     if recipe.is_windows or domains.state(domain) != "running":
         return False
-    return console.has_given_up(console_text(host, recipe.lab, recipe.machine.name, _HEARD_BYTES))
+    said = console_text(host, recipe.lab, recipe.machine.name, _TAIL_BYTES)
+    return domains.has_given_up(said)
 
 
-def _stop(host: Host, recipe: MachineRecipe, domain: libvirt.virDomain) -> None:
-    """Cut its power, and forget what it said: nobody is to take its last words for the next."""
+def _power_off(host: Host, recipe: MachineRecipe, domain: libvirt.virDomain) -> None:
+    """Cut its power and forget its console: its last words are not those of its next life."""
     domain.destroy()
     pool = host.lab_pool(recipe.lab.token)
     if pool is not None:
-        volumes.refresh(pool)
-        volumes.remove(pool, console_volume(recipe.machine.name))
+        storage.refresh(pool)
+        storage.remove(pool, recipe.console_volume)
 
 
-def _make(host: Host, recipe: MachineRecipe, owner: Owner) -> libvirt.virDomain:
-    """Disk, seed and definition, anew."""
+def _create(host: Host, recipe: MachineRecipe, owner: Owner, define: Define) -> libvirt.virDomain:
+    """Make disk, seed and definition."""
     lab, machine, image = recipe.lab, recipe.machine, recipe.image
     pool = host.lab_pool(lab.token)
     if pool is None:
-        raise BrokenError(
-            f"making machine '{machine.name}'", "the lab's storage pool is not there", "'lab up'"
-        )
-    golden = images.paths(host.hypervisor.storage, image)
-    size = max(machine.hardware.disk_gib, image.virtual_gib) * GIB
-    volumes.remove(pool, console_volume(machine.name))
-    disk = volumes.clone(pool, f"{machine.name}.qcow2", golden.disk, size)
-    if recipe.is_windows:
-        document = windows_machines.define(host, recipe, owner, disk, pool)
-    else:
-        document = _linux(recipe, owner, golden, disk, pool)
+        doing = f"making machine '{machine.name}'"
+        raise BrokenError(doing, "the lab's storage pool is missing", "'lab up'")
+    golden = images.image_paths(host.hypervisor.storage, image)
+    size = max(machine.hardware.disk_gib, image.virtual_gib) * _GIB
+    storage.remove(pool, recipe.console_volume)
+    disk = storage.clone(pool, f"{machine.name}.qcow2", golden.disk, size)
+    document = documents.domain(define(host, recipe, pool, disk), ownership.owner_xml(owner))
     return host.connected.defineXML(document)
 
 
-def _linux(
-    recipe: MachineRecipe,
-    owner: Owner,
-    golden: images.HostImage,
-    disk: str,
-    pool: libvirt.virStoragePool,
-) -> str:
-    """Write the seed, and the document of the domain."""
+def linux_machine(
+    host: Host, recipe: MachineRecipe, pool: libvirt.virStoragePool, disk: str
+) -> VirtualMachine:
+    """Write its seed; the machine."""
     from lab.imaging.seed import seed_files, seed_image  # noqa: PLC0415  an extra
 
     lab, machine, image = recipe.lab, recipe.machine, recipe.image
-    spec = documents.Domain(
-        name=names.domain(lab, machine.name),
-        uuid=names.uuid(lab, "domain", machine.name),
+    golden = images.image_paths(host.hypervisor.storage, image)
+    content = seed_image(seed_files(recipe.identity()))
+    seed = storage.write(pool, f"{machine.name}.seed", content)
+    return VirtualMachine(
+        kind="linux",
+        name=ownership.domain_name(lab, machine.name),
+        uuid=ownership.object_uuid(lab, "domain", machine.name),
         title=f"machine {machine.name} of lab {lab.name}",
         accelerated=recipe.accelerated,
         vcpus=machine.hardware.vcpus,
@@ -123,27 +205,20 @@ def _linux(
         initrd=golden.initrd,
         arguments=image.arguments,
         disk=disk,
-        seed=volumes.write(pool, f"{machine.name}.seed", seed_image(seed_files(recipe.identity()))),
-        console_log=f"{volumes.path_of(pool)}/{console_volume(machine.name)}",
+        discs=(Disc(seed), *((Disc(recipe.bundle),) if recipe.bundle else ())),
+        console_log=f"{storage.directory_of(pool)}/{recipe.console_volume}",
         cards=recipe.cards(),
-        bundle=recipe.bundle,
     )
-    return documents.domain(spec, owner)
 
 
-def reach(host: Host, recipe: MachineRecipe, shell: Shell) -> None:
+def wait_for_shell(host: Host, recipe: MachineRecipe, shell: Shell) -> None:
     """Wait until the machine takes a command over SSH.
 
-    Raises
-    ------
-    DeadlineError
-        Naming the phase that its boot is in, with the last lines of its console.
-    BrokenError
-        When its domain has stopped meanwhile, with the same.
-
+    Raises DeadlineError with the phase that its boot is in and the last lines of its console;
+    BrokenError with the same when its domain has stopped meanwhile.
     """
     name = recipe.machine.name
-    deadline = Deadline(BOOT_SECONDS[recipe.accelerated])
+    deadline = Deadline(_BOOT_SECONDS[recipe.accelerated])
     while True:
         try:
             shell.wait(Deadline(min(_TRY_SECONDS, max(0.1, deadline.left()))))
@@ -151,34 +226,33 @@ def reach(host: Host, recipe: MachineRecipe, shell: Shell) -> None:
             last = error.happened
         else:
             return
-        said = console_text(host, recipe.lab, name, _HEARD_BYTES)
+        said = console_text(host, recipe.lab, name, _TAIL_BYTES)
         why = _hopeless(host, recipe.lab, name, said)
         if why is None and deadline.left() > 0.0:
             continue
         doing = f"waiting for machine '{name}' to answer over SSH"
-        story = f"{console.phase(said)}; the last of its console:{console.tail(said)}"
+        story = f"{domains.boot_phase(said)}; the end of its console:{domains.console_tail(said)}"
         hint = f"'lab console {recipe.lab.name} {name}'; 'lab gather {recipe.lab.name}'"
         if why is not None:
             raise BrokenError(doing, f"{why}; {story}", hint)
-        raise DeadlineError(
-            doing, f"no answer within {deadline.seconds:g} s; {last}; {story}", hint
-        )
+        late = f"no answer within {deadline.seconds:g} s; {last}; {story}"
+        raise DeadlineError(doing, late, hint)
 
 
 def _hopeless(host: Host, lab: LabHandle, name: str, said: str) -> str | None:
-    """Why there is nothing to wait for any more; None while there is."""
-    with host.told(f"looking at machine '{name}'"):
+    """Why waiting is pointless; None while it is not."""
+    with host.explain_errors(f"looking at machine '{name}'"):
         found = domains.find(host.connected, lab, name)
         state = domains.state(found[0]) if found else None
     if state is None:
         return "its domain is gone"
     if state != "running":
         return f"its domain is {domains.WORDS[state]}"
-    return "it runs, and will never answer" if console.has_given_up(said) else None
+    return "it runs, and will never answer" if domains.has_given_up(said) else None
 
 
 def set_clock(shell: Shell) -> None:
-    """Put the clock of a resumed guest right: it stood still with its memory."""
+    """Set the clock of a resumed guest: it stopped with its memory."""
     deadline = Deadline(60.0)
     said = shell.run(("date", "+%s.%N"), deadline).stdout
     now = time.time()
@@ -188,7 +262,11 @@ def set_clock(shell: Shell) -> None:
 
 def console_text(host: Host, lab: LabHandle, machine: str, last: int = LOG_BYTES) -> str:
     """The last bytes of what the machine's console has said; empty if it has said nothing."""
-    with host.told(f"reading the console of '{machine}'"):
+    with host.explain_errors(f"reading the console of '{machine}'"):
         pool = host.lab_pool(lab.token)
-        content = volumes.read(pool, console_volume(machine), last) if pool else None
+        content = storage.read(pool, _console_volume(machine), last) if pool else None
     return (content or b"").decode(errors="replace")
+
+
+def _console_volume(machine: str) -> str:
+    return f"{machine}.console.log"

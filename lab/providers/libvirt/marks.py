@@ -21,8 +21,8 @@ def find(setup: ProviderSetup, *, all_users: bool) -> tuple[Mark, ...]:
     """Every object of this controller's; with ``all_users`` also of others' expired labs."""
     if setup.inventory() is None and not is_installed():
         return ()
-    from lab.providers.libvirt import belongings  # noqa: PLC0415  few machines have hypervisors
+    from lab.providers.libvirt import owned  # noqa: PLC0415  few machines have hypervisors
     from lab.providers.libvirt.host import Host  # noqa: PLC0415  the same
 
     hosts = [Host(one) for one in setup.machines().hypervisors.values()]
-    return belongings.marks(hosts, all_users=all_users)
+    return owned.marks(hosts, all_users=all_users)

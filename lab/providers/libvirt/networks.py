@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from ipaddress import IPv4Interface, IPv4Network
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from lab._errors import BrokenError, PreflightError
-from lab.providers.libvirt import connection, documents, names, ownership
+from lab.providers.libvirt import connection, documents, ownership
 from lab.providers.libvirt.documents import Reservation
 from lab.providers.libvirt.ownership import Owner
 from lab.providers.machines import management
@@ -25,46 +24,41 @@ _IN_USE = "in use"
 'Network is already in use by interface'."""
 
 
-@dataclass(frozen=True, slots=True)
-class Management:
-    """What is asked of a lab's management network on one hypervisor."""
-
-    machines: tuple[str, ...]
-    """Each gets an address reserved, in this order."""
-    pool: IPv4Network
-    """A /24 of it is taken."""
-    mtu: int
-
-
-def ensure_management(
-    connected: libvirt.virConnect, lab: LabHandle, owner: Owner, asked: Management
+def ensure_management(  # noqa: PLR0913  whose, and what is asked of it
+    connected: libvirt.virConnect,
+    lab: LabHandle,
+    owner: Owner,
+    machines: Sequence[str],
+    *,
+    pool: IPv4Network,
+    mtu: int,
 ) -> IPv4Network:
     """The lab's management network on this hypervisor, running; its range.
 
-    One that is there keeps its range. A new one takes the first /24 that neither another
-    network nor a route of the hypervisor has.
-
-    Raises
-    ------
-    PreflightError
-        When the whole pool is in use.
-    libvirt.libvirtError
-        As libvirt refuses.
-
+    Each of ``machines`` gets an address reserved, in this order. A network that is there keeps its
+    range; a new one takes the first /24 of ``pool`` that neither another network nor a route of
+    the hypervisor has. Raises PreflightError if the whole pool is in use, libvirtError if libvirt
+    refuses.
     """
-    found = find(connected, lab, names.MANAGEMENT)
+    found = find(connected, lab, ownership.MANAGEMENT)
     if found is not None:
         _start(found)
         return subnet_of(found.XMLDesc())
 
     def document(subnet: IPv4Network) -> str:
-        hosts = tuple(
-            _reserved(lab, machine, subnet, at) for at, machine in enumerate(asked.machines)
+        hosts = tuple(_reserved(lab, machine, subnet, at) for at, machine in enumerate(machines))
+        return documents.nat_network(
+            ownership.network_name(lab, ownership.MANAGEMENT),
+            ownership.owner_xml(owner),
+            ownership.bridge_name(lab, ownership.MANAGEMENT),
+            subnet,
+            hosts,
+            mtu=mtu,
+            uuid=ownership.object_uuid(lab, "network", ownership.MANAGEMENT),
         )
-        return documents.management(lab, owner, subnet, asked.mtu, hosts)
 
     doing = f"finding a management range for lab '{lab.name}'"
-    return take_range(connected, asked.pool, lab.token, document, doing)
+    return take_range(connected, pool, lab.token, document, doing)
 
 
 def take_range(
@@ -120,13 +114,20 @@ def ensure_segment(
     if found is not None:
         _start(found)
         return
-    refusal = _made(connected, documents.segment(lab, owner, segment.name, segment.mtu))
+    document = documents.segment(
+        ownership.network_name(lab, segment.name),
+        ownership.owner_xml(owner),
+        ownership.bridge_name(lab, segment.name),
+        mtu=segment.mtu,
+        uuid=ownership.object_uuid(lab, "network", segment.name),
+    )
+    refusal = _made(connected, document)
     if refusal is not None:
         raise BrokenError(
-            f"making network '{names.network(lab, segment.name)}'",
+            f"making network '{ownership.network_name(lab, segment.name)}'",
             refusal,
             f"see who has it: 'virsh net-list --all', "
-            f"'ip link show {names.bridge(lab, segment.name)}'",
+            f"'ip link show {ownership.bridge_name(lab, segment.name)}'",
         )
 
 
@@ -141,12 +142,12 @@ def find(connected: libvirt.virConnect, lab: LabHandle, name: str) -> libvirt.vi
     """
     library = connection.load()
     try:
-        network = connected.networkLookupByName(names.network(lab, name))
+        network = connected.networkLookupByName(ownership.network_name(lab, name))
     except library.libvirtError as error:
         if error.get_error_code() == library.VIR_ERR_NO_NETWORK:
             return None
         raise
-    owner = ownership.read(network.XMLDesc())
+    owner = ownership.read_owner(network.XMLDesc())
     if owner is None or owner.token != lab.token:
         raise BrokenError(
             f"looking for network '{network.name()}'",
@@ -159,23 +160,16 @@ def find(connected: libvirt.virConnect, lab: LabHandle, name: str) -> libvirt.vi
 def owned(connected: libvirt.virConnect) -> Iterator[tuple[libvirt.virNetwork, Owner]]:
     """Every network that carries our mark, whoever's lab it is of."""
     found = connected.listAllNetworks()
-    for network, owner in connection.each(found, lambda one: ownership.read(one.XMLDesc())):
+    for network, owner in connection.each(found, lambda one: ownership.read_owner(one.XMLDesc())):
         if owner is not None:
             yield network, owner
 
 
 def remove(network: libvirt.virNetwork) -> None:
-    """Stop it and forget it; safe where another has done so already."""
-    library = connection.load()
+    """Stop it and undefine it; safe where another has done so already."""
     for act in (network.destroy, network.undefine):
-        try:
+        with connection.ignore("VIR_ERR_NO_NETWORK", "VIR_ERR_OPERATION_INVALID"):
             act()
-        except library.libvirtError as error:
-            if error.get_error_code() not in {
-                library.VIR_ERR_NO_NETWORK,
-                library.VIR_ERR_OPERATION_INVALID,
-            }:
-                raise
 
 
 def subnet_of(document: str) -> IPv4Network:

@@ -1,13 +1,73 @@
-"""Whose an object is: what every domain and network of ours carries in its metadata. Pure.
+"""What a lab's objects on a hypervisor are called, and whose they are. Pure.
 
-What metadata says is a claim: whoever may write to a hypervisor's libvirt can write anything.
+Every name begins with the lab's own and four digits of its token, so that ``virsh list`` reads
+well and two controllers may have labs of one name on one hypervisor. Names are for people: the
+metadata says whose an object is. That is a claim: whoever may write to a hypervisor's libvirt can
+write anything.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid5
 from xml.etree import ElementTree as ET
+
+from lab.providers.machines.management import SPACE
+from lab.providers.provider import LabHandle
+
+MANAGEMENT = "mgmt"
+"""The network by which the controller reaches the machines."""
+IMAGES_POOL = "hybridlab-images"
+_PREFIX_DIGITS = 4
+_BRIDGE_DIGITS = 8
+"""Of 15 characters that Linux allows, two are taken before and up to five after."""
+
+
+def name_prefix(lab: LabHandle) -> str:
+    """The beginning of the name of all that belongs to the lab: ``overlay-3fa9``."""
+    return f"{lab.name}-{lab.token[:_PREFIX_DIGITS]}"
+
+
+def domain_name(lab: LabHandle, machine: str) -> str:
+    """The domain of a machine: ``overlay-3fa9-worker1``."""
+    return f"{name_prefix(lab)}-{machine}"
+
+
+def network_name(lab: LabHandle, segment: str) -> str:
+    """The network of a segment: ``overlay-3fa9-cluster``."""
+    return f"{name_prefix(lab)}-{segment}"
+
+
+def pool_name(lab: LabHandle) -> str:
+    """The lab's storage pool."""
+    return name_prefix(lab)
+
+
+def bridge_name(lab: LabHandle, segment: str) -> str:
+    """The bridge of a segment, at most 15 characters: ``hl3fa9c2d1-clus``."""
+    return f"hl{lab.token[:_BRIDGE_DIGITS]}-{segment[:4]}"
+
+
+def scratch_bridge_name(name: str) -> str:
+    """The bridge of a scratch network, whose name ends with eight hex digits of its own."""
+    return f"hb{name[-_BRIDGE_DIGITS:]}"
+
+
+def tunnel_name(lab: LabHandle, segment: str) -> str:
+    """The tunnel end of a segment, on its bridge: ``hx3fa9c2d1-clus``."""
+    return f"hx{lab.token[:_BRIDGE_DIGITS]}-{segment[:4]}"
+
+
+def is_tunnel_name(device: str, token: str) -> bool:
+    """Whether a device has the name of a tunnel end of the lab with that token."""
+    return device.startswith(f"hx{token[:_BRIDGE_DIGITS]}-")
+
+
+def object_uuid(lab: LabHandle, kind: str, name: str) -> str:
+    """The same in every run, so that defining an object twice is defining it once."""
+    return str(uuid5(SPACE, f"{lab.token}/{kind}/{name}"))
+
 
 NAMESPACE = "urn:hybridlab:lab:1"
 _TAG = f"{{{NAMESPACE}}}lab"
@@ -39,7 +99,7 @@ class Owner:
         return f"{self.owner} (controller {self.controller})"
 
 
-def write(owner: Owner) -> str:
+def owner_xml(owner: Owner) -> str:
     """The metadata element, to be put between ``<metadata>`` and ``</metadata>``."""
     ET.register_namespace("hybridlab", NAMESPACE)
     element = ET.Element(
@@ -61,7 +121,7 @@ def write(owner: Owner) -> str:
     return ET.tostring(element, encoding="unicode")
 
 
-def read(document: str) -> Owner | None:
+def read_owner(document: str) -> Owner | None:
     """Whose the object with this XML is; None for a stranger's."""
     element = ET.fromstring(document).find(f"metadata/{_TAG}")  # noqa: S314  libvirt's own document
     if element is None:

@@ -1,20 +1,111 @@
-"""Which machine goes to which hypervisor, and the MTU that fits between those. Pure.
+"""Which machine goes to which hypervisor: what each has left, the choice, its record, its cost.
 
 Nodes spread: each goes where the fewest of its operating system are, then the fewest of all,
 then where it takes the smallest part of what is free, then in the inventory's order. So every
 pair of operating systems has cells within a hypervisor and across. The router and the client
-stand together: then their network, the one outside, need not be carried anywhere.
+go together: then their network, the one outside, need not be carried anywhere.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from lab._errors import PreflightError, UsageError
 from lab._log import quantity
-from lab.inventory.inventory import Inventory
-from lab.topology.intent import Hardware, MachineIntent
+from lab.inventory.inventory import Hypervisor, Inventory
+from lab.inventory.uri import check
+from lab.plan.canonical import plain
+from lab.providers.libvirt import connection, domains, storage
+from lab.providers.libvirt.host import Host
+from lab.providers.provider import LabHandle
+from lab.state.files import read_private, write_private
+from lab.topology.cost import Cost
+from lab.topology.intent import Hardware, Intent, MachineIntent
+
+LAYOUT_FILE = "layout.json"
+_FROM_INVENTORY = ("command", "netcat", "no_verify")
+"""Parameters of a URI that are the inventory's alone: what libvirt runs, here or on the
+hypervisor, and that the hypervisor's key is not checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class LibvirtLayout:
+    """Where a lab's machines are."""
+
+    machines: Mapping[str, str]
+    """Machine to hypervisor."""
+    accelerated: Mapping[str, bool]
+    """Hypervisor to whether guests really run on KVM there."""
+    homes: Mapping[str, Hypervisor]
+    """The hypervisors, as they were in the inventory: a lab is found without one too.
+
+    A URI here has none of :data:`_FROM_INVENTORY`: where one is needed, the lab is
+    taken down with its hypervisor in the inventory.
+    """
+    users: Mapping[str, str] = field(default_factory=dict)
+    """Machine to who logs in; empty until its image is known."""
+    windows: tuple[str, ...] = ()
+    """Those that run Windows."""
+    bundle: str = ""
+    """Digest of what its cluster is made from; empty where pods are namespaces."""
+
+    def hypervisors(self) -> tuple[str, ...]:
+        """Those that have a machine, in order."""
+        return tuple(dict.fromkeys(self.machines.values()))
+
+    def on(self, hypervisor: str) -> tuple[str, ...]:
+        """The machines of one hypervisor, in order."""
+        return tuple(name for name, where in self.machines.items() if where == hypervisor)
+
+
+def load_layout(lab: LabHandle) -> LibvirtLayout | None:
+    """The lab's layout; None before it was decided, or when it was lost."""
+    try:
+        found = json.loads(read_private(lab.directory / LAYOUT_FILE))
+        homes = {name: _read_hypervisor(fields) for name, fields in found["homes"].items()}
+        windows = tuple(found.get("windows", ()))
+        bundle = str(found.get("bundle", ""))
+        return LibvirtLayout(
+            found["machines"], found["accelerated"], homes, found["users"], windows, bundle
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def save_layout(lab: LabHandle, layout: LibvirtLayout) -> None:
+    """Write it down, before any machine is made."""
+    homes = {
+        name: one.replace(uri=_without_local_parameters(one.uri))
+        for name, one in layout.homes.items()
+    }
+    content = json.dumps(plain(replace(layout, homes=homes)), indent=1)
+    write_private(lab.directory / LAYOUT_FILE, content + "\n")
+
+
+def _read_hypervisor(fields: dict[str, Any]) -> Hypervisor:
+    """One of the file, whose URI has passed the inventory's own check."""
+    safe = check(_without_local_parameters(fields["uri"]))
+    return Hypervisor(**{**fields, "uri": safe, "tags": frozenset(fields["tags"])})
+
+
+def _without_local_parameters(uri: str) -> str:
+    place, _, query = uri.partition("?")
+    written = re.split("[&;]", query)  # libvirt takes either, and names in any case
+    kept = [one for one in written if _parameter_name(one) not in _FROM_INVENTORY]
+    return "?".join(filter(None, (place, "&".join(kept))))
+
+
+def _parameter_name(parameter: str) -> str:
+    return unquote(parameter.partition("=")[0]).lower()
+
 
 CARRIER_OVERHEAD = 50
 """Bytes that VXLAN over IPv4 adds to a packet: inner Ethernet 14, VXLAN 8, UDP 8, IPv4 20
@@ -39,7 +130,7 @@ class Capacity:
     disk_gib: int
 
 
-class _Room:
+class _FreeRoom:
     """What is left on the hypervisors while machines are put there and taken away again."""
 
     def __init__(self, hosts: Sequence[Capacity]) -> None:
@@ -104,7 +195,7 @@ def place(
 
     """
     allowed = {machine.name: _allowed(machine, hosts) for machine in machines}
-    room = _Room(hosts)
+    room = _FreeRoom(hosts)
     placed: dict[str, str] = {}
     for machine in machines:
         host = kept.get(machine.name)
@@ -126,7 +217,7 @@ def place(
     return {machine.name: placed[machine.name] for machine in machines}
 
 
-def mtu(inventory: Inventory, hosts: Sequence[str], asked: int) -> int:
+def fitting_mtu(inventory: Inventory, hosts: Sequence[str], asked: int) -> int:
     """The MTU of the node network that fits from end to end, no larger than ``asked``; bytes.
 
     Within one hypervisor any fits. Between several it is the smallest of their uplinks' less
@@ -159,7 +250,7 @@ def _amounts(one: Capacity | Hardware) -> tuple[int, ...]:
     return one.vcpus, one.memory_mib, one.disk_gib
 
 
-def _said(amounts: tuple[int, ...]) -> str:
+def _describe(amounts: tuple[int, ...]) -> str:
     vcpus, memory, disk = amounts
     return f"{quantity(vcpus, 'vCPU')}, {memory:,} MiB of memory and {disk:,} GiB of disk"
 
@@ -168,7 +259,7 @@ def _allowed(machine: MachineIntent, hosts: Sequence[Capacity]) -> tuple[str, ..
     wanted = machine.hardware.hypervisor
     names = tuple(host.name for host in hosts)
     if machine.hardware.place is not None:
-        return (_counted(machine, machine.hardware.place, names),)
+        return (_numbered(machine, machine.hardware.place, names),)
     if wanted is None:
         return names
     if wanted in names:
@@ -186,7 +277,7 @@ def _allowed(machine: MachineIntent, hosts: Sequence[Capacity]) -> tuple[str, ..
     return tagged
 
 
-def _counted(machine: MachineIntent, place: int, names: tuple[str, ...]) -> str:
+def _numbered(machine: MachineIntent, place: int, names: tuple[str, ...]) -> str:
     """The hypervisor of that number."""
     if place > len(names):
         raise PreflightError(
@@ -208,7 +299,7 @@ def _urgency(machine: MachineIntent, choices: int) -> tuple[object, ...]:
 def _search(
     order: Sequence[MachineIntent],
     allowed: Mapping[str, tuple[str, ...]],
-    room: _Room,
+    room: _FreeRoom,
     placed: dict[str, str],
     tries: Iterator[int],
 ) -> bool:
@@ -233,11 +324,11 @@ def _search(
     return False
 
 
-def _refuse_outgrown(placed: Mapping[str, str], room: _Room) -> None:
+def _refuse_outgrown(placed: Mapping[str, str], room: _FreeRoom) -> None:
     lines = [
-        f"'{host}' has {_said(_amounts(room.hosts[host]))} for the lab, and "
+        f"'{host}' has {_describe(_amounts(room.hosts[host]))} for the lab, and "
         f"{', '.join(name for name, where in placed.items() if where == host)} there "
-        f"ask for {_said(room.asked(host))}"
+        f"ask for {_describe(room.asked(host))}"
         for host in room.hosts
         if min(room.free(host)) < 0
     ]
@@ -250,7 +341,7 @@ def _refuse_outgrown(placed: Mapping[str, str], room: _Room) -> None:
 
 
 def _reasons(
-    order: Sequence[MachineIntent], allowed: Mapping[str, tuple[str, ...]], room: _Room
+    order: Sequence[MachineIntent], allowed: Mapping[str, tuple[str, ...]], room: _FreeRoom
 ) -> Iterator[str]:
     homeless = [one for one in order if not any(room.fits(one, host) for host in allowed[one.name])]
     if homeless:
@@ -260,6 +351,225 @@ def _reasons(
     for one in homeless or order:
         wanted = one.hardware.hypervisor
         where = f" on '{wanted}', as the scenario wants it" if wanted else ""
-        yield f"  '{one.name}' asks for {_said(_amounts(one.hardware))}{where}"
+        yield f"  '{one.name}' asks for {_describe(_amounts(one.hardware))}{where}"
     for host in room.hosts:
-        yield f"  '{host}' has free: {_said(room.free(host))}"
+        yield f"  '{host}' has free: {_describe(room.free(host))}"
+
+
+_OWN_EIGHTH = 8
+"""Of its memory, a hypervisor keeps an eighth for itself, unless the inventory says."""
+_VCPUS_A_THREAD = 8
+"""Labs wait more than they compute; OpenStack's Nova gave 16 by default for years."""
+_THIN = 4
+"""Clones hold what was written to them alone: disks may add up to this many times the room."""
+GIB = 1 << 30
+_MIB = 1 << 20
+_UNKNOWN_GIB = 1 << 20
+
+
+def decide_layout(lab: LabHandle, intent: Intent, hosts: Mapping[str, Host]) -> LibvirtLayout:
+    """Where every machine goes; what is there already stays where it is.
+
+    Raises
+    ------
+    PreflightError
+        When a hypervisor cannot be reached, a stranger has a name of ours, or it does not fit.
+
+    """
+    before = load_layout(lab)
+    kept = dict(before.machines) if before else {}
+    room = tuple(_capacity(host, lab) for host in hosts.values())
+    machines = place(intent.machines, room, kept)
+    _refuse_strangers(lab, machines, hosts)
+    _require_networks(intent, machines, hosts)
+    used = dict.fromkeys(machines.values())
+    known = before.accelerated if before else {}
+    accelerated = {name: known[name] if name in known else hosts[name].accelerated for name in used}
+    homes = {name: hosts[name].hypervisor for name in used}
+    windows = tuple(machine.name for machine in intent.machines if machine.os == "windows")
+    return LibvirtLayout(machines, accelerated, homes, before.users if before else {}, windows)
+
+
+def labs_at_once(
+    hypervisors: Sequence[Hypervisor], lab_mib: int, own_mib: int | None = None
+) -> int:
+    """How many labs of that size fit at once; at least one. No hypervisor is asked.
+
+    Parameters
+    ----------
+    own_mib
+        MiB that this machine has; None for what the kernel says.
+
+    """
+    own = own_mib or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // _MIB
+    there = sum(_expected_memory(one, own, lab_mib) for one in hypervisors)
+    return max(1, there // lab_mib)
+
+
+def _expected_memory(hypervisor: Hypervisor, own_mib: int, lab_mib: int) -> int:
+    """MiB it may give; room for one lab where that is not written and cannot be seen from here."""
+    if hypervisor.memory_mib is not None:
+        return hypervisor.memory_mib
+    if urlsplit(hypervisor.uri).hostname is not None:
+        return lab_mib
+    return own_mib - own_mib // _OWN_EIGHTH
+
+
+def _refuse_strangers(
+    lab: LabHandle, machines: Mapping[str, str], hosts: Mapping[str, Host]
+) -> None:
+    for machine, where in machines.items():
+        with hosts[where].explain_errors(f"looking for machine '{machine}'"):
+            domains.find(hosts[where].connected, lab, machine)
+
+
+def _require_networks(
+    intent: Intent, machines: Mapping[str, str], hosts: Mapping[str, Host]
+) -> None:
+    """See that the networks of the hypervisor, to which the scenario adds cards, are there."""
+    for machine in intent.machines:
+        host = hosts[machines[machine.name]]
+        wanted = [nic.network for nic in machine.hardware.nics]
+        if not wanted:
+            continue
+        with host.explain_errors(f"looking for the networks of machine '{machine.name}'"):
+            listed = host.connected.listAllNetworks()
+            running = connection.each(listed, lambda one: one.isActive())
+            there = {one.name(): active for one, active in running}
+        for network in wanted:
+            if not there.get(network):
+                raise _no_network(machine.name, network, host.name, there)
+
+
+def _no_network(
+    machine: str, network: str, host: str, there: Mapping[str, object]
+) -> PreflightError:
+    running = ", ".join(f"'{name}'" for name, active in there.items() if active) or "none"
+    return PreflightError(
+        f"looking for network '{network}', which machine '{machine}' has a card on",
+        f"it is not running on hypervisor '{host}'"
+        if network in there
+        else f"hypervisor '{host}' has none of that name",
+        f"'virsh net-start {network}' there"
+        if network in there
+        else f"define it there ('virsh net-define'), or name one of those that run: {running}",
+    )
+
+
+def _capacity(host: Host, lab: LabHandle) -> Capacity:
+    """What is left there for this lab: the limits less what all other labs of ours have."""
+    given = host.hypervisor
+    with host.explain_errors("asking how much room there is"):
+        memory = host.memory_mib
+        others = [
+            domain for domain, owner in domains.owned(host.connected) if owner.token != lab.token
+        ]
+        sizes = [size for _, size in connection.each(others, domains.size)]
+        disk = _disk_gib(host)
+    taken_vcpus, taken_memory = (sum(taken) for taken in zip(*sizes, (0, 0), strict=True))
+    limit = given.memory_mib or memory - memory // _OWN_EIGHTH
+    vcpus = given.vcpus or _VCPUS_A_THREAD * host.threads
+    return Capacity(
+        name=host.name,
+        tags=given.tags,
+        vcpus=max(0, vcpus - taken_vcpus),
+        memory_mib=max(0, limit - taken_memory),
+        disk_gib=disk,
+    )
+
+
+def _disk_gib(host: Host) -> int:
+    """Room for clones: the limit, or what the storage has free, as thin as clones are.
+
+    Where that cannot be known without making something, it is known when images are copied.
+    """
+    if host.hypervisor.disk_gib is not None:
+        return host.hypervisor.disk_gib
+    free = _free_bytes(host)
+    return _UNKNOWN_GIB if free is None else _THIN * free // GIB
+
+
+def _free_bytes(host: Host) -> int | None:
+    directory = host.hypervisor.storage
+    pools = host.connected.listAllStoragePools()
+    for _, (path, active, info) in connection.each(
+        pools, lambda one: (storage.directory_of(one), one.isActive(), one.info())
+    ):
+        if active and path.startswith(directory):
+            return int(info[3])
+    if host.hypervisor.uri == "qemu:///system" and Path(directory).is_dir():
+        found = os.statvfs(directory)
+        return found.f_bavail * found.f_frsize
+    return None
+
+
+BOOT_SECONDS = 12.0
+"""From start to SSH, one guest a thread, under TCG on 2 cores; KVM takes a third of it."""
+NETWORK_SECONDS = 6.0
+"""Making the network inside one guest for the first time, measured the same way."""
+BUILD_SECONDS = 60.0
+"""A Debian image from packages, measured the same way; an installer takes many times that."""
+WINDOWS_BUILD_SECONDS = 4 * 3600.0
+"""Windows Server from its medium. Not measured: no Windows ran where this was written."""
+WINDOWS_BOOT_SECONDS = 900.0
+"""From a generalised image to a shell. Not measured either."""
+NODE_SECONDS = 200.0
+"""Container runtime and images of a cluster's Linux node, measured as the boot was."""
+CLUSTER_SECONDS = 440.0
+"""From kubeadm init to the last probe pod with two nodes, measured the same way."""
+COPY_SECONDS = 3.0
+"""An image of 350 MiB to one hypervisor, through libvirt."""
+
+
+def predict_cost(
+    intent: Intent, hypervisors: Sequence[Hypervisor], built: Mapping[str, bool]
+) -> Cost:
+    """Predict, from nothing; seconds are without KVM, good to about a factor of three.
+
+    Parameters
+    ----------
+    intent
+        The lab.
+    hypervisors
+        Where its machines may be; all are taken to share them evenly.
+    built
+        By name of image, whether it need not be built any more.
+
+    """
+    machines = intent.machines
+    at_once = sum(one.parallel_boots or os.cpu_count() or 1 for one in hypervisors)
+    windows = {machine.hardware.image for machine in machines if machine.os == "windows"}
+    rounds = math.ceil(len(machines) / max(1, at_once))
+    seconds = (
+        sum(
+            WINDOWS_BUILD_SECONDS if name in windows else BUILD_SECONDS
+            for name, done in built.items()
+            if not done
+        )
+        + (WINDOWS_BOOT_SECONDS if windows else 0.0)
+        + COPY_SECONDS * len(built) * len(hypervisors)
+        + rounds * (BOOT_SECONDS + NETWORK_SECONDS)
+        + _cluster_seconds(intent, at_once)
+    )
+    counts = {
+        "machine": len(machines),
+        "virtual CPU": sum(machine.hardware.vcpus for machine in machines),
+        "unbuilt image": sum(not done for done in built.values()),
+        "hypervisor": len(hypervisors),
+    }
+    return Cost(
+        seconds=seconds,
+        memory_mib=sum(machine.hardware.memory_mib for machine in machines),
+        disk_gib=sum(machine.hardware.disk_gib for machine in machines),
+        counts=counts,
+    )
+
+
+def _cluster_seconds(intent: Intent, at_once: int) -> float:
+    """What Kubernetes takes on Linux machines; Windows nodes are counted with their boot."""
+    if intent.kubernetes is None:
+        return 0.0
+    nodes = sum(
+        machine.kubelet is not None and machine.os == "linux" for machine in intent.machines
+    )
+    return CLUSTER_SECONDS + math.ceil(nodes / max(1, at_once)) * NODE_SECONDS

@@ -1,46 +1,54 @@
 """The libvirt provider: a lab's machines are virtual machines on one or many hypervisors.
 
 Nothing that is made is known from the journal alone: domains and networks carry the lab's
-token in their metadata, and its disks stand below a directory that has the token's name.
+token in their metadata, and its disks are below a directory that has the token's name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab._errors import LabError
+from lab._deadline import Deadline
+from lab._errors import BrokenError, LabError, UsageError
 from lab._log import say
 from lab.imaging.golden import GoldenImage
 from lab.inventory.inventory import Inventory
 from lab.plan.step import Step
 from lab.providers.diagnosis import Diagnosis
 from lab.providers.libvirt import (
-    belongings,
-    capacity,
-    evidence,
-    health,
-    layout,
-    prediction,
+    bring_up,
+    connection,
+    domains,
+    machines,
+    networks,
+    owned,
+    ownership,
+    placement,
     windows,
 )
 from lab.providers.libvirt.bring_up import LibvirtBringUp
-from lab.providers.libvirt.carriage import Carriage
-from lab.providers.libvirt.evidence import OfCluster
 from lab.providers.libvirt.guests import LibvirtGuests
 from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.layout import LibvirtLayout
-from lab.providers.libvirt.placed import Placed
-from lab.providers.libvirt.placement import mtu
+from lab.providers.libvirt.parallel import run_jobs
+from lab.providers.libvirt.placement import LibvirtLayout, load_layout
+from lab.providers.libvirt.vxlan_underlay import VxlanUnderlay
 from lab.providers.machines import fitness
 from lab.providers.machines.base import MachinesProvider
-from lab.providers.machines.steps import other_machines, own_network, recorded
+from lab.providers.machines.steps import (
+    look_inside,
+    other_machines,
+    own_network,
+    recorded,
+)
 from lab.providers.provider import (
     CAPTURE,
     CLUSTER,
     MACHINES,
+    SLOW_EVIDENCE_SECONDS,
     Evidence,
     LabHandle,
     Liveness,
@@ -48,11 +56,18 @@ from lab.providers.provider import (
     Provider,
 )
 from lab.providers.setup import ProviderSetup
+from lab.remote.windows_steps import answers
 from lab.topology.cost import Cost
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
+    import libvirt
+
     from lab.imaging.image_store import ImageStore
+
+MISSING = "missing"
+"""The state of a machine whose domain is not there."""
+_STATE_WORDS = {MISSING: "missing", **domains.WORDS}
 
 
 class LibvirtProvider(MachinesProvider):
@@ -72,16 +87,16 @@ class LibvirtProvider(MachinesProvider):
         super().__init__(inventory)
         self._hosts = {one.name: Host(one) for one in inventory.hypervisors.values()}
 
-    def _hosts_with(self, decided: LibvirtLayout | None) -> Mapping[str, Host]:
-        """The inventory's hypervisors, and those that the lab alone still knows of."""
-        for name, home in (decided.homes if decided else {}).items():
+    def _hosts_with(self, layout: LibvirtLayout | None) -> Mapping[str, Host]:
+        """The inventory's hypervisors, and those that only the lab still knows of."""
+        for name, home in (layout.homes if layout else {}).items():
             self._hosts.setdefault(name, Host(home, listed=False))
         return self._hosts
 
     @cached_property
     def _image_store(self) -> ImageStore:
         from lab.imaging.image_store import ImageStore  # noqa: PLC0415  'down' builds no image
-        from lab.providers.libvirt.installing import LibvirtInstaller  # noqa: PLC0415  the same
+        from lab.providers.libvirt.installer import LibvirtInstaller  # noqa: PLC0415  the same
 
         first = next(iter(self._hosts.values()))
         installer = LibvirtInstaller(first, self._inventory.management.cidr)
@@ -99,39 +114,31 @@ class LibvirtProvider(MachinesProvider):
     def node_mtu(self, asked: int) -> int:
         """What fits between all hypervisors, if there are several: any may get a machine.
 
-        Raises
-        ------
-        PreflightError
-            When that is too little for a cluster.
-
+        Raises PreflightError if that is too little for a cluster.
         """
-        return mtu(self._inventory, [*self._inventory.hypervisors], asked)
+        return placement.fitting_mtu(self._inventory, [*self._inventory.hypervisors], asked)
 
     def cost(self, intent: Intent) -> Cost:
         """What the lab is predicted to take here, from nothing; no hypervisor is asked.
 
-        Raises
-        ------
-        PreflightError
-            When there is no such image, and it cannot be built here.
-
+        Raises PreflightError if an image does not exist and cannot be built here.
         """
-        windows.require(intent, self._require)
+        windows.require_images(intent, self._require)
         built = {
             name: self._image_store.peek(name) is not None
             for name in dict.fromkeys(machine.hardware.image for machine in intent.machines)
         }
-        return prediction.predict(intent, tuple(self._inventory.hypervisors.values()), built)
+        return placement.predict_cost(intent, tuple(self._inventory.hypervisors.values()), built)
 
     def unfit(self, intent: Intent) -> str:
-        """Why there can be no such lab of virtual machines."""
+        """Why such a lab of virtual machines is impossible."""
         return fitness.unfit(intent)
 
     def labs_at_once(self, intents: Sequence[Intent]) -> int:
         """As many as the hypervisors have memory for."""
         sums = (sum(one.hardware.memory_mib for one in intent.machines) for intent in intents)
         hypervisors = [host.hypervisor for host in self._hosts.values()]
-        return capacity.labs_at_once(hypervisors, max(sums, default=1))
+        return placement.labs_at_once(hypervisors, max(sums, default=1))
 
     def examine(self, state: Path) -> tuple[Diagnosis, ...]:
         """What every hypervisor lacks; on each a tiny guest is started and ended."""
@@ -144,31 +151,23 @@ class LibvirtProvider(MachinesProvider):
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Reach every hypervisor, and see that images, names and room are there.
 
-        Raises
-        ------
-        PreflightError
-            Naming everything that is missing and its fix. Nothing has been created.
-
+        Raises PreflightError with everything that is missing and its fix; nothing was created.
         """
         bundled = self._bundled(lab, intent)
         if bundled:
             bundled.check()
-        decided = self._layout(lab, intent)
-        Carriage(lab, intent, decided.machines, self._hosts).check()
+        layout = placement.decide_layout(lab, intent, self._hosts)
+        VxlanUnderlay(lab, intent, layout.machines, self._hosts).check()
 
     def steps(self, lab: LabHandle, intent: Intent) -> tuple[Step, ...]:
         """What brings the lab up, in order.
 
-        Raises
-        ------
-        PreflightError
-            When there can be no such lab of virtual machines, or there is no such image and it
-            cannot be built here.
-
+        Raises PreflightError if such a lab of virtual machines is impossible, or an image does
+        not exist and cannot be built here.
         """
         fitness.require_fit(intent)
         fitness.require_packages(intent, self._packages)
-        windows.require(intent, self._require)
+        windows.require_images(intent, self._require)
         return LibvirtBringUp(
             lab=lab,
             intent=intent,
@@ -176,7 +175,6 @@ class LibvirtProvider(MachinesProvider):
             hosts=self._hosts,
             image_of=self._image,
             digest_of=self._image_store.digest,
-            decide=lambda: self._layout(lab, intent),
             bundled=self._bundled(lab, intent),
         ).steps()
 
@@ -187,99 +185,240 @@ class LibvirtProvider(MachinesProvider):
     def _image(self, name: str) -> GoldenImage:
         return self._image_store.get(name, say)
 
-    def _layout(self, lab: LabHandle, intent: Intent) -> LibvirtLayout:
-        return capacity.decide(lab, intent, self._hosts)
-
     def liveness(self, lab: LabHandle, intent: Intent) -> Liveness:
-        """Look at the domains, and into the machines."""
-        decided = layout.load(lab)
-        if decided is None:
-            return self._unplaced(lab)
-        if other := other_machines(decided.machines, intent):
+        """Look at networks and domains, and into the machines."""
+        layout = load_layout(lab)
+        if layout is None:
+            return self._without_layout(lab)
+        if other := other_machines(layout.machines, intent):
             return Liveness("broken", other, again_from="place")
+        own, hosts = own_network(intent), self._hosts_with(layout)
         try:
-            return self._look(lab, intent, decided)
+            states = machine_states(lab, layout, hosts)
+            verdict = judge_states(states, _missing_networks(lab, own, layout, hosts))
+            if verdict.state != "running":
+                return verdict
+            if torn := VxlanUnderlay(lab, own, layout.machines, hosts).differences():
+                return Liveness("broken", torn[0], again_from="networks")
+            with self._guests(lab) as guests:
+                return look_inside(guests, own, self._beyond_network(lab, intent)) or verdict
         except LabError as error:
             return Liveness("broken", str(error), again_from="machines")
 
-    def _look(self, lab: LabHandle, intent: Intent, decided: LibvirtLayout) -> Liveness:
-        own, hosts = own_network(intent), self._hosts_with(decided)
-        return health.look(lab, own, decided, hosts, self._beyond_network(lab, intent))
+    def _without_layout(self, lab: LabHandle) -> Liveness:
+        for host in self._hosts.values():
+            with host.explain_errors(f"looking for lab '{lab.name}'"):
+                found = list(owned.find_owned(host))
+            for what, owner in found:
+                if owner.token == lab.token:
+                    detail = f"{what} exists, but there is no record of where the rest is"
+                    return Liveness("broken", detail)
+        return Liveness("absent", "no hypervisor has any of its objects")
 
     def _bundle_digest(self, lab: LabHandle) -> str:
-        decided = layout.load(lab)
-        return decided.bundle if decided else ""
+        layout = load_layout(lab)
+        return layout.bundle if layout else ""
+
+    def _recorded(self, lab: LabHandle) -> LibvirtLayout:
+        return recorded(lab, load_layout(lab))
 
     def _guests(self, lab: LabHandle) -> LibvirtGuests:
-        decided = recorded(lab, layout.load(lab))
-        return LibvirtGuests(lab, decided, self._hosts_with(decided))
-
-    def _placed(self, lab: LabHandle) -> Placed:
-        decided = recorded(lab, layout.load(lab))
-        return Placed(lab, decided, self._hosts_with(decided))
-
-    def _unplaced(self, lab: LabHandle) -> Liveness:
-        for host in self._hosts.values():
-            with host.told(f"looking for lab '{lab.name}'"):
-                owners = list(host.owners())
-            for what, owner in owners:
-                if owner.token == lab.token:
-                    return Liveness(
-                        "broken", f"{what} is there, and no record of where the rest is"
-                    )
-        return Liveness("absent", "no hypervisor has anything of it")
+        layout = self._recorded(lab)
+        return LibvirtGuests(lab, layout, self._hosts_with(layout))
 
     def destroy(self, lab: LabHandle, *, owner: str = "") -> tuple[str, ...]:
-        """Take away every object of the owner's with the lab's token; say what was removed.
-
-        Safe to repeat.
-
-        Raises
-        ------
-        BrokenError
-            When a hypervisor cannot be reached or refuses; the others are done first.
-
-        """
-        decided = layout.load(lab)
-        return belongings.destroy(lab, decided, self._hosts_with(decided), owner)
+        """Remove every object of the owner's with the lab's token; see :func:`owned.destroy`."""
+        layout = load_layout(lab)
+        return owned.destroy(lab, layout, self._hosts_with(layout), owner)
 
     def marks(self, *, all_users: bool = False) -> tuple[Mark, ...]:
         """Every object of this controller's; with ``all_users`` also of others' expired labs."""
-        return belongings.marks(self._hosts.values(), all_users=all_users)
-
-    def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
-        """Domains, networks, consoles and screens, and the network inside each machine."""
-        decided = layout.load(lab)
-        if decided is None:
-            return
-        cluster = self._cluster_evidence(lab, intent) if decided.bundle else None
-        yield from evidence.pieces(lab, decided, self._hosts_with(decided), cluster)
-
-    def _cluster_evidence(self, lab: LabHandle, intent: Intent) -> OfCluster | None:
-        try:
-            return self._cluster(lab, intent).evidence
-        except LabError:  # its bundle is gone: the machines are evidence enough
-            return None
+        return owned.marks(self._hosts.values(), all_users=all_users)
 
     def console(self, lab: LabHandle, intent: Intent, name: str) -> int:
         """Join this terminal to the machine's serial console until Ctrl-]; the exit code."""
         del intent
-        return self._placed(lab).console(name)
+        connection.hear_events()
+        return domains.join_console(self._domain(lab, name))
 
     def console_log(self, lab: LabHandle, intent: Intent, name: str) -> str:
         """All that the serial console has said since the machine was made."""
         del intent
-        return self._placed(lab).console_log(name)
+        return machines.console_text(self._home(lab, name), lab, name)
 
     def screenshot(self, lab: LabHandle, intent: Intent, name: str) -> bytes:
         """What its screen shows now, as PNG."""
         del intent
-        return self._placed(lab).screenshot(name)
+        with self._home(lab, name).explain_errors(f"taking a picture of the screen of '{name}'"):
+            return domains.screenshot(self._domain(lab, name))
 
     def suspend(self, lab: LabHandle, intent: Intent) -> tuple[str, ...]:
         """Save every machine's memory to disk and stop it; the names of those that ran."""
         del intent
-        return self._placed(lab).suspend()
+        layout = self._recorded(lab)
+        hosts = self._hosts_with(layout)
+
+        def saving(name: str) -> Callable[[], bool]:
+            def save() -> bool:
+                with self._home(lab, name).explain_errors(f"saving machine '{name}'"):
+                    return domains.save(self._domain(lab, name))
+
+            return save
+
+        homes = layout.hypervisors()
+        jobs = {home: {name: saving(name) for name in layout.on(home)} for home in homes}
+        limits = {home: hosts[home].threads for home in homes}
+        done = run_jobs(jobs, limits, Deadline(bring_up.ALL_SECONDS))
+        return tuple(machine for machine, ran in done.items() if ran)
+
+    def _home(self, lab: LabHandle, name: str) -> Host:
+        layout = self._recorded(lab)
+        if name not in layout.machines:
+            raise UsageError(
+                f"looking for '{name}' in lab '{lab.name}'",
+                "there is no machine of that name",
+                f"one of {', '.join(layout.machines)}",
+            )
+        return self._hosts_with(layout)[layout.machines[name]]
+
+    def _domain(self, lab: LabHandle, name: str) -> libvirt.virDomain:
+        host = self._home(lab, name)
+        with host.explain_errors(f"looking for machine '{name}'"):
+            found = domains.find(host.connected, lab, name)
+        if found is None:
+            doing = f"looking for machine '{name}'"
+            raise BrokenError(doing, "its domain is gone", f"lab up {lab.name}")
+        return found[0]
+
+    def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
+        """Domains, networks, consoles and screens, and the network inside each machine."""
+        layout = load_layout(lab)
+        if layout is None:
+            return
+        hosts = self._hosts_with(layout)
+        for name in layout.hypervisors():
+            yield from _hypervisor_evidence(lab, hosts[name])
+        for name, where in layout.machines.items():
+            yield from _machine_evidence(lab, name, hosts[where])
+        with self._guests(lab) as guests:
+            yield from guests.evidence()
+            if not layout.bundle:
+                yield from guests.logs(layout.machines, Deadline(SLOW_EVIDENCE_SECONDS))
+            for name in layout.windows:
+                yield from windows_evidence(guests, name, Deadline(SLOW_EVIDENCE_SECONDS))
+            if layout.bundle:
+                yield from self._cluster_evidence(lab, intent, guests)
+
+    def _cluster_evidence(
+        self, lab: LabHandle, intent: Intent, guests: LibvirtGuests
+    ) -> Iterator[Evidence]:
+        try:
+            cluster = self._cluster(lab, intent)
+        except LabError:  # its bundle is gone: logs are evidence enough
+            yield from guests.logs(self._recorded(lab).machines, Deadline(SLOW_EVIDENCE_SECONDS))
+            return
+        for path, content in cluster.evidence(guests):
+            yield Evidence(path, content)
+
+
+def judge_states(states: Mapping[str, str], missing: tuple[str, ...]) -> Liveness:
+    """The lab's state, from its machines' and from what networks and pools are missing. Pure."""
+    counts = Counter(states.values())
+    if counts[MISSING] == len(states) and missing:
+        return Liveness("absent", f"it has no domains, and no {missing[0]}")
+    if missing:
+        return Liveness("broken", f"it has no {missing[0]}", again_from="networks")
+    if counts["running"] == len(states):
+        return Liveness("running", f"{len(states)} domains run")
+    if counts["saved"] == len(states):
+        detail = f"the memory of all {len(states)} machines is on disk"
+        return Liveness("suspended", detail, "machines")
+    bad = [
+        f"{name} is {_STATE_WORDS[state]}" for name, state in states.items() if state != "running"
+    ]
+    more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
+    return Liveness("broken", f"{bad[0]}{more}", again_from="machines")
+
+
+def machine_states(
+    lab: LabHandle, layout: LibvirtLayout, hosts: Mapping[str, Host]
+) -> Mapping[str, str]:
+    """The state of every machine's domain, in the layout's order."""
+    states: dict[str, str] = {}
+    for machine, where in layout.machines.items():
+        host = hosts[where]
+        with host.explain_errors(f"looking at machine '{machine}'"):
+            found = domains.find(host.connected, lab, machine)
+            states[machine] = domains.state(found[0]) if found else MISSING
+    return states
+
+
+def _missing_networks(
+    lab: LabHandle, intent: Intent, layout: LibvirtLayout, hosts: Mapping[str, Host]
+) -> tuple[str, ...]:
+    missing: list[str] = []
+    for name in layout.hypervisors():
+        host = hosts[name]
+        with host.explain_errors(f"looking at the networks of lab '{lab.name}'"):
+            for segment in (ownership.MANAGEMENT, *(one.name for one in intent.segments)):
+                network = networks.find(host.connected, lab, segment)
+                if network is None or not network.isActive():
+                    missing.append(f"network '{ownership.network_name(lab, segment)}' on '{name}'")
+            if host.lab_pool(lab.token) is None:
+                missing.append(f"storage pool on '{name}'")
+    return tuple(missing)
+
+
+def windows_evidence(guests: LibvirtGuests, name: str, deadline: Deadline) -> Iterator[Evidence]:
+    """What a Windows machine answers; what cannot be had says why. Never raises."""
+    try:
+        for file, content in answers(guests.windows_shell(name), deadline):
+            yield Evidence(f"{name}/windows/{file}", content)
+    except LabError as error:
+        yield Evidence(f"{name}/windows/missing.txt", f"{error}\n".encode())
+
+
+def _hypervisor_evidence(lab: LabHandle, host: Host) -> Iterator[Evidence]:
+    def version() -> str:
+        found = host.connected
+        return (
+            f"libvirt {found.getLibVersion()}, {found.getType()} {found.getVersion()}\n"
+            f"{found.getCapabilities()}"
+        )
+
+    def documents() -> str:
+        there = networks.owned(host.connected)
+        return "\n".join(network.XMLDesc() for network, owner in there if owner.token == lab.token)
+
+    yield _try_piece(f"hypervisors/{host.name}/capabilities.xml", version)
+    yield _try_piece(f"hypervisors/{host.name}/networks.xml", documents)
+
+
+def _machine_evidence(lab: LabHandle, name: str, host: Host) -> Iterator[Evidence]:
+    def document() -> str:
+        found = domains.find(host.connected, lab, name)
+        if found is None:
+            return "there is no domain\n"
+        return f"<!-- {domains.state(found[0])} -->\n{found[0].XMLDesc()}"
+
+    def console() -> str:
+        return domains.clean_console(machines.console_text(host, lab, name))
+
+    def screen() -> bytes:
+        found = domains.find(host.connected, lab, name)
+        return domains.screenshot(found[0]) if found else b""
+
+    yield _try_piece(f"{name}/domain.xml", document)
+    yield _try_piece(f"{name}/console.log", console)
+    yield _try_piece(f"{name}/screen.png", screen)
+
+
+def _try_piece(path: str, make: Callable[[], str | bytes]) -> Evidence:
+    try:
+        content = make()
+    except Exception as error:  # noqa: BLE001  whatever is wrong with it is evidence too
+        return Evidence(f"{path}.missing", f"{connection.reason(error)}\n".encode())
+    return Evidence(path, content.encode() if isinstance(content, str) else content)
 
 
 def make(setup: ProviderSetup) -> Provider:

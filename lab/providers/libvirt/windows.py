@@ -1,20 +1,238 @@
-"""Windows machines of a lab: what can be asked of them here, and what cannot yet.
+"""Windows machines of a lab: clones of a golden image, and what cannot be asked of them.
 
-They come up, and take commands. The network of their pods is Kubernetes' work (HNS, kube-proxy,
-a CNI), and no Kubernetes is brought up here yet: what would need such a pod is refused in words.
+A clone makes its own SSH host key and WinRM certificate at its first start, and prints both on its
+serial port, which nobody but the hypervisor writes down. They are pinned from there, and never
+learned from the network.
 """
 
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
-from lab._errors import PreflightError, UsageError
+from lab._errors import BrokenError, DeadlineError, PreflightError, UsageError
+from lab.imaging import recipes
+from lab.imaging.recipe import WindowsPhase
+from lab.imaging.windows import monitor
+from lab.imaging.windows.monitor import Progress, Seen
+from lab.imaging.windows.settings import CloneCard, CloneSettings, Region
+from lab.providers.libvirt import domains, ownership, storage
+from lab.providers.libvirt.documents import Disc, VirtualMachine
+from lab.providers.libvirt.host import Host
+from lab.providers.libvirt.machines import MachineRecipe
+from lab.providers.machines import keyring, management
+from lab.providers.machines.keyring import Pins
 from lab.providers.provider import Outcome, Probe
 from lab.remote.shell import Completed, Shell
-from lab.topology.intent import Intent, MachineIntent
+from lab.topology.intent import Intent, Interface, MachineIntent
+
+if TYPE_CHECKING:
+    import libvirt
+
+    from lab.remote.windows import WindowsShell
+
+SPEAK_SECONDS = {True: 1800.0, False: 18_000.0}
+"""From the first start to its keys on the console, by whether KVM works. Not measured: no Windows
+ran where this was written; packer's recipes allow a first start half an hour."""
+SHELL_SECONDS = {True: 300.0, False: 3000.0}
+"""From there, or from any later start, to a shell. Not measured either."""
+_LOOK_SECONDS = 1.0
+_CLOCK_SECONDS = 60.0
+_PHASE_WORDS: Mapping[WindowsPhase, str] = {
+    "starting": "it has said nothing yet: firmware, boot loader, or the generalised image starts",
+    "winpe": "it runs Setup's own system, which a clone never should",
+    "disk": "it partitions its disk, which a clone never should",
+    "copy": "it lays down files, which a clone never should",
+    "specialize": "it takes on its name and drivers (specialize)",
+    "oobe": "it starts once more (OOBE)",
+    "first-logon": "the first logon runs clone.ps1",
+    "ready": "its shells listen",
+    "sysprep": "it is being generalised, which a clone never should",
+}
+
+
+def seed_volume(machine: str) -> str:
+    """The volume of the lab's pool that is its medium, until it has been read."""
+    return f"{machine}.seed"
+
+
+def clone_settings(recipe: MachineRecipe, region: Region) -> CloneSettings:
+    """Who the clone is. Secret. ``region``: language and time that its image was installed with."""
+    lab, machine = recipe.lab, recipe.machine
+    first = CloneCard(
+        name=management.DEVICE,
+        mac=management.management_mac(lab, machine.name),
+        address=f"{recipe.management_address}/{recipe.management_prefix}",
+        gateway=None,
+        dns=(),
+        mtu=recipe.management_mtu,
+    )
+    return CloneSettings(
+        computer_name=machine.name,
+        administrator_password=keyring.password(lab, machine.name),
+        authorized_key=keyring.client_public(lab),
+        management_address=recipe.management_address,
+        cards=(first, *(clone_card(machine, one) for one in machine.interfaces)),
+        time_server=None,
+        region=region,
+    )
+
+
+def clone_card(machine: MachineIntent, interface: Interface) -> CloneCard:
+    """A card of a node as the clone is to set it up. Pure."""
+    routes = (one for one in machine.routes if one.destination == "default")
+    return CloneCard(
+        name=interface.name,
+        mac=interface.mac,
+        address=interface.addresses[0] if interface.addresses else None,
+        gateway=next((one.via for one in routes if one.device == interface.name), None),
+        dns=(),
+        mtu=interface.mtu,
+    )
+
+
+def clone_machine(
+    host: Host, recipe: MachineRecipe, pool: libvirt.virStoragePool, disk: str
+) -> VirtualMachine:
+    """Write the medium that tells the clone who it is; the machine. Old pins are forgotten."""
+    from lab.imaging.windows.answer import clone_medium  # noqa: PLC0415  an extra
+
+    lab, machine, image = recipe.lab, recipe.machine, recipe.image
+    made_from = recipes.load(image.name)
+    assert image.firmware != "kernel", "no Windows boots so"
+    assert made_from.windows is not None, "its image's first boot is Windows'"
+    keyring.unpin(lab, machine.name)
+    medium = clone_medium(clone_settings(recipe, made_from.windows.region), made_from.templates)
+    seed = storage.write(pool, seed_volume(machine.name), medium)
+    directory = storage.directory_of(pool)
+    return VirtualMachine(
+        kind="windows",
+        name=ownership.domain_name(lab, machine.name),
+        uuid=ownership.object_uuid(lab, "domain", machine.name),
+        title=f"machine {machine.name} of lab {lab.name}",
+        accelerated=recipe.accelerated,
+        hyperv=host.hyperv if recipe.accelerated else (),
+        vcpus=machine.hardware.vcpus,
+        memory_mib=machine.hardware.memory_mib,
+        firmware=image.firmware,
+        nvram=f"{directory}/{machine.name}.firmware",
+        storage=image.storage,
+        disk=disk,
+        discs=(Disc(seed), *((Disc(recipe.bundle),) if recipe.bundle else ())),
+        console_log=f"{directory}/{recipe.console_volume}",
+        cards=recipe.cards(),
+    )
+
+
+def pin_keys(host: Host, recipe: MachineRecipe, said: Callable[[], str]) -> None:
+    """Wait until it has said its keys, pin them, and take its medium away; at once if they are.
+
+    Parameters
+    ----------
+    said
+        Reads all that its console has said in this life.
+
+    Raises
+    ------
+    BrokenError
+        When a step of the lab's script failed, or its domain stopped: with its last lines.
+    DeadlineError
+        When it takes too long, naming the phase that it was in.
+
+    """
+    lab, name = recipe.lab, recipe.machine.name
+    if keyring.pins(lab, name) is None:
+        pins = _wait_for_keys(host, recipe, said)
+        keyring.pin(lab, name, pins)
+    with host.explain_errors(f"taking the medium out of machine '{name}'"):
+        pool, found = host.lab_pool(lab.token), domains.find(host.connected, lab, name)
+        if pool is not None and found is not None:
+            domains.discard_volume(found[0], pool, seed_volume(name))
+
+
+def _wait_for_keys(host: Host, recipe: MachineRecipe, said: Callable[[], str]) -> Pins:
+    lab, name = recipe.lab, recipe.machine.name
+    doing = f"waiting for machine '{name}' to say its keys on its console"
+    hint = f"'lab console {lab.name} {name}'; 'lab screenshot {lab.name} {name}'"
+    deadline = Deadline(SPEAK_SECONDS[recipe.accelerated])
+    progress = monitor.begin(time.monotonic())
+
+    def look() -> bool:
+        nonlocal progress
+        with host.explain_errors(f"looking at machine '{name}'"):
+            found = domains.find(host.connected, lab, name)
+            runs = found is not None and domains.state(found[0]) == "running"
+        text = said()
+        new = Seen(at=time.monotonic(), said=text, runs=runs)
+        progress = monitor.advance(monitor.begin(progress.began), new)
+        if progress.phase == "ready" and progress.key and progress.certificate:
+            return True
+        if progress.ending:
+            raise BrokenError(doing, _why_ended(progress, text), hint)
+        return False
+
+    try:
+        deadline.wait(doing, look, every=_LOOK_SECONDS)
+    except DeadlineError as error:
+        raise DeadlineError(
+            doing, f"it has not within {deadline.seconds:g} s; {_how_far(progress)}", hint
+        ) from error
+    return Pins(progress.key, progress.certificate)
+
+
+def _why_ended(progress: Progress, text: str) -> str:
+    why = {
+        "failed": f"step {progress.failure}",
+        "again": "it has begun Setup, which a clone never should",
+        "loops": f"it has begun to specialise {progress.specializes} times",
+    }.get(progress.ending, "its domain has stopped")
+    return f"{why}; the last of its console:{domains.console_tail(text)}"
+
+
+def _how_far(progress: Progress) -> str:
+    step = f", step '{progress.step}'" if progress.step else ""
+    tail = domains.console_tail(progress.tail)
+    return f"{_PHASE_WORDS[progress.phase]}{step}; the last of its console:{tail}"
+
+
+def wait_for_shell(recipe: MachineRecipe, shell: Shell) -> None:
+    """Wait until it takes a command.
+
+    Raises
+    ------
+    DeadlineError
+        With what the last try met.
+    BrokenError
+        When it shows another key or certificate than it has said.
+
+    """
+    shell.wait(Deadline(SHELL_SECONDS[recipe.accelerated]))
+
+
+def set_clock(shell: WindowsShell) -> None:
+    """Put the clock of a resumed guest right: it stood still with its memory.
+
+    Raises
+    ------
+    BrokenError
+        When it refuses.
+
+    """
+    milliseconds = int(time.time() * 1000)
+    moment = f"[DateTimeOffset]::FromUnixTimeMilliseconds({milliseconds})"
+    script = f"$null = Set-Date -Date {moment}.LocalDateTime"
+    done = shell.powershell(script, Deadline(_CLOCK_SECONDS))
+    if done.code:
+        raise BrokenError(
+            "setting the clock of a machine that was suspended",
+            f"Set-Date ended with {done.code}: {done.stderr.strip()[-400:]}",
+            "set it by hand: 'lab ssh'",
+        )
+
 
 WITHOUT = "'--only linux' (make: ONLY=linux) goes on without Windows nodes"
 WHY = (
@@ -44,7 +262,7 @@ class WindowsMachine:
         return shlex.join(("lab", "ssh", self.lab, self.name, "--", *command))
 
 
-def require(intent: Intent, check: Callable[[str], None]) -> None:
+def require_images(intent: Intent, check: Callable[[str], None]) -> None:
     """See that the installation media of every Windows image are there, or the image is.
 
     Parameters
@@ -109,11 +327,11 @@ def unprobeable(intent: Intent, probes: Sequence[Probe]) -> Mapping[int, Outcome
             or hosts.get(probe.address)
         )
         if machine is not None:
-            found[probe.key] = _barred(probe, machine)
+            found[probe.key] = _unprobeable(probe, machine)
     return found
 
 
-def _barred(probe: Probe, machine: str) -> Outcome:
+def _unprobeable(probe: Probe, machine: str) -> Outcome:
     detail = f"cannot probe from or to '{machine}': {WHY}"
     return Outcome(probe.key, "error", detail, None, (), None, 0.0)
 

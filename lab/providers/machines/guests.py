@@ -17,9 +17,9 @@ from lab.cluster.observed import PodLink
 from lab.facts.evidence import LinuxNode, logs
 from lab.facts.node import NodeFacts
 from lab.providers.capture import Taken, Tap
+from lab.providers.node.campaign import Prober
 from lab.providers.node.control import NodeControl
 from lab.providers.node.fleet import Fleet
-from lab.providers.node.probing import Prober
 from lab.providers.provider import (
     SLOW_EVIDENCE_SECONDS,
     Evidence,

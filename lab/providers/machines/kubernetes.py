@@ -22,10 +22,9 @@ from lab.cluster.linux.bring_up import linux_steps
 from lab.cluster.linux.hard_way import PKI
 from lab.cluster.linux.joining import JoinCredentials
 from lab.cluster.linux.operations import ClusterSite
-from lab.cluster.observed import NAMESPACE
+from lab.cluster.observed import NAMESPACE, NodeVersion
 from lab.cluster.probe_manifests import ObjectOwner
-from lab.cluster.probe_pods import ProbePods, Workloads
-from lab.cluster.versions import NodeVersion, versions
+from lab.cluster.probe_pods import ProbePods, Workloads, node_versions
 from lab.cluster.windows import bring_up
 from lab.cluster.windows.kubelet import HardWayJoin, Join
 from lab.cluster.workload_checks import WorkloadResult, nodes, unmade
@@ -38,8 +37,8 @@ from lab.plan.step import Step
 from lab.providers.machines.bundles import Bundled
 from lab.providers.machines.guests import Guests
 from lab.providers.netns.dialects import FINGERPRINT, fingerprint
-from lab.providers.node.dialects import named
-from lab.providers.pods.exec_probing import ExecProber
+from lab.providers.node.exec_probes import ExecProber
+from lab.providers.node.fleet import with_names
 from lab.providers.provider import LabHandle, Machine, Outcome, Probe, ProbeSettings
 from lab.remote.parallel import on_each
 from lab.remote.shell import Completed, Shell
@@ -174,7 +173,7 @@ class MachinesCluster:
         with self.opened() as guests:
             deadline = Deadline(_API_SECONDS * guests.patience)
             with self.api(guests, deadline) as api:
-                return versions(api, deadline)
+                return node_versions(api, deadline)
 
     def probe(
         self,
@@ -193,7 +192,7 @@ class MachinesCluster:
                     found = guests.probe(bound, probes, settings, progress, others)
             shown = {name for one in found.values() for name in one.backends}
             holders = self._holders(guests, {one for one in shown if one.startswith(FINGERPRINT)})
-        return {key: named(one, holders) for key, one in found.items()}
+        return {key: with_names(one, holders) for key, one in found.items()}
 
     def _holders(self, guests: Guests, certificates: Collection[str]) -> Mapping[str, str]:
         """The control planes whose API servers have these certificates, by fingerprint.

@@ -12,7 +12,7 @@ from lab.plan.canonical import digest
 from lab.plan.step import Step
 from lab.providers.machines.bundles import Bundled
 from lab.providers.machines.guests import Guests
-from lab.providers.node.looking import OTHER
+from lab.providers.node.record import OTHER
 from lab.providers.provider import LabHandle, Liveness
 from lab.topology.intent import Intent
 

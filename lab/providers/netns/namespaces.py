@@ -20,7 +20,7 @@ from typing import Self
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError
-from lab.providers.netns import isolation, operations
+from lab.providers.netns import isolation
 from lab.providers.netns.isolation import (
     MACHINES_DIRECTORY,
     NETNS_DIRECTORY,
@@ -29,13 +29,11 @@ from lab.providers.netns.isolation import (
 )
 from lab.providers.netns.netlink import Socket, list_links
 from lab.providers.netns.operations import (
-    ChecksumOff,
     Message,
     Names,
     NamespaceOperations,
-    RulesetLoad,
+    Request,
     SysctlSet,
-    TapAdd,
     VethAdd,
 )
 from lab.topology.intent import MachineIntent, Pod, Resolver
@@ -175,11 +173,11 @@ def _apply_here(one: NamespaceOperations, channel: Socket, names: Names) -> None
             channel.apply(waiting, names)
             waiting = []
             set_sysctl(operation, one.namespace)
-        elif isinstance(operation, TapAdd | ChecksumOff):
+        elif isinstance(operation, Request):
             channel.apply(waiting, names)
             waiting = []
-            operations.request(operation, one.namespace)
-        elif not isinstance(operation, RulesetLoad):
+            operation.perform(one.namespace)
+        elif isinstance(operation, Message):
             waiting.append(operation)
     channel.apply(waiting, names)
 

@@ -19,7 +19,7 @@ from typing import Self
 
 from lab._errors import BrokenError
 from lab.providers.netns import namespaces
-from lab.providers.netns.operations import Encoded, Message, Names, attribute, encode
+from lab.providers.netns.operations import Encoded, Message, Names, attribute
 from lab.topology.intent import MachineIntent, Translation
 from lab.topology.routing import own_addresses
 
@@ -66,7 +66,7 @@ class Socket:
         batch: list[Encoded] = []
         size = 0
         for operation in operations:
-            encoded = encode(operation, names)
+            encoded = operation.encode(names)
             if len(batch) == _BATCH_MESSAGES or size + len(encoded[2]) > _BATCH_BYTES:
                 self._exchange(sent, batch)
                 sent, batch, size = [], [], 0

@@ -1,9 +1,7 @@
 """The operations of a lab as a shell script of ``ip``, ``bridge``, ``sysctl`` and ``nft``.
 
-The very operations that the executor does, in the same order; whoever runs the script as
-root, in a place where no namespace has one of the names, has the same network. Pure.
-
-Whoever runs them as root, after the script of the network, has the same daemons. Pure.
+The very operations that the executor does, in the same order, and the daemons after them; whoever
+runs the script as root, where no namespace has one of the names, has the same network. Pure.
 """
 
 from __future__ import annotations
@@ -11,42 +9,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import singledispatch
 from shlex import quote
 
 from lab._errors import UsageError
 from lab.providers.netns.compile import FABRIC, compile_intent
-from lab.providers.netns.operations import (
-    AddressAdd,
-    AddressRemove,
-    BridgeAdd,
-    ChecksumOff,
-    ForwardingSet,
-    HairpinOn,
-    LinkDown,
-    LinkRemove,
-    LinkRename,
-    LinkUp,
-    MasterSet,
-    MtuSet,
-    NamespaceOperations,
-    NeighbourSet,
-    Operation,
-    ProxyDelaySet,
-    ProxySet,
-    RouteAdd,
-    RouteRemove,
-    RouteSet,
-    RulesetLoad,
-    SysctlSet,
-    TapAdd,
-    VethAdd,
-    VxlanAdd,
-)
+from lab.providers.netns.operations import MasterSet, NamespaceOperations, Operation, VethAdd
 from lab.providers.netns.windows import realise
-from lab.topology.commands import way
 from lab.topology.daemon import LOG, Daemon
-from lab.topology.intent import Intent, MachineIntent, Route
+from lab.topology.intent import Intent, MachineIntent
 
 _FILE_END = "END_OF_FILE"
 _PREAMBLE = """
@@ -106,9 +76,6 @@ def _wait(machine: str, daemon: Daemon) -> str:
     return f"until {text} | grep -qzP {pattern}; do sleep 0.1; done"
 
 
-_RULES_END = "END_OF_RULES"
-
-
 def script(
     intent: Intent, only: str | None = None, windows_rules_off: frozenset[str] = frozenset()
 ) -> str:
@@ -139,7 +106,7 @@ def script(
     for one in wanted:
         lines += ["", f"# {one.namespace}"]
         for operation in one.operations:
-            lines += command(operation, quote(one.namespace))
+            lines += operation.commands(one.namespace)
     lines += daemons
     return "".join(f"{line}\n" for line in lines)
 
@@ -171,176 +138,3 @@ def _part(operations: tuple[Operation, ...], names: set[str]) -> Iterator[Operat
             foreign.add(operation.name)
         elif not (isinstance(operation, MasterSet) and operation.device in foreign):
             yield operation
-
-
-@singledispatch
-def command(operation: Operation, namespace: str) -> list[str]:
-    """One operation as the lines of a shell script; ``namespace`` is quoted already."""
-    raise TypeError(f"no command for {operation!r} in {namespace}")
-
-
-@command.register
-def _(operation: SysctlSet, namespace: str) -> list[str]:
-    line = f"ip netns exec {namespace} sysctl -qw {operation.key}={operation.value}"
-    return [f"[ ! -e /proc/sys/{operation.key} ] || {line}" if operation.optional else line]
-
-
-@command.register
-def _(operation: LinkUp, namespace: str) -> list[str]:
-    return [f"ip -n {namespace} link set dev {operation.device} up"]
-
-
-@command.register
-def _(operation: LinkDown, namespace: str) -> list[str]:
-    return [f"ip -n {namespace} link set dev {operation.device} down"]
-
-
-@command.register
-def _(operation: LinkRename, namespace: str) -> list[str]:
-    return [f"ip -n {namespace} link set dev {operation.device} name {operation.name}"]
-
-
-@command.register
-def _(operation: LinkRemove, namespace: str) -> list[str]:
-    return [f"ip -n {namespace} link delete dev {operation.device}"]
-
-
-@command.register
-def _(operation: MtuSet, namespace: str) -> list[str]:
-    return [f"ip -n {namespace} link set dev {operation.device} mtu {operation.mtu}"]
-
-
-@command.register
-def _(operation: VethAdd, namespace: str) -> list[str]:
-    return [
-        (
-            f"ip -n {namespace} link add dev {operation.name} index {operation.index} "
-            f"address {operation.mac} mtu {operation.mtu} up type veth "
-            f"peer name {operation.peer_name} index {operation.peer_index} "
-            f"address {operation.peer_mac} mtu {operation.mtu} "
-            f"netns {quote(operation.peer_namespace)}"
-        )
-    ]
-
-
-@command.register
-def _(operation: BridgeAdd, namespace: str) -> list[str]:
-    return [
-        (
-            f"ip -n {namespace} link add dev {operation.name} index {operation.index} "
-            f"address {operation.mac} mtu {operation.mtu} up type bridge"
-        )
-    ]
-
-
-@command.register
-def _(operation: VxlanAdd, namespace: str) -> list[str]:
-    return [
-        (
-            f"ip -n {namespace} link add dev {operation.name} index {operation.index} "
-            f"address {operation.mac} mtu {operation.mtu} up type vxlan id {operation.vni} "
-            f"dev {operation.device} local {operation.local} dstport {operation.port} nolearning"
-        )
-    ]
-
-
-@command.register
-def _(operation: TapAdd, namespace: str) -> list[str]:
-    return [
-        f"ip -n {namespace} tuntap add dev {operation.name} mode tap",
-        f"ip -n {namespace} link set dev {operation.name} address {operation.mac}",
-    ]
-
-
-@command.register
-def _(operation: ChecksumOff, namespace: str) -> list[str]:
-    return [f"ip netns exec {namespace} ethtool -K {operation.device} tx off"]
-
-
-@command.register
-def _(operation: MasterSet, namespace: str) -> list[str]:
-    return [f"ip -n {namespace} link set dev {operation.device} master {operation.master}"]
-
-
-@command.register
-def _(operation: HairpinOn, namespace: str) -> list[str]:
-    return [f"bridge -n {namespace} link set dev {operation.device} hairpin on"]
-
-
-@command.register
-def _(operation: AddressAdd, namespace: str) -> list[str]:
-    return [f"ip -n {namespace} address add {operation.address} dev {operation.device}"]
-
-
-@command.register
-def _(operation: AddressRemove, namespace: str) -> list[str]:
-    return [f"ip -n {namespace} address delete {operation.address} dev {operation.device}"]
-
-
-@command.register
-def _(operation: RouteSet, namespace: str) -> list[str]:
-    return [_route("replace", operation, namespace, operation.source)]
-
-
-@command.register
-def _(operation: RouteAdd, namespace: str) -> list[str]:
-    added = _route("prepend", operation, namespace, operation.source)
-    return [f"{added} metric {operation.metric}"]
-
-
-@command.register
-def _(operation: RouteRemove, namespace: str) -> list[str]:
-    return [f"{_route('delete', operation, namespace)} metric {operation.metric}"]
-
-
-def _route(
-    verb: str,
-    operation: RouteSet | RouteAdd | RouteRemove,
-    namespace: str,
-    source: str | None = None,
-) -> str:
-    where, device = operation.destination, operation.device
-    route = Route(where, device, operation.via, operation.onlink, source=source)
-    return f"ip -n {namespace} route {verb} {way(route)}"
-
-
-@command.register
-def _(operation: NeighbourSet, namespace: str) -> list[str]:
-    return [
-        (
-            f"ip -n {namespace} neighbour replace {operation.address} lladdr {operation.mac} "
-            f"dev {operation.device} nud permanent"
-        )
-    ]
-
-
-@command.register
-def _(operation: ForwardingSet, namespace: str) -> list[str]:
-    verb = "replace" if operation.mac.strip("0:") else "append"
-    return [
-        (
-            f"bridge -n {namespace} fdb {verb} {operation.mac} dev {operation.device} "
-            f"dst {operation.remote} self permanent"
-        )
-    ]
-
-
-@command.register
-def _(operation: ProxySet, namespace: str) -> list[str]:
-    return [f"ip -n {namespace} neighbour replace proxy {operation.address} dev {operation.device}"]
-
-
-@command.register
-def _(operation: ProxyDelaySet, namespace: str) -> list[str]:
-    return [
-        (
-            f"ip -n {namespace} ntable change name arp_cache dev {operation.device} "
-            f"proxy_delay {operation.milliseconds}"
-        )
-    ]
-
-
-@command.register
-def _(operation: RulesetLoad, namespace: str) -> list[str]:
-    head = f"ip netns exec {namespace} nft -f - <<'{_RULES_END}'"
-    return [head, *operation.text.splitlines(), _RULES_END]

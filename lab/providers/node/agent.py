@@ -1,7 +1,7 @@
 """What runs on the machine: one verb, its work on standard input, its answer line by line.
 
 ``agent.py VERB`` with a pickled order on standard input, or ``agent.py attach POD COMMAND...``
-with the terminal of whoever asked. See :mod:`lab.providers.node.wire` for what it says.
+with the terminal of whoever asked. See :mod:`lab.providers.node.protocol` for what it says.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from lab._errors import LabError, UsageError
 from lab.providers.netns import isolation, namespaces
 from lab.providers.netns.entry import HolderEntry, Tell
 from lab.providers.netns.machine import LOOKS, NetnsMachine, transcript
-from lab.providers.node import looking, place, record, sandboxes, station, wire
-from lab.providers.node.work import (
+from lab.providers.node import network, pod_namespaces, protocol, record
+from lab.providers.node.protocol import (
     ClusterPods,
     Down,
     Gather,
@@ -45,19 +45,19 @@ Piece = Callable[[tuple[str, str]], None]
 
 def gather(heard: Piece, deadline: Deadline) -> None:
     """Tell every piece, path and text; where one cannot be had, the text says why."""
-    for path in (looking.RECORD, looking.SCRIPT, place.ENTER):
+    for path in (record.RECORD, record.STATUS_SCRIPT, record.ENTER):
         with suppress(FileNotFoundError):
             heard((path.name, path.read_text(encoding="utf-8", errors="replace")))
     for file, command in LOOKS:
         heard((f"machine/{file}", transcript(command, _done(command, deadline))))
     try:
-        _gather_inside(station.entry(), heard, deadline)
+        _gather_inside(network.enter_holder(), heard, deadline)
     except LabError as error:
         heard(("pods.txt", f"{error}\n"))
 
 
 def _gather_inside(entry: HolderEntry, heard: Piece, deadline: Deadline) -> None:
-    there = record.read()
+    there = record.read_record()
     own = there.machine if there else ""
 
     def look_around(_: object) -> tuple[tuple[str, ...], list[tuple[str, str]]]:
@@ -112,9 +112,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         _check_root()
         order = pickle.load(sys.stdin.buffer)  # noqa: S301  from whoever may run commands here
-        _say(wire.line("done", _VERBS[verb](order, Deadline(order.seconds))))
+        _say(protocol.make_line("done", _VERBS[verb](order, Deadline(order.seconds))))
     except LabError as error:
-        _say(wire.failure(error))
+        _say(protocol.failure_line(error))
         return error.exit_code
     return 0
 
@@ -144,21 +144,21 @@ def _say(said: bytes) -> None:
 
 
 def _phase(name: str) -> None:
-    _say(wire.line("phase", name))
+    _say(protocol.make_line("phase", name))
 
 
-def _machine(pod: str) -> NetnsMachine | sandboxes.SandboxMachine:
+def _machine(pod: str) -> NetnsMachine | pod_namespaces.PodMachine:
     """The lab's own pod of that name, else the cluster's."""
-    there = sandboxes.machine(pod)
-    return there or NetnsMachine(pod, station.entry(), pod=True)
+    there = pod_namespaces.find_pod(pod)
+    return there or NetnsMachine(pod, network.enter_holder(), pod=True)
 
 
 def _up(order: Up, deadline: Deadline) -> None:
-    station.up(order.work, deadline, _phase)
+    network.make_network(order.work, deadline, _phase)
 
 
 def _down(_: Down, deadline: Deadline) -> None:
-    station.down(deadline, _phase)
+    network.remove_network(deadline, _phase)
 
 
 def _run(order: PodCommand, deadline: Deadline) -> list[Any]:
@@ -167,17 +167,17 @@ def _run(order: PodCommand, deadline: Deadline) -> list[Any]:
 
 
 def _probe(order: Probing, deadline: Deadline) -> None:
-    _say(wire.line("progress", 0))
+    _say(protocol.make_line("progress", 0))
     found = _in_sandboxes(order, order.cluster) if order.cluster else _in_holder(order, deadline)
     for start in range(0, len(found), _OUTCOMES_A_LINE):
-        _say(wire.outcomes(found[start : start + _OUTCOMES_A_LINE]))
+        _say(protocol.outcomes_line(found[start : start + _OUTCOMES_A_LINE]))
 
 
 def _in_sandboxes(order: Probing, cluster: ClusterPods) -> list[Any]:
     from lab.providers.netns import prober  # noqa: PLC0415  not on the way of the other verbs
 
     isolation.raise_descriptors()
-    with sandboxes.Sandboxes(cluster) as there:
+    with pod_namespaces.PodNamespaces(cluster) as there:
         found = prober.probe(
             there.enter, order.probes, order.settings, _Life().ended, resolver=there.resolver
         )
@@ -191,12 +191,12 @@ def _in_holder(order: Probing, deadline: Deadline) -> list[Any]:
         isolation.raise_descriptors()
         return list(prober.probe(namespaces.enter, order.probes, order.settings, tell).values())
 
-    found: list[Any] = station.entry().call("probing", inside, deadline, heard=_Life().ended)
+    found: list[Any] = network.enter_holder().call("probing", inside, deadline, heard=_Life().ended)
     return found
 
 
 def _link(order: Linking, _: Deadline) -> list[Any]:
-    with sandboxes.Sandboxes(order.cluster) as there:
+    with pod_namespaces.PodNamespaces(order.cluster) as there:
         return [astuple(one) for one in there.links()]
 
 
@@ -211,24 +211,24 @@ class _Life:
         now = time.monotonic()
         if now - self._said >= _LIFE_SECONDS:
             self._said = now
-            _say(wire.line("progress", count))
+            _say(protocol.make_line("progress", count))
 
 
 def _listen(order: Hearing, deadline: Deadline) -> None:
     from lab.providers.netns import capture  # noqa: PLC0415  not on the way of the other verbs
 
     def ready(_: object) -> None:
-        _say(wire.line("ready", os.getpid()))
+        _say(protocol.make_line("ready", os.getpid()))
 
     with capture.Stop() as stop:
-        signal.signal(wire.STOP, lambda *_: stop.now())
+        signal.signal(protocol.STOP, lambda *_: stop.now())
         if order.cluster:
-            with sandboxes.Sandboxes(order.cluster) as there:
+            with pod_namespaces.PodNamespaces(order.cluster) as there:
                 found = capture.take_packets(
                     there.enter, order.taps, order.limit, ready, stop.reader
                 )
         else:
-            found = station.entry().call(
+            found = network.enter_holder().call(
                 "taking down packets",
                 lambda tell: capture.take_packets(
                     namespaces.enter, order.taps, order.limit, tell, stop.reader
@@ -237,13 +237,13 @@ def _listen(order: Hearing, deadline: Deadline) -> None:
                 heard=ready,
             )
     for one in found:
-        for said in wire.taken(one):
+        for said in protocol.taken_lines(one):
             _say(said)
 
 
 def _gather(_: Gather, deadline: Deadline) -> None:
     def heard(piece: tuple[str, str]) -> None:
-        _say(wire.line("piece", list(piece)))
+        _say(protocol.make_line("piece", list(piece)))
 
     gather(heard, deadline)
 

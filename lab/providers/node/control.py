@@ -13,12 +13,10 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
 from lab.cluster.observed import PodLink
 from lab.providers.capture import Taken, Tap
-from lab.providers.node import wire
+from lab.providers.node import protocol
 from lab.providers.node.archive import build
-from lab.providers.node.listening import joined
-from lab.providers.node.looking import QUESTION
-from lab.providers.node.place import DIRECTORY, ENTER, archive
-from lab.providers.node.work import (
+from lab.providers.node.campaign import join_taken
+from lab.providers.node.protocol import (
     ClusterPods,
     Down,
     Gather,
@@ -28,8 +26,9 @@ from lab.providers.node.work import (
     PodCommand,
     Probing,
     Up,
-    work,
+    machine_work,
 )
+from lab.providers.node.record import DIRECTORY, ENTER, STATUS_COMMAND, archive_path
 from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings
 from lab.remote.shell import Completed, Shell
 from lab.topology.intent import Intent, MachineIntent
@@ -67,27 +66,27 @@ class _Answer:
     def hear(self, said: bytes) -> None:
         """Take one line."""
         try:
-            kind, value = wire.read(said)
+            kind, value = protocol.read_line(said)
             match kind:
                 case "phase":
                     self.phase(str(value))
                 case "progress":
-                    self.progress(wire.read_number(value))
+                    self.progress(protocol.read_number(value))
                 case "outcomes":
-                    self.outcomes += wire.read_outcomes(value)
+                    self.outcomes += protocol.read_outcomes(value)
                 case "ready":
-                    self.ready(wire.read_number(value))
+                    self.ready(protocol.read_number(value))
                 case "taken":
-                    self.taken.append(wire.read_taken(value))
+                    self.taken.append(protocol.read_taken(value))
                 case "piece":
-                    self.pieces.append(wire.read_piece(value))
+                    self.pieces.append(protocol.read_piece(value))
                 case "done":
                     self.done.append(value)
                 case "failed":
-                    self.failed = wire.read_failure(value, self.machine)
+                    self.failed = protocol.read_failure(value, self.machine)
                 case _:
                     self.strange = f"a line of an unknown kind: {kind!r}"
-        except wire.StrangeError as error:
+        except protocol.StrangeError as error:
             self.strange = str(error)
 
 
@@ -134,7 +133,7 @@ class NodeControl:
             When it takes too long.
 
         """
-        order = Up(_share(deadline), work(machine, intent))
+        order = Up(_share(deadline), machine_work(machine, intent))
         self._told("up", order, deadline, phase=phase)
 
     def ailment(self, machine: MachineIntent, intent: Intent, deadline: Deadline) -> str:
@@ -142,8 +141,8 @@ class NodeControl:
 
         Faults that packets meet are for the matrix to find. Raises as :meth:`up`.
         """
-        digest = work(machine, intent).digest()
-        completed = self.shell.run(["sh", "-c", QUESTION, digest], deadline)
+        digest = machine_work(machine, intent).digest()
+        completed = self.shell.run(["sh", "-c", STATUS_COMMAND, digest], deadline)
         if completed.code:
             raise BrokenError(
                 f"looking at machine '{self.name}'",
@@ -194,8 +193,8 @@ class NodeControl:
             return ()
         answer = self._told("link", Linking(_share(deadline), self._cluster), deadline)
         try:
-            return wire.read_links(answer.done[0])
-        except wire.StrangeError as error:
+            return protocol.read_links(answer.done[0])
+        except protocol.StrangeError as error:
             raise self._senseless("link", str(error)) from None
 
     def listen(
@@ -210,11 +209,11 @@ class NodeControl:
         ``ready`` is told the agent's process once all are open. Raises as :meth:`probe`.
         """
         order = Hearing(_share(deadline), tuple(taps), limit, self._cluster)
-        return joined(taps, self._told("listen", order, deadline, ready=ready).taken)
+        return join_taken(taps, self._told("listen", order, deadline, ready=ready).taken)
 
     def stop(self, process: int, deadline: Deadline) -> None:
         """Have the agent of that process, which listens, say what it has heard."""
-        self.shell.run(["kill", f"-{wire.STOP.value}", str(process)], deadline)
+        self.shell.run(["kill", f"-{protocol.STOP.value}", str(process)], deadline)
 
     def evidence(self, deadline: Deadline) -> Iterator[Evidence]:
         """What is known of the network of the machine and its pods. Never raises."""
@@ -235,8 +234,8 @@ class NodeControl:
         order = PodCommand(_share(deadline), pod, tuple(command))
         answer = self._told("run", order, deadline)
         try:
-            return Completed(*wire.read_completed(answer.done[0]))
-        except wire.StrangeError as error:
+            return Completed(*protocol.read_completed(answer.done[0]))
+        except protocol.StrangeError as error:
             raise self._senseless("run", str(error)) from None
 
     def _told(  # noqa: PLR0913  what is heard of it, each by its own verb
@@ -251,7 +250,7 @@ class NodeControl:
     ) -> _Answer:
         """Have the agent do a verb, and ship it there first if it is not there."""
         built = build()
-        place = str(archive(built.digest))
+        place = str(archive_path(built.digest))
         answer = _Answer(self.name, phase, progress, ready)
         for shipped in (False, True):
             completed = self.shell.stream(

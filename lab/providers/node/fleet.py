@@ -1,10 +1,10 @@
-"""All machines of a lab at once, each by its own agent and on its own thread here."""
+"""All machines of a lab that an agent runs on, and what they are asked in parallel."""
 
 from __future__ import annotations
 
 import queue
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from lab._deadline import Deadline
@@ -13,12 +13,44 @@ from lab.cluster.observed import PodLink
 from lab.facts.node import NodeFacts
 from lab.providers.capture import Taken, Tap
 from lab.providers.looking import look
+from lab.providers.node.campaign import Campaign, Capture, News, Prober, start_thread
 from lab.providers.node.control import NodeControl, NodeMachine
-from lab.providers.node.dialects import spoken
-from lab.providers.node.listening import Listening
-from lab.providers.node.probing import Campaign, Prober
-from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings
+from lab.providers.provider import PROBE_PORT, Dialect, Evidence, Outcome, Probe, ProbeSettings
 from lab.topology.intent import Intent
+
+
+def with_dialects(intent: Intent, probes: Sequence[Probe]) -> list[Probe]:
+    """The probes, each in the dialect of its target.
+
+    Linux nodes and the client answer by the lab's own responder, in their own network; pods, so
+    all that is behind Services and node ports, and Windows nodes by agnhost's netexec; health
+    checks by kube-proxy; the API servers behind a services node by TLS.
+    """
+    ours = {
+        address.partition("/")[0]
+        for machine in intent.machines
+        if machine.os == "linux"
+        for card in machine.interfaces
+        for address in card.addresses
+    }
+    front = intent.services_node
+    api = (front.address, front.api_port) if front else None
+
+    def dialect(probe: Probe) -> Dialect:
+        if probe.name is not None or probe.dialect == "health":
+            return probe.dialect
+        if (probe.address, probe.port) == api:
+            return "tls"
+        return probe.dialect if probe.port == PROBE_PORT and probe.address in ours else "netexec"
+
+    return [replace(probe, dialect=dialect(probe)) for probe in probes]
+
+
+def with_names(outcome: Outcome, holders: Mapping[str, str]) -> Outcome:
+    """The outcome with the names of those whose certificates answered, by their fingerprints."""
+    names = tuple(holders.get(one, one) for one in outcome.backends)
+    return outcome if names == outcome.backends else replace(outcome, backends=names)
+
 
 T = TypeVar("T")
 Phase = Callable[[str, str], None]
@@ -102,7 +134,7 @@ class Fleet:
         that of a machine which is out of reach, or falls silent, is an error that says why.
         """
         place = _places(intent)
-        told = spoken(intent, probes) if self._cluster else probes
+        told = with_dialects(intent, probes) if self._cluster else probes
         probers: dict[str, Prober] = {**self._controls, **self._others}
         return Campaign(probers, place, settings).run(told, progress)
 
@@ -118,7 +150,7 @@ class Fleet:
 
         Each machine has a clock of its own.
         """
-        return Listening(self._controls, _places(intent), limit).run(taps, during, deadline)
+        return Capture(self._controls, _places(intent), limit).run(taps, during, deadline)
 
     def links(self, deadline: Deadline) -> tuple[PodLink, ...]:
         """How the pods of Kubernetes are plugged in, on every machine that says so in time."""
@@ -198,22 +230,12 @@ def _parallel(names: Mapping[str, object], work: Callable[[str], T]) -> dict[str
 def _ended(
     names: Mapping[str, object], work: Callable[[str], T]
 ) -> Iterator[tuple[str, T | LabError]]:
-    """Do the work for each name on a thread of its own; each result as soon as it is there.
-
-    The threads do not hold up the end of the program, should this one be stopped.
-    """
-    ended: queue.SimpleQueue[tuple[str, T | BaseException]] = queue.SimpleQueue()
-
-    def run(name: str) -> None:
-        try:
-            ended.put((name, work(name)))
-        except BaseException as error:  # noqa: BLE001  carried over to the caller's thread
-            ended.put((name, error))
-
+    """Do the work for each name on a thread of its own; each result as soon as it is there."""
+    news: queue.SimpleQueue[News] = queue.SimpleQueue()
     for name in names:
-        threading.Thread(target=run, args=(name,), daemon=True).start()
+        start_thread(news, name, lambda _, name=name: work(name))  # type: ignore[misc]
     for _ in names:
-        name, result = ended.get()
-        if isinstance(result, BaseException) and not isinstance(result, LabError):
-            raise result
-        yield name, result
+        one = news.get()
+        if isinstance(one.result, BaseException) and not isinstance(one.result, LabError):
+            raise one.result
+        yield one.machine, one.result

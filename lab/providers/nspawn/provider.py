@@ -28,7 +28,7 @@ from lab.providers.netns import failover, holders, isolation
 from lab.providers.netns import preflight as netns_preflight
 from lab.providers.netns.entry import NODE_HOLDER, HolderEntry, Tell, list_holders
 from lab.providers.netns.isolation import NETNS_DIRECTORY
-from lab.providers.node.sandboxes import carriers
+from lab.providers.node.pod_namespaces import pod_processes
 from lab.providers.nspawn import cgroups, containers, holder, layout, networks, preflight, prepared
 from lab.providers.nspawn.bring_up import NspawnBringUp
 from lab.providers.nspawn.containers import port
@@ -105,7 +105,7 @@ def measure(
 
     def inside(tell: Tell) -> tuple[Silence, ...]:
         with ExitStack() as stack:
-            of_cluster = {one.pod: one.network for one in carriers() if one.token == lab.token}
+            of_cluster = {one.pod: one.network for one in pod_processes() if one.token == lab.token}
             spaces: dict[str, int] = {}
             for pod, path in (of_cluster or dict(_namespaces())).items():
                 spaces[pod] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -35,7 +35,7 @@ import libvirt
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
 from lab.imaging.golden import GoldenImage
-from lab.providers.libvirt import bring_up, machines, provider
+from lab.providers.libvirt import bring_up, machines, owned, provider
 from lab.providers.libvirt.guests import LibvirtGuests
 from lab.remote.shell import Completed
 
@@ -149,10 +149,10 @@ def main() -> None:
     LibvirtGuests.ailments = lambda _self, _intent: {}  # type: ignore[method-assign]
     LibvirtGuests.evidence = lambda _self: iter(())  # type: ignore[method-assign]
     if controller := os.environ.get("BOOTLESS_CONTROLLER"):
-        for module in (provider, bring_up):
+        for module in (owned, bring_up):
             module.controller_id = lambda: controller  # type: ignore[attr-defined]
     if seconds := os.environ.get("BOOTLESS_SECONDS"):
-        machines.BOOT_SECONDS = dict.fromkeys((True, False), float(seconds))
+        machines._BOOT_SECONDS = dict.fromkeys((True, False), float(seconds))
         machines._TRY_SECONDS = 0.5
     from lab.cli.main import main as lab  # noqa: PLC0415  as late as the command itself does
 

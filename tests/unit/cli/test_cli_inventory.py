@@ -61,9 +61,9 @@ def test_findings_are_json_on_request(tmp_path: Path) -> None:
         "findings": [
             {
                 "key": ["ownr"],
-                "line": 1,
-                "col": 1,
-                "what": '"ownr" is no key of the inventory',
+                "line": 0,
+                "col": 0,
+                "what": 'unknown key "ownr" in the inventory',
                 "hint": 'did you mean "owner"?',
             }
         ],

@@ -13,8 +13,8 @@ import pytest
 
 from lab.cli.main import main
 from lab.lifecycle import images
-from lab.providers.libvirt import layout
-from lab.providers.libvirt.layout import LibvirtLayout
+from lab.providers.libvirt import placement
+from lab.providers.libvirt.placement import LibvirtLayout
 from lab.providers.provider import LabHandle
 from lab.state.directory import state_directory
 from lab.state.rows import LabRow
@@ -122,9 +122,9 @@ def test_the_bundle_that_a_lab_was_made_from_stays(cache, source, tmp_path, monk
         journal.put_lab(LabRow("one", "overlay", "", "", "libvirt", "t", "up", 1.0, 2.0, "d", {}))
         handle = LabHandle("one", journal.lab_directory("one"), "t")
         handle.directory.mkdir(parents=True)
-    layout.save(handle, LibvirtLayout({}, {}, {}, bundle=images.chosen(old).digest))
+    placement.save_layout(handle, LibvirtLayout({}, {}, {}, bundle=images.chosen(old).digest))
     assert lab(capfd, "gc", "--yes")[1] == "removed 0 objects, 0 MB\n"
-    layout.save(handle, LibvirtLayout({}, {}, {}, bundle=images.chosen(new).digest))
+    placement.save_layout(handle, LibvirtLayout({}, {}, {}, bundle=images.chosen(new).digest))
     assert lab(capfd, "gc", "--yes")[1].startswith("removed 1 object,")
     assert [one.name for one in (cache / "bundles").iterdir()] == [new]
 

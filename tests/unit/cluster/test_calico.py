@@ -13,7 +13,6 @@ from lab._errors import PreflightError
 from lab.cluster import rules
 from lab.cluster.addons.addon import addons
 from lab.cluster.addons.calico import (
-    CNI_CONFIG,
     DAEMON_SET,
     IMAGES,
     NAMESPACE,
@@ -146,7 +145,7 @@ def test_a_node_that_leaves_loses_all_that_calico_made_on_it() -> None:
     assert "kube-proxy" in script
     removed = {path for o in operations if isinstance(o, Remove) for path in o.paths}
     assert removed >= set(made_by_calico.paths)
-    assert f"/etc/cni/net.d/{CNI_CONFIG}" in removed
+    assert "/etc/cni/net.d/10-calico.conflist" in removed
 
 
 def test_in_a_mesh_all_nodes_are_one_system() -> None:

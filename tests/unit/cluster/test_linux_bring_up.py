@@ -14,7 +14,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.cluster.credentials import read_kubeconfig
 from lab.cluster.linux.api import ClusterApi, cluster_ailments
-from lab.cluster.linux.bring_up import linux_steps, rejoin
+from lab.cluster.linux.bring_up import linux_steps
 from lab.cluster.linux.joining import MARK, JoinCredentials
 
 CASES = {
@@ -129,7 +129,7 @@ def test_a_deleted_node_is_an_ailment_and_joins_again(tmp_path: Path) -> None:
     del world.nodes["worker1"]
     assert cluster_ailments(one.cluster, site, Deadline(1)) == {"worker1": "not registered"}
     world.log.clear()
-    rejoin(one.cluster, one.intent, one.manifest, site, ["worker1"])
+    bring(one, world, tmp_path)
     is_up(one, world)
     assert world.ran("kubeadm reset") == ["worker1"]
     assert world.ran("kubeadm join") == ["worker1"]
@@ -141,7 +141,7 @@ def test_a_node_that_joins_again_is_told_its_autonomous_system_again(tmp_path: P
     bring(one, world, tmp_path)
     world.applied.clear()
     del world.nodes["worker1"]
-    rejoin(one.cluster, one.intent, one.manifest, world.site(tmp_path), ["worker1"])
+    bring(one, world, tmp_path)
     said = {
         document["metadata"]["name"]: document["metadata"]["annotations"]
         for document in world.applied
@@ -155,7 +155,7 @@ def test_a_deleted_worker_of_the_hard_way_registers_again(tmp_path: Path) -> Non
     world = world_of(one)
     bring(one, world, tmp_path)
     del world.nodes["worker-1"]
-    rejoin(one.cluster, one.intent, one.manifest, world.site(tmp_path), ["worker-1"])
+    bring(one, world, tmp_path)
     is_up(one, world)
     assert world.ran("exec systemctl restart kubelet.service") == ["worker-1"]
 

@@ -14,6 +14,7 @@ from linux_clusters import Case, bundle, case
 from lab._errors import PreflightError
 from lab.cluster import dns, rules
 from lab.cluster.addons import flannel
+from lab.cluster.addons.bridges import bridge_config
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.kubeadm import (
     api_names,
@@ -135,7 +136,7 @@ def test_a_bridge_has_the_nodes_part_gateway_and_mtu_of_the_intent(scenario: str
     for machine in nodes(one):
         if machine.bridge is None:
             continue
-        bridge = json.loads(pod_network.bridge_config(machine))["plugins"][0]
+        bridge = json.loads(bridge_config(machine))["plugins"][0]
         assert machine.kubelet
         given = bridge["ipam"]["ranges"][0][0]
         assert given["subnet"] == machine.kubelet.pod_cidr
@@ -259,7 +260,7 @@ def test_images_are_known_by_the_bundles_digest() -> None:
 def test_a_linux_node_behind_a_gateway_answers_for_its_pods_and_leaves_the_gateway_free() -> None:
     scenario = load(Path(__file__).parents[2] / "failover.yaml")
     worker = intent_of(make_plan(scenario)).machine("worker")
-    given = json.loads(pod_network.bridge_config(worker))["plugins"][0]["ipam"]["ranges"][0][0]
+    given = json.loads(bridge_config(worker))["plugins"][0]["ipam"]["ranges"][0][0]
     assert given == {
         "subnet": "10.160.3.0/24",
         "gateway": "10.160.3.2",

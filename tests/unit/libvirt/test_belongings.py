@@ -13,7 +13,7 @@ import pytest
 
 from lab.inventory.inventory import Hypervisor
 from lab.lifecycle.gc import GcRequest, GcResult, gc
-from lab.providers.libvirt import belongings, domains, networks, volumes
+from lab.providers.libvirt import domains, networks, owned, storage
 from lab.providers.libvirt.connection import controller_id
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.ownership import Owner
@@ -51,7 +51,7 @@ class Shelf(Host):
         return self
 
     @contextmanager
-    def told(self, doing: str, hint: str = "") -> Iterator[None]:
+    def explain_errors(self, doing: str, hint: str = "") -> Iterator[None]:
         del doing, hint
         yield
 
@@ -87,10 +87,10 @@ class Hypervisors(NetnsProvider):
         self._hosts = {"hv": shelf}
 
     def marks(self, *, all_users: bool = False) -> tuple[Mark, ...]:
-        return belongings.marks(self._hosts.values(), all_users=all_users)
+        return owned.marks(self._hosts.values(), all_users=all_users)
 
     def destroy(self, lab: LabHandle, *, owner: str = "") -> tuple[str, ...]:
-        return belongings.destroy(lab, None, self._hosts, owner)
+        return owned.destroy(lab, None, self._hosts, owner)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def remove(monkeypatch: pytest.MonkeyPatch) -> Callable[[Shelf], Shelf]:
     """Lets removed objects go from that shelf."""
 
     def use(shelf: Shelf) -> Shelf:
-        for module, name in ((domains, "remove"), (networks, "remove"), (volumes, "remove_pool")):
+        for module, name in ((domains, "remove"), (networks, "remove"), (storage, "remove_pool")):
             monkeypatch.setattr(module, name, shelf.things.remove)
         return shelf
 
@@ -114,8 +114,8 @@ def collect(shelf: Shelf, state: Path, *, all_users: bool) -> GcResult:
 # SECURITY.md: `lab` ends only the caller's objects.
 def test_only_the_callers_own_objects_are_seen() -> None:
     shelf = Shelf(MINE, ANNS, EXPIRED)
-    assert {one.token for one in belongings.marks([shelf])} == {"t0"}
-    found = {one.token: one for one in belongings.marks([shelf], all_users=True)}
+    assert {one.token for one in owned.marks([shelf])} == {"t0"}
+    found = {one.token: one for one in owned.marks([shelf], all_users=True)}
     assert found.keys() == {"t0", "t2"}
     assert (found["t0"].owner, found["t0"].expired) == ("", False)
     assert found["t2"].owner == "ann@desk (controller 0123456789abcdef)"
@@ -164,7 +164,7 @@ def test_a_lab_goes_also_after_this_machine_got_another_name(
     shelf = remove(Shelf(replace(ANNS, directory=directory)))
     lab = LabHandle("far", directory, ANNS.token)
     hosts = cast("dict[str, Host]", {"hv": shelf})
-    assert len(belongings.destroy(lab, None, hosts)) == 3
+    assert len(owned.destroy(lab, None, hosts)) == 3
     assert shelf.things == []
 
 

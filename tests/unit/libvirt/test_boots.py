@@ -9,7 +9,7 @@ import pytest
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, LabError, PreflightError, UsageError
-from lab.providers.libvirt.boots import in_parallel
+from lab.providers.libvirt.parallel import run_jobs
 
 LIMIT = 10.0
 """Seconds after which a test that hangs fails; none takes as long."""
@@ -70,7 +70,7 @@ class Running:
 
     def _run(self) -> None:
         try:
-            self.result = in_parallel(*self._arguments)
+            self.result = run_jobs(*self._arguments)
         except Exception as error:  # noqa: BLE001  the test looks at whatever it is
             self.error = error
 
@@ -81,7 +81,7 @@ class Running:
 
 def test_results_come_by_machine_in_the_order_they_were_given() -> None:
     jobs = {"x": {"b": lambda: 1, "a": lambda: 2}, "y": {"c": lambda: 3}}
-    assert list(in_parallel(jobs, {"x": 2, "y": 1}, Deadline(LIMIT)).items()) == [
+    assert list(run_jobs(jobs, {"x": 2, "y": 1}, Deadline(LIMIT)).items()) == [
         ("b", 1),
         ("a", 2),
         ("c", 3),
@@ -89,7 +89,7 @@ def test_results_come_by_machine_in_the_order_they_were_given() -> None:
 
 
 def test_nothing_to_do_is_done() -> None:
-    assert in_parallel({"x": {}}, {}, Deadline(LIMIT)) == {}
+    assert run_jobs({"x": {}}, {}, Deadline(LIMIT)) == {}
 
 
 def test_each_hypervisor_has_its_own_limit(gate: Gate) -> None:
@@ -149,7 +149,7 @@ def test_several_failures_of_one_kind_are_one_of_that_kind(kind: type[LabError])
         raise kind("asking a host", "no")
 
     with pytest.raises(LabError) as told:
-        in_parallel({"x": {"x": fail}, "y": {"y": fail}}, {}, Deadline(LIMIT))
+        run_jobs({"x": {"x": fail}, "y": {"y": fail}}, {}, Deadline(LIMIT))
     assert type(told.value) is kind
 
 
@@ -166,7 +166,7 @@ def test_a_defect_of_ours_is_raised_as_it_is(gate: Gate) -> None:
 def test_what_has_not_ended_in_time_is_named(gate: Gate) -> None:
     jobs = {"x": {"a": gate.job("a"), "b": gate.job("b")}}
     with pytest.raises(DeadlineError, match="a still under way; b not begun"):
-        in_parallel(jobs, {"x": 1}, Deadline(0.2))
+        run_jobs(jobs, {"x": 1}, Deadline(0.2))
 
 
 def test_an_interruption_begins_nothing_more(gate: Gate) -> None:
@@ -175,5 +175,5 @@ def test_an_interruption_begins_nothing_more(gate: Gate) -> None:
 
     jobs = {"x": {"a": interrupted, "b": gate.job("b")}}
     with pytest.raises(KeyboardInterrupt):
-        in_parallel(jobs, {"x": 1}, Deadline(LIMIT))
+        run_jobs(jobs, {"x": 1}, Deadline(LIMIT))
     assert gate.begun == []

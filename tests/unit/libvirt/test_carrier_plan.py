@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from lab._deadline import Deadline
 from lab._errors import PreflightError
 from lab.inventory.inventory import Hypervisor
-from lab.providers.libvirt import carriage, carrier
-from lab.providers.libvirt.links import Links, read_alias, write_alias
+from lab.providers.libvirt import vxlan_underlay
 from lab.providers.libvirt.ownership import Owner
+from lab.providers.libvirt.vxlan_underlay import VxlanDevices, read_alias, write_alias
 from lab.providers.provider import LabHandle
 from lab.remote.shell import Completed
 from lab.topology.intent import Intent, Interface, MachineIntent, Segment
@@ -53,9 +53,9 @@ INTENT = Intent(
 )
 
 
-def planned(where: str) -> tuple[carrier.Carrier, ...]:
+def planned(where: str) -> tuple[vxlan_underlay.TunnelEnd, ...]:
     names = [one.name for one in INTENT.machines]
-    return carrier.plan(LAB, INTENT, dict(zip(names, where, strict=True)), ENDS)
+    return vxlan_underlay.plan_tunnels(LAB, INTENT, dict(zip(names, where, strict=True)), ENDS)
 
 
 def test_a_lab_on_one_hypervisor_needs_no_tunnels() -> None:
@@ -87,11 +87,15 @@ def test_a_network_is_carried_to_those_hypervisors_alone_that_have_machines_on_i
 
 
 def test_a_number_in_use_is_passed_over_and_the_choice_is_the_same_every_time() -> None:
-    first = carrier.vni(LAB.token, "cluster", ())
-    assert first == carrier.vni(LAB.token, "cluster", ())
-    second = carrier.vni(LAB.token, "cluster", {first})
+    first = vxlan_underlay.choose_vni(LAB.token, "cluster", ())
+    assert first == vxlan_underlay.choose_vni(LAB.token, "cluster", ())
+    second = vxlan_underlay.choose_vni(LAB.token, "cluster", {first})
     assert second not in {0, first}
-    assert carrier.vni(LAB.token, "cluster", {first, second}) not in {0, first, second}
+    assert vxlan_underlay.choose_vni(LAB.token, "cluster", {first, second}) not in {
+        0,
+        first,
+        second,
+    }
     assert 0 < second < 1 << 24
 
 
@@ -145,18 +149,20 @@ def test_a_hypervisor_that_cannot_carry_is_refused_with_the_fix(
     answers: Answers, says: str, hint: str
 ) -> None:
     with pytest.raises(PreflightError, match=says) as told:
-        Links(answers, Deadline(1)).try_vxlan()
+        VxlanDevices(answers, Deadline(1)).try_vxlan()
     assert hint in told.value.hint
 
 
 def test_an_iproute_without_json_is_refused() -> None:
     with pytest.raises(PreflightError, match="no JSON: '1: lo:'") as told:
-        Links(Answers(0, "1: lo:"), Deadline(1)).vxlans()
+        VxlanDevices(Answers(0, "1: lo:"), Deadline(1)).vxlans()
     assert "4.13" in told.value.hint
 
 
 def test_a_kernel_that_shows_every_device_for_an_unknown_kind_has_no_vxlans() -> None:
-    assert Links(Answers(0, '[{"ifname": "lo", "mtu": 65536}, {}]'), Deadline(1)).vxlans() == ()
+    assert (
+        VxlanDevices(Answers(0, '[{"ifname": "lo", "mtu": 65536}, {}]'), Deadline(1)).vxlans() == ()
+    )
 
 
 @pytest.mark.parametrize(
@@ -171,7 +177,9 @@ def test_a_kernel_that_shows_every_device_for_an_unknown_kind_has_no_vxlans() ->
 def test_the_end_of_tunnels_is_the_address_given_or_that_of_the_uri(
     given_uri: str, address: str | None, end: str
 ) -> None:
-    assert carriage.tunnel_end(Hypervisor(name="a", uri=given_uri, address=address)) == end
+    assert (
+        vxlan_underlay.tunnel_address(Hypervisor(name="a", uri=given_uri, address=address)) == end
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,5 +197,5 @@ def test_a_hypervisor_without_an_address_is_refused_by_name(
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     with pytest.raises(PreflightError, match=says) as told:
-        carriage.tunnel_end(Hypervisor(name="rack1", uri=given_uri))
+        vxlan_underlay.tunnel_address(Hypervisor(name="rack1", uri=given_uri))
     assert "give 'rack1' an 'address'" in told.value.hint

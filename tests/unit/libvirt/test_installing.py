@@ -11,7 +11,7 @@ from lab.imaging.recipe import Phase
 from lab.inventory.inventory import Hypervisor
 from lab.providers.libvirt import connection, documents
 from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.installing import LibvirtInstaller, Story
+from lab.providers.libvirt.installer import InstallationConsole, LibvirtInstaller
 
 PHASES = (
     Phase(name="partitioning", sees=r"[Pp]artition"),
@@ -20,8 +20,8 @@ PHASES = (
 )
 
 
-def story() -> Story:
-    return Story(PHASES, "all done")
+def story() -> InstallationConsole:
+    return InstallationConsole(PHASES, "all done")
 
 
 def test_phases_are_told_once_and_in_their_order():
@@ -55,19 +55,22 @@ def test_line_that_is_not_ended_counts_too():
 
 
 def test_document_has_a_drive_for_each_medium_and_a_network_only_if_asked():
-    spec = documents.InstallerDomain(
+    spec = documents.VirtualMachine(
+        kind="installer",
         name="x",
-        image="small",
+        title="small",
         accelerated=False,
         vcpus=1,
         memory_mib=512,
         firmware="bios",
+        kernel="/pool/kernel",
+        initrd="/pool/initrd",
         arguments="a=1 & b",
-        directory="/pool",
-        media=2,
-        network=False,
+        disk="/pool/disk",
+        console_log="/pool/console",
+        discs=(documents.Disc("/pool/medium0"), documents.Disc("/pool/medium1")),
     )
-    text = documents.installation(spec)
+    text = documents.domain(spec)
     assert text.count('device="cdrom"') == 2
     assert "<cmdline>a=1 &amp; b" in text
     assert "<on_reboot>destroy</on_reboot>" in text

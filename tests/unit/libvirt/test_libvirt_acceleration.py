@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from lab.providers.libvirt import acceleration, scratch
+from lab.providers.libvirt import documents, host, storage
 
 
 @pytest.mark.parametrize(
@@ -17,20 +17,20 @@ from lab.providers.libvirt import acceleration, scratch
     ],
 )
 def test_guest_that_does_not_come_to_its_end_is_told(said: bytes, where: str) -> None:
-    judged = acceleration.judged("kvm", said, "and then stops")
+    judged = host.judge_trial("kvm", said, "and then stops")
     assert not judged.works
     assert judged.detail == f"no guest runs with KVM: {where}, and then stops"
 
 
 def test_guest_whose_firmware_comes_to_its_end_has_worked() -> None:
-    assert acceleration.judged("tcg", b"SeaBIOS\r\nNo bootable device.\r\n", "").works
+    assert host.judge_trial("tcg", b"SeaBIOS\r\nNo bootable device.\r\n", "").works
 
 
 @pytest.mark.parametrize(("kind", "written"), [("kvm", "kvm"), ("tcg", "qemu")])
 def test_guest_has_no_network_and_no_disk_and_ends_with_whatever_happens(
-    kind: acceleration.Kind, written: str
+    kind: host.Acceleration, written: str
 ) -> None:
-    domain = ET.fromstring(acceleration.document(kind))
+    domain = ET.fromstring(documents.trial_domain("x", kvm=kind == "kvm"))
     assert domain.get("type") == written
     assert domain.find("devices/interface") is None
     assert domain.find("devices/disk") is None
@@ -40,13 +40,13 @@ def test_guest_has_no_network_and_no_disk_and_ends_with_whatever_happens(
 
 
 def test_pool_of_a_killed_process_is_known_after_a_while() -> None:
-    name = scratch.name_at(1_800_000_000.7)
-    assert not scratch.is_forgotten(name, 1_800_000_100)
-    assert scratch.is_forgotten(name, 1_800_001_000)
+    name = storage.scratch_name(1_800_000_000.7)
+    assert not storage.is_abandoned(name, 1_800_000_100)
+    assert storage.is_abandoned(name, 1_800_001_000)
 
 
 @pytest.mark.parametrize(
     "name", ["default", "hybridlab-trial", "hybridlab-trial-1800000000", "hybridlab-images"]
 )
 def test_other_pools_are_not_taken_for_one(name: str) -> None:
-    assert not scratch.is_forgotten(name, 9_000_000_000)
+    assert not storage.is_abandoned(name, 9_000_000_000)

@@ -15,7 +15,7 @@ from lab._errors import PreflightError
 from lab.inventory.inventory import STOCK, Hypervisor
 from lab.providers.libvirt import connection
 from lab.providers.libvirt.connection import controller_id, quiet_uri, reason
-from lab.providers.libvirt.layout import FILE, LibvirtLayout, load, save
+from lab.providers.libvirt.placement import LAYOUT_FILE, LibvirtLayout, load_layout, save_layout
 from lab.providers.libvirt.provider import LibvirtProvider
 from lab.providers.provider import LabHandle
 
@@ -72,11 +72,11 @@ def test_machines_cloned_from_one_template_are_told_apart(monkeypatch: pytest.Mo
 def test_a_labs_record_names_no_program_and_drops_no_check(tmp_path: Path, parameter: str) -> None:
     lab = LabHandle("a", tmp_path, "11")
     uri = f"qemu+ssh://ann@hv1/system?{parameter}&keyfile=/k%20ey"
-    save(lab, LibvirtLayout({"n": "hv1"}, {}, {"hv1": Hypervisor(name="hv1", uri=uri)}, {}))
-    file = tmp_path / FILE
+    save_layout(lab, LibvirtLayout({"n": "hv1"}, {}, {"hv1": Hypervisor(name="hv1", uri=uri)}, {}))
+    file = tmp_path / LAYOUT_FILE
     assert parameter not in file.read_text()
     file.write_text(file.read_text().replace("?", f"?{parameter}&"))  # as earlier versions did
-    found = load(lab)
+    found = load_layout(lab)
     assert found
     assert found.homes["hv1"].uri.replace("proxy=auto&", "") == (
         "qemu+ssh://ann@hv1/system?keyfile=/k%20ey"
@@ -85,11 +85,11 @@ def test_a_labs_record_names_no_program_and_drops_no_check(tmp_path: Path, param
 
 def test_the_record_of_this_machines_own_libvirt_leads_to_it(tmp_path: Path) -> None:
     lab = LabHandle("a", tmp_path, "11")
-    save(
+    save_layout(
         lab,
         LibvirtLayout({"n": "hv1"}, {}, {"hv1": Hypervisor(name="hv1", uri="qemu:///system")}, {}),
     )
-    found = load(lab)
+    found = load_layout(lab)
     assert found
     assert found.homes["hv1"].uri == "qemu:///system"
 
@@ -122,13 +122,13 @@ OLD = {
 
 def test_a_record_of_an_earlier_version_is_read_and_written_the_same(tmp_path: Path) -> None:
     lab = LabHandle("a", tmp_path, "11")
-    file = tmp_path / FILE
+    file = tmp_path / LAYOUT_FILE
     file.write_text(json.dumps(OLD))
-    found = load(lab)
+    found = load_layout(lab)
     assert found
     home = found.homes["hv1"]
     assert (home.memory_mib, home.tags, home.line) == (65536, frozenset({"ssd"}), 7)
-    save(lab, found)
+    save_layout(lab, found)
     assert json.loads(file.read_text()) == OLD
 
 
@@ -140,13 +140,13 @@ def test_a_record_with_a_uri_that_no_inventory_could_have_is_not_used(
     tmp_path: Path, uri: str
 ) -> None:
     lab = LabHandle("a", tmp_path, "11")
-    save(
+    save_layout(
         lab,
         LibvirtLayout({"n": "hv1"}, {}, {"hv1": Hypervisor(name="hv1", uri="qemu:///system")}, {}),
     )
-    file = tmp_path / FILE
+    file = tmp_path / LAYOUT_FILE
     file.write_text(file.read_text().replace("qemu:///system", uri))
-    assert load(lab) is None
+    assert load_layout(lab) is None
 
 
 # SECURITY.md: The state directory is the caller's own.
@@ -172,6 +172,6 @@ def test_a_program_is_run_only_as_the_inventory_names_it(monkeypatch: pytest.Mon
         _ = hosts["hv2"].connected
     assert opened == [listed.uri, gone.uri]
     assert refused.value.hint == (
-        "see that the host is on; hypervisor 'hv2' is not in the inventory any more: write it "
+        "see that the host is on; hypervisor 'hv2' is no longer in the inventory: write it "
         "into lab.toml again, with its whole URI"
     )

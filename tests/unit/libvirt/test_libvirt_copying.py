@@ -22,9 +22,9 @@ def test_another_lab_s_copy_is_waited_for_with_a_word_and_not_for_ever(
 ) -> None:
     monkeypatch.setattr(bring_up, "ALL_SECONDS", 0.3)
     with (
-        bring_up.alone(handle(tmp_path, "first"), "rack1", WHAT),
+        bring_up.copy_lock(handle(tmp_path, "first"), "rack1", WHAT),
         pytest.raises(HeldError, match="'lab up first'"),
-        bring_up.alone(handle(tmp_path, "second"), "rack1", WHAT),
+        bring_up.copy_lock(handle(tmp_path, "second"), "rack1", WHAT),
     ):
         pass
     assert "'lab up first'" in capsys.readouterr().err
@@ -33,7 +33,7 @@ def test_another_lab_s_copy_is_waited_for_with_a_word_and_not_for_ever(
 
 def test_another_hypervisor_s_copy_is_not_waited_for(tmp_path: Path) -> None:
     with (
-        bring_up.alone(handle(tmp_path, "first"), "rack1", WHAT),
-        bring_up.alone(handle(tmp_path, "second"), "rack2", WHAT),
+        bring_up.copy_lock(handle(tmp_path, "first"), "rack1", WHAT),
+        bring_up.copy_lock(handle(tmp_path, "second"), "rack2", WHAT),
     ):
         pass

@@ -9,8 +9,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from lab.providers.libvirt import documents, names, networks, ownership
-from lab.providers.libvirt.documents import Card, Domain, Reservation
+from lab.providers.libvirt import documents, networks, ownership
+from lab.providers.libvirt.documents import Card, Disc, Reservation, VirtualMachine
 from lab.providers.libvirt.ownership import Owner
 from lab.providers.machines import management
 from lab.providers.provider import LabHandle
@@ -24,9 +24,10 @@ OWNER = Owner(
     owner="ci & <friends>",
     created=1_700_000_000.25,
 )
-SPEC = Domain(
+SPEC = VirtualMachine(
+    kind="linux",
     name="overlay-3fa9-worker1",
-    uuid=names.uuid(LAB, "domain", "worker1"),
+    uuid=ownership.object_uuid(LAB, "domain", "worker1"),
     title="machine worker1",
     accelerated=False,
     vcpus=2,
@@ -36,7 +37,7 @@ SPEC = Domain(
     initrd="/images/i",
     arguments='root=/dev/vda console=ttyS0 quote="<&>"',
     disk="/labs/d.qcow2",
-    seed="/labs/d.seed",
+    discs=(Disc("/labs/d.seed"),),
     console_log="/labs/d.log",
     cards=(
         Card("52:56:00:00:00:01", "overlay-3fa9-mgmt", 1400),
@@ -45,15 +46,15 @@ SPEC = Domain(
 )
 
 
-def tree(spec: Domain = SPEC, owner: Owner = OWNER) -> ET.Element:
-    return ET.fromstring(documents.domain(spec, owner))
+def tree(spec: VirtualMachine = SPEC, owner: Owner = OWNER) -> ET.Element:
+    return ET.fromstring(documents.domain(spec, ownership.owner_xml(owner)))
 
 
 def test_without_kvm_a_domain_is_emulated_with_a_bounded_translation_cache() -> None:
     found = tree()
     assert found.get("type") == "qemu"
     assert found.findtext("features/tcg/tb-cache") == "128"
-    cluster = tree(replace(SPEC, bundle="/images/bundle.iso"))
+    cluster = tree(replace(SPEC, discs=(*SPEC.discs, Disc("/images/bundle.iso"))))
     assert cluster.findtext("features/tcg/tb-cache") == "1024"
     cpu = found.find("cpu")
     assert cpu is not None
@@ -124,7 +125,7 @@ def test_a_screen_is_shown_to_this_machine_alone() -> None:
 # SECURITY.md: A hypervisor's users are not kept apart.
 def test_what_an_object_says_of_its_owner_is_read_back() -> None:
     owner = replace(OWNER, machine="worker1", made_from="abc", expires=1_800_000_000.0)
-    assert ownership.read(documents.domain(SPEC, owner)) == owner
+    assert ownership.read_owner(documents.domain(SPEC, ownership.owner_xml(owner))) == owner
 
 
 @pytest.mark.parametrize(
@@ -133,17 +134,19 @@ def test_what_an_object_says_of_its_owner_is_read_back() -> None:
         "<domain><name>overlay-3fa9-worker1</name></domain>",
         "<domain><metadata><lab name='overlay' token='3fa9c2d1e0b7a655'/></metadata></domain>",
         f"<domain><metadata><h:lab xmlns:h='{ownership.NAMESPACE}' name='x'/></metadata></domain>",
-        documents.domain(SPEC, OWNER).replace('created="1700000000.250"', 'created="yesterday"'),
+        documents.domain(SPEC, ownership.owner_xml(OWNER)).replace(
+            'created="1700000000.250"', 'created="yesterday"'
+        ),
     ],
     ids=["none", "other-namespace", "half", "no-time"],
 )
 def test_an_object_without_a_whole_mark_is_a_stranger_s(document: str) -> None:
-    assert ownership.read(document) is None
+    assert ownership.read_owner(document) is None
 
 
 def test_a_management_network_reserves_an_address_for_each_machine() -> None:
     hosts = (Reservation("a", "52:56:00:00:00:0a", "10.201.7.10"),)
-    text = documents.management(LAB, OWNER, IPv4Network("10.201.7.0/24"), 1400, hosts)
+    text = documents.nat_network("n", "", "hl1", IPv4Network("10.201.7.0/24"), hosts, mtu=1400)
     assert networks.addresses_of(text) == {"a": "10.201.7.10"}
     assert networks.subnet_of(text) == IPv4Network("10.201.7.0/24")
     assert networks.mtu_of(text) == 1400
@@ -153,22 +156,30 @@ def test_a_management_network_reserves_an_address_for_each_machine() -> None:
 
 
 def test_a_segment_gives_the_hypervisor_no_address() -> None:
-    found = ET.fromstring(documents.segment(LAB, OWNER, "cluster", 1450))
+    found = ET.fromstring(documents.segment("n", "", "hl1", mtu=1450, uuid=""))
     assert found.find("ip") is None
     assert found.find("forward") is None
     assert found.find("mtu").get("size") == "1450"
 
 
 def test_bridges_have_names_that_linux_takes() -> None:
-    for segment in (names.MANAGEMENT, "cluster", "outside"):
-        assert len(names.bridge(LAB, segment)) <= 15
-    assert len({names.bridge(LAB, one) for one in (names.MANAGEMENT, "cluster", "outside")}) == 3
+    for segment in (ownership.MANAGEMENT, "cluster", "outside"):
+        assert len(ownership.bridge_name(LAB, segment)) <= 15
+    assert (
+        len(
+            {
+                ownership.bridge_name(LAB, one)
+                for one in (ownership.MANAGEMENT, "cluster", "outside")
+            }
+        )
+        == 3
+    )
 
 
 def test_labs_of_one_name_have_different_objects() -> None:
     other = replace(LAB, token="b" * 16)
-    assert names.domain(LAB, "a") != names.domain(other, "a")
-    assert names.uuid(LAB, "domain", "a") != names.uuid(other, "domain", "a")
+    assert ownership.domain_name(LAB, "a") != ownership.domain_name(other, "a")
+    assert ownership.object_uuid(LAB, "domain", "a") != ownership.object_uuid(other, "domain", "a")
     assert management.management_mac(LAB, "a") != management.management_mac(other, "a")
 
 

@@ -11,17 +11,23 @@ import pytest
 
 from lab.inventory.inventory import MANAGEMENT, Hypervisor
 from lab.providers.diagnosis import Diagnosis
-from lab.providers.libvirt.acceleration import Trial
-from lab.providers.libvirt.doctor import HypervisorCheck, judged
-from lab.providers.libvirt.facts import Facts, ShellFacts, Storage
+from lab.providers.libvirt.doctor import (
+    ExaminedHypervisor,
+    HypervisorFacts,
+    KernelRoute,
+    ShellFacts,
+    StorageRoom,
+    Survey,
+    check_facts,
+)
+from lab.providers.libvirt.host import AccelerationTrial
 from lab.providers.libvirt.ownership import Owner
-from lab.providers.libvirt.survey import KernelRoute, Survey
 
 NOW = 1_800_000_000.0
-KVM = Trial("kvm", works=True, detail="a tiny guest runs with KVM")
-NO_KVM = Trial("kvm", works=False, detail="no guest runs with KVM: ...")
-TCG = Trial("tcg", works=True, detail="a tiny guest runs with TCG")
-NO_TCG = Trial("tcg", works=False, detail="no guest runs with TCG: ...")
+KVM = AccelerationTrial("kvm", works=True, detail="a tiny guest runs with KVM")
+NO_KVM = AccelerationTrial("kvm", works=False, detail="no guest runs with KVM: ...")
+TCG = AccelerationTrial("tcg", works=True, detail="a tiny guest runs with TCG")
+NO_TCG = AccelerationTrial("tcg", works=False, detail="no guest runs with TCG: ...")
 SURVEY = Survey(
     clock=NOW,
     routes=(KernelRoute(IPv4Network("192.0.2.0/24"), "eth0"),),
@@ -29,7 +35,7 @@ SURVEY = Survey(
     mtus={"lo": 65536, "eth0": 1500, "eth1": 9000},
     devices={IPv4Address("192.0.2.11"): "eth0", IPv4Address("198.51.100.1"): "eth1"},
 )
-GOOD = Facts(
+GOOD = HypervisorFacts(
     libvirt=9_000_000,
     qemu=7_002_022,
     architecture="x86_64",
@@ -39,7 +45,7 @@ GOOD = Facts(
     uefi=True,
     nested=True,
     trials=(KVM,),
-    storage=Storage(500, ""),
+    storage=StorageRoom(500, ""),
     networks=(("default", IPv4Network("192.168.122.0/24")),),
     bridges=frozenset({"hl01234567-mgmt"}),
     owners=(),
@@ -50,14 +56,14 @@ OWNER = Owner("old", "abcd", Path("/x"), "c", "me", NOW - 900, NOW - 100)
 
 
 def judge(
-    facts: Facts = GOOD,
+    facts: HypervisorFacts = GOOD,
     *,
     several: bool = False,
     management: IPv4Network = MANAGEMENT,
     **given: Any,
 ) -> dict[str, Diagnosis]:
-    asked = HypervisorCheck(HYPERVISOR.replace(**given), management, several, NOW)
-    found = tuple(judged(asked, facts))
+    asked = ExaminedHypervisor(HYPERVISOR.replace(**given), management, several, NOW)
+    found = tuple(check_facts(asked, facts))
     assert all(one.subject == "hypervisor 'rack1'" for one in found)
     assert all(bool(one.hint) == (one.level != "ok") for one in found), "a hint for all but ok"
     return {one.check: one for one in found}
@@ -115,8 +121,15 @@ CASES: tuple[tuple[str, dict[str, Any], dict[str, Any], str, str, str], ...] = (
         "ok",
         "2.9",
     ),
-    ("no storage", {"storage": Storage(None, "cannot open")}, {}, "storage", "fail", "cannot open"),
-    ("full storage", {"storage": Storage(2, "")}, {}, "storage", "fail", "2 GiB are free"),
+    (
+        "no storage",
+        {"storage": StorageRoom(None, "cannot open")},
+        {},
+        "storage",
+        "fail",
+        "cannot open",
+    ),
+    ("full storage", {"storage": StorageRoom(2, "")}, {}, "storage", "fail", "2 GiB are free"),
     ("less storage than given", {}, {"disk_gib": 900}, "storage", "warn", "may have 900"),
     ("no firmware", {"uefi": False}, {}, "firmware", "warn", "Windows"),
     (

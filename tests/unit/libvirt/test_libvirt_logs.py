@@ -11,7 +11,7 @@ from lab._errors import BrokenError
 from lab.cluster.cluster import ClusterNode
 from lab.facts.evidence import RECENTLY
 from lab.providers.libvirt.guests import LibvirtGuests
-from lab.providers.libvirt.layout import LibvirtLayout
+from lab.providers.libvirt.placement import LibvirtLayout
 from lab.providers.machines.kubernetes import MachinesCluster
 from lab.providers.provider import LabHandle
 from lab.remote.shell import Completed

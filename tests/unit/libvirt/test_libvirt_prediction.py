@@ -7,7 +7,7 @@ import pytest
 from lab._errors import PreflightError
 from lab.inventory.inventory import STOCK, Hypervisor
 from lab.lifecycle.compilation import compile_scenario
-from lab.providers.libvirt.prediction import predict
+from lab.providers.libvirt.placement import predict_cost
 from lab.providers.libvirt.provider import LibvirtProvider
 
 INTENT = compile_scenario("overlay", only="linux").intent
@@ -16,14 +16,14 @@ TWO = (*ONE, Hypervisor(name="two", uri="qemu+ssh://two/system", parallel_boots=
 
 
 def test_memory_and_disks_are_what_the_machines_are_given() -> None:
-    found = predict(INTENT, ONE, {"debian-12": True})
+    found = predict_cost(INTENT, ONE, {"debian-12": True})
     assert found.memory_mib == 3 * 2048 + 2 * 512
     assert found.disk_gib == 3 * 20 + 2 * 8
     assert found.counts["machine"] == 5
 
 
 def test_an_image_that_is_not_built_takes_time_and_is_counted() -> None:
-    built, unbuilt = (predict(INTENT, ONE, {"debian-12": done}) for done in (True, False))
+    built, unbuilt = (predict_cost(INTENT, ONE, {"debian-12": done}) for done in (True, False))
     assert unbuilt.seconds > built.seconds
     assert (built.counts["unbuilt image"], unbuilt.counts["unbuilt image"]) == (0, 1)
 
@@ -31,13 +31,17 @@ def test_an_image_that_is_not_built_takes_time_and_is_counted() -> None:
 def test_a_cluster_takes_longer_and_more_with_more_nodes() -> None:
     image = {"debian-12": True}
     cluster = compile_scenario("overlay", only="linux", pods="kubernetes").intent
-    without = predict(INTENT, ONE, image).seconds
-    assert predict(cluster, ONE, image).seconds > predict(cluster, TWO, image).seconds > without
+    without = predict_cost(INTENT, ONE, image).seconds
+    assert (
+        predict_cost(cluster, ONE, image).seconds
+        > predict_cost(cluster, TWO, image).seconds
+        > without
+    )
 
 
 def test_two_hypervisors_boot_sooner_than_one() -> None:
     image = {"debian-12": True}
-    assert predict(INTENT, TWO, image).seconds < predict(INTENT, ONE, image).seconds
+    assert predict_cost(INTENT, TWO, image).seconds < predict_cost(INTENT, ONE, image).seconds
 
 
 def test_the_cost_of_windows_machines_without_their_iso_is_refused_with_the_way_round() -> None:

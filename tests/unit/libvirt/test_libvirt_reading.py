@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from lab.providers.libvirt import console, health, pictures
+from lab.providers.libvirt import domains, provider
 
 GRUB = "\x1b[2J\x1b[01;01HGRUB loading...\r\nBooting `Debian'\r\n"
 KERNEL = "[    0.000000] Linux version 6.1.0\r\n[    0.5] ACPI: ...\r\n"
@@ -34,27 +34,27 @@ SYSTEMD = KERNEL + "[  OK  ] Reached target network.target\r\n"
     ],
 )
 def test_how_far_a_boot_has_come_stands_on_the_console(said: str, words: str) -> None:
-    assert words in console.phase(said)
+    assert words in domains.boot_phase(said)
 
 
 def test_a_panic_after_a_login_prompt_is_a_panic() -> None:
     said = "worker1 login: \r\n[ 99.0] Kernel panic - not syncing\r\n"
-    assert "panicked" in console.phase(said)
+    assert "panicked" in domains.boot_phase(said)
 
 
 def test_what_an_earlier_boot_said_does_not_count() -> None:
     said = KERNEL + "Kernel panic - not syncing\r\n" + SYSTEMD
-    assert "starting services" in console.phase(said)
+    assert "starting services" in domains.boot_phase(said)
 
 
 def test_the_tail_has_no_escape_sequences_and_no_empty_lines() -> None:
-    text = console.tail("one\r\n\r\n\x1b[31mtwo\x1b[0m\r\nthree\r\n", lines=2)
+    text = domains.console_tail("one\r\n\r\n\x1b[31mtwo\x1b[0m\r\nthree\r\n", lines=2)
     assert text == "\n    | two\n    | three"
 
 
 def test_a_ppm_becomes_a_png_with_the_same_pixels() -> None:
     pixels = bytes(range(18))
-    png = pictures.png(b"P6\n# by QEMU\n3 2\n255\n" + pixels)
+    png = domains.to_png(b"P6\n# by QEMU\n3 2\n255\n" + pixels)
     assert png.startswith(b"\x89PNG\r\n\x1a\n")
     assert struct.unpack("!2I", png[16:24]) == (3, 2)
     at = png.index(b"IDAT")
@@ -64,13 +64,13 @@ def test_a_ppm_becomes_a_png_with_the_same_pixels() -> None:
 
 
 def test_a_png_stays_as_it_is() -> None:
-    assert pictures.png(b"\x89PNG\r\n\x1a\nrest") == b"\x89PNG\r\n\x1a\nrest"
+    assert domains.to_png(b"\x89PNG\r\n\x1a\nrest") == b"\x89PNG\r\n\x1a\nrest"
 
 
 @pytest.mark.parametrize("picture", [b"", b"P5\n1 1\n255\n\0", b"P6\n9 9\n255\n\0\0"])
 def test_what_is_no_picture_is_refused(picture: bytes) -> None:
-    with pytest.raises(ValueError, match=r"no picture|too early"):
-        pictures.png(picture)
+    with pytest.raises(ValueError, match=r"unknown picture|too early"):
+        domains.to_png(picture)
 
 
 RUNNING = {"a": "running", "b": "running"}
@@ -83,21 +83,21 @@ RUNNING = {"a": "running", "b": "running"}
         ({"a": "saved", "b": "saved"}, (), "suspended", "machines"),
         ({"a": "saved", "b": "running"}, (), "broken", "machines"),
         ({"a": "off", "b": "off"}, (), "broken", "machines"),
-        ({"a": "running", "b": "nothing"}, (), "broken", "machines"),
+        ({"a": "running", "b": "missing"}, (), "broken", "machines"),
         ({"a": "running", "b": "paused"}, (), "broken", "machines"),
-        ({"a": "nothing", "b": "nothing"}, ("network 'x'",), "absent", None),
-        ({"a": "nothing", "b": "nothing"}, (), "broken", "machines"),
+        ({"a": "missing", "b": "missing"}, ("network 'x'",), "absent", None),
+        ({"a": "missing", "b": "missing"}, (), "broken", "machines"),
         (RUNNING, ("network 'x'",), "broken", "networks"),
     ],
 )
 def test_a_lab_is_judged_by_its_domains_and_networks(
     states: dict[str, str], missing: tuple[str, ...], state: str, again: str | None
 ) -> None:
-    found = health.judge(states, missing)
+    found = provider.judge_states(states, missing)
     assert (found.state, found.again_from) == (state, again)
 
 
 def test_the_first_machine_that_is_not_well_is_named() -> None:
-    assert health.judge({"a": "running", "b": "off", "c": "paused"}, ()).detail == (
+    assert provider.judge_states({"a": "running", "b": "off", "c": "paused"}, ()).detail == (
         "b is shut off, and 1 more"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from lab.providers.libvirt import placed
+from lab.providers.libvirt import domains
 
 ENOUGH_SECONDS = 20.0
 NOTHING = -2
@@ -31,7 +31,7 @@ def copied(stream: Stream, *typed: bytes) -> bool:
     """Whether the terminal is left when all that has been typed."""
     keyboard, hand = os.pipe()
     screen = os.open(os.devnull, os.O_WRONLY)
-    copying = threading.Thread(target=placed._copy, args=(stream, keyboard, screen), daemon=True)
+    copying = threading.Thread(target=domains._copy, args=(stream, keyboard, screen), daemon=True)
     copying.start()
     for keys in typed:
         os.write(hand, keys)

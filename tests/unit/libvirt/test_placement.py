@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lab._errors import LabError, PreflightError
 from lab.inventory.inventory import Hypervisor, Inventory
-from lab.providers.libvirt.placement import Capacity, mtu, place
+from lab.providers.libvirt.placement import Capacity, fitting_mtu, place
 from lab.topology.intent import Hardware, MachineIntent
 
 CASES = sorted((Path(__file__).parents[2] / "cases/placement").glob("*.json"))
@@ -122,10 +122,10 @@ def inventory(*mtus: int) -> Inventory:
 def test_the_mtu_that_fits_from_end_to_end(
     mtus: tuple[int, ...], hosts: tuple[str, ...], asked: int, expected: int
 ) -> None:
-    assert mtu(inventory(*mtus), hosts, asked) == expected
+    assert fitting_mtu(inventory(*mtus), hosts, asked) == expected
 
 
 def test_an_uplink_too_narrow_for_the_lab_is_refused_by_name() -> None:
     with pytest.raises(PreflightError, match="hypervisor 'h1' has an uplink of 675 bytes") as told:
-        mtu(inventory(1500, 675), ("h0", "h1"), 1500)
+        fitting_mtu(inventory(1500, 675), ("h0", "h1"), 1500)
     assert "'mtu' of 'h1'" in told.value.hint

@@ -16,23 +16,16 @@ import pytest
 
 from lab._errors import BrokenError, DeadlineError, PreflightError, UsageError
 from lab.imaging import recipes
+from lab.imaging.golden import GoldenImage
 from lab.imaging.windows.settings import Region
 from lab.lifecycle.compilation import compile_scenario
 from lab.plan.planner import make_plan
-from lab.providers.libvirt import (
-    documents,
-    drives,
-    layout,
-    media,
-    sites,
-    windows,
-    windows_machines,
-)
-from lab.providers.libvirt.documents import Card, Disc, WindowsDomain
+from lab.providers.libvirt import documents, domains, images, installer, placement, windows
+from lab.providers.libvirt.documents import Card, Disc, VirtualMachine
 from lab.providers.libvirt.guests import LibvirtGuests
-from lab.providers.libvirt.host import Host, offered
-from lab.providers.libvirt.machine_recipe import MachineRecipe
-from lab.providers.libvirt.media import Reader
+from lab.providers.libvirt.host import Host, offered_enlightenments
+from lab.providers.libvirt.images import QemuUser
+from lab.providers.libvirt.machines import MachineRecipe
 from lab.providers.machines import keyring
 from lab.providers.machines.keyring import Pins
 from lab.providers.provider import LabHandle, Probe, ProbeSettings
@@ -100,7 +93,7 @@ def test_probes_that_cannot_be_are_never_sent_and_every_probe_has_an_outcome(
     lab = LabHandle("overlay", tmp_path, "t" * 16)
     everyone = {one.name: "local" for one in INTENT.machines}
     only = tuple(one.name for one in INTENT.machines if one.os == "windows")
-    decided = layout.LibvirtLayout(everyone, {"local": True}, {}, {}, only)
+    decided = placement.LibvirtLayout(everyone, {"local": True}, {}, {}, only)
     probes = [replace(probe(WINDOWS.name, OWN), key=key) for key in (7, 9)]
     told: list[int] = []
     with LibvirtGuests(lab, decided, {}) as guests:
@@ -120,17 +113,17 @@ def test_a_layout_knows_its_windows_machines_and_one_of_older_versions_has_none(
     tmp_path: Path,
 ) -> None:
     lab = LabHandle("overlay", tmp_path, "t" * 16)
-    layout.save(lab, layout.LibvirtLayout({"win1": "local"}, {}, {}, {}, ("win1",)))
-    found = layout.load(lab)
+    placement.save_layout(lab, placement.LibvirtLayout({"win1": "local"}, {}, {}, {}, ("win1",)))
+    found = placement.load_layout(lab)
     assert found is not None
     assert found.windows == ("win1",)
-    text = (tmp_path / layout.FILE).read_text().replace('"windows"', '"other"')
-    (tmp_path / layout.FILE).write_text(text)
-    found = layout.load(lab)
+    text = (tmp_path / placement.LAYOUT_FILE).read_text().replace('"windows"', '"other"')
+    (tmp_path / placement.LAYOUT_FILE).write_text(text)
+    found = placement.load_layout(lab)
     assert found is not None
     assert found.windows == ()
-    (tmp_path / layout.FILE).write_text('{"homes": ' * 5000)
-    assert layout.load(lab) is None
+    (tmp_path / placement.LAYOUT_FILE).write_text('{"homes": ' * 5000)
+    assert placement.load_layout(lab) is None
 
 
 @pytest.fixture
@@ -159,7 +152,9 @@ def test_passwords_and_pins_are_in_files_of_their_own_that_nobody_else_reads(
 
 
 def test_a_machine_that_has_not_said_its_keys_is_not_knocked_at(lab: LabHandle) -> None:
-    decided = layout.LibvirtLayout({"win1": "local"}, {}, {}, {"win1": "Administrator"}, ("win1",))
+    decided = placement.LibvirtLayout(
+        {"win1": "local"}, {}, {}, {"win1": "Administrator"}, ("win1",)
+    )
     guests = LibvirtGuests(lab, decided, {})
     guests.__dict__["_addresses"] = {"win1": "192.0.2.1"}
     with pytest.raises(BrokenError, match="has not said its keys"):
@@ -184,17 +179,17 @@ def clone(lab: LabHandle, monkeypatch: pytest.MonkeyPatch) -> Any:
         connected = None
 
         @contextmanager
-        def told(self, _: str) -> Iterator[None]:
+        def explain_errors(self, _: str) -> Iterator[None]:
             yield
 
         def lab_pool(self, _: str) -> object:
             return object()
 
-    monkeypatch.setattr(windows_machines.domains, "find", lambda *_: (domain, None))
-    monkeypatch.setattr(windows_machines.domains, "state", lambda one: one.state())
-    monkeypatch.setattr(windows_machines, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(windows.domains, "find", lambda *_: (domain, None))
+    monkeypatch.setattr(windows.domains, "state", lambda one: one.state())
+    monkeypatch.setattr(windows, "_LOOK_SECONDS", 0.0)
     discarded: list[str] = []
-    monkeypatch.setattr(drives, "discard", lambda *words: discarded.append(words[2]))
+    monkeypatch.setattr(domains, "discard_volume", lambda *words: discarded.append(words[2]))
     recipe = MachineRecipe(
         lab, replace(WINDOWS, name="win1"), cast("Any", None), True, 1400, "192.0.2.10", 24
     )
@@ -208,14 +203,14 @@ KEYS = "hybridlab: key ssh-ed25519 AAAA\r\nhybridlab: certificate " + "AB" * 32 
 
 def test_a_clone_is_pinned_by_what_it_says_and_its_medium_taken_away(clone: Any) -> None:
     said = iter(["", "hybridlab: phase specialize\r\n", KEYS, f"{KEYS}hybridlab: phase ready\r\n"])
-    windows_machines.meet(clone.host, clone.recipe, lambda: next(said))
+    windows.pin_keys(clone.host, clone.recipe, lambda: next(said))
     assert keyring.pins(clone.lab, "win1") == Pins("ssh-ed25519 AAAA", "ab" * 32)
     assert clone.discarded == ["win1.seed"]
 
 
 def test_a_clone_that_is_pinned_is_not_listened_to_again(clone: Any) -> None:
     keyring.pin(clone.lab, "win1", Pins("ssh-ed25519 OLD", "cd" * 32))
-    windows_machines.meet(clone.host, clone.recipe, pytest.fail)
+    windows.pin_keys(clone.host, clone.recipe, pytest.fail)
     assert keyring.pins(clone.lab, "win1") == Pins("ssh-ed25519 OLD", "cd" * 32)
 
 
@@ -232,7 +227,7 @@ def test_a_clone_that_will_never_be_ready_is_given_up_at_once(
 ) -> None:
     clone.domain.states = [state]
     with pytest.raises(BrokenError, match=words) as broken:
-        windows_machines.meet(clone.host, clone.recipe, lambda: said)
+        windows.pin_keys(clone.host, clone.recipe, lambda: said)
     assert "| hybridlab:" in broken.value.happened
     assert keyring.pins(clone.lab, "win1") is None
     assert clone.discarded == []
@@ -241,16 +236,16 @@ def test_a_clone_that_will_never_be_ready_is_given_up_at_once(
 def test_a_clone_that_takes_too_long_is_named_by_its_phase(
     clone: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(windows_machines, "SPEAK_SECONDS", {True: 0.0, False: 0.0})
+    monkeypatch.setattr(windows, "SPEAK_SECONDS", {True: 0.0, False: 0.0})
     said = "hybridlab: phase first-logon\r\nhybridlab: step winrm\r\n"
     with pytest.raises(DeadlineError, match=r"first logon runs clone\.ps1, step 'winrm'"):
-        windows_machines.meet(clone.host, clone.recipe, lambda: said)
+        windows.pin_keys(clone.host, clone.recipe, lambda: said)
 
 
 def test_the_cards_of_a_clone_are_those_of_the_intent(lab: LabHandle) -> None:
     machine = replace(WINDOWS, name="win1")
     recipe = MachineRecipe(lab, machine, cast("Any", None), True, 1400, "192.0.2.10", 24)
-    told = windows_machines.settings(recipe, Region())
+    told = windows.clone_settings(recipe, Region())
     assert [card.name for card in told.cards] == [
         "mgmt0",
         *(card.name for card in WINDOWS.interfaces),
@@ -287,17 +282,39 @@ def test_a_clone_is_told_the_language_and_time_of_its_images_recipe(
         "time_zone": "W. Europe Standard Time",
     }
     german = replace(shipped, windows=shipped.windows.model_copy(update=told))
-    monkeypatch.setattr(windows_machines.recipes, "load", lambda _: german)
-    image = cast("Any", SimpleNamespace(name=shipped.name))
-    recipe = MachineRecipe(lab, replace(WINDOWS, name="win1"), image, True, 1400, "192.0.2.10", 24)
-    made = windows_machines.medium_of(recipe)
-    assert b"<TimeZone>W. Europe Standard Time</TimeZone>" in made
-    assert b"<UserLocale>de-DE</UserLocale>" in made
-    assert b'"time_zone": "W. Europe Standard Time"' in made
-    assert b">UTC<" not in made
+    monkeypatch.setattr(windows.recipes, "load", lambda _: german)
+    kept: list[bytes] = []
+    monkeypatch.setattr(windows.storage, "write", lambda _, name, made: kept.append(made) or name)
+    monkeypatch.setattr(windows.storage, "directory_of", lambda _: "/pool")
+    image = GoldenImage(
+        name=shipped.name,
+        digest="d" * 64,
+        os="windows",
+        disk=lab.directory,
+        virtual_gib=1,
+        firmware="uefi",
+        kernel=None,
+        initrd=None,
+        arguments="",
+        first_boot="windows",
+        user="Administrator",
+        storage="sata",
+    )
+    recipe = MachineRecipe(lab, replace(WINDOWS, name="win1"), image, False, 1400, "192.0.2.10", 24)
+    keyring.pin(lab, "win1", Pins("ssh-ed25519 OLD", "cd" * 32))
+    made = windows.clone_machine(cast("Host", None), recipe, cast("Any", None), "/disk")
+    assert keyring.pins(lab, "win1") is None
+    assert [disc.path for disc in made.discs] == ["win1.seed"]
+    assert (made.storage, made.firmware) == ("sata", "uefi")
+    (medium,) = kept
+    assert b"<TimeZone>W. Europe Standard Time</TimeZone>" in medium
+    assert b"<UserLocale>de-DE</UserLocale>" in medium
+    assert b'"time_zone": "W. Europe Standard Time"' in medium
+    assert b">UTC<" not in medium
 
 
-SPEC = WindowsDomain(
+SPEC = VirtualMachine(
+    kind="windows",
     name="w",
     uuid="",
     title="",
@@ -316,7 +333,7 @@ SPEC = WindowsDomain(
 
 
 def tree(**changes: Any) -> ET.Element:
-    return ET.fromstring(documents.windows(replace(SPEC, **changes), "<x/>"))
+    return ET.fromstring(documents.domain(replace(SPEC, **changes), "<x/>"))
 
 
 def test_the_disk_boots_before_the_medium_and_media_come_in_order() -> None:
@@ -381,7 +398,7 @@ def test_a_layer_over_a_medium_names_it_and_leaves_it_alone() -> None:
     below = disk.find("backingStore/source")
     assert below.get("file") == "/iso"
     assert below.find("seclabel").get("relabel") == "no"
-    assert drives.holding(ET.tostring(found, encoding="unicode"), "/layer") == ("sda",)
+    assert domains.drives_with(ET.tostring(found, encoding="unicode"), "/layer") == ("sda",)
 
 
 def test_only_what_the_hypervisor_offers_is_asked_for() -> None:
@@ -390,32 +407,37 @@ def test_only_what_the_hypervisor_offers_is_asked_for() -> None:
         "<value>spinlocks</value><value>evmcs</value><value>relaxed</value></enum></hyperv>"
         "</features></domainCapabilities>"
     )
-    assert offered(text) == ("relaxed", "spinlocks")
-    assert offered(text.replace("'yes'", "'no'")) == ()
+    assert offered_enlightenments(text) == ("relaxed", "spinlocks")
+    assert offered_enlightenments(text.replace("'yes'", "'no'")) == ()
 
 
 def test_a_site_is_known_by_its_mark_and_a_lab_s_mark_is_none() -> None:
-    mark = sites.SiteMark("windows-server-2022", Path("/cache/a <b>"), "00ff")
-    assert sites.read(f"<domain><metadata>{sites.write(mark)}</metadata></domain>") == mark
-    assert sites.read("<domain><metadata/></domain>") is None
-    assert sites.read(documents.windows(SPEC, "<x/>")) is None
+    mark = installer.SiteMark("windows-server-2022", Path("/cache/a <b>"), "00ff")
+    assert (
+        installer.read_site(f"<domain><metadata>{installer.site_xml(mark)}</metadata></domain>")
+        == mark
+    )
+    assert installer.read_site("<domain><metadata/></domain>") is None
+    assert installer.read_site(documents.domain(SPEC, "<x/>")) is None
 
 
 @pytest.mark.parametrize(
     ("mode", "who", "may"),
     [
-        (0o644, Reader(7, frozenset({7})), True),
-        (0o640, Reader(7, frozenset({7})), False),
-        (0o640, Reader(7, frozenset({7, 200})), True),
-        (0o604, Reader(7, frozenset({7, 200})), False),
-        (0o400, Reader(100, frozenset()), True),
-        (0o044, Reader(100, frozenset({200})), False),
-        (0o000, Reader(0, frozenset()), True),
+        (0o644, QemuUser(7, frozenset({7})), True),
+        (0o640, QemuUser(7, frozenset({7})), False),
+        (0o640, QemuUser(7, frozenset({7, 200})), True),
+        (0o604, QemuUser(7, frozenset({7, 200})), False),
+        (0o400, QemuUser(100, frozenset()), True),
+        (0o044, QemuUser(100, frozenset({200})), False),
+        (0o000, QemuUser(0, frozenset()), True),
     ],
 )
-def test_who_may_read_follows_from_owner_group_and_mode(mode: int, who: Reader, may: bool) -> None:
+def test_who_may_read_follows_from_owner_group_and_mode(
+    mode: int, who: QemuUser, may: bool
+) -> None:
     status = os.stat_result((mode, 0, 0, 1, 100, 200, 0, 0, 0, 0))
-    assert media.may(status, who, stat.S_IROTH) == may
+    assert images.permits(status, who, stat.S_IROTH) == may
 
 
 def test_a_folder_that_qemu_may_not_enter_is_named(tmp_path: Path) -> None:
@@ -425,21 +447,21 @@ def test_a_folder_that_qemu_may_not_enter_is_named(tmp_path: Path) -> None:
     for one in (tmp_path, *tmp_path.parents):
         if one == tmp_path or one.name.startswith(("pytest-", "popen-")):
             one.chmod(0o755)
-    stranger = Reader(64055, frozenset({64055}))
+    stranger = QemuUser(64055, frozenset({64055}))
     with pytest.raises(PreflightError, match=f"may not enter '{closed}'"):
-        media.check(closed / "windows.iso", stranger, "medium")
+        images.require_readable(closed / "windows.iso", stranger, "medium")
     closed.chmod(0o711)
-    media.check(closed / "windows.iso", stranger, "medium")
+    images.require_readable(closed / "windows.iso", stranger, "medium")
     (closed / "windows.iso").chmod(0o600)
     with pytest.raises(PreflightError, match="may not read it"):
-        media.check(closed / "windows.iso", stranger, "medium")
+        images.require_readable(closed / "windows.iso", stranger, "medium")
 
 
 def test_media_of_recipes_stay_on_a_hypervisor_and_others_go() -> None:
-    name = media.kept_name(media.VendorMedium(Path("/x"), "ab" * 32))
-    assert media.is_current(name, ["ab" * 32])
-    assert media.is_current(f"{name}.ok", ["ab" * 32])
-    assert not media.is_current(name, ["cd" * 32])
+    name = images.medium_name(images.VendorMedium(Path("/x"), "ab" * 32))
+    assert images.is_current_medium(name, ["ab" * 32])
+    assert images.is_current_medium(f"{name}.ok", ["ab" * 32])
+    assert not images.is_current_medium(name, ["cd" * 32])
 
 
 def test_a_missing_medium_is_said_with_the_node_that_wants_it_and_the_way_round() -> None:
@@ -447,6 +469,6 @@ def test_a_missing_medium_is_said_with_the_node_that_wants_it_and_the_way_round(
         raise PreflightError("looking", f"{image} is not there", "get it")
 
     with pytest.raises(PreflightError, match=f"node '{WINDOWS.name}' wants image") as refused:
-        windows.require(INTENT, check)
+        windows.require_images(INTENT, check)
     assert "--only linux" in refused.value.hint
-    windows.require(INTENT, lambda _: None)
+    windows.require_images(INTENT, lambda _: None)

@@ -85,7 +85,10 @@ def test_a_provider_that_takes_down_no_packets_is_refused_with_what_to_do(tmp_pa
 def test_files_of_two_captures_are_not_mixed(tmp_path: Path) -> None:
     with made_empty(None), made_empty(tmp_path):
         (tmp_path / "one").touch()
-    for directory, said in ((tmp_path, "has something in it"), (tmp_path / "one", "not a directory")):
+    for directory, said in (
+        (tmp_path, "has something in it"),
+        (tmp_path / "one", "not a directory"),
+    ):
         with pytest.raises(UsageError, match=said), made_empty(directory):
             pass
 

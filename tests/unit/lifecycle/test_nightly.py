@@ -37,7 +37,7 @@ from lab.lifecycle.nightly import (
 )
 from lab.lifecycle.providers import Providers, choose, chosen
 from lab.lifecycle.session import JUNIT, REPORT, RESULT
-from lab.providers.libvirt import capacity as libvirt_capacity
+from lab.providers.libvirt import placement
 from lab.providers.netns import preflight as netns_capacity
 from lab.providers.nspawn import preflight
 from lab.reports.night import Night, ScenarioNight, plain_lines
@@ -324,7 +324,7 @@ HOSTS = (
 def test_labs_at_once_are_bounded_by_memory(
     hosts: tuple[Hypervisor, ...], lab_mib: int, jobs: int
 ) -> None:
-    assert libvirt_capacity.labs_at_once(hosts, lab_mib, own_mib=65_536) == jobs
+    assert placement.labs_at_once(hosts, lab_mib, own_mib=65_536) == jobs
 
 
 @pytest.mark.parametrize(("cores", "jobs"), [(1, 1), (2, 1), (8, 4)])

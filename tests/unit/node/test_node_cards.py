@@ -11,7 +11,7 @@ from lab.lifecycle.compilation import compile_scenario
 from lab.providers.netns.compile import compile_machine
 from lab.providers.netns.netlink import Link
 from lab.providers.netns.operations import MtuSet, RouteAdd, RouteSet, RulesetLoad, SysctlSet
-from lab.providers.node import cards, management, record
+from lab.providers.node import network, record
 from lab.topology.intent import Interface
 
 INTENT = compile_scenario("overlay", only="linux").intent
@@ -25,44 +25,44 @@ def link(name: str, mac: str = CARD.mac, kind: str = "", index: int = 3) -> Link
 
 
 def test_a_card_is_found_by_its_mac_whatever_its_name() -> None:
-    assert cards.find([MANAGEMENT, link("ens4")], WORKER)["eth0"].name == "ens4"
+    assert network.find_cards([MANAGEMENT, link("ens4")], WORKER)["eth0"].name == "ens4"
 
 
 def test_a_bridge_with_the_mac_of_a_card_of_its_is_no_card() -> None:
     there = [link("br0", kind="bridge", index=9), link("ens4")]
-    assert cards.find(there, WORKER)["eth0"].name == "ens4"
+    assert network.find_cards(there, WORKER)["eth0"].name == "ens4"
 
 
 def test_two_cards_of_one_mac_are_told_apart_by_name() -> None:
-    assert cards.find([link("ens4"), link("eth0", index=4)], WORKER)["eth0"].index == 4
+    assert network.find_cards([link("ens4"), link("eth0", index=4)], WORKER)["eth0"].index == 4
 
 
 def test_the_management_card_is_never_taken_whatever_its_mac() -> None:
     with pytest.raises(BrokenError, match="no such card; it has 'mgmt0'"):
-        cards.find([replace(MANAGEMENT, mac=CARD.mac)], WORKER)
+        network.find_cards([replace(MANAGEMENT, mac=CARD.mac)], WORKER)
 
 
 def test_a_name_that_a_strangers_card_has_is_refused() -> None:
     with pytest.raises(BrokenError, match="a device that is not the lab's has that name"):
-        cards.find([link("eth0", mac="02:00:00:00:00:01"), link("eth1", index=4)], WORKER)
+        network.find_cards([link("eth0", mac="02:00:00:00:00:01"), link("eth1", index=4)], WORKER)
 
 
 def test_cards_may_have_each_others_names() -> None:
     other = Interface("eth1", "outside", "02:00:00:00:00:02", (), 1500)
     both = replace(WORKER, interfaces=(CARD, other))
-    found = cards.find([link("eth1"), link("eth0", mac=other.mac, index=4)], both)
+    found = network.find_cards([link("eth1"), link("eth0", mac=other.mac, index=4)], both)
     assert (found["eth0"].index, found["eth1"].index) == (3, 4)
 
 
 def test_indexes_are_beyond_all_that_are_there() -> None:
-    assert cards.first_index([MANAGEMENT]) == 1001
-    assert cards.first_index([link("x", index=5000)]) == 5001
+    assert network.first_index([MANAGEMENT]) == 1001
+    assert network.first_index([link("x", index=5000)]) == 5001
 
 
 def test_a_management_address_in_the_lab_is_refused_naming_both() -> None:
-    management.check_apart(["192.168.5.7/24"], ["10.0.0.0/8"])
+    network.check_apart(["192.168.5.7/24"], ["10.0.0.0/8"])
     with pytest.raises(BrokenError, match=r"10\.1\.2\.3/24, and the lab has 10\.0\.0\.0/8"):
-        management.check_apart(["10.1.2.3/24"], ["10.0.0.0/8"])
+        network.check_apart(["10.1.2.3/24"], ["10.0.0.0/8"])
 
 
 def test_one_machine_is_compiled_beside_what_others_have_there() -> None:
@@ -82,7 +82,7 @@ def test_one_machine_is_compiled_beside_what_others_have_there() -> None:
 
 
 def test_a_record_under_way_has_all_that_an_older_one_may_have_left() -> None:
-    older = replace(record.of(WORKER), devices=("cbr0",), settings={"a": "1"})
-    joined = record.of(WORKER).joined(older)
+    older = replace(record.plan_record(WORKER), devices=("cbr0",), settings={"a": "1"})
+    joined = record.plan_record(WORKER).joined(older)
     assert {"cbr0", "cni0", "flannel.4096", "veth1"} <= set(joined.devices)
     assert joined.settings == {"a": "1"}

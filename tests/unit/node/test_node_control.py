@@ -10,10 +10,10 @@ import pytest
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.lifecycle.compilation import compile_scenario
-from lab.providers.node import wire
+from lab.providers.node import protocol
 from lab.providers.node.archive import build
 from lab.providers.node.control import NodeControl
-from lab.providers.node.work import Up, work
+from lab.providers.node.protocol import Up, machine_work
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 from lab.remote.shell import Completed
 
@@ -73,7 +73,7 @@ def test_the_agent_is_shipped_when_it_is_not_there_and_only_then() -> None:
 def test_the_order_says_what_is_to_be_there() -> None:
     order = pickle.loads(up(DONE).told[0])
     assert isinstance(order, Up)
-    assert order.work == work(WORKER, INTENT)
+    assert order.work == machine_work(WORKER, INTENT)
     assert 0 < order.seconds < 5
 
 
@@ -81,7 +81,7 @@ def test_how_a_machine_is_is_asked_without_the_agent() -> None:
     here, shell = control()
     shell.looked = Completed(0, "its responder is not running\n", "")
     assert here.ailment(WORKER, INTENT, Deadline(5)) == "its responder is not running"
-    assert shell.ran[0][-1] == work(WORKER, INTENT).digest()
+    assert shell.ran[0][-1] == machine_work(WORKER, INTENT).digest()
     shell.looked = Completed(2, "", "sh: Out of memory")
     with pytest.raises(BrokenError, match="exit code 2: sh: Out of memory"):
         here.ailment(WORKER, INTENT, Deadline(5))
@@ -118,7 +118,9 @@ def test_an_archive_that_does_not_arrive_is_not_shipped_for_ever() -> None:
 
 
 def test_outcomes_of_other_keys_are_not_taken_and_missing_ones_are_an_error() -> None:
-    strange = wire.outcomes([Outcome(2, "ok", "", None, (), None, 1.0)]) + wire.line("done", None)
+    strange = protocol.outcomes_line(
+        [Outcome(2, "ok", "", None, (), None, 1.0)]
+    ) + protocol.make_line("done", None)
     here, _ = control((0, strange, ""))
     with pytest.raises(BrokenError, match="1 of 1 probes have no outcome"):
         here.probe([PROBE], ProbeSettings(1.0, 4), lambda _: None, Deadline(5))
@@ -133,6 +135,12 @@ def test_evidence_of_a_machine_that_does_not_answer_says_why() -> None:
 
 def test_the_work_is_the_same_every_time_and_another_for_another_intent() -> None:
     again = compile_scenario("overlay", only="linux").intent
-    assert work(again.machine("worker1"), again).digest() == work(WORKER, INTENT).digest()
+    assert (
+        machine_work(again.machine("worker1"), again).digest()
+        == machine_work(WORKER, INTENT).digest()
+    )
     other = compile_scenario("host-gateway", only="linux").intent
-    assert work(other.machine("worker1"), other).digest() != work(WORKER, INTENT).digest()
+    assert (
+        machine_work(other.machine("worker1"), other).digest()
+        != machine_work(WORKER, INTENT).digest()
+    )

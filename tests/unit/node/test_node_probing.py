@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.providers.node.probing import Campaign, divide
+from lab.providers.node.campaign import Campaign, divide_in_flight
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 
 COUNTS = st.dictionaries(st.text(min_size=1), st.integers(1, 1000), min_size=1, max_size=20)
@@ -19,15 +19,15 @@ COUNTS = st.dictionaries(st.text(min_size=1), st.integers(1, 1000), min_size=1, 
 
 @given(st.integers(1, 300), COUNTS)
 def test_shares_keep_the_bound_and_leave_nobody_out(in_flight: int, counts: dict[str, int]) -> None:
-    shares = divide(in_flight, counts)
+    shares = divide_in_flight(in_flight, counts)
     assert set(shares) == set(counts)
     assert min(shares.values()) >= 1
     assert sum(shares.values()) <= max(in_flight, len(counts))
 
 
 def test_shares_go_by_what_there_is_to_send() -> None:
-    assert divide(100, {"a": 10, "b": 30}) == {"a": 25, "b": 75}
-    assert divide(100, {}) == {}
+    assert divide_in_flight(100, {"a": 10, "b": 30}) == {"a": 25, "b": 75}
+    assert divide_in_flight(100, {}) == {}
 
 
 def a_probe(key: int, source: str) -> Probe:

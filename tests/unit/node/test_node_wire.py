@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from lab._errors import BrokenError, DeadlineError, UsageError
 from lab.providers.capture import Frame, Taken, Tap
-from lab.providers.node import wire
-from lab.providers.node.listening import joined
+from lab.providers.node import protocol
+from lab.providers.node.campaign import join_taken
 from lab.providers.provider import Outcome
 
 OUTCOME = Outcome(7, "ok", "", "10.0.0.1", ("a", "b"), None, 1.5, ("10.0.0.2",))
@@ -25,18 +25,18 @@ ANYTHING = st.recursive(
 
 
 def test_outcomes_come_back_as_they_were() -> None:
-    kind, value = wire.read(wire.outcomes([OUTCOME, FAILED]))
+    kind, value = protocol.read_line(protocol.outcomes_line([OUTCOME, FAILED]))
     assert kind == "outcomes"
-    assert wire.read_outcomes(value) == [OUTCOME, FAILED]
+    assert protocol.read_outcomes(value) == [OUTCOME, FAILED]
 
 
 def test_what_passed_a_tap_comes_back_as_it_was_in_however_many_lines() -> None:
     frames = tuple(Frame(at, "other", bytes([at]) * 60_000, 65_000) for at in range(5))
     told = Taken(Tap("worker1-p1", "eth0"), frames, 3, "it went down")
-    values = [wire.read(said) for said in wire.taken(told)]
+    values = [protocol.read_line(said) for said in protocol.taken_lines(told)]
     assert [kind for kind, _ in values] == ["taken"] * len(values)
     assert len(values) > 1
-    assert joined([told.tap], [wire.read_taken(value) for _, value in values]) == (told,)
+    assert join_taken([told.tap], [protocol.read_taken(value) for _, value in values]) == (told,)
 
 
 def test_an_error_names_the_machine_and_keeps_its_kind() -> None:
@@ -45,7 +45,7 @@ def test_an_error_names_the_machine_and_keeps_its_kind() -> None:
         (DeadlineError("waiting", "not done", ""), DeadlineError),
         (UsageError("compiling", "twice", ""), BrokenError),
     ):
-        read = wire.read_failure(wire.read(wire.failure(error))[1], "worker1")
+        read = protocol.read_failure(protocol.read_line(protocol.failure_line(error))[1], "worker1")
         assert type(read) is kind
         assert read.doing == f"{error.doing} on machine 'worker1'"
         assert (read.happened, read.hint) == (error.happened, error.hint)
@@ -54,34 +54,34 @@ def test_an_error_names_the_machine_and_keeps_its_kind() -> None:
 @given(st.binary(max_size=60) | ANYTHING.map(lambda one: json.dumps(one).encode()))
 def test_whatever_a_guest_says_is_read_or_refused(said: bytes) -> None:
     try:
-        wire.read(said)
-    except wire.StrangeError:
+        protocol.read_line(said)
+    except protocol.StrangeError:
         return
 
 
 @given(ANYTHING)
 def test_whatever_a_value_is_it_is_taken_or_refused(value: Any) -> None:
     for reader in (
-        wire.read_outcomes,
-        wire.read_piece,
-        wire.read_completed,
-        wire.read_number,
-        wire.read_taken,
-        lambda one: wire.read_failure(one, "m"),
+        protocol.read_outcomes,
+        protocol.read_piece,
+        protocol.read_completed,
+        protocol.read_number,
+        protocol.read_taken,
+        lambda one: protocol.read_failure(one, "m"),
     ):
         try:
             reader(value)
-        except wire.StrangeError:
+        except protocol.StrangeError:
             continue
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x"])
 def test_a_piece_of_evidence_stays_where_it_is_put(path: str) -> None:
-    with pytest.raises(wire.StrangeError, match="leads away"):
-        wire.read_piece([path, "text"])
+    with pytest.raises(protocol.StrangeError, match="leads away"):
+        protocol.read_piece([path, "text"])
 
 
 @pytest.mark.parametrize("status", ["great", ["ok"], None])
 def test_an_outcome_has_a_status_that_there_is(status: object) -> None:
-    with pytest.raises(wire.StrangeError, match="no outcome"):
-        wire.read_outcomes([[7, status, "", None, [], None, 0.0, []]])
+    with pytest.raises(protocol.StrangeError, match="no outcome"):
+        protocol.read_outcomes([[7, status, "", None, [], None, 0.0, []]])

@@ -9,7 +9,7 @@ import pytest
 from lab.lifecycle.compilation import compile_scenario
 from lab.providers.netns.dialects import BUFFER_BYTES, NetexecDatagrams, NetexecWeb
 from lab.providers.netns.protocol import WireError
-from lab.providers.node.dialects import named, spoken
+from lab.providers.node.fleet import with_dialects, with_names
 from lab.providers.provider import Outcome, Probe
 
 
@@ -142,7 +142,7 @@ def test_dialect_is_the_targets() -> None:
         probe(address="10.244.1.4", dialect="lab"),
         probe(address="10.96.0.10", port=53, name="to-a", dialect="lab"),
     ]
-    said = [one.dialect for one in spoken(intent, asked)]
+    said = [one.dialect for one in with_dialects(intent, asked)]
     assert said == ["lab", "netexec", "netexec", "lab", "netexec", "lab"]
 
 
@@ -150,10 +150,10 @@ def test_the_api_behind_a_services_node_speaks_tls_and_is_known_by_its_certifica
     intent = compile_scenario("kubeinit").intent
     address = "10.0.0.253"
     asked = [probe(address=address, port=port, dialect="lab") for port in (6443, 8080)]
-    assert [one.dialect for one in spoken(intent, asked)] == ["tls", "lab"]
+    assert [one.dialect for one in with_dialects(intent, asked)] == ["tls", "lab"]
     answered = Outcome(1, "ok", "", None, ("sha256:aa", "sha256:bb"), None, 1.0)
-    assert named(answered, {"sha256:aa": "controller-01"}).backends == (
+    assert with_names(answered, {"sha256:aa": "controller-01"}).backends == (
         "controller-01",
         "sha256:bb",
     )
-    assert named(answered, {}) is answered
+    assert with_names(answered, {}) is answered

@@ -12,7 +12,7 @@ import pytest
 from lab._errors import UsageError
 from lab.inventory.inventory import Hypervisor
 from lab.inventory.uri import parse
-from lab.providers.libvirt.hypervisor_ssh import jump_of, jump_to, shell_of
+from lab.providers.libvirt.host import jump_of, jump_to, shell_of
 from lab.remote.local import LocalShell
 from lab.remote.shell import Jump
 from lab.remote.ssh import SshShell

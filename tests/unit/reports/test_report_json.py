@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from unit.reports.made_runs import FAILOVER, SAMPLED, Trouble, intent_of, made_run, many_nodes
 
 from lab._errors import BrokenError
-from lab.cluster.versions import NodeVersion
+from lab.cluster.observed import NodeVersion
 from lab.cluster.workload_checks import WorkloadResult
 from lab.matrix.finding import Finding
 from lab.matrix.verdict import CellResult, RunResult

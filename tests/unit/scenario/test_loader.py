@@ -10,8 +10,8 @@ import pytest
 from lab._errors import ScenarioError, UsageError
 from lab.scenario.findings import SHOWN, Problem
 from lab.scenario.loader import find, load, shipped
-from lab.scenario.reading import MAX_BYTES
 from lab.scenario.scenario import Match, Nic, Port, Scenario
+from lab.scenario.source import MAX_BYTES
 
 EVERYTHING = Path(__file__).parents[2] / "cases" / "scenario" / "valid" / "everything.yaml"
 

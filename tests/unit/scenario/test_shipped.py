@@ -7,8 +7,7 @@ from ipaddress import IPv4Address
 import pytest
 
 from lab.scenario.loader import SpecString, find, load, shipped
-from lab.scenario.names import node_names, probe_pods
-from lab.scenario.scenario import Scenario
+from lab.scenario.scenario import Scenario, node_names, probe_pods
 
 FIGURES = {
     "overlay": ("10.9.176.0/24", "10.244.0.0/16", 24, "10.96.0.0/12", "10.96.0.10"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.providers.libvirt import layout as of_machines
+from lab.providers.libvirt import placement
 from lab.providers.machines import keyring
 from lab.providers.nspawn import layout as of_containers
 from lab.providers.provider import LabHandle
@@ -38,7 +38,7 @@ def test_a_pipe_in_a_labs_directory_holds_nobody_up(tmp_path: Path) -> None:
     for name in ("layout.json", "lock", "pins/win1"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         os.mkfifo(tmp_path / name)
-    assert of_machines.load(lab) is None
+    assert placement.load_layout(lab) is None
     assert of_containers.load(lab) is None
     assert keyring.pins(lab, "win1") is None
     assert holder(tmp_path) is None

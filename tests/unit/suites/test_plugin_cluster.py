@@ -13,7 +13,7 @@ from simulation import Network
 
 from lab._errors import DeadlineError
 from lab.cluster.bind import foreseen
-from lab.cluster.versions import NodeVersion
+from lab.cluster.observed import NodeVersion
 from lab.cluster.workload_checks import WorkloadResult, wanted
 from lab.matrix.cells import cells
 from lab.topology.intent import Intent

@@ -8,9 +8,9 @@ import pytest
 
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
-from lab.scenario.json_schema import schema
 from lab.scenario.loader import find, load, shipped
 from lab.scenario.scenario import Scenario
+from lab.scenario.shape import schema
 from lab.topology import registry
 from lab.topology.cost import cost
 from lab.topology.intent import Intent, MachineIntent, Route

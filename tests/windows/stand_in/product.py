@@ -17,7 +17,7 @@ from lab.imaging import recipes
 from lab.imaging.golden import cache_directory
 from lab.imaging.image_store import ImageStore
 from lab.inventory.inventory import STOCK
-from lab.providers.libvirt import names, sites, volumes
+from lab.providers.libvirt import installer, ownership, storage
 from lab.providers.libvirt.host import Host
 
 NAME = "windows-server-2022"
@@ -84,10 +84,10 @@ class Product:
             self.connected.listAllStoragePools,
         )
         found = {one.name() for kind in kinds for one in kind()}
-        return {name for name in found if name != names.IMAGES_POOL and self._mine(name)}
+        return {name for name in found if name != ownership.IMAGES_POOL and self._mine(name)}
 
     def _mine(self, name: str) -> bool:
-        built = tuple(sites.token(place) for place in self.images.glob(".*.partial"))
+        built = tuple(installer.site_token(place) for place in self.images.glob(".*.partial"))
         return name.startswith(LAB) or name.endswith(built or ("\0",))
 
 
@@ -128,15 +128,15 @@ def product(
 def remove_sites(connected: Any, images: Path) -> None:
     """Take away what builds in that directory have left, where a test has failed."""
     for place in images.glob(".*.partial"):
-        sites.remove(connected, place)
+        installer.remove_site(connected, place)
 
 
 def _remove_images(made: Product) -> None:
     """What the hypervisor keeps of this cache's Windows images goes; other caches' stays."""
     pool = Host(STOCK.hypervisors["local"])
     with pool.told("removing the test's images"):
-        found = pool.connected.storagePoolLookupByName(names.IMAGES_POOL)
-        volumes.refresh(found)
+        found = pool.connected.storagePoolLookupByName(ownership.IMAGES_POOL)
+        storage.refresh(found)
         digests = [one.name.rpartition("-")[2] for one in made.images.glob(f"{NAME}-*")]
         for volume in found.listAllVolumes():
             if any(digest in volume.name() for digest in digests):

@@ -1,0 +1,583 @@
+"""The networks of a lab between hypervisors: VXLAN devices in the hypervisors' own kernels.
+
+On every hypervisor that has machines on the network, a VXLAN device is a port of the network's
+bridge. What no entry is known for is sent to every other one (head-end replication), and
+addresses are learned: the devices need to know nothing of the machines. Whose a device is, its
+alias says, which the kernel keeps with it. A hypervisor needs iproute2 (4.13 or newer, for JSON)
+and the right to use it.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+from urllib.parse import parse_qs, urlencode
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, PreflightError
+from lab.inventory import uri
+from lab.inventory.inventory import Hypervisor
+from lab.providers.libvirt import ownership
+from lab.providers.libvirt.host import Host
+from lab.providers.libvirt.ownership import Owner
+from lab.providers.libvirt.parallel import run_jobs
+from lab.providers.provider import LabHandle
+from lab.remote.shell import Completed, Shell
+from lab.topology.intent import Intent
+
+FLOOD = "00:00:00:00:00:00"
+"""A forwarding entry of this address says where frames to unknown addresses go."""
+_MARK = "hybridlab?"
+_ALIAS_BYTES = 255
+"""IFALIASZ of linux/if.h, less its closing zero."""
+_FOUND_BY_ANYONE = ("sh", "-c", 'PATH="$PATH:/usr/sbin:/sbin" exec "$@"', "sh")
+"""A plain user's path over SSH has no sbin in it."""
+_REFUSALS = (
+    (
+        ("Unknown device type", "Operation not supported"),
+        "its kernel has no VXLAN",
+        "'modprobe vxlan' there, or a kernel with CONFIG_VXLAN; or keep the lab on one hypervisor",
+    ),
+    (
+        (
+            *("a password is required", "a terminal is required", "not in the sudoers"),
+            *("not allowed", "ermission denied", "not permitted"),
+        ),
+        "this user may not change its network",
+        "log in as root, or let the user run 'ip', 'bridge' and 'unshare' by 'sudo -n' there",
+    ),
+    (
+        ("not found", "No such file or directory"),
+        "it lacks 'ip', 'bridge' or 'sudo'",
+        "install iproute2 there (and sudo, unless you log in as root)",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class VxlanDevice:
+    """A VXLAN device."""
+
+    device: str
+    vni: int
+    port: int
+    local: str
+    learning: bool
+    mtu: int
+    bridge: str
+    """Empty if it is no port of one."""
+    up: bool
+    alias: str
+
+    @property
+    def owner(self) -> Owner | None:
+        """Whose it is; None for a stranger's."""
+        return read_alias(self.alias)
+
+    def facets(self) -> Iterator[tuple[str, object]]:
+        """All of it that must be right, by name."""
+        yield "VNI", self.vni
+        yield "port", self.port
+        yield "local address", self.local
+        yield "learning", self.learning
+        yield "MTU", self.mtu
+        yield "bridge", self.bridge or "none"
+        yield "up", self.up
+
+
+class VxlanDevices:
+    """The devices of one hypervisor, by a shell on it."""
+
+    def __init__(self, shell: Shell, deadline: Deadline) -> None:
+        self._shell = shell
+        self._deadline = deadline
+
+    def vxlans(self) -> tuple[VxlanDevice, ...]:
+        """Every VXLAN device, whoever's."""
+        return tuple(_read_vxlans(self._asked("ip", "-details", "link", "show", "type", "vxlan")))
+
+    def vxlan(self, device: str) -> VxlanDevice | None:
+        """The VXLAN device of that name."""
+        return next((one for one in self.vxlans() if one.device == device), None)
+
+    def flooded(self, device: str) -> set[str]:
+        """The addresses that frames to unknown MACs are sent to."""
+        entries = self._asked("bridge", "fdb", "show", "dev", device)
+        return {one["dst"] for one in entries if one.get("mac") == FLOOD and "dst" in one}
+
+    def holds(self, address: str) -> tuple[str, int] | None:
+        """The device that has the address, and its MTU; None if none has."""
+        for link in self._asked("ip", "address", "show", "to", f"{address}/32"):
+            if link.get("addr_info"):
+                return str(link["ifname"]), int(link["mtu"])
+        return None
+
+    def try_vxlan(self) -> None:
+        """Make a VXLAN device in a namespace that is gone the moment after.
+
+        Raises
+        ------
+        PreflightError
+            When it cannot be made, with the reason and the fix.
+
+        """
+        add = ("ip", "link", "add", "probe", "type", "vxlan", "id", "1", "dstport", "4789")
+        self._changed("trying a VXLAN device", "unshare", "--net", *add)
+
+    def delete(self, device: str, doing: str) -> None:
+        """Take a device away; safe where it has gone meanwhile."""
+        done = self._run(*self._as_root, "ip", "link", "delete", "dev", device)
+        if done.code != 0 and "Cannot find device" not in done.stderr:
+            _raise_refusal(doing, done)
+
+    def batch(self, commands: Sequence[str], doing: str) -> None:
+        """Run ``ip`` commands, all or, where one fails, those before it."""
+        self._changed(doing, "ip", "-batch", "-", lines=commands)
+
+    def flood(self, device: str, addresses: Collection[str], doing: str) -> None:
+        """Send frames to unknown MACs to all of the addresses."""
+        lines = [f"fdb append {FLOOD} dev {device} dst {address}" for address in addresses]
+        self._changed(doing, "bridge", "-batch", "-", lines=lines)
+
+    @cached_property
+    def _as_root(self) -> tuple[str, ...]:
+        return () if self._run("id", "-u").stdout.strip() == "0" else ("sudo", "-n")
+
+    def _run(self, *command: str, lines: Sequence[str] = ()) -> Completed:
+        stdin = "".join(f"{line}\n" for line in lines).encode()
+        return self._shell.run((*_FOUND_BY_ANYONE, *command), self._deadline, stdin)
+
+    def _asked(self, program: str, *words: str) -> list[dict[str, Any]]:
+        done = self._run(program, "-json", *words)
+        doing = f"reading what '{program} {' '.join(words)}' says on a hypervisor"
+        if done.code != 0:
+            _raise_refusal(doing, done)
+        try:
+            return [one for one in json.loads(done.stdout or "[]") if one]
+        except ValueError as error:
+            raise PreflightError(
+                doing, f"no JSON: {done.stdout[:80]!r}", "iproute2 4.13 or newer there"
+            ) from error
+
+    def _changed(self, doing: str, *command: str, lines: Sequence[str] = ()) -> None:
+        done = self._run(*self._as_root, *command, lines=lines)
+        if done.code != 0:
+            _raise_refusal(doing, done)
+
+
+def write_alias(owner: Owner) -> str:
+    """The alias that says whose a device is; the lab's directory only where it fits."""
+    facts = {
+        "lab": owner.lab,
+        "token": owner.token,
+        "controller": owner.controller,
+        "created": f"{owner.created:.0f}",
+        **({} if owner.expires is None else {"expires": f"{owner.expires:.0f}"}),
+    }
+    text = _MARK + urlencode(facts)
+    for name, value in (("directory", str(owner.directory)), ("owner", owner.owner)):
+        longer = f"{text}&{urlencode({name: value}, safe='/@')}"
+        if len(longer) <= _ALIAS_BYTES:
+            text = longer
+    return text
+
+
+def read_alias(alias: str) -> Owner | None:
+    """Whose a device with this alias is; None for a stranger's."""
+    if not alias.startswith(_MARK):
+        return None
+    found = {name: values[0] for name, values in parse_qs(alias.removeprefix(_MARK)).items()}
+    try:
+        return Owner(
+            lab=found["lab"],
+            token=found["token"],
+            directory=Path(found.get("directory", "")),
+            controller=found["controller"],
+            owner=found.get("owner", ""),
+            created=float(found["created"]),
+            expires=float(found["expires"]) if "expires" in found else None,
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def _read_vxlans(links: Sequence[dict[str, Any]]) -> Iterator[VxlanDevice]:
+    for link in links:
+        info = link.get("linkinfo", {})
+        if info.get("info_kind") != "vxlan":  # a kernel without the kind shows every device
+            continue
+        data = info.get("info_data", {})
+        yield VxlanDevice(
+            device=link["ifname"],
+            vni=int(data.get("id", 0)),
+            port=int(data.get("port", 0)),
+            local=data.get("local", ""),
+            learning=bool(data.get("learning", False)),
+            mtu=int(link["mtu"]),
+            bridge=link.get("master", ""),
+            up="UP" in link.get("flags", ()),
+            alias=link.get("ifalias", ""),
+        )
+
+
+def _raise_refusal(doing: str, done: Completed) -> NoReturn:
+    said = " ".join(done.stderr.split()) or f"exit {done.code}"
+    for signs, why, hint in _REFUSALS:
+        if any(sign in said for sign in signs):
+            raise PreflightError(doing, f"{why}: {said}", hint)
+    raise BrokenError(doing, said)
+
+
+PORT = 14789
+"""UDP, of the tunnels between hypervisors. Not 4789 (IANA's for VXLAN, Calico's and Docker's)
+nor 8472 (flannel's and Cilium's), so that a hypervisor which runs one of those keeps its own
+port and its own VNIs; below Linux' ephemeral ports (32768), and in nobody's /etc/services."""
+_TTL = 64
+"""Between hypervisors there may be routers."""
+_VNIS = (1 << 24) - 1
+"""VNIs are 24 bits wide (RFC 7348, section 5); 0 is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class TunnelEnd:
+    """One end of one network's tunnels."""
+
+    host: str
+    """The hypervisor that has it."""
+    segment: str
+    device: str
+    bridge: str
+    vni: int
+    local: str
+    """The hypervisor's own address."""
+    remotes: tuple[str, ...]
+    """Those of all the others."""
+    mtu: int
+
+
+def joined_hypervisors(
+    intent: Intent, machines: Mapping[str, str]
+) -> Mapping[str, tuple[str, ...]]:
+    """The segments with machines on several hypervisors, and those hypervisors, in order."""
+    found: dict[str, tuple[str, ...]] = {}
+    for segment in intent.segments:
+        hosts = dict.fromkeys(
+            machines[machine.name]
+            for machine in intent.machines
+            if any(card.segment == segment.name for card in machine.interfaces)
+        )
+        if len(hosts) > 1:
+            found[segment.name] = tuple(hosts)
+    return found
+
+
+def plan_tunnels(
+    lab: LabHandle,
+    intent: Intent,
+    machines: Mapping[str, str],
+    ends: Mapping[str, str],
+    taken: Collection[int] = (),
+) -> tuple[TunnelEnd, ...]:
+    """Every tunnel end that the lab needs.
+
+    ``machines`` has each one's hypervisor, ``ends`` the address of each hypervisor's end, and
+    ``taken`` the VNIs that others use on any of them.
+    """
+    mtus = {segment.name: segment.mtu for segment in intent.segments}
+    carriers: list[TunnelEnd] = []
+    used = set(taken)
+    for segment, hosts in joined_hypervisors(intent, machines).items():
+        number = choose_vni(lab.token, segment, used)
+        used.add(number)
+        carriers += [
+            TunnelEnd(
+                host=host,
+                segment=segment,
+                device=ownership.tunnel_name(lab, segment),
+                bridge=ownership.bridge_name(lab, segment),
+                vni=number,
+                local=ends[host],
+                remotes=tuple(ends[other] for other in hosts if other != host),
+                mtu=mtus[segment],
+            )
+            for host in hosts
+        ]
+    return tuple(carriers)
+
+
+def choose_vni(token: str, segment: str, taken: Collection[int]) -> int:
+    """The network's number: the same every time, and none of ``taken``."""
+    seed = sha256(f"{token}/{segment}".encode()).digest()
+    first = int.from_bytes(seed[:3], "big")
+    return next(
+        number
+        for number in ((first + step) % _VNIS + 1 for step in range(_VNIS))
+        if number not in taken
+    )
+
+
+def used_vnis(shell: Shell, token: str, deadline: Deadline) -> frozenset[int]:
+    """The VNIs that others than the lab use on that hypervisor."""
+    return frozenset(
+        one.vni
+        for one in VxlanDevices(shell, deadline).vxlans()
+        if one.port == PORT and (one.owner is None or one.owner.token != token)
+    )
+
+
+def differences(shell: Shell, carrier: TunnelEnd, deadline: Deadline) -> tuple[str, ...]:
+    """What of a tunnel end is not as it must be; empty when all is."""
+    return tuple(_differences(VxlanDevices(shell, deadline), carrier))
+
+
+def ensure_tunnel(shell: Shell, carrier: TunnelEnd, owner: Owner, deadline: Deadline) -> bool:
+    """Have the tunnel end as it must be; whether anything had to be done.
+
+    Raises
+    ------
+    PreflightError
+        When this user may not make it, or the kernel has no VXLAN.
+    BrokenError
+        When a stranger's device has its name, or the network's bridge is not there.
+
+    """
+    links = VxlanDevices(shell, deadline)
+    doing = f"carrying network '{carrier.segment}' on hypervisor '{carrier.host}'"
+    if not list(_differences(links, carrier)):
+        return False
+    found = links.vxlan(carrier.device)
+    if found is not None and not _is_of_lab(found, carrier, owner.token):
+        raise BrokenError(
+            doing,
+            f"there is a device '{carrier.device}' that is not of this lab",
+            f"see whose it is: 'ip -details link show {carrier.device}'",
+        )
+    if found is not None:
+        links.delete(carrier.device, doing)
+    links.batch(_commands(carrier, owner), doing)
+    links.flood(carrier.device, carrier.remotes, doing)
+    return True
+
+
+def remove_tunnels(shell: Shell, token: str, deadline: Deadline) -> tuple[str, ...]:
+    """Take away every tunnel end of the lab with that token; their names. Safe to repeat."""
+    links = VxlanDevices(shell, deadline)
+    gone = [one.device for one in links.vxlans() if _of_lab(one, token)]
+    for device in gone:
+        links.delete(device, f"removing tunnel end '{device}'")
+    return tuple(gone)
+
+
+def remove_tunnel(shell: Shell, device: str, deadline: Deadline) -> None:
+    """Take one tunnel end away, which must be known to be ours."""
+    VxlanDevices(shell, deadline).delete(device, f"removing tunnel end '{device}'")
+
+
+def owned_tunnels(shell: Shell, deadline: Deadline) -> tuple[tuple[str, Owner], ...]:
+    """Every tunnel end that carries our mark, by device, and whose it is."""
+    return tuple(
+        (one.device, one.owner) for one in VxlanDevices(shell, deadline).vxlans() if one.owner
+    )
+
+
+def _of_lab(found: VxlanDevice, token: str) -> bool:
+    """The lab's by its mark, or by its name where whoever made it was cut off before marking."""
+    if found.owner is not None:
+        return found.owner.token == token
+    return not found.alias and found.port == PORT and ownership.is_tunnel_name(found.device, token)
+
+
+def _is_of_lab(found: VxlanDevice, carrier: TunnelEnd, token: str) -> bool:
+    """Ours, or one that was cut off between being made and being marked."""
+    if found.owner is not None:
+        return found.owner.token == token
+    return not found.alias and (found.vni, found.port) == (carrier.vni, PORT)
+
+
+def _differences(links: VxlanDevices, carrier: TunnelEnd) -> Iterator[str]:
+    found = links.vxlan(carrier.device)
+    what = f"tunnel end '{carrier.device}' on hypervisor '{carrier.host}'"
+    if found is None:
+        yield f"{what} is gone"
+        return
+    wanted = VxlanDevice(
+        device=carrier.device,
+        vni=carrier.vni,
+        port=PORT,
+        local=carrier.local,
+        learning=True,
+        mtu=carrier.mtu,
+        bridge=carrier.bridge,
+        up=True,
+        alias=found.alias,
+    )
+    for facet, value in found.facets():
+        if value != (right := dict(wanted.facets())[facet]):
+            yield f"{what} has {facet} {value}, not {right}"
+    if found.owner is None:
+        yield f"{what} does not say whose it is"
+    remotes = links.flooded(carrier.device)
+    if remotes != set(carrier.remotes):
+        yield f"{what} leads to {sorted(remotes)}, not {sorted(carrier.remotes)}"
+
+
+def _commands(carrier: TunnelEnd, owner: Owner) -> tuple[str, ...]:
+    device = carrier.device
+    tunnel = f"local {carrier.local} dstport {PORT} ttl {_TTL} learning"
+    return (
+        f"link add {device} type vxlan id {carrier.vni} {tunnel}",
+        f"link set dev {device} alias {write_alias(owner)}",
+        f"link set dev {device} mtu {carrier.mtu} addrgenmode none",
+        f"link set dev {device} master {carrier.bridge} up",
+    )
+
+
+def require_tunnels(shell: Shell, hypervisor: Hypervisor, deadline: Deadline) -> None:
+    """See that a hypervisor can be one end of tunnels; nothing is made that stays.
+
+    Raises
+    ------
+    PreflightError
+        When it cannot: no right to, no VXLAN, another address or a smaller MTU than the
+        inventory says.
+
+    """
+    links = VxlanDevices(shell, deadline)
+    links.try_vxlan()
+    address = tunnel_address(hypervisor)
+    doing = f"looking for the uplink of hypervisor '{hypervisor.name}'"
+    held = links.holds(address)
+    if held is None:
+        raise PreflightError(
+            doing,
+            f"none of its devices has the address {address}",
+            f"give '{hypervisor.name}' in the inventory the 'address' by which the other "
+            "hypervisors reach it",
+        )
+    device, mtu = held
+    if mtu < hypervisor.mtu:
+        raise PreflightError(
+            doing,
+            f"its device '{device}' has an MTU of {mtu}, and the inventory says {hypervisor.mtu}",
+            f"write 'mtu = {mtu}' for '{hypervisor.name}' into the inventory",
+        )
+
+
+def tunnel_address(hypervisor: Hypervisor) -> str:
+    """The IPv4 address of a hypervisor's end of the tunnels.
+
+    Raises
+    ------
+    PreflightError
+        When the inventory has none and the host of its URI is no address that can be found.
+
+    """
+    if hypervisor.address is not None:
+        return hypervisor.address
+    host = uri.parse(hypervisor.uri).host
+    doing = f"finding the address of hypervisor '{hypervisor.name}'"
+    hint = f"give '{hypervisor.name}' an 'address' in the inventory"
+    if host is None:
+        raise PreflightError(doing, "its URI names no host", hint)
+    try:
+        found = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_DGRAM)
+    except OSError as error:
+        raise PreflightError(doing, f"'{host}' of its URI: {error}", hint) from error
+    return str(found[0][4][0])
+
+
+_T = TypeVar("_T")
+_TUNNELS_SECONDS = 60.0
+"""For all hypervisors; the first connection to one took 10.8 s on a slow machine."""
+
+
+@dataclass(frozen=True)
+class VxlanUnderlay:
+    """What joins the networks of a lab whose machines are on several hypervisors."""
+
+    lab: LabHandle
+    intent: Intent
+    machines: Mapping[str, str]
+    """Machine to hypervisor."""
+    hosts: Mapping[str, Host]
+    deadline: Deadline = field(default_factory=lambda: Deadline(_TUNNELS_SECONDS))
+
+    def check(self) -> None:
+        """See that every hypervisor that needs tunnels can have them; none is made.
+
+        Raises
+        ------
+        PreflightError
+            Naming the hypervisor, what is in the way, and the fix.
+
+        """
+        self._on_each(
+            lambda host: require_tunnels(host.shell, host.hypervisor, self.deadline), self._joined()
+        )
+
+    def make(self, owner: Owner) -> tuple[str, ...]:
+        """Have every tunnel end as it must be, and no other of this lab's; what was done.
+
+        Raises
+        ------
+        PreflightError, BrokenError
+            As :func:`carrier.ensure` does.
+
+        """
+        wanted = self._planned()
+        done = self._on_each(lambda host: self._make(host, wanted, owner), self._joined())
+        return tuple(line for lines in done.values() for line in lines)
+
+    def differences(self) -> tuple[str, ...]:
+        """What is not as it must be, in words; empty when all is, or none is needed."""
+        wanted = self._planned()
+        found = self._on_each(lambda host: self._look(host, wanted), self._joined())
+        return tuple(line for lines in found.values() for line in lines)
+
+    def _joined(self) -> tuple[str, ...]:
+        spans = joined_hypervisors(self.intent, self.machines)
+        return tuple(dict.fromkeys(name for hosts in spans.values() for name in hosts))
+
+    def _planned(self) -> tuple[TunnelEnd, ...]:
+        joined = self._joined()
+        ends = {name: tunnel_address(self.hosts[name].hypervisor) for name in joined}
+        taken = self._on_each(
+            lambda host: used_vnis(host.shell, self.lab.token, self.deadline), joined
+        )
+        numbers = frozenset[int]().union(*taken.values())
+        return plan_tunnels(self.lab, self.intent, self.machines, ends, numbers)
+
+    def _make(self, host: Host, wanted: tuple[TunnelEnd, ...], owner: Owner) -> list[str]:
+        done: list[str] = []
+        here = [one for one in wanted if one.host == host.name]
+        for device, whose in owned_tunnels(host.shell, self.deadline):
+            if whose.token == self.lab.token and device not in {one.device for one in here}:
+                remove_tunnel(host.shell, device, self.deadline)
+                done.append(f"tunnel end '{device}' on '{host.name}' removed")
+        done += [
+            f"tunnel end '{one.device}' on '{host.name}' made"
+            for one in here
+            if ensure_tunnel(host.shell, one, owner, self.deadline)
+        ]
+        return done
+
+    def _look(self, host: Host, wanted: tuple[TunnelEnd, ...]) -> list[str]:
+        return [
+            line
+            for one in wanted
+            if one.host == host.name
+            for line in differences(host.shell, one, self.deadline)
+        ]
+
+    def _on_each(self, act: Callable[[Host], _T], names: tuple[str, ...]) -> Mapping[str, _T]:
+        def job(host: Host) -> Callable[[], _T]:
+            return lambda: act(host)
+
+        jobs = {name: {name: job(self.hosts[name])} for name in names}
+        return run_jobs(jobs, {}, self.deadline)

@@ -1,0 +1,318 @@
+"""Probes sent, and packets captured, on many machines at once, each by its own agent."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Protocol
+
+from lab._deadline import Deadline
+from lab._errors import DeadlineError, LabError
+from lab.providers.capture import Taken, Tap
+from lab.providers.provider import Outcome, Probe, ProbeSettings
+
+_SILENCE_SECONDS = 60.0
+"""A machine that is well says something every second; on top of what two exchanges may take."""
+_EXCHANGES_A_TRY = 8
+"""A DNS question is asked with up to four search domains, and may be repeated."""
+_SECONDS_AN_EXCHANGE = 0.1
+"""Of computing, on an emulated processor and with room to spare."""
+_LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What the thread of a machine reports: a number meanwhile, or how it ended."""
+
+    machine: str
+    number: int = 0
+    ended: bool = False
+    result: Any = None
+    """What the work returned, or the exception that it raised."""
+
+
+def start_thread(
+    news: queue.SimpleQueue[News], machine: str, work: Callable[[Callable[[int], None]], Any]
+) -> None:
+    """Do the work on a thread of its own; ``news`` gets the numbers it reports, and its end.
+
+    The thread does not hold up the end of the program.
+    """
+
+    def run() -> None:
+        try:
+            result = work(lambda number: news.put(News(machine, number)))
+        except BaseException as error:  # noqa: BLE001  raised again on the thread that waits
+            result = error
+        news.put(News(machine, ended=True, result=result))
+
+    threading.Thread(target=run, daemon=True).start()
+
+
+class Prober(Protocol):
+    """What sends probes from one machine."""
+
+    def probe(
+        self,
+        probes: Sequence[Probe],
+        settings: ProbeSettings,
+        progress: Callable[[int], None],
+        deadline: Deadline,
+    ) -> Mapping[int, Outcome]:
+        """Try every probe; ``progress`` gets now and then how many have ended."""
+
+
+@dataclass(slots=True)
+class _Sender:
+    """A machine that is sending."""
+
+    probes: Sequence[Probe]
+    heard: float
+    """When it last said something, by the monotonic clock."""
+    ended: int = 0
+
+
+class Campaign:
+    """One batch of probes.
+
+    Parameters
+    ----------
+    probers
+        By machine.
+    place
+        The machine of each source.
+    settings
+        ``in_flight`` is for all machines together.
+    silence
+        Seconds after which a machine that has said nothing is given up; None for as long as
+        two exchanges may take and a minute more.
+
+    """
+
+    def __init__(
+        self,
+        probers: Mapping[str, Prober],
+        place: Mapping[str, str],
+        settings: ProbeSettings,
+        silence: float | None = None,
+    ) -> None:
+        self._probers = probers
+        self._place = place
+        self._settings = settings
+        self._silence = _SILENCE_SECONDS + 2 * settings.timeout if silence is None else silence
+        self._news: queue.SimpleQueue[News] = queue.SimpleQueue()
+        self._sending: dict[str, _Sender] = {}
+        self._found: dict[int, Outcome] = {}
+
+    def run(self, probes: Sequence[Probe], progress: Callable[[int], None]) -> dict[int, Outcome]:
+        """Try every probe; an outcome for every key, in the order of the probes."""
+        waiting = deque(self._split(probes).items())
+        counts = {name: len(own) for name, own in waiting}
+        shares = divide_in_flight(self._settings.in_flight, counts)
+        while waiting or self._sending:
+            while waiting and len(self._sending) < max(1, self._settings.in_flight):
+                name, own = waiting.popleft()
+                self._start(name, own, shares[name])
+            self._listen()
+            self._give_up_the_silent()
+            progress(len(self._found) + sum(one.ended for one in self._sending.values()))
+        progress(len(self._found))
+        return {probe.key: self._found[probe.key] for probe in probes}
+
+    def _split(self, probes: Sequence[Probe]) -> dict[str, list[Probe]]:
+        """The probes by machine; those that no machine can send have failed already."""
+        found: dict[str, list[Probe]] = {}
+        for probe in probes:
+            machine = self._place.get(probe.source, "")
+            if machine in self._probers:
+                found.setdefault(machine, []).append(probe)
+            else:
+                self._fail([probe], f"no machine has '{probe.source}'")
+        return found
+
+    def _start(self, name: str, probes: Sequence[Probe], share: int) -> None:
+        self._sending[name] = _Sender(probes, monotonic())
+        settings, prober = ProbeSettings(self._settings.timeout, share), self._probers[name]
+        deadline = _patience(probes, settings)
+        start_thread(
+            self._news, name, lambda report: prober.probe(probes, settings, report, deadline)
+        )
+
+    def _listen(self) -> None:
+        """Take what has come; wait a little for it."""
+        try:
+            news = self._news.get(timeout=_LOOK_SECONDS)
+        except queue.Empty:
+            return
+        sender = self._sending.get(news.machine)
+        if sender is None:  # it was given up
+            return
+        sender.heard = monotonic()
+        sender.ended = max(sender.ended, min(news.number, len(sender.probes)))
+        if not news.ended:
+            return
+        del self._sending[news.machine]
+        if isinstance(news.result, LabError):
+            self._fail(sender.probes, f"{news.result.doing}: {news.result.happened}")
+        elif isinstance(news.result, BaseException):
+            raise news.result
+        else:
+            self._found.update(news.result)
+
+    def _give_up_the_silent(self) -> None:
+        now = monotonic()
+        for name, sender in list(self._sending.items()):
+            if now - sender.heard > self._silence:
+                del self._sending[name]
+                self._fail(
+                    sender.probes, f"machine '{name}' has said nothing for {self._silence:g} s"
+                )
+
+    def _fail(self, probes: Iterable[Probe], why: str) -> None:
+        for probe in probes:
+            self._found[probe.key] = Outcome(
+                probe.key, "error", f"cannot probe: {why}", None, (), None, 0.0
+            )
+
+
+def divide_in_flight(in_flight: int, counts: Mapping[str, int]) -> dict[str, int]:
+    """How many each machine may have under way, by how many it has to send; at least one.
+
+    The sum is at most ``in_flight``, unless there are more machines than that: then each has
+    one, and no more than ``in_flight`` machines may send at once.
+    """
+    total = sum(counts.values())
+    shares = {name: max(1, in_flight * count // total) for name, count in counts.items()}
+    for _ in range(sum(shares.values()) - in_flight):
+        largest = max(shares, key=lambda name: shares[name])
+        shares[largest] = max(1, shares[largest] - 1)
+    return shares
+
+
+def _patience(probes: Sequence[Probe], settings: ProbeSettings) -> Deadline:
+    """Longer than the probes can take, each exchange with its own timeout: a last resort."""
+    exchanges = sum(probe.tries for probe in probes) * _EXCHANGES_A_TRY
+    each = settings.timeout / max(1, settings.in_flight) + _SECONDS_AN_EXCHANGE
+    return Deadline(_SILENCE_SECONDS + exchanges * each)
+
+
+class Listener(Protocol):
+    """What captures packets on one machine."""
+
+    def listen(
+        self,
+        taps: Sequence[Tap],
+        limit: int,
+        ready: Callable[[int], None],
+        deadline: Deadline,
+    ) -> tuple[Taken, ...]:
+        """Capture all that passes; ``ready`` gets a process number once all taps are open."""
+
+    def stop(self, process: int, deadline: Deadline) -> None:
+        """Have that process say what it has captured."""
+
+
+class Capture:
+    """One capture.
+
+    Parameters
+    ----------
+    listeners
+        By machine.
+    place
+        The machine of each pod and machine.
+    limit
+        Bytes kept of each tap.
+
+    """
+
+    def __init__(
+        self, listeners: Mapping[str, Listener], place: Mapping[str, str], limit: int
+    ) -> None:
+        self._listeners, self._place, self._limit = listeners, place, limit
+        self._news: queue.SimpleQueue[News] = queue.SimpleQueue()
+        self._processes: dict[str, int] = {}
+        self._found: dict[str, tuple[Taken, ...]] = {}
+
+    def run(
+        self, taps: Sequence[Tap], during: Callable[[], None], deadline: Deadline
+    ) -> tuple[Taken, ...]:
+        """Capture while ``during`` runs; in the order of the taps.
+
+        A machine that cannot capture is trouble at its taps alone.
+
+        Raises
+        ------
+        DeadlineError
+            When a machine has not ended in time; its agent ends by its own deadline.
+
+        """
+        shares: dict[str, list[Tap]] = {}
+        for tap in taps:
+            machine = self._place.get(tap.place, "")
+            if machine in self._listeners:
+                shares.setdefault(machine, []).append(tap)
+        for name, own in shares.items():
+            self._start(name, own, deadline)
+        self._wait("for the machines to listen", shares, deadline, (self._processes, self._found))
+        try:
+            during()
+        finally:
+            for name, process in self._processes.items():
+                if name not in self._found:
+                    self._listeners[name].stop(process, deadline)
+        self._wait("for what they heard", shares, deadline, (self._found,))
+        heard = {one.tap: one for own in self._found.values() for one in own}
+        nobody = "no agent of the lab is there to listen"
+        return tuple(heard.get(tap) or Taken(tap, (), trouble=nobody) for tap in taps)
+
+    def _start(self, name: str, taps: Sequence[Tap], deadline: Deadline) -> None:
+        def listen(ready: Callable[[int], None]) -> tuple[Taken, ...]:
+            try:
+                return self._listeners[name].listen(taps, self._limit, ready, deadline)
+            except LabError as error:
+                trouble = f"{error.doing}: {error.happened}"
+                return tuple(Taken(tap, (), trouble=trouble) for tap in taps)
+
+        start_thread(self._news, name, listen)
+
+    def _wait(
+        self,
+        what: str,
+        names: Iterable[str],
+        deadline: Deadline,
+        known: Sequence[Mapping[str, object]],
+    ) -> None:
+        """Wait until each name is in one of the mappings."""
+        while left := [name for name in names if not any(name in one for one in known)]:
+            try:
+                news = self._news.get(timeout=max(deadline.left(), 0.001))
+            except queue.Empty:
+                raise DeadlineError(
+                    f"waiting {what}",
+                    f"not done within {deadline.seconds:g} s; still waited for: {', '.join(left)}",
+                ) from None
+            if isinstance(news.result, BaseException):
+                raise news.result
+            if news.ended:
+                self._found[news.machine] = news.result
+            else:
+                self._processes[news.machine] = news.number
+
+
+def join_taken(taps: Sequence[Tap], parts: Sequence[Taken]) -> tuple[Taken, ...]:
+    """What each tap took, of all the parts in which it was reported."""
+    own = {tap: [one for one in parts if one.tap == tap] for tap in taps}
+    return tuple(
+        Taken(
+            tap,
+            tuple(frame for one in own[tap] for frame in one.frames),
+            sum(one.missed for one in own[tap]),
+            next((one.trouble for one in own[tap] if one.trouble), ""),
+        )
+        for tap in taps
+    )

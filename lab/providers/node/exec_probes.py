@@ -1,0 +1,516 @@
+"""Probes of a node that no agent runs on, made by commands in its pods, through the API.
+
+A Windows pod runs one ``curl`` for all of its probes. The agnhost image holds curl and, in every
+pod, netexec. TCP is asked by curl itself; what curl cannot ask (UDP, or 64 tries) the pod's own
+netexec asks in its place (``/dial``), with a socket of its own for each question. So every answer
+that a target must give is one transfer of curl's:
+
+- bodies go to a file each, and a second curl prints them one after another: bodies of parallel
+  transfers cannot be told apart on one output;
+- a large TCP probe is an echo of 64 KiB of which the length is looked at;
+- netexec's dialler cannot set DF, waits 5 s for each answer, and reads 2,048 bytes;
+- names are looked up by the system, which chooses between UDP and TCP itself.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+from urllib.parse import urlencode
+
+from lab._deadline import Deadline
+from lab._errors import LabError
+from lab.cluster.exec_stream import ExecResult
+from lab.cluster.observed import NAMESPACE
+from lab.cluster.probe_manifests import host_pod_name
+from lab.providers.netns.dialects import BUFFER_BYTES, FILLING
+from lab.providers.netns.protocol import IP_UDP_BYTES
+from lab.providers.node.campaign import News, start_thread
+from lab.providers.provider import (
+    LARGE_TCP_BYTES,
+    PROBE_PORT,
+    Outcome,
+    Probe,
+    ProbeSettings,
+    ProbeStatus,
+)
+
+Part = Literal["hostname", "clientip", "whole", "fragments", "body", "name"]
+
+DIRECTORY = "/tmp/hybridlab-probe"  # noqa: S108  in a pod of our own
+"""Made in the pod when it is first written to; a node's own pod writes to the node's disk."""
+BODY = f"{DIRECTORY}/body"
+DIALLER_SECONDS = 5.0
+"""After which netexec's dialler gives an answer up."""
+_DIALLERS_START = 2.0
+_PARALLEL_LIMIT = 300
+"""curl's own."""
+_SERVICE_PORT = 80
+_TEXT = FILLING.hex()
+_ECHO = "echo "
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One transfer of curl's."""
+
+    key: int
+    """Of the probe that it is for."""
+    part: Part
+    url: str
+    seconds: float
+    """The longest that it may take."""
+    dialled: bool
+    """Whether netexec's dialler asks the target, and its answer is JSON."""
+    expected: str = ""
+    """The text of an echo."""
+
+    @property
+    def file(self) -> str:
+        """Where its body goes."""
+        return f"{DIRECTORY}/{self.name}"
+
+    @property
+    def name(self) -> str:
+        """What it is known by in curl's output."""
+        return f"{self.key}-{self.part}"
+
+
+def plan_transfers(probe: Probe, settings: ProbeSettings) -> tuple[Transfer, ...]:
+    """What is to be asked for one probe of a cluster's."""
+    if probe.name is not None:
+        url = f"http://{probe.name}:{_SERVICE_PORT}/hostname"
+        return (Transfer(probe.key, "name", url, settings.timeout, dialled=False),)
+    if probe.dialect == "lab":
+        return tuple(_lab_transfers(probe, settings))
+    return tuple(_netexec_transfers(probe, settings))
+
+
+def _lab_transfers(probe: Probe, settings: ProbeSettings) -> Iterator[Transfer]:
+    """The lab's own responder says everything in one answer; its UDP has no dialler."""
+    url = f"http://{probe.address}:{probe.port}/"
+    if probe.protocol == "tcp":
+        if probe.size == "large":
+            yield Transfer(probe.key, "body", f"{url}echo", settings.timeout, dialled=False)
+        yield Transfer(probe.key, "hostname", url, settings.timeout, dialled=False)
+        return
+    # A datagram that is not in its protocol is echoed with a head that says who and whom.
+    yield _dial(probe, "hostname", "x" * 100, 1)
+    if probe.size == "large":
+        whole, fragments = datagram_sizes(probe.mtu)
+        yield _dial(probe, "whole", _TEXT[:whole], 1)
+        yield _dial(probe, "fragments", _TEXT[:fragments], 1)
+
+
+def _netexec_transfers(probe: Probe, settings: ProbeSettings) -> Iterator[Transfer]:
+    if probe.protocol == "tcp" and probe.tries == 1:
+        url = f"http://{probe.address}:{probe.port}"
+        if probe.size == "large":
+            yield Transfer(probe.key, "body", f"{url}/echo", settings.timeout, dialled=False)
+        yield Transfer(probe.key, "hostname", f"{url}/hostname", settings.timeout, dialled=False)
+        yield Transfer(probe.key, "clientip", f"{url}/clientip", settings.timeout, dialled=False)
+        return
+    yield _dial(probe, "hostname", "hostname", probe.tries)
+    yield _dial(probe, "clientip", "clientip", probe.tries)
+    if probe.protocol == "udp" and probe.size == "large":
+        whole, fragments = datagram_sizes(probe.mtu)
+        yield _dial(probe, "whole", _ECHO + _TEXT[: whole - len(_ECHO)], 1)
+        yield _dial(probe, "fragments", _ECHO + _TEXT[: fragments - len(_ECHO)], 1)
+
+
+def datagram_sizes(mtu: int) -> tuple[int, int]:
+    """Bytes of a datagram at the path's MTU, and of one in fragments; netexec reads no more."""
+    return min(mtu - IP_UDP_BYTES, BUFFER_BYTES), BUFFER_BYTES
+
+
+def _dial(probe: Probe, part: Part, request: str, tries: int) -> Transfer:
+    asked = {
+        "host": probe.address,
+        "port": probe.port,
+        "protocol": "udp" if probe.protocol == "udp" else "http",
+        "request": request,
+        "tries": tries,
+    }
+    expected = request.removeprefix(_ECHO) if part in {"whole", "fragments"} else ""
+    seconds = DIALLER_SECONDS + _DIALLERS_START + 0.1 * tries
+    url = f"http://127.0.0.1:{PROBE_PORT}/dial?{urlencode(asked)}"
+    return Transfer(probe.key, part, url, seconds, dialled=True, expected=expected)
+
+
+def prepare_command() -> tuple[list[str], str]:
+    """Command and standard input that leave the body of large TCP probes in the pod."""
+    form = urlencode({"msg": "msg=" + _TEXT[:LARGE_TCP_BYTES]})
+    url = f"http://127.0.0.1:{PROBE_PORT}/echo"
+    lines = [f"url = {_quoted(url)}", f"data = {_quoted(form)}", f"output = {_quoted(BODY)}"]
+    command = ["curl", "--silent", "--show-error", "--fail", "--noproxy", "*", "--create-dirs"]
+    return [*command, "--config", "-"], "\n".join(lines) + "\n"
+
+
+def ask_command(asked: Sequence[Transfer], settings: ProbeSettings) -> tuple[list[str], str]:
+    """Command and standard input of the one curl that asks everything, many at once."""
+    at_once = str(max(1, min(settings.in_flight, _PARALLEL_LIMIT)))
+    command = ["curl", "--silent", "--parallel", "--parallel-immediate"]
+    command += ["--parallel-max", at_once, "--config", "-"]
+    return command, "next\n".join(_section(one) for one in asked)
+
+
+def _section(one: Transfer) -> str:
+    lines = [
+        f"url = {_quoted(one.url)}",
+        f"output = {_quoted(one.file)}",
+        f'write-out = "{one.name} %{{json}}\\n"',
+        'noproxy = "*"',
+        "create-dirs",
+        f"max-time = {one.seconds:g}",
+    ]
+    if one.part == "body":
+        lines.append(f"data-binary = {_quoted('@' + BODY)}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def collect_command(asked: Sequence[Transfer]) -> tuple[list[str], str]:
+    """Command and standard input that print every body, each with its name before it.
+
+    Bodies of echoes over TCP are left where they are.
+    """
+    command = ["curl", "--silent", "--config", "-"]
+    wanted = [one for one in asked if one.part not in {"body", "name"}]
+    sections = [
+        "".join(
+            (
+                f"url = {_quoted('file://' + one.file)}\n",
+                f'write-out = "\\n{END_MARK}{one.name}\\n"\n',
+            )
+        )
+        for one in wanted
+    ]
+    return command, "next\n".join(sections)
+
+
+END_MARK = "--hybridlab-end--"
+"""After each body, with the transfer's name; no answer of ours has it."""
+
+
+def _quoted(text: str) -> str:
+    """As curl's configuration file has it: backslash and quote escaped."""
+    return json.dumps(text)
+
+
+_OK = 200
+_BY_EXIT: Mapping[int, ProbeStatus] = {
+    6: "no-such-name",
+    7: "refused",
+    18: "wrong",
+    28: "timeout",
+    52: "wrong",
+    55: "wrong",
+    56: "wrong",
+}
+"""curl's exit codes; any other says nothing of the network."""
+_BY_WORDS: tuple[tuple[str, ProbeStatus], ...] = (
+    ("unreachable", "no-route"),
+    ("no route", "no-route"),
+    ("refused", "refused"),
+    ("forcibly closed", "refused"),  # on Windows a UDP socket hears so of a closed port
+    ("timeout", "timeout"),
+    ("timed out", "timeout"),
+    ("deadline exceeded", "timeout"),
+    ("did not properly respond", "timeout"),
+)
+"""What curl, and Go on both systems, say of the network; the first that is found counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How one transfer has ended."""
+
+    exit_code: int
+    status: int
+    """HTTP's."""
+    bytes: int
+    milliseconds: float
+    remote: str
+    error: str
+    body: str | None = None
+    """None where it has not been collected."""
+
+
+def read_transfers(output: str) -> dict[str, Ended]:
+    """What curl wrote of each transfer, by its name; lines of anything else are passed over."""
+    found: dict[str, Ended] = {}
+    for line in output.splitlines():
+        name, space, text = line.partition(" ")
+        if space and text.startswith("{"):
+            try:
+                found[name] = _ended(json.loads(text))
+            except (ValueError, TypeError, AttributeError):
+                continue
+    return found
+
+
+def _ended(said: Mapping[str, Any]) -> Ended:
+    return Ended(
+        exit_code=int(said.get("exitcode", -1)),
+        status=int(said.get("http_code", 0)),
+        bytes=int(said.get("size_download", 0)),
+        milliseconds=1000 * float(said.get("time_total", 0.0)),
+        remote=str(said.get("remote_ip") or ""),
+        error=str(said.get("errormsg") or ""),
+    )
+
+
+def read_bodies(output: str) -> dict[str, str]:
+    """The bodies that the second curl printed, by their transfers' names."""
+    found: dict[str, str] = {}
+    rest = output.replace("\r\n", "\n")
+    while True:
+        body, mark, rest = rest.partition(f"\n{END_MARK}")
+        name, _, rest = rest.partition("\n")
+        if not mark:
+            return found
+        found[name.strip()] = body
+
+
+def read_outcome(
+    probe: Probe, asked: Sequence[Transfer], ended: Mapping[str, Ended], bodies: Mapping[str, str]
+) -> Outcome:
+    """What came of one probe: the first transfer that failed decides."""
+    learnt = _Learnt(probe)
+    for transfer in asked:
+        one = ended.get(transfer.name)
+        if one is None:
+            return learnt.failed("error", f"{transfer.part}: curl said nothing of it")
+        status, detail = learnt.take(transfer, replace(one, body=bodies.get(transfer.name)))
+        if status != "ok":
+            return learnt.failed(status, f"{transfer.part}: {detail}")
+    return learnt.failed("ok", "")
+
+
+class _Learnt:
+    """What the transfers of one probe have told so far."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._names: dict[str, None] = {}
+        self._clients: dict[str, None] = {}
+        self._answer: str | None = None
+        self._latency = 0.0
+
+    def take(self, transfer: Transfer, one: Ended) -> tuple[ProbeStatus, str]:
+        """Note what a transfer tells, and how it ended."""
+        self._latency = self._latency or one.milliseconds
+        if one.exit_code:
+            return _by_exit(one)
+        if one.status != _OK:
+            return "wrong", f"HTTP status {one.status}"
+        if transfer.part == "name":
+            self._answer = one.remote or None
+            return "ok", ""
+        if transfer.part == "body":
+            whole = one.bytes == LARGE_TCP_BYTES
+            return ("ok", "") if whole or self._probe.dialect == "lab" else _short(one.bytes)
+        return self._answered(transfer, one.body)
+
+    def _answered(self, transfer: Transfer, body: str | None) -> tuple[ProbeStatus, str]:
+        if body is None:
+            return "error", "what it answered could not be collected from the pod"
+        if not transfer.dialled:
+            return self._told(transfer, [body])
+        return self._dialled(transfer, body)
+
+    def _dialled(self, transfer: Transfer, body: str) -> tuple[ProbeStatus, str]:
+        try:
+            said = json.loads(body)
+            errors, answers = list(said.get("errors") or ()), list(said.get("responses") or ())
+        except (ValueError, AttributeError, TypeError):
+            return "error", f"netexec in the pod did not dial: {body[:80]!r}"
+        if errors:
+            return _by_words(str(errors[0]))
+        return self._told(transfer, [str(one) for one in answers])
+
+    def _told(self, transfer: Transfer, answers: Sequence[str]) -> tuple[ProbeStatus, str]:
+        if not answers:
+            return "wrong", "an empty answer"
+        if self._probe.dialect == "lab":
+            return self._told_by_lab(transfer, answers[0])
+        for answer in answers:
+            said = answer.strip().lower()
+            if transfer.part == "hostname":
+                self._names[said] = None
+            elif transfer.part == "clientip":
+                self._clients[said.rpartition(":")[0]] = None
+            elif said != transfer.expected:
+                return (
+                    "wrong",
+                    f"{len(said)} bytes came back of {len(transfer.expected)}, or damaged",
+                )
+        return "ok", ""
+
+    def _told_by_lab(self, transfer: Transfer, answer: str) -> tuple[ProbeStatus, str]:
+        """JSON over HTTP; over UDP a head of four words, and the rest of what was sent."""
+        try:
+            if self._probe.protocol == "tcp":
+                said = json.loads(answer)
+                name, client = str(said["endpoint"]), str(said["client"])
+            else:
+                head, _, rest = answer.partition("\n")
+                _, _, name, client = head.split(" ")
+                if transfer.expected and not transfer.expected.endswith(rest):
+                    return "wrong", "a damaged echo"
+        except (ValueError, KeyError, TypeError):
+            return "wrong", f"not an endpoint of the lab: {answer[:80]!r}"
+        self._names[name] = None
+        self._clients[client.rpartition(":")[0]] = None
+        return "ok", ""
+
+    def failed(self, status: ProbeStatus, detail: str) -> Outcome:
+        """The outcome with a status."""
+        first, *others = self._clients or (None,)
+        return Outcome(
+            self._probe.key,
+            status,
+            detail,
+            first,
+            tuple(self._names),
+            self._answer,
+            self._latency,
+            tuple(one for one in others if one is not None),
+        )
+
+
+def _by_exit(one: Ended) -> tuple[ProbeStatus, str]:
+    status = _BY_EXIT.get(one.exit_code, "error")
+    if status == "refused":
+        status = next((found for words, found in _BY_WORDS if words in one.error.lower()), status)
+    return status, one.error or f"curl's exit code {one.exit_code}"
+
+
+def _by_words(error: str) -> tuple[ProbeStatus, str]:
+    low = error.lower()
+    return next((found for words, found in _BY_WORDS if words in low), "wrong"), error
+
+
+def _short(length: int) -> tuple[ProbeStatus, str]:
+    return "wrong", f"echo of {length} bytes for {LARGE_TCP_BYTES}"
+
+
+_CONTAINER = "netexec"
+_START_SECONDS = 20.0
+"""For an exec to begin and end, beside what it does; a HostProcess container takes some."""
+_SIGN_SECONDS = 1.0
+ONE_ADDRESS = "cannot probe: curl, all that a Windows pod has, tells one of a name's addresses"
+
+
+class Executor(Protocol):
+    """What runs commands in pods: an :class:`~lab.cluster.api.Api`."""
+
+    def execute(  # noqa: PLR0913, PLR0917  what an exec is told
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        command: Sequence[str],
+        deadline: Deadline,
+        stdin: bytes = b"",
+    ) -> ExecResult:
+        """Run a command in a container."""
+
+
+class ExecProber:
+    """The prober of one node; its sources are the node and its pods.
+
+    Parameters
+    ----------
+    api
+        The cluster's API server.
+    node
+        The node's name. Where it is itself the source, its HostProcess pod stands in for it.
+
+    """
+
+    def __init__(self, api: Executor, node: str) -> None:
+        self._api = api
+        self._node = node
+        self._prepared: set[str] = set()
+
+    def probe(
+        self,
+        probes: Sequence[Probe],
+        settings: ProbeSettings,
+        progress: Callable[[int], None],
+        deadline: Deadline,
+    ) -> Mapping[int, Outcome]:
+        """Try every probe, all sources at once; one exec asks everything that a source asks.
+
+        Every key has an outcome; where a source takes no command, an error that says why.
+        """
+        by_source: dict[str, list[Probe]] = {}
+        for probe in probes:
+            by_source.setdefault(probe.source, []).append(probe)
+        news: queue.SimpleQueue[News] = queue.SimpleQueue()
+
+        def ask(source: str, own: Sequence[Probe]) -> None:
+            start_thread(news, source, lambda _: self._of_source(source, own, settings, deadline))
+
+        for source, own in by_source.items():
+            ask(source, own)
+        found: dict[int, Outcome] = {}
+        waiting = len(by_source)
+        while waiting:
+            try:
+                result = news.get(timeout=_SIGN_SECONDS).result
+            except queue.Empty:
+                progress(len(found))
+                continue
+            if isinstance(result, BaseException):
+                raise result
+            found |= result
+            waiting -= 1
+            progress(len(found))
+        return found
+
+    def _of_source(
+        self, source: str, probes: Sequence[Probe], settings: ProbeSettings, deadline: Deadline
+    ) -> dict[int, Outcome]:
+        untold = {one.key: _failed(one.key, ONE_ADDRESS) for one in probes if one.every}
+        probes = [probe for probe in probes if not probe.every]
+        if not probes:
+            return untold
+        asked = {probe.key: plan_transfers(probe, settings) for probe in probes}
+        every = [transfer for own in asked.values() for transfer in own]
+        pod = host_pod_name(source) if source == self._node else source
+        try:
+            if any(one.part == "body" for one in every):
+                self._prepare(pod, deadline)
+            within = Deadline(min(deadline.left(), _patience(every, settings)))
+            said = self._run(pod, *ask_command(every, settings), within)
+            bodies = self._run(pod, *collect_command(every), within)
+        except LabError as error:
+            why = f"cannot probe: {error.doing}: {error.happened}"
+            return untold | {key: _failed(key, why) for key in asked}
+        ended, texts = read_transfers(said), read_bodies(bodies)
+        found = {probe.key: read_outcome(probe, asked[probe.key], ended, texts) for probe in probes}
+        return untold | found
+
+    def _prepare(self, pod: str, deadline: Deadline) -> None:
+        if pod not in self._prepared:
+            self._run(pod, *prepare_command(), Deadline(min(deadline.left(), _START_SECONDS)))
+            self._prepared.add(pod)
+
+    def _run(self, pod: str, command: list[str], stdin: str, deadline: Deadline) -> str:
+        """The command's output; its exit code is the last transfer's, and says no more."""
+        return self._api.execute(
+            NAMESPACE, pod, _CONTAINER, command, deadline, stdin.encode()
+        ).stdout
+
+
+def _failed(key: int, why: str) -> Outcome:
+    return Outcome(key, "error", why, None, (), None, 0.0)
+
+
+def _patience(asked: Sequence[Transfer], settings: ProbeSettings) -> float:
+    """Seconds that the transfers may take, so many at once."""
+    return _START_SECONDS + 2 * sum(one.seconds for one in asked) / max(1, settings.in_flight)

@@ -1,0 +1,526 @@
+"""The machine's network on this computer: made, looked at, and removed.
+
+Network cards are found by their MAC and named as the Intent has it. Three things that are not the
+lab's are kept apart from it. The management card may have a default route of its own (DHCP gives
+one): packets of the lab that would leave by it are refused, as a machine without a route refuses
+them. Another default route with the Intent's metric, 0, would be used in turn with the Intent's
+(the kernel takes the one whose gateway it has heard of last), so it gets a higher metric until the
+lab goes. Kernel settings are put back as they were.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from ipaddress import IPv4Interface, IPv4Network
+from pathlib import Path
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError
+from lab.providers.netns import holders, namespaces, responder_config
+from lab.providers.netns.compile import compile_machine
+from lab.providers.netns.entry import NODE_HOLDER, HolderEntry, HolderProcess, list_holders
+from lab.providers.netns.isolation import RESOLVER_FILE
+from lab.providers.netns.netlink import (
+    DefaultRoute,
+    Link,
+    Socket,
+    list_addresses,
+    list_default_routes,
+    list_links,
+)
+from lab.providers.netns.operations import (
+    AddressRemove,
+    LinkDown,
+    LinkRemove,
+    LinkRename,
+    Message,
+    Names,
+    NamespaceOperations,
+    RouteAdd,
+    RouteRemove,
+    RulesetLoad,
+    SysctlSet,
+)
+from lab.providers.netns.services import replacing_table
+from lab.providers.node import record
+from lab.providers.node.protocol import MANAGEMENT, Work
+from lab.providers.node.record import DIRECTORY, MANAGEMENT_TABLE, Demoted, Record
+from lab.providers.provider import LabHandle
+from lab.topology.intent import Interface, MachineIntent
+
+
+def containment(ranges: Sequence[str]) -> str:
+    """The table; nothing but packets from or to the lab's ranges is touched.
+
+    Established connections are let out, so that no mistake here can cut the connection
+    that the machine is reached by.
+    """
+    prefixes = f"{{ {', '.join(ranges)} }}"
+    card = f'"{MANAGEMENT}"'
+    refused = "reject with icmp type net-unreachable"
+    return f"""table ip {MANAGEMENT_TABLE} {{
+  chain forward {{
+    type filter hook forward priority -120; policy accept;
+    oifname {card} ip saddr {prefixes} {refused}
+    oifname {card} ip daddr {prefixes} {refused}
+    iifname {card} ip daddr {prefixes} drop
+  }}
+  chain output {{
+    type filter hook output priority -120; policy accept;
+    oifname {card} ct state new ip daddr {prefixes} {refused}
+  }}
+}}
+"""
+
+
+def check_apart(addresses: Sequence[str], ranges: Sequence[str]) -> None:
+    """Refuse a management address (with prefix length) that is the lab's too.
+
+    Raises
+    ------
+    BrokenError
+        Naming both.
+
+    """
+    for text in addresses:
+        own = IPv4Interface(text).network
+        for prefix in ranges:
+            if own.overlaps(IPv4Network(prefix)):
+                raise BrokenError(
+                    "keeping the management network and the lab apart",
+                    f"'{MANAGEMENT}' has the address {text}, and the lab has {prefix}",
+                    "give the management network another range in the inventory",
+                )
+
+
+def read_settings(one: NamespaceOperations, devices: Iterable[str]) -> dict[str, str]:
+    """What the settings that are going to be written say now.
+
+    Those of ``devices``, which are ours and go with the lab, are left out.
+    """
+    made = frozenset(devices)
+    keys = (op.key for op in one.operations if isinstance(op, SysctlSet))
+    found: dict[str, str] = {}
+    for key in keys:
+        if made.isdisjoint(key.split("/")):
+            with suppress(OSError):
+                found[key] = Path("/proc/sys", key).read_text(encoding="ascii").strip()
+    return found
+
+
+def restore_settings(settings: Mapping[str, str]) -> None:
+    """Write them back; what is not there any more needs no setting."""
+    for key, value in settings.items():
+        with suppress(OSError):
+            Path("/proc/sys", key).write_text(value, encoding="ascii")
+
+
+METRIC = 1024
+"""What systemd-networkd gives to a route that DHCP has told of."""
+
+
+def find_foreign_defaults(channel: Socket, machine_has_default: bool) -> tuple[Demoted, ...]:
+    """The default routes to be moved; to be asked when those of the lab are cleared."""
+    if not machine_has_default:
+        return ()
+    names = {link.index: link.name for link in list_links(channel)}
+    return tuple(
+        (names[one.index], one.via, one.onlink)
+        for one in list_default_routes(channel)
+        if one.metric == 0
+    )
+
+
+def demote_routes(channel: Socket, routes: Iterable[Demoted]) -> None:
+    """Give each the higher metric; one that has it already is left alone."""
+    _move(channel, routes, 0, METRIC)
+
+
+def restore_routes(channel: Socket, routes: Iterable[Demoted]) -> None:
+    """Give each its metric back; one that has gone meanwhile is let go."""
+    _move(channel, routes, METRIC, 0)
+
+
+def _move(channel: Socket, routes: Iterable[Demoted], before: int, after: int) -> None:
+    indexes = {link.name: link.index for link in list_links(channel)}
+    there = frozenset(list_default_routes(channel))
+    operations: list[Message] = []
+    for device, via, onlink in routes:
+        if device not in indexes:
+            continue
+        if DefaultRoute(indexes[device], via, onlink, before) not in there:
+            continue
+        if DefaultRoute(indexes[device], via, onlink, after) not in there:
+            operations.append(RouteAdd("default", device, via, onlink, metric=after))
+        operations.append(RouteRemove("default", device, via, onlink, before))
+    channel.apply(operations, Names(indexes))
+
+
+_CARD_KINDS = frozenset({"", "veth"})
+"""A card has no kind; in a container it is one end of a veth. Bridges and the like, which
+may have the MAC of a card of theirs, are none."""
+_MADE_KINDS = frozenset({"bridge", "vxlan", "veth"})
+_PASSING = "hybridlab{}"
+"""A name on the way to another: two cards may have each other's."""
+_FIRST_INDEX = 1000
+"""Far from what others use, so that a machine's indexes are as good as the same every time."""
+
+
+def find_cards(there: Sequence[Link], machine: MachineIntent) -> dict[str, Link]:
+    """Each interface's card, by the interface's name. Pure.
+
+    Raises
+    ------
+    BrokenError
+        Naming the MAC that no card has, and the cards; or the name that a stranger's card has.
+
+    """
+    cards = [link for link in there if link.kind in _CARD_KINDS and link.mac]
+    found = {one.name: _card(one, cards) for one in machine.interfaces}
+    taken = {link.name for link in there} - {link.name for link in found.values()}
+    for interface in machine.interfaces:
+        if interface.name in taken:
+            raise BrokenError(
+                f"naming the network card with MAC {interface.mac} '{interface.name}'",
+                "a device that is not the lab's has that name",
+                f"name the management card '{MANAGEMENT}' in the image",
+            )
+    return found
+
+
+def _card(interface: Interface, cards: Sequence[Link]) -> Link:
+    own = [link for link in cards if link.mac == interface.mac and link.name != MANAGEMENT]
+    if not own:
+        there = ", ".join(f"'{link.name}' {link.mac}" for link in cards) or "none"
+        raise BrokenError(
+            f"looking for the network card '{interface.name}' with MAC {interface.mac}",
+            f"the machine has no such card; it has {there}",
+            f"see that the machine's definition has a card on segment '{interface.segment}'",
+        )
+    return next((link for link in own if link.name == interface.name), own[0])
+
+
+def first_index(there: Sequence[Link]) -> int:
+    """The first interface index of those that nobody uses. Pure."""
+    return max(_FIRST_INDEX, *(link.index for link in there)) + 1
+
+
+def check_connection(channel: Socket, found: Mapping[str, Link]) -> None:
+    """Refuse to touch the card that carries the connection that this is run through.
+
+    Raises
+    ------
+    BrokenError
+        Naming it.
+
+    """
+    words = os.environ.get("SSH_CONNECTION", "").split()
+    if len(words) != 4:  # noqa: PLR2004  client address and port, own address and port
+        return
+    indexes = {link.index: name for name, link in found.items()}
+    for index, address in list_addresses(channel):
+        if index in indexes and address.partition("/")[0] == words[2]:
+            raise BrokenError(
+                f"clearing network card '{indexes[index]}'",
+                f"it carries this very connection, to {words[2]}",
+                f"reach the machine by its management card, '{MANAGEMENT}'",
+            )
+
+
+def rename_cards(channel: Socket, found: Mapping[str, Link]) -> None:
+    """Give each card, which is down, its interface's name."""
+    wrong = {name: link for name, link in found.items() if link.name != name}
+    indexes = {link.name: link.index for link in wrong.values()}
+    passing = {name: _PASSING.format(link.index) for name, link in wrong.items()}
+    indexes |= {passing[name]: link.index for name, link in wrong.items()}
+    aside = [LinkRename(link.name, passing[name]) for name, link in wrong.items()]
+    back = [LinkRename(passing[name], name) for name in wrong]
+    channel.apply([*aside, *back], Names(indexes))
+
+
+def clear_cards(channel: Socket, macs: Iterable[str]) -> None:
+    """Set the cards down, which ends their routes and neighbours, and take their addresses."""
+    wanted = frozenset(macs)
+    cards = {
+        link.index: link.name
+        for link in list_links(channel)
+        if link.mac in wanted and link.kind in _CARD_KINDS and link.name != MANAGEMENT
+    }
+    operations: list[Message] = [LinkDown(name) for name in cards.values()]
+    operations += _removals(channel, cards)
+    channel.apply(operations, Names({name: index for index, name in cards.items()}))
+
+
+def _removals(channel: Socket, cards: Mapping[int, str]) -> Iterator[AddressRemove]:
+    # The last first: the first of a prefix would take the others with it.
+    for index, address in reversed(list_addresses(channel)):
+        if index in cards:
+            yield AddressRemove(cards[index], address)
+
+
+def remove_devices(channel: Socket, names: Iterable[str], deadline: Deadline) -> None:
+    """Take away the bridges, tunnels and veths of these names, and wait until they have gone.
+
+    A veth whose far end's namespace is ending goes by itself, at any moment.
+
+    Raises
+    ------
+    DeadlineError
+        With what the kernel said of those that are still there.
+
+    """
+    deadline.wait(
+        "removing network devices",
+        partial(_remove_once, channel, frozenset(names)),
+        until=lambda refused: not refused,
+    )
+
+
+def _remove_once(channel: Socket, names: frozenset[str]) -> dict[str, str]:
+    refused: dict[str, str] = {}
+    for link in list_links(channel):
+        if link.name in names and link.kind in _MADE_KINDS:
+            try:
+                channel.apply([LinkRemove(link.name)], Names({link.name: link.index}))
+            except BrokenError as error:
+                refused[link.name] = error.happened
+    return refused
+
+
+Phase = Callable[[str], None]
+"""Told what is done next."""
+
+_BRIDGE_SETTINGS = Path("/proc/sys/net/bridge")
+_CARRIER_SECONDS = 30.0
+_HERE = "this machine"
+
+
+def make_network(work: Work, deadline: Deadline, phase: Phase) -> None:
+    """Make the network anew, whatever an earlier life has left.
+
+    Raises
+    ------
+    LabError
+        Saying what could not be made.
+
+    """
+    machine = work.machine
+    with _alone(deadline), Socket(_HERE) as channel:
+        found = find_cards(list_links(channel), machine)
+        check_connection(channel, found)
+        check_apart(_management(channel), work.ranges)
+        noted = record.plan_record(machine).joined(record.read_record())
+        record.write_record(noted)
+        record.STATUS_SCRIPT.unlink(missing_ok=True)
+        phase("clearing")
+        holders.end_all_holders(_holders)
+        record.remove_old_archives()
+        _clear(channel, noted, deadline)
+        phase("cards")
+        rename_cards(channel, found)
+        operations = _compiled(channel, machine)
+        _ensure_bridge_filter(machine)
+        noted = _noted(channel, machine, noted, operations[0])
+        record.write_record(noted)
+        demote_routes(channel, noted.demoted)
+        _ensure_resolver_file()
+        phase("holder")
+        entry = _hold(machine.name, deadline)
+        _build(entry, work, operations, deadline, phase)
+        record.write_record(
+            replace(record.plan_record(machine), settings=noted.settings, demoted=noted.demoted)
+        )
+        _leave_word(entry, work)
+
+
+def remove_network(deadline: Deadline, phase: Phase) -> None:
+    """Take away all that was made, and put the settings back."""
+    with _alone(deadline):
+        phase("clearing")
+        record.STATUS_SCRIPT.unlink(missing_ok=True)
+        holders.end_all_holders(_holders)
+        there = record.read_record()
+        if there is not None:
+            with Socket(_HERE) as channel:
+                _clear(channel, there, deadline)
+                restore_routes(channel, there.demoted)
+            restore_settings(there.settings)
+        record.remove_record()
+        record.ENTER.unlink(missing_ok=True)
+
+
+def enter_holder() -> HolderEntry:
+    """The way into the holder.
+
+    Raises
+    ------
+    BrokenError
+        If there is none.
+
+    """
+    found = list_holders(NODE_HOLDER)
+    if not found:
+        raise BrokenError(
+            "entering the pods", "the holder of the pods is not running", "run 'lab up' again"
+        )
+    return HolderEntry(found[0].pid, found[0].started)
+
+
+def _holders() -> tuple[HolderProcess, ...]:
+    return list_holders(NODE_HOLDER, starting=True)
+
+
+@contextmanager
+def _alone(deadline: Deadline) -> Iterator[None]:
+    """Have the computer's network to oneself; an agent whose lab command died may still work."""
+    lock = os.open(DIRECTORY / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        deadline.wait(
+            "waiting for an earlier command to end its work",
+            lambda: _locked(lock),
+            every=0.1,
+            hint="see what it does: ps ax | grep hybridlab",
+        )
+        yield
+    finally:
+        os.close(lock)
+
+
+def _locked(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _leave_word(entry: HolderEntry, work: Work) -> None:
+    responder = responder_config.running_responder(entry.pid)
+    if responder is None:
+        raise BrokenError(
+            "bringing the machine's network up", record.NO_RESPONDER, "run 'lab up' again"
+        )
+    holder = (entry.pid, entry.started)
+    record.write_file(
+        record.STATUS_SCRIPT,
+        record.status_script(work.digest(), holder, responder, work.namespaces()),
+    )
+
+
+def _management(channel: Socket) -> list[str]:
+    own = {link.index for link in list_links(channel) if link.name == MANAGEMENT}
+    return [address for index, address in list_addresses(channel) if index in own]
+
+
+def _clear(channel: Socket, noted: Record, deadline: Deadline) -> None:
+    remove_devices(channel, noted.devices, deadline)
+    clear_cards(channel, noted.cards)
+    namespaces.load_ruleset("".join(replacing_table(name) for name in noted.tables), _HERE)
+
+
+def _compiled(channel: Socket, machine: MachineIntent) -> tuple[NamespaceOperations, ...]:
+    there = list_links(channel)
+    indexes = {link.name: link.index for link in there}
+    return compile_machine(
+        machine,
+        {one.name: indexes[one.name] for one in machine.interfaces},
+        first_index(there),
+    )
+
+
+def _noted(
+    channel: Socket, machine: MachineIntent, noted: Record, operations: NamespaceOperations
+) -> Record:
+    """The record with what was there before the lab; the first time it is looked at counts."""
+    has_default = any(route.destination == "default" for route in machine.routes)
+    moved = find_foreign_defaults(channel, has_default)
+    return replace(
+        noted,
+        settings=noted.settings or read_settings(operations, noted.devices),
+        demoted=tuple(dict.fromkeys((*noted.demoted, *moved))),
+    )
+
+
+def _ensure_bridge_filter(machine: MachineIntent) -> None:
+    """Load the one kernel module that the kernel does not load by itself when it is wanted."""
+    if machine.bridge is None or _BRIDGE_SETTINGS.is_dir():
+        return
+    doing = "loading the kernel module 'br_netfilter'"
+    hint = "boot the machine with a kernel that has it"
+    try:
+        done = subprocess.run(
+            ["modprobe", "br_netfilter"],  # noqa: S607  where it is differs between distributions
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise BrokenError(doing, "there is no 'modprobe'", hint) from None
+    if not _BRIDGE_SETTINGS.is_dir():
+        raise BrokenError(doing, done.stderr.strip() or "it is there, without settings", hint)
+
+
+def _ensure_resolver_file() -> None:
+    """Have a file where the pods' own are laid over; an empty one says what none says."""
+    if not os.path.lexists(RESOLVER_FILE):
+        Path(RESOLVER_FILE).touch(0o644)
+
+
+def _hold(name: str, deadline: Deadline) -> HolderEntry:
+    lab = LabHandle(name, DIRECTORY, secrets.token_hex(8))
+    return holders.start_holder(lab, sys.executable, NODE_HOLDER, deadline.left())
+
+
+def _inside(
+    entry: HolderEntry, doing: str, function: Callable[[], None], deadline: Deadline
+) -> None:
+    entry.call(doing, lambda _: function(), deadline)
+
+
+def _build(
+    entry: HolderEntry,
+    work: Work,
+    operations: tuple[NamespaceOperations, ...],
+    deadline: Deadline,
+    phase: Phase,
+) -> None:
+    """All that is done inside the holder."""
+    machine = work.machine
+    loads = [op.text for op in operations[0].operations if isinstance(op, RulesetLoad)]
+    contained = replacing_table(MANAGEMENT_TABLE, containment(work.ranges))
+    rules = ((machine.name, "".join((*loads, contained))),)
+
+    def network() -> None:
+        namespaces.create([pod.name for pod in machine.pods], here=machine.name)
+        namespaces.apply_operations(operations)
+        namespaces.write_resolvers((machine, *machine.pods))
+
+    def ready() -> None:
+        namespaces.wait_for_carrier(operations, deadline)
+        namespaces.wait_for_links(
+            machine.name,
+            {one.name for one in machine.interfaces},
+            Deadline(min(_CARRIER_SECONDS, deadline.left())),
+        )
+
+    stages: tuple[tuple[str, str, Callable[[], None]], ...] = (
+        ("network", "making the network", network),
+        ("rules", "loading the rules", lambda: namespaces.load_rulesets(rules)),
+        (
+            "responder",
+            "starting the responder",
+            lambda: responder_config.start_responder(sys.executable, work.answers, deadline),
+        ),
+        ("ready", "waiting for the links", ready),
+    )
+    for name, doing, function in stages:
+        phase(name)
+        _inside(entry, doing, function, deadline)

@@ -1,0 +1,203 @@
+"""The pods that Kubernetes runs on this machine, found by what their processes carry.
+
+Every probe pod's processes have the run's token and the pod's name in their environment. That
+holds for every container runtime, and asks none: a command of theirs takes a second to start
+where the processor is emulated, and there would be two.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self, TypeVar
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError
+from lab.cluster.observed import POD_VARIABLE, TOKEN_VARIABLE, PodLink
+from lab.providers.netns import isolation
+from lab.providers.netns.entry import start_time
+from lab.providers.netns.netlink import Link, Socket, list_default_routes, list_links
+from lab.providers.node.protocol import ClusterPods
+from lab.remote.shell import Completed
+
+T = TypeVar("T")
+
+_PROC = Path("/proc")
+_OWN = "/proc/thread-self/ns/net"
+_INSIDE = "eth0"
+"""What the container runtime calls a pod's network card."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodProcess:
+    """A process of a pod."""
+
+    pod: str
+    token: str
+    pid: int
+
+    @property
+    def resolver(self) -> Path:
+        """The pod's resolver file."""
+        return _PROC / str(self.pid) / "root/etc/resolv.conf"
+
+    @property
+    def network(self) -> str:
+        """The pod's network namespace."""
+        return f"/proc/{self.pid}/ns/net"
+
+
+def pod_processes() -> Iterator[PodProcess]:
+    """One process of each pod; of pods of one name and token the youngest counts."""
+    youngest: dict[tuple[str, str], tuple[int, int]] = {}
+    for entry in os.listdir(_PROC):  # noqa: PTH208  names are wanted, not paths
+        if not entry.isdigit():
+            continue
+        with suppress(OSError):  # it has ended meanwhile
+            carried = _carried((_PROC / entry / "environ").read_bytes())
+            since = start_time(int(entry)) if carried else None
+            if carried and since is not None and since >= youngest.get(carried, (0, 0))[0]:
+                youngest[carried] = (since, int(entry))
+    for (pod, token), (_, pid) in sorted(youngest.items()):
+        yield PodProcess(pod, token, pid)
+
+
+def _carried(environment: bytes) -> tuple[str, str] | None:
+    """The pod and the token that a process's environment speaks of."""
+    if TOKEN_VARIABLE.encode() not in environment:
+        return None
+    pairs = (one.partition(b"=") for one in environment.split(b"\0"))
+    found = {name: value.decode(errors="replace") for name, _, value in pairs}
+    pod, token = found.get(POD_VARIABLE.encode()), found.get(TOKEN_VARIABLE.encode())
+    return (pod, token) if pod and token else None
+
+
+class PodNamespaces:
+    """The network namespaces of one run's pods, held open, and that of the machine itself."""
+
+    def __init__(self, cluster: ClusterPods) -> None:
+        self._cluster = cluster
+        self._carriers: dict[str, PodProcess] = {}
+        self._spaces: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        self._spaces[self._cluster.machine] = _open(_OWN)
+        for one in pod_processes():
+            if one.token == self._cluster.token:
+                with suppress(OSError):  # it has ended meanwhile
+                    self._spaces[one.pod] = _open(one.network)
+                    self._carriers[one.pod] = one
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        isolation.setns(self._spaces[self._cluster.machine], isolation.CLONE_NEWNET)
+        for space in self._spaces.values():
+            os.close(space)
+
+    def enter(self, name: str) -> None:
+        """Go into the network namespace of a pod or of the machine.
+
+        Raises
+        ------
+        BrokenError
+            If this machine runs no such pod.
+
+        """
+        isolation.setns(self._space(name), isolation.CLONE_NEWNET)
+
+    def resolver(self, name: str) -> Path:
+        """The resolver file of a pod or of the machine."""
+        if name == self._cluster.machine:
+            return Path("/etc/resolv.conf")
+        self._space(name)
+        return self._carriers[name].resolver
+
+    def _space(self, name: str) -> int:
+        if name not in self._spaces:
+            raise BrokenError(
+                f"looking for pod '{name}' on machine '{self._cluster.machine}'",
+                "no process of it runs there",
+                "kubectl describe the pod",
+            )
+        return self._spaces[name]
+
+    def links(self) -> list[PodLink]:
+        """How each pod is plugged in; one without a card is left out."""
+        ports = {link.index: link.name for link in self._listed(self._cluster.machine, list_links)}
+        found = []
+        for name in self._carriers:
+            card = next(
+                (one for one in self._listed(name, list_links) if one.name == _INSIDE), None
+            )
+            if card is not None:
+                found.append(self._plugged(name, card, ports.get(card.peer, "")))
+        return found
+
+    def _plugged(self, name: str, card: Link, port: str) -> PodLink:
+        routes = self._listed(name, list_default_routes)
+        gateway = next((one.via for one in routes if one.index == card.index), None)
+        return PodLink(name, card.mac, port, card.mtu, gateway)
+
+    def _listed(self, name: str, listing: Callable[[Socket], tuple[T, ...]]) -> tuple[T, ...]:
+        self.enter(name)
+        with Socket(name) as channel:
+            return listing(channel)
+
+
+def _open(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def find_pod(pod: str) -> PodMachine | None:
+    """The pod of that name that this machine runs for Kubernetes, if it does."""
+    return next((PodMachine(one) for one in pod_processes() if one.pod == pod), None)
+
+
+@dataclass(frozen=True, slots=True)
+class PodMachine:
+    """A pod of Kubernetes as a place to run this machine's programs in: its network, its DNS."""
+
+    carrier: PodProcess
+
+    def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
+        """Run a command to its end, its standard input empty.
+
+        Raises
+        ------
+        DeadlineError
+            When it has not ended in time; it has been killed.
+
+        """
+        try:
+            done = subprocess.run(  # noqa: S603  the user's own command
+                self._words(command),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                timeout=deadline.left(),
+            )
+        except subprocess.TimeoutExpired:
+            raise DeadlineError(
+                f"running '{command[0]}' in pod '{self.carrier.pod}'",
+                f"not done within {deadline.seconds:g} s",
+            ) from None
+        out, err = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
+        return Completed(done.returncode, out, err)
+
+    def attach(self, command: Sequence[str]) -> int:
+        """Run a command with this terminal as its own; an empty one is a shell."""
+        words = list(command) or [os.environ.get("SHELL") or "/bin/sh"]
+        return subprocess.run(self._words(words), check=False).returncode  # noqa: S603  the same
+
+    def _words(self, command: Sequence[str]) -> list[str]:
+        """A copy of the pod's resolver file is laid over this machine's, for the command alone."""
+        lay = (
+            'copy=$(mktemp) && cat "$0" > "$copy" && '
+            'mount --bind "$copy" "$(readlink -f /etc/resolv.conf)" && rm "$copy" && exec "$@"'
+        )
+        go_in = ["nsenter", f"--net={self.carrier.network}", *command]
+        return ["unshare", "--mount", "sh", "-c", lay, str(self.carrier.resolver), *go_in]

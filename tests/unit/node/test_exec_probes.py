@@ -1,0 +1,234 @@
+"""One curl that asks everything a Windows pod has to ask, and what its output means."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError
+from lab.cluster.exec_stream import ExecResult
+from lab.lifecycle.compilation import compile_scenario
+from lab.providers.node.exec_probes import (
+    END_MARK,
+    ONE_ADDRESS,
+    ExecProber,
+    ask_command,
+    collect_command,
+    plan_transfers,
+    prepare_command,
+    read_bodies,
+    read_outcome,
+    read_transfers,
+)
+from lab.providers.node.fleet import with_dialects
+from lab.providers.provider import Outcome, Probe, ProbeSettings
+
+SETTINGS = ProbeSettings(1.5, 64)
+
+
+def probe(**facts: Any) -> Probe:
+    usual = {"key": 7, "source": "win1-p1", "protocol": "tcp", "size": "small"}
+    usual |= {"address": "10.0.0.2", "port": 80, "mtu": 1450, "dialect": "netexec"}
+    return Probe(**(usual | facts))
+
+
+def ended(name: str, **facts: Any) -> str:
+    usual = {"exitcode": 0, "http_code": 200, "size_download": 9, "time_total": 0.0125}
+    return f"{name} {json.dumps(usual | {'remote_ip': '10.0.0.2', 'errormsg': None} | facts)}"
+
+
+def told(one: Probe, lines: list[str], bodies: dict[str, str]) -> Outcome:
+    printed = "".join(f"{body}\n{END_MARK}{name}\n" for name, body in bodies.items())
+    read = read_transfers("noise\n" + "\n".join(lines))
+    return read_outcome(one, plan_transfers(one, SETTINGS), read, read_bodies(printed))
+
+
+GOOD = {"7-hostname": "worker1-p1", "7-clientip": "10.244.3.4:4242"}
+
+
+def test_small_tcp_is_two_requests_and_both_answers() -> None:
+    found = told(probe(), [ended("7-hostname"), ended("7-clientip")], GOOD)
+    assert (found.status, found.backends, found.source_seen) == (
+        "ok",
+        ("worker1-p1",),
+        "10.244.3.4",
+    )
+    assert found.latency_ms == pytest.approx(12.5)
+
+
+def test_an_answer_that_was_not_collected_is_an_error_and_no_wrong_answer() -> None:
+    lines = [ended("7-hostname"), ended("7-clientip")]
+    found = told(probe(), lines, {"7-hostname": "worker1-p1"})
+    assert (found.status, found.detail) == (
+        "error",
+        "clientip: what it answered could not be collected from the pod",
+    )
+
+
+def test_large_tcp_is_judged_by_its_length() -> None:
+    lines = [ended("7-hostname"), ended("7-clientip")]
+    large = probe(size="large")
+    assert told(large, [ended("7-body", size_download=65_536), *lines], GOOD).status == "ok"
+    short = told(large, [ended("7-body", size_download=65_000), *lines], GOOD)
+    assert (short.status, short.detail) == ("wrong", "body: echo of 65000 bytes for 65536")
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "status"),
+    [
+        (28, "Connection timed out after 1500 milliseconds", "timeout"),
+        (7, "Failed to connect to 10.0.0.2 port 80: Connection refused", "refused"),
+        (7, "Failed to connect to 10.0.0.2 port 80: No route to host", "no-route"),
+        (7, "Failed to connect to 10.0.0.2 port 80: Network is unreachable", "no-route"),
+        (7, "Couldn't connect to server", "refused"),
+        (52, "Empty reply from server", "wrong"),
+        (56, "Recv failure: Connection reset by peer", "wrong"),
+        (2, "Failed initialization", "error"),
+    ],
+)
+def test_exit_code_of_curl_is_what_came_of_it(code: int, message: str, status: str) -> None:
+    lines = [ended("7-hostname", exitcode=code, http_code=0, errormsg=message)]
+    found = told(probe(), lines, {})
+    assert (found.status, found.detail) == (status, f"hostname: {message}")
+
+
+def dialled(responses: list[str] | None = None, errors: list[str] | None = None) -> str:
+    return json.dumps(
+        ({"responses": responses} if responses else {}) | ({"errors": errors} if errors else {})
+    )
+
+
+def udp(one: Probe, **bodies: str) -> Outcome:
+    names = {f"7-{part}": body for part, body in bodies.items()}
+    return told(one, [ended(name) for name in names], names)
+
+
+def test_udp_is_dialled_by_the_pods_own_netexec() -> None:
+    one = probe(protocol="udp")
+    asked = plan_transfers(one, SETTINGS)
+    assert {urlsplit(each.url).netloc for each in asked} == {"127.0.0.1:8080"}
+    found = udp(one, hostname=dialled(["worker1-p1"]), clientip=dialled(["10.244.3.4:99"]))
+    assert (found.status, found.backends, found.source_seen) == (
+        "ok",
+        ("worker1-p1",),
+        "10.244.3.4",
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        ("reading from udp connection failed. err:'read udp 10.0.0.1: i/o timeout'", "timeout"),
+        ("read udp 10.0.0.1:5: wsarecv: An existing connection was forcibly closed", "refused"),
+        ("read udp 10.0.0.1:5: recvfrom: connection refused", "refused"),
+        (
+            "wsasendto: A socket operation was attempted to an unreachable host",
+            "no-route",
+        ),
+        ("something else", "wrong"),
+    ],
+)
+def test_error_of_the_dialler_is_what_came_of_it(error: str, status: str) -> None:
+    assert udp(probe(protocol="udp"), hostname=dialled(errors=[error])).status == status
+
+
+def test_large_udp_never_exceeds_what_netexec_reads() -> None:
+    for each in plan_transfers(probe(protocol="udp", size="large", mtu=8950), SETTINGS):
+        request = parse_qs(urlsplit(each.url).query)["request"][0]
+        assert len(request) <= 2048
+
+
+def test_damaged_large_datagram_is_wrong() -> None:
+    one = probe(protocol="udp", size="large")
+    texts = {each.part: each.expected for each in plan_transfers(one, SETTINGS)}
+    good = {"hostname": dialled(["w"]), "clientip": dialled(["1.2.3.4:5"])}
+    whole, fragments = dialled([texts["whole"]]), dialled([texts["fragments"]])
+    assert udp(one, **good, whole=whole, fragments=fragments).status == "ok"
+    cut = dialled([texts["fragments"][:-1]])
+    assert udp(one, **good, whole=whole, fragments=cut).status == "wrong"
+
+
+def test_many_tries_are_dialled_and_collect_every_backend() -> None:
+    one = probe(tries=64)
+    assert all("tries=64" in each.url for each in plan_transfers(one, SETTINGS))
+    found = udp(
+        one,
+        hostname=dialled(["a", "b", "a"]),
+        clientip=dialled(["10.0.0.1:1", "10.0.0.9:2"]),
+    )
+    assert (found.backends, found.source_seen, found.other_sources) == (
+        ("a", "b"),
+        "10.0.0.1",
+        ("10.0.0.9",),
+    )
+
+
+def test_name_is_looked_up_by_the_system() -> None:
+    one = probe(name="to-a.hybridlab-probe", protocol="udp")
+    assert told(one, [ended("7-name", remote_ip="10.96.0.7")], {}).answer == "10.96.0.7"
+    gone = told(one, [ended("7-name", exitcode=6, errormsg="Could not resolve host: x")], {})
+    assert gone.status == "no-such-name"
+
+
+def test_responder_of_the_lab_is_understood_too() -> None:
+    one = probe(dialect="lab", port=8080)
+    said = json.dumps({"endpoint": "worker1", "client": "10.244.3.4:5"})
+    assert told(one, [ended("7-hostname")], {"7-hostname": said}).backends == ("worker1",)
+    datagrams = probe(dialect="lab", protocol="udp", port=8080)
+    head = f"HLR1 0000000000000000 worker1 10.244.3.4:5\n{'x' * 50}"
+    assert udp(datagrams, hostname=dialled([head])).source_seen == "10.244.3.4"
+    assert udp(datagrams, hostname=dialled(["nonsense"])).status == "wrong"
+
+
+def test_transfer_that_curl_says_nothing_of_is_a_probe_error() -> None:
+    found = told(probe(), [ended("7-hostname")], GOOD)
+    assert (found.status, found.detail) == ("error", "clientip: curl said nothing of it")
+
+
+def test_configuration_has_one_section_a_transfer_and_a_deadline_in_each() -> None:
+    probes = [probe(key=key, size="large") for key in range(3)]
+    every = [each for one in probes for each in plan_transfers(one, SETTINGS)]
+    command, text = ask_command(every, SETTINGS)
+    sections = text.split("next\n")
+    assert len(sections) == len(every) == 9
+    assert all("max-time = 1.5\n" in section for section in sections)
+    assert command[command.index("--parallel-max") + 1] == "64"
+    _, printed = collect_command(every)
+    assert len(printed.split("next\n")) == 6, "echoes over TCP stay where they are"
+    assert len(prepare_command()[1]) < 70_000
+
+
+@pytest.mark.parametrize("output", ["7-hostname {", "7-hostname []", "7-hostname {}x", "{}"])
+def test_damaged_output_is_passed_over(output: str) -> None:
+    assert read_transfers(output) == {}
+
+
+def test_all_addresses_of_a_name_cannot_be_asked_for_and_the_rest_is_asked() -> None:
+    class Silent:
+        asked = 0
+
+        def execute(self, *_: object) -> ExecResult:
+            self.asked += 1
+            raise BrokenError("running curl", "the pod is gone")
+
+    api = Silent()
+    prober = ExecProber(api, "win1")  # type: ignore[arg-type]
+    every = probe(key=1, name="by-name", dialect="lab", every=True)
+    alone = prober.probe([every], SETTINGS, lambda _: None, Deadline(5))
+    assert (alone[1].status, alone[1].detail, api.asked) == ("error", ONE_ADDRESS, 0)
+    both = prober.probe([every, probe(key=2)], SETTINGS, lambda _: None, Deadline(5))
+    assert [both[key].detail for key in (1, 2)] == [
+        ONE_ADDRESS,
+        "cannot probe: running curl: the pod is gone",
+    ]
+
+
+def test_a_health_check_is_spoken_as_one_whoever_answers() -> None:
+    asked = probe(dialect="health", address="10.9.176.13", port=30013)
+    usual = probe(dialect="lab", address="10.9.176.13", port=30000)
+    spoken_to = with_dialects(compile_scenario("services").intent, [asked, usual])
+    assert [one.dialect for one in spoken_to] == ["health", "netexec"]
