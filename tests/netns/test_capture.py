@@ -6,12 +6,11 @@ import json
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
-from netns_running import NewLab, Running
+from netns_running import BringUp, Running
 
 from lab._deadline import Deadline
 from lab.explain.capture.captured import WHOLE, Captured, files
@@ -24,8 +23,6 @@ from lab.matrix.run import probe
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
 from lab.providers.capture import Tap
-from lab.providers.netns import responder_config
-from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import ProbeSettings
 from lab.scenario.loader import find, load
 from lab.topology import registry as topologies
@@ -43,15 +40,8 @@ def plan() -> Plan:
 
 
 @pytest.fixture(scope="module")
-def running(new_lab: NewLab) -> Iterator[Running]:
-    with pytest.MonkeyPatch.context() as patch:
-        program = Path(responder_config.__file__).with_name("responder.py")
-        patch.setattr(responder_config, "PROGRAM", program)
-        made = Running(new_lab(SCENARIO), topologies.intent(plan()), NetnsProvider())
-        for step in made.provider.steps(made.lab, made.intent):
-            step.run()
-        yield made
-        made.provider.destroy(made.lab)
+def running(bring_up: BringUp) -> Running:
+    return bring_up(topologies.intent(plan()), name=SCENARIO)
 
 
 @cache
