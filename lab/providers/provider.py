@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
-from lab.facts.node import NodeFacts
 from lab.plan.step import Step
 from lab.remote.shell import Completed, Reach
 from lab.scenario.terms import Protocol as Transport
 from lab.scenario.terms import Size
-from lab.topology.cost import Cost, cost
-from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
     from lab.cluster.observed import NodeVersion
     from lab.cluster.workload_checks import WorkloadResult
+    from lab.facts.node import NodeFacts
+    from lab.topology.cost import Cost
+    from lab.topology.intent import Intent
 
 Level = Literal["ok", "warn", "fail"]
 """``warn``: labs come up, but slower, with less, or at a risk. ``fail``: they do not."""
@@ -308,6 +308,8 @@ class Provider(ABC):
 
     def cost(self, intent: Intent) -> Cost:
         """What the lab is predicted to take here, from nothing."""
+        from lab.topology.cost import cost  # noqa: PLC0415  only "lab plan" asks for it
+
         return cost(intent)
 
     def labs_at_once(self, intents: Sequence[Intent]) -> int:  # noqa: ARG002  the same
