@@ -371,7 +371,7 @@ def test_the_inventorys_product_key_goes_to_setup_and_nowhere_else(
     assert not any(KEY.encode() in path.read_bytes() for path in image.disk.parent.iterdir())
     (tmp_path / "key").unlink()
     monkeypatch.delenv("THE_KEY")
-    assert image_store.get(NAME, pytest.fail) == image, "a key is not a part of what an image is"
+    assert image_store.get(NAME, pytest.fail) == image, "a key is no part of what an image is"
 
 
 def test_evaluation_media_take_no_key_and_the_inventorys_is_not_asked_for(
