@@ -34,7 +34,7 @@ class ExplainQuestion:
         return self.source if self.target is None else f"{self.source} to {self.target}"
 
 
-def explained(opened: OpenLab, question: ExplainQuestion, say: Say) -> Explanation:
+def explain_cell(opened: OpenLab, question: ExplainQuestion, say: Say) -> Explanation:
     """Ask again, look at the path, and say what is wrong there.
 
     Nothing is read of what was put in on purpose: what is told was seen.
@@ -71,7 +71,7 @@ def explained(opened: OpenLab, question: ExplainQuestion, say: Say) -> Explanati
             )
 
 
-def compared(opened: OpenLab, say: Say) -> tuple[Finding, ...]:
+def find_differences(opened: OpenLab, say: Say) -> tuple[Finding, ...]:
     """Look at every machine and pod of a lab; return all that is not as intended.
 
     Raises

@@ -141,7 +141,7 @@ def real_machines(provider: Provider, doing: str) -> RealMachines:
     Raises
     ------
     UsageError
-        When its machines are none.
+        When its machines are not real.
 
     """
     if MACHINES not in provider.abilities:
@@ -185,7 +185,7 @@ def weighed(found: Iterable[Diagnosis], *, is_default: bool) -> tuple[Diagnosis,
 
 
 def journal(environment: Mapping[str, str]) -> Diagnosis:
-    """Whether what labs are can be written down, and kept. Nothing is made."""
+    """Check whether what labs are can be written down, and kept. Nothing is made."""
     try:
         directory = state_directory(environment)
         there = _there(directory)

@@ -12,7 +12,7 @@ from typing import cast
 
 from lab._deadline import Deadline
 from lab._errors import LabError
-from lab.explain.learned import asked, unlearned
+from lab.explain.comparison import learning_machines, unlearned
 from lab.providers.failing import Failing
 from lab.providers.provider import LabHandle, Provider
 from lab.state.rows import FaultRow
@@ -44,7 +44,7 @@ def wait_until_learned(
         When the lab is not up.
 
     """
-    names = asked(intent)
+    names = learning_machines(intent)
     if not names or intent.kubernetes is not None:
         return
     hold = max((one.speaker.hold_seconds for one in intent.machines if one.speaker), default=0)

@@ -10,18 +10,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
-from lab.facts.node import NodeFacts
 from lab.plan.step import Step
 from lab.providers.diagnosis import Diagnosis
 from lab.remote.shell import Completed
 from lab.scenario.terms import Protocol as Transport
 from lab.scenario.terms import Size
-from lab.topology.cost import Cost, cost
-from lab.topology.intent import Intent
+
+if TYPE_CHECKING:
+    from lab.facts.node import NodeFacts
+    from lab.topology.cost import Cost
+    from lab.topology.intent import Intent
 
 PROBE_PORT = 8080
 """Every endpoint (pod, node, client) answers here: HTTP on TCP, echo on UDP."""
@@ -305,6 +307,8 @@ class Provider(ABC):
 
     def cost(self, intent: Intent) -> Cost:
         """What the lab is predicted to take here, from nothing."""
+        from lab.topology.cost import cost  # noqa: PLC0415  only "lab plan" asks for it
+
         return cost(intent)
 
     def labs_at_once(self, intents: Sequence[Intent]) -> int:  # noqa: ARG002  the same

@@ -18,8 +18,7 @@ from lab._errors import DeadlineError, LabError, PreflightError, UsageError
 from lab._log import say
 from lab.cluster.workload_checks import WorkloadResult, wanted
 from lab.explain.causes import with_causes
-from lab.explain.differences import lab_differences
-from lab.explain.learned import unlearned
+from lab.explain.comparison import compare_lab, unlearned
 from lab.explain.question import LOOK_SECONDS, Look
 from lab.matrix.cell import Cell
 from lab.matrix.cells import product
@@ -422,7 +421,7 @@ class FailoverTest:
         seen = {name: one for name, one in answers.items() if not isinstance(one, LabError)}
         silent = [f"{name}: {one}" for name, one in answers.items() if isinstance(one, LabError)]
         # a cluster takes Services from a lost node in its own time
-        compare = unlearned if wanted.kubernetes else lab_differences
+        compare = unlearned if wanted.kubernetes else compare_lab
         return (*silent, *(str(one) for one in compare(wanted, seen)))
 
     def _holders(self) -> Mapping[str, str | None]:

@@ -22,7 +22,7 @@ from lab.explain.faults.fault import Fault
 from lab.explain.question import Explanation
 from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.down import DownRequest, down
-from lab.lifecycle.explain import ExplainQuestion, bound, explained
+from lab.lifecycle.explain import ExplainQuestion, bound
 from lab.lifecycle.faults import FaultRequest, heal, put_in
 from lab.lifecycle.interruption import terminable
 from lab.lifecycle.providers import Providers
@@ -132,7 +132,7 @@ def question(cell: Cell) -> ExplainQuestion:
 
 
 def explain_cell(opened: OpenLab, cell: Cell) -> Explanation:
-    return explained(opened, question(cell), lambda _: None)
+    return explain_cell(opened, question(cell), lambda _: None)
 
 
 def concerned(opened: OpenLab, put: Put) -> set[str]:

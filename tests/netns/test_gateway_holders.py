@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from netns_running import NewLab, Running
+from netns_running import BringUp, Running, scenario_intent
 from observed_labs import differences
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, UsageError
-from lab.plan.planner import make_plan
 from lab.providers.failing import Beat, BeatPace
-from lab.providers.netns import responder_config
-from lab.providers.netns.provider import NetnsProvider
 from lab.providers.settling import settled
-from lab.scenario.loader import find, load
 from lab.suites.session import FailoverTest
-from lab.topology import registry
 
 pytestmark = pytest.mark.slow
 
@@ -27,18 +19,9 @@ ADVERT_SECONDS = 0.3
 
 
 @pytest.fixture(scope="module")
-def running(new_lab: NewLab) -> Iterator[Running]:
-    scenario = load(find("upstream-vrrp"))
-    topology = scenario.topology.replace(advert_seconds=ADVERT_SECONDS)
-    intent = registry.intent(make_plan(scenario.replace(topology=topology, pods_per_node=1)))
-    with pytest.MonkeyPatch.context() as patch:
-        program = Path(responder_config.__file__).with_name("responder.py")
-        patch.setattr(responder_config, "PROGRAM", program)
-        running = Running(new_lab("vrrp"), intent, NetnsProvider())
-        for step in running.provider.steps(running.lab, intent):
-            step.run()
-        yield running
-    running.provider.destroy(running.lab)
+def running(bring_up: BringUp) -> Running:
+    parameters = {"advert_seconds": ADVERT_SECONDS}
+    return bring_up(scenario_intent("upstream-vrrp", topology=parameters, pods_per_node=1))
 
 
 def held(running: Running) -> dict[str, list[str]]:
@@ -115,7 +98,7 @@ def test_a_machine_that_is_not_lost_leaves_no_silence(running: Running) -> None:
 def test_other_providers_and_topologies_are_refused(running: Running) -> None:
     with pytest.raises(UsageError, match="provider 'libvirt' cannot take a machine off"):
         FailoverTest(_Other(), running.lab, running.intent, print, ByHand(running))  # type: ignore[arg-type]
-    overlay = registry.intent(make_plan(load(find("overlay"))))
+    overlay = scenario_intent("overlay")
     with pytest.raises(UsageError, match="has no gateway that could fail over"):
         FailoverTest(running.provider, running.lab, overlay, print, ByHand(running))
 

@@ -30,7 +30,6 @@ from lab.providers.diagnosis import Diagnosis
 from lab.providers.failing import Beat, BeatPace, Silence
 from lab.providers.netns import (
     daemons,
-    failover,
     holders,
     isolation,
     namespaces,
@@ -335,20 +334,28 @@ class NetnsProvider(Provider):
 
     def gateway_holders(self, lab: LabHandle, intent: Intent) -> Mapping[str, Sequence[str]]:
         """Machines that hold each virtual gateway now, by the node whose gateway it is."""
+        from lab.providers.netns import failover  # noqa: PLC0415  only where it is asked for
+
         return failover.gateway_holders(holders.enter_holder(lab), intent)
 
     def cut_off(self, lab: LabHandle, intent: Intent, machine: str) -> None:
         """Pull every cable of the machine."""
+        from lab.providers.netns import failover  # noqa: PLC0415  only where it is asked for
+
         failover.plug(holders.enter_holder(lab), intent, machine, plugged=False)
 
     def join_again(self, lab: LabHandle, intent: Intent, machine: str) -> None:
         """Plug every cable of the machine in."""
+        from lab.providers.netns import failover  # noqa: PLC0415  only where it is asked for
+
         failover.plug(holders.enter_holder(lab), intent, machine, plugged=True)
 
     def pulse(
         self, lab: LabHandle, beats: Sequence[Beat], change: Callable[[], None], pace: BeatPace
     ) -> tuple[Silence, ...]:
         """Send datagrams in a steady beat, and call ``change`` once all are answered."""
+        from lab.providers.netns import failover  # noqa: PLC0415  only where it is asked for
+
         return holders.enter_holder(lab).call(
             f"measuring in lab '{lab.name}'",
             lambda tell: failover.measure_silences(namespaces.enter, beats, pace, tell),

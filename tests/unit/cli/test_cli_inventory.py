@@ -108,7 +108,7 @@ FOUND = (
 @pytest.mark.parametrize(
     ("found", "code", "last"),
     [
-        (FOUND, 4, "1 thing to mend first; 1 warning"),
+        (FOUND, 4, "1 thing to repair first; 1 warning"),
         (FOUND[:2], 0, "labs can be had; 1 warning"),
         (FOUND[:1], 0, "labs can be had; 0 warnings"),
     ],
