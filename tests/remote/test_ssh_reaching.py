@@ -136,7 +136,10 @@ def test_what_is_no_ssh_server_is_said(new_shell: NewShell, keyfile: Path) -> No
         pytest.raises(UnreachableError) as caught,
     ):
         new_shell(reach(port, keyfile)).run(["true"], Deadline(5))
-    assert 'no SSH server answers there (Indecipherable protocol version "HTTP/1.1 400' in caught.value.happened
+    assert (
+        'no SSH server answers there (Indecipherable protocol version "HTTP/1.1 400'
+        in caught.value.happened
+    )
 
 
 def test_a_machine_that_comes_up_late_is_waited_for(sshd: Sshd, new_shell: NewShell) -> None:

@@ -152,7 +152,12 @@ def test_an_installation_becomes_a_golden_image_and_nothing_secret_is_left(bench
     assert not machine.has_answers
     assert tuple(steps_of(bench.guest)) == GOLDEN_ORDER
     told = "\n".join(bench.told)
-    for words in ("SERVERSTANDARDCORE", "ready: steps are run", "step 'sysprep'", "copying the finished disk"):
+    for words in (
+        "SERVERSTANDARDCORE",
+        "ready: steps are run",
+        "step 'sysprep'",
+        "copying the finished disk",
+    ):
         assert words in told
     assert bench.image_store.get(NAME, pytest.fail) == image
 

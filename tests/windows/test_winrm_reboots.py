@@ -16,12 +16,12 @@ from lab.remote import windows_steps as module
 from lab.remote.windows import WindowsShell
 from lab.remote.windows_steps import (
     Boot,
-    start_reboot,
     boot,
     has_restarted,
     parse_boot,
-    wait_for_reboot,
     reboot,
+    start_reboot,
+    wait_for_reboot,
 )
 
 

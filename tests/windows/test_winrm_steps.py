@@ -108,8 +108,14 @@ def test_a_step_s_name_is_no_path(guest: Guest, windows_shell: WindowsShell) -> 
         (Completed(0, "[1]\n", ""), "is not a result of that step"),
         (Completed(0, '{"step":"other","changed":true}', ""), "is not a result of that step"),
         (Completed(0, '{"step":"s","error":"oh"}', ""), "is not a result of that step"),
-        (Completed(0, '{"step":"s","changed":"yes","reboot":false,"facts":{}}', ""), "not in the format"),
-        (Completed(0, '{"step":"s","changed":true,"reboot":false,"facts":[]}', ""), "not in the format"),
+        (
+            Completed(0, '{"step":"s","changed":"yes","reboot":false,"facts":{}}', ""),
+            "not in the format",
+        ),
+        (
+            Completed(0, '{"step":"s","changed":true,"reboot":false,"facts":[]}', ""),
+            "not in the format",
+        ),
         (
             Completed(0, '{"step":"s","changed":true,"reboot":true,"facts":{}}', ""),
             "'reboot': true",
