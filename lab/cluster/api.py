@@ -2,7 +2,7 @@
 
 What is lost or refused is raised as :mod:`lab.cluster.server` has it.
 
-Python's own time-outs are for each piece that comes; a server, or what stands before it, that
+Python's own time-outs are for each piece that comes; a server, or a proxy before it, that
 sends one byte now and then would be waited for without end.
 
 One that does not answer raises :class:`LostError`, which ``patiently`` and the waits of
@@ -209,7 +209,7 @@ class ApiServer:
         return LostError(doing, happened, "see that the control plane runs: 'lab status'")
 
     def refusal(self, doing: str, code: int, answer: Mapping[str, Any]) -> BrokenError:
-        """The error for an answer that is no success."""
+        """The error for an unsuccessful answer."""
         said = str(answer.get("message") or answer.get("reason") or f"HTTP status {code}")
         if code in _BUSY:
             return self.lost(doing, f"status {code}: {said}")
@@ -335,8 +335,8 @@ class Api:
                 one["metadata"]["name"]: {"kind": kind, **one} for one in found.get("items") or ()
             }
             return ObjectList(str(found["metadata"]["resourceVersion"]), objects)
-        except (KeyError, TypeError) as error:  # said by something that stands before it
-            said = f"its answer is no list: {json.dumps(found)[:80]}"
+        except (KeyError, TypeError) as error:  # from something in front of it
+            said = f"its answer is not a list: {json.dumps(found)[:80]}"
             raise self._to.lost(
                 f"listing {path} of the API server at {self.server}", said
             ) from error
@@ -481,7 +481,7 @@ class Api:
         assert not isinstance(found, LostError)
         return found
 
-    def execute(  # noqa: PLR0913, PLR0917  what an exec is told
+    def execute(  # noqa: PLR0913, PLR0917  an exec's arguments
         self,
         namespace: str,
         pod: str,

@@ -66,5 +66,5 @@ def _text(representer: Any, text: str) -> Any:
 
 
 def _never(_value: object) -> bool:
-    """What stands in two places is written twice."""
+    """Write shared objects out in full instead of using aliases."""
     return True

@@ -230,7 +230,7 @@ def _foreign(where: str, problem: str) -> PreflightError:
     return PreflightError(
         f"reading the bundle's '{where}'",
         problem,
-        "it is damaged, or not the lab's: remove its directory, and make the bundle anew with "
+        "it is damaged, or not the lab's: remove its directory, and make the bundle again with "
         "'lab bundle create'",
     )
 
@@ -246,7 +246,7 @@ class Asset:
     os: Os
     url: str
     sums: str | None
-    """Address of the list of digests that it stands in."""
+    """Address of the list of digests that has it."""
     release: str | None
     """Where GitHub says the digests of a release's files, for those without a list."""
     members: tuple[tuple[str, str], ...]

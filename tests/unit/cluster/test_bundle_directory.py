@@ -90,10 +90,10 @@ def test_everything_that_is_wrong_with_a_directory_is_said_at_once(store, source
         create(store, source)
     said = refused.value.happened
     assert "'linux-amd64/kubelet' is not there" in said
-    assert "nobody knows a program 'linux-amd64/kubletd' (did you mean \"kubelet\"?)" in said
-    assert "'linux-amd64/runc' is no program for linux on amd64" in said
-    assert "nobody knows its directory 'linux-arm64'" in said
-    assert "'images/pause.tar.gz' is no .tar file" in said
+    assert "unknown program 'linux-amd64/kubletd' (did you mean \"kubelet\"?)" in said
+    assert "'linux-amd64/runc' is not a program for linux on amd64" in said
+    assert "unknown directory 'linux-arm64'" in said
+    assert "'images/pause.tar.gz' is not a .tar file" in said
     assert not (store._root).exists()
 
 
@@ -154,10 +154,10 @@ LAYER = f"blobs/sha256/{parts.sha256(IMAGE.layer)}"
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "it is no whole tar file"),
-        (b"nothing" * 100, "it is no whole tar file"),
+        (b"", "the tar file is damaged or cut short"),
+        (b"nothing" * 100, "the tar file is damaged or cut short"),
         (b"\x1f\x8b\x08 and more", "it is compressed"),
-        (DOCKER[:2000], "it is no whole tar file"),
+        (DOCKER[:2000], "the tar file is damaged or cut short"),
         (parts.tar({"readme": b"x"}), "it is no image"),
         (parts.tar({"../manifest.json": b"[]"}), "it is no image"),
         (linked("manifest.json", "../../../etc/passwd"), "it holds no file 'manifest.json'"),
@@ -168,7 +168,7 @@ LAYER = f"blobs/sha256/{parts.sha256(IMAGE.layer)}"
         (parts.tar({"manifest.json": b"[{}]"}), "0.Config: field required"),
         (changed(DOCKER, "b/layer.tar", b"other"), "layer 'b/layer.tar' is not what it must be"),
         (parts.docker_archive(None), "it has no name: save it by its name"),
-        (parts.docker_archive("Pause:3"), "'Pause:3' is no name of an image"),
+        (parts.docker_archive("Pause:3"), "'Pause:3' is not an image name"),
         (parts.docker_archive(NAME, machine="arm64"), "is for linux/arm64"),
         (changed(ARCHIVE, LAYER, b"other"), "is not what it must be: expected sha256:"),
         (changed(ARCHIVE, "index.json", b"{"), "invalid JSON"),
@@ -268,5 +268,5 @@ def test_a_killed_create_leaves_no_bundle_and_the_next_one_makes_it(store, sourc
     assert [name[0] for name in left(store)] == ["."]
     told: list[str] = []
     made = directory.create(store, source, (), None, told.append)
-    assert "an interrupted one is done anew" in told
+    assert "an earlier attempt was interrupted; starting over" in told
     assert left(store) == [made.short]

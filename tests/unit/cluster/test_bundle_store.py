@@ -80,7 +80,7 @@ def edited(manifest: Manifest, old: str, new: str) -> bytes:
         ('"size": ', '"size": "', "invalid JSON"),
         ('"name": "cni/bridge"', '"name": 5', "programs.0.name: input should be a valid string"),
         ('"os": "linux"', '"os": "beos"', "images.0.os: input should be 'linux' or 'windows'"),
-        ('"cni/bridge"', '"../bridge"', "'../bridge' is no name of a program"),
+        ('"cni/bridge"', '"../bridge"', "'../bridge' is not a program name"),
         ('"cni/bridge"', '"cni/flannel"', "program 'cni/flannel' for linux is there 2 times"),
         ('"1.36.1"', '"1.36"', "there is no Kubernetes version"),
         ('"name": "ghcr.io/', '"name": "', "'flannel-io/flannel:v0.28.10' is no full name"),
@@ -144,7 +144,7 @@ def test_a_damaged_bundle_is_mended_by_making_it_again(store, source, made, dama
         blob.write_bytes(b"x" * (1 if damage == "short" else blob.stat().st_size))
     told: list[str] = []
     directory.create(store, source, (), None, told.append)
-    assert f"bundle '{name(made)}' is damaged: it is made anew" in told
+    assert f"bundle '{name(made)}' is damaged; making it again" in told
     store.verify(made, print)
 
 
