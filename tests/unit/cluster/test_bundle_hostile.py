@@ -61,8 +61,8 @@ def test_versions_that_would_break_the_bundle_are_refused(store, source, version
     [
         ("versions.json", "it has no 'versions.json'"),
         ("images/pipe.tar", "'images/pipe.tar' is not a .tar file"),
-        ("linux-amd64/crictl", "'linux-amd64/crictl' is no file"),
-        ("linux-amd64/cni/pipe", "'linux-amd64/cni/pipe' is no file"),
+        ("linux-amd64/crictl", "'linux-amd64/crictl' is not a file"),
+        ("linux-amd64/cni/pipe", "'linux-amd64/cni/pipe' is not a file"),
     ],
 )
 def test_a_pipe_is_never_waited_for(store, source, path, words):
@@ -75,8 +75,8 @@ def test_a_pipe_is_never_waited_for(store, source, path, words):
     ("path", "words"),
     [
         ("cni/my plugin", "'linux-amd64/cni/my plugin' is not a program name"),
-        ("cni/a/b", "'linux-amd64/cni/a' is no file"),
-        ("cni/" + os.fsdecode(b"\xff"), "is no name of a program"),
+        ("cni/a/b", "'linux-amd64/cni/a' is not a file"),
+        ("cni/" + os.fsdecode(b"\xff"), "is not a program name"),
         ("other/kubelet", "unknown program 'linux-amd64/other'"),
     ],
 )
@@ -248,7 +248,7 @@ def test_a_document_that_claims_to_be_huge_is_not_read(store, source):
     entry = {**image.entry(), "size": 1 << 40}
     top = parts.index([{**entry, "annotations": {"io.containerd.image.name": NAME}}])
     (source / "images" / "one.tar").write_bytes(parts.tar({"index.json": top, member: b"{}"}))
-    assert "it is no document" in refused(store, source)
+    assert "too large for a document" in refused(store, source)
 
 
 def test_indexes_that_name_one_another_again_and_again_are_read_once(tmp_path, monkeypatch):
