@@ -52,7 +52,11 @@ class BrokenFiles:
 
     def _case(self, good: list[str], case: list[str]) -> BrokenFile:
         name = case[0] + self.ending
-        findings = tuple(f"{name}:{line[2:]}" for line in case[1:] if line.startswith("> "))
+        findings = tuple(
+            f"{name}:{'' if line[2].isdigit() else ' '}{line[2:]}"
+            for line in case[1:]
+            if line.startswith("> ")
+        )
         whole = self.path.parent / name
         if whole.exists():
             return BrokenFile(name, whole.read_bytes(), findings)
@@ -81,16 +85,16 @@ class BrokenFiles:
                 edits = re.sub(r"^> .*\n", "", one, flags=re.MULTILINE)
                 findings = said.splitlines()[:-1]
                 cases[at] = edits + "".join(
-                    f"> {finding.removeprefix(f'{case.name}:')}\n" for finding in findings
+                    f"> {finding.removeprefix(f'{case.name}:').lstrip()}\n" for finding in findings
                 )
         self.path.write_text("".join((head, *cases)), encoding="utf-8")
 
 
 def place(name: str, finding: str) -> tuple[int, int]:
-    """Where a finding is; it is of ``name``, and has a cure behind its semicolon."""
-    match = re.fullmatch(rf"{re.escape(name)}:(\d+):(\d+): (.+); (.+)", finding)
+    """Where a finding of ``name`` is, (0, 0) if it names a key; it has a hint after a semicolon."""
+    match = re.fullmatch(rf"{re.escape(name)}:(?:(\d+):(\d+):| [\w. :/-]+:) (.+); (.+)", finding)
     assert match, finding
-    return int(match[1]), int(match[2])
+    return int(match[1] or 0), int(match[2] or 0)
 
 
 def edited(good: list[str], edits: list[str]) -> Iterator[str]:

@@ -25,6 +25,8 @@ ROOT = Path(__file__).parents[1]
 RECIPES = ROOT / "tools" / "nightly"
 SECONDS = 900
 NOT_HERE = ("sysctl", "modprobe", "apt-get")
+DOCKER_UMASK = 0
+"""GitLab's Docker executor clones with it, so that everyone may write the whole checkout."""
 INVENTORY = '[hypervisors.here]\nuri = "qemu:///system"\n'
 
 
@@ -117,7 +119,9 @@ def run_recipe(
     """
     clone, home = work / "clone", work / "home"
     home.mkdir()
-    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True, timeout=60)
+    umask = DOCKER_UMASK if "\n  image:" in (RECIPES / name).read_text() else -1
+    words = ["git", "clone", "--quiet", str(ROOT), str(clone)]
+    subprocess.run(words, umask=umask, check=True, timeout=60)
     if inventory:
         there = home / ".config" / "hybridlab" / "lab.toml"
         there.parent.mkdir(parents=True)
@@ -138,6 +142,7 @@ def run_recipe(
             cwd=clone,
             env=environment,
             stdin=subprocess.DEVNULL,
+            umask=umask,
             timeout=SECONDS,
             check=False,
         )

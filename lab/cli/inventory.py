@@ -30,7 +30,7 @@ def command() -> None:
 @_FILE
 @json_option("Print JSON: the file with its findings.")
 def check(file: Path | None, as_json: bool) -> int:
-    """Check an inventory file; print every error as FILE:LINE:COLUMN.
+    """Check an inventory file; print every error with its key.
 
     Nothing is connected to: "lab doctor" does that.
     """
@@ -64,7 +64,7 @@ def show(file: Path | None, as_json: bool) -> None:
     Of a secret it says where it is read from, never what it is.
     """
     from lab.inventory import loader
-    from lab.inventory.account import account, plain
+    from lab.inventory.inventory import account, plain
 
     inventory = loader.load(file or _found())
     if as_json:

@@ -159,7 +159,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "This machine": {
         "doctor": (
             "lab.cli.doctor:command",
-            "Examine this machine and every hypervisor, and say what mends what is wrong.",
+            "Examine this machine and every hypervisor, and say how to repair what is wrong.",
         ),
         "inventory": (
             "lab.cli.inventory:command",
@@ -230,6 +230,9 @@ TERMINATED = 143
 _NO_MORE = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG})
 """What a write to a pipe without a reader, a full disk or a lost terminal ends with."""
 
+_OWNERS, _OTHERS_MAY_WRITE = 0o700, 0o022
+"""Whatever the caller's umask: the user may use what ``lab`` writes, and no one else may write it.
+Some CI runners have umask 000, and directories that everyone may write are refused."""
 _SHOWN = 60
 """Characters shown of a name that is too long for a file."""
 
@@ -259,21 +262,25 @@ class Lazy(Commands):
         return command
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the subcommand; a standard output that takes no more is no defect of ours.
+        """Run the subcommand; a closed standard output is not an error.
 
-        Who reads may stop whenever he likes. Left to click, that would be exit code 1, which
-        says that cells failed.
+        The reader may close the pipe at any time (``lab list | head``). Click would exit
+        with 1, which says that cells failed.
         """
         result: object = 0
         try:
             result = super().invoke(ctx)
-            sys.stdout.flush()  # while a failure can still be told
+            sys.stdout.flush()  # while a failure can still be reported
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG and error.filename is not None:
                 raise UsageError(
                     f"looking for '{os.fsdecode(error.filename)[:_SHOWN]}...'",
                     "no file has so long a name",
                     "a shorter name or path",
+                ) from error
+            if _is_directory_deleted():
+                raise UsageError(
+                    "finding the current directory", "it has been deleted", "cd somewhere else"
                 ) from error
             if error.filename is not None or error.errno not in _NO_MORE:
                 raise
@@ -305,6 +312,14 @@ def command() -> None:
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
 
 
+def _is_directory_deleted() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109  no path is wanted
+    except FileNotFoundError:
+        return True
+    return False
+
+
 _beside: list[int] = []
 """The exit code of each defect of :func:`report_beside`."""
 
@@ -312,6 +327,7 @@ _beside: list[int] = []
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run ``lab`` and end the process with its exit code."""
     _beside.clear()
+    os.umask(os.umask(_OTHERS_MAY_WRITE) & ~_OWNERS | _OTHERS_MAY_WRITE)
     _replace_closed_streams()
     _print_every_name()
     try:

@@ -52,7 +52,7 @@ def show_command(
 @click.command("schema")
 def schema_command() -> None:
     """Print the JSON Schema of scenario files, for editors and other tools."""
-    from lab.scenario.json_schema import schema
+    from lab.scenario.shape import schema
     from lab.topology.registry import schemas
 
     echo_json(schema(schemas()))

@@ -15,10 +15,9 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from lab.imaging.golden import FirstBoot
 from lab.imaging.windows.settings import PATTERN, Edition, Region, Surface, WantedImage, Year
 from lab.scenario import values
-from lab.scenario.dialect import Dialect, as_yaml
-from lab.scenario.findings import quoted
-from lab.scenario.section import Disk, Label, Memory, Section, Sentence, text
+from lab.scenario.findings import Dialect, as_yaml, quoted
 from lab.scenario.terms import Os
+from lab.scenario.values import Disk, Label, Memory, Section, Sentence, annotate
 
 Kind = Literal["bootstrap", "cloud", "iso", "windows"]
 Architecture = Literal["x86_64", "aarch64"]
@@ -51,7 +50,7 @@ def _matching(pattern: str, wanted: tuple[str, str]) -> Any:
 
 def _text(pattern: str, wanted: tuple[str, str], example: str) -> Any:
     """Annotations of a value written as text that a pattern describes."""
-    return text(_matching(pattern, wanted), pattern, example)
+    return annotate(_matching(pattern, wanted), pattern, example)
 
 
 def _expression(value: object) -> str:

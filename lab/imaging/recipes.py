@@ -12,7 +12,7 @@ from lab.scenario.findings import FileFinding, Problem, did_you_mean, lines, quo
 
 if TYPE_CHECKING:
     from lab.imaging.recipe import Recipe, RecipeFile
-    from lab.scenario.document import Document
+    from lab.scenario.findings import Document
 
 FILE = "image.yaml"
 _KINDS = ("bootstrap", "cloud", "iso", "windows")
@@ -74,7 +74,7 @@ def check(path: Path) -> tuple[Recipe | None, tuple[FileFinding, ...]]:
     """The recipe in a file, as far as it can be made out, and everything wrong with it."""
     from lab.imaging.recipe import DIALECT, RecipeFile  # noqa: PLC0415  pydantic is slow
     from lab.scenario import shape, source  # noqa: PLC0415  the same
-    from lab.scenario.reading import Kind  # noqa: PLC0415  the same
+    from lab.scenario.source import Kind  # noqa: PLC0415  the same
 
     kind = Kind(
         noun="recipe",

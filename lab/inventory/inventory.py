@@ -9,7 +9,7 @@ Memory is MiB, disk GiB, times are seconds, paths and URLs are text or ``Path``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Annotated, Literal
@@ -19,7 +19,7 @@ from pydantic import Field
 from lab.inventory import uri, values
 from lab.scenario import values as common
 from lab.scenario.scenario import MAX_MTU
-from lab.scenario.section import Section, Unwritten, text
+from lab.scenario.values import Section, Unwritten, annotate
 
 Acceleration = Literal["auto", "kvm", "tcg"]
 """``auto``: what a tiny guest that was really started has shown to work."""
@@ -46,20 +46,20 @@ def _uri(value: object) -> str:
     return uri.check(common.text(value).strip())
 
 
-Word = Annotated[str, *text(values.word, None, "team-network")]
-Expiry = Annotated[float, *text(values.expiry, values.EXPIRY, "2d")]
-Range = Annotated[IPv4Network, *text(values.management, common.CIDR, str(MANAGEMENT))]
-Absolute = Annotated[str, *text(values.absolute, None, STORAGE)]
-File = Annotated[Path, *text(_path, None, "windows-server-2022.iso")]
-Url = Annotated[str, *text(values.url, None, "https://images.example/image.qcow2")]
-Proxy = Annotated[str, *text(values.proxy, None, "http://proxy.example:3128")]
-Digest = Annotated[str, *text(values.sha256, values.SHA256, "0" * 64)]
-Variable = Annotated[str, *text(values.variable, values.VARIABLE, "WINDOWS_ADMIN_PASSWORD")]
-Tag = Annotated[str, *text(values.tag, None, "ssd")]
-UriText = Annotated[str, *text(_uri, None, uri.LOCAL)]
-Address = Annotated[str, *text(_address, common.ADDRESS, "192.0.2.10")]
-Memory = Annotated[int, *text(common.memory, common.MEMORY, "64GiB")]
-Disk = Annotated[int, *text(common.disk, common.DISK, "500GiB")]
+Word = Annotated[str, *annotate(values.word, None, "team-network")]
+Expiry = Annotated[float, *annotate(values.expiry, values.EXPIRY, "2d")]
+Range = Annotated[IPv4Network, *annotate(values.management, common.CIDR, str(MANAGEMENT))]
+Absolute = Annotated[str, *annotate(values.absolute, None, STORAGE)]
+File = Annotated[Path, *annotate(_path, None, "windows-server-2022.iso")]
+Url = Annotated[str, *annotate(values.url, None, "https://images.example/image.qcow2")]
+Proxy = Annotated[str, *annotate(values.proxy, None, "http://proxy.example:3128")]
+Digest = Annotated[str, *annotate(values.sha256, values.SHA256, "0" * 64)]
+Variable = Annotated[str, *annotate(values.variable, values.VARIABLE, "WINDOWS_ADMIN_PASSWORD")]
+Tag = Annotated[str, *annotate(values.tag, None, "ssd")]
+UriText = Annotated[str, *annotate(_uri, None, uri.LOCAL)]
+Address = Annotated[str, *annotate(_address, common.ADDRESS, "192.0.2.10")]
+Memory = Annotated[int, *annotate(common.memory, common.MEMORY, "64GiB")]
+Disk = Annotated[int, *annotate(common.disk, common.DISK, "500GiB")]
 
 
 class Management(Section):
@@ -195,3 +195,64 @@ class Inventory(Section):
 _LOCAL = Hypervisor.model_construct(name="local", uri=uri.LOCAL)
 STOCK = Inventory.model_construct(hypervisors={_LOCAL.name: _LOCAL})
 """What ``--provider libvirt`` uses where there is no inventory: this machine's own libvirt."""
+
+_GIB = 1024
+
+
+def plain(inventory: Inventory) -> dict[str, object]:
+    """The inventory as JSON can hold it."""
+    return {
+        **inventory.model_dump(mode="json"),
+        "hypervisors": [
+            {**dict(one), "tags": sorted(one.tags)} for one in inventory.hypervisors.values()
+        ],
+        "management": str(inventory.management.cidr),
+        "proxies": inventory.proxies.by_name(),
+        "secrets": {
+            name: {"file": str(secret.file)} if secret.file else {"env": secret.environment}
+            for name, secret in inventory.secrets.items()
+        },
+        "path": inventory.path,
+    }
+
+
+def account(inventory: Inventory) -> Iterator[str]:
+    """The inventory, line by line."""
+    yield f"inventory {inventory.path or 'of this machine'}"
+    yield f"  owner       {inventory.owner or 'user@host'}"
+    yield f"  expiry      {_age(inventory.expiry)}"
+    yield f"  management  {inventory.management.cidr}, a /24 a lab"
+    yield f"  cache       {inventory.cache or 'in the cache directory of the user'}"
+    for one in inventory.hypervisors.values():
+        yield from _hypervisor(one)
+    if not inventory.hypervisors:
+        yield "no hypervisors: labs run in network namespaces"
+    for name, image in inventory.images.items():
+        yield f"image {name}: {image.url or 'from where its recipe says'}"
+    for address, instead in inventory.mirrors.items():
+        yield f"mirror of {address}: {instead}"
+    for name, proxy in inventory.proxies.by_name().items():
+        yield f"proxy {name}: {proxy}"
+    for name, secret in inventory.secrets.items():
+        place = f"file {secret.file}" if secret.file else f"variable {secret.environment}"
+        yield f"secret {name}: from {place}"
+
+
+def _hypervisor(one: Hypervisor) -> Iterator[str]:
+    memory = "all but an eighth" if one.memory_mib is None else f"{one.memory_mib / _GIB:g} GiB"
+    disk = "four times what is free" if one.disk_gib is None else f"{one.disk_gib} GiB"
+    vcpus = one.vcpus or "eight times its threads"
+    yield f"hypervisor {one.name}: {one.uri}"
+    yield f"  limits      {vcpus} vCPUs; memory {memory}; disk {disk}"
+    yield f"  storage     {one.storage}"
+    yield f"  tunnels     {one.address or 'to the host of the URI'}, MTU {one.mtu}"
+    yield f"  boots       {one.parallel_boots or 'one a thread'} at once, {one.acceleration}"
+    if one.tags:
+        yield f"  tags        {', '.join(sorted(one.tags))}"
+
+
+def _age(seconds: float | None) -> str:
+    if seconds is None:
+        return "never"
+    days, hours = seconds / 86_400, seconds / 3600
+    return f"{days:g} days" if days >= 1 else f"{hours:g} hours"

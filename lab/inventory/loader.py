@@ -97,8 +97,9 @@ def _require_own(path: Path, environment: Mapping[str, str]) -> None:
         (path, path.lstat()),
         (path, path.stat()),
     ):
-        shared = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
-        open_to_all = shared and not stat.S_ISLNK(found.st_mode)
+        sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+        link = stat.S_ISLNK(found.st_mode)
+        open_to_all = found.st_mode & stat.S_IWOTH and not sticky and not link
         if found.st_uid in trusted and not open_to_all:
             continue
         why = "everyone may write it" if open_to_all else f"user {found.st_uid} owns it"

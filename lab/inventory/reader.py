@@ -1,39 +1,151 @@
-"""An inventory file, read: from bytes to frozen data, with all that is wrong on the way.
+"""An inventory file, read: the model of its keys, with every error by its key.
 
-A rule is a pure function from the file's model to problems. A problem about a part that stands
-in for something broken is dropped: it would speak of values that the author never wrote.
+A rule is a pure function from the file's model to problems. A problem about a part that stands in
+for something broken is dropped: its value is not the author's.
 """
 
 from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Callable, Collection, Iterator
+import tomllib
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from lab.inventory import clear, toml, uri, values
+from lab.inventory import uri, values
 from lab.inventory.inventory import Inventory
-from lab.scenario import reading
-from lab.scenario.dialect import Dialect
-from lab.scenario.document import Document
-from lab.scenario.findings import FileFinding, Key, Problem, quoted
-from lab.scenario.reading import Kind, StopError
+from lab.scenario import source
+from lab.scenario.findings import Dialect, Document, FileFinding, Key, Problem, nearest, quoted
 from lab.scenario.shape import Form, shaped
+from lab.scenario.source import Kind, StopError
 from lab.scenario.values import LABEL, wrong_of
 
-Place = Callable[[Path], Path]
-"""Where a path of the inventory is."""
+_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+_UNQUOTED = re.compile(r"""[^=#"']*=[ \t]*(?P<value>[^\s"'\[{#][^#\n]*)""")
+_LONG = re.compile(r"""(?:(?:[\w-]++|"[^"\n]*"|'[^'\n]*')[ \t]*+\.[ \t]*+){32}""", re.ASCII)
+"""A dotted key that is deeper than any inventory: tomllib takes hours over thousands of dots."""
+_SYNTAX: tuple[tuple[str, str, str], ...] = (
+    ("Cannot overwrite", "this key is set twice", "keep one of the two"),
+    ("Cannot declare", "this table is there twice", "keep one of the two"),
+    ("Duplicate inline table key", "a key in these brackets is set twice", "keep one of the two"),
+    ("Cannot mutate", "this table is complete already", "write all its keys in one place"),
+    ("after a key", 'this line has no "=" after its key', "write key = value"),
+    ("of a table declaration", 'the "[" of this table is not closed', "write [name]"),
+    ("Illegal character '\\n'", "the quote opened here is never closed", "close it on this line"),
+    ("Unescaped '\\'", "this backslash begins no known escape", "use single quotes instead"),
+    ("Expected newline", "only one key fits on a line", "delete the rest, or begin a new line"),
+    ("Invalid value", "this is not a value", "write one; text needs quotes"),
+)
 
 
-def _placed(file: Inventory, path: Path, document: Document) -> Inventory:
+def parse(text: str) -> dict[str, object]:
+    """The tree of a TOML text.
+
+    Raises
+    ------
+    StopError
+        With the one finding that says why it cannot be read.
+    """
+    long = _LONG.search(text)
+    if long:
+        line = text.count("\n", 0, long.start()) + 1
+        what = "this key has more than 32 parts"
+        raise StopError(FileFinding((), line, 1, what, "write it with fewer dots"))
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise StopError(_syntax_finding(str(error), text)) from None
+    except RecursionError:
+        what = "the brackets in this file are nested too deeply"
+        raise StopError(FileFinding((), 0, 0, what, "write it with fewer brackets")) from None
+    except ValueError:  # of Python itself, which reads no more digits
+        what = "a number in this file has more than 4300 digits"
+        raise StopError(FileFinding((), 0, 0, what, "write it with fewer")) from None
+
+
+def _syntax_finding(said: str, text: str) -> FileFinding:
+    rows = text.rstrip("\n").split("\n")
+    place = _PLACE.search(said)
+    line, col = int(place[1] or len(rows)) if place else 1, int(place[2] or 1) if place else 1
+    row = rows[line - 1] if line <= len(rows) else ""
+    bare = _UNQUOTED.match(row)
+    if bare and said.startswith(("Invalid value", "Expected newline")) and bare.start(1) < col:
+        what = "this value is neither a number nor true or false, and has no quotes"
+        return FileFinding((), line, bare.start(1) + 1, what, "put it in quotes")
+    for part, what, hint in _SYNTAX:
+        if part in said.replace("\n", "\\n"):
+            return FileFinding((), line, col, what, hint)
+    what = f"invalid TOML: {quoted(_PLACE.sub('', said))}"
+    return FileFinding((), line, col, what, "correct this line, or put its value in quotes")
+
+
+def _texts(node: object, key: Key = ()) -> Iterator[tuple[Key, str]]:
+    """Every single value, as its author has written it."""
+    if isinstance(node, dict | list):
+        for name, child in node.items() if isinstance(node, dict) else enumerate(node):
+            yield from _texts(child, (*key, name))
+    else:
+        yield key, str(node).lower() if isinstance(node, bool) else str(node)
+
+
+_SECRETS = "secrets"
+_SECRET_NAME = re.compile(r"pass(word|wd|phrase)|secret|token|credential", re.IGNORECASE)
+_SECRET_KEYS = ("file", "env")
+
+
+def take_secrets(tree: dict[str, object]) -> tuple[Problem, ...]:
+    """Remove every secret that the file itself has from its tree; a problem for each."""
+    found = tuple(_secret_keys(tree))
+    for *above, name in found:
+        table: dict[str, object] = tree
+        for part in above:
+            table = table[str(part)]  # type: ignore[assignment]
+        del table[str(name)]
+    return tuple(_secret_problem(key) for key in found)
+
+
+def _secret_problem(key: Key) -> Problem:
+    name = key[1] if key[0] == _SECRETS and len(key) > 1 else str(key[-1]).replace("_", "-")
+    what = "a secret is written here in clear"
+    hint = (
+        f"put it into a file of mode 0600, and write [secrets.{name}] with "
+        'file = "/path/of/it", or env = "VARIABLE"; and change it, since it has been read'
+    )
+    return Problem(key, what, hint)
+
+
+def _secret_keys(tree: dict[str, object]) -> Iterator[Key]:
+    for name, value in tree.items():
+        if name != _SECRETS:
+            yield from _named_like_secrets(name, value, ())
+        elif not isinstance(value, dict):
+            yield (name,)
+        else:
+            for secret, parts in value.items():
+                if not isinstance(parts, dict):
+                    yield (name, secret)
+                    continue
+                for key in parts:
+                    if key not in _SECRET_KEYS and not nearest(key, (*_SECRET_KEYS, "environment")):
+                        yield (name, secret, key)
+
+
+def _named_like_secrets(name: str, value: object, above: Key) -> Iterator[Key]:
+    if isinstance(value, dict):
+        for key, child in value.items():
+            yield from _named_like_secrets(key, child, (*above, name))
+    elif _SECRET_NAME.search(name):
+        yield (*above, name)
+
+
+def _placed(file: Inventory, path: Path, text: str) -> Inventory:
     """The inventory with the names and lines of its hypervisors, and its paths made absolute."""
-    storage = file.storage.path
     return file.replace(
         hypervisors={
             name: one.replace(
                 name=name,
-                storage=one.storage if "storage" in one.model_fields_set else storage,
-                line=document.position(("hypervisors", name)).line,
+                storage=one.storage if "storage" in one.model_fields_set else file.storage.path,
+                line=_line(name, text),
             )
             for name, one in file.hypervisors.items()
         },
@@ -52,16 +164,22 @@ def _placed(file: Inventory, path: Path, document: Document) -> Inventory:
     )
 
 
+def _line(hypervisor: str, text: str) -> int:
+    """The line of its table, or of its key in the table of all; 1 where it is written otherwise."""
+    name = rf"""["']?{re.escape(hypervisor)}["']?"""
+    found = re.search(
+        rf"""^[ \t]*(\[[ \t]*["']?hypervisors["']?[ \t]*\.[ \t]*{name}|{name}[ \t]*[.=])""",
+        text,
+        re.MULTILINE,
+    )
+    return text.count("\n", 0, found.start()) + 1 if found else 1
+
+
 PRIVATE = 0o077
 """What others than the owner may do with a file that holds a secret: none of it."""
 
-Mode = Callable[[Path], int | None]
-"""Permissions of a file and what it is (``st_mode``), None where there is none."""
 
-
-def find_problems(
-    file: Inventory, broken: Collection[Key], mode: Mode, place: Place
-) -> Iterator[Problem]:
+def find_problems(file: Inventory, broken: Collection[Key], path: Path) -> Iterator[Problem]:
     """Every problem that the rules find.
 
     Parameters
@@ -70,10 +188,8 @@ def find_problems(
         The file, with stand-ins where it is broken.
     broken
         Key paths of the stand-ins, and of all else that is wrong already.
-    mode
-        Looks at a file.
-    place
-        Where a path of the inventory is.
+    path
+        Where the file is: its paths are relative to that.
 
     """
     found = (
@@ -82,7 +198,7 @@ def find_problems(
         *_repeats(file, broken),
         *_sources(file),
         *_mirrors(file),
-        *_secrets(file, mode, place),
+        *_secrets(file, path),
     )
     yield from (one for one in found if not any(_touches(key, one.key) for key in broken))
 
@@ -97,9 +213,9 @@ def _names(file: Inventory) -> Iterator[Problem]:
     for table, names in {**tables, "secrets": [*file.secrets]}.items():
         for name in names:
             if not re.fullmatch(LABEL, name):
-                what = f"{quoted(name)} is no name"
+                what = f"{quoted(name)} is not a valid name"
                 hint = "use a-z, 0-9 and -, beginning and ending with a letter or a digit"
-                yield Problem((table, name), what, hint, at_key=True)
+                yield Problem((table, name), what, hint)
 
 
 def _tunnel_ends(file: Inventory) -> Iterator[Problem]:
@@ -109,7 +225,7 @@ def _tunnel_ends(file: Inventory) -> Iterator[Problem]:
         if one.address is None and uri.parse(one.uri).host is None:
             what = f"hypervisor {quoted(name)} is one of several and has no address"
             hint = 'add address = "192.0.2.10", where the other hypervisors reach it'
-            yield Problem(("hypervisors", name), what, hint, at_key=True)
+            yield Problem(("hypervisors", name), what, hint)
 
 
 def _repeats(file: Inventory, broken: Collection[Key]) -> Iterator[Problem]:
@@ -130,38 +246,39 @@ def _sources(file: Inventory) -> Iterator[Problem]:
     for name, image in file.images.items():
         if image.url and image.path:
             what = f'image {quoted(name)} has both "url" and "path"'
-            yield Problem(("images", name, "path"), what, "keep one of the two", at_key=True)
+            yield Problem(("images", name, "path"), what, "keep one of the two")
         elif not image.url and not image.path and not image.sha256:
-            what = f"image {quoted(name)} says nothing"
-            yield Problem(("images", name), what, 'add "url" or "path"', at_key=True)
+            what = f'image {quoted(name)} has neither "url" nor "path"'
+            yield Problem(("images", name), what, 'add "url" or "path"')
 
 
 def _mirrors(file: Inventory) -> Iterator[Problem]:
     for address in file.mirrors:
         found = wrong_of(values.url, address)
         if found:
-            yield Problem(("mirrors", address), *found, at_key=True)
+            yield Problem(("mirrors", address), *found)
 
 
-def _secrets(file: Inventory, mode: Mode, place: Place) -> Iterator[Problem]:
+def _secrets(file: Inventory, inventory: Path) -> Iterator[Problem]:
     for name, secret in file.secrets.items():
         key = ("secrets", name)
         if secret.file and secret.environment:
             what = f'secret {quoted(name)} has both "file" and "env"'
-            yield Problem((*key, "env"), what, "keep one of the two", at_key=True)
+            yield Problem((*key, "env"), what, "keep one of the two")
         elif not secret.file and not secret.environment:
-            what = f"secret {quoted(name)} says not where it is"
-            yield Problem(key, what, 'add "file" or "env"', at_key=True)
+            what = f"secret {quoted(name)} does not say where it is"
+            yield Problem(key, what, 'add "file" or "env"')
         elif secret.file:
-            path = place(secret.file)
-            bits = mode(path)
+            path = _place(inventory, secret.file)
+            bits = _mode(path)
             if bits is not None:
                 yield from _readable((*key, "file"), str(secret.file), path, bits)
 
 
 def _readable(key: Key, written: str, path: Path, bits: int) -> Iterator[Problem]:
     if not stat.S_ISREG(bits):
-        yield Problem(key, f"{quoted(written)} is no file", "name the file that holds the secret")
+        what = f"{quoted(written)} is not a file"
+        yield Problem(key, what, "name the file that holds the secret")
     elif bits & PRIVATE:
         what = f"{quoted(written)} can be read by others: its mode is {stat.S_IMODE(bits):04o}"
         yield Problem(key, what, f"chmod 600 '{path}'")
@@ -200,23 +317,22 @@ FORM = Form(Inventory, TOML)
 
 
 def read(path: Path) -> tuple[Inventory | None, tuple[FileFinding, ...]]:
-    """The inventory in a file, as far as it can be made out, and everything wrong with it."""
+    """The inventory in a file, as far as it is readable, and everything wrong with it."""
     try:
-        text = reading.decoded(reading.read(path, KIND), KIND)
+        text = source.decoded(source.read_bytes(path, KIND), KIND)
+        tree = parse(text)
     except StopError as stop:
         return None, (stop.finding,)
-    document, findings = toml.parse(text)
-    if document is None:
-        return None, findings
-    secrets = clear.take_out(document)
+    problems = [*take_secrets(tree)]
+    document = Document(value=tree, texts=dict(_texts(tree)))
     form = shaped(document, FORM)
-    problems = [*secrets, *form.problems]
+    problems += form.problems
     inventory = None
     if form.model is not None:
         broken = {*form.tainted, *(problem.key for problem in problems)}
-        problems += find_problems(form.model, broken, _mode, lambda one: _place(path, one))
-        inventory = _placed(form.model, path, document)
-    return inventory, (*findings, *(document.finding(problem) for problem in problems))
+        problems += find_problems(form.model, broken, path)
+        inventory = _placed(form.model, path, text)
+    return inventory, tuple(FileFinding(one.key, 0, 0, one.what, one.hint) for one in problems)
 
 
 def _place(inventory: Path, written: Path) -> Path:
@@ -225,6 +341,7 @@ def _place(inventory: Path, written: Path) -> Path:
 
 
 def _mode(path: Path) -> int | None:
+    """Permissions of a file and what it is (``st_mode``), None where there is none."""
     try:
         return path.stat().st_mode
     except OSError:

@@ -12,8 +12,7 @@ from lab.plan.planner import make_plan
 from lab.providers.provider import MACHINES, LabHandle, Pods, Provider
 from lab.scenario.families import families_of, services_node_families
 from lab.scenario.loader import Wanted, load, meant
-from lab.scenario.names import pod_names
-from lab.scenario.scenario import Limit, NodeGroup, Scenario, SpecialService
+from lab.scenario.scenario import Limit, NodeGroup, Scenario, SpecialService, pod_names
 from lab.scenario.terms import Family
 from lab.state.directory import make_private
 from lab.state.failure import guarded_files

@@ -2,34 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from ipaddress import IPv4Address
-from itertools import zip_longest
+from itertools import count, zip_longest
 
-from lab.plan import hypervisors
-from lab.plan.addresses import (
+from lab.plan.plan import (
     FIRST_NODE_OFFSET,
     FIRST_SERVICE_OFFSET,
     OUTSIDE_CLIENT,
     OUTSIDE_ROUTER,
+    Plan,
+    PlannedHeadless,
+    PlannedHypervisor,
+    PlannedNode,
+    PlannedPod,
+    PlannedService,
     hand_out,
     hand_out_subnets,
     mac,
 )
-from lab.plan.plan import Plan, PlannedHeadless, PlannedNode, PlannedPod, PlannedService
-from lab.scenario.names import node_names, pods_per_node, service_name
 from lab.scenario.reserved import (
     DNS_POD,
     DNS_SERVICE,
+    HYPERVISOR_CIDR,
     NODE_PORTS_TAKEN,
     OUTSIDE_CIDR,
     POD_PORT,
     POD_RANGE_HEAD,
     SERVICE_PORT,
 )
-from lab.scenario.scenario import Port, Scenario, SpecialService
+from lab.scenario.scenario import (
+    Port,
+    Scenario,
+    SpecialService,
+    hypervisor_names,
+    node_names,
+    pods_per_node,
+    service_name,
+)
 from lab.scenario.terms import PROTOCOLS, ServicePort
+
+VXLAN_OVERHEAD = 50
+"""Bytes: outer IPv4 (20), UDP (8), VXLAN (8) and the inner Ethernet header (14); RFC 7348."""
+
+
+def planned_hypervisors(scenario: Scenario) -> tuple[PlannedHypervisor, ...]:
+    """Every hypervisor with its address; the first has the network's first."""
+    return tuple(
+        PlannedHypervisor(name, (address := HYPERVISOR_CIDR[number]), mac(address))
+        for number, name in enumerate(hypervisor_names(scenario), start=1)
+    )
+
+
+def placement(scenario: Scenario) -> Mapping[str, str | None]:
+    """Node to hypervisor; as the scenario says where it has none itself."""
+    names = hypervisor_names(scenario)
+    turns = count(1)
+    found: dict[str, str | None] = {}
+    for group in scenario.nodes:
+        for node in node_names(group):
+            if not names or group.hypervisor:
+                found[node] = group.hypervisor
+            elif group.role == "worker":
+                found[node] = names[next(turns) % len(names)]
+            else:
+                found[node] = names[0]
+    return found
+
+
+def node_mtu(scenario: Scenario) -> int:
+    """Bytes of an IP packet between nodes: between several hypervisors a tunnel carries it."""
+    between = scenario.hypervisors
+    if between is None:
+        return scenario.network.mtu
+    overhead = VXLAN_OVERHEAD if between.count > 1 else 0
+    return min(scenario.network.mtu, between.mtu - overhead)
+
 
 DNS_PORT = 53
 DEFAULT_IMAGE = {"linux": "debian-12", "windows": "windows-server-2022"}
@@ -54,7 +103,7 @@ def make_plan(scenario: Scenario) -> Plan:
         dns_address=scenario.kubernetes.dns_address,
         proxy_mode=scenario.kubernetes.proxy_mode,
         node_cidr=scenario.network.cidr,
-        node_mtu=hypervisors.node_mtu(scenario),
+        node_mtu=node_mtu(scenario),
         router_address=scenario.network.router,
         outside_cidr=OUTSIDE_CIDR,
         outside_router_address=OUTSIDE_ROUTER,
@@ -66,7 +115,7 @@ def make_plan(scenario: Scenario) -> Plan:
         sizes=scenario.matrix.sizes,
         exceptions=scenario.exceptions,
         node_domain=scenario.network.domain,
-        hypervisors=hypervisors.planned(scenario),
+        hypervisors=planned_hypervisors(scenario),
         hypervisor_mtu=scenario.hypervisors.mtu if scenario.hypervisors else 0,
         headless=tuple(
             PlannedHeadless(one.name, _behind(one, nodes))
@@ -78,7 +127,7 @@ def make_plan(scenario: Scenario) -> Plan:
 
 def _nodes(scenario: Scenario) -> tuple[PlannedNode, ...]:
     groups = scenario.nodes
-    placed = hypervisors.placement(scenario)
+    placed = placement(scenario)
     taken = {scenario.network.router}
     taken |= {group.address for group in groups if group.address}
     addresses = hand_out(scenario.network.cidr, FIRST_NODE_OFFSET, taken)

@@ -7,9 +7,8 @@ from ipaddress import IPv4Address, IPv4Network
 
 from lab._log import quantity
 from lab.scenario.findings import Key, Problem, quoted
-from lab.scenario.names import node_names, pods_per_node, probe_pods
 from lab.scenario.reserved import HYPERVISOR_CIDR, OUTSIDE_CIDR, POD_RANGE_RESERVED
-from lab.scenario.scenario import Scenario
+from lab.scenario.scenario import Scenario, node_names, pods_per_node, probe_pods
 
 POD_CIDR: Key = ("kubernetes", "pod_cidr")
 SERVICE_CIDR: Key = ("kubernetes", "service_cidr")
@@ -77,7 +76,7 @@ def service_range_width(scenario: Scenario) -> Iterator[Problem]:
 
 
 def pod_range_width(scenario: Scenario) -> Iterator[Problem]:
-    """A node's part that is no part, or one too many bits narrower than the whole."""
+    """A node's part that is not a part, or one too many bits narrower than the whole."""
     cidr, prefix = scenario.kubernetes.pod_cidr, scenario.kubernetes.node_prefix
     bits = prefix - cidr.prefixlen
     if bits < 0:

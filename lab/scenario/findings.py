@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 Key = tuple[str | int, ...]
 """A place in the file: ``("nodes", 3, "address")``."""
@@ -20,7 +21,7 @@ QUOTED = 60
 class Problem:
     """Something wrong at a key path, before its position is known.
 
-    ``what`` and ``hint`` are clauses without a full stop: ``"vxlan" is no topology kind`` and
+    ``what`` and ``hint`` are clauses without a full stop: ``"vxlan" is not a topology kind`` and
     ``did you mean "overlay"?``.
     """
 
@@ -33,7 +34,10 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class FileFinding:
-    """A problem with its position; line and column count from 1, line 0 is the whole file."""
+    """A problem with its position; line and column count from 1.
+
+    Line 0 is the whole file, or the key in a file whose findings are by key.
+    """
 
     key: Key
     line: int
@@ -42,8 +46,9 @@ class FileFinding:
     hint: str
 
     def text(self, file: str) -> str:
-        """``file:line:col: what; hint``."""
-        place = f"{file}:{self.line}:{self.col}" if self.line else file
+        """``file:line:col: what; hint``, or ``file: some.key: what; hint``."""
+        by_key = f"{file}: {'.'.join(map(str, self.key))}" if self.key else file
+        place = f"{file}:{self.line}:{self.col}" if self.line else by_key
         return f"{place}: {self.what}; {self.hint}"
 
 
@@ -53,7 +58,7 @@ def lines(file: str, findings: Iterable[FileFinding]) -> tuple[str, ...]:
     texts = tuple(dict.fromkeys(finding.text(file) for finding in ordered))
     if len(texts) <= SHOWN:
         return texts
-    more = f"{file}: {len(texts) - SHOWN} more findings are not shown; mend the ones above first"
+    more = f"{file}: {len(texts) - SHOWN} more findings are not shown; fix the ones above first"
     return (*texts[:SHOWN], more)
 
 
@@ -90,3 +95,114 @@ def did_you_mean(word: str, words: Iterable[str], otherwise: str) -> str:
     """``did you mean "overlay"?``, or ``otherwise`` where nothing is near."""
     near = nearest(word, words)
     return f"did you mean {quoted(near)}?" if near else otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Line and column, counted from 1."""
+
+    line: int
+    col: int
+
+
+@dataclass(slots=True)
+class Document:
+    """One file: its tree and where everything in it stands."""
+
+    value: dict[str, object] = field(default_factory=dict)
+    keys: dict[Key, Position] = field(default_factory=dict)
+    """Position of the key, for the entries of mappings."""
+    values: dict[Key, Position] = field(default_factory=dict)
+    texts: dict[Key, str] = field(default_factory=dict)
+    """Scalars as they were written."""
+    problems: list[FileFinding] = field(default_factory=list)
+    """Findings of the reading itself: duplicate keys, unprintable text, a second document."""
+
+    def at(self, key: Key) -> object:
+        """The value at a key, None where there is none."""
+        return look(self.value, key)
+
+    def position(self, key: Key, *, at_key: bool = False) -> Position:
+        """Where to point for a key path; the nearest thing above it that the file holds.
+
+        A scalar is pointed at itself, a mapping or list at its key.
+        """
+        for length in range(len(key), 0, -1):
+            part = key[:length]
+            whole = length == len(key)
+            if part in self.texts and not (at_key and whole):
+                return self.values[part]
+            if part in self.keys:
+                return self.keys[part]
+            if part in self.values:
+                return self.values[part]
+        return Position(1, 1)
+
+    def finding(self, problem: Problem) -> FileFinding:
+        """The problem with its position."""
+        at = self.position(problem.key, at_key=problem.at_key)
+        return FileFinding(problem.key, at.line, at.col, problem.what, problem.hint)
+
+
+def look(tree: object, key: Key) -> object:
+    """The value at a key of a tree of mappings and lists, None where there is none."""
+    for name in key:
+        if isinstance(tree, dict):
+            tree = tree.get(name)
+        elif isinstance(tree, list) and isinstance(name, int) and name < len(tree):
+            tree = tree[name]
+        else:
+            return None
+    return tree
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What differs in messages between one kind of file and another."""
+
+    whole: str
+    """``"the scenario"``."""
+    entries: Mapping[str, str]
+    """What one entry of a list or table is called: ``{"nodes": "node group"}``."""
+    other_entry: str
+    """What an entry of any other list is called."""
+    mapping: str
+    """``"mapping"``."""
+    assign: str
+    """What stands between a key and its value."""
+    listing: str
+    """How a list is written, as advice."""
+    written: Callable[[object], str]
+    """A value as one would write it in the file, on one line."""
+
+
+def as_yaml(value: object) -> str:
+    """A value as one would write it in YAML, on one line."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name}: {as_yaml(one)}' for name, one in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(as_yaml(one) for one in value)}]"
+    if isinstance(value, str) and re.fullmatch(r"[0-9.]*", value) and value.count(".") <= 1:
+        return f'"{value}"'
+    return str(value)
+
+
+YAML = Dialect(
+    whole="the scenario",
+    entries={
+        "nodes": "node group",
+        "shared": "shared service",
+        "special": "special service",
+        "ports": "port",
+        "nics": "network card",
+        "routes": "route",
+    },
+    other_entry="exception",
+    mapping="mapping",
+    assign=": ",
+    listing='begin each entry on a line of its own with "- "',
+    written=as_yaml,
+)
+"""Scenario files."""

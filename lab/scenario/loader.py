@@ -8,6 +8,7 @@ group_vars/kubeinit_network.yml). The pods' range is its role kubeinit_k8s'.
 from __future__ import annotations
 
 import errno
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network
@@ -16,10 +17,8 @@ from pathlib import Path
 from lab._errors import ScenarioError, UsageError
 from lab._log import quantity
 from lab.scenario import rules, shape, source, spec
-from lab.scenario.document import Document
-from lab.scenario.findings import FileFinding, Problem, did_you_mean, lines, quoted
-from lab.scenario.names import hypervisor_name
-from lab.scenario.scenario import Scenario
+from lab.scenario.findings import Document, FileFinding, Problem, did_you_mean, lines, quoted
+from lab.scenario.scenario import Scenario, hypervisor_name
 from lab.scenario.spec import Spec, Value, nodes
 
 NETWORK = IPv4Network("10.0.0.0/24")
@@ -35,7 +34,7 @@ Node = tuple[str, str, str]
 """Name, group of the spec, role in the cluster."""
 
 
-def to_yaml(spec: Spec) -> str:
+def _spec_yaml(spec: Spec) -> str:
     """The file, with a comment at its head that says what it was made from."""
     pods = _PODS_PER_NODE * (spec.controllers + spec.computes)
     head = f"""# Made from the spec string {spec.written}
@@ -141,7 +140,7 @@ class HeldText:
 
 
 Wanted = Path | SpecString | HeldText
-"""What a name on the command line means, or a text that is no file."""
+"""What a name on the command line means, or a text that is not a file."""
 
 
 def no_topology_check(scenario: Scenario) -> Iterable[Problem]:  # noqa: ARG001  it reads nothing
@@ -187,7 +186,7 @@ def text_of(wanted: Wanted) -> str:
         return wanted.text
     read, findings = spec.read(wanted.written)
     assert read is not None, findings
-    return to_yaml(read)
+    return _spec_yaml(read)
 
 
 def check(
@@ -198,7 +197,7 @@ def check(
     if document is None:
         return None, findings
     if not document.value.keys() & Scenario.model_fields.keys():  # nor is it to be quoted
-        what = "this is no scenario: it has none of a scenario's keys"
+        what = "this is not a scenario: it has none of a scenario's keys"
         return None, (FileFinding((), 0, 0, what, 'begin it with "name: my-lab"'),)
     shaped = shape.shaped(document, shape.SCENARIO)
     problems = [*shaped.problems]
@@ -235,7 +234,7 @@ def _document(wanted: Wanted) -> tuple[Document | None, tuple[FileFinding, ...]]
     if isinstance(wanted, HeldText):
         return source.parse(wanted.text.encode(errors="surrogatepass"))
     read, findings = spec.read(wanted.written)
-    return (None, findings) if read is None else source.parse(to_yaml(read).encode())
+    return (None, findings) if read is None else source.parse(_spec_yaml(read).encode())
 
 
 def meant(written: str) -> Wanted:
@@ -309,3 +308,35 @@ def _is_file(path: Path) -> bool:
         if error.errno != errno.ENAMETOOLONG:  # a spec string may be longer than any file's name
             raise
         return False
+
+
+_LEFT_OUT: tuple[object, ...] = (None, [], {})
+
+
+def to_yaml(scenario: Scenario, *comment: str) -> str:
+    """The file, with those lines of comment at its head.
+
+    Every value is written in JSON's form, which YAML takes as it is, one key of the top and one
+    node a line; a text is always in quotes, so that no version becomes a number.
+    """
+    lines = [f"# {_one_line(line)}" if line else "#" for line in comment]
+    document = scenario.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    for key, value in document.items():
+        if value in _LEFT_OUT:
+            continue
+        if isinstance(value, list):
+            lines += [f"{key}:", *(f"  - {_inline(entry)}" for entry in value)]
+        elif isinstance(value, dict):
+            lines += [f"{key}:", *(f"  {name}: {_inline(one)}" for name, one in value.items())]
+        else:
+            lines.append(f"{key}: {_inline(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _one_line(text: str) -> str:
+    """What can stand in a comment: nothing that ends a line, or that no such file may hold."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def _inline(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

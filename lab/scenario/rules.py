@@ -12,13 +12,20 @@ from ipaddress import IPv4Network
 
 from lab.scenario import address_rules as addresses
 from lab.scenario import service_rules as services
-from lab.scenario import special_rules as special
 from lab.scenario.address_rules import UNUSABLE
 from lab.scenario.families import services_node_families
 from lab.scenario.findings import Key, Problem, did_you_mean, quoted
-from lab.scenario.names import hypervisor_names, node_names, pod_names, probe_pods
 from lab.scenario.reserved import NAMES
-from lab.scenario.scenario import MAX_NODES, NodeGroup, Scenario, StaticRoute
+from lab.scenario.scenario import (
+    MAX_NODES,
+    NodeGroup,
+    Scenario,
+    StaticRoute,
+    hypervisor_names,
+    node_names,
+    pod_names,
+    probe_pods,
+)
 from lab.scenario.versions import (
     MAX_SKEW,
     REFUSED_IMAGES,
@@ -207,7 +214,7 @@ def images(scenario: Scenario) -> Iterator[Problem]:
         elif group.image in REFUSED_IMAGES:
             yield Problem(key, f"{quoted(group.image)} {REFUSED_IMAGES[group.image]}", known)
         elif group.image not in WINDOWS_IMAGES:
-            what = f"{quoted(group.image)} is no Windows image that the lab knows"
+            what = f"{quoted(group.image)} is not a Windows image that the lab knows"
             hint = did_you_mean(group.image, WINDOWS_IMAGES, known)
             yield Problem(key, what, hint)
 
@@ -253,7 +260,7 @@ def _way(scenario: Scenario, group: NodeGroup, route: StaticRoute, key: Key) -> 
     segment, via = scenario.network.cidr, route.via
     usable = {segment.network_address, segment.broadcast_address}
     if via not in segment or via in usable:
-        what = f"{via} is no address of the nodes' segment {segment}, so no node reaches it"
+        what = f"{via} is not an address of the nodes' segment {segment}, so no node reaches it"
         yield Problem((*key, "via"), what, f"write one of {segment}, such as the router's")
     elif via == group.address:
         what = f"{via} is the node's own address"
@@ -355,12 +362,12 @@ RULES: tuple[Rule, ...] = (
         services.exceptions,
         ("exceptions", "services.shared.*.name", "services.special.*.name", *_NAMES, *_PODS),
     ),
-    Rule(special.backends, (*_SPECIAL, *_NAMES, *_PODS)),
-    Rule(special.behaviour, _SPECIAL),
-    Rule(special.one_subdomain, _SPECIAL),
-    Rule(special.ports, _SPECIAL),
-    Rule(special.node_ports, (_RANGE, *_SPECIAL)),
-    Rule(special.asked_families, ("matrix.families", *_SPECIAL)),
+    Rule(services.backends, (*_SPECIAL, *_NAMES, *_PODS)),
+    Rule(services.behaviour, _SPECIAL),
+    Rule(services.one_subdomain, _SPECIAL),
+    Rule(services.ports, _SPECIAL),
+    Rule(services.node_ports, (_RANGE, *_SPECIAL)),
+    Rule(services.asked_families, ("matrix.families", *_SPECIAL)),
 )
 
 TOPOLOGY_NEEDS = (

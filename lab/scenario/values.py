@@ -7,12 +7,25 @@ context holds ``what`` and ``hint``, or ``"string_type"`` for a value that is no
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv4Network, ip_address
+from typing import Annotated, Any, Self, TypeVar
 
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationInfo,
+    WithJsonSchema,
+)
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from lab.scenario.findings import quoted
+from lab.scenario.versions import SUPPORTED
 
 LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 """A DNS label (RFC 1123), as Kubernetes wants it: lower case."""
@@ -77,7 +90,7 @@ def label(value: object) -> str:
         )
     better = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     hint = f"write {quoted(better)}: {_RULE}" if better else _RULE
-    raise wrong(f"{quoted(name)} is no DNS label (RFC 1123)", hint)
+    raise wrong(f"{quoted(name)} is not a DNS label (RFC 1123)", hint)
 
 
 def domain(value: object) -> str:
@@ -89,7 +102,7 @@ def domain(value: object) -> str:
     if not re.fullmatch(DOMAIN, name) or any(len(part) > 63 for part in name.split(".")):  # noqa: PLR2004  RFC 1123
         better = name.lower().strip(".")
         hint = f"write {quoted(better)}" if re.fullmatch(DOMAIN, better) else 'use "cluster.local"'
-        raise wrong(f"{quoted(name)} is no DNS domain", hint)
+        raise wrong(f"{quoted(name)} is not a DNS domain", hint)
     return name
 
 
@@ -103,7 +116,7 @@ def cidr(value: object) -> IPv4Network:
     try:
         network = IPv4Network(written if re.fullmatch(CIDR, written) else "", strict=False)
     except ValueError:
-        what = f"{quoted(written)} is no IPv4 range"
+        what = f"{quoted(written)} is not an IPv4 range"
         raise wrong(what, 'write it as address/length, such as "10.244.0.0/16"') from None
     if str(network) != written:
         what = f"{quoted(written)} is an address within a range, not the range itself"
@@ -121,7 +134,7 @@ def address(value: object) -> IPv4Address:
     try:
         return IPv4Address(written)
     except ValueError:
-        what = f"{quoted(written)} is no IPv4 address"
+        what = f"{quoted(written)} is not an IPv4 address"
         raise wrong(
             what, 'write four numbers from 0 to 255 with dots, such as "10.96.0.10"'
         ) from None
@@ -134,7 +147,7 @@ def version(value: object) -> str:
         return written
     minor = re.match(r"v?(1\.[0-9]{1,3})(\.|$)", written)
     hint = f"write {quoted(minor.group(1))}" if minor else 'write it like "1.36"'
-    raise wrong(f"{quoted(written)} is no Kubernetes minor version", hint)
+    raise wrong(f"{quoted(written)} is not a Kubernetes minor version", hint)
 
 
 def mac(value: object) -> str:
@@ -147,7 +160,7 @@ def mac(value: object) -> str:
             if re.fullmatch(MAC, dashes)
             else ('write six bytes with colons, such as "0a:58:0a:09:b0:02"')
         )
-        raise wrong(f"{quoted(written)} is no MAC address", hint)
+        raise wrong(f"{quoted(written)} is not a MAC address", hint)
     if int(written[:2], 16) & _MULTICAST_BIT:
         what = f"{quoted(written)} is a multicast address, which no card can have"
         raise wrong(what, 'make its first byte even, such as "0a"')
@@ -172,7 +185,7 @@ def ports(value: object) -> tuple[int, int]:
     """First and last port of a range."""
     written = text(value).replace(" ", "")
     if not re.fullmatch(PORTS, written):
-        what = f"{quoted(written)} is no port range"
+        what = f"{quoted(written)} is not a port range"
         raise wrong(what, 'write first-last, such as "30000-32767"')
     first, last = (int(part) for part in written.split("-"))
     if first < 1 or last > MAX_PORT:
@@ -192,7 +205,7 @@ def _amount(value: object, pattern: str, units: dict[str, int], example: str) ->
     written = text(value).replace(" ", "")
     if not re.fullmatch(pattern, written):
         wanted = " or ".join(units)
-        what = f"{quoted(written)} is no whole number of {wanted}"
+        what = f"{quoted(written)} is not a whole number of {wanted}"
         raise wrong(what, f"write it like {quoted(example)}")
     return int(written[:-3]) * units[written[-3:]]
 
@@ -206,3 +219,86 @@ def _refuse_ipv6(written: str, example: str) -> None:
     if six:
         what = f"{quoted(written)} is IPv6, which the lab does not support yet"
         raise wrong(what, f"write an IPv4 one, such as {quoted(example)}")
+
+
+FILE = "file"
+"""The context in which a file is validated: its texts are read, its keys are those it may have.
+
+Without it values are taken as they are, by the names of the fields.
+"""
+
+
+def annotate(
+    check: Callable[[Any], object], pattern: str | None, *examples: str, **more: Any
+) -> Any:
+    """Annotations of a value written as text and read by ``check``."""
+
+    def read(value: object, info: ValidationInfo) -> object:
+        return check(value) if info.context == FILE else value
+
+    published: dict[str, Any] = {"type": "string"}
+    if pattern:
+        published["pattern"] = pattern
+    return BeforeValidator(read), WithJsonSchema(published | {"examples": [*examples]} | more)
+
+
+def _refuse(value: object, info: ValidationInfo) -> object:
+    if info.context == FILE:
+        raise PydanticKnownError("extra_forbidden")
+    return value
+
+
+def _written(form: Callable[[Any], str]) -> PlainSerializer:
+    """How a value is written in a file."""
+    return PlainSerializer(form, when_used="json-unless-none")
+
+
+T = TypeVar("T")
+
+Unwritten = Annotated[SkipJsonSchema[T], BeforeValidator(_refuse), Field(exclude=True)]
+"""What the lab fills in, and no file has."""
+
+
+def _once(values: tuple[T, ...]) -> tuple[T, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+def _sorted(values: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(sorted({*values}))
+
+
+Items = Annotated[tuple[T, ...], Field(strict=False)]
+"""A list in the file."""
+SomeItems = Annotated[tuple[T, ...], Field(strict=False, min_length=1)]
+Choices = Annotated[SomeItems[T], AfterValidator(_once)]
+SortedChoices = Annotated[SomeItems[T], AfterValidator(_sorted)]
+Sentence = Annotated[str, *annotate(sentence, None, "What this lab is for, in one line")]
+Label = Annotated[str, *annotate(label, LABEL, "my-lab")]
+Domain = Annotated[str, *annotate(domain, DOMAIN, "cluster.local")]
+Cidr = Annotated[IPv4Network, *annotate(cidr, CIDR, "10.244.0.0/16")]
+Address = Annotated[IPv4Address, *annotate(address, ADDRESS, "10.96.0.10")]
+Version = Annotated[str, *annotate(version, VERSION, SUPPORTED[-1], enum=[*reversed(SUPPORTED)])]
+Mac = Annotated[str, *annotate(mac, MAC, "0a:58:0a:09:b0:02")]
+Memory = Annotated[int, *annotate(memory, MEMORY, "2GiB", "4096MiB"), _written("{}MiB".format)]
+"""In MiB."""
+Disk = Annotated[int, *annotate(disk, DISK, "20GiB"), _written("{}GiB".format)]
+"""In GiB."""
+Ports = Annotated[
+    tuple[int, int],
+    *annotate(ports, PORTS, "30000-32767"),
+    _written(lambda ports: f"{ports[0]}-{ports[1]}"),
+]
+
+
+class Section(BaseModel):
+    """What every mapping of the file has in common: no unknown keys, no quiet conversions."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, validate_by_name=True, defer_build=True
+    )
+
+    def replace(self, **changes: Any) -> Self:
+        """The same with other values of some fields, which are not validated."""
+        free = self.model_config["extra"] == "allow"
+        assert free or changes.keys() <= type(self).model_fields.keys(), [*changes]
+        return self.model_copy(update=changes)

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from lab.plan.hypervisors import VXLAN_OVERHEAD
 from lab.plan.plan import Plan, PlannedHypervisor
+from lab.plan.planner import VXLAN_OVERHEAD
 from lab.scenario.reserved import HYPERVISOR_CIDR
 from lab.topology.intent import (
     FLOOD,

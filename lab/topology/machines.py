@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
-from lab.plan.addresses import mac
-from lab.plan.plan import Plan, PlannedNode, PlannedPod
+from lab.plan.plan import Plan, PlannedNode, PlannedPod, mac
 from lab.topology.intent import (
     BLACKHOLE,
     NODE_SEGMENT,

@@ -16,9 +16,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from ipaddress import AddressValueError, IPv4Network, NetmaskValueError
 
-from lab.plan.addresses import FIRST_NODE_OFFSET, mac
-from lab.plan.hypervisors import VXLAN_OVERHEAD
-from lab.plan.plan import Plan, PlannedNode
+from lab.plan.plan import FIRST_NODE_OFFSET, Plan, PlannedNode, mac
+from lab.plan.planner import VXLAN_OVERHEAD
 from lab.scenario.findings import Problem, quoted
 from lab.scenario.scenario import Scenario
 from lab.topology import bird, gateways, l2bridge, machines, vxlan, windows_limits
@@ -159,7 +158,7 @@ def check_office(scenario: Scenario) -> Iterator[Problem]:
     try:
         office = IPv4Network(str(written))
     except (AddressValueError, NetmaskValueError, ValueError):
-        yield Problem(key, f"{quoted(written)} is no network", f'write it like "{DEFAULT}"')
+        yield Problem(key, f"{quoted(written)} is not a network", f'write it like "{DEFAULT}"')
         return
     others = {
         "network.cidr": scenario.network.cidr,
@@ -430,7 +429,7 @@ def check(scenario: Scenario) -> Iterator[Problem]:
     if not number or not LEAST_ADVERT_SECONDS <= seconds <= MOST_ADVERT_SECONDS:  # type: ignore[operator]
         yield Problem(
             ("topology", "advert_seconds"),
-            f"{quoted(seconds)} is no interval of VRRP's advertisements",
+            f"{quoted(seconds)} is not an interval of VRRP's advertisements",
             f"use a number of seconds from {LEAST_ADVERT_SECONDS} to {MOST_ADVERT_SECONDS}, "
             f"such as {DEFAULT_ADVERT_SECONDS}",
         )

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lab.plan.addresses import mac
-from lab.plan.hypervisors import VXLAN_OVERHEAD
-from lab.plan.plan import Plan, PlannedNode
+from lab.plan.plan import Plan, PlannedNode, mac
+from lab.plan.planner import VXLAN_OVERHEAD
 from lab.topology import machines
 from lab.topology.intent import ForwardingEntry, MachineIntent, Neighbour, Route, Tunnel
 

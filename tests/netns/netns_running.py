@@ -6,13 +6,17 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from lab._deadline import Deadline
-from lab.providers.netns import namespaces
+from lab.plan.planner import make_plan
+from lab.providers.netns import namespaces, protocol
 from lab.providers.netns.entry import HolderEntry
 from lab.providers.netns.holders import enter_holder
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import LabHandle
+from lab.scenario.loader import find, load
+from lab.topology import registry
 from lab.topology.intent import Intent
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -23,6 +27,12 @@ class Running:
 
     def __init__(self, lab: LabHandle, intent: Intent, provider: NetnsProvider) -> None:
         self.lab, self.intent, self.provider = lab, intent, provider
+
+    def up(self) -> Running:
+        """Run every step."""
+        for step in self.provider.steps(self.lab, self.intent):
+            step.run()
+        return self
 
     @property
     def entry(self) -> HolderEntry:
@@ -55,10 +65,15 @@ def _asked(address: str, port: int, kind: str, source_port: int) -> str:
             if source_port:
                 client.bind(("0.0.0.0", source_port))
             client.connect((address, port))
-            if kind == "udp":
-                with suppress(PermissionError):  # lost, or rejected, by the sender's own rules
-                    client.send(b"?")
-            return client.recv(200).decode().strip()
+            if kind == "tcp":
+                client.send(protocol.get_request(address, port))
+                reply = protocol.read_reply(client.recv(2000))
+                assert reply
+                return f"{reply.endpoint} {reply.client.partition(':')[0]}"
+            with suppress(PermissionError):  # lost, or rejected, by the sender's own rules
+                client.send(b"?")
+            name, seen = client.recv(200).decode().split()[2:4]
+            return f"{name} {seen.partition(':')[0]}"
         except TimeoutError:
             return "timeout"
         except ConnectionRefusedError:
@@ -67,3 +82,10 @@ def _asked(address: str, port: int, kind: str, source_port: int) -> str:
 
 NewLab = Callable[..., LabHandle]
 BringUp = Callable[..., Running]
+
+
+def scenario_intent(name: str, **changes: Any) -> Intent:
+    """The Intent of a shipped scenario, some of its keys and its topology's parameters changed."""
+    scenario = load(find(name))
+    topology = scenario.topology.replace(**changes.pop("topology", {}))
+    return registry.intent(make_plan(scenario.replace(topology=topology, **changes)))

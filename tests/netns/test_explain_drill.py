@@ -12,7 +12,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import explain_drill
 import pytest
@@ -39,7 +38,6 @@ from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.faults import FaultRequest, heal, present, put_in
 from lab.lifecycle.session import OpenLab
 from lab.matrix.finding import Finding, by_hand
-from lab.providers.netns import responder_config
 
 pytestmark = pytest.mark.slow
 
@@ -57,12 +55,9 @@ WORDS = {"service-backend-stale", "service-rules-missing"}
 def lab_of_scenario(
     request: pytest.FixtureRequest, tokens: set[str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OpenLab]:
-    with pytest.MonkeyPatch.context() as patch:
-        program = Path(responder_config.__file__).with_name("responder.py")
-        patch.setattr(responder_config, "PROGRAM", program)
-        with brought_up(request.param, tmp_path_factory.mktemp("drill")) as made:
-            tokens.add(made.handle.token)
-            yield made
+    with brought_up(request.param, tmp_path_factory.mktemp("drill")) as made:
+        tokens.add(made.handle.token)
+        yield made
 
 
 @pytest.fixture

@@ -77,9 +77,7 @@ class Changing:
 @pytest.fixture
 def lab(new_lab: NewLab) -> Iterator[Changing]:
     running = Running(new_lab(), offering(service(*PODS)), NetnsProvider())
-    for step in running.provider.steps(running.lab, running.intent):
-        step.run()
-    yield Changing(running)
+    yield Changing(running.up())
     running.provider.destroy(running.lab)
 
 

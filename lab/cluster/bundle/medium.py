@@ -19,13 +19,12 @@ from contextlib import ExitStack
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from lab._errors import BrokenError, PreflightError
 from lab.cluster.bundle.manifest import FILE, SHORT, Blob, ContainerImage, Manifest
 from lab.cluster.bundle.store import MEDIA, BundleStore, digest_file, fsync, seal
 from lab.imaging import medium as iso
-from lab.imaging.golden import guarded
+from lab.imaging.golden import guarded, remove
 from lab.remote.programs import MORE_ROOM
 from lab.scenario.terms import Os
 from lab.state.lock import lab_lock
@@ -135,13 +134,15 @@ def _path(store: BundleStore, manifest: Manifest, system: Os) -> Path:
 
 
 def _write(store: BundleStore, manifest: Manifest, system: Os, path: Path) -> None:
-    draft = path.with_name(f".{path.name}.partial")
+    draft, place = (path.with_name(f".{path.name}.{ending}") for ending in ("partial", "images"))
     try:
         _room(path.parent, manifest, system)
-        with TemporaryDirectory(prefix=".images-", dir=path.parent) as place, ExitStack() as opened:
+        remove(place)  # of a command that was killed
+        place.mkdir()
+        with ExitStack() as opened:
             contents = {
                 name: (opened.enter_context(file.open("rb")), file.stat().st_size)
-                for name, file in _files(store, manifest, system, Path(place)).items()
+                for name, file in _files(store, manifest, system, place).items()
             }
             with draft.open("w+b") as out:
                 iso.write(LABEL, contents, out, [name for name in contents if _is_program(name)])
@@ -152,6 +153,7 @@ def _write(store: BundleStore, manifest: Manifest, system: Os, path: Path) -> No
     finally:
         draft.unlink(missing_ok=True)
         digest_file(draft).unlink(missing_ok=True)
+        remove(place)
 
 
 def _is_program(name: str) -> bool:

@@ -376,8 +376,7 @@ class BundleStore:
 
     def _collect(self, path: Path) -> None:
         """Remove a directory, unless somebody has begun to make something in it meanwhile."""
-        name = path.name.removeprefix(".").removesuffix(PARTIAL)
-        with suppress(HeldError), lab_lock(self.lock(name), "lab bundle gc", wait=0):
+        with suppress(HeldError), lab_lock(self._lock_of(path), "lab bundle gc", wait=0):
             remove(path)
 
     def _adopt(self, made: Scratch, manifest: Manifest, say: Say) -> Manifest:
@@ -474,11 +473,16 @@ class BundleStore:
     def _dead(self) -> Iterator[Path]:
         if not self._root.is_dir():
             return
-        for place in sorted(self._root.iterdir()):
-            name = place.name.removeprefix(".").removesuffix(PARTIAL)
-            partial = place.name == f".{name}{PARTIAL}"
-            if partial and holder(self.lock(name)) is None:
+        for place in sorted((*self._root.glob(f".*{PARTIAL}"), *self._root.glob(f"*/{MEDIA}/.*"))):
+            if holder(self._lock_of(place)) is None:
                 yield place
+
+    def _lock_of(self, place: Path) -> Path:
+        """The lock for what has that name, and while it is made a name with a dot before it."""
+        name = place.name.removeprefix(".").removesuffix(PARTIAL)
+        if place.parent.name == MEDIA:
+            return self.lock(f"medium-{place.parents[1].name}-{name.partition('-')[0]}")
+        return self.lock(name)
 
     def lock(self, name: str) -> Path:
         """The directory of the lock for making something of that name."""

@@ -10,9 +10,8 @@ import hashlib
 import json
 import random
 import re
-import ssl
 from functools import cache
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from lab.providers.netns import protocol
 from lab.providers.netns.protocol import (
@@ -23,6 +22,9 @@ from lab.providers.netns.protocol import (
     WireError,
 )
 from lab.providers.provider import LARGE_TCP_BYTES, Probe, ProbeStatus
+
+if TYPE_CHECKING:
+    import ssl
 
 _SMALL_DATAGRAM = 64
 """Bytes of payload: more than the header, and small enough for any path."""
@@ -397,6 +399,8 @@ class Handshake:
     """One handshake. It verifies nothing: whose the certificate is, the caller looks up."""
 
     def __init__(self) -> None:
+        import ssl  # noqa: PLC0415  few probes need it
+
         self._from, self._to = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = _context().wrap_bio(self._from, self._to)
         self.hello = self.read(b"")[1]
@@ -411,6 +415,8 @@ class Handshake:
             If it never can become a handshake.
 
         """
+        import ssl  # noqa: PLC0415  few probes need it
+
         self._from.write(received)
         try:
             self._tls.do_handshake()
@@ -426,6 +432,8 @@ class Handshake:
 
 @cache
 def _context() -> ssl.SSLContext:
+    import ssl  # noqa: PLC0415  few probes need it
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

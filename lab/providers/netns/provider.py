@@ -26,11 +26,9 @@ from lab._log import quantity
 from lab.facts.node import NodeFacts
 from lab.plan.step import Step
 from lab.providers.capture import Taken, Tap
-from lab.providers.diagnosis import Diagnosis
-from lab.providers.failing import Beat, BeatPace, Silence
+from lab.providers.failover import Beat, BeatPace, Silence
 from lab.providers.netns import (
     daemons,
-    failover,
     holders,
     isolation,
     namespaces,
@@ -49,6 +47,7 @@ from lab.providers.provider import (
     CAPTURE,
     EVIDENCE_SECONDS,
     FAILOVER,
+    Diagnosis,
     Evidence,
     LabHandle,
     Liveness,
@@ -292,11 +291,11 @@ class NetnsProvider(Provider):
             If the lab is not up.
 
         """
-        from lab.providers.looking import look  # noqa: PLC0415  only where it is asked for
+        from lab.providers.observe import observe_machine  # noqa: PLC0415  only where it is asked for
 
         holders.enter_holder(lab)
         return {
-            name: look(
+            name: observe_machine(
                 name, pods, lambda one: self.machine(lab, intent, one), deadline, namespace=True
             )
             for name, pods in asked.items()
@@ -335,20 +334,28 @@ class NetnsProvider(Provider):
 
     def gateway_holders(self, lab: LabHandle, intent: Intent) -> Mapping[str, Sequence[str]]:
         """Machines that hold each virtual gateway now, by the node whose gateway it is."""
+        from lab.providers.netns import failover  # noqa: PLC0415  only where it is asked for
+
         return failover.gateway_holders(holders.enter_holder(lab), intent)
 
     def cut_off(self, lab: LabHandle, intent: Intent, machine: str) -> None:
         """Pull every cable of the machine."""
+        from lab.providers.netns import failover  # noqa: PLC0415  only where it is asked for
+
         failover.plug(holders.enter_holder(lab), intent, machine, plugged=False)
 
     def join_again(self, lab: LabHandle, intent: Intent, machine: str) -> None:
         """Plug every cable of the machine in."""
+        from lab.providers.netns import failover  # noqa: PLC0415  only where it is asked for
+
         failover.plug(holders.enter_holder(lab), intent, machine, plugged=True)
 
     def pulse(
         self, lab: LabHandle, beats: Sequence[Beat], change: Callable[[], None], pace: BeatPace
     ) -> tuple[Silence, ...]:
         """Send datagrams in a steady beat, and call ``change`` once all are answered."""
+        from lab.providers.netns import failover  # noqa: PLC0415  only where it is asked for
+
         return holders.enter_holder(lab).call(
             f"measuring in lab '{lab.name}'",
             lambda tell: failover.measure_silences(namespaces.enter, beats, pace, tell),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from lab._errors import UsageError
 from lab.cli.main import main
 
 WRONG_USAGE = 2
+ROOT = Path(__file__).parents[3]
 LONG = "x" * 10_000
 
 
@@ -103,3 +107,38 @@ def test_an_option_that_makes_no_sense_is_refused(
     told = refused(words, capsys)
     assert why in told
     assert "try: " in told
+
+
+def lab(*words: str, cwd: Path, umask: int = -1) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(cwd), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "lab", *words]
+    return subprocess.run(
+        command, cwd=cwd, env=environment, umask=umask, capture_output=True, text=True, check=False
+    )
+
+
+# SECURITY.md: The state directory is the caller's own.
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o777], ids=oct)
+def test_whatever_the_umask_the_user_and_nobody_else_may_write_the_state(
+    umask: int, tmp_path: Path
+) -> None:
+    for _ in range(2):  # the first makes the directories that the second finds
+        done = lab("list", cwd=tmp_path, umask=umask)
+        assert done.returncode == 0, done.stderr
+    for path in tmp_path.rglob("*"):
+        assert path.stat().st_mode & 0o622 == 0o600, path
+
+
+@pytest.mark.parametrize("words", [("gc",), ("inventory", "show"), ("nightly", "overlay")])
+def test_deleted_current_directory_is_wrong_usage(words: tuple[str, ...], tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    program = "import os, sys; os.rmdir(os.getcwd()); from lab.cli.main import main; main()"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HYBRIDLAB_STATE": str(tmp_path / "s")}
+    environment.pop("HYBRIDLAB_INVENTORY", None)
+    command = [sys.executable, "-P", "-c", program, *words]
+    done = subprocess.run(
+        command, cwd=gone, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == WRONG_USAGE, done.stderr
+    assert "the current directory: it has been deleted" in done.stderr

@@ -21,6 +21,7 @@ from lab.cluster.bundle.images import full_name
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.bundle.store import BundleStore
 from lab.imaging.medium import opened, write
+from lab.state.lock import lab_lock
 
 PAUSE = "registry.k8s.io/pause:3.10.2"
 needs_xorriso = pytest.mark.skipif(
@@ -269,3 +270,19 @@ def test_a_medium_that_is_not_as_it_was_written_is_named_and_written_anew(store,
     path.unlink()
     assert medium.medium(store, made, "linux") == path
     store.verify(made, print)
+
+
+def test_what_a_killed_command_left_beside_media_is_removed_by_the_next_and_by_gc(store, made):
+    image = medium.medium(store, made, "linux")
+    linux, windows = (image.with_name(f".{name}.images") for name in (image.name, "windows-0.iso"))
+    earlier = image.with_name(".images-abcdefgh")
+    for left in (linux, windows, earlier):
+        (left / "images").mkdir(parents=True)
+        (left / "images" / "one.tar").write_bytes(b"1")
+    image.unlink()
+    medium.medium(store, made, "linux")
+    assert not linux.exists()
+    with lab_lock(store.lock(f"medium-{made.short}-windows"), "writing a medium"):
+        assert store.gc((made.digest,), yes=True).found == (str(earlier.relative_to(store._cache)),)
+    assert store.gc((made.digest,), yes=True).found == (str(windows.relative_to(store._cache)),)
+    assert [path for path in image.parent.iterdir() if path.name.startswith(".")] == []

@@ -5,16 +5,23 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
+from broken_files import BrokenFiles
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from lab._errors import InventoryError
+from lab.inventory import reader
 from lab.inventory.inventory import Hypervisor, ImageSource, Inventory, Secret
 from lab.inventory.loader import current, find, load
-from lab.scenario.json_schema import of
-from lab.scenario.shape import keys
+from lab.scenario.shape import keys, of
 
 ROOT = Path(__file__).parents[3]
-EVERYTHING = ROOT / "tests" / "cases" / "inventory" / "valid" / "everything.toml"
+CASES = ROOT / "tests" / "cases" / "inventory"
+EVERYTHING = CASES / "valid" / "everything.toml"
 ONE = '[hypervisors.rack1]\nuri = "qemu:///system"\n'
+TABLE = BrokenFiles(CASES / "broken.txt", ".toml", "inventory")
+BROKEN = TABLE.read()
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 
 
 @pytest.fixture
@@ -25,10 +32,26 @@ def file(tmp_path: Path) -> Path:
 def said_of(path: Path) -> str:
     with pytest.raises(InventoryError) as caught:
         load(path)
+    assert caught.value.exit_code == 2
     return str(caught.value)
 
 
-def test_what_is_left_out_has_its_default(file: Path) -> None:
+# SECURITY.md: An inventory says where a secret is.
+# SECURITY.md: Connections are encrypted, and hosts are known beforehand.
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_file_is_reported_by_key_with_what_to_do(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("valid").mkdir()
+    Path("valid/readable-by-all").write_text("hunter3")
+    Path("valid/readable-by-all").chmod(0o644)
+    said = said_of(BROKEN[name].write(Path()))
+    assert "hunter" not in said
+    TABLE.check(BROKEN[name], said.replace(f"{tmp_path}/", "/"))
+
+
+def test_defaults_stand_for_what_is_left_out(file: Path) -> None:
     file.write_text(ONE)
     assert load(file) == Inventory(
         hypervisors={"rack1": Hypervisor(name="rack1", uri="qemu:///system", line=1)},
@@ -39,14 +62,10 @@ def test_what_is_left_out_has_its_default(file: Path) -> None:
 @pytest.mark.parametrize("written", ["", "# nothing yet\n", 'owner = "me"\n'])
 def test_file_without_hypervisors_is_an_inventory_without_them(file: Path, written: str) -> None:
     file.write_text(written)
-    assert load(file).hypervisors == {}
+    assert load(file).hypervisors == load(Path(os.devnull)).hypervisors == {}
 
 
-def test_null_device_is_an_empty_inventory() -> None:
-    assert load(Path(os.devnull)).hypervisors == {}
-
-
-def test_what_is_written_arrives_converted() -> None:
+def test_every_key_arrives_converted() -> None:
     inventory = load(EVERYTHING)
     beside = EVERYTHING.parent
     assert [*inventory.hypervisors.values()] == [
@@ -91,8 +110,7 @@ def test_what_is_written_arrives_converted() -> None:
 
 def test_commented_example_is_valid_and_shows_every_key() -> None:
     example = ROOT / "docs" / "lab.example.toml"
-    inventory = load(example)
-    assert [*inventory.hypervisors] == ["rack1", "rack2"]
+    assert [*load(example).hypervisors] == ["rack1", "rack2"]
     text = example.read_text(encoding="utf-8")
     assert all(f"{key} = " in text or f"[{key}" in text for key in keys(of(Inventory), ()))
 
@@ -115,18 +133,38 @@ def test_secret_that_only_its_owner_reads_is_fine(file: Path) -> None:
     assert "can be read by others: its mode is 0640; chmod 600" in said_of(file)
 
 
-def test_missing_file_is_told(file: Path) -> None:
-    assert f"{file}: there is no such file; check the path" in said_of(file)
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (None, "there is no such file; check the path"),
+        (b"#" * (256 * 1024 + 1), "the file is larger than 256 KiB; this is more than any"),
+        (b"a = " + b"[" * 20_000 + b"]" * 20_000, "nested too deeply"),
+        (b"a = " + b"1" * 5000, "more than 4300 digits"),
+    ],
+)
+def test_file_that_cannot_be_parsed_is_reported(file: Path, data: bytes | None, said: str) -> None:
+    if data is not None:
+        file.write_bytes(data)
+    assert f"{file}: " in said_of(file)
+    assert said in said_of(file)
 
 
-def test_enormous_file_is_told_and_not_parsed(file: Path) -> None:
-    file.write_bytes(b"#" * (256 * 1024 + 1))
-    assert "the file is larger than 256 KiB; this is more than any inventory needs" in said_of(file)
+TOKENS = st.sampled_from([*".= \n[]{},\"'#\\ab1é", '"""', "'''", "true", "a = 1\n", "[a]\n", "x=["])
 
 
-def test_brackets_without_end_are_told(file: Path) -> None:
-    file.write_text(f"a = {'[' * 20_000}{']' * 20_000}\n")
-    assert "nested too deeply" in said_of(file)
+@given(st.lists(TOKENS, max_size=40).map("".join))
+@example('a = 1\na = 1\n"""""""""')
+@example("a = 1\n[a.b]\n")
+def test_any_text_is_parsed_or_reported_within_the_file(text: str) -> None:
+    try:
+        reader.parse(text)
+    except reader.StopError as stop:
+        finding = stop.finding
+    else:
+        return
+    assert finding.line <= text.count("\n") + 1
+    assert finding.what
+    assert finding.hint
 
 
 def test_variable_goes_before_every_file(file: Path, tmp_path: Path) -> None:
@@ -137,25 +175,31 @@ def test_variable_goes_before_every_file(file: Path, tmp_path: Path) -> None:
         current({"HYBRIDLAB_INVENTORY": "other.toml"}, tmp_path)
 
 
-def test_file_in_this_directory_goes_before_the_users_own(file: Path, tmp_path: Path) -> None:
-    shared = tmp_path / "config"
-    own = shared / "hybridlab" / "lab.toml"
-    own.parent.mkdir(parents=True)
-    own.write_text("")
-    environment = {"XDG_CONFIG_HOME": str(shared), "HYBRIDLAB_INVENTORY": ""}
-    assert find(environment, tmp_path) == own
+def test_directory_then_xdg_then_home_is_looked_in(file: Path, tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path)}
+    assert current({}, tmp_path) is None
+    assert current(home, tmp_path) is None
+    for folder in (".config", "config"):
+        (tmp_path / folder / "hybridlab").mkdir(parents=True)
+        (tmp_path / folder / "hybridlab" / "lab.toml").write_text("")
+    own = tmp_path / ".config" / "hybridlab" / "lab.toml"
+    shared = tmp_path / "config" / "hybridlab" / "lab.toml"
+    assert find(home, tmp_path / "elsewhere") == own
+    assert find(home | {"XDG_CONFIG_HOME": "relative"}, tmp_path / "elsewhere") == own
+    environment = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "HYBRIDLAB_INVENTORY": ""}
+    assert find(environment, tmp_path) == shared
     file.write_text(ONE)
     assert find(environment, tmp_path) == file
 
 
 # SECURITY.md: An inventory is trusted.
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-@pytest.mark.parametrize("given", ["lab.toml", "."])
-def test_file_in_this_directory_that_is_anothers_is_refused(
-    file: Path, tmp_path: Path, given: str
+@AS_ROOT
+@pytest.mark.parametrize("given_away", ["lab.toml", "."])
+def test_file_in_this_directory_that_another_user_owns_is_refused(
+    file: Path, tmp_path: Path, given_away: str
 ) -> None:
     file.write_text(ONE)
-    os.chown(tmp_path / given, 65534, 65534)
+    os.chown(tmp_path / given_away, 65534, 65534)
     with pytest.raises(InventoryError, match="user 65534 owns it") as caught:
         current({}, tmp_path)
     assert f"HYBRIDLAB_INVENTORY={file}" in str(caught.value)
@@ -164,8 +208,10 @@ def test_file_in_this_directory_that_is_anothers_is_refused(
 
 
 # SECURITY.md: An inventory is trusted.
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link away")
-def test_a_link_in_this_directory_that_is_anothers_is_refused(file: Path, tmp_path: Path) -> None:
+@AS_ROOT
+def test_link_in_this_directory_that_another_user_owns_is_refused(
+    file: Path, tmp_path: Path
+) -> None:
     """Its owner can have it lead elsewhere after it was looked at."""
     own = tmp_path / "own.toml"
     own.write_text(ONE)
@@ -176,29 +222,17 @@ def test_a_link_in_this_directory_that_is_anothers_is_refused(file: Path, tmp_pa
         find({}, tmp_path)
 
 
-@pytest.mark.parametrize("shared", ["lab.toml", "."])
+@pytest.mark.parametrize(
+    ("shared", "mode"), [("lab.toml", 0o666), ("lab.toml", 0o1666), (".", 0o777)]
+)
 def test_file_in_this_directory_that_everyone_may_write_is_refused(
-    file: Path, tmp_path: Path, shared: str
+    file: Path, tmp_path: Path, shared: str, mode: int
 ) -> None:
     file.write_text(ONE)
     path = tmp_path / shared
     before = path.stat().st_mode
-    path.chmod(0o777)
+    path.chmod(mode)
     with pytest.raises(InventoryError, match="everyone may write it"):
         find({}, tmp_path)
     path.chmod(before)
     assert find({}, tmp_path) == file
-
-
-def test_users_own_file_is_below_home_where_nothing_else_is_said(tmp_path: Path) -> None:
-    own = tmp_path / ".config" / "hybridlab" / "lab.toml"
-    own.parent.mkdir(parents=True)
-    own.write_text("")
-    home = {"HOME": str(tmp_path)}
-    assert find(home, tmp_path / "elsewhere") == own
-    assert find(home | {"XDG_CONFIG_HOME": "relative"}, tmp_path / "elsewhere") == own
-
-
-def test_no_file_is_no_inventory(tmp_path: Path) -> None:
-    assert current({"HOME": str(tmp_path)}, tmp_path) is None
-    assert current({}, tmp_path) is None

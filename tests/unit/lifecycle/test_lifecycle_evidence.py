@@ -104,6 +104,22 @@ def test_an_archive_takes_the_place_of_no_device(desk: Desk, tmp_path: Path) -> 
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
+def test_machines_files_that_cannot_be_walked_or_read_keep_no_archive_away(
+    desk: Desk, tmp_path: Path
+) -> None:
+    desk.up()
+    directory = opened(desk).handle.directory / "machines"
+    directory.mkdir()
+    os.mkfifo(directory / "pipe")
+    inner = os.open(directory, os.O_RDONLY)
+    for _ in range(20):  # deeper than a path can name
+        os.mkdir("d" * 250, dir_fd=inner)
+        outer, inner = inner, os.open("d" * 250, os.O_RDONLY, dir_fd=inner)
+        os.close(outer)
+    os.close(inner)
+    assert "plan.json" in members(gather(opened(desk), tmp_path))
+
+
 def test_an_archive_that_the_user_named_is_told_with_another_name_to_give(desk: Desk) -> None:
     desk.up()
     with pytest.raises(StateError) as refused:

@@ -13,9 +13,8 @@ from lab.matrix.reduce import reduce
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
 from lab.scenario.families import terms
-from lab.scenario.loader import find, load, shipped
+from lab.scenario.loader import find, load, shipped, to_yaml
 from lab.scenario.scenario import Scenario
-from lab.scenario.write import to_yaml
 from lab.topology import registry
 
 CASES = Path(__file__).parents[2] / "cases" / "scenario" / "valid"

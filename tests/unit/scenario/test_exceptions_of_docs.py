@@ -10,9 +10,8 @@ import pytest
 from lab.matrix.cells import cells
 from lab.matrix.expectations import expect
 from lab.plan.planner import make_plan
-from lab.scenario.json_schema import schema
 from lab.scenario.loader import load
-from lab.scenario.shape import keys
+from lab.scenario.shape import keys, schema
 from lab.topology import registry
 
 ROOT = Path(__file__).parents[3]

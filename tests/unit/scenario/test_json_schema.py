@@ -9,9 +9,8 @@ import jsonschema
 import pytest
 from broken_files import BrokenFiles
 
-from lab.scenario.json_schema import schema
 from lab.scenario.loader import find, load, shipped
-from lab.scenario.shape import stand_in
+from lab.scenario.shape import schema, stand_in
 from lab.scenario.source import parse
 
 CASES = Path(__file__).parents[2] / "cases" / "scenario"
