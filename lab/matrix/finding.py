@@ -21,7 +21,7 @@ class Finding:
     """What is wrong, where, how to see it, and how to mend it."""
 
     kind: str
-    """As the observers call it: a ``Kind`` of :mod:`lab.explain.difference`, or one of
+    """A kind of one of the checks in :mod:`lab.explain.checks`, or one of
     the explainer's own: ``"lost-between"``, ``"machine-silent"``, ``"intent-ends"``."""
     fault: str
     """The catalogue's name for it; empty where it has none."""

@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 from seen_machines import lab, whole
 
-from lab.explain.checks import sessions
-from lab.explain.differences import lab_differences
+from lab.explain.check import LabLook
+from lab.explain.checks.bgp import BgpSessionsCheck
+from lab.explain.comparison import compare_lab
 from lab.explain.explainer import Explainer
 from lab.explain.question import explain
 from lab.explain.scope import asked, flow_of
@@ -128,13 +129,13 @@ def test_sessions_with_a_machine_that_is_lost_are_missed_by_nobody(name: str, lo
     for machine in left.machines:
         if machine.speaker and any(one.machine == lost for one in machine.speaker.sessions):
             seen = session(seen, machine.name, lost, "start", "Active")
-    assert list(sessions.differences(left, seen)) == []
+    assert list(BgpSessionsCheck().in_lab(LabLook(left, seen))) == []
     assert seen != whole(left)
     for machine in left.machines:  # and what else is wrong is told all the same
         for other in machine.speaker.sessions if machine.speaker else ():
             if other.machine != lost:
                 shut_too = session(seen, machine.name, other.machine, "down", "")
-                assert len(list(sessions.differences(left, shut_too))) == 1
+                assert len(list(BgpSessionsCheck().in_lab(LabLook(left, shut_too)))) == 1
 
 
 def test_a_session_that_does_not_come_up_is_told_after_what_keeps_it_down() -> None:
@@ -304,7 +305,7 @@ def test_a_rule_for_the_network_that_a_machine_is_reached_by_bars_nothing_of_the
     def barred(device: str) -> list[str]:
         barriers = (replace(rule, device=device),)
         found = changed(seen, "worker1", links=links, barriers=barriers)
-        return [one.node for one in lab_differences(intent, found) if one.barrier]
+        return [one.node for one in compare_lab(intent, found) if one.barrier]
 
     assert barred("mgmt0") == []
     assert barred("eth0") == ["worker1"]
