@@ -347,7 +347,9 @@ def counts(run: RunResult) -> dict[str, Any]:
     }
     for result in run.results:
         verdicts[result.verdict] += 1
-        families[result.cell.family][result.verdict] += 1
+        # a run of another version may have a family that this one has not
+        of_family = families.setdefault(result.cell.family, dict.fromkeys(VERDICTS, 0))
+        of_family[result.verdict] += 1
     return {
         "cells": len(run.results),
         "verdicts": verdicts,
