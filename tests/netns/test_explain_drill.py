@@ -92,16 +92,16 @@ def test_of_a_healthy_lab_nothing_is_said(opened: OpenLab) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(OF_OVERLAY) - WORDS))
 def test_what_it_says_mends_it(opened: OpenLab, name: str) -> None:
-    mended_by_what_is_said(opened, name)
+    fixed_by_what_is_said(opened, name)
 
 
 @with_daemons
 @pytest.mark.parametrize("name", sorted(LEARNED))
-def test_a_fault_of_daemons_is_named_and_mended_by_what_is_said(opened: OpenLab, name: str) -> None:
+def test_a_fault_of_daemons_is_named_and_fixed_by_what_is_said(opened: OpenLab, name: str) -> None:
     rng = random.Random(f"{SEED} {name}")
     score = drilled(opened, FAULTS[name], rng)
     assert score.good, f"seed {SEED}: {score}"
-    mended_by_what_is_said(opened, name)
+    fixed_by_what_is_said(opened, name)
 
 
 @with_daemons
@@ -120,7 +120,7 @@ def elsewhere(opened: OpenLab) -> tuple[Finding, ...]:
     return Explainer(intent, seen).elsewhere()
 
 
-def mended_by_what_is_said(opened: OpenLab, name: str) -> None:
+def fixed_by_what_is_said(opened: OpenLab, name: str) -> None:
     rng = random.Random(f"{SEED} mend {name}")
     put = choose(FAULTS[name], opened, rng)
     put_in(opened, FaultRequest(name, put.node, put.peer), lambda _: None)
