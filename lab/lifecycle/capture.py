@@ -58,7 +58,7 @@ class CaptureRequest:
     """So often at most, until it is not as expected."""
 
 
-def captured(opened: OpenLab, request: CaptureRequest, say: Say) -> Captured:
+def capture_cell(opened: OpenLab, request: CaptureRequest, say: Say) -> Captured:
     """Probe, and take down its packets wherever it should pass.
 
     Of several cells the first that is not as expected; of none, the first.
@@ -279,7 +279,7 @@ def made_empty(directory: Path | None) -> Iterator[None]:
 
 def _require_empty(directory: Path) -> None:
     if directory.exists() and not directory.is_dir():
-        raise _unfit(f"'{directory}' is no directory")
+        raise _unfit(f"'{directory}' is not a directory")
     _require_own(directory)
     if not directory.exists():
         return

@@ -206,7 +206,7 @@ def build(
 
 
 def has_product_key(name: str) -> bool:
-    """Whether the inventory says where the product key of an image of Windows is."""
+    """Check whether the inventory says where the product key of an image of Windows is."""
     inventory = _inventory()
     return secret_of(name, inventory.secrets) is not None
 

@@ -229,7 +229,7 @@ class Cause:
 
 
 def red_causes(results: Sequence[CellResult], hosts: Hosts = NOWHERE) -> tuple[Cause, ...]:
-    """The red cells of a run by their causes; ``hosts`` is what machines stand on."""
+    """The red cells of a run by their causes; ``hosts`` is what machines run on."""
     red = [index for index, result in enumerate(results) if result.verdict in RED]
     return by_cause(results, red, lambda population, _: red_groups(population, hosts))
 

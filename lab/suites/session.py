@@ -25,7 +25,7 @@ from lab.matrix.failover import Failover, Turn, beats, holder_to_lose
 from lab.matrix.run import PACE, Send, run
 from lab.matrix.sampling import LIMIT, Choice, Strategy, coverage, sample
 from lab.matrix.verdict import GREEN, CellResult, RunResult
-from lab.providers.failing import BeatPace, Failing
+from lab.providers.failover import BeatPace, FailoverProvider, resolve_gateways
 from lab.providers.provider import (
     FAILOVER,
     MACHINES,
@@ -34,9 +34,8 @@ from lab.providers.provider import (
     Probe,
     ProbeSettings,
     Provider,
+    find_cluster,
 )
-from lab.providers.real import find_cluster
-from lab.providers.settling import settled
 from lab.state.capacity import available, check_room
 from lab.suites.open_lab import SuiteLab
 from lab.topology import gateways
@@ -159,7 +158,7 @@ class LabSession:
         self.intent = (
             self.cluster.foreseen()
             if self.cluster
-            else settled(lab.provider, lab.handle, lab.intent)
+            else resolve_gateways(lab.provider, lab.handle, lab.intent)
         )
         """From the first probe on with what its pods have got."""
         self.product = product(lab.plan, self.intent)
@@ -273,7 +272,7 @@ class LabSession:
             yield self.intent
             return
         with self.cluster.probed() as intent:
-            yield settled(self.lab.provider, self.lab.handle, intent)
+            yield resolve_gateways(self.lab.provider, self.lab.handle, intent)
 
     def _with_addresses(self, chosen: Sequence[Cell]) -> Sequence[Cell]:
         """The chosen cells; on a cluster with what its pods have got."""
@@ -369,8 +368,8 @@ class FailoverTest:
                 "'--provider netns' and '--provider nspawn' can",
             )
         self._provider, self._lab, self._say, self._cables = provider, lab, say, cables
-        self._failing = cast(Failing, provider)
-        self._intent = settled(provider, lab, intent)
+        self._failing = cast(FailoverProvider, provider)
+        self._intent = resolve_gateways(provider, lab, intent)
         self._lost = holder_to_lose(self._intent, lab.name)
 
     def run(self) -> Failover:
@@ -413,7 +412,7 @@ class FailoverTest:
         return ()
 
     def _differences(self, *, away: bool) -> tuple[str, ...]:
-        now = settled(self._provider, self._lab, self._intent)
+        now = resolve_gateways(self._provider, self._lab, self._intent)
         wanted = gateways.without(now, self._lost) if away else now
         asked = {one.name: [pod.name for pod in one.pods] for one in wanted.machines}
         answers = self._provider.observe(self._lab, wanted, asked, Deadline(_LOOK_SECONDS))

@@ -22,7 +22,7 @@ from lab.explain.faults.fault import Fault
 from lab.explain.question import Explanation
 from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.down import DownRequest, down
-from lab.lifecycle.explain import ExplainQuestion, bound, explained
+from lab.lifecycle.explain import ExplainQuestion, bound
 from lab.lifecycle.faults import FaultRequest, heal, put_in
 from lab.lifecycle.interruption import terminable
 from lab.lifecycle.providers import Providers
@@ -32,9 +32,9 @@ from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
 from lab.matrix.run import RunPace, run
 from lab.matrix.verdict import GREEN
+from lab.providers.failover import resolve_gateways
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import MACHINES, Outcome, Probe, ProbeSettings
-from lab.providers.settling import settled
 from lab.scenario.loader import find, shipped
 from lab.state.store import Store
 from lab.topology.intent import Intent
@@ -132,7 +132,7 @@ def question(cell: Cell) -> ExplainQuestion:
 
 
 def explain_cell(opened: OpenLab, cell: Cell) -> Explanation:
-    return explained(opened, question(cell), lambda _: None)
+    return explain_cell(opened, question(cell), lambda _: None)
 
 
 def concerned(opened: OpenLab, put: Put) -> set[str]:
@@ -166,7 +166,7 @@ def sample(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> list[Cel
 
 def as_it_is(opened: OpenLab) -> Intent:
     """With virtual gateways where they are held: an earlier fault may have moved them."""
-    return settled(opened.provider, opened.handle, opened.intent)
+    return resolve_gateways(opened.provider, opened.handle, opened.intent)
 
 
 def choose(fault: Fault, opened: OpenLab, rng: random.Random) -> Put:

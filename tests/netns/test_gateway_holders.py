@@ -8,8 +8,7 @@ from observed_labs import differences
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, UsageError
-from lab.providers.failing import Beat, BeatPace
-from lab.providers.settling import settled
+from lab.providers.failover import Beat, BeatPace, resolve_gateways
 from lab.suites.session import FailoverTest
 
 pytestmark = pytest.mark.slow
@@ -54,7 +53,7 @@ def test_a_failover_and_another_one_back(running: Running) -> None:
 
 
 def test_an_address_that_is_taken_away_by_hand_finds_a_holder_again(running: Running) -> None:
-    first = settled(running.provider, running.lab, running.intent).gateways[0]
+    first = resolve_gateways(running.provider, running.lab, running.intent).gateways[0]
     assert first.holder
     running.shell(first.holder, f"ip address del {first.address} dev {first.device}")
     Deadline(20).wait("being held again", lambda: held(running)[first.node])
@@ -62,13 +61,13 @@ def test_an_address_that_is_taken_away_by_hand_finds_a_holder_again(running: Run
 
 
 def test_an_address_on_two_machines_is_told_and_the_plan_stays(running: Running) -> None:
-    first = settled(running.provider, running.lab, running.intent).gateways[0]
+    first = resolve_gateways(running.provider, running.lab, running.intent).gateways[0]
     other = next(name for name in first.candidates if name != first.holder)
     running.shell(other, f"ip address add {first.address} dev {first.device}")
     try:
         kinds = {one.kind for one in differences(running)}
         seen = held(running)[first.node]
-        planned = settled(running.provider, running.lab, running.intent).gateways[0].holder
+        planned = resolve_gateways(running.provider, running.lab, running.intent).gateways[0].holder
     finally:
         running.shell(other, f"ip address del {first.address} dev {first.device}")
     assert len(seen) == 2

@@ -52,11 +52,7 @@ _CURES = (
 def load() -> Any:
     """The libvirt module.
 
-    Raises
-    ------
-    PreflightError
-        When it is not installed.
-
+    Raises PreflightError when it is not installed.
     """
     try:
         import libvirt  # noqa: PLC0415  an extra: only who uses hypervisors has it
@@ -78,11 +74,7 @@ def is_here(hypervisor: Hypervisor) -> bool:
 def connect(hypervisor: Hypervisor) -> libvirt.virConnect:
     """Open a connection that notices when the other end has gone.
 
-    Raises
-    ------
-    PreflightError
-        Saying which hypervisor, why not, and what to do.
-
+    Raises PreflightError saying which hypervisor, why not, and what to do.
     """
     library = load()
     remote = hypervisor.uri.split(":")[0].endswith(("+ssh", "+tls"))
@@ -184,11 +176,7 @@ def is_forbidden(said: str, hypervisor: Hypervisor) -> bool:
 def explain_errors(doing: str, hypervisor: str, hint: str = "") -> Iterator[None]:
     """Put libvirt's refusals into words.
 
-    Raises
-    ------
-    BrokenError
-        With what was being done and on which hypervisor.
-
+    Raises BrokenError with what was being done and on which hypervisor.
     """
     library = load()
     try:

@@ -16,11 +16,11 @@ from lab._errors import LabError
 from lab._log import quantity
 from lab.inventory import uri
 from lab.inventory.inventory import Hypervisor, Inventory
-from lab.providers.diagnosis import Diagnosis, Level
 from lab.providers.libvirt import connection, networks, ownership, storage
 from lab.providers.libvirt.host import KVM_HINT, AccelerationTrial, Host, try_acceleration
 from lab.providers.libvirt.owned import find_owned
 from lab.providers.libvirt.ownership import Owner
+from lab.providers.provider import Diagnosis, Level
 
 if TYPE_CHECKING:
     import libvirt
@@ -58,11 +58,7 @@ class Survey:
 def read_survey(printed: str) -> Survey:
     """What :data:`SCRIPT` has printed.
 
-    Raises
-    ------
-    ValueError
-        When it is anything else.
-
+    Raises ValueError when it is anything else.
     """
     clock, _, rest = printed.partition("\n")
     routes, _, links = rest.partition("\n\n")
@@ -149,13 +145,7 @@ class HypervisorFacts:
 def gather_facts(host: Host, peers: tuple[Hypervisor, ...]) -> HypervisorFacts:
     """Ask for everything. A tiny guest is started, and nothing is left.
 
-    Raises
-    ------
-    PreflightError
-        When it cannot be reached.
-    libvirt.libvirtError
-        As libvirt refuses.
-
+    Raises PreflightError when it cannot be reached. Raises libvirt.libvirtError as libvirt refuses.
     """
     connected = host.connected
     info = connected.getInfo()

@@ -18,7 +18,6 @@ from lab._log import say
 from lab.imaging.golden import GoldenImage
 from lab.inventory.inventory import Inventory
 from lab.plan.step import Step
-from lab.providers.diagnosis import Diagnosis
 from lab.providers.libvirt import (
     bring_up,
     connection,
@@ -49,6 +48,7 @@ from lab.providers.provider import (
     CLUSTER,
     MACHINES,
     SLOW_EVIDENCE_SECONDS,
+    Diagnosis,
     Evidence,
     LabHandle,
     Liveness,
@@ -73,11 +73,7 @@ _STATE_WORDS = {MISSING: "missing", **domains.WORDS}
 class LibvirtProvider(MachinesProvider):
     """Virtual machines on the hypervisors of an inventory.
 
-    Parameters
-    ----------
-    inventory
-        Where machines may be, and what they may use.
-
+    ``inventory``: where machines may be, and what they may use.
     """
 
     name = "libvirt"

@@ -53,13 +53,8 @@ def ensure_pool(
 ) -> libvirt.virStoragePool:
     """The pool of that name at that path, running.
 
-    Raises
-    ------
-    BrokenError
-        When a pool of that name is somewhere else.
-    libvirt.libvirtError
-        As libvirt refuses.
-
+    Raises BrokenError when a pool of that name is somewhere else. Raises libvirt.libvirtError as
+    libvirt refuses.
     """
     library = connection.load()
     try:
@@ -305,11 +300,7 @@ def scratch_pool(
 ) -> Iterator[libvirt.virStoragePool]:
     """A pool in a directory of its own; at the end it is gone, with all that is in it.
 
-    Raises
-    ------
-    libvirt.libvirtError
-        As libvirt refuses.
-
+    Raises libvirt.libvirtError as libvirt refuses.
     """
     _remove_abandoned(connected)
     name = scratch_name(time.time(), purpose)

@@ -29,11 +29,7 @@ def unfit(intent: Intent) -> str:
 def require_fit(intent: Intent) -> None:
     """Refuse what cannot be had.
 
-    Raises
-    ------
-    PreflightError
-        Saying why, and what can be had instead.
-
+    Raises PreflightError saying why, and what can be had instead.
     """
     why = unfit(intent)
     if why:
@@ -50,16 +46,9 @@ def require_fit(intent: Intent) -> None:
 def require_packages(intent: Intent, packages_of: Callable[[str], Collection[str] | None]) -> None:
     """See that the machines' images have the programs that they are to run.
 
-    Parameters
-    ----------
-    packages_of
-        Of an image's recipe; None where it does not say.
+    ``packages_of``: of an image's recipe; None where it does not say.
 
-    Raises
-    ------
-    PreflightError
-        Naming each image and what it lacks.
-
+    Raises PreflightError naming each image and what it lacks.
     """
     lacking: dict[str, set[str]] = {}
     for name, wanted in required_packages(intent).items():

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.providers.failing import Beat, BeatPace, Silence
+from lab.providers.failover import Beat, BeatPace, Silence
 from lab.providers.netns import dialects, namespaces
 from lab.providers.netns.compile import compile_intent
 from lab.providers.netns.entry import HolderEntry, Tell

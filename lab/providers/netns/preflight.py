@@ -18,7 +18,6 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import LabError, PreflightError
-from lab.providers.diagnosis import Diagnosis, Level
 from lab.providers.netns import holders, isolation, namespaces, operations
 from lab.providers.netns.compile import namespace_names as names_of
 from lab.providers.netns.entry import call_isolated, list_holders
@@ -36,6 +35,7 @@ from lab.providers.netns.operations import (
     VethAdd,
     VxlanAdd,
 )
+from lab.providers.provider import Diagnosis, Level
 from lab.state.capacity import available
 from lab.topology.cost import cost
 from lab.topology.intent import Intent, Neighbour, Route

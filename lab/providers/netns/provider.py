@@ -26,8 +26,7 @@ from lab._log import quantity
 from lab.facts.node import NodeFacts
 from lab.plan.step import Step
 from lab.providers.capture import Taken, Tap
-from lab.providers.diagnosis import Diagnosis
-from lab.providers.failing import Beat, BeatPace, Silence
+from lab.providers.failover import Beat, BeatPace, Silence
 from lab.providers.netns import (
     daemons,
     holders,
@@ -48,6 +47,7 @@ from lab.providers.provider import (
     CAPTURE,
     EVIDENCE_SECONDS,
     FAILOVER,
+    Diagnosis,
     Evidence,
     LabHandle,
     Liveness,
@@ -291,11 +291,11 @@ class NetnsProvider(Provider):
             If the lab is not up.
 
         """
-        from lab.providers.looking import look  # noqa: PLC0415  only where it is asked for
+        from lab.providers.observe import observe_machine  # noqa: PLC0415  only where it is asked for
 
         holders.enter_holder(lab)
         return {
-            name: look(
+            name: observe_machine(
                 name, pods, lambda one: self.machine(lab, intent, one), deadline, namespace=True
             )
             for name, pods in asked.items()

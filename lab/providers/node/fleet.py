@@ -12,9 +12,9 @@ from lab._errors import BrokenError, LabError, UsageError
 from lab.cluster.observed import PodLink
 from lab.facts.node import NodeFacts
 from lab.providers.capture import Taken, Tap
-from lab.providers.looking import look
 from lab.providers.node.campaign import Campaign, Capture, News, Prober, start_thread
 from lab.providers.node.control import NodeControl, NodeMachine
+from lab.providers.observe import observe_machine
 from lab.providers.provider import PROBE_PORT, Dialect, Evidence, Outcome, Probe, ProbeSettings
 from lab.topology.intent import Intent
 
@@ -169,7 +169,7 @@ class Fleet:
 
         def seen(name: str) -> NodeFacts | LabError:
             pods = () if self._cluster else asked[name]
-            return look(name, pods, lambda one: self.machine(intent, one), deadline)
+            return observe_machine(name, pods, lambda one: self.machine(intent, one), deadline)
 
         return _parallel(asked, seen)
 
