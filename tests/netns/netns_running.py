@@ -19,6 +19,8 @@ from lab.scenario.loader import find, load
 from lab.topology import registry
 from lab.topology.intent import Intent
 
+LOST_SECONDS = 0.3
+"""For an answer that is not expected: nothing between namespaces is slower than 1 ms."""
 PROGRAMS = Path(__file__).with_name("programs")
 
 
@@ -38,16 +40,25 @@ class Running:
     def entry(self) -> HolderEntry:
         return enter_holder(self.lab)
 
-    def ask(
-        self, source: str, address: str, port: int, kind: str = "tcp", source_port: int = 0
+    def ask(  # noqa: PLR0913, PLR0917  an exchange
+        self,
+        source: str,
+        address: str,
+        port: int,
+        kind: str = "tcp",
+        source_port: int = 0,
+        seconds: float = 10.0,
     ) -> str:
-        """``"NAME CLIENT"`` as the responder says it, or ``"timeout"``, ``"refused"``, ..."""
+        """``"NAME CLIENT"`` as the responder says it, or ``"timeout"``, ``"refused"``, ...
+
+        Long enough for a busy machine; where no answer is expected, :data:`LOST_SECONDS` will do.
+        """
 
         def inside(_: object) -> str:
             with namespaces.inside(source):
-                return _asked(address, port, kind, source_port)
+                return _asked(address, port, kind, source_port, seconds)
 
-        return self.entry.call(f"asking from {source}", inside, Deadline(10))
+        return self.entry.call(f"asking from {source}", inside, Deadline(seconds + 20))
 
     def shell(self, machine: str, command: str) -> str:
         done = self.provider.machine(self.lab, self.intent, machine).run(
@@ -57,10 +68,10 @@ class Running:
         return done.stdout
 
 
-def _asked(address: str, port: int, kind: str, source_port: int) -> str:
+def _asked(address: str, port: int, kind: str, source_port: int, seconds: float) -> str:
     family = socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM
     with socket.socket(socket.AF_INET, family) as client:
-        client.settimeout(0.4)
+        client.settimeout(seconds)
         try:
             if source_port:
                 client.bind(("0.0.0.0", source_port))

@@ -1,4 +1,4 @@
-"""What a probe says to whatever answers it, and how it reads the answers. No sockets.
+"""The requests of probes and how their answers are read. No sockets.
 
 Four dialects: the lab's own responder, ``netexec`` of Kubernetes' agnhost image, kube-proxy's
 health check of a Service, and a TLS handshake that asks for the server's certificate.
@@ -31,7 +31,7 @@ _SMALL_DATAGRAM = 64
 FILLING: Final = random.Random(4_096).randbytes(protocol.DATAGRAM_LIMIT + LARGE_TCP_BYTES)  # noqa: S311  a fixed pattern without repetition
 
 Answer = tuple[str, str]
-"""Who answered, and the client (address and port) that was seen."""
+"""The name of the endpoint, and the client (address and port) that it saw."""
 
 
 class WebTalk(Protocol):
@@ -39,7 +39,7 @@ class WebTalk(Protocol):
 
     request: bytes
     body: bytes
-    """What must come back, byte for byte; empty where nothing is echoed."""
+    """The bytes that must come back; empty if nothing is echoed."""
 
     def read(self, received: bytes | bytearray) -> protocol.Reply | None:
         """The whole answer; None while it is incomplete. WireError if it never can be one."""
@@ -54,7 +54,7 @@ class Datagram:
         self.title = title
         self.data = data
         self.fragments = fragments
-        """Whether it goes without DF; all others have it."""
+        """True if it is sent without DF."""
         self.status: ProbeStatus | None = None
         """None while neither an answer nor a failure has come."""
         self.detail = ""
@@ -138,7 +138,7 @@ def whole_and_fragmented(mtu: int) -> tuple[int, int]:
 
 
 def titles(whole: int, fragmented: int) -> tuple[str, str]:
-    """What the two are called, by the length of their packets."""
+    """Names for the two, by the length of their packets."""
     return (
         f"{whole + protocol.IP_UDP_BYTES} bytes with DF",
         f"{fragmented + protocol.IP_UDP_BYTES} bytes in fragments",
@@ -185,7 +185,7 @@ def netexec_echo(number: int) -> bytes:
 
 
 def netexec_number(answer: bytes) -> int | None:
-    """The number that came back; None if it is no answer to such a datagram."""
+    """The number that came back; None if the answer is to another datagram."""
     return int(answer) if answer.isdigit() else None
 
 
@@ -255,7 +255,7 @@ def _head(head: bytes) -> tuple[int, dict[str, str]]:
 
 
 def _body(data: bytes, fields: dict[str, str]) -> tuple[bytes, bytes] | None:
-    """The body, and what stands after it; None while it is incomplete."""
+    """The body, and the bytes after it; None while it is incomplete."""
     if fields.get("transfer-encoding") == "chunked":
         return _chunks(data)
     try:
@@ -370,7 +370,7 @@ class HealthWeb:
 
 
 def health_backends(reply: Reply) -> str:
-    """How many backends the node says it has.
+    """Read the number of local backends.
 
     Raises
     ------
@@ -391,7 +391,7 @@ FINGERPRINT = "sha256:"
 
 
 def fingerprint(certificate: bytes) -> str:
-    """What a certificate (DER) is known by: ``sha256:`` and 64 hexadecimal digits."""
+    """The fingerprint of a certificate (DER): ``sha256:`` and 64 hexadecimal digits."""
     return f"{FINGERPRINT}{hashlib.sha256(certificate).hexdigest()}"
 
 
@@ -404,7 +404,7 @@ class Handshake:
         self._from, self._to = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = _context().wrap_bio(self._from, self._to)
         self.hello = self.read(b"")[1]
-        """What the client sends first."""
+        """The client's first message."""
 
     def read(self, received: bytes) -> tuple[str | None, bytes]:
         """Take what came next: the certificate's fingerprint at the end, and what to send now.
