@@ -269,7 +269,7 @@ def require_images(intent: Intent, check: Callable[[str], None]) -> None:
 
 
 def refuse_pod(intent: Intent, name: str) -> None:
-    """See that it is no pod on a Windows machine.
+    """Refuse a pod on a Windows machine.
 
     Raises UsageError when it is.
     """

@@ -147,7 +147,7 @@ def test_a_node_that_joins_again_is_told_its_autonomous_system_again(tmp_path: P
         for document in world.applied
         if document["kind"] == "Node"
     }
-    assert said == {"worker1": {"projectcalico.org/ASNumber": "64514"}}
+    assert said["worker1"] == {"projectcalico.org/ASNumber": "64514"}
 
 
 def test_a_deleted_worker_of_the_hard_way_registers_again(tmp_path: Path) -> None:
