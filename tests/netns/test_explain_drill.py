@@ -24,7 +24,7 @@ from explain_drill import (
     drilled,
     drilled_pair,
     ends,
-    explain_cell,
+    explain_again,
     failures,
     false_alarms,
     sample,
@@ -127,13 +127,13 @@ def fixed_by_what_is_said(opened: OpenLab, name: str) -> None:
     failing = failures(opened, sample(opened, [put], rng))
     near = [one for one in failing if put.node in ends(opened, one)]
     cell = rng.choice(near or failing or through(opened, put))
-    found = explain_cell(opened, cell).finding
+    found = explain_again(opened, cell).finding
     assert found is not None, f"seed {SEED}: {put}, {cell.id}"
     for text in (found.shows, found.mends):
         done(opened, found, text)
     Deadline(20 if name in LEARNED else 0).wait(
         f"'{found.mends}' mending {put} (seed {SEED}, {cell.id})",
-        lambda: explain_cell(opened, cell),
+        lambda: explain_again(opened, cell),
         until=lambda said: said.well,
     )
 
