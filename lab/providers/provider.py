@@ -43,7 +43,7 @@ class Diagnosis:
     seen: str
     """A clause without a full stop."""
     hint: str = ""
-    """The exact command, or the sentence, that mends it; empty where all is well."""
+    """The exact command, or the sentence, that fixes it; empty where all is well."""
 
 
 PROBE_PORT = 8080
@@ -71,7 +71,7 @@ is its certificate's fingerprint until somebody knows whose that is."""
 
 @dataclass(frozen=True, slots=True)
 class LabHandle:
-    """One lab, as a provider is told of it."""
+    """One lab, as a provider knows it."""
 
     name: str
     directory: Path
@@ -353,7 +353,7 @@ class Provider(ABC):
     ) -> Iterator[Evidence]:
         """The end of what programs on machines have logged: ``MACHINE/FILE``.
 
-        A log that cannot be had is a piece that says why, and is no log. Never raises.
+        A log that cannot be had is a piece that says why, and not a log. Never raises.
         """
         return iter(())
 

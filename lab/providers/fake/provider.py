@@ -49,7 +49,7 @@ from lab.topology.proxying import ProxyChoice, choice, local
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an endpoint stands: a machine, or a pod on it."""
+    """Where an endpoint is: a machine, or a pod on it."""
 
     machine: MachineIntent
     pod: Pod | None = None
@@ -356,7 +356,7 @@ class Call:
 
 @dataclass
 class Faults:
-    """What is to go wrong. Nothing does, unless told to."""
+    """What is to go wrong; nothing by default."""
 
     refuse: str = ""
     """Why this machine cannot do it: preflight says so."""
@@ -496,8 +496,8 @@ class FakeProvider(Provider):
         directory = Directory.of(intent)
         outcomes: dict[int, Outcome] = {}
         for probe in probes:
-            told = self.faults.answer(intent, probe) if self.faults.answer else None
-            outcomes[probe.key] = told or outcome(directory, probe, self.faults.dead)
+            answer = self.faults.answer(intent, probe) if self.faults.answer else None
+            outcomes[probe.key] = answer or outcome(directory, probe, self.faults.dead)
         progress(len(outcomes))
         return outcomes
 
@@ -637,7 +637,7 @@ class FakeComputers(FakeProvider):
         return 0
 
     def console_log(self, lab: LabHandle, intent: Intent, name: str) -> str:  # noqa: ARG002  the same
-        """What it was told to have said."""
+        """What ``said`` has of it."""
         self.calls.append(Call("console_log", lab.name, name))
         return self.said.get(name, "")
 

@@ -34,7 +34,7 @@ ROOM = "free some space there: 'lab gc', 'lab image gc --yes'; or another 'stora
 
 _FORBIDDEN = ("permission denied", "authentication", "system bus", "polkit")
 """What libvirt says to who may not use it on this machine; polkit may not even be there to ask."""
-_ADMIT = "sudo usermod --append --groups libvirt $USER, and log in anew"
+_ADMIT = "sudo usermod --append --groups libvirt $USER, and log in again"
 _CURES = (
     ("authentication failed", "see that this user may use libvirt there: group 'libvirt', polkit"),
     ("Permission denied", "see that the key of the URI may log in there: 'keyfile=' in the URI"),

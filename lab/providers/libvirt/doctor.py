@@ -31,7 +31,7 @@ SURVEY_SCRIPT = "date +%s.%N; ip -json -4 route show; echo; ip -json address sho
 
 @dataclass(frozen=True, slots=True)
 class KernelRoute:
-    """A way of the main table that is no default route."""
+    """A route of the main table other than the default one."""
 
     network: IPv4Network
     device: str
@@ -84,7 +84,7 @@ def read_survey(printed: str) -> Survey:
 def _list(text: str) -> list[dict[str, Any]]:
     found = json.loads(text or "[]")
     if not isinstance(found, list):
-        raise ValueError("the output of ip is no list")  # noqa: TRY004  of the text, not of a type
+        raise ValueError("the output of ip is not a list")  # noqa: TRY004  of the text, not of a type
     return [one for one in found if isinstance(one, dict) and one]
 
 
@@ -289,7 +289,7 @@ def check_facts(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Iterator[D
 
 
 Findings = Iterator[tuple[Level, str, str]]
-"""Level, what was seen, what mends it."""
+"""Level, what was seen, how to fix it."""
 
 
 def _versions(_asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
@@ -462,7 +462,7 @@ def _tunnels(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
         for name, why in inside.unreached:
             size = asked.hypervisor.mtu
             seen = f"a packet of {size} bytes does not come to '{name}': {why}"
-            yield "fail", seen, "mend the network between the two, or write a smaller mtu for both"
+            yield "fail", seen, "fix the network between the two, or write a smaller mtu for both"
     else:
         yield "ok", "a shell is there" + ("; the others are reached" if asked.several else ""), ""
 

@@ -119,7 +119,7 @@ def _complete_copy(
     size = storage.file_size(found)
     if wanted in {size, _ANY}:
         return str(found.path())
-    say(f"the {what} on the hypervisor is {size} bytes long instead of {wanted}: copied anew")
+    say(f"the {what} on the hypervisor is {size} bytes long instead of {wanted}: copying it again")
     storage.remove(shared, name + _DONE)
     storage.remove(shared, name)
     return None
@@ -184,7 +184,7 @@ class Copies:
 def collect_copies(
     host: Host, current: Collection[str], discs: Collection[str] = (), *, yes: bool
 ) -> Copies:
-    """Find, and with ``yes`` remove, copies that no recipe leads to and no machine stands on.
+    """Find, and with ``yes`` remove, copies that no recipe leads to and no machine uses.
 
     ``host``: the hypervisor. ``current``: digests of the images that recipes lead to now, and of
     bundles' media; copies stay. ``discs``: digests of the installation media that recipes ask for;
@@ -319,7 +319,7 @@ def _with_groups(user: int, group: int) -> QemuUser:
 def require_readable(path: Path, who: QemuUser, what: str) -> None:
     """See that a file can be read by who it is meant for, by the modes of all that leads to it.
 
-    Raises PreflightError naming what is in the way, and the command that mends it.
+    Raises PreflightError naming what is in the way, and the command that fixes it.
     """
     doing = f"attaching the {what}, '{path}'"
     if not path.is_file():

@@ -45,7 +45,7 @@ class _Jobs:
         error: BaseException | None = None
         try:
             result = job()
-        except BaseException as raised:  # noqa: BLE001  told to the one who waits, whatever it is
+        except BaseException as raised:  # noqa: BLE001  passed to the one who waits, whatever it is
             error = raised
         self.ended.put((machine, result, error))
 

@@ -218,7 +218,7 @@ def fitting_mtu(inventory: Inventory, hosts: Sequence[str], asked: int) -> int:
     Within one hypervisor any fits. Between several it is the smallest of their uplinks' less
     what the tunnel between them adds.
 
-    Raises PreflightError when it would be too small for what stands on it.
+    Raises PreflightError when it would be too small for what uses it.
     """
     used = [inventory.hypervisors[name] for name in dict.fromkeys(hosts)]
     if len(used) < 2:  # noqa: PLR2004  one hypervisor has no network between
@@ -327,7 +327,7 @@ def _refuse_outgrown(placed: Mapping[str, str], room: _FreeRoom) -> None:
         raise PreflightError(
             _DOING,
             "machines that are there already do not fit any more:\n  " + "\n  ".join(lines),
-            "raise the limits in the inventory, or 'lab down' first, so that all are placed anew",
+            "raise the limits in the inventory, or 'lab down' first, so that all are placed again",
         )
 
 
@@ -361,8 +361,8 @@ _UNKNOWN_GIB = 1 << 20
 def decide_layout(lab: LabHandle, intent: Intent, hosts: Mapping[str, Host]) -> LibvirtLayout:
     """Where every machine goes; what is there already stays where it is.
 
-    Raises PreflightError when a hypervisor cannot be reached, a stranger has a name of ours, or it
-    does not fit.
+    Raises PreflightError when a hypervisor cannot be reached, a stranger's object has a name of
+    the lab, or it does not fit.
     """
     before = load_layout(lab)
     kept = dict(before.machines) if before else {}
@@ -383,7 +383,7 @@ def labs_at_once(
 ) -> int:
     """How many labs of that size fit at once; at least one. No hypervisor is asked.
 
-    ``own_mib``: miB that this machine has; None for what the kernel says.
+    ``own_mib``: MiB that this machine has; None for what the kernel says.
     """
     own = own_mib or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // _MIB
     there = sum(_expected_memory(one, own, lab_mib) for one in hypervisors)
@@ -441,7 +441,7 @@ def _no_network(
 
 
 def _capacity(host: Host, lab: LabHandle) -> Capacity:
-    """What is left there for this lab: the limits less what all other labs of ours have."""
+    """What is left there for this lab: the limits less what all other labs have."""
     given = host.hypervisor
     with host.explain_errors("asking how much room there is"):
         memory = host.memory_mib

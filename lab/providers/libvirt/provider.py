@@ -56,7 +56,7 @@ from lab.providers.provider import (
     Provider,
 )
 from lab.providers.setup import ProviderSetup
-from lab.remote.windows_steps import answers
+from lab.remote.windows_steps import collect_facts
 from lab.topology.cost import Cost
 from lab.topology.intent import Intent
 
@@ -368,7 +368,7 @@ def _missing_networks(
 def windows_evidence(guests: LibvirtGuests, name: str, deadline: Deadline) -> Iterator[Evidence]:
     """What a Windows machine answers; what cannot be had says why. Never raises."""
     try:
-        for file, content in answers(guests.windows_shell(name), deadline):
+        for file, content in collect_facts(guests.windows_shell(name), deadline):
             yield Evidence(f"{name}/windows/{file}", content)
     except LabError as error:
         yield Evidence(f"{name}/windows/missing.txt", f"{error}\n".encode())

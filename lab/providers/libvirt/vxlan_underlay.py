@@ -71,7 +71,7 @@ class VxlanDevice:
     learning: bool
     mtu: int
     bridge: str
-    """Empty if it is no port of one."""
+    """Empty if it is not a port of one."""
     up: bool
     alias: str
 
@@ -459,8 +459,8 @@ def require_tunnels(shell: Shell, hypervisor: Hypervisor, deadline: Deadline) ->
 def tunnel_address(hypervisor: Hypervisor) -> str:
     """The IPv4 address of a hypervisor's end of the tunnels.
 
-    Raises PreflightError when the inventory has none and the host of its URI is no address that can
-    be found.
+    Raises PreflightError when the inventory has none and the host of its URI cannot be
+    resolved.
     """
     if hypervisor.address is not None:
         return hypervisor.address

@@ -18,7 +18,7 @@ from lab._errors import BrokenError, DeadlineError, PreflightError, UsageError
 from lab.imaging import recipes
 from lab.imaging.recipe import WindowsPhase
 from lab.imaging.windows import monitor
-from lab.imaging.windows.monitor import Progress, Seen
+from lab.imaging.windows.monitor import Observation, Progress
 from lab.imaging.windows.settings import CloneCard, CloneSettings, Region
 from lab.providers.libvirt import domains, ownership, storage
 from lab.providers.libvirt.documents import Disc, VirtualMachine
@@ -159,7 +159,7 @@ def _wait_for_keys(host: Host, recipe: MachineRecipe, said: Callable[[], str]) -
             found = domains.find(host.connected, lab, name)
             runs = found is not None and domains.state(found[0]) == "running"
         text = said()
-        new = Seen(at=time.monotonic(), said=text, runs=runs)
+        new = Observation(at=time.monotonic(), said=text, runs=runs)
         progress = monitor.advance(monitor.begin(progress.began), new)
         if progress.phase == "ready" and progress.key and progress.certificate:
             return True
@@ -269,7 +269,7 @@ def require_images(intent: Intent, check: Callable[[str], None]) -> None:
 
 
 def refuse_pod(intent: Intent, name: str) -> None:
-    """See that it is no pod on a Windows machine.
+    """Refuse a pod on a Windows machine.
 
     Raises UsageError when it is.
     """

@@ -96,7 +96,7 @@ class MachinesProvider(Provider):
         return made_from.packages if made_from else None
 
     def _beyond_network(self, lab: LabHandle, intent: Intent) -> dict[str, Ailments]:
-        """What is to be asked of what runs on the machines, by the step that mends it."""
+        """What is to be asked of what runs on the machines, by the step that repairs it."""
         beyond: dict[str, Ailments] = {DAEMONS: lambda guests: daemon_ailments(intent, guests.site)}
         if intent.kubernetes is not None and self._bundle_digest(lab):
             beyond[NODES] = self._cluster(lab, intent).ailments

@@ -57,10 +57,12 @@ def require_packages(intent: Intent, packages_of: Callable[[str], Collection[str
         if there is not None and not wanted <= set(there):
             lacking.setdefault(image, set()).update(wanted - set(there))
     if lacking:
-        told = (f"'{image}' has no {', '.join(sorted(names))}" for image, names in lacking.items())
+        missing = (
+            f"'{image}' has no {', '.join(sorted(names))}" for image, names in lacking.items()
+        )
         raise PreflightError(
             f"looking for the programs of scenario '{intent.scenario}' in its machines' images",
-            "; ".join(told),
+            "; ".join(missing),
             "name the packages in a recipe of your own, made from 'debian-12', which has those of "
             "every shipped scenario",
         )

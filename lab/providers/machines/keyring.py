@@ -105,7 +105,7 @@ def pins(lab: LabHandle, machine: str) -> Pins | None:
 
 
 def unpin(lab: LabHandle, machine: str) -> None:
-    """Forget it: the machine is made anew."""
+    """Forget it: the machine is rebuilt."""
     _pins_file(lab, machine).unlink(missing_ok=True)
 
 

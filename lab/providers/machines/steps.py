@@ -91,7 +91,7 @@ def look_inside(guests: Guests, intent: Intent, beyond: Mapping[str, Ailments]) 
     """What is wrong inside machines that run; None where all is well.
 
     ``intent``: what the lab itself makes on them. ``beyond``: what is to be asked of what runs on
-    the machines, by the step that mends it; in order, as long as all is well.
+    the machines, by the step that repairs it; in order, as long as all is well.
     """
     ill: dict[str, str] = {
         name: what for name, what in guests.ailments(intent).items() if what != OTHER
