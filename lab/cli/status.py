@@ -67,7 +67,7 @@ def command(name: str, deep: bool, as_json: bool) -> int:
     for one in differences:
         echo(f"  difference {one.line}")
         echo(f"    see:     {one.shown_by(name)}")
-        echo(f"    fix:     {one.mended_by(name)}")
+        echo(f"    fix:     {one.fixed_by(name)}")
     return code
 
 

@@ -12,11 +12,10 @@ from typing import cast
 
 from lab._deadline import Deadline
 from lab._errors import UsageError
-from lab.explain.capture.captured import Captured, files
-from lab.explain.capture.conclusion import Conclusion, conclude
-from lab.explain.capture.matching import Matched, match
+from lab.explain.capture.files import Captured, files
+from lab.explain.capture.packets import Matched, match
 from lab.explain.capture.plan import CapturePoint, listening
-from lab.explain.capture.trace import Trace, by_time, trace
+from lab.explain.capture.trace import Conclusion, Trace, by_time, conclude, trace
 from lab.explain.question import choose
 from lab.lifecycle.explain import bound
 from lab.lifecycle.session import OpenLab

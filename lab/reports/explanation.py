@@ -45,7 +45,7 @@ def _lines(lab: str, explanation: Explanation) -> Iterator[str]:
             yield f"    fault:  {finding.fault}"
         yield f"    hop:    {_hop(explanation, finding)}"
         yield f"    see:    {_cut(finding.shown_by(lab))}"
-        yield f"    fix:    {_cut(finding.mended_by(lab))}"
+        yield f"    fix:    {_cut(finding.fixed_by(lab))}"
     others = explanation.explained.findings[1:]
     if others:
         yield "  Further along the path:"
@@ -180,7 +180,7 @@ def finding_json(lab: str, finding: Finding) -> dict[str, Any]:
         "sentence": finding.sentence,
         "hop": finding.hop,
         "show": finding.shown_by(lab),
-        "mend": finding.mended_by(lab),
+        "mend": finding.fixed_by(lab),
     }
 
 

@@ -17,9 +17,8 @@ from lab._deadline import Deadline
 from lab._errors import DeadlineError, LabError, PreflightError, UsageError
 from lab._log import say
 from lab.cluster.workload_checks import WorkloadResult, wanted
-from lab.explain.causes import with_causes
 from lab.explain.comparison import compare_lab, unlearned
-from lab.explain.question import LOOK_SECONDS, Look
+from lab.explain.question import LOOK_SECONDS, Look, with_causes
 from lab.matrix.cell import Cell
 from lab.matrix.cells import product
 from lab.matrix.failover import Failover, Turn, beats, holder_to_lose

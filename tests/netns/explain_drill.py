@@ -22,7 +22,7 @@ from lab.explain.faults.fault import Fault
 from lab.explain.question import Explanation
 from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.down import DownRequest, down
-from lab.lifecycle.explain import ExplainQuestion, bound
+from lab.lifecycle.explain import ExplainQuestion, bound, explain_cell
 from lab.lifecycle.faults import FaultRequest, heal, put_in
 from lab.lifecycle.interruption import terminable
 from lab.lifecycle.providers import Providers
@@ -131,7 +131,7 @@ def question(cell: Cell) -> ExplainQuestion:
     return ExplainQuestion(cell.source.name, cell.target.name, cell.protocol, cell.size)
 
 
-def explain_cell(opened: OpenLab, cell: Cell) -> Explanation:
+def explain_again(opened: OpenLab, cell: Cell) -> Explanation:
     return explain_cell(opened, question(cell), lambda _: None)
 
 
@@ -199,7 +199,7 @@ def judge(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> Score:
         return Score(tuple(puts), "none", "nothing, as no cell is concerned", False, True)
     cell = rng.choice(concerned_cells)
     begun = time.monotonic()
-    told = explain_cell(opened, cell).finding
+    told = explain_again(opened, cell).finding
     seconds = time.monotonic() - begun
     heal(opened, lambda _: None)
     healed = any(not failures(opened, [cell]) for _ in range(_LOOKS))
@@ -256,7 +256,7 @@ def false_alarms(opened: OpenLab, count: int, rng: random.Random) -> list[str]:
     """What is said of random cells of a healthy lab."""
     said = []
     for cell in rng.sample(every_cell(opened), count):
-        found = explain_cell(opened, cell)
+        found = explain_again(opened, cell)
         if not found.well:
             said.append(f"{cell.id}: {found.verdict}; {found.finding or found.detail}")
     return said

@@ -13,7 +13,7 @@ import pytest
 from netns_running import BringUp, Running
 
 from lab._deadline import Deadline
-from lab.explain.capture.captured import WHOLE, Captured, files
+from lab.explain.capture.files import WHOLE, Captured, files
 from lab.explain.faults import registry
 from lab.explain.faults.fault import FaultCommand
 from lab.lifecycle.capture import once

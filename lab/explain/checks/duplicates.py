@@ -8,7 +8,7 @@ from ipaddress import ip_interface
 
 from lab.explain.check import Check, Difference, Kind, LabLook, concerned, differs
 from lab.facts.node import NodeFacts
-from lab.facts.rules import overlap
+from lab.facts.translations import overlap
 from lab.topology.commands import replace_route, tables
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Hop, Path

@@ -16,8 +16,7 @@ from lab.explain.check import (
     on_machine,
 )
 from lab.facts.node import LinkFacts
-from lab.facts.rules import overlap
-from lab.facts.translations import Barrier
+from lab.facts.translations import Barrier, overlap
 from lab.topology.commands import tables
 from lab.topology.intent import Interface
 from lab.topology.path import Hop, Path

@@ -248,11 +248,11 @@ class _Judged:
                         f"to {_ends(wanted)}",
                         "not balanced" if found is None else f"to {_ends(found)}",
                         f"{_NORTH} --columns=name,vips find Load_Balancer name={name}",
-                        self._mended(name, vip, wanted),
+                        self._fix(name, vip, wanted),
                     )
 
     @staticmethod
-    def _mended(name: str, vip: str, wanted: set[End]) -> str:
+    def _fix(name: str, vip: str, wanted: set[End]) -> str:
         found = f"$({_NORTH} --bare --columns=_uuid find Load_Balancer name={name})"
         return f'{_NORTH} set Load_Balancer "{found}" \'vips:"{vip}"="{_joined(wanted)}"\''
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network, ip_interface
 
 from lab.explain.check import HNS_NETWORKS, RESTART_FLANNEL, Check, Difference, Kind, Look
-from lab.facts.rules import overlap, within
+from lab.facts.translations import overlap, within
 from lab.topology import bird
 from lab.topology.commands import replace_neighbour, replace_route
 from lab.topology.intent import BLACKHOLE, MachineIntent, Neighbour, Route
@@ -30,7 +30,7 @@ def _routes(look: Look) -> Iterator[Difference]:
         found = seen.get(_prefix(route))
         if found is None:
             if route.device != BLACKHOLE and not look.works(route.device):
-                continue  # the device is told of, and took the route with it
+                continue  # the device is reported, and took the route with it
             yield look.differs(
                 "learned-route-missing" if route.by else "route-missing",
                 f"route to {route.destination}",
@@ -40,7 +40,7 @@ def _routes(look: Look) -> Iterator[Difference]:
             )
         elif _leads(found) != _leads(route) or (route.source or found.source) != found.source:
             if found.device == f"{route.device} (down)":
-                continue  # the device is told of
+                continue  # the device is reported
             yield look.differs(
                 "wrong-learned-route" if route.by else "wrong-route",
                 f"route to {route.destination}",

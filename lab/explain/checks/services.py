@@ -8,8 +8,7 @@ from ipaddress import IPv4Network, collapse_addresses
 from typing import NamedTuple
 
 from lab.explain.check import HNS_ENDPOINTS, Check, Difference, Kind, Look, at_services
-from lab.facts.rules import within
-from lab.facts.translations import End, Translated
+from lab.facts.translations import End, Translated, within
 from lab.scenario.terms import ServicePort
 from lab.topology import proxying
 from lab.topology.intent import ProxiedService, Translation
@@ -135,7 +134,7 @@ def _wanted(services: Iterable[ProxiedService]) -> Iterator[_Entrance]:
 def _service(
     look: Look, entrance: _Entrance, found: Mapping[_Key, Translated]
 ) -> Iterator[Difference]:
-    """One entrance of a Service; what differs alike in TCP and UDP is told once."""
+    """One entrance of a Service; the same difference in TCP and UDP is reported once."""
     if not entrance.ends(look.intended.name) and look.observed.os == "windows":
         return  # kube-proxy makes no load balancer without backends there
     said: dict[_Amiss, list[str]] = {}

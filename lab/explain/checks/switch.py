@@ -89,7 +89,7 @@ class SwitchCheck(Check):
             )
         tunnel = look.intended.tunnel
         seen = look.observed.link(tunnel.name) if tunnel else None
-        if seen is not None:  # what else may be wrong with it is told of the tunnel
+        if seen is not None:  # TunnelCheck reports what else is wrong with it
             yield from _plugged(look, switch, seen, "the tunnel")
         for port in switch.ports:
             yield from _port(look, switch, port.name, port.machine)

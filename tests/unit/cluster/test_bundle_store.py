@@ -134,7 +134,7 @@ def test_of_many_damaged_blobs_the_first_are_named_and_the_others_counted(store,
 
 
 @pytest.mark.parametrize("damage", ["gone", "short", "another", "foreign"])
-def test_a_damaged_bundle_is_mended_by_making_it_again(store, source, made, damage):
+def test_a_damaged_bundle_is_fixed_by_making_it_again(store, source, made, damage):
     blob = store.blob(made, made.program("runc", "linux").blob)
     if damage == "gone":
         blob.unlink()

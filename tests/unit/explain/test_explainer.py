@@ -15,7 +15,7 @@ from lab._errors import BrokenError
 from lab.explain.check import kinds
 from lab.explain.explainer import Explainer
 from lab.explain.faults import registry
-from lab.explain.scope import asked, flow_of, of_failures
+from lab.explain.question import asked, flow_of, of_failures
 from lab.facts.node import NodeFacts, Unit
 from lab.facts.translations import Barrier
 from lab.matrix.cell import Cell

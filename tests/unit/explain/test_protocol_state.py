@@ -13,8 +13,7 @@ from lab.explain.check import LabLook
 from lab.explain.checks.bgp import BgpSessionsCheck
 from lab.explain.comparison import compare_lab
 from lab.explain.explainer import Explainer
-from lab.explain.question import explain
-from lab.explain.scope import asked, flow_of
+from lab.explain.question import asked, explain, flow_of
 from lab.facts import nftables, software
 from lab.facts.node import Counter, NodeFacts, SeenSession
 from lab.facts.translations import Barrier
@@ -104,7 +103,7 @@ def test_in_a_mesh_the_end_that_has_shut_a_session_is_told_from_both_sides() -> 
         assert (found[0].fault, found[0].node) == ("bgp-session-down", "worker1")
         assert {kind for kind, _ in told(found[1:])} == {"learned-route-missing"}
         assert found[0].shown_by("x") == "lab exec x worker1 -- birdc show protocols"
-        assert found[0].mended_by("x").endswith("""birdc "enable '"'"'to-win1'"'"'"'""")
+        assert found[0].fixed_by("x").endswith("""birdc "enable '"'"'to-win1'"'"'"'""")
     beside = findings("calico-bgp", seen, "pod-pod/master-p1/worker1-p1/tcp-small")
     assert beside == ()
 
@@ -242,7 +241,7 @@ def test_a_gateway_that_answers_nobody_is_told_of_its_holder() -> None:
             "master1",
         )
         assert found.observed == "arp daddr ip 10.160.11.1 drop (met 6 packets)"
-        assert "nft delete" in found.mended_by("x")
+        assert "nft delete" in found.fixed_by("x")
     assert findings(name, seen, "pod-pod/node010-p1/node001-p1/tcp-small") == ()
     behind = changed(whole(lab(name)[1]), "master1", barriers=arp_rule("10.160.4.1"))
     (found,) = findings(name, behind, "node-pod/node009/node010-p1/tcp-small")

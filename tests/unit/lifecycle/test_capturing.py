@@ -13,7 +13,7 @@ import pytest
 from lab_desk import Desk
 
 from lab._errors import UsageError
-from lab.explain.capture.captured import Captured
+from lab.explain.capture.files import Captured
 from lab.lifecycle import capture
 from lab.lifecycle.capture import CaptureRequest, capture_cell, cells_of, made_empty
 from lab.lifecycle.session import open_lab
@@ -60,8 +60,8 @@ def test_one_name_is_the_id_of_a_cell() -> None:
             "did you mean 'worker1-p2' or 'worker1-p1'",
         ),
         (CaptureRequest("worker1-p1", "win1-pl"), "'win1-p1'"),
-        (CaptureRequest("pod-pod/no/such/cell", None), "there is no cell of that id"),
-        (CaptureRequest("worker1-p1", None), "there is no cell of that id"),
+        (CaptureRequest("pod-pod/no/such/cell", None), "unknown cell id"),
+        (CaptureRequest("worker1-p1", None), "unknown cell id"),
         (CaptureRequest("master-p1", "win1-p1", family="dns"), "what has is pod-pod"),
     ],
 )
